@@ -1,0 +1,50 @@
+//! What a front-end needs of a volume: the one trait that every protocol adapts to.
+
+use bytes::Bytes;
+use std::future::Future;
+use tepal_model::{IoError, Segments};
+
+/// A virtual disk, as one client connection sees it. Offsets and lengths are bytes, of any alignment; the front-end has
+/// already refused lengths past [`tepal_model::MAX_REQUEST`].
+///
+/// Requests may run concurrently. Dropping a future abandons the request: a write may then be done or not.
+pub trait VirtualDisk: 'static {
+    /// Bytes, as of now: a volume can be resized while it is attached.
+    fn size(&self) -> u64;
+    fn read_only(&self) -> bool;
+    fn read(&self, offset: u64, length: u64) -> impl Future<Output = Result<Segments, IoError>>;
+    /// With `fua`, what was written is on stable media before this returns, whatever the layout's durability.
+    fn write(&self, offset: u64, data: Bytes, fua: bool) -> impl Future<Output = Result<(), IoError>>;
+    /// Puts every write that was acknowledged on any connection on stable media.
+    fn flush(&self) -> impl Future<Output = Result<(), IoError>>;
+    /// Gives the space back; reads as zeros afterwards.
+    fn trim(&self, offset: u64, length: u64, fua: bool) -> impl Future<Output = Result<(), IoError>>;
+    /// Zeros; `allocate` keeps the space (NBD's NO_HOLE).
+    fn write_zeroes(&self, offset: u64, length: u64, allocate: bool, fua: bool) -> impl Future<Output = Result<(), IoError>>;
+    /// What is allocated, from `offset`, in order and without gaps; at least one run, at most `limit` runs and `length`
+    /// bytes. Neighbouring runs differ.
+    fn block_status(&self, offset: u64, length: u64, limit: usize) -> impl Future<Output = Result<Vec<Run>, IoError>>;
+}
+
+/// A run of bytes that are all mapped, or all a hole that reads as zeros.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    pub length: u64,
+    pub mapped: bool,
+}
+
+/// The volumes that a front-end can offer.
+pub trait Exports: 'static {
+    type Disk: VirtualDisk;
+    /// Names, in order.
+    fn names(&self) -> Vec<String>;
+    fn open(&self, name: &str) -> impl Future<Output = Result<Self::Disk, OpenError>>;
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OpenError {
+    #[error("there is no volume '{0}'")]
+    Unknown(String),
+    #[error("volume '{name}' can't be served now: {reason}")]
+    Unavailable { name: String, reason: String },
+}

@@ -1,0 +1,13 @@
+//! The words of Tepal as types: ids, sizes, layouts, buffers and the kinds of error. No I/O, no async.
+
+pub mod buffer;
+pub mod error;
+pub mod id;
+pub mod layout;
+pub mod size;
+
+pub use buffer::{Buffer, Segments};
+pub use error::IoError;
+pub use id::{ClusterId, DriveId, MapId, ServerId, VolumeId};
+pub use layout::Layout;
+pub use size::{BLOCK, EXTENT, MAX_REQUEST, MAX_VOLUME, REGION};

@@ -1,0 +1,3 @@
+//! The tepal binary.
+
+fn main() {}

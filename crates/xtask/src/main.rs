@@ -1,0 +1,3 @@
+//! The xtask binary.
+
+fn main() {}
