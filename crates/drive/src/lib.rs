@@ -1,3 +1,41 @@
 //! One drive: label, log, physical map, space and scrub, over an injected device.
+//!
+//! A drive holds, for each global map, a sparse space of blocks, numbered as the map's placement says. It never returns a
+//! block that doesn't match its checksum, and never loses what it acknowledged as durable. `docs/formats.md` has its bytes.
+//!
+//! ```text
+//! write --+-- large: to a free slot --+
+//!         +-- small -----------------+--> log (group commit) --> applied: map, pending --> acknowledged
+//!                                                                   |
+//!                                     destage: slots, checksums <---+--> checkpoint: tables, log's start moves up
+//! ```
 
+pub mod checkpoint;
+mod commit;
+mod destage;
+mod drive;
+pub mod error;
+pub mod geometry;
+pub mod label;
+pub mod log;
+mod map;
+mod open;
+mod pending;
+mod read;
+mod scrub;
+mod space;
+mod state;
+mod sums;
+pub mod table;
+#[cfg(test)]
+mod tests;
 pub mod world;
+mod write;
+
+pub use drive::{Drive, Options, Usage};
+pub use error::{DriveError, Loss, OpenError};
+pub use label::Label;
+pub use log::{Change, Mark, MarkKind};
+pub use open::{NewDrive, format, wipe};
+pub use scrub::ScrubReport;
+pub use write::Write;

@@ -1,0 +1,315 @@
+//! Checkpoints: what the log says is brought into the tables, and the log's start moves up.
+//!
+//! Order, each step stable before the next: pending data goes to its slots; the committer makes a cut; copy A of every
+//! changed page; the header, which commits the checkpoint; copy B of the pages and the header's twin. A crash in between
+//! leaves the tables of either this checkpoint or the one before, whole.
+
+use crate::drive::{Drive, Shared};
+use crate::error::Loss;
+use crate::geometry::HEADERS;
+use crate::log::Position;
+use crate::state::{State, Turn};
+use crate::table::{self, Table, TableKind};
+use crate::world::{Device, DeviceError, Gather, World};
+use bytes::Bytes;
+use futures_channel::oneshot;
+use futures_util::future::try_join_all;
+use std::sync::Arc;
+use tepal_codec::checksum::{crc, crc_append};
+use tepal_model::{BLOCK, Buffer, DriveId, EXTENT};
+
+/// More changed pages than this start a checkpoint.
+const MOST_DIRTY_PAGES: usize = 4096;
+
+/// A page as it must be on the drive.
+#[derive(Clone, Debug)]
+struct Image {
+    kind: TableKind,
+    number: u32,
+    bytes: Bytes,
+}
+
+/// Everything that a checkpoint writes, as it was at one moment at which all that was applied was stable.
+#[derive(Debug)]
+pub struct Cut {
+    images: Vec<Image>,
+    header: Header,
+    trimmed: Vec<u32>,
+}
+
+/// The block that commits a checkpoint; byte table in `docs/formats.md`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    pub checkpoint: u64,
+    /// The map table says everything up to this batch, and nothing after it.
+    pub cut: u64,
+    /// Where replay starts: the oldest batch whose data isn't in its slots.
+    pub tail: Position,
+    /// How many pages of the map table have been written; those after hold nothing.
+    pub map_pages: u32,
+    /// Sum over these pages of a hash of number and checkpoint: tells that one of them is an older one.
+    pub map_sum: u64,
+}
+
+const MAGIC: [u8; 8] = *b"TEPALhdr";
+const CRC_AT: usize = BLOCK as usize - 4;
+
+impl Header {
+    pub fn encode(&self, drive: DriveId) -> Bytes {
+        let mut page = Buffer::zeroed(BLOCK as usize);
+        page[0..8].copy_from_slice(&MAGIC);
+        let fields = [
+            drive.0,
+            self.checkpoint,
+            self.cut,
+            self.tail.offset,
+            self.tail.sequence,
+            u64::from(self.tail.previous),
+            u64::from(self.map_pages),
+            self.map_sum,
+        ];
+        for (field, at) in fields.iter().zip((8..).step_by(8)) {
+            page[at..at + 8].copy_from_slice(&field.to_le_bytes());
+        }
+        let sum = crc(&page[..CRC_AT]);
+        page[CRC_AT..].copy_from_slice(&sum.to_le_bytes());
+        page.freeze()
+    }
+
+    pub fn decode(page: &[u8], drive: DriveId) -> Option<Self> {
+        let u64_at = |at: usize| u64::from_le_bytes(page[at..at + 8].try_into().expect("8 bytes"));
+        let stored = u32::from_le_bytes(page.get(CRC_AT..)?.try_into().ok()?);
+        if page[0..8] != MAGIC || stored != crc(&page[..CRC_AT]) || u64_at(8) != drive.0 {
+            return None;
+        }
+        Some(Header {
+            checkpoint: u64_at(16),
+            cut: u64_at(24),
+            tail: Position { offset: u64_at(32), sequence: u64_at(40), previous: u32::try_from(u64_at(48)).ok()? },
+            map_pages: u32::try_from(u64_at(56)).ok()?,
+            map_sum: u64_at(64),
+        })
+    }
+}
+
+/// A hash of which checkpoint wrote each page; it changes if any page is an older one than it should be.
+pub fn map_sum(versions: &[u64]) -> u64 {
+    let hash = |(page, version): (usize, &u64)| {
+        let low = crc(&version.to_le_bytes());
+        let bytes = (page as u64).to_le_bytes();
+        (u64::from(crc_append(low, &bytes)) << 32) | u64::from(crc_append(!low, &bytes))
+    };
+    versions.iter().enumerate().map(hash).fold(0, u64::wrapping_add)
+}
+
+impl Cut {
+    /// Called by the committer, with everything applied on stable media.
+    pub(crate) fn capture<W: World>(state: &mut State, shared: &Shared<W>) -> Self {
+        let (drive, geometry) = (shared.label.drive, &shared.geometry);
+        let checkpoint = state.checkpoint + 1;
+        if let Some(&last) = state.dirty_map_pages.last() {
+            let known = state.map_versions.len() as u32;
+            state.dirty_map_pages.extend(known..last); // the pages before it are no blanks any more
+            state.map_versions.resize((last + 1).max(known) as usize, 0);
+        }
+        let mut images = Vec::new();
+        for number in std::mem::take(&mut state.dirty_map_pages) {
+            state.map_versions[number as usize] = checkpoint;
+            let mut page = table::blank();
+            for slot in geometry.map.slots_of(number) {
+                let at = geometry.map.at(slot);
+                state.map.encode(slot, &mut page[at..at + geometry.map.record]);
+            }
+            table::seal(&mut page, TableKind::Map, drive, number, checkpoint);
+            images.push(Image { kind: TableKind::Map, number, bytes: page.freeze() });
+        }
+        for (number, mut page) in state.sums.capture() {
+            table::seal(&mut page, TableKind::Sums, drive, number, checkpoint);
+            images.push(Image { kind: TableKind::Sums, number, bytes: page.freeze() });
+        }
+        state.cut_sequence = state.applied;
+        let header = Header {
+            checkpoint,
+            cut: state.applied,
+            tail: state.tail_after(state.applied),
+            map_pages: state.map_versions.len() as u32,
+            map_sum: map_sum(&state.map_versions),
+        };
+        Cut { images, header, trimmed: std::mem::take(&mut state.trimmed).into_iter().collect() }
+    }
+}
+
+impl<W: World> Drive<W> {
+    /// Starts what keeps the log short and memory bounded, if it's time. Called after every batch.
+    pub(crate) fn after_apply(&self, state: &mut State) {
+        let log_filling = state.ring.used() > state.ring.length / 2;
+        if log_filling || state.dirty_map_pages.len() + state.sums.dirty() > MOST_DIRTY_PAGES {
+            self.start_checkpoint(state);
+        } else if state.pending.bytes() > self.shared.options.pending {
+            self.start_destaging(state);
+        }
+        self.schedule_maintenance(state);
+    }
+
+    pub(crate) fn start_checkpoint(&self, state: &mut State) {
+        if state.checkpointer == Turn::Idle {
+            state.checkpointer = Turn::Running;
+            let drive = self.clone();
+            self.shared.world.spawn(Box::pin(async move { drive.run_checkpoint().await }));
+        }
+    }
+
+    /// Brings everything that was applied before the call into the tables.
+    pub async fn checkpoint(&self) -> Result<(), Arc<Loss>> {
+        for _ in 0..2 {
+            // The one under way may have made its cut already.
+            let receiver = {
+                let mut state = self.shared.lock();
+                state.alive()?;
+                let (sender, receiver) = oneshot::channel();
+                state.checkpoint_waiters.push(sender);
+                self.start_checkpoint(&mut state);
+                receiver
+            };
+            // Waiters are told by dropping or by sending; either way it's over.
+            let _ = receiver.await;
+            if self.shared.lock().settled() {
+                break;
+            }
+        }
+        self.shared.lock().alive()
+    }
+
+    async fn run_checkpoint(self) {
+        let outcome = self.checkpoint_once().await;
+        if let Err(error) = outcome {
+            self.shared.lose(error);
+        }
+        let mut state = self.shared.lock();
+        state.checkpointer = Turn::Idle;
+        for waiter in state.checkpoint_waiters.drain(..) {
+            let _ = waiter.send(()); // who has given up waiting needs no answer
+        }
+        self.start_committer(&mut state); // operations may have waited for room
+    }
+
+    async fn checkpoint_once(&self) -> Result<(), DeviceError> {
+        let shared = &self.shared;
+        self.destage_all().await?;
+        let Ok(cut) = self.cut().await else { return Ok(()) };
+        self.write_images(&cut.images, 0).await?;
+        shared.device.flush().await?;
+        let header = cut.header.encode(shared.label.drive);
+        shared.device.write(HEADERS[0], Gather::from_iter([header.clone()])).await?;
+        shared.device.flush().await?;
+        {
+            let mut state = shared.lock();
+            state.checkpoint = cut.header.checkpoint;
+            state.sums.written();
+            state.ring.tail = cut.header.tail;
+            while state.batches.front().is_some_and(|batch| batch.sequence < cut.header.tail.sequence) {
+                state.batches.pop_front();
+            }
+            self.start_committer(&mut state);
+        }
+        self.write_images(&cut.images, 1).await?;
+        shared.device.write(HEADERS[1], Gather::from_iter([header])).await?;
+        shared.device.flush().await?;
+        self.discard(cut.trimmed).await
+    }
+
+    /// Pages that lie side by side go in one write.
+    async fn write_images(&self, images: &[Image], copy: usize) -> Result<(), DeviceError> {
+        let geometry = &self.shared.geometry;
+        let table = |kind| -> &Table {
+            match kind {
+                TableKind::Map => &geometry.map,
+                TableKind::Sums => &geometry.sums,
+            }
+        };
+        let mut runs: Vec<(u64, Gather)> = Vec::new();
+        for image in images {
+            let offset = table(image.kind).offset(copy, image.number);
+            match runs.last_mut() {
+                Some((start, pieces)) if *start + pieces.len() as u64 * BLOCK == offset && pieces.len() < 256 => {
+                    pieces.push(image.bytes.clone());
+                }
+                _ => runs.push((offset, Gather::from_iter([image.bytes.clone()]))),
+            }
+        }
+        for group in runs.chunks_mut(32) {
+            let writes =
+                group.iter_mut().map(|(offset, pieces)| self.shared.device.write(*offset, std::mem::take(pieces)));
+            try_join_all(writes).await?;
+        }
+        Ok(())
+    }
+
+    /// Tells the device about cleared slots that nobody has taken since. They are held meanwhile.
+    async fn discard(&self, trimmed: Vec<u32>) -> Result<(), DeviceError> {
+        if !self.shared.options.discard {
+            return Ok(());
+        }
+        let mut trimmed = trimmed.into_iter().peekable();
+        while trimmed.peek().is_some() {
+            let mut run: Vec<u32> = Vec::new();
+            {
+                let mut state = self.shared.lock();
+                while let Some(slot) = trimmed.next_if(|&slot| run.last().is_none_or(|&last| slot == last + 1)) {
+                    if !state.space.take(slot) {
+                        break;
+                    }
+                    run.push(slot);
+                }
+            }
+            if let Some(&first) = run.first() {
+                let offset = self.shared.geometry.block_offset(first, 0);
+                let outcome = self.shared.device.discard(offset, run.len() as u64 * EXTENT).await;
+                let mut state = self.shared.lock();
+                run.iter().for_each(|&slot| state.space.put(slot));
+                drop(state);
+                match outcome {
+                    Err(error @ DeviceError::Gone(_)) => return Err(error),
+                    Err(error) => tracing::debug!(%error, "discard refused"), // a hint that nothing depends on
+                    Ok(()) => {}
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_read_back_and_notice_any_change() {
+        let header = Header {
+            checkpoint: 5,
+            cut: 90,
+            tail: Position { offset: 8192, sequence: 80, previous: 0x1234_5678 },
+            map_pages: 3,
+            map_sum: map_sum(&[5, 4, 5]),
+        };
+        let bytes = header.encode(DriveId(3));
+        assert_eq!(Header::decode(&bytes, DriveId(3)), Some(header));
+        assert_eq!(Header::decode(&bytes, DriveId(4)), None);
+        for at in (0..BLOCK as usize).step_by(7) {
+            let mut rotten = bytes.to_vec();
+            rotten[at] ^= 1;
+            assert_eq!(Header::decode(&rotten, DriveId(3)), None, "byte {at}");
+        }
+    }
+
+    #[test]
+    fn one_older_page_changes_the_sum() {
+        let versions = [9, 9, 8, 9];
+        for page in 0..versions.len() {
+            let mut older = versions;
+            older[page] -= 1;
+            assert_ne!(map_sum(&older), map_sum(&versions), "page {page}");
+        }
+        assert_ne!(map_sum(&[8, 9]), map_sum(&[9, 8]));
+    }
+}

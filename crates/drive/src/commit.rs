@@ -1,0 +1,285 @@
+//! Group commit: one batch under way at a time, with everything that has gathered since the last one.
+//!
+//! The committer is a task of its own that the first operation starts and that ends when nothing waits, so a request
+//! that is given up doesn't take the batch with it. It's the only one that applies changes; in between, memory and log
+//! agree, which is where a checkpoint makes its cut.
+
+use crate::checkpoint::Cut;
+use crate::drive::{Drive, Shared};
+use crate::error::Loss;
+use crate::log::Change;
+use crate::log::batch::BatchBuilder;
+use crate::state::{Operation, State, Turn};
+use crate::world::{Device, DeviceError, Gather, World};
+use bytes::Bytes;
+use futures_channel::oneshot;
+use std::sync::Arc;
+use tepal_model::BLOCK;
+
+/// More extents than this waiting for their checksums to be written make writers wait.
+const MOST_PENDING_SLOTS: usize = 16 << 10;
+
+type Done = oneshot::Receiver<Result<(), Arc<Loss>>>;
+
+enum Next {
+    Cut(oneshot::Sender<Result<Cut, Arc<Loss>>>),
+    Batch(Assembled),
+    Flush(Vec<oneshot::Sender<Result<(), Arc<Loss>>>>),
+    Rest,
+}
+
+/// What has to be on stable media before a batch is acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sync {
+    None,
+    /// The log; nothing in the slots depends on this batch.
+    Log,
+    All,
+}
+
+/// A batch that is ready to be written.
+struct Assembled {
+    bytes: Bytes,
+    payload_at: usize,
+    offset: u64,
+    sequence: u64,
+    durable: bool,
+    operations: Vec<Operation>,
+    flushes: Vec<oneshot::Sender<Result<(), Arc<Loss>>>>,
+}
+
+impl<W: World> Drive<W> {
+    /// Queues an operation for the next batch.
+    pub(crate) fn submit(&self, changes: Vec<Change>, payload: Vec<Bytes>, durable: bool) -> Done {
+        let (done, receiver) = oneshot::channel();
+        let mut state = self.shared.lock();
+        match state.alive() {
+            Err(loss) => drop(done.send(Err(loss))),
+            Ok(()) => {
+                state.queue.push_back(Operation { changes, payload, durable, done });
+                self.start_committer(&mut state);
+            }
+        }
+        receiver
+    }
+
+    /// Everything acknowledged before is on stable media when this returns.
+    pub async fn flush(&self) -> Result<(), Arc<Loss>> {
+        let receiver = {
+            let mut state = self.shared.lock();
+            state.alive()?;
+            if state.durable == state.applied {
+                return Ok(());
+            }
+            let (done, receiver) = oneshot::channel();
+            state.flushes.push(done);
+            self.start_committer(&mut state);
+            receiver
+        };
+        self.shared.outcome(receiver).await
+    }
+
+    /// Asks the committer for a cut: a point where everything applied is stable, as the start of a checkpoint.
+    pub(crate) async fn cut(&self) -> Result<Cut, Arc<Loss>> {
+        let receiver = {
+            let mut state = self.shared.lock();
+            state.alive()?;
+            let (sender, receiver) = oneshot::channel();
+            state.cut = Some(sender);
+            self.start_committer(&mut state);
+            receiver
+        };
+        receiver.await.unwrap_or_else(|_| Err(self.shared.gone("the drive was closed")))
+    }
+
+    pub(crate) fn start_committer(&self, state: &mut State) {
+        if state.committer == Turn::Idle {
+            state.committer = Turn::Running;
+            let drive = self.clone();
+            self.shared.world.spawn(Box::pin(async move { drive.commit_all().await }));
+        }
+    }
+
+    async fn commit_all(self) {
+        loop {
+            let next = self.next();
+            let outcome = match next {
+                Next::Rest => return,
+                Next::Cut(sender) => self.make_cut(sender).await,
+                Next::Batch(batch) => self.write_batch(batch).await,
+                Next::Flush(waiting) => {
+                    let outcome = self.flush_devices(true).await;
+                    if outcome.is_ok() {
+                        let mut state = self.shared.lock();
+                        state.durable = state.applied;
+                        state.release_freed();
+                    }
+                    let told = outcome.clone().map_err(|error| self.shared.lose(error));
+                    waiting.into_iter().for_each(|sender| drop(sender.send(told.clone())));
+                    outcome
+                }
+            };
+            if let Err(error) = outcome {
+                self.shared.lose(error);
+            }
+        }
+    }
+
+    /// What to do now. Resting is decided under the same lock that operations are queued under.
+    fn next(&self) -> Next {
+        let mut state = self.shared.lock();
+        if let Err(loss) = state.alive() {
+            state.queue.drain(..).for_each(|operation| drop(operation.done.send(Err(loss.clone()))));
+            state.flushes.drain(..).for_each(|sender| drop(sender.send(Err(loss.clone()))));
+            state.cut.take().into_iter().for_each(|sender| drop(sender.send(Err(loss.clone()))));
+            state.committer = Turn::Idle;
+            return Next::Rest;
+        }
+        if let Some(sender) = state.cut.take() {
+            return Next::Cut(sender);
+        }
+        if !state.queue.is_empty()
+            && state.pending.slots() < MOST_PENDING_SLOTS
+            && let Some(batch) = assemble(&mut state, &self.shared)
+        {
+            return Next::Batch(batch);
+        }
+        if !state.flushes.is_empty() {
+            return Next::Flush(std::mem::take(&mut state.flushes));
+        }
+        if !state.queue.is_empty() {
+            self.start_checkpoint(&mut state); // it starts the committer again when there is room
+        }
+        state.committer = Turn::Idle;
+        Next::Rest
+    }
+
+    async fn write_batch(&self, batch: Assembled) -> Result<(), DeviceError> {
+        let shared = &self.shared;
+        let changes = batch.operations.iter().flat_map(|operation| &operation.changes);
+        let places = changes.clone().any(|change| matches!(change, Change::Placed { .. }));
+        let sync = match (batch.durable, places || shared.lock().slots_unflushed) {
+            (false, _) => Sync::None,
+            (true, false) => Sync::Log,
+            (true, true) => Sync::All,
+        };
+        let outcome = self.write_log(batch.offset, batch.bytes.clone(), sync).await;
+        let told = match &outcome {
+            Ok(()) => Ok(()),
+            Err(error) => Err(shared.lose(error.clone())),
+        };
+        if outcome.is_ok() {
+            let mut state = shared.lock();
+            let mut payload_at = batch.payload_at;
+            state.slots_unflushed |= places && !batch.durable;
+            for change in changes {
+                let length = change.payload_blocks() as usize * BLOCK as usize;
+                let payload = (length > 0).then(|| batch.bytes.slice(payload_at..payload_at + length));
+                payload_at += length;
+                state.apply(change, batch.sequence, payload.as_ref(), &shared.geometry);
+                if let Change::Logged { slot, .. } | Change::Placed { slot, .. } = change {
+                    state.end_write(*slot);
+                }
+            }
+            state.applied = batch.sequence;
+            if batch.durable {
+                state.durable = batch.sequence;
+            }
+            state.release_freed();
+            self.after_apply(&mut state);
+        }
+        batch.operations.into_iter().for_each(|operation| drop(operation.done.send(told.clone())));
+        batch.flushes.into_iter().for_each(|sender| drop(sender.send(told.clone())));
+        outcome
+    }
+
+    async fn write_log(&self, offset: u64, bytes: Bytes, sync: Sync) -> Result<(), DeviceError> {
+        let (device, start) = self.shared.log();
+        device.write(start + offset, Gather::from_iter([bytes])).await?;
+        match sync {
+            Sync::None => Ok(()),
+            Sync::Log => self.flush_devices(false).await,
+            Sync::All => self.flush_devices(true).await,
+        }
+    }
+
+    /// Flushes the slots' device if asked, and the log's.
+    async fn flush_devices(&self, slots: bool) -> Result<(), DeviceError> {
+        let shared = &self.shared;
+        let Some((log_device, _)) = &shared.log_device else {
+            return shared.device.flush().await;
+        };
+        if slots {
+            shared.device.flush().await?;
+            shared.lock().slots_unflushed = false;
+        }
+        log_device.flush().await
+    }
+
+    /// Makes everything applied stable, puts the marks into the log afresh, and captures what the tables must say.
+    async fn make_cut(&self, sender: oneshot::Sender<Result<Cut, Arc<Loss>>>) -> Result<(), DeviceError> {
+        let shared = &self.shared;
+        let planned = {
+            let mut state = shared.lock();
+            let mut builder = BatchBuilder::default();
+            builder.push(&Change::MarksReset, None);
+            state.marks.iter().for_each(|mark| builder.push(&Change::Marked(*mark), None));
+            let bytes = builder.length_with(0, 0);
+            state.ring.place(bytes, true).map(|offset| {
+                let head = state.ring.head;
+                let (bytes, crc, _) = builder.finish(shared.label.drive, head.sequence, state.durable, head.previous);
+                let position = state.ring.advance(offset, bytes.len() as u64, crc);
+                state.batches.push_back(position);
+                (offset, bytes, head.sequence)
+            })
+        };
+        let Some((offset, bytes, sequence)) = planned else {
+            let reason = "its log is too small for its marks".to_owned();
+            return Err(DeviceError::Failed { operation: "checkpoint", offset: 0, reason });
+        };
+        let outcome = self.write_log(offset, bytes, Sync::All).await;
+        let told = match &outcome {
+            Ok(()) => {
+                let mut state = shared.lock();
+                state.applied = sequence;
+                state.durable = sequence;
+                state.release_freed();
+                Ok(Cut::capture(&mut state, shared))
+            }
+            Err(error) => Err(shared.lose(error.clone())),
+        };
+        drop(sender.send(told));
+        outcome
+    }
+}
+
+/// Takes as many operations as make a batch that fits; `None` if there's no room in the log now.
+fn assemble<W: World>(state: &mut State, shared: &Shared<W>) -> Option<Assembled> {
+    let most = state.ring.largest_batch();
+    let mut builder = BatchBuilder::default();
+    let mut taken = 0;
+    let mut durable = !state.flushes.is_empty();
+    while let Some(operation) = state.queue.get(taken) {
+        let length = builder.length_with(operation.encoded_length(), operation.payload_blocks());
+        if (taken > 0 && length > most) || state.ring.place(length, false).is_none() {
+            break;
+        }
+        let mut payload = operation.payload.iter().cloned();
+        for change in &operation.changes {
+            builder.push(change, (change.payload_blocks() > 0).then(|| payload.next()).flatten());
+        }
+        durable |= operation.durable;
+        taken += 1;
+    }
+    if taken == 0 {
+        return None;
+    }
+    let offset = state.ring.place(builder.length_with(0, 0), false)?;
+    let operations = state.queue.drain(..taken).collect();
+    let head = state.ring.head;
+    let (bytes, crc, payload_at) = builder.finish(shared.label.drive, head.sequence, state.durable, head.previous);
+    let position = state.ring.advance(offset, bytes.len() as u64, crc);
+    state.batches.push_back(position);
+    let flushes = std::mem::take(&mut state.flushes);
+    Some(Assembled { bytes, payload_at, offset, sequence: head.sequence, durable, operations, flushes })
+}

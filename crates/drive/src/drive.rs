@@ -1,0 +1,260 @@
+//! An open drive, shared by everything that uses it.
+
+use crate::error::{DriveError, Loss};
+use crate::geometry::Geometry;
+use crate::label::Label;
+use crate::log::{ExtentKey, Mark};
+use crate::state::{State, Turn, reserve};
+use crate::world::{DeviceError, World};
+use futures_channel::oneshot;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+use tepal_model::{DriveId, EXTENT, MapId};
+
+/// How long a drive that has been written to stays quiet before its log is brought into its tables.
+const QUIET: Duration = Duration::from_secs(1);
+
+/// One open drive. Cheap to clone; the last clone closes nothing, [`Drive::close`] does.
+pub struct Drive<W: World> {
+    pub(crate) shared: Arc<Shared<W>>,
+}
+
+impl<W: World> Clone for Drive<W> {
+    fn clone(&self) -> Self {
+        Drive { shared: self.shared.clone() }
+    }
+}
+
+pub(crate) struct Shared<W: World> {
+    pub world: W,
+    pub device: W::Device,
+    /// The log's own device, and where the ring starts on it.
+    pub log_device: Option<(W::Device, u64)>,
+    pub label: Label,
+    pub geometry: Geometry,
+    pub options: Options,
+    state: Mutex<State>,
+}
+
+/// How an open drive behaves.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Memory for checksums that are on the drive, in bytes.
+    pub sum_cache: u64,
+    /// Data of small writes that may wait in memory before it's moved to its place, in bytes.
+    pub pending: u64,
+    /// Whether cleared space is discarded on the device.
+    pub discard: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { sum_cache: 64 << 20, pending: 16 << 20, discard: true }
+    }
+}
+
+/// How full a drive is, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// What volumes could take of an empty drive.
+    pub capacity: u64,
+    pub used: u64,
+    pub log_length: u64,
+    pub log_used: u64,
+    /// Memory that the physical map takes.
+    pub map_memory: u64,
+    pub read_errors: u64,
+    pub damaged_blocks: u64,
+}
+
+impl<W: World> Shared<W> {
+    pub fn new(
+        world: W,
+        device: W::Device,
+        log_device: Option<(W::Device, u64)>,
+        label: Label,
+        geometry: Geometry,
+        options: Options,
+        state: State,
+    ) -> Self {
+        Shared { world, device, log_device, label, geometry, options, state: Mutex::new(state) }
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, State> {
+        // A panic under the lock is a broken invariant: going on could spread it to the drive.
+        self.state.lock().expect("no thread has panicked while it changed this drive's state")
+    }
+
+    /// The device that the log is on, and where it starts there.
+    pub fn log(&self) -> (&W::Device, u64) {
+        self.log_device.as_ref().map_or((&self.device, self.geometry.log_start), |(device, start)| (device, *start))
+    }
+
+    pub fn gone(&self, reason: &str) -> Arc<Loss> {
+        Arc::new(Loss::Gone { drive: self.label.drive, reason: reason.to_owned() })
+    }
+
+    /// From here on the drive does nothing more; the first reason counts.
+    pub fn lose(&self, error: DeviceError) -> Arc<Loss> {
+        let drive = self.label.drive;
+        let mut state = self.lock();
+        let loss = state.loss.get_or_insert_with(|| {
+            let loss = match error {
+                DeviceError::Gone(reason) => Loss::Gone { drive, reason },
+                failed @ DeviceError::Failed { .. } => Loss::Retired { drive, reason: failed.to_string() },
+            };
+            tracing::error!(%loss, "drive lost");
+            Arc::new(loss)
+        });
+        loss.clone()
+    }
+
+    pub async fn outcome(&self, done: oneshot::Receiver<Result<(), Arc<Loss>>>) -> Result<(), Arc<Loss>> {
+        done.await.unwrap_or_else(|_| Err(self.gone("the drive was closed")))
+    }
+}
+
+impl From<Arc<Loss>> for DriveError {
+    fn from(loss: Arc<Loss>) -> Self {
+        DriveError::Lost(loss)
+    }
+}
+
+impl<W: World> Drive<W> {
+    pub fn id(&self) -> DriveId {
+        self.shared.label.drive
+    }
+
+    pub fn label(&self) -> &Label {
+        &self.shared.label
+    }
+
+    pub fn geometry(&self) -> &Geometry {
+        &self.shared.geometry
+    }
+
+    pub fn device(&self) -> &W::Device {
+        &self.shared.device
+    }
+
+    /// Why it serves no more, if so.
+    pub fn loss(&self) -> Option<Arc<Loss>> {
+        self.shared.lock().loss.clone()
+    }
+
+    /// Takes the drive out of use, as if it had been pulled.
+    pub fn pull(&self, reason: &str) {
+        self.shared.lose(DeviceError::Gone(reason.to_owned()));
+    }
+
+    /// Takes the drive out of use for good: what it holds can't be relied on.
+    pub fn retire(&self, reason: &str) {
+        let reason = reason.to_owned();
+        self.shared.lose(DeviceError::Failed { operation: "retire", offset: 0, reason });
+    }
+
+    pub fn usage(&self) -> Usage {
+        let slots = self.shared.geometry.slots;
+        let state = self.shared.lock();
+        let freed = state.freed.len() as u32;
+        let extents: u64 = state.map.extents_of().values().sum();
+        debug_assert!(u64::from(slots - state.space.free() - freed) >= extents);
+        Usage {
+            capacity: u64::from(slots - reserve(slots)) * EXTENT,
+            used: extents * EXTENT,
+            log_length: state.ring.length,
+            log_used: state.ring.used(),
+            map_memory: state.map.memory(),
+            read_errors: state.read_errors,
+            damaged_blocks: state.damaged_blocks,
+        }
+    }
+
+    /// Bytes that the drive holds of each map, in whole extents.
+    pub fn allocated(&self) -> Vec<(MapId, u64)> {
+        let state = self.shared.lock();
+        state.map.extents_of().iter().map(|(&map, &extents)| (map, extents * EXTENT)).collect()
+    }
+
+    pub fn allocated_of(&self, map: MapId) -> u64 {
+        self.shared.lock().map.extents_of().get(&map).copied().unwrap_or(0) * EXTENT
+    }
+
+    /// Slots that are neither free nor hold an extent: 0 when nothing is under way.
+    pub fn slots_unaccounted(&self) -> i64 {
+        let state = self.shared.lock();
+        let extents: u64 = state.map.extents_of().values().sum();
+        i64::from(self.shared.geometry.slots)
+            - i64::from(state.space.free())
+            - state.freed.len() as i64
+            - extents as i64
+    }
+
+    pub fn marks(&self) -> Vec<Mark> {
+        self.shared.lock().marks.iter().copied().collect()
+    }
+
+    /// Which of the blocks hold something, as runs in order: how many blocks, and whether they do. A hole that goes on
+    /// for more than `look` extents is cut there.
+    pub fn present(&self, map: MapId, first: u64, count: u64, look: u64) -> Vec<(u64, bool)> {
+        let state = self.shared.lock();
+        let mut runs: Vec<(u64, bool)> = Vec::new();
+        let mut add = |length: u64, present: bool| match runs.last_mut() {
+            Some(last) if last.1 == present => last.0 += length,
+            _ => runs.push((length, present)),
+        };
+        for (index, span, _) in crate::state::extents_of(first, count).take(look as usize) {
+            match state.map.get(ExtentKey { map, index }) {
+                None | Some((_, 0)) => add(span.count.into(), false),
+                Some((_, bits)) => span.range().for_each(|block| add(1, bits >> block & 1 == 1)),
+            }
+        }
+        runs
+    }
+
+    /// Has the log brought into the tables once the drive has been quiet for a while.
+    pub(crate) fn schedule_maintenance(&self, state: &mut State) {
+        if state.maintenance == Turn::Running {
+            return;
+        }
+        state.maintenance = Turn::Running;
+        let drive = self.clone();
+        self.shared.world.spawn(Box::pin(async move { drive.maintain().await }));
+    }
+
+    async fn maintain(self) {
+        let mut seen = self.shared.lock().applied;
+        loop {
+            self.shared.world.sleep(QUIET).await;
+            let mut state = self.shared.lock();
+            if state.closed || state.loss.is_some() {
+                return;
+            }
+            let quiet = state.applied == seen;
+            seen = state.applied;
+            if quiet {
+                state.maintenance = Turn::Idle;
+                if !state.settled() {
+                    self.start_checkpoint(&mut state);
+                }
+                return;
+            }
+        }
+    }
+
+    /// Brings the log into the tables and stops. A drive that was closed opens without replay.
+    pub async fn close(&self) -> Result<(), Arc<Loss>> {
+        let outcome = self.checkpoint().await;
+        let mut state = self.shared.lock();
+        state.closed = true;
+        state.loss.get_or_insert_with(|| self.shared.gone("the drive was closed"));
+        outcome
+    }
+}
+
+impl State {
+    /// Whether the tables say all that the log does.
+    pub fn settled(&self) -> bool {
+        self.pending.is_empty() && self.dirty_map_pages.is_empty() && self.sums.dirty() == 0 && self.trimmed.is_empty()
+    }
+}

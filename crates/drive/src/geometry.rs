@@ -1,0 +1,144 @@
+//! Where everything lies on a drive. All offsets are bytes from the drive's start; byte tables are in `docs/formats.md`.
+//!
+//! ```text
+//! label | header 0 | header 1 | log | map A | sums A | map B | sums B | slots ... | label
+//! ```
+
+use crate::table::Table;
+use tepal_model::{BLOCK, EXTENT};
+
+/// Smallest drive, in bytes.
+pub const MIN_DRIVE: u64 = 8 << 20;
+/// Smallest and largest log, in bytes.
+pub const MIN_LOG: u64 = 1 << 20;
+pub const MAX_LOG: u64 = 1 << 30;
+
+/// Bytes of a map record: map, epoch, index, present.
+pub const MAP_RECORD: usize = 16;
+/// Bytes of a checksum record: one CRC for each block of the slot.
+pub const SUM_RECORD: usize = 64;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Whole blocks of the device, in bytes.
+    pub size: u64,
+    /// Where the log starts and how long it is, on the drive itself or on a log device of its own.
+    pub log_start: u64,
+    pub log_length: u64,
+    pub map: Table,
+    pub sums: Table,
+    pub slots_start: u64,
+    /// How many extents fit.
+    pub slots: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GeometryError {
+    #[error("{size} bytes are too few for a drive: it needs at least {MIN_DRIVE}")]
+    TooSmall { size: u64 },
+    #[error(
+        "a log of {length} bytes doesn't fit: it takes {MIN_LOG} to {MAX_LOG} bytes and at most a quarter of the drive"
+    )]
+    Log { length: u64 },
+}
+
+pub const LABEL_FIRST: u64 = 0;
+pub const HEADERS: [u64; 2] = [BLOCK, 2 * BLOCK];
+const LOG_START: u64 = 4 * BLOCK;
+
+/// A log that keeps restarts short on small drives and group commits long on large ones.
+pub fn default_log(size: u64) -> u64 {
+    (size / 64).clamp(MIN_LOG, 256 << 20) / BLOCK * BLOCK
+}
+
+impl Geometry {
+    /// `log_length` is what the drive's own log takes, `None` if the log is on a device of its own.
+    pub fn new(size: u64, log_length: Option<u64>) -> Result<Self, GeometryError> {
+        let size = size / BLOCK * BLOCK;
+        if size < MIN_DRIVE {
+            return Err(GeometryError::TooSmall { size });
+        }
+        let own_log = log_length.unwrap_or(0) / BLOCK * BLOCK;
+        if log_length.is_some() && (!(MIN_LOG..=MAX_LOG).contains(&own_log) || own_log > size / 4) {
+            return Err(GeometryError::Log { length: own_log });
+        }
+        let tables_start = LOG_START + own_log;
+        let room = size - BLOCK - tables_start;
+        let mut slots = u32::try_from(room / EXTENT).unwrap_or(u32::MAX - 1);
+        loop {
+            let (map, sums, end) = tables(tables_start, slots);
+            let slots_start = end.next_multiple_of(EXTENT);
+            if slots_start + u64::from(slots) * EXTENT <= size - BLOCK {
+                return Ok(Geometry { size, log_start: LOG_START, log_length: own_log, map, sums, slots_start, slots });
+            }
+            slots -= 1 + slots / 4096;
+        }
+    }
+
+    /// The log of a device that holds nothing else but its label.
+    pub fn log_device(size: u64) -> Result<(u64, u64), GeometryError> {
+        let length = (size / BLOCK * BLOCK).saturating_sub(LOG_START + BLOCK).min(MAX_LOG);
+        if length < MIN_LOG {
+            return Err(GeometryError::Log { length });
+        }
+        Ok((LOG_START, length))
+    }
+
+    pub fn label_last(size: u64) -> u64 {
+        size / BLOCK * BLOCK - BLOCK
+    }
+
+    /// Where a block of a slot lies.
+    pub fn block_offset(&self, slot: u32, block: u32) -> u64 {
+        assert!(slot < self.slots, "slot {slot} of {}", self.slots);
+        self.slots_start + u64::from(slot) * EXTENT + u64::from(block) * BLOCK
+    }
+}
+
+fn tables(start: u64, slots: u32) -> (Table, Table, u64) {
+    let mut map = Table::new(MAP_RECORD, slots);
+    let mut sums = Table::new(SUM_RECORD, slots);
+    let (map_bytes, sum_bytes) = (map.bytes(), sums.bytes());
+    map.copies = [start, start + map_bytes + sum_bytes];
+    sums.copies = [start + map_bytes, start + 2 * map_bytes + sum_bytes];
+    (map, sums, start + 2 * (map_bytes + sum_bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_overlaps_and_everything_fits() {
+        for size in [MIN_DRIVE, MIN_DRIVE + 4097, 64 << 20, (1 << 30) + 513, 1 << 40, 100 << 40] {
+            for log in [None, Some(MIN_LOG)] {
+                let g = Geometry::new(size, log).unwrap();
+                let mut parts = vec![
+                    (0, BLOCK),
+                    (HEADERS[0], BLOCK),
+                    (HEADERS[1], BLOCK),
+                    (g.log_start, g.log_length),
+                    (g.map.copies[0], g.map.bytes()),
+                    (g.map.copies[1], g.map.bytes()),
+                    (g.sums.copies[0], g.sums.bytes()),
+                    (g.sums.copies[1], g.sums.bytes()),
+                    (g.slots_start, u64::from(g.slots) * EXTENT),
+                    (Geometry::label_last(size), BLOCK),
+                ];
+                parts.sort_unstable();
+                assert!(parts.windows(2).all(|w| w[0].0 + w[0].1 <= w[1].0), "{size}: {parts:?}");
+                let (start, length) = parts[parts.len() - 1];
+                assert!(start + length <= size);
+                let lost = size - u64::from(g.slots) * EXTENT;
+                assert!(lost < size / 200 + log.unwrap_or(0) + (1 << 20), "{size}: {lost} bytes hold no data");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_too_small_is_refused() {
+        assert_eq!(Geometry::new(MIN_DRIVE - 1, None), Err(GeometryError::TooSmall { size: MIN_DRIVE - BLOCK }));
+        assert!(matches!(Geometry::new(MIN_DRIVE, Some(4 << 20)), Err(GeometryError::Log { .. })));
+        assert!(matches!(Geometry::new(MIN_DRIVE, Some(4096)), Err(GeometryError::Log { .. })));
+    }
+}

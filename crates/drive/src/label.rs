@@ -1,0 +1,199 @@
+//! The label: who a drive is. One block at its start and the same at its end, each checksummed.
+//!
+//! A drive is found by its label, never by its path. Two copies tell a drive that was cut short (the last is missing)
+//! from one that was never ours.
+
+use crate::geometry::{Geometry, LABEL_FIRST};
+use crate::world::{Device, DeviceError, Gather};
+use std::fmt;
+use tepal_codec::checksum::crc;
+use tepal_model::{BLOCK, Buffer, ClusterId, DriveId};
+
+const MAGIC: [u8; 8] = *b"TEPALdrv";
+/// The version of everything on the drive. Another version is refused before anything is written.
+pub const FORMAT: u32 = 1;
+const POOL_MAX: usize = 64;
+const CRC_AT: usize = BLOCK as usize - 4;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Label {
+    pub cluster: ClusterId,
+    pub drive: DriveId,
+    pub pool: String,
+    /// Raised whenever the label is written; the newer of two copies wins.
+    pub generation: u64,
+    /// Size that the drive had when it was labelled, in bytes.
+    pub size: u64,
+    pub role: Role,
+}
+
+/// What the rest of the drive holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Data, with a log of this many bytes on the drive itself.
+    Data { log_length: u64 },
+    /// Data, whose log is on the device with this id.
+    DataWithLogOn { log: DriveId },
+    /// Nothing but the log of this drive.
+    LogOf { drive: DriveId },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LabelError {
+    #[error("it has no Tepal label")]
+    Missing,
+    #[error("it has a Tepal label of format {found}, and this version knows format {FORMAT}")]
+    Format { found: u32 },
+    #[error("it was labelled with {labelled} bytes and has {found} now: it was cut short")]
+    CutShort { labelled: u64, found: u64 },
+    #[error("both copies of its label are damaged")]
+    Damaged,
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+}
+
+impl Label {
+    pub fn encode(&self) -> Buffer {
+        let mut page = Buffer::zeroed(BLOCK as usize);
+        page[0..8].copy_from_slice(&MAGIC);
+        page[8..12].copy_from_slice(&FORMAT.to_le_bytes());
+        let (role, detail) = match self.role {
+            Role::Data { log_length } => (1u32, log_length),
+            Role::DataWithLogOn { log } => (2, log.0),
+            Role::LogOf { drive } => (3, drive.0),
+        };
+        page[12..16].copy_from_slice(&role.to_le_bytes());
+        page[16..32].copy_from_slice(&self.cluster.0.to_le_bytes());
+        page[32..40].copy_from_slice(&self.drive.0.to_le_bytes());
+        page[40..48].copy_from_slice(&self.generation.to_le_bytes());
+        page[48..56].copy_from_slice(&self.size.to_le_bytes());
+        page[56..64].copy_from_slice(&detail.to_le_bytes());
+        let pool = &self.pool.as_bytes()[..self.pool.len().min(POOL_MAX)];
+        page[64] = pool.len() as u8;
+        page[65..65 + pool.len()].copy_from_slice(pool);
+        let sum = crc(&page[..CRC_AT]);
+        page[CRC_AT..].copy_from_slice(&sum.to_le_bytes());
+        page
+    }
+
+    /// `Missing` for anything that never was a label, `Damaged` for what was one.
+    pub fn decode(page: &[u8]) -> Result<Self, LabelError> {
+        if page.len() != BLOCK as usize || page[0..8] != MAGIC {
+            return Err(LabelError::Missing);
+        }
+        let u32_at = |at: usize| u32::from_le_bytes(page[at..at + 4].try_into().expect("4 bytes"));
+        let u64_at = |at: usize| u64::from_le_bytes(page[at..at + 8].try_into().expect("8 bytes"));
+        if u32_at(CRC_AT) != crc(&page[..CRC_AT]) {
+            return Err(LabelError::Damaged);
+        }
+        if u32_at(8) != FORMAT {
+            return Err(LabelError::Format { found: u32_at(8) });
+        }
+        let role = match (u32_at(12), u64_at(56)) {
+            (1, log_length) => Role::Data { log_length },
+            (2, log) => Role::DataWithLogOn { log: DriveId(log) },
+            (3, drive) => Role::LogOf { drive: DriveId(drive) },
+            _ => return Err(LabelError::Damaged),
+        };
+        let pool_length = usize::from(page[64]);
+        let pool = page.get(65..65 + pool_length.min(POOL_MAX)).and_then(|bytes| std::str::from_utf8(bytes).ok());
+        Ok(Label {
+            cluster: ClusterId(u128::from_le_bytes(page[16..32].try_into().expect("16 bytes"))),
+            drive: DriveId(u64_at(32)),
+            pool: pool.ok_or(LabelError::Damaged)?.to_owned(),
+            generation: u64_at(40),
+            size: u64_at(48),
+            role,
+        })
+    }
+
+    /// Reads both copies and settles which counts.
+    pub async fn read<D: Device>(device: &D) -> Result<Self, LabelError> {
+        if device.size() < 2 * BLOCK {
+            return Err(LabelError::Missing);
+        }
+        let block = || Buffer::take(BLOCK as usize);
+        let first = Self::decode(&device.read(LABEL_FIRST, block()).await?);
+        let last = Self::decode(&device.read(Geometry::label_last(device.size()), block()).await?);
+        let label = match (first, last) {
+            (Ok(first), Ok(last)) if last.generation > first.generation && last.drive == first.drive => last,
+            (Ok(label), _) => label,
+            (Err(LabelError::Format { found }), _) => return Err(LabelError::Format { found }),
+            (Err(_), Ok(label)) if label.size / BLOCK == device.size() / BLOCK => label,
+            (Err(LabelError::Damaged), _) => return Err(LabelError::Damaged),
+            (Err(error), _) => return Err(error),
+        };
+        if label.size > device.size() {
+            return Err(LabelError::CutShort { labelled: label.size, found: device.size() });
+        }
+        Ok(label)
+    }
+
+    /// Writes both copies, one after the other, so that a crash leaves at least one.
+    pub async fn write<D: Device>(&self, device: &D) -> Result<(), DeviceError> {
+        let page = self.encode().freeze();
+        for offset in [LABEL_FIRST, Geometry::label_last(self.size)] {
+            device.write(offset, Gather::from_iter([page.clone()])).await?;
+            device.flush().await?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Role::Data { log_length } => write!(f, "data, with a log of {log_length} bytes"),
+            Role::DataWithLogOn { log } => write!(f, "data, with its log on {log}"),
+            Role::LogOf { drive } => write!(f, "log of {drive}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn label() -> Label {
+        Label {
+            cluster: ClusterId(99),
+            drive: DriveId(7),
+            pool: "default".into(),
+            generation: 3,
+            size: 64 << 20,
+            role: Role::Data { log_length: 1 << 20 },
+        }
+    }
+
+    #[test]
+    fn labels_read_back() {
+        for role in [
+            Role::Data { log_length: 5 << 20 },
+            Role::DataWithLogOn { log: DriveId(8) },
+            Role::LogOf { drive: DriveId(9) },
+        ] {
+            let label = Label { role, ..label() };
+            assert_eq!(Label::decode(&label.encode()), Ok(label));
+        }
+    }
+
+    #[test]
+    fn a_strange_block_is_missing_and_a_flipped_bit_is_damage() {
+        assert_eq!(Label::decode(&[0; 4096]), Err(LabelError::Missing));
+        assert_eq!(Label::decode(b"short"), Err(LabelError::Missing));
+        for byte in 8..BLOCK as usize {
+            let mut page = label().encode();
+            page[byte] ^= 0x10;
+            assert!(Label::decode(&page).is_err(), "byte {byte}");
+        }
+    }
+
+    #[test]
+    fn a_newer_format_is_refused_by_its_number() {
+        let mut page = label().encode();
+        page[8] = 2;
+        let sum = crc(&page[..CRC_AT]);
+        page[CRC_AT..].copy_from_slice(&sum.to_le_bytes());
+        assert_eq!(Label::decode(&page), Err(LabelError::Format { found: 2 }));
+    }
+}

@@ -1,0 +1,211 @@
+//! What a batch says: changes of the map, of checksums and of marks.
+
+use crate::log::batch::Reader;
+use smallvec::SmallVec;
+use tepal_model::{BLOCK, DriveId, EXTENT, MapId};
+
+/// Blocks in one extent of the physical map.
+pub const BLOCKS: u32 = (EXTENT / BLOCK) as u32;
+
+/// Which extent of which map, as this drive numbers them: `index` counts the 64 KiB extents of what the drive holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ExtentKey {
+    pub map: MapId,
+    /// Less than 2^48.
+    pub index: u64,
+}
+
+impl ExtentKey {
+    pub const INDEX_BITS: u32 = 48;
+
+    /// The number, within this drive's share of the map, of the extent's first block.
+    pub fn first_block(self) -> u64 {
+        self.index * u64::from(BLOCKS)
+    }
+}
+
+/// Consecutive blocks within one extent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockSpan {
+    pub first: u8,
+    pub count: u8,
+}
+
+impl BlockSpan {
+    pub const WHOLE: BlockSpan = BlockSpan { first: 0, count: BLOCKS as u8 };
+
+    /// A bit for each block, the first block's the lowest.
+    pub fn bits(self) -> u16 {
+        (((1u32 << self.count) - 1) << self.first) as u16
+    }
+
+    pub fn range(self) -> std::ops::Range<usize> {
+        usize::from(self.first)..usize::from(self.first) + usize::from(self.count)
+    }
+}
+
+pub type Sums = SmallVec<[u32; BLOCKS as usize]>;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Small write: the blocks' data is in the batch's payload, and later goes to their place in the slot.
+    Logged {
+        key: ExtentKey,
+        slot: u32,
+        span: BlockSpan,
+        sums: Sums,
+    },
+    /// Large write: the data is in the slot already. A slot that the extent had before is free from here on.
+    Placed {
+        key: ExtentKey,
+        slot: u32,
+        span: BlockSpan,
+        sums: Sums,
+    },
+    /// These blocks hold nothing any more and read as zeros.
+    Cleared {
+        key: ExtentKey,
+        span: BlockSpan,
+    },
+    /// The same for whole extents, from `first` on.
+    ClearedExtents {
+        map: MapId,
+        first: u64,
+        count: u64,
+    },
+    /// A busy or stale mark set or taken back.
+    Marked(Mark),
+    Unmarked(Mark),
+    /// No mark that was set before this holds; those that do follow.
+    MarksReset,
+}
+
+/// A mark on one region of a volume (Petal 2.4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Mark {
+    pub map: MapId,
+    /// Which region of the volume, counted in [`tepal_model::REGION`]s.
+    pub region: u64,
+    pub kind: MarkKind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum MarkKind {
+    /// Writes may be under way: after a crash the copies may differ here.
+    Busy,
+    /// The copy on this drive missed writes here.
+    Stale(DriveId),
+}
+
+const LOGGED: u8 = 1;
+const PLACED: u8 = 2;
+const CLEARED: u8 = 3;
+const CLEARED_EXTENTS: u8 = 4;
+const MARKED: u8 = 5;
+const UNMARKED: u8 = 6;
+const MARKS_RESET: u8 = 7;
+const BUSY: u8 = 1;
+const STALE: u8 = 2;
+
+impl Change {
+    /// Bytes that it takes in a batch.
+    pub fn encoded_length(&self) -> usize {
+        match self {
+            Change::Logged { sums, .. } | Change::Placed { sums, .. } => 1 + 12 + 4 + 2 + 4 * sums.len(),
+            Change::Cleared { .. } => 1 + 12 + 2,
+            Change::ClearedExtents { .. } => 1 + 4 + 8 + 8,
+            Change::Marked(_) | Change::Unmarked(_) => 1 + 4 + 8 + 1 + 8,
+            Change::MarksReset => 1,
+        }
+    }
+
+    /// Blocks of payload that go with it.
+    pub fn payload_blocks(&self) -> u32 {
+        match self {
+            Change::Logged { span, .. } => span.count.into(),
+            _ => 0,
+        }
+    }
+
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let key_of = |out: &mut Vec<u8>, key: &ExtentKey| {
+            out.extend(key.map.0.to_le_bytes());
+            out.extend(key.index.to_le_bytes());
+        };
+        match self {
+            Change::Logged { key, slot, span, sums } | Change::Placed { key, slot, span, sums } => {
+                out.push(if matches!(self, Change::Logged { .. }) { LOGGED } else { PLACED });
+                key_of(out, key);
+                out.extend(slot.to_le_bytes());
+                out.extend([span.first, span.count]);
+                sums.iter().for_each(|sum| out.extend(sum.to_le_bytes()));
+            }
+            Change::Cleared { key, span } => {
+                out.push(CLEARED);
+                key_of(out, key);
+                out.extend([span.first, span.count]);
+            }
+            Change::ClearedExtents { map, first, count } => {
+                out.push(CLEARED_EXTENTS);
+                out.extend(map.0.to_le_bytes());
+                out.extend(first.to_le_bytes());
+                out.extend(count.to_le_bytes());
+            }
+            Change::Marked(mark) | Change::Unmarked(mark) => {
+                out.push(if matches!(self, Change::Marked(_)) { MARKED } else { UNMARKED });
+                out.extend(mark.map.0.to_le_bytes());
+                out.extend(mark.region.to_le_bytes());
+                let (kind, drive) = match mark.kind {
+                    MarkKind::Busy => (BUSY, 0),
+                    MarkKind::Stale(drive) => (STALE, drive.0),
+                };
+                out.push(kind);
+                out.extend(drive.to_le_bytes());
+            }
+            Change::MarksReset => out.push(MARKS_RESET),
+        }
+    }
+
+    /// `None` if the bytes are no change; they may come from anywhere.
+    pub fn decode(reader: &mut Reader<'_>) -> Option<Change> {
+        let tag = reader.u8()?;
+        Some(match tag {
+            LOGGED | PLACED => {
+                let (key, slot, span) = (decode_key(reader)?, reader.u32()?, decode_span(reader)?);
+                let sums = (0..span.count).map(|_| reader.u32()).collect::<Option<Sums>>()?;
+                match tag {
+                    LOGGED => Change::Logged { key, slot, span, sums },
+                    _ => Change::Placed { key, slot, span, sums },
+                }
+            }
+            CLEARED => Change::Cleared { key: decode_key(reader)?, span: decode_span(reader)? },
+            CLEARED_EXTENTS => {
+                Change::ClearedExtents { map: MapId(reader.u32()?), first: reader.u64()?, count: reader.u64()? }
+            }
+            MARKED => Change::Marked(decode_mark(reader)?),
+            UNMARKED => Change::Unmarked(decode_mark(reader)?),
+            MARKS_RESET => Change::MarksReset,
+            _ => return None,
+        })
+    }
+}
+
+fn decode_key(reader: &mut Reader<'_>) -> Option<ExtentKey> {
+    let key = ExtentKey { map: MapId(reader.u32()?), index: reader.u64()? };
+    (key.index >> ExtentKey::INDEX_BITS == 0).then_some(key)
+}
+
+fn decode_span(reader: &mut Reader<'_>) -> Option<BlockSpan> {
+    let span = BlockSpan { first: reader.u8()?, count: reader.u8()? };
+    (span.count > 0 && u32::from(span.first) + u32::from(span.count) <= BLOCKS).then_some(span)
+}
+
+fn decode_mark(reader: &mut Reader<'_>) -> Option<Mark> {
+    let (map, region) = (MapId(reader.u32()?), reader.u64()?);
+    let kind = match (reader.u8()?, reader.u64()?) {
+        (BUSY, 0) => MarkKind::Busy,
+        (STALE, drive) => MarkKind::Stale(DriveId(drive)),
+        _ => return None,
+    };
+    Some(Mark { map, region, kind })
+}

@@ -1,0 +1,184 @@
+//! Finding the log's end after a stop of any kind, and what it owes.
+//!
+//! The log ends at the first batch that isn't whole, or whose data in the slots isn't. That is a torn end if the batch
+//! was never known to be stable; a later batch that knows it to have been stable makes it damage.
+
+use crate::error::OpenError;
+use crate::log::batch::Batch;
+use crate::log::change::{Change, ExtentKey};
+use crate::log::{BatchHeader, Position};
+use crate::state::identity;
+use crate::world::{Device, DeviceError};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use tepal_codec::checksum::{bind, crc};
+use tepal_model::{BLOCK, Buffer, DriveId};
+
+/// Read at once, in bytes.
+const WINDOW: u64 = 1 << 20;
+
+/// The log as it lies on its device.
+pub struct LogReader<'a, D> {
+    pub device: &'a D,
+    pub drive: DriveId,
+    /// Where the ring starts on the device.
+    pub start: u64,
+    pub length: u64,
+    window: Option<(u64, Bytes)>,
+}
+
+/// The batches from the tail on, and where the next one goes.
+#[derive(Debug)]
+pub struct Found {
+    pub batches: Vec<(Position, Batch)>,
+    pub head: Position,
+}
+
+impl<'a, D: Device> LogReader<'a, D> {
+    pub fn new(device: &'a D, drive: DriveId, start: u64, length: u64) -> Self {
+        LogReader { device, drive, start, length, window: None }
+    }
+
+    /// `length` bytes from `offset` of the ring, which end within it.
+    async fn bytes(&mut self, offset: u64, length: u64) -> Result<Bytes, DeviceError> {
+        if let Some((start, window)) = &self.window
+            && *start <= offset
+            && offset + length <= start + window.len() as u64
+        {
+            let at = (offset - start) as usize;
+            return Ok(window.slice(at..at + length as usize));
+        }
+        let read = length.max(WINDOW).min(self.length - offset);
+        let window = self.device.read(self.start + offset, Buffer::take(read as usize)).await?.freeze();
+        self.window = Some((offset, window.clone()));
+        Ok(window.slice(..length as usize))
+    }
+
+    /// The batch that continues the log at `position`, if it's whole: there, or at the ring's start.
+    async fn next(&mut self, position: Position) -> Result<Option<(u64, Batch)>, DeviceError> {
+        for offset in [position.offset, 0] {
+            if offset + BLOCK > self.length {
+                continue;
+            }
+            let first = self.bytes(offset, BLOCK).await?;
+            let header = BatchHeader::peek(&first, self.drive);
+            let continues = |h: &BatchHeader| h.sequence == position.sequence && h.previous == position.previous;
+            if let Some(header) = header.filter(continues)
+                && header.length() <= self.length - offset
+                && let Some(batch) = Batch::decode(&self.bytes(offset, header.length()).await?, self.drive)
+            {
+                return Ok(Some((offset, batch)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Every whole batch from `tail` on.
+    pub async fn find(&mut self, tail: Position) -> Result<Found, DeviceError> {
+        let mut found = Found { batches: Vec::new(), head: tail };
+        while let Some((offset, batch)) = self.next(found.head).await? {
+            let position = Position { offset, ..found.head };
+            found.head = Position {
+                offset: offset + batch.header.length(),
+                sequence: found.head.sequence + 1,
+                previous: batch.header.crc,
+            };
+            found.batches.push((position, batch));
+        }
+        Ok(found)
+    }
+
+    /// Refuses a log whose end is damage: some batch knows a missing one to have been stable.
+    pub async fn check_end(&mut self, head: Position) -> Result<(), OpenError> {
+        let mut offset = 0;
+        while offset < self.length {
+            let block = self.bytes(offset, BLOCK).await?;
+            if let Some(header) = BatchHeader::peek(&block, self.drive)
+                && header.sequence > head.sequence
+                && header.durable >= head.sequence
+                && header.head_length() <= self.length - offset
+                && Batch::head_is_whole(&self.bytes(offset, header.head_length()).await?, self.drive).is_some()
+            {
+                return Err(OpenError::LogDamaged { sequence: head.sequence });
+            }
+            offset += BLOCK;
+        }
+        Ok(())
+    }
+}
+
+impl Found {
+    /// The newest batch that was surely stable. What came after it may have been acknowledged, or not.
+    pub fn durable(&self, cut: u64) -> u64 {
+        self.batches.iter().map(|(_, batch)| batch.header.durable).max().unwrap_or(0).max(cut)
+    }
+
+    /// Drops this batch and all after it.
+    fn end_before(&mut self, sequence: u64) {
+        let Some(at) = self.batches.iter().position(|(position, _)| position.sequence == sequence) else { return };
+        self.head = self.batches[at].0;
+        self.batches.truncate(at);
+    }
+
+    /// Ends the log before the first batch, of those not surely stable, that speaks of data that isn't in its slot: a
+    /// power loss took it. What a later batch replaced isn't asked for, since its place may have been used again.
+    pub async fn drop_unwritten<D: Device>(
+        &mut self,
+        device: &D,
+        cut: u64,
+        offset_of: impl Fn(u32, u32) -> Option<u64>,
+    ) -> Result<(), OpenError> {
+        let durable = self.durable(cut);
+        'again: loop {
+            for ((slot, block), owed) in owed_by_slots(self, durable) {
+                let contradicts = OpenError::LogContradicts { sequence: owed.sequence };
+                let offset = offset_of(slot, block as u32).ok_or(contradicts)?;
+                let whole = match device.read(offset, Buffer::take(BLOCK as usize)).await {
+                    Ok(data) => bind(crc(&data), identity(owed.key, block)) == owed.sum,
+                    Err(DeviceError::Failed { .. }) => false,
+                    Err(gone) => return Err(gone.into()),
+                };
+                if !whole {
+                    self.end_before(owed.sequence);
+                    continue 'again;
+                }
+            }
+            return Ok(());
+        }
+    }
+}
+
+struct Owed {
+    key: ExtentKey,
+    sum: u32,
+    sequence: u64,
+}
+
+/// The blocks of slots that batches after `durable` placed and no later one replaced.
+fn owed_by_slots(found: &Found, durable: u64) -> BTreeMap<(u32, usize), Owed> {
+    let mut owed: BTreeMap<(u32, usize), Owed> = BTreeMap::new();
+    for (position, batch) in &found.batches {
+        for change in &batch.changes {
+            match change {
+                Change::Placed { key, slot, span, sums } => {
+                    owed.retain(|(other, _), owed| owed.key != *key || other == slot);
+                    if position.sequence > durable {
+                        for (block, &sum) in span.range().zip(sums) {
+                            owed.insert((*slot, block), Owed { key: *key, sum, sequence: position.sequence });
+                        }
+                    }
+                }
+                Change::Logged { slot, span, .. } => span.range().for_each(|block| drop(owed.remove(&(*slot, block)))),
+                Change::Cleared { key, span } => {
+                    owed.retain(|(_, block), owed| owed.key != *key || !span.range().contains(block));
+                }
+                Change::ClearedExtents { map, first, count } => {
+                    let range = *first..first.saturating_add(*count);
+                    owed.retain(|_, owed| owed.key.map != *map || !range.contains(&owed.key.index));
+                }
+                Change::Marked(_) | Change::Unmarked(_) | Change::MarksReset => {}
+            }
+        }
+    }
+    owed
+}

@@ -1,0 +1,346 @@
+//! Making a drive, and opening one: label, header, map table, then the log.
+
+use crate::checkpoint::{Header, map_sum};
+use crate::drive::{Drive, Options, Shared};
+use crate::error::OpenError;
+use crate::geometry::{Geometry, HEADERS, default_log};
+use crate::label::{Label, LabelError, Role};
+use crate::log::replay::{Found, LogReader};
+use crate::log::{Change, Position, Ring};
+use crate::map::PhysicalMap;
+use crate::pending::Pending;
+use crate::space::Space;
+use crate::state::{State, Turn};
+use crate::sums::SumCache;
+use crate::table::{self, TableKind};
+use crate::world::{Device, DeviceError, Gather, World};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use tepal_model::{BLOCK, Buffer, ClusterId, DriveId};
+
+/// Who a new drive is.
+#[derive(Clone, Debug)]
+pub struct NewDrive {
+    pub cluster: ClusterId,
+    pub drive: DriveId,
+    pub pool: String,
+    /// Bytes of the drive's own log; by its size, if not said. Of no meaning if the log is on a device of its own.
+    pub log_length: Option<u64>,
+}
+
+/// The id of the device that holds the log of a drive.
+fn log_device_id(drive: DriveId) -> DriveId {
+    DriveId(!drive.0)
+}
+
+/// Labels a device as a new, empty drive. Whatever was on it is lost; a device with a Tepal label is refused.
+pub async fn format<D: Device>(device: &D, log_device: Option<&D>, new: NewDrive) -> Result<Label, OpenError> {
+    refuse_labelled(device).await?;
+    let own_log = match log_device {
+        Some(log) => {
+            refuse_labelled(log).await?;
+            Geometry::log_device(log.size())?;
+            None
+        }
+        None => Some(new.log_length.unwrap_or(default_log(device.size())) / BLOCK * BLOCK),
+    };
+    let geometry = Geometry::new(device.size(), own_log)?;
+    let start = Position { offset: 0, sequence: 1, previous: 0 };
+    let header = Header { checkpoint: 1, cut: 0, tail: start, map_pages: 0, map_sum: map_sum(&[]) }.encode(new.drive);
+    for offset in HEADERS {
+        device.write(offset, Gather::from_iter([header.clone()])).await?;
+    }
+    device.flush().await?;
+    let role =
+        own_log.map_or(Role::DataWithLogOn { log: log_device_id(new.drive) }, |log_length| Role::Data { log_length });
+    let label =
+        Label { cluster: new.cluster, drive: new.drive, pool: new.pool, generation: 1, size: geometry.size, role };
+    if let Some(log) = log_device {
+        let role = Role::LogOf { drive: new.drive };
+        let size = log.size() / BLOCK * BLOCK;
+        Label { drive: log_device_id(new.drive), size, role, ..label.clone() }.write(log).await?;
+    }
+    label.write(device).await?; // last: with it, the drive exists
+    Ok(label)
+}
+
+/// Overwrites the labels: the drive is nobody's, and what it held is lost.
+pub async fn wipe<D: Device>(device: &D) -> Result<(), DeviceError> {
+    let blank = Buffer::zeroed(BLOCK as usize).freeze();
+    for offset in [0, HEADERS[0], HEADERS[1], Geometry::label_last(device.size())] {
+        device.write(offset, Gather::from_iter([blank.clone()])).await?;
+    }
+    device.flush().await
+}
+
+async fn refuse_labelled<D: Device>(device: &D) -> Result<(), OpenError> {
+    match Label::read(device).await {
+        Ok(label) => Err(OpenError::Labelled { cluster: label.cluster, drive: label.drive }),
+        Err(LabelError::Missing | LabelError::Damaged | LabelError::CutShort { .. }) => Ok(()),
+        Err(other) => Err(other.into()),
+    }
+}
+
+impl<W: World> Drive<W> {
+    /// Opens a labelled drive. Nothing is written.
+    pub async fn open(
+        world: W,
+        device: W::Device,
+        log_device: Option<W::Device>,
+        options: Options,
+    ) -> Result<Self, OpenError> {
+        let label = Label::read(&device).await?;
+        let (geometry, log) = match label.role {
+            Role::Data { log_length } => (Geometry::new(label.size, Some(log_length))?, None),
+            Role::DataWithLogOn { log: wanted } => {
+                let log = log_device.ok_or(OpenError::LogMissing { wanted })?;
+                let found = Label::read(&log).await?;
+                if found.drive != wanted || found.role != (Role::LogOf { drive: label.drive }) {
+                    return Err(OpenError::LogForeign { wanted, found: found.drive });
+                }
+                let (start, length) = Geometry::log_device(found.size)?;
+                (Geometry { log_length: length, ..Geometry::new(label.size, None)? }, Some((log, start)))
+            }
+            Role::LogOf { .. } => return Err(OpenError::Role { found: label.role.to_string() }),
+        };
+        let header = read_header(&device, label.drive).await?;
+        let mut state = empty_state(&geometry, &options, header.committed);
+        read_map(&device, label.drive, &geometry, header, &mut state).await?;
+        let shared = Shared::new(world, device, log, label, geometry, options, state);
+        replay(&shared, header.committed).await?;
+        Ok(Drive { shared: Arc::new(shared) })
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Headers {
+    committed: Header,
+    /// Its twin is as it should be: copy B of the last checkpoint was finished.
+    twin_is_whole: bool,
+}
+
+async fn read_header<D: Device>(device: &D, drive: DriveId) -> Result<Headers, OpenError> {
+    let mut found = [None, None];
+    for (copy, offset) in HEADERS.into_iter().enumerate() {
+        found[copy] = match device.read(offset, Buffer::take(BLOCK as usize)).await {
+            Ok(page) => Header::decode(&page, drive),
+            Err(DeviceError::Failed { .. }) => None,
+            Err(gone) => return Err(gone.into()),
+        };
+    }
+    let newest = found.into_iter().flatten().max_by_key(|header| header.checkpoint);
+    let committed = newest.ok_or(OpenError::Header)?;
+    Ok(Headers { committed, twin_is_whole: found == [newest, newest] })
+}
+
+fn empty_state(geometry: &Geometry, options: &Options, header: Header) -> State {
+    State {
+        map: PhysicalMap::default(),
+        space: Space::new(geometry.slots),
+        pending: Pending::default(),
+        sums: SumCache::new(geometry.sums.clone(), options.sum_cache),
+        marks: BTreeSet::new(),
+        ring: Ring { length: geometry.log_length, head: header.tail, tail: header.tail },
+        batches: VecDeque::new(),
+        queue: VecDeque::new(),
+        flushes: Vec::new(),
+        cut: None,
+        committer: Turn::Idle,
+        destager: Turn::Idle,
+        checkpointer: Turn::Idle,
+        checkpoint_waiters: Vec::new(),
+        maintenance: Turn::Idle,
+        applied: header.cut,
+        durable: header.cut,
+        slots_unflushed: true,
+        freed: VecDeque::new(),
+        trimmed: BTreeSet::new(),
+        in_flight: BTreeMap::new(),
+        destaging: BTreeSet::new(),
+        dirty_map_pages: BTreeSet::new(),
+        map_versions: Vec::new(),
+        checkpoint: header.checkpoint,
+        cut_sequence: header.cut,
+        loss: None,
+        closed: false,
+        read_errors: 0,
+        damaged_blocks: 0,
+    }
+}
+
+/// A page of the map table as one of its copies has it.
+struct MapPage {
+    checkpoint: u64,
+    bytes: bytes::Bytes,
+}
+
+/// Loads the map table as the committed checkpoint wrote it.
+async fn read_map<D: Device>(
+    device: &D,
+    drive: DriveId,
+    geometry: &Geometry,
+    headers: Headers,
+    state: &mut State,
+) -> Result<(), OpenError> {
+    let header = headers.committed;
+    if header.map_pages > geometry.map.pages {
+        return Err(OpenError::Header);
+    }
+    let first = read_copy(device, drive, geometry, header, 0).await?;
+    let versions = |pages: &[Option<MapPage>]| pages.iter().map(|p| p.as_ref().map(|p| p.checkpoint)).collect();
+    let whole = |versions: &Option<Vec<u64>>| versions.as_deref().map(map_sum) == Some(header.map_sum);
+    let mut chosen: Option<Vec<u64>> = versions(&first);
+    let mut pages = first;
+    if !whole(&chosen) {
+        let second = read_copy(device, drive, geometry, header, 1).await?;
+        for (number, (page, other)) in pages.iter_mut().zip(second).enumerate() {
+            let newer = |other: &MapPage| page.as_ref().is_none_or(|page| page.checkpoint < other.checkpoint);
+            if let Some(other) = other.filter(newer) {
+                *page = Some(other);
+                state.dirty_map_pages.insert(number as u32); // the first copy wants repair
+            }
+        }
+        if let Some(page) = pages.iter().position(Option::is_none) {
+            return Err(OpenError::MapPage { page: page as u32 });
+        }
+        chosen = versions(&pages);
+        if !whole(&chosen) {
+            return Err(OpenError::MapLost);
+        }
+    }
+    for (number, page) in pages.iter().flatten().enumerate() {
+        load_page(number as u32, &page.bytes, geometry, state)?;
+        if !headers.twin_is_whole && page.checkpoint == header.checkpoint {
+            state.dirty_map_pages.insert(number as u32);
+        }
+    }
+    state.map_versions = chosen.unwrap_or_default();
+    Ok(())
+}
+
+/// One copy of all pages; `None` for those that are damaged or of a checkpoint that was never committed.
+async fn read_copy<D: Device>(
+    device: &D,
+    drive: DriveId,
+    geometry: &Geometry,
+    header: Header,
+    copy: usize,
+) -> Result<Vec<Option<MapPage>>, OpenError> {
+    const TOGETHER: u32 = 256;
+    let mut pages = Vec::with_capacity(header.map_pages as usize);
+    for start in (0..header.map_pages).step_by(TOGETHER as usize) {
+        let count = TOGETHER.min(header.map_pages - start);
+        let length = count as usize * table::PAGE;
+        let bytes = match device.read(geometry.map.offset(copy, start), Buffer::take(length)).await {
+            Ok(bytes) => Some(bytes.freeze()),
+            Err(DeviceError::Failed { .. }) => None,
+            Err(gone) => return Err(gone.into()),
+        };
+        for number in start..start + count {
+            let at = (number - start) as usize * table::PAGE;
+            let page = match &bytes {
+                Some(bytes) => Some(bytes.slice(at..at + table::PAGE)),
+                None => read_page(device, geometry.map.offset(copy, number)).await?,
+            };
+            pages.push(page.and_then(|bytes| {
+                let checkpoint = table::unseal(&bytes, TableKind::Map, drive, number)?;
+                (checkpoint <= header.checkpoint).then_some(MapPage { checkpoint, bytes })
+            }));
+        }
+    }
+    Ok(pages)
+}
+
+/// A page by itself, after a read of many failed.
+async fn read_page<D: Device>(device: &D, offset: u64) -> Result<Option<bytes::Bytes>, OpenError> {
+    match device.read(offset, Buffer::take(table::PAGE)).await {
+        Ok(bytes) => Ok(Some(bytes.freeze())),
+        Err(DeviceError::Failed { .. }) => Ok(None),
+        Err(gone) => Err(gone.into()),
+    }
+}
+
+fn load_page(number: u32, bytes: &[u8], geometry: &Geometry, state: &mut State) -> Result<(), OpenError> {
+    for slot in geometry.map.slots_of(number) {
+        let at = geometry.map.at(slot);
+        let Some(owner) = PhysicalMap::decode(&bytes[at..at + geometry.map.record]) else { continue };
+        if slot >= geometry.slots || state.map.get(owner.key).is_some() || !state.space.take(slot) {
+            return Err(OpenError::MapPage { page: number });
+        }
+        state.map.insert(owner.key, slot, owner.present);
+    }
+    Ok(())
+}
+
+async fn replay<W: World>(shared: &Shared<W>, header: Header) -> Result<(), OpenError> {
+    let (device, start) = shared.log();
+    let geometry = &shared.geometry;
+    let mut reader = LogReader::new(device, shared.label.drive, start, geometry.log_length);
+    let mut found = reader.find(header.tail).await?;
+    let offset_of = |slot, block| (slot < geometry.slots).then(|| geometry.block_offset(slot, block));
+    found.drop_unwritten(&shared.device, header.cut, offset_of).await?;
+    reader.check_end(found.head).await?;
+    if found.head.sequence <= header.cut {
+        return Err(OpenError::LogDamaged { sequence: found.head.sequence });
+    }
+    // What was replayed is read from now on, so it must not be lost again.
+    shared.device.flush().await?;
+    device.flush().await?;
+    let mut state = shared.lock();
+    apply_all(&mut state, &found, header.cut, geometry)?;
+    state.ring.head = found.head;
+    state.batches = found.batches.iter().map(|(position, _)| *position).collect();
+    state.applied = found.head.sequence - 1;
+    state.durable = state.applied;
+    state.release_freed();
+    Ok(())
+}
+
+/// Up to the cut the map is known, and the log gives only what wasn't in its slot yet; from there on everything counts.
+fn apply_all(state: &mut State, found: &Found, cut: u64, geometry: &Geometry) -> Result<(), OpenError> {
+    let mut at_cut = false;
+    for (position, batch) in &found.batches {
+        if position.sequence > cut && !at_cut {
+            forget_replaced(state);
+            at_cut = true;
+        }
+        let mut payload_at = 0;
+        for change in &batch.changes {
+            let length = change.payload_blocks() as usize * BLOCK as usize;
+            let payload = (length > 0).then(|| batch.payload.slice(payload_at..payload_at + length));
+            payload_at += length;
+            if let Change::Logged { key, slot, span, sums } | Change::Placed { key, slot, span, sums } = change {
+                let owner = if *slot < geometry.slots { state.map.owner(*slot) } else { None };
+                let contradicts = *slot >= geometry.slots
+                    || (position.sequence > cut && owner.is_some_and(|owner| owner.key != *key))
+                    || (position.sequence > cut
+                        && matches!(change, Change::Logged { .. })
+                        && state.map.get(*key).is_some_and(|(mapped, _)| mapped != *slot));
+                if contradicts {
+                    return Err(OpenError::LogContradicts { sequence: position.sequence });
+                }
+                if position.sequence <= cut {
+                    state.pending.add(*slot, *key, *span, sums, position.sequence, payload.as_ref());
+                    continue;
+                }
+            }
+            let is_mark = matches!(change, Change::Marked(_) | Change::Unmarked(_) | Change::MarksReset);
+            if position.sequence > cut || is_mark {
+                state.apply(change, position.sequence, payload.as_ref(), geometry);
+            }
+        }
+    }
+    if !at_cut {
+        forget_replaced(state);
+    }
+    Ok(())
+}
+
+/// Drops pending blocks that the map at the cut doesn't know: they were cleared, or their slot has another owner.
+fn forget_replaced(state: &mut State) {
+    for slot in state.pending.from(0, usize::MAX) {
+        let Some(key) = state.pending.slot(slot).map(|pending| pending.key) else { continue };
+        let present = state.map.owner(slot).filter(|owner| owner.key == key).map_or(0, |owner| owner.present);
+        state.pending.forget(slot, !present);
+    }
+}

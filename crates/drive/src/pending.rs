@@ -1,0 +1,125 @@
+//! What the log holds and the slots don't yet: data of small writes, and checksums that aren't in their table.
+//!
+//! Reads look here first. Destaging moves it to its place; a block that was written again meanwhile stays.
+
+use crate::log::change::{BLOCKS, BlockSpan, ExtentKey};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use tepal_model::BLOCK;
+
+#[derive(Clone, Debug)]
+pub struct PendingBlock {
+    /// Bound checksum.
+    pub sum: u32,
+    /// The batch that brought it.
+    pub sequence: u64,
+    /// `None` if the data is in the slot already.
+    pub data: Option<Bytes>,
+}
+
+#[derive(Clone, Debug)]
+pub struct PendingSlot {
+    pub key: ExtentKey,
+    pub blocks: [Option<PendingBlock>; BLOCKS as usize],
+}
+
+#[derive(Debug, Default)]
+pub struct Pending {
+    slots: BTreeMap<u32, PendingSlot>,
+    bytes: u64,
+}
+
+impl Pending {
+    /// Bytes of data that wait.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub fn slots(&self) -> usize {
+        self.slots.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    pub fn block(&self, slot: u32, block: usize) -> Option<&PendingBlock> {
+        self.slots.get(&slot)?.blocks[block].as_ref()
+    }
+
+    pub fn slot(&self, slot: u32) -> Option<&PendingSlot> {
+        self.slots.get(&slot)
+    }
+
+    /// `data` is the span's payload if it's in the log only.
+    pub fn add(
+        &mut self,
+        slot: u32,
+        key: ExtentKey,
+        span: BlockSpan,
+        sums: &[u32],
+        sequence: u64,
+        data: Option<&Bytes>,
+    ) {
+        let pending = self.slots.entry(slot).or_insert_with(|| PendingSlot { key, blocks: Default::default() });
+        pending.key = key;
+        for (nth, block) in span.range().enumerate() {
+            let at = nth * BLOCK as usize;
+            let data = data.map(|data| data.slice(at..at + BLOCK as usize));
+            let arriving = data.is_some();
+            let old = pending.blocks[block].replace(PendingBlock { sum: sums[nth], sequence, data });
+            self.bytes += if arriving { BLOCK } else { 0 };
+            self.bytes -= if old.is_some_and(|old| old.data.is_some()) { BLOCK } else { 0 };
+        }
+    }
+
+    /// Forgets the blocks of `bits`.
+    pub fn forget(&mut self, slot: u32, bits: u16) {
+        self.retain(slot, |block, _| bits >> block & 1 == 0);
+    }
+
+    /// Forgets the blocks that `keep` refuses.
+    pub fn retain(&mut self, slot: u32, keep: impl Fn(usize, &PendingBlock) -> bool) {
+        let Some(pending) = self.slots.get_mut(&slot) else { return };
+        for (number, block) in pending.blocks.iter_mut().enumerate() {
+            if let Some(old) = block.take_if(|block| !keep(number, block)) {
+                self.bytes -= if old.data.is_some() { BLOCK } else { 0 };
+            }
+        }
+        if pending.blocks.iter().all(Option::is_none) {
+            self.slots.remove(&slot);
+        }
+    }
+
+    /// Up to `most` slots from `from` on.
+    pub fn from(&self, from: u32, most: usize) -> Vec<u32> {
+        self.slots.range(from..).take(most).map(|(&slot, _)| slot).collect()
+    }
+
+    /// The oldest batch that is still needed.
+    pub fn oldest(&self) -> Option<u64> {
+        self.slots.values().flat_map(|slot| slot.blocks.iter().flatten()).map(|block| block.sequence).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tepal_model::MapId;
+
+    const KEY: ExtentKey = ExtentKey { map: MapId(1), index: 0 };
+
+    #[test]
+    fn bytes_are_counted_exactly_through_overwrites() {
+        let mut pending = Pending::default();
+        let data = Bytes::from(vec![1; 3 * BLOCK as usize]);
+        pending.add(4, KEY, BlockSpan { first: 2, count: 3 }, &[1, 2, 3], 10, Some(&data));
+        assert_eq!(pending.bytes(), 3 * BLOCK);
+        pending.add(4, KEY, BlockSpan { first: 3, count: 2 }, &[4, 5], 11, None);
+        assert_eq!((pending.bytes(), pending.oldest()), (BLOCK, Some(10)));
+        pending.forget(4, 1 << 2);
+        assert_eq!((pending.bytes(), pending.oldest(), pending.slots()), (0, Some(11), 1));
+        pending.retain(4, |_, block| block.sequence > 11);
+        assert!(pending.is_empty());
+    }
+}

@@ -1,0 +1,237 @@
+//! Reading: from the log's memory what is pending, from the slots the rest, every block of it checked.
+//!
+//! A read takes no lock while it waits, so the slot may be written to or change its owner under it. It then doesn't
+//! match, and is planned and read again; only a mismatch that stays is damage.
+
+use crate::drive::Drive;
+use crate::error::DriveError;
+use crate::log::ExtentKey;
+use crate::state::{State, extents_of, identity};
+use crate::world::{Device, DeviceError, World};
+use bytes::Bytes;
+use futures_util::future::{join, join_all};
+use smallvec::SmallVec;
+use tepal_codec::checksum::{bind, crc};
+use tepal_model::{BLOCK, Buffer, MapId, Segments, buffer::zeros};
+
+/// How often a block that doesn't match is read again before it counts as damaged.
+const ATTEMPTS: usize = 4;
+const BLOCK_BYTES: usize = BLOCK as usize;
+
+/// Where the next blocks of a read come from.
+enum Piece {
+    Hole { blocks: u64 },
+    Memory(Bytes),
+    Slots(Run),
+}
+
+/// Blocks that lie side by side on the device.
+struct Run {
+    offset: u64,
+    blocks: SmallVec<[Block; 16]>,
+}
+
+#[derive(Clone, Copy)]
+struct Block {
+    key: ExtentKey,
+    slot: u32,
+    number: usize,
+    /// `None` if its page isn't in memory.
+    expected: Option<u32>,
+}
+
+impl Block {
+    fn position(&self) -> u64 {
+        self.key.first_block() + self.number as u64
+    }
+}
+
+type Pieces = SmallVec<[Piece; 4]>;
+
+impl<W: World> Drive<W> {
+    /// Reads blocks `first..first + count` of what this drive holds of the map. What holds nothing reads as zeros.
+    pub async fn read(&self, map: MapId, first: u64, count: u64) -> Result<Segments, DriveError> {
+        let pieces = {
+            let mut state = self.shared.lock();
+            state.alive()?;
+            self.plan(&mut state, map, first, count)
+        };
+        let mut segments = Segments::new();
+        let mut damaged = Vec::new();
+        // The common case is one piece, which needs no joining.
+        if let [_] = pieces.as_slice() {
+            for piece in pieces {
+                self.read_piece(map, piece, &mut segments, &mut damaged).await?;
+            }
+        } else {
+            let parts = pieces.into_iter().map(|piece| async move {
+                let (mut segments, mut damaged) = (Segments::new(), Vec::new());
+                self.read_piece(map, piece, &mut segments, &mut damaged).await.map(|()| (segments, damaged))
+            });
+            for part in join_all(parts).await {
+                let (part, bad) = part?;
+                segments.extend(part);
+                damaged.extend(bad);
+            }
+        }
+        if damaged.is_empty() {
+            return Ok(segments);
+        }
+        self.shared.lock().damaged_blocks += damaged.len() as u64;
+        Err(DriveError::Damaged { blocks: damaged })
+    }
+
+    fn plan(&self, state: &mut State, map: MapId, first: u64, count: u64) -> Pieces {
+        let mut pieces = Pieces::new();
+        for (index, span, _) in extents_of(first, count) {
+            let key = ExtentKey { map, index };
+            let Some((slot, present)) = state.map.get(key).filter(|(_, present)| present & span.bits() != 0) else {
+                add_hole(&mut pieces, span.count.into());
+                continue;
+            };
+            for number in span.range() {
+                if present >> number & 1 == 0 {
+                    add_hole(&mut pieces, 1);
+                } else if let Some(data) = state.pending.block(slot, number).and_then(|block| block.data.clone()) {
+                    pieces.push(Piece::Memory(data));
+                } else {
+                    let expected = state.expected_sum(slot, number);
+                    let offset = self.shared.geometry.block_offset(slot, number as u32);
+                    add_block(&mut pieces, offset, Block { key, slot, number, expected });
+                }
+            }
+        }
+        pieces
+    }
+
+    async fn read_piece(
+        &self,
+        map: MapId,
+        piece: Piece,
+        segments: &mut Segments,
+        damaged: &mut Vec<u64>,
+    ) -> Result<(), DriveError> {
+        match piece {
+            Piece::Hole { blocks } => segments.extend(zeros(blocks * BLOCK)),
+            Piece::Memory(data) => segments.push(data),
+            Piece::Slots(run) => match self.read_run(&run).await? {
+                Some(data) => segments.push(data),
+                None => {
+                    for block in &run.blocks {
+                        match self.read_again(map, block.position()).await? {
+                            Some(data) => segments.push(data),
+                            None => damaged.push(block.position()),
+                        }
+                    }
+                }
+            },
+        }
+        Ok(())
+    }
+
+    /// All of the run, or `None` if any block of it doesn't match or can't be read.
+    async fn read_run(&self, run: &Run) -> Result<Option<Bytes>, DriveError> {
+        let buffer = Buffer::take(run.blocks.len() * BLOCK_BYTES);
+        let reading = self.shared.device.read(run.offset, buffer);
+        let cold = run.blocks.iter().any(|block| block.expected.is_none());
+        let data = if cold {
+            let pages = join_all(run.blocks.iter().filter(|b| b.expected.is_none()).map(|b| self.load_sums(b.slot)));
+            let (data, loaded) = join(reading, pages).await;
+            for outcome in loaded {
+                outcome.map_err(|error| DriveError::Lost(self.shared.lose(error)))?;
+            }
+            data
+        } else {
+            reading.await
+        };
+        let data = match data {
+            Ok(data) => data,
+            Err(DeviceError::Failed { .. }) => {
+                self.shared.lock().read_errors += 1;
+                return Ok(None);
+            }
+            Err(gone @ DeviceError::Gone(_)) => return Err(self.shared.lose(gone).into()),
+        };
+        let right = run.blocks.iter().zip(data.chunks_exact(BLOCK_BYTES)).all(|(block, bytes)| {
+            let expected = block.expected.or_else(|| self.shared.lock().expected_sum(block.slot, block.number));
+            expected.is_some_and(|expected| bind(crc(bytes), identity(block.key, block.number)) == expected)
+        });
+        Ok(right.then(|| data.freeze()))
+    }
+
+    /// One block, planned afresh each time. `None` if it stays wrong.
+    async fn read_again(&self, map: MapId, position: u64) -> Result<Option<Bytes>, DriveError> {
+        for attempt in 0..ATTEMPTS {
+            let piece = {
+                let mut state = self.shared.lock();
+                state.alive()?;
+                self.plan(&mut state, map, position, 1).into_iter().next()
+            };
+            match piece {
+                None | Some(Piece::Hole { .. }) => return Ok(zeros(BLOCK).into_iter().next()),
+                Some(Piece::Memory(data)) => return Ok(Some(data)),
+                Some(Piece::Slots(run)) => {
+                    if let Some(data) = self.read_run(&run).await? {
+                        return Ok(Some(data));
+                    }
+                    if attempt + 2 == ATTEMPTS {
+                        // The page of checksums may be the one that is wrong.
+                        let mut state = self.shared.lock();
+                        let page = state.sums.page_of(run.blocks[0].slot);
+                        state.sums.forget(page);
+                    }
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// The CRC of each block's data, unbound, without reading the data: `None` for one that holds nothing. What two
+    /// copies are compared by.
+    pub async fn crcs(&self, map: MapId, first: u64, count: u64) -> Result<Vec<Option<u32>>, DriveError> {
+        let mut crcs = Vec::with_capacity(count as usize);
+        for (index, span, _) in extents_of(first, count) {
+            let key = ExtentKey { map, index };
+            loop {
+                let slot = {
+                    let mut state = self.shared.lock();
+                    state.alive()?;
+                    let Some((slot, present)) = state.map.get(key) else {
+                        crcs.extend(span.range().map(|_| None));
+                        break;
+                    };
+                    let sums: Option<SmallVec<[Option<u32>; 16]>> = span
+                        .range()
+                        .map(|block| match present >> block & 1 {
+                            0 => Some(None),
+                            _ => state.expected_sum(slot, block).map(|sum| Some(bind(sum, identity(key, block)))),
+                        })
+                        .collect();
+                    if let Some(sums) = sums {
+                        crcs.extend(sums);
+                        break;
+                    }
+                    slot
+                };
+                self.load_sums(slot).await.map_err(|error| self.shared.lose(error))?;
+            }
+        }
+        Ok(crcs)
+    }
+}
+
+fn add_hole(pieces: &mut Pieces, count: u64) {
+    match pieces.last_mut() {
+        Some(Piece::Hole { blocks }) => *blocks += count,
+        _ => pieces.push(Piece::Hole { blocks: count }),
+    }
+}
+
+fn add_block(pieces: &mut Pieces, offset: u64, block: Block) {
+    match pieces.last_mut() {
+        Some(Piece::Slots(run)) if run.offset + run.blocks.len() as u64 * BLOCK == offset && run.blocks.len() < 256 => {
+            run.blocks.push(block);
+        }
+        _ => pieces.push(Piece::Slots(Run { offset, blocks: SmallVec::from_iter([block]) })),
+    }
+}

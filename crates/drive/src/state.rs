@@ -1,0 +1,242 @@
+//! What an open drive keeps in memory, behind one lock that is never held across a wait.
+
+use crate::error::Loss;
+use crate::geometry::Geometry;
+use crate::log::change::Sums;
+use crate::log::{BlockSpan, Change, ExtentKey, Mark, Position, Ring};
+use crate::map::PhysicalMap;
+use crate::pending::Pending;
+use crate::space::Space;
+use crate::sums::SumCache;
+use bytes::Bytes;
+use futures_channel::oneshot;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use tepal_model::BLOCK;
+
+/// Changes that are committed together: all in one batch.
+#[derive(Debug)]
+pub struct Operation {
+    pub changes: Vec<Change>,
+    /// The data of the `Logged` changes, in their order.
+    pub payload: Vec<Bytes>,
+    /// Acknowledged only when on stable media.
+    pub durable: bool,
+    pub done: oneshot::Sender<Result<(), Arc<Loss>>>,
+}
+
+impl Operation {
+    pub fn encoded_length(&self) -> usize {
+        self.changes.iter().map(Change::encoded_length).sum()
+    }
+
+    pub fn payload_blocks(&self) -> u32 {
+        self.changes.iter().map(Change::payload_blocks).sum()
+    }
+}
+
+/// Somebody's turn at a thing that is done by one at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    Idle,
+    Running,
+}
+
+#[derive(Debug)]
+pub struct State {
+    pub map: PhysicalMap,
+    pub space: Space,
+    pub pending: Pending,
+    pub sums: SumCache,
+    pub marks: BTreeSet<Mark>,
+    pub ring: Ring,
+    /// Where each batch since the tail starts.
+    pub batches: VecDeque<Position>,
+    /// Operations that wait for a batch, and flushes that wait for the batch under way.
+    pub queue: VecDeque<Operation>,
+    pub flushes: Vec<oneshot::Sender<Result<(), Arc<Loss>>>>,
+    /// A checkpoint that waits for its cut.
+    pub cut: Option<oneshot::Sender<Result<super::checkpoint::Cut, Arc<Loss>>>>,
+    pub committer: Turn,
+    pub destager: Turn,
+    pub checkpointer: Turn,
+    pub checkpoint_waiters: Vec<oneshot::Sender<()>>,
+    pub maintenance: Turn,
+    /// The newest batch whose changes are in this state, and the newest on stable media.
+    pub applied: u64,
+    pub durable: u64,
+    /// A batch that isn't on stable media speaks of data in slots. The committer's own.
+    pub slots_unflushed: bool,
+    /// Slots that are free as soon as the batch that freed them is on stable media.
+    pub freed: VecDeque<(u64, u32)>,
+    /// Freed by a clear, and not yet discarded on the device.
+    pub trimmed: BTreeSet<u32>,
+    /// Writes under way to each slot, which keep an empty extent its slot.
+    pub in_flight: BTreeMap<u32, u32>,
+    /// Slots that destaging is writing to, which keep a freed slot from its next owner.
+    pub destaging: BTreeSet<u32>,
+    pub dirty_map_pages: BTreeSet<u32>,
+    /// Which checkpoint wrote each page of the map table; its length is how many pages there are.
+    pub map_versions: Vec<u64>,
+    pub checkpoint: u64,
+    /// The batch that the map table was cut at.
+    pub cut_sequence: u64,
+    pub loss: Option<Arc<Loss>>,
+    pub closed: bool,
+    pub read_errors: u64,
+    pub damaged_blocks: u64,
+}
+
+/// What a write may not use, so that overwrites and repairs always find room.
+pub fn reserve(slots: u32) -> u32 {
+    (slots / 100).max(4).min(slots / 4)
+}
+
+impl State {
+    pub fn alive(&self) -> Result<(), Arc<Loss>> {
+        self.loss.as_ref().map_or(Ok(()), |loss| Err(loss.clone()))
+    }
+
+    /// Slots that new data may take.
+    pub fn available(&self) -> u32 {
+        self.space.free().saturating_sub(reserve(self.space.slots()))
+    }
+
+    /// Applies a committed change. `payload` holds the data of a `Logged` one.
+    pub fn apply(&mut self, change: &Change, sequence: u64, payload: Option<&Bytes>, geometry: &Geometry) {
+        match change {
+            Change::Logged { key, slot, span, sums } => {
+                self.set_present(*key, *slot, *span, geometry);
+                self.pending.add(*slot, *key, *span, sums, sequence, payload);
+            }
+            Change::Placed { key, slot, span, sums } => {
+                if let Some((old, _)) = self.map.get(*key).filter(|(old, _)| old != slot) {
+                    self.unmap(*key, old, sequence, geometry);
+                }
+                self.set_present(*key, *slot, *span, geometry);
+                self.pending.add(*slot, *key, *span, sums, sequence, None);
+            }
+            Change::Cleared { key, span } => self.clear(*key, *span, sequence, geometry),
+            Change::ClearedExtents { map, first, count } => {
+                for (key, _) in self.map.extents_within(*map, *first, first.saturating_add(*count)) {
+                    self.clear(key, BlockSpan::WHOLE, sequence, geometry);
+                }
+            }
+            Change::Marked(mark) => {
+                self.marks.insert(*mark);
+            }
+            Change::Unmarked(mark) => {
+                self.marks.remove(mark);
+            }
+            Change::MarksReset => self.marks.clear(),
+        }
+    }
+
+    fn set_present(&mut self, key: ExtentKey, slot: u32, span: BlockSpan, geometry: &Geometry) {
+        if self.map.get(key).is_none() {
+            // In replay the slot may be free, or freed by a batch before this one.
+            self.space.take(slot);
+            self.freed.retain(|&(_, freed)| freed != slot);
+            self.map.insert(key, slot, 0);
+        }
+        self.map.change_present(slot, span.bits(), 0);
+        self.dirty_map_pages.insert(geometry.map.page_of(slot));
+    }
+
+    fn clear(&mut self, key: ExtentKey, span: BlockSpan, sequence: u64, geometry: &Geometry) {
+        let Some((slot, _)) = self.map.get(key) else { return };
+        self.pending.forget(slot, span.bits());
+        self.dirty_map_pages.insert(geometry.map.page_of(slot));
+        if self.map.change_present(slot, 0, span.bits()) == 0 && !self.in_flight.contains_key(&slot) {
+            self.unmap(key, slot, sequence, geometry);
+            self.trimmed.insert(slot);
+        }
+    }
+
+    fn unmap(&mut self, key: ExtentKey, slot: u32, sequence: u64, geometry: &Geometry) {
+        self.map.remove(key);
+        self.pending.forget(slot, !0);
+        self.dirty_map_pages.insert(geometry.map.page_of(slot));
+        self.freed.push_back((sequence, slot));
+    }
+
+    /// Hands freed slots to their next owners: those whose freeing can't be undone by a crash any more.
+    pub fn release_freed(&mut self) {
+        if self.freed.is_empty() {
+            return;
+        }
+        let (durable, destaging) = (self.durable, &self.destaging);
+        let space = &mut self.space;
+        self.freed.retain(|&(sequence, slot)| {
+            let kept = sequence > durable || destaging.contains(&slot);
+            if !kept {
+                space.put(slot);
+            }
+            kept
+        });
+    }
+
+    pub fn begin_write(&mut self, slot: u32) {
+        *self.in_flight.entry(slot).or_default() += 1;
+    }
+
+    pub fn end_write(&mut self, slot: u32) {
+        if let Some(count) = self.in_flight.get_mut(&slot) {
+            *count -= 1;
+            if *count == 0 {
+                self.in_flight.remove(&slot);
+            }
+        }
+    }
+
+    /// The bound checksum that a present block must match, if it's in memory.
+    pub fn expected_sum(&mut self, slot: u32, block: usize) -> Option<u32> {
+        match self.pending.block(slot, block) {
+            Some(pending) => Some(pending.sum),
+            None => self.sums.get(slot, block),
+        }
+    }
+
+    /// Where replay would have to start: at the oldest batch that pending data needs, but no later than the cut.
+    pub fn tail_after(&self, cut: u64) -> Position {
+        let oldest = self.pending.oldest().unwrap_or(u64::MAX).min(cut);
+        self.batches.iter().find(|batch| batch.sequence >= oldest).copied().unwrap_or(self.ring.head)
+    }
+}
+
+/// Cuts one write into pieces that each lie in one extent.
+pub fn extents_of(first_block: u64, count: u64) -> impl Iterator<Item = (u64, BlockSpan, u64)> {
+    const BLOCKS: u64 = crate::log::change::BLOCKS as u64;
+    let end = first_block + count;
+    let mut at = first_block;
+    std::iter::from_fn(move || {
+        (at < end).then(|| {
+            let (index, first) = (at / BLOCKS, at % BLOCKS);
+            let count = (BLOCKS - first).min(end - at);
+            let piece = (index, BlockSpan { first: first as u8, count: count as u8 }, (at - first_block) * BLOCK);
+            at += count;
+            piece
+        })
+    })
+}
+
+pub fn bound_sums(key: ExtentKey, span: BlockSpan, crcs: &[u32]) -> Sums {
+    span.range().zip(crcs).map(|(block, &crc)| tepal_codec::checksum::bind(crc, identity(key, block))).collect()
+}
+
+pub fn identity(key: ExtentKey, block: usize) -> tepal_codec::checksum::Identity {
+    tepal_codec::checksum::Identity { map: key.map, block: key.first_block() + block as u64, epoch: 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_write_is_cut_at_extents() {
+        let pieces: Vec<_> = extents_of(14, 20).collect();
+        let span = |first, count| BlockSpan { first, count };
+        assert_eq!(pieces, [(0, span(14, 2), 0), (1, span(0, 16), 2 * BLOCK), (2, span(0, 2), 18 * BLOCK)]);
+        assert_eq!(extents_of(5, 0).count(), 0);
+    }
+}

@@ -1,0 +1,157 @@
+//! Checksums of the blocks in the slots, cached by page within a budget; the table is on the drive.
+
+use crate::table::{PAGE, Table};
+use std::collections::{BTreeMap, VecDeque};
+use tepal_model::Buffer;
+
+#[derive(Debug)]
+struct CachedPage {
+    bytes: Buffer,
+    /// Differs from the drive.
+    dirty: bool,
+    /// A checkpoint is writing it; until that is done the drive has an older one.
+    writing: bool,
+    /// Asked for since the eviction hand last passed.
+    recent: bool,
+}
+
+/// Pages of the checksum table in memory. Dirty pages and those being written are never dropped.
+#[derive(Debug)]
+pub struct SumCache {
+    table: Table,
+    pages: BTreeMap<u32, CachedPage>,
+    /// Order of eviction: second chance.
+    hand: VecDeque<u32>,
+    most_pages: usize,
+    dirty: usize,
+}
+
+impl SumCache {
+    pub fn new(table: Table, budget: u64) -> Self {
+        SumCache {
+            table,
+            pages: BTreeMap::new(),
+            hand: VecDeque::new(),
+            most_pages: (budget as usize / PAGE).max(16),
+            dirty: 0,
+        }
+    }
+
+    pub fn page_of(&self, slot: u32) -> u32 {
+        self.table.page_of(slot)
+    }
+
+    pub fn has(&self, page: u32) -> bool {
+        self.pages.contains_key(&page)
+    }
+
+    /// The bound checksum of a block, if its page is here.
+    pub fn get(&mut self, slot: u32, block: usize) -> Option<u32> {
+        let page = self.pages.get_mut(&self.table.page_of(slot))?;
+        page.recent = true;
+        let at = self.table.at(slot) + 4 * block;
+        Some(u32::from_le_bytes(page.bytes[at..at + 4].try_into().expect("4 bytes")))
+    }
+
+    /// False if the page isn't here.
+    pub fn set(&mut self, slot: u32, block: usize, sum: u32) -> bool {
+        let Some(page) = self.pages.get_mut(&self.table.page_of(slot)) else { return false };
+        let at = self.table.at(slot) + 4 * block;
+        page.bytes[at..at + 4].copy_from_slice(&sum.to_le_bytes());
+        self.dirty += usize::from(!page.dirty);
+        page.dirty = true;
+        true
+    }
+
+    /// Adds a page read from the drive, unless there is one: that is newer.
+    pub fn offer(&mut self, page: u32, bytes: Buffer) {
+        if self.has(page) {
+            return;
+        }
+        while self.pages.len() >= self.most_pages && self.evict() {}
+        self.pages.insert(page, CachedPage { bytes, dirty: false, writing: false, recent: true });
+        self.hand.push_back(page);
+    }
+
+    /// Forgets a clean page, so that it's read again.
+    pub fn forget(&mut self, page: u32) {
+        if self.pages.get(&page).is_some_and(|cached| !cached.dirty && !cached.writing) {
+            self.pages.remove(&page);
+            self.hand.retain(|&other| other != page);
+        }
+    }
+
+    fn evict(&mut self) -> bool {
+        for _ in 0..2 * self.hand.len() {
+            let Some(number) = self.hand.pop_front() else { return false };
+            let Some(page) = self.pages.get_mut(&number) else { continue };
+            if page.dirty || page.writing || page.recent {
+                page.recent = false;
+                self.hand.push_back(number);
+                continue;
+            }
+            self.pages.remove(&number);
+            return true;
+        }
+        false
+    }
+
+    pub fn dirty(&self) -> usize {
+        self.dirty
+    }
+
+    /// Copies of the dirty pages, which count as clean from here on but stay until `written`.
+    pub fn capture(&mut self) -> Vec<(u32, Buffer)> {
+        let mut images = Vec::new();
+        self.dirty = 0;
+        for (&number, page) in self.pages.iter_mut().filter(|(_, page)| page.dirty) {
+            page.dirty = false;
+            page.writing = true;
+            images.push((number, Buffer::copy_of(&page.bytes)));
+        }
+        images
+    }
+
+    /// The captured pages are on the drive.
+    pub fn written(&mut self) {
+        self.pages.values_mut().for_each(|page| page.writing = false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::blank;
+
+    fn cache() -> SumCache {
+        SumCache::new(Table::new(64, 63 * 1000), 16 * PAGE as u64)
+    }
+
+    #[test]
+    fn sums_are_kept_by_slot_and_block() {
+        let mut cache = cache();
+        assert_eq!(cache.get(70, 3), None, "not loaded");
+        cache.offer(1, blank());
+        assert!(!cache.set(0, 0, 1), "not loaded");
+        assert!(cache.set(70, 3, 77));
+        assert_eq!((cache.get(70, 3), cache.get(70, 4), cache.get(71, 3)), (Some(77), Some(0), Some(0)));
+        cache.offer(1, blank());
+        assert_eq!(cache.get(70, 3), Some(77), "what the drive has is older");
+    }
+
+    #[test]
+    fn dirty_pages_stay_whatever_the_budget_says() {
+        let mut cache = cache();
+        cache.offer(0, blank());
+        assert!(cache.set(0, 0, 5));
+        (1..200).for_each(|page| cache.offer(page, blank()));
+        assert_eq!(cache.get(0, 0), Some(5));
+        assert_eq!(cache.pages.len(), 16);
+        assert_eq!(cache.capture().len(), 1);
+        (200..400).for_each(|page| cache.offer(page, blank()));
+        assert_eq!(cache.get(0, 0), Some(5), "being written");
+        cache.written();
+        (400..600).for_each(|page| cache.offer(page, blank()));
+        assert_eq!(cache.get(0, 0), None);
+    }
+}

@@ -1,0 +1,357 @@
+//! A drive on a device that forgets what wasn't flushed. Schedules and faults are the simulator's; these are the plain
+//! stories.
+
+use crate::world::{Clock, Device, DeviceError, Gather, Random, Spawn, Tick, World};
+use crate::{Change, Drive, DriveError, Mark, MarkKind, NewDrive, OpenError, Options, Write, format};
+use bytes::Bytes;
+use futures_executor::{LocalPool, LocalSpawner};
+use futures_util::future::LocalBoxFuture;
+use futures_util::task::LocalSpawnExt;
+use std::cell::RefCell;
+use std::future::{pending, ready};
+use std::rc::Rc;
+use std::time::Duration;
+use tepal_codec::checksum::block_crcs;
+use tepal_model::{BLOCK, Buffer, ClusterId, DriveId, EXTENT, MapId, Segments, buffer::join};
+
+#[derive(Clone)]
+struct TestWorld(LocalSpawner);
+
+impl Clock for TestWorld {
+    fn now(&self) -> Tick {
+        Tick(Duration::ZERO)
+    }
+    fn sleep(&self, _: Duration) -> impl Future<Output = ()> {
+        pending() // nothing here waits for a quiet second
+    }
+}
+impl Random for TestWorld {
+    fn next_u64(&self) -> u64 {
+        4
+    }
+}
+impl Spawn for TestWorld {
+    fn spawn(&self, work: LocalBoxFuture<'static, ()>) {
+        self.0.spawn_local(work).expect("the pool outlives the world");
+    }
+}
+impl World for TestWorld {
+    type Device = TestDevice;
+}
+
+/// Writes go to `now`; a flush copies it to `stable`; a power loss copies it back.
+#[derive(Clone)]
+struct TestDevice(Rc<RefCell<Platter>>);
+
+struct Platter {
+    now: Vec<u8>,
+    stable: Vec<u8>,
+    /// What differs between the two.
+    unflushed: Vec<std::ops::Range<usize>>,
+    flush_fails: bool,
+}
+
+impl TestDevice {
+    fn new(size: u64) -> Self {
+        let blank = vec![0xa5; size as usize];
+        TestDevice(Rc::new(RefCell::new(Platter {
+            now: blank.clone(),
+            stable: blank,
+            unflushed: Vec::new(),
+            flush_fails: false,
+        })))
+    }
+    fn lose_power(&self) {
+        let mut platter = self.0.borrow_mut();
+        platter.now = platter.stable.clone();
+    }
+    /// Flips a bit in every block that holds exactly this.
+    fn rot(&self, content: &[u8]) -> usize {
+        let mut platter = self.0.borrow_mut();
+        let rotten = platter.now.chunks_exact_mut(content.len()).filter(|chunk| *chunk == content);
+        rotten.map(|chunk| chunk[100] ^= 1).count()
+    }
+}
+
+impl Device for TestDevice {
+    fn size(&self) -> u64 {
+        self.0.borrow().now.len() as u64
+    }
+    fn read(&self, offset: u64, mut buffer: Buffer) -> impl Future<Output = Result<Buffer, DeviceError>> {
+        let at = offset as usize;
+        let length = buffer.len();
+        buffer.copy_from_slice(&self.0.borrow().now[at..at + length]);
+        ready(Ok(buffer))
+    }
+    fn write(&self, offset: u64, data: Gather) -> impl Future<Output = Result<(), DeviceError>> {
+        let mut platter = self.0.borrow_mut();
+        let mut at = offset as usize;
+        for piece in data {
+            platter.now[at..at + piece.len()].copy_from_slice(&piece);
+            platter.unflushed.push(at..at + piece.len());
+            at += piece.len();
+        }
+        ready(Ok(()))
+    }
+    fn flush(&self) -> impl Future<Output = Result<(), DeviceError>> {
+        let mut platter = self.0.borrow_mut();
+        if platter.flush_fails {
+            let reason = "no".to_owned();
+            return ready(Err(DeviceError::Failed { operation: "flush", offset: 0, reason }));
+        }
+        let Platter { now, stable, unflushed, .. } = &mut *platter;
+        unflushed.drain(..).for_each(|range| stable[range.clone()].copy_from_slice(&now[range]));
+        ready(Ok(()))
+    }
+    fn discard(&self, offset: u64, length: u64) -> impl Future<Output = Result<(), DeviceError>> {
+        let range = offset as usize..(offset + length) as usize;
+        let mut platter = self.0.borrow_mut();
+        platter.now[range.clone()].fill(0xdd);
+        platter.unflushed.push(range);
+        ready(Ok(()))
+    }
+}
+
+const SIZE: u64 = 16 << 20;
+const MAP: MapId = MapId(3);
+
+struct Rig {
+    pool: LocalPool,
+    device: TestDevice,
+    log: Option<TestDevice>,
+    drive: Drive<TestWorld>,
+}
+
+impl Rig {
+    fn new() -> Self {
+        Self::on(TestDevice::new(SIZE), None)
+    }
+
+    fn on(device: TestDevice, log: Option<TestDevice>) -> Self {
+        let mut pool = LocalPool::new();
+        let new = NewDrive { cluster: ClusterId(1), drive: DriveId(2), pool: "p".into(), log_length: None };
+        pool.run_until(format(&device, log.as_ref(), new)).unwrap();
+        let drive = Self::open(&mut pool, &device, &log).unwrap();
+        Rig { pool, device, log, drive }
+    }
+
+    fn open(
+        pool: &mut LocalPool,
+        device: &TestDevice,
+        log: &Option<TestDevice>,
+    ) -> Result<Drive<TestWorld>, OpenError> {
+        let world = TestWorld(pool.spawner());
+        pool.run_until(Drive::open(world, device.clone(), log.clone(), Options::default()))
+    }
+
+    fn reopen(&mut self) {
+        self.pool = LocalPool::new(); // what the old one still ran is dropped where it was
+        self.drive = Self::open(&mut self.pool, &self.device, &self.log).unwrap();
+    }
+
+    fn write(&mut self, first: u64, blocks: &[u8], durable: bool) -> Result<(), DriveError> {
+        let data: Vec<u8> = blocks.iter().flat_map(|&byte| [byte; BLOCK as usize]).collect();
+        let crcs: Vec<u32> = block_crcs(&data).collect();
+        let write = Write { map: MAP, first, data: Bytes::from(data), crcs: &crcs, marks: Vec::new(), durable };
+        self.pool.run_until(self.drive.write(write))
+    }
+
+    fn read(&mut self, first: u64, count: u64) -> Result<Vec<u8>, DriveError> {
+        let segments: Segments = self.pool.run_until(self.drive.read(MAP, first, count))?;
+        Ok(join(&segments).chunks(BLOCK as usize).map(uniform).collect())
+    }
+}
+
+fn uniform(block: &[u8]) -> u8 {
+    assert!(block.iter().all(|&byte| byte == block[0]), "a mixed block");
+    block[0]
+}
+
+#[test]
+fn what_was_never_written_reads_as_zeros() {
+    assert_eq!(Rig::new().read(5, 40), Ok(vec![0; 40]));
+}
+
+#[test]
+fn small_and_large_writes_survive_power_loss_before_and_after_a_checkpoint() {
+    for log in [None, Some(TestDevice::new(4 << 20))] {
+        for checkpoint in [false, true] {
+            let mut rig = Rig::on(TestDevice::new(SIZE), log.as_ref().map(|_| TestDevice::new(4 << 20)));
+            rig.write(0, &[1; 40], true).unwrap();
+            rig.write(3, &[2; 2], true).unwrap();
+            rig.write(16, &[3; 16], true).unwrap();
+            if checkpoint {
+                rig.pool.run_until(rig.drive.checkpoint()).unwrap();
+            }
+            let mut expected = [vec![1; 3], vec![2; 2], vec![1; 11], vec![3; 16], vec![1; 8], vec![0; 4]].concat();
+            for _ in 0..2 {
+                assert_eq!(rig.read(0, 44).unwrap(), expected);
+                rig.device.lose_power();
+                rig.reopen();
+            }
+            rig.write(4, &[9], true).unwrap();
+            expected[4] = 9;
+            assert_eq!(rig.read(0, 44).unwrap(), expected);
+        }
+    }
+}
+
+#[test]
+fn a_write_that_was_not_promised_is_old_or_new_after_power_loss_and_a_flush_promises_it() {
+    let mut rig = Rig::new();
+    rig.write(0, &[1; 16], true).unwrap();
+    rig.write(0, &[2; 16], false).unwrap();
+    rig.write(20, &[2], false).unwrap();
+    rig.device.lose_power();
+    rig.reopen();
+    assert_eq!((rig.read(0, 16).unwrap(), rig.read(20, 1).unwrap()), (vec![1; 16], vec![0]));
+    rig.write(0, &[3; 16], false).unwrap();
+    rig.write(20, &[3], false).unwrap();
+    rig.pool.run_until(rig.drive.flush()).unwrap();
+    rig.device.lose_power();
+    rig.reopen();
+    assert_eq!((rig.read(0, 16).unwrap(), rig.read(20, 1).unwrap()), (vec![3; 16], vec![3]));
+}
+
+#[test]
+fn a_slot_freed_by_an_unpromised_write_is_not_reused_before_a_flush() {
+    let mut rig = Rig::new();
+    rig.write(0, &[1; 16], true).unwrap();
+    rig.write(0, &[2; 16], false).unwrap(); // frees the first slot, if it holds
+    rig.write(16, &[3; 16], false).unwrap(); // would like to have it
+    rig.device.0.borrow_mut().stable = {
+        // The drive's cache wrote everything but the log, as it may.
+        let platter = rig.device.0.borrow();
+        let geometry = rig.drive.geometry();
+        let log = geometry.log_start as usize..(geometry.log_start + geometry.log_length) as usize;
+        let mut stable = platter.now.clone();
+        stable[log.clone()].copy_from_slice(&platter.stable[log]);
+        stable
+    };
+    rig.device.lose_power();
+    rig.reopen();
+    assert_eq!(rig.read(0, 16).unwrap(), vec![1; 16]);
+}
+
+#[test]
+fn cleared_space_comes_back_and_reads_as_zeros() {
+    let mut rig = Rig::new();
+    rig.write(0, &[1; 48], true).unwrap();
+    assert_eq!(rig.drive.allocated_of(MAP), 3 * EXTENT);
+    rig.pool.run_until(rig.drive.clear(MAP, 8, 32, Vec::new())).unwrap();
+    assert_eq!(rig.drive.allocated_of(MAP), 2 * EXTENT);
+    let expected = [vec![1; 8], vec![0; 32], vec![1; 8]].concat();
+    assert_eq!(rig.read(0, 48).unwrap(), expected);
+    assert_eq!(rig.drive.present(MAP, 0, 50, 100), [(8, true), (32, false), (8, true), (2, false)]);
+    rig.device.lose_power();
+    rig.reopen();
+    assert_eq!(rig.read(0, 48).unwrap(), expected);
+    rig.pool.run_until(rig.drive.remove_map(MAP)).unwrap();
+    assert_eq!((rig.drive.usage().used, rig.drive.slots_unaccounted()), (0, 0));
+}
+
+#[test]
+fn a_full_drive_says_so_before_the_acknowledgement_and_still_takes_overwrites() {
+    let mut rig = Rig::new();
+    let mut extents = 0;
+    while rig.write(extents * 16, &[1; 16], true).is_ok() {
+        extents += 1;
+    }
+    assert_eq!(extents * EXTENT, rig.drive.usage().capacity);
+    assert_eq!(rig.write(extents * 16, &[1], true), Err(DriveError::OutOfSpace));
+    for round in 2..6 {
+        for extent in 0..extents {
+            rig.write(extent * 16, &[round; 16], true).unwrap();
+        }
+    }
+    rig.device.lose_power();
+    rig.reopen();
+    assert_eq!(rig.read(0, extents * 16).unwrap(), vec![5; extents as usize * 16]);
+    rig.pool.run_until(rig.drive.clear(MAP, 0, 16, Vec::new())).unwrap();
+    rig.write(extents * 16, &[1], true).unwrap();
+}
+
+#[test]
+fn many_small_writes_go_round_the_log_and_all_are_there() {
+    let mut rig = Rig::new();
+    let mut expected = vec![0; 512];
+    for step in 0..4000u64 {
+        let at = step * 7919 % 511;
+        expected[at as usize] = (step % 251) as u8;
+        expected[at as usize + 1] = (step % 13) as u8;
+        rig.write(at, &[(step % 251) as u8, (step % 13) as u8], step % 3 == 0).unwrap();
+        if step % 997 == 0 {
+            rig.reopen(); // kill -9: what was written to the device stays
+        }
+    }
+    assert_eq!(rig.read(0, 512).unwrap(), expected);
+    let log = rig.drive.usage();
+    assert!(log.log_used < log.log_length, "{log:?}");
+}
+
+#[test]
+fn rot_is_never_returned_and_an_overwrite_mends_it() {
+    let mut rig = Rig::new();
+    rig.write(0, &[7; 20], true).unwrap();
+    rig.pool.run_until(rig.drive.checkpoint()).unwrap();
+    assert_eq!(rig.device.rot(&[7; BLOCK as usize]), 20 + 4, "the log has the last four too");
+    let damaged = (0..20).collect();
+    assert_eq!(rig.read(0, 22), Err(DriveError::Damaged { blocks: damaged }));
+    let report = rig.pool.run_until(rig.drive.scrub(None, |_| ready(()))).unwrap();
+    assert_eq!((report.blocks_checked, report.damaged.len()), (20, 20));
+    rig.write(0, &[8; 20], true).unwrap();
+    assert_eq!(rig.read(0, 20), Ok(vec![8; 20]));
+}
+
+#[test]
+fn marks_survive_and_are_taken_back() {
+    let mut rig = Rig::new();
+    let mark = |region, kind| Mark { map: MAP, region, kind };
+    let marks = [mark(1, MarkKind::Busy), mark(1, MarkKind::Stale(DriveId(9))), mark(4, MarkKind::Busy)];
+    rig.pool.run_until(rig.drive.record(marks.map(Change::Marked).to_vec(), true)).unwrap();
+    rig.pool.run_until(rig.drive.checkpoint()).unwrap();
+    rig.pool.run_until(rig.drive.record(vec![Change::Unmarked(marks[0])], true)).unwrap();
+    rig.device.lose_power();
+    rig.reopen();
+    assert_eq!(rig.drive.marks(), [marks[1], marks[2]]);
+}
+
+#[test]
+fn a_failed_flush_retires_the_drive_and_the_write_is_not_acknowledged() {
+    let mut rig = Rig::new();
+    rig.write(0, &[1], true).unwrap();
+    rig.device.0.borrow_mut().flush_fails = true;
+    assert!(matches!(rig.write(0, &[2], true), Err(DriveError::Lost(_))));
+    rig.device.0.borrow_mut().flush_fails = false;
+    assert!(matches!(rig.write(0, &[3], true), Err(DriveError::Lost(_))), "it's never retried into success");
+    assert!(matches!(rig.read(0, 1), Err(DriveError::Lost(_))));
+}
+
+#[test]
+fn a_rotten_batch_in_the_middle_of_the_log_is_damage_and_at_its_end_a_torn_tail() {
+    let mut rig = Rig::new();
+    for byte in 1..5 {
+        rig.write(u64::from(byte), &[byte], true).unwrap();
+    }
+    let mut last = Rig::new();
+    last.device = rig.device.clone_deep();
+    assert_eq!(last.device.rot(&[4; BLOCK as usize]), 1);
+    last.reopen();
+    assert_eq!(last.read(3, 2).unwrap(), [3, 0]);
+    assert_eq!(rig.device.rot(&[2; BLOCK as usize]), 1);
+    let opened = Rig::open(&mut rig.pool, &rig.device, &None);
+    assert_eq!(opened.err(), Some(OpenError::LogDamaged { sequence: 2 }));
+}
+
+impl TestDevice {
+    fn clone_deep(&self) -> Self {
+        let platter = self.0.borrow();
+        let copy = Platter {
+            now: platter.now.clone(),
+            stable: platter.stable.clone(),
+            unflushed: platter.unflushed.clone(),
+            flush_fails: false,
+        };
+        TestDevice(Rc::new(RefCell::new(copy)))
+    }
+}

@@ -1,0 +1,217 @@
+//! Writing: small pieces into the log, large ones to fresh space first and into the log by name.
+//!
+//! Space is taken before anything is written, so a full drive says so before the acknowledgement and never after. The
+//! caller orders writes that overlap, and sees a write through to its end once it has begun.
+
+use crate::drive::Drive;
+use crate::error::{DriveError, Loss};
+use crate::log::change::BLOCKS;
+use crate::log::{BlockSpan, Change, ExtentKey};
+use crate::state::{State, bound_sums, extents_of};
+use crate::world::{Device, DeviceError, Gather, World};
+use bytes::Bytes;
+use futures_util::future::try_join_all;
+use std::sync::Arc;
+use tepal_model::{BLOCK, MapId};
+
+/// Pieces of at least this many blocks go to their slot directly, if no block is overwritten in place by that.
+const DIRECT: u8 = 8;
+/// Data that one operation puts into the log at most, in blocks.
+const LOGGED_TOGETHER: u32 = 16;
+
+/// One write of whole blocks.
+#[derive(Clone, Debug)]
+pub struct Write<'a> {
+    pub map: MapId,
+    /// Number, within what this drive holds of the map, of the first block.
+    pub first: u64,
+    pub data: Bytes,
+    /// CRC of each block, as computed where the data entered.
+    pub crcs: &'a [u32],
+    /// Marks that must be stable no later than the data.
+    pub marks: Vec<Change>,
+    /// Acknowledged only when on stable media.
+    pub durable: bool,
+}
+
+/// A piece of a write that has its place.
+struct Placed {
+    key: ExtentKey,
+    span: BlockSpan,
+    slot: u32,
+    direct: bool,
+    data: Bytes,
+}
+
+enum Refused {
+    Full,
+    /// Slots have been freed, but a crash could still undo that.
+    FullUntilFlush,
+}
+
+impl<W: World> Drive<W> {
+    pub async fn write(&self, write: Write<'_>) -> Result<(), DriveError> {
+        assert_eq!(write.data.len() as u64, write.crcs.len() as u64 * BLOCK, "whole blocks, each with its CRC");
+        let pieces = match self.place(&write) {
+            Ok(pieces) => pieces?,
+            Err(Refused::Full) => return Err(DriveError::OutOfSpace),
+            Err(Refused::FullUntilFlush) => {
+                self.flush().await?;
+                self.place(&write).map_err(|_| DriveError::OutOfSpace)??
+            }
+        };
+        if pieces.iter().any(|piece| piece.direct)
+            && let Err(error) = self.write_direct(&pieces).await
+        {
+            return Err(self.shared.lose(error).into());
+        }
+        let mut waiting = Vec::new();
+        let mut changes = write.marks;
+        let (mut payload, mut blocks) = (Vec::new(), 0);
+        let mut at = 0;
+        for piece in pieces {
+            let count = usize::from(piece.span.count);
+            let sums = bound_sums(piece.key, piece.span, &write.crcs[at..at + count]);
+            at += count;
+            let Placed { key, span, slot, direct, data } = piece;
+            if direct {
+                changes.push(Change::Placed { key, slot, span, sums });
+            } else {
+                changes.push(Change::Logged { key, slot, span, sums });
+                payload.push(data);
+                blocks += count as u32;
+            }
+            if blocks >= LOGGED_TOGETHER || changes.len() >= 256 {
+                waiting.push(self.submit(std::mem::take(&mut changes), std::mem::take(&mut payload), write.durable));
+                blocks = 0;
+            }
+        }
+        if !changes.is_empty() {
+            waiting.push(self.submit(changes, payload, write.durable));
+        }
+        self.all(waiting).await
+    }
+
+    async fn all(
+        &self,
+        waiting: Vec<futures_channel::oneshot::Receiver<Result<(), Arc<Loss>>>>,
+    ) -> Result<(), DriveError> {
+        for done in waiting {
+            self.shared.outcome(done).await?;
+        }
+        Ok(())
+    }
+
+    /// Gives every piece its slot, or none.
+    fn place(&self, write: &Write<'_>) -> Result<Result<Vec<Placed>, Arc<Loss>>, Refused> {
+        let mut state = self.shared.lock();
+        if let Err(loss) = state.alive() {
+            return Ok(Err(loss));
+        }
+        let count = write.crcs.len() as u64;
+        let absent = |(index, _, _): &(u64, BlockSpan, u64)| {
+            state.map.get(ExtentKey { map: write.map, index: *index }).is_none()
+        };
+        let wanted = extents_of(write.first, count).filter(absent).count() as u64;
+        if wanted > u64::from(state.available()) {
+            return Err(if state.freed.is_empty() { Refused::Full } else { Refused::FullUntilFlush });
+        }
+        let mut pieces = Vec::new();
+        let mut run = (0, 0);
+        let extents = extents_of(write.first, count);
+        for (index, span, at) in extents {
+            let key = ExtentKey { map: write.map, index };
+            let at = at as usize;
+            let data = write.data.slice(at..at + usize::from(span.count) * BLOCK as usize);
+            let (slot, direct) = self.place_piece(&mut state, key, span, &mut run, write.data.len());
+            state.begin_write(slot);
+            pieces.push(Placed { key, span, slot, direct, data });
+        }
+        // What a run had too much goes back.
+        (run.0..run.0 + run.1).for_each(|slot| state.space.put(slot));
+        Ok(Ok(pieces))
+    }
+
+    fn place_piece(
+        &self,
+        state: &mut State,
+        key: ExtentKey,
+        span: BlockSpan,
+        run: &mut (u32, u32),
+        total: usize,
+    ) -> (u32, bool) {
+        let most = (total as u64 / tepal_model::EXTENT).clamp(1, 64) as u32;
+        match state.map.get(key) {
+            None => {
+                let slot = take_slot(state, run, most).expect("there is room: it was counted above");
+                state.map.insert(key, slot, 0);
+                (slot, span.count >= DIRECT)
+            }
+            // Nothing is overwritten, and nobody reads blocks that aren't present.
+            Some((slot, present)) if present & span.bits() == 0 => (slot, span.count >= DIRECT),
+            Some((slot, _)) if u32::from(span.count) < BLOCKS => (slot, false),
+            // The whole extent is replaced; the reserve is for this. Without any room it goes through the log.
+            Some((slot, _)) => take_slot(state, run, most).map_or((slot, false), |fresh| (fresh, true)),
+        }
+    }
+
+    /// Writes the direct pieces to their slots; neighbours in one write.
+    async fn write_direct(&self, pieces: &[Placed]) -> Result<(), DeviceError> {
+        let mut runs: Vec<(u64, u64, Gather)> = Vec::new();
+        for piece in pieces.iter().filter(|piece| piece.direct) {
+            let offset = self.shared.geometry.block_offset(piece.slot, piece.span.first.into());
+            let length = piece.data.len() as u64;
+            match runs.last_mut() {
+                Some((start, bytes, gather)) if *start + *bytes == offset && gather.len() < 256 => {
+                    *bytes += length;
+                    gather.push(piece.data.clone());
+                }
+                _ => runs.push((offset, length, Gather::from_iter([piece.data.clone()]))),
+            }
+        }
+        let writes = runs.into_iter().map(|(offset, _, gather)| self.shared.device.write(offset, gather));
+        try_join_all(writes).await.map(drop)
+    }
+
+    /// Takes blocks out: they read as zeros, and extents without any block give their space back. Stable when it
+    /// returns, for the space may then be written in place.
+    pub async fn clear(&self, map: MapId, first: u64, count: u64, marks: Vec<Change>) -> Result<(), DriveError> {
+        let mut changes = marks;
+        let (blocks, end) = (u64::from(BLOCKS), first + count);
+        let (whole_first, whole_end) = (first.div_ceil(blocks), end / blocks);
+        if whole_first < whole_end {
+            let edges = [(first, whole_first * blocks), (whole_end * blocks, end)];
+            changes.extend(edges.iter().flat_map(|&(from, to)| clears(map, from, to - from)));
+            changes.push(Change::ClearedExtents { map, first: whole_first, count: whole_end - whole_first });
+        } else {
+            changes.extend(clears(map, first, count));
+        }
+        self.record(changes, true).await
+    }
+
+    /// Gives back everything that the drive holds of a map.
+    pub async fn remove_map(&self, map: MapId) -> Result<(), DriveError> {
+        let mut changes = vec![Change::ClearedExtents { map, first: 0, count: u64::MAX }];
+        changes.extend(self.marks().into_iter().filter(|mark| mark.map == map).map(Change::Unmarked));
+        self.record(changes, true).await
+    }
+
+    /// Commits marks, or other changes without data.
+    pub async fn record(&self, changes: Vec<Change>, durable: bool) -> Result<(), DriveError> {
+        let parts = changes.chunks(1024).map(|part| self.submit(part.to_vec(), Vec::new(), durable)).collect();
+        self.all(parts).await
+    }
+}
+
+fn clears(map: MapId, first: u64, count: u64) -> impl Iterator<Item = Change> {
+    extents_of(first, count).map(move |(index, span, _)| Change::Cleared { key: ExtentKey { map, index }, span })
+}
+
+/// The next slot of the run, or of a new run of up to `most`.
+fn take_slot(state: &mut State, run: &mut (u32, u32), most: u32) -> Option<u32> {
+    if run.1 == 0 {
+        *run = state.space.take_run(most)?;
+    }
+    *run = (run.0 + 1, run.1 - 1);
+    Some(run.0 - 1)
+}
