@@ -137,6 +137,11 @@ impl<W: World> Drive<W> {
         &self.shared.device
     }
 
+    /// Whether both are the same opening of the same drive.
+    pub fn is_same(&self, other: &Drive<W>) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+
     /// Why it serves no more, if so.
     pub fn loss(&self) -> Option<Arc<Loss>> {
         self.shared.lock().loss.clone()

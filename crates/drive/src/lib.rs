@@ -38,4 +38,4 @@ pub use label::Label;
 pub use log::{Change, Mark, MarkKind};
 pub use open::{NewDrive, format, wipe};
 pub use scrub::ScrubReport;
-pub use write::Write;
+pub use write::{Prepared, Refused, Write};

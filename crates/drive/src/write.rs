@@ -12,7 +12,7 @@ use crate::world::{Device, DeviceError, Gather, World};
 use bytes::Bytes;
 use futures_util::future::try_join_all;
 use std::sync::Arc;
-use tepal_model::{BLOCK, MapId};
+use tepal_model::{BLOCK, EXTENT, MapId};
 
 /// Pieces of at least this many blocks go to their slot directly, if no block is overwritten in place by that.
 const DIRECT: u8 = 8;
@@ -43,23 +43,44 @@ struct Placed {
     data: Bytes,
 }
 
-enum Refused {
+/// A write that has its place on the drive, and nothing written yet. Either commit it or cancel it.
+#[must_use = "its space is held until it's committed or cancelled"]
+pub struct Prepared {
+    pieces: Vec<Placed>,
+    /// Slots that the extents don't have yet: they replace those they have.
+    fresh: Vec<u32>,
+}
+
+/// Why a write has no place on the drive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refused {
     Full,
-    /// Slots have been freed, but a crash could still undo that.
+    /// Slots have been freed, but a crash could still undo that: flush, and try again.
     FullUntilFlush,
+    Lost(Arc<Loss>),
 }
 
 impl<W: World> Drive<W> {
+    /// Prepares and commits.
     pub async fn write(&self, write: Write<'_>) -> Result<(), DriveError> {
-        assert_eq!(write.data.len() as u64, write.crcs.len() as u64 * BLOCK, "whole blocks, each with its CRC");
-        let pieces = match self.place(&write) {
-            Ok(pieces) => pieces?,
-            Err(Refused::Full) => return Err(DriveError::OutOfSpace),
+        let prepared = match self.prepare(&write) {
             Err(Refused::FullUntilFlush) => {
                 self.flush().await?;
-                self.place(&write).map_err(|_| DriveError::OutOfSpace)??
+                self.prepare(&write)
             }
+            other => other,
         };
+        match prepared {
+            Ok(prepared) => self.commit(prepared, write).await,
+            Err(Refused::Full | Refused::FullUntilFlush) => Err(DriveError::OutOfSpace),
+            Err(Refused::Lost(loss)) => Err(loss.into()),
+        }
+    }
+
+    /// Writes the data to its place. Once begun it must be seen through: what it holds is given back by its end only.
+    pub async fn commit(&self, prepared: Prepared, write: Write<'_>) -> Result<(), DriveError> {
+        assert_eq!(write.data.len() as u64, write.crcs.len() as u64 * BLOCK, "whole blocks, each with its CRC");
+        let pieces = prepared.pieces;
         if pieces.iter().any(|piece| piece.direct)
             && let Err(error) = self.write_direct(&pieces).await
         {
@@ -92,6 +113,20 @@ impl<W: World> Drive<W> {
         self.all(waiting).await
     }
 
+    /// Gives the space of a write back that won't be made.
+    pub fn cancel(&self, prepared: Prepared) {
+        let mut state = self.shared.lock();
+        for piece in &prepared.pieces {
+            state.end_write(piece.slot);
+            let unused = !prepared.fresh.contains(&piece.slot) && !state.in_flight.contains_key(&piece.slot);
+            if unused && state.map.get(piece.key) == Some((piece.slot, 0)) {
+                state.map.remove(piece.key);
+                state.space.put(piece.slot);
+            }
+        }
+        prepared.fresh.into_iter().for_each(|slot| state.space.put(slot));
+    }
+
     async fn all(
         &self,
         waiting: Vec<futures_channel::oneshot::Receiver<Result<(), Arc<Loss>>>>,
@@ -103,56 +138,48 @@ impl<W: World> Drive<W> {
     }
 
     /// Gives every piece its slot, or none.
-    fn place(&self, write: &Write<'_>) -> Result<Result<Vec<Placed>, Arc<Loss>>, Refused> {
+    pub fn prepare(&self, write: &Write<'_>) -> Result<Prepared, Refused> {
         let mut state = self.shared.lock();
-        if let Err(loss) = state.alive() {
-            return Ok(Err(loss));
-        }
+        state.alive().map_err(Refused::Lost)?;
         let count = write.crcs.len() as u64;
-        let absent = |(index, _, _): &(u64, BlockSpan, u64)| {
-            state.map.get(ExtentKey { map: write.map, index: *index }).is_none()
-        };
-        let wanted = extents_of(write.first, count).filter(absent).count() as u64;
-        if wanted > u64::from(state.available()) {
+        let key_of = |index| ExtentKey { map: write.map, index };
+        let absent = extents_of(write.first, count).filter(|&(index, ..)| state.map.get(key_of(index)).is_none());
+        let mut absent = absent.count() as u64;
+        if absent > u64::from(state.available()) {
             return Err(if state.freed.is_empty() { Refused::Full } else { Refused::FullUntilFlush });
         }
-        let mut pieces = Vec::new();
+        let mut prepared = Prepared { pieces: Vec::new(), fresh: Vec::new() };
         let mut run = (0, 0);
-        let extents = extents_of(write.first, count);
-        for (index, span, at) in extents {
-            let key = ExtentKey { map: write.map, index };
-            let at = at as usize;
-            let data = write.data.slice(at..at + usize::from(span.count) * BLOCK as usize);
-            let (slot, direct) = self.place_piece(&mut state, key, span, &mut run, write.data.len());
+        let most = (write.data.len() as u64 / EXTENT).clamp(1, 64) as u32;
+        for (index, span, at) in extents_of(write.first, count) {
+            let key = key_of(index);
+            let data = write.data.slice(at as usize..at as usize + usize::from(span.count) * BLOCK as usize);
+            let (slot, direct) = match state.map.get(key) {
+                None => {
+                    let slot = take_slot(&mut state, &mut run, most).expect("there is room: it was counted above");
+                    absent -= 1;
+                    state.map.insert(key, slot, 0);
+                    (slot, span.count >= DIRECT)
+                }
+                // Nothing is overwritten, and nobody reads blocks that aren't present.
+                Some((slot, present)) if present & span.bits() == 0 => (slot, span.count >= DIRECT),
+                Some((slot, _)) if u32::from(span.count) < BLOCKS => (slot, false),
+                // The whole extent is replaced; the reserve is for this. Without any room it goes through the log.
+                Some((slot, _)) if u64::from(state.space.free() + run.1) <= absent => (slot, false),
+                Some((slot, _)) => match take_slot(&mut state, &mut run, most) {
+                    Some(fresh) => {
+                        prepared.fresh.push(fresh);
+                        (fresh, true)
+                    }
+                    None => (slot, false),
+                },
+            };
             state.begin_write(slot);
-            pieces.push(Placed { key, span, slot, direct, data });
+            prepared.pieces.push(Placed { key, span, slot, direct, data });
         }
-        // What a run had too much goes back.
+        // What the last run had too much goes back.
         (run.0..run.0 + run.1).for_each(|slot| state.space.put(slot));
-        Ok(Ok(pieces))
-    }
-
-    fn place_piece(
-        &self,
-        state: &mut State,
-        key: ExtentKey,
-        span: BlockSpan,
-        run: &mut (u32, u32),
-        total: usize,
-    ) -> (u32, bool) {
-        let most = (total as u64 / tepal_model::EXTENT).clamp(1, 64) as u32;
-        match state.map.get(key) {
-            None => {
-                let slot = take_slot(state, run, most).expect("there is room: it was counted above");
-                state.map.insert(key, slot, 0);
-                (slot, span.count >= DIRECT)
-            }
-            // Nothing is overwritten, and nobody reads blocks that aren't present.
-            Some((slot, present)) if present & span.bits() == 0 => (slot, span.count >= DIRECT),
-            Some((slot, _)) if u32::from(span.count) < BLOCKS => (slot, false),
-            // The whole extent is replaced; the reserve is for this. Without any room it goes through the log.
-            Some((slot, _)) => take_slot(state, run, most).map_or((slot, false), |fresh| (fresh, true)),
-        }
+        Ok(prepared)
     }
 
     /// Writes the direct pieces to their slots; neighbours in one write.
@@ -196,10 +223,12 @@ impl<W: World> Drive<W> {
         self.record(changes, true).await
     }
 
-    /// Commits marks, or other changes without data.
-    pub async fn record(&self, changes: Vec<Change>, durable: bool) -> Result<(), DriveError> {
+    /// Commits marks, or other changes without data. They are in line when this returns, and committed when the future
+    /// does.
+    pub fn record(&self, changes: Vec<Change>, durable: bool) -> impl Future<Output = Result<(), DriveError>> + use<W> {
         let parts = changes.chunks(1024).map(|part| self.submit(part.to_vec(), Vec::new(), durable)).collect();
-        self.all(parts).await
+        let drive = self.clone();
+        async move { drive.all(parts).await }
     }
 }
 

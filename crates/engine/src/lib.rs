@@ -1,1 +1,28 @@
-//! The engine.
+//! What happens to a read, a write and a flush of a volume.
+//!
+//! ```text
+//! Volume (volume.rs): bytes -> blocks, edges merged, CRCs computed
+//!    |
+//! protocol/primary: order, marks, copies (Petal 2.4)        recovery: what makes copies equal again
+//!    |                                                          |
+//! Members (members.rs): the drives of the volume, and who of them knows what
+//!    |
+//! tepal_drive::Drive
+//! ```
+
+mod authority;
+mod engine;
+mod map;
+mod members;
+mod order;
+pub mod protocol;
+mod recovery;
+#[cfg(test)]
+mod tests;
+mod volume;
+
+pub use authority::{Authority, View};
+pub use engine::{Engine, Standing};
+pub use map::VolumeSpec;
+pub use recovery::scrub::ScrubSummary;
+pub use volume::{OpenVolumeError, Recovery, Run, Volume, VolumeHealth};

@@ -1,1 +1,5 @@
-//! placeholder
+//! Where the copies of an extent go: pure functions of a global map, the same on every machine.
+
+mod rotation;
+
+pub use rotation::{CopyPlace, Rotation};

@@ -1,0 +1,266 @@
+//! All drives and volumes of one server, and what happens when a drive leaves or returns.
+
+use crate::authority::{Authority, View};
+use crate::map::VolumeSpec;
+use crate::members::Presence;
+use crate::volume::{OpenVolumeError, Volume};
+use futures_channel::oneshot;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+use tepal_drive::world::World;
+use tepal_drive::{Drive, Loss};
+use tepal_model::{DriveId, IoError, MapId, VolumeId};
+
+/// Cheap to clone.
+pub struct Engine<W: World> {
+    pub(crate) shared: Arc<Shared<W>>,
+}
+
+impl<W: World> Clone for Engine<W> {
+    fn clone(&self) -> Self {
+        Engine { shared: self.shared.clone() }
+    }
+}
+
+pub(crate) struct Shared<W: World> {
+    pub world: W,
+    pub authority: Arc<dyn Authority>,
+    state: Mutex<State<W>>,
+}
+
+struct State<W: World> {
+    /// Whether all volumes are open: before, nobody can tell whether a drive misses something.
+    complete: bool,
+    drives: BTreeMap<DriveId, Entry<W>>,
+    volumes: BTreeMap<VolumeId, Volume<W>>,
+}
+
+struct Entry<W: World> {
+    status: Status<W>,
+    left: Option<View>,
+}
+
+enum Status<W: World> {
+    Here(Drive<W>),
+    /// Being declared down; these wait for the end of it.
+    Leaving(Vec<oneshot::Sender<()>>),
+    Missing,
+    Failed,
+}
+
+/// How far a drive's leaving is.
+enum Leave<W: World> {
+    /// It had left before.
+    Gone,
+    UnderWay(oneshot::Receiver<()>),
+    Begun {
+        volumes: Vec<Volume<W>>,
+        left: Option<View>,
+    },
+}
+
+/// What the metadata says of a drive that is added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It's up: it has every write.
+    Current,
+    /// It was up in that view last, and takes part while it catches up.
+    Behind(View),
+}
+
+impl Standing {
+    pub(crate) fn left(self) -> Option<View> {
+        match self {
+            Standing::Current => None,
+            Standing::Behind(view) => Some(view),
+        }
+    }
+}
+
+impl<W: World> Engine<W> {
+    pub fn new(world: W, authority: Arc<dyn Authority>) -> Self {
+        let state = Mutex::new(State { complete: false, drives: BTreeMap::new(), volumes: BTreeMap::new() });
+        Engine { shared: Arc::new(Shared { world, authority, state }) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<W>> {
+        self.shared.state.lock().expect("nothing panics while it holds the engine's lists")
+    }
+
+    pub(crate) fn world(&self) -> &W {
+        &self.shared.world
+    }
+
+    /// A drive that was opened. One that was away is noticed by all volumes, which bring it up to date.
+    pub fn add_drive(&self, drive: Drive<W>, standing: Standing) {
+        let id = drive.id();
+        let volumes: Vec<Volume<W>> = {
+            let mut state = self.lock();
+            state.drives.insert(id, Entry { status: Status::Here(drive.clone()), left: standing.left() });
+            state.volumes.values().cloned().collect()
+        };
+        for volume in volumes {
+            volume.member_returned(&drive, standing);
+        }
+        self.settle_if_caught_up(id);
+    }
+
+    /// A drive that the metadata knows and that isn't here.
+    pub fn add_absent_drive(&self, id: DriveId, left: View, may_return: bool) {
+        let status = if may_return { Status::Missing } else { Status::Failed };
+        self.lock().drives.insert(id, Entry { status, left: Some(left) });
+    }
+
+    pub fn drive(&self, id: DriveId) -> Option<Drive<W>> {
+        match &self.lock().drives.get(&id)?.status {
+            Status::Here(drive) => Some(drive.clone()),
+            Status::Leaving(_) | Status::Missing | Status::Failed => None,
+        }
+    }
+
+    /// Forgets a drive that no volume uses.
+    pub fn forget_drive(&self, id: DriveId) {
+        self.lock().drives.remove(&id);
+    }
+
+    /// The drive serves no more: first that is agreed, then every volume marks what it misses, then writes go on.
+    /// Returns when all that is done, whoever began it.
+    pub async fn lose_drive(&self, id: DriveId, loss: Loss) {
+        let may_return = matches!(loss, Loss::Gone { .. });
+        let (volumes, known_left) = match self.begin_leave(id, &loss) {
+            Leave::Gone => return,
+            Leave::UnderWay(end) => {
+                let _ = end.await; // dropped unsent only when the engine goes
+                return;
+            }
+            Leave::Begun { volumes, left } => (volumes, left),
+        };
+        tracing::warn!(drive = %id, %loss, "drive left");
+        volumes.iter().for_each(|volume| volume.member_leaving(id));
+        let Some(view) = self.shared.authority.drive_down(id, loss).await else {
+            return; // it can't be agreed: this server is stopping, or cut off; nothing is acknowledged meanwhile
+        };
+        let left = known_left.unwrap_or(view);
+        for volume in self.volumes() {
+            volume.member_left(id, left, may_return).await;
+        }
+        let waiting = {
+            let mut state = self.lock();
+            let Some(entry) = state.drives.get_mut(&id) else { return };
+            entry.left = Some(left);
+            let status = if may_return { Status::Missing } else { Status::Failed };
+            match std::mem::replace(&mut entry.status, status) {
+                Status::Leaving(waiting) => waiting,
+                Status::Here(_) | Status::Missing | Status::Failed => Vec::new(),
+            }
+        };
+        for sender in waiting {
+            let _ = sender.send(()); // who has given up waiting needs no answer
+        }
+        self.volumes().iter().for_each(Volume::wake);
+    }
+
+    fn begin_leave(&self, id: DriveId, loss: &Loss) -> Leave<W> {
+        let mut state = self.lock();
+        let state = &mut *state;
+        let Some(entry) = state.drives.get_mut(&id) else { return Leave::Gone };
+        match &mut entry.status {
+            Status::Missing | Status::Failed => return Leave::Gone,
+            Status::Leaving(waiting) => {
+                let (sender, receiver) = oneshot::channel();
+                waiting.push(sender);
+                return Leave::UnderWay(receiver);
+            }
+            Status::Here(drive) => drive.pull(&loss.to_string()),
+        }
+        entry.status = Status::Leaving(Vec::new());
+        Leave::Begun { volumes: state.volumes.values().cloned().collect(), left: entry.left }
+    }
+
+    /// Serves a volume. What a crash left unsettled is settled as it's read, and in the background.
+    pub async fn open_volume(&self, spec: VolumeSpec) -> Result<Volume<W>, OpenVolumeError> {
+        let volume = Volume::open(self.clone(), spec, |id| self.presence(id))?;
+        self.lock().volumes.insert(volume.id(), volume.clone());
+        volume.start_recovery();
+        Ok(volume)
+    }
+
+    /// Call this once all volumes that exist have been opened: only then can drives be found to have caught up.
+    pub fn all_volumes_opened(&self) {
+        let drives: Vec<DriveId> = {
+            let mut state = self.lock();
+            state.complete = true;
+            state.drives.keys().copied().collect()
+        };
+        drives.into_iter().for_each(|id| self.settle_if_caught_up(id));
+    }
+
+    fn presence(&self, id: DriveId) -> (Presence<W>, Option<View>) {
+        match self.lock().drives.get(&id) {
+            None => (Presence::Missing, Some(0)),
+            Some(entry) => {
+                let presence = match &entry.status {
+                    Status::Here(drive) => Presence::Here(drive.clone()),
+                    Status::Leaving(_) => Presence::Leaving,
+                    Status::Missing => Presence::Missing,
+                    Status::Failed => Presence::Failed,
+                };
+                (presence, entry.left)
+            }
+        }
+    }
+
+    pub fn volume(&self, id: VolumeId) -> Option<Volume<W>> {
+        self.lock().volumes.get(&id).cloned()
+    }
+
+    pub fn volumes(&self) -> Vec<Volume<W>> {
+        self.lock().volumes.values().cloned().collect()
+    }
+
+    /// Ends all use of a volume and gives its space back on the drives that are here.
+    pub async fn remove_volume(&self, id: VolumeId) -> Result<(), IoError> {
+        let Some(volume) = self.volume(id) else { return Ok(()) };
+        volume.remove().await?;
+        self.lock().volumes.remove(&id);
+        Ok(())
+    }
+
+    /// Gives space back that a drive holds for maps that are gone: their volumes were removed while it was away.
+    pub async fn free_unknown(&self, drive: &Drive<W>, known: impl Fn(MapId) -> bool) -> Result<(), IoError> {
+        for (map, _) in drive.allocated() {
+            if !known(map) {
+                drive.remove_map(map).await.map_err(|error| IoError::Unavailable { reason: error.to_string() })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A drive that misses nothing in any volume is up again, once that is agreed.
+    pub(crate) fn settle_if_caught_up(&self, id: DriveId) {
+        let behind = self
+            .lock()
+            .drives
+            .get(&id)
+            .is_some_and(|entry| matches!(entry.status, Status::Here(_)) && entry.left.is_some());
+        if !behind || !self.volumes().iter().all(|volume| volume.has_all(id)) {
+            return;
+        }
+        let engine = self.clone();
+        self.world().spawn(Box::pin(async move {
+            if engine.shared.authority.caught_up(id).await.is_none() {
+                return;
+            }
+            // It may have left again meanwhile.
+            let here = {
+                let mut state = engine.lock();
+                let entry = state.drives.get_mut(&id).filter(|entry| matches!(entry.status, Status::Here(_)));
+                entry.map(|entry| entry.left = None).is_some()
+            };
+            if here {
+                tracing::info!(drive = %id, "drive has caught up");
+                engine.volumes().iter().for_each(|volume| volume.member_is_current(id));
+            }
+        }));
+    }
+}

@@ -1,0 +1,161 @@
+//! A volume's global map applied: which blocks of which drive a range of the volume is.
+
+use tepal_model::{BLOCK, DriveId, Layout, MapId, REGION, VolumeId};
+use tepal_placement::{CopyPlace, Rotation};
+
+/// What the metadata says of a volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeSpec {
+    pub id: VolumeId,
+    pub name: String,
+    /// Bytes.
+    pub size: u64,
+    pub layout: Layout,
+    pub map: MapId,
+    /// The drives in the order of the global map.
+    pub drives: Vec<DriveId>,
+}
+
+/// Blocks of a volume that lie in one extent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    pub extent: u64,
+    /// First block, within the volume.
+    pub block: u64,
+    pub count: u64,
+}
+
+/// The arithmetic of one global map.
+#[derive(Clone, Copy, Debug)]
+pub struct BlockMap {
+    pub rotation: Rotation,
+    /// Blocks in an extent.
+    extent: u64,
+}
+
+pub const BLOCKS_IN_REGION: u64 = REGION / BLOCK;
+
+impl BlockMap {
+    pub fn new(spec: &VolumeSpec) -> Option<Self> {
+        let rotation = Rotation::new(spec.drives.len(), spec.layout.copies())?;
+        Some(BlockMap { rotation, extent: u64::from(spec.layout.extent) / BLOCK })
+    }
+
+    pub fn extent_of(&self, block: u64) -> u64 {
+        block / self.extent
+    }
+
+    /// The range cut at extents.
+    pub fn pieces(&self, first: u64, count: u64) -> impl Iterator<Item = Piece> + use<> {
+        let (extent, end) = (self.extent, first + count);
+        let mut at = first;
+        std::iter::from_fn(move || {
+            (at < end).then(|| {
+                let count = (extent - at % extent).min(end - at);
+                let piece = Piece { extent: at / extent, block: at, count };
+                at += count;
+                piece
+            })
+        })
+    }
+
+    /// Which drive a copy of the piece is on, and its first block there.
+    pub fn place(&self, piece: Piece, copy: usize) -> (usize, u64) {
+        let CopyPlace { drive, fragment } = self.rotation.place(piece.extent, copy);
+        (drive, fragment * self.extent + piece.block % self.extent)
+    }
+
+    /// Which block of the volume, and which copy of it, a block of a drive is.
+    pub fn volume_block(&self, drive: usize, block: u64) -> (u64, usize) {
+        let (extent, copy) = self.rotation.extent_at(CopyPlace { drive, fragment: block / self.extent });
+        (extent * self.extent + block % self.extent, copy)
+    }
+
+    /// The blocks of a range, drive by drive: whole rows as one run, the rest piece by piece.
+    pub fn runs_by_drive(&self, first: u64, count: u64) -> Vec<DriveRun> {
+        let (extents, fragments) = self.rotation.whole_rows(first.div_ceil(self.extent), (first + count) / self.extent);
+        let mut runs = Vec::new();
+        let mut edges = vec![(first, count)];
+        if !extents.is_empty() {
+            let (start, end) = (extents.start * self.extent, extents.end * self.extent);
+            edges = vec![(first, start - first), (end, first + count - end)];
+            let run = |drive| DriveRun {
+                drive,
+                first: fragments.start * self.extent,
+                count: (fragments.end - fragments.start) * self.extent,
+            };
+            runs.extend((0..self.rotation.drives()).map(run));
+        }
+        for piece in edges.into_iter().flat_map(|(first, count)| self.pieces(first, count)) {
+            for copy in 0..self.rotation.copies() {
+                let (drive, first) = self.place(piece, copy);
+                runs.push(DriveRun { drive, first, count: piece.count });
+            }
+        }
+        runs
+    }
+}
+
+/// Consecutive blocks of one drive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DriveRun {
+    pub drive: usize,
+    pub first: u64,
+    pub count: u64,
+}
+
+pub fn regions_of(first: u64, count: u64) -> std::ops::Range<u64> {
+    if count == 0 { 0..0 } else { first / BLOCKS_IN_REGION..(first + count - 1) / BLOCKS_IN_REGION + 1 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    fn map(layout: &str, drives: u64) -> BlockMap {
+        let spec = VolumeSpec {
+            id: VolumeId(1),
+            name: "v".into(),
+            size: 1 << 40,
+            layout: layout.parse().unwrap(),
+            map: MapId(1),
+            drives: (0..drives).map(DriveId).collect(),
+        };
+        BlockMap::new(&spec).unwrap()
+    }
+
+    #[test]
+    fn every_block_of_a_range_is_in_exactly_one_run_of_each_copys_drive() {
+        for (layout, drives) in [("stripe", 4), ("mirror:2", 4), ("mirror:3;extent=4K", 5), ("stripe;extent=4M", 1)] {
+            let map = map(layout, drives);
+            for (first, count) in [(0, 1), (5, 300), (16, 64), (1000, 2000), (1023, 2), (0, 0)] {
+                let mut by_runs = BTreeSet::new();
+                for run in map.runs_by_drive(first, count) {
+                    for block in run.first..run.first + run.count {
+                        assert!(by_runs.insert((run.drive, block)), "{layout}: twice");
+                    }
+                }
+                let mut by_pieces = BTreeSet::new();
+                for piece in map.pieces(first, count) {
+                    for copy in 0..map.rotation.copies() {
+                        let (drive, at) = map.place(piece, copy);
+                        for nth in 0..piece.count {
+                            by_pieces.insert((drive, at + nth));
+                            assert_eq!(map.volume_block(drive, at + nth), (piece.block + nth, copy));
+                        }
+                    }
+                }
+                assert_eq!(by_runs, by_pieces, "{layout} {first}+{count}");
+            }
+        }
+    }
+
+    #[test]
+    fn regions_cover_the_range() {
+        assert_eq!(regions_of(0, 1), 0..1);
+        assert_eq!(regions_of(255, 2), 0..2);
+        assert_eq!(regions_of(256, 256), 1..2);
+        assert_eq!(regions_of(9, 0), 0..0);
+    }
+}

@@ -1,0 +1,3 @@
+//! The consistency protocols, one folder each, with the same files.
+
+pub mod primary;

@@ -1,0 +1,218 @@
+//! Making copies equal again: after a crash, after an absence, after rot.
+
+use crate::map::{BLOCKS_IN_REGION, Piece};
+use crate::members::Copies;
+use crate::protocol::primary::read::{Failed, clean_copies};
+use crate::protocol::primary::write::pieces_in_regions;
+use crate::volume::Volume;
+use tepal_codec::checksum::block_crcs;
+use tepal_drive::world::World;
+use tepal_drive::{Change, Drive, DriveError, Mark, MarkKind, Write};
+use tepal_model::buffer::join;
+use tepal_model::{BLOCK, IoError, MapId};
+
+/// One copy of a piece: the drive and its first block there.
+struct Copy<W: World> {
+    drive: Drive<W>,
+    first: u64,
+}
+
+impl<W: World> Volume<W> {
+    /// Settles a region whose copies may differ since a crash: the first clean copy decides.
+    pub(crate) async fn resolve(&self, region: u64) -> Result<(), IoError> {
+        for piece in pieces_in_regions(&self.shared.map, region * BLOCKS_IN_REGION, BLOCKS_IN_REGION) {
+            self.equalise(piece, None).await?;
+        }
+        self.lock().unresolved.remove(&region);
+        Ok(())
+    }
+
+    /// Brings one drive's copies in a region up to date, then takes its stale marks back.
+    pub(crate) async fn catch_up(&self, at: usize, region: u64) -> Result<(), IoError> {
+        let drive = self.lock().members.list[at].drive().cloned();
+        let Some(drive) = drive else { return Ok(()) };
+        for piece in pieces_in_regions(&self.shared.map, region * BLOCKS_IN_REGION, BLOCKS_IN_REGION) {
+            let copies = 0..self.shared.map.rotation.copies();
+            if copies.into_iter().any(|copy| self.shared.map.place(piece, copy).0 == at) {
+                self.equalise(piece, Some(at)).await?;
+            }
+        }
+        let mut unmarked = Vec::new();
+        {
+            let mut state = self.lock();
+            let still_here = state.members.list[at].drive().is_some_and(|now| now.is_same(&drive));
+            if !still_here {
+                return Ok(()); // it left meanwhile, and may miss more now
+            }
+            let Some(recorded) = state.members.list[at].stale.remove(&region) else { return Ok(()) };
+            let mark = Mark { map: state.spec.map, region, kind: MarkKind::Stale(drive.id()) };
+            for member in recorded {
+                if let Some(witness) = state.members.list[member].drive() {
+                    unmarked.push(witness.record(vec![Change::Unmarked(mark)], false));
+                }
+            }
+        }
+        for done in unmarked {
+            let _ = done.await; // a mark too many only costs another look
+        }
+        Ok(())
+    }
+
+    /// Makes copies of a piece equal to the first clean one: that on one drive, or all clean ones.
+    async fn equalise(&self, piece: Piece, only: Option<usize>) -> Result<(), IoError> {
+        let _turn = self.shared.order.turn(piece.block, piece.count).await;
+        loop {
+            let (map, source, targets) = {
+                let mut state = self.lock();
+                if state.removed {
+                    return Err(IoError::Fenced);
+                }
+                let copies = clean_copies(&state, &self.shared.map, piece);
+                let Copies::Clean(clean) = copies else {
+                    let change = Volume::next_change(&mut state);
+                    drop(state);
+                    let _ = change.await; // dropped unsent only when the volume goes
+                    continue;
+                };
+                let copy_at = |copy: usize| {
+                    let (at, first) = self.shared.map.place(piece, copy);
+                    state.members.list[at].drive().cloned().map(|drive| (at, Copy { drive, first }))
+                };
+                let mut sources = clean.iter().filter_map(|&copy| copy_at(copy)).filter(|(at, _)| Some(*at) != only);
+                let Some((source_at, source)) = sources.next() else { return Ok(()) };
+                let wanted = |at: usize| only.map_or(at != source_at, |only| at == only);
+                let every = (0..self.shared.map.rotation.copies()).filter_map(copy_at);
+                let targets: Vec<Copy<W>> = every.filter(|(at, _)| wanted(*at)).map(|(_, copy)| copy).collect();
+                (state.spec.map, source, targets)
+            };
+            match self.copy_differences(map, piece, &source, &targets).await {
+                Ok(()) => return Ok(()),
+                Err(Failed::Lost(id, loss)) => {
+                    self.lose(vec![(id, loss)]).await;
+                }
+                Err(Failed::Io(error)) => return Err(error),
+            }
+        }
+    }
+
+    async fn copy_differences(
+        &self,
+        map: MapId,
+        piece: Piece,
+        source: &Copy<W>,
+        targets: &[Copy<W>],
+    ) -> Result<(), Failed> {
+        let wanted = source.crcs(map, piece).await?;
+        for target in targets {
+            let found = target.crcs(map, piece).await?;
+            let mut at = 0;
+            while at < wanted.len() {
+                if wanted[at] == found[at] {
+                    at += 1;
+                    continue;
+                }
+                let hole = wanted[at].is_none();
+                let differs = |nth: &usize| wanted[*nth] != found[*nth] && wanted[*nth].is_none() == hole;
+                let end = (at..wanted.len()).take_while(differs).last().unwrap_or(at) + 1;
+                self.copy_run(
+                    map,
+                    Piece { block: piece.block + at as u64, count: (end - at) as u64, ..piece },
+                    hole,
+                    target,
+                    at,
+                )
+                .await?;
+                at = end;
+            }
+        }
+        Ok(())
+    }
+
+    async fn copy_run(&self, map: MapId, run: Piece, hole: bool, target: &Copy<W>, at: usize) -> Result<(), Failed> {
+        let first = target.first + at as u64;
+        let outcome = if hole {
+            target.drive.clear(map, first, run.count, Vec::new()).await
+        } else {
+            let mut data = tepal_model::Segments::new();
+            for block in run.block..run.block + run.count {
+                data.extend(self.read_block_but(map, Piece { block, count: 1, ..run }, target).await?);
+            }
+            let data = join(&data);
+            let crcs: Vec<u32> = block_crcs(&data).collect();
+            target.drive.write(Write { map, first, data, crcs: &crcs, marks: Vec::new(), durable: true }).await
+        };
+        self.lock().copied += run.count * BLOCK;
+        outcome.map_err(|error| failed(&target.drive, error))
+    }
+
+    /// The block from a clean copy other than the target's.
+    async fn read_block_but(
+        &self,
+        map: MapId,
+        block: Piece,
+        target: &Copy<W>,
+    ) -> Result<tepal_model::Segments, Failed> {
+        let damaged = || Failed::Io(IoError::Damaged { offset: block.block * BLOCK, length: BLOCK });
+        let sources: Vec<Copy<W>> = {
+            let state = self.lock();
+            let Copies::Clean(clean) = clean_copies(&state, &self.shared.map, block) else { return Err(damaged()) };
+            let place = |copy| self.shared.map.place(block, copy);
+            let drive = |at: usize| state.members.list[at].drive().cloned();
+            clean
+                .into_iter()
+                .map(place)
+                .filter_map(|(at, first)| drive(at).map(|drive| Copy { drive, first }))
+                .collect()
+        };
+        for source in sources.iter().filter(|source| source.drive.id() != target.drive.id()) {
+            match source.drive.read(map, source.first, 1).await {
+                Ok(segments) => return Ok(segments),
+                Err(DriveError::Damaged { .. } | DriveError::OutOfSpace) => {}
+                Err(DriveError::Lost(loss)) => return Err(Failed::Lost(source.drive.id(), loss)),
+            }
+        }
+        Err(damaged())
+    }
+
+    /// Writes a damaged copy of a block again, from one that is right. Returns whether that was possible.
+    pub(crate) async fn repair(&self, block: u64, copy: usize) -> Result<(), IoError> {
+        let _turn = self.shared.order.turn(block, 1).await;
+        let piece = Piece { extent: self.shared.map.extent_of(block), block, count: 1 };
+        let (at, first) = self.shared.map.place(piece, copy);
+        let (drive, map) = {
+            let state = self.lock();
+            (state.members.list[at].drive().cloned(), state.spec.map)
+        };
+        let Some(drive) = drive else { return Ok(()) };
+        let target = Copy { drive, first };
+        if target.drive.read(map, first, 1).await.is_ok() {
+            return Ok(()); // it was written since
+        }
+        match self.copy_run(map, piece, false, &target, 0).await {
+            Ok(()) => Ok(()),
+            Err(Failed::Io(error)) => Err(error),
+            Err(Failed::Lost(_, loss)) => Err(IoError::Unavailable { reason: loss.to_string() }),
+        }
+    }
+
+    /// Whether all clean copies of the piece hold the same, by their checksums. Makes them equal if not.
+    pub(crate) async fn compare(&self, piece: Piece) -> Result<bool, IoError> {
+        let before = self.lock().copied;
+        self.equalise(piece, None).await?;
+        Ok(self.lock().copied == before)
+    }
+}
+
+impl<W: World> Copy<W> {
+    async fn crcs(&self, map: MapId, piece: Piece) -> Result<Vec<Option<u32>>, Failed> {
+        self.drive.crcs(map, self.first, piece.count).await.map_err(|error| failed(&self.drive, error))
+    }
+}
+
+fn failed<W: World>(drive: &Drive<W>, error: DriveError) -> Failed {
+    match error {
+        DriveError::Lost(loss) => Failed::Lost(drive.id(), loss),
+        DriveError::OutOfSpace => Failed::Io(IoError::OutOfSpace),
+        DriveError::Damaged { .. } => Failed::Io(IoError::Unavailable { reason: error.to_string() }),
+    }
+}

@@ -1,0 +1,367 @@
+//! Writing all copies.
+
+use crate::map::{BLOCKS_IN_REGION, Piece, regions_of};
+use crate::members::{Copies, Presence};
+use crate::volume::{HasTurn, State, Volume};
+use bytes::Bytes;
+use futures_channel::oneshot;
+use futures_util::future::join_all;
+use std::sync::Arc;
+use tepal_drive::world::World;
+use tepal_drive::{Change, Drive, DriveError, Loss, Mark, MarkKind, Prepared, Refused, Write};
+use tepal_model::layout::Durability;
+use tepal_model::{BLOCK, DriveId, IoError, MapId};
+
+/// Whole blocks to write.
+#[derive(Debug)]
+pub(crate) struct Blocks {
+    pub first: u64,
+    pub data: Bytes,
+    pub crcs: Vec<u32>,
+}
+
+/// One copy of one piece, and the marks that must be there with it.
+struct Target<W: World> {
+    at: usize,
+    drive: Drive<W>,
+    first: u64,
+    region: u64,
+    /// Where the piece starts in the data, and its length, in blocks.
+    from: usize,
+    count: usize,
+    marks: Vec<Change>,
+    /// Drives that the marks call stale, by position.
+    stale: Vec<usize>,
+}
+
+enum Plan<W: World> {
+    Go(Vec<Target<W>>),
+    Wait(oneshot::Receiver<()>),
+    Refuse(IoError),
+}
+
+enum Failed {
+    Space,
+    /// These drives left.
+    Lost(Vec<(DriveId, Arc<Loss>)>),
+}
+
+impl<W: World> Volume<W> {
+    /// The caller has the turn of these blocks.
+    pub(crate) async fn write_blocks(&self, _: &HasTurn, blocks: Blocks, fua: bool) -> Result<(), IoError> {
+        let (first, count) = (blocks.first, blocks.crcs.len() as u64);
+        let mirrored = self.shared.map.rotation.copies() > 1;
+        if mirrored {
+            self.lock().begin_busy(first, count);
+        }
+        let outcome = self.write_copies(&blocks, fua).await;
+        if mirrored {
+            self.lock().end_busy(first, count);
+            self.start_settling();
+        }
+        outcome
+    }
+
+    /// Writes until one pass reaches every copy that is here. Writing again what a copy has already changes nothing.
+    async fn write_copies(&self, blocks: &Blocks, fua: bool) -> Result<(), IoError> {
+        loop {
+            let targets = match self.plan_write(blocks.first, blocks.crcs.len() as u64) {
+                Plan::Go(targets) => targets,
+                Plan::Refuse(error) => return Err(error),
+                Plan::Wait(change) => {
+                    let _ = change.await; // dropped unsent only when the volume goes
+                    continue;
+                }
+            };
+            match self.write_targets(&targets, blocks, fua).await {
+                Ok(()) => {
+                    self.note_marks(&targets);
+                    return Ok(());
+                }
+                Err(Failed::Space) => return Err(IoError::OutOfSpace),
+                Err(Failed::Lost(drives)) => self.lose(drives).await,
+            }
+        }
+    }
+
+    pub(crate) async fn lose(&self, drives: Vec<(DriveId, Arc<Loss>)>) {
+        for (id, loss) in drives {
+            self.shared.engine.lose_drive(id, (*loss).clone()).await;
+        }
+    }
+
+    /// Which drives take which piece. Decided at one moment; the marks that are missing are named.
+    fn plan_write(&self, first: u64, count: u64) -> Plan<W> {
+        let mut state = self.lock();
+        if state.removed {
+            return Plan::Refuse(IoError::Fenced);
+        }
+        let map = self.shared.map;
+        let mut targets = Vec::new();
+        for piece in pieces_in_regions(&map, first, count) {
+            let places: Vec<(usize, u64)> = (0..map.rotation.copies()).map(|copy| map.place(piece, copy)).collect();
+            let drives: Vec<usize> = places.iter().map(|&(at, _)| at).collect();
+            let region = piece.block / BLOCKS_IN_REGION;
+            if let Some(refusal) = check_copies(&mut state, &drives, region) {
+                return refusal;
+            }
+            // From now on nobody reads what these drives miss, whenever they return.
+            let absent: Vec<usize> =
+                drives.iter().copied().filter(|&at| state.members.list[at].drive().is_none()).collect();
+            for &at in &absent {
+                state.members.list[at].stale.entry(region).or_default();
+            }
+            for (at, first_there) in places {
+                let Some(drive) = state.members.list[at].drive().cloned() else { continue };
+                let (marks, stale) = marks_needed(&state, at, region, &absent, drives.len() > 1);
+                targets.push(Target {
+                    at,
+                    drive,
+                    first: first_there,
+                    region,
+                    from: (piece.block - first) as usize,
+                    count: piece.count as usize,
+                    marks,
+                    stale,
+                });
+            }
+        }
+        Plan::Go(targets)
+    }
+
+    async fn write_targets(&self, targets: &[Target<W>], blocks: &Blocks, fua: bool) -> Result<(), Failed> {
+        let (map, strict) = {
+            let state = self.lock();
+            (state.spec.map, state.spec.layout.durability == Durability::Strict)
+        };
+        let request = Request { blocks, map, durable: strict || fua };
+        let prepared = match prepare(targets, &request) {
+            Err(Refusal { at, refused: Refused::FullUntilFlush }) => {
+                targets[at].drive.flush().await.map_err(|loss| Failed::Lost(vec![(targets[at].drive.id(), loss)]))?;
+                prepare(targets, &request)
+            }
+            other => other,
+        };
+        let prepared = prepared.map_err(|Refusal { at, refused }| match refused {
+            Refused::Full | Refused::FullUntilFlush => Failed::Space,
+            Refused::Lost(loss) => Failed::Lost(vec![(targets[at].drive.id(), loss)]),
+        })?;
+        let commits = targets
+            .iter()
+            .zip(prepared)
+            .map(|(target, prepared)| target.drive.commit(prepared, target.write(&request)));
+        let mut lost = Vec::new();
+        for (target, outcome) in targets.iter().zip(join_all(commits).await) {
+            match outcome {
+                Ok(()) => {}
+                Err(DriveError::Lost(loss)) => lost.push((target.drive.id(), loss)),
+                Err(error @ (DriveError::OutOfSpace | DriveError::Damaged { .. })) => {
+                    unreachable!("a prepared write has its space and reads nothing: {error}")
+                }
+            }
+        }
+        if lost.is_empty() { Ok(()) } else { Err(Failed::Lost(lost)) }
+    }
+
+    /// The marks are committed: later writes need not bring them again.
+    fn note_marks(&self, targets: &[Target<W>]) {
+        if targets.iter().all(|target| target.marks.is_empty()) {
+            return;
+        }
+        let mut state = self.lock();
+        for target in targets {
+            if let Some(busy) = state.busy.get_mut(&target.region) {
+                busy.marked.insert(target.at);
+            }
+            for &stale in &target.stale {
+                if let Some(recorded) = state.members.list[stale].stale.get_mut(&target.region) {
+                    recorded.insert(target.at);
+                }
+            }
+        }
+    }
+
+    /// Everything that was acknowledged is stable on every copy that is here.
+    pub(crate) async fn flush_members(&self) -> Result<(), IoError> {
+        loop {
+            let drives: Vec<Drive<W>> = {
+                let mut state = self.lock();
+                if state.removed {
+                    return Err(IoError::Fenced);
+                }
+                if state.members.list.iter().any(|member| matches!(member.presence, Presence::Leaving)) {
+                    let change = Volume::next_change(&mut state);
+                    drop(state);
+                    let _ = change.await; // as above
+                    continue;
+                }
+                state.members.list.iter().filter_map(|member| member.drive().cloned()).collect()
+            };
+            let outcomes = join_all(drives.iter().map(Drive::flush)).await;
+            let lost: Vec<_> = drives
+                .iter()
+                .zip(outcomes)
+                .filter_map(|(drive, outcome)| outcome.err().map(|loss| (drive.id(), loss)))
+                .collect();
+            if lost.is_empty() {
+                return Ok(());
+            }
+            // What a lost drive alone held unflushed is lost with it: then there's nothing to promise.
+            let alone = self.shared.map.rotation.copies() == 1;
+            let reason = lost[0].1.to_string();
+            self.lose(lost).await;
+            if alone {
+                return Err(IoError::Unavailable { reason });
+            }
+        }
+    }
+
+    /// Takes blocks out of every copy. The caller has their turn.
+    pub(crate) async fn clear_blocks(&self, _: &HasTurn, first: u64, count: u64) -> Result<(), IoError> {
+        if self.holds_nothing() {
+            return Ok(());
+        }
+        self.lock().begin_busy(first, count);
+        let outcome = self.clear_copies(first, count).await;
+        self.lock().end_busy(first, count);
+        self.start_settling();
+        outcome
+    }
+
+    /// Every copy is here and empty.
+    fn holds_nothing(&self) -> bool {
+        let state = self.lock();
+        let map = state.spec.map;
+        state.members.list.iter().all(|member| member.drive().is_some_and(|drive| drive.allocated_of(map) == 0))
+    }
+
+    async fn clear_copies(&self, first: u64, count: u64) -> Result<(), IoError> {
+        loop {
+            let (targets, map) = match self.plan_write(first, count) {
+                Plan::Go(targets) => (targets, self.lock().spec.map),
+                Plan::Refuse(error) => return Err(error),
+                Plan::Wait(change) => {
+                    let _ = change.await; // as above
+                    continue;
+                }
+            };
+            let mut clears = Vec::new();
+            let runs = self.shared.map.runs_by_drive(first, count);
+            for run in runs {
+                let of_drive = || targets.iter().filter(|target| target.at == run.drive);
+                let Some(drive) = of_drive().next().map(|target| target.drive.clone()) else { continue };
+                let mut marks: Vec<Change> = of_drive().flat_map(|target| target.marks.iter().cloned()).collect();
+                marks.dedup();
+                clears.push(async move {
+                    let outcome = drive.clear(map, run.first, run.count, marks).await;
+                    (drive.id(), outcome)
+                });
+            }
+            let mut lost = Vec::new();
+            for (id, outcome) in join_all(clears).await {
+                match outcome {
+                    Err(DriveError::Lost(loss)) => lost.push((id, loss)),
+                    Ok(()) | Err(DriveError::OutOfSpace | DriveError::Damaged { .. }) => {}
+                }
+            }
+            if lost.is_empty() {
+                self.note_marks(&targets);
+                return Ok(());
+            }
+            self.lose(lost).await;
+        }
+    }
+}
+
+/// Finds space on all drives, or on none: a full drive must not leave the copies different.
+fn prepare<W: World>(targets: &[Target<W>], request: &Request<'_>) -> Result<Vec<Prepared>, Refusal> {
+    let mut prepared: Vec<Prepared> = Vec::with_capacity(targets.len());
+    for (at, target) in targets.iter().enumerate() {
+        match target.drive.prepare(&target.write(request)) {
+            Ok(one) => prepared.push(one),
+            Err(refused) => {
+                for (target, one) in targets.iter().zip(prepared) {
+                    target.drive.cancel(one);
+                }
+                return Err(Refusal { at, refused });
+            }
+        }
+    }
+    Ok(prepared)
+}
+
+/// What is the same for all targets of a write.
+struct Request<'a> {
+    blocks: &'a Blocks,
+    map: MapId,
+    durable: bool,
+}
+
+struct Refusal {
+    /// Which target.
+    at: usize,
+    refused: Refused,
+}
+
+impl<W: World> Target<W> {
+    fn write<'a>(&self, request: &Request<'a>) -> Write<'a> {
+        let &Request { blocks, map, durable } = request;
+        let bytes = self.from * BLOCK as usize..(self.from + self.count) * BLOCK as usize;
+        Write {
+            map,
+            first: self.first,
+            data: blocks.data.slice(bytes),
+            crcs: &blocks.crcs[self.from..self.from + self.count],
+            marks: self.marks.clone(),
+            durable: durable || !self.stale.is_empty(),
+        }
+    }
+}
+
+/// `None` if the copies of this extent can be written now.
+fn check_copies<W: World>(state: &mut State<W>, drives: &[usize], region: u64) -> Option<Plan<W>> {
+    let leaving = drives.iter().any(|&at| matches!(state.members.list[at].presence, Presence::Leaving));
+    let enough = match state.members.clean(drives, region) {
+        Copies::Clean(copies) => copies.len() >= usize::from(state.spec.layout.min_copies).max(1),
+        Copies::Waiting => false,
+        Copies::Lost => {
+            let reason = "the drive that held the data has failed".to_owned();
+            return Some(Plan::Refuse(IoError::Unavailable { reason }));
+        }
+    };
+    (leaving || !enough).then(|| Plan::Wait(Volume::next_change(state)))
+}
+
+/// Marks that this drive's log doesn't have yet: the region's busy mark, and a stale mark for each absent copy.
+fn marks_needed<W: World>(
+    state: &State<W>,
+    at: usize,
+    region: u64,
+    absent: &[usize],
+    mirrored: bool,
+) -> (Vec<Change>, Vec<usize>) {
+    let mark = |kind| Change::Marked(Mark { map: state.spec.map, region, kind });
+    let mut marks = Vec::new();
+    if mirrored && state.busy.get(&region).is_none_or(|busy| !busy.marked.contains(&at)) {
+        marks.push(mark(MarkKind::Busy));
+    }
+    let unsaid =
+        |&&gone: &&usize| state.members.list[gone].stale.get(&region).is_none_or(|recorded| !recorded.contains(&at));
+    let stale: Vec<usize> = absent.iter().filter(unsaid).copied().collect();
+    marks.extend(stale.iter().map(|&gone| mark(MarkKind::Stale(state.members.list[gone].id))));
+    (marks, stale)
+}
+
+/// The range cut at extents and at regions.
+pub(crate) fn pieces_in_regions(
+    map: &crate::map::BlockMap,
+    first: u64,
+    count: u64,
+) -> impl Iterator<Item = Piece> + use<> {
+    let map = *map;
+    regions_of(first, count).flat_map(move |region| {
+        let start = first.max(region * BLOCKS_IN_REGION);
+        let end = (first + count).min((region + 1) * BLOCKS_IN_REGION);
+        map.pieces(start, end - start)
+    })
+}

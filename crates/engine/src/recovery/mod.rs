@@ -1,0 +1,187 @@
+//! What runs in the background of a volume: settling busy marks, resolving what a crash left, catching up.
+
+pub mod scrub;
+
+use crate::map::BLOCKS_IN_REGION;
+use crate::members::Copies;
+use crate::protocol::primary::read::clean_copies;
+use crate::protocol::primary::write::pieces_in_regions;
+use crate::volume::{State, Volume};
+use futures_util::future::join_all;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tepal_drive::world::World;
+use tepal_drive::{Change, Drive, Mark, MarkKind};
+use tepal_model::{DriveId, IoError};
+
+/// How long a region stays marked busy after its last write, at least.
+const SETTLE: Duration = Duration::from_secs(2);
+/// With more busy regions than this, those without a write under way don't stay at all.
+const MOST_BUSY: usize = 16 << 10;
+/// How long to wait after recovery met an obstacle, such as a full drive.
+const RETRY: Duration = Duration::from_secs(5);
+
+enum Job {
+    Resolve(u64),
+    CatchUp { at: usize, region: u64 },
+}
+
+impl<W: World> Volume<W> {
+    /// Starts taking busy marks back, if nobody does that already. Ends when there are none.
+    pub(crate) fn start_settling(&self) {
+        let mut state = self.lock();
+        if !state.settling && !state.busy.is_empty() {
+            state.settling = true;
+            let volume = self.clone();
+            self.shared.engine.world().spawn(Box::pin(async move { volume.settle_all().await }));
+        }
+    }
+
+    async fn settle_all(self) {
+        let mut seen: BTreeMap<u64, u64> = BTreeMap::new();
+        loop {
+            self.shared.engine.world().sleep(SETTLE).await;
+            let (quiet, drives) = {
+                let mut state = self.lock();
+                let settled = |state: &State<W>| state.busy.keys().all(|region| state.unresolved.contains(region));
+                if state.removed || settled(&state) {
+                    state.settling = false;
+                    return;
+                }
+                let many = state.busy.len() > MOST_BUSY;
+                let is_quiet = |region: &u64, writes: u64| many || seen.get(region) == Some(&writes);
+                let quiet: BTreeMap<u64, u64> = state
+                    .busy
+                    .iter()
+                    .filter(|(region, busy)| busy.under_way == 0 && is_quiet(region, busy.writes))
+                    .filter(|(region, _)| !state.unresolved.contains(region))
+                    .map(|(&region, busy)| (region, busy.writes))
+                    .collect();
+                seen = state.busy.iter().map(|(&region, busy)| (region, busy.writes)).collect();
+                let drives: Vec<Drive<W>> = state.members.list.iter().filter_map(|m| m.drive().cloned()).collect();
+                (quiet, drives)
+            };
+            if quiet.is_empty() {
+                continue;
+            }
+            // The marks may go only when every copy is stable.
+            let outcomes = join_all(drives.iter().map(Drive::flush)).await;
+            let lost: Vec<_> =
+                drives.iter().zip(outcomes).filter_map(|(d, o)| o.err().map(|loss| (d.id(), loss))).collect();
+            if lost.is_empty() {
+                self.unmark_busy(&quiet).await;
+            } else {
+                self.lose(lost).await;
+            }
+        }
+    }
+
+    /// Under the lock the marks are put in line to go; a write that comes after brings them again.
+    async fn unmark_busy(&self, quiet: &BTreeMap<u64, u64>) {
+        let mut done = Vec::new();
+        {
+            let mut state = self.lock();
+            let map = state.spec.map;
+            let mut by_member: BTreeMap<usize, Vec<Change>> = BTreeMap::new();
+            for (&region, &writes) in quiet {
+                let same = state.busy.get(&region).is_some_and(|busy| busy.under_way == 0 && busy.writes == writes);
+                let Some(busy) = same.then(|| state.busy.remove(&region)).flatten() else { continue };
+                for at in busy.marked {
+                    let mark = Mark { map, region, kind: MarkKind::Busy };
+                    by_member.entry(at).or_default().push(Change::Unmarked(mark));
+                }
+            }
+            for (at, changes) in by_member {
+                if let Some(drive) = state.members.list[at].drive() {
+                    done.push(drive.record(changes, false));
+                }
+            }
+        }
+        join_all(done).await; // a mark too many only costs a comparison
+    }
+
+    /// Starts what brings copies up to date, if there's anything to do and nobody does it already.
+    pub(crate) fn start_recovery(&self) {
+        let mut state = self.lock();
+        if !state.recovering {
+            state.recovering = true;
+            let volume = self.clone();
+            self.shared.engine.world().spawn(Box::pin(async move { volume.recover_all().await }));
+        }
+    }
+
+    async fn recover_all(self) {
+        loop {
+            let job = {
+                let mut state = self.lock();
+                let job = if state.removed { None } else { self.next_job(&state) };
+                state.recovering = job.is_some();
+                job
+            };
+            let outcome = match job {
+                None => break,
+                Some(Job::Resolve(region)) => self.resolve(region).await,
+                Some(Job::CatchUp { at, region }) => self.catch_up(at, region).await,
+            };
+            match outcome {
+                Ok(()) | Err(IoError::Fenced) => self.lock().obstacle = None,
+                Err(error) => {
+                    self.lock().obstacle = Some(format!("recovery waits: {error}"));
+                    self.shared.engine.world().sleep(RETRY).await;
+                }
+            }
+        }
+        self.start_settling();
+        let behind: Vec<DriveId> = {
+            let state = self.lock();
+            let behind = state.members.list.iter().filter(|m| m.drive().is_some() && !m.is_current());
+            behind.map(|member| member.id).collect()
+        };
+        behind.into_iter().for_each(|id| self.shared.engine.settle_if_caught_up(id));
+    }
+
+    fn next_job(&self, state: &State<W>) -> Option<Job> {
+        let possible = |region: u64| {
+            let start = region * BLOCKS_IN_REGION;
+            let mut pieces = pieces_in_regions(&self.shared.map, start, BLOCKS_IN_REGION);
+            pieces.all(|piece| matches!(clean_copies(state, &self.shared.map, piece), Copies::Clean(_)))
+        };
+        if let Some(&region) = state.unresolved.iter().find(|&&region| possible(region)) {
+            return Some(Job::Resolve(region));
+        }
+        state.members.list.iter().enumerate().filter(|(_, member)| member.drive().is_some()).find_map(|(at, member)| {
+            let region = member.stale.keys().copied().find(|&region| possible(region))?;
+            Some(Job::CatchUp { at, region })
+        })
+    }
+
+    /// Marks regions stale for a drive that has left, on every drive that is here.
+    pub(crate) async fn mark_stale(&self, at: usize, regions: &[u64]) {
+        let mut writes = Vec::new();
+        {
+            let mut state = self.lock();
+            let (map, id) = (state.spec.map, state.members.list[at].id);
+            for &region in regions {
+                state.members.list[at].stale.entry(region).or_default();
+            }
+            let changes: Vec<Change> =
+                regions.iter().map(|&region| Change::Marked(Mark { map, region, kind: MarkKind::Stale(id) })).collect();
+            for (other, member) in state.members.list.iter().enumerate().filter(|(other, _)| *other != at) {
+                if let Some(drive) = member.drive().filter(|_| !changes.is_empty()) {
+                    let recording = drive.record(changes.clone(), true);
+                    writes.push(async move { recording.await.map(|()| other) });
+                }
+            }
+        }
+        for outcome in join_all(writes).await {
+            // A drive that is lost here is noticed by the next write to it.
+            let Ok(witness) = outcome else { continue };
+            let mut state = self.lock();
+            for region in regions {
+                if let Some(recorded) = state.members.list[at].stale.get_mut(region) {
+                    recorded.insert(witness);
+                }
+            }
+        }
+    }
+}

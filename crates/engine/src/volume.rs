@@ -1,0 +1,508 @@
+//! A volume as its users see it: bytes in, bytes out.
+//!
+//! Requests become whole blocks here: edges are merged under the same turn that the write has, CRCs are computed once. A
+//! write runs as a task of its own, so that a client that goes away leaves nothing half done.
+
+use crate::authority::View;
+use crate::engine::{Engine, Standing};
+use crate::map::{BlockMap, VolumeSpec, regions_of};
+use crate::members::{BusyRegion, BusyRegions, Copies, Member, Members, Presence};
+use crate::order::{Turn, WriteOrder};
+use crate::protocol::primary::write::Blocks;
+use bytes::Bytes;
+use futures_channel::oneshot;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard};
+use tepal_codec::checksum::block_crcs;
+use tepal_drive::world::World;
+use tepal_drive::{Change, Drive};
+use tepal_model::{BLOCK, Buffer, DriveId, IoError, Segments, VolumeId, buffer::join};
+
+/// Cheap to clone.
+pub struct Volume<W: World> {
+    pub(crate) shared: Arc<Shared<W>>,
+}
+
+impl<W: World> Clone for Volume<W> {
+    fn clone(&self) -> Self {
+        Volume { shared: self.shared.clone() }
+    }
+}
+
+pub(crate) struct Shared<W: World> {
+    pub engine: Engine<W>,
+    pub id: VolumeId,
+    pub map: BlockMap,
+    pub order: WriteOrder,
+    state: Mutex<State<W>>,
+}
+
+pub(crate) struct State<W: World> {
+    pub spec: VolumeSpec,
+    pub members: Members<W>,
+    pub busy: BusyRegions,
+    /// Regions whose copies may differ since a crash.
+    pub unresolved: BTreeSet<u64>,
+    /// Who waits for a drive to come or go.
+    pub bell: Vec<oneshot::Sender<()>>,
+    pub recovering: bool,
+    pub settling: bool,
+    pub removed: bool,
+    pub copied: u64,
+    /// What keeps a returned drive from catching up.
+    pub obstacle: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OpenVolumeError {
+    #[error("volume '{name}' has {drives} drives for {copies} copies")]
+    Map { name: String, drives: usize, copies: u8 },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum VolumeHealth {
+    Healthy,
+    /// All data is there, with fewer copies than the layout wants.
+    Degraded(Vec<String>),
+    /// All drives are there, and copies are being brought up to date.
+    Recovering(Vec<String>),
+    /// Some data can't be reached now.
+    Unavailable(Vec<String>),
+}
+
+/// What is left to do after drives were away or a crash.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Recovery {
+    /// Regions whose copies are still to be compared.
+    pub unresolved_regions: u64,
+    /// Regions in which some copy missed writes.
+    pub stale_regions: u64,
+    /// Bytes copied so far, since the volume was opened.
+    pub copied: u64,
+}
+
+/// A run of bytes that are all mapped, or all a hole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    pub length: u64,
+    pub mapped: bool,
+}
+
+/// Trims and zeroes are done in steps of this many bytes, so that marks and turns stay small.
+const STEP: u64 = 256 << 20;
+/// Zeros that are to be allocated are written in steps of this many bytes.
+const ZEROS_STEP: u64 = 1 << 20;
+/// How many extents one question about what is mapped looks at.
+const LOOK: u64 = 64 << 10;
+
+impl<W: World> Volume<W> {
+    pub(crate) fn open(
+        engine: Engine<W>,
+        spec: VolumeSpec,
+        presence: impl Fn(DriveId) -> (Presence<W>, Option<View>),
+    ) -> Result<Self, OpenVolumeError> {
+        let map = BlockMap::new(&spec).ok_or_else(|| OpenVolumeError::Map {
+            name: spec.name.clone(),
+            drives: spec.drives.len(),
+            copies: spec.layout.copies(),
+        })?;
+        let member = |&id: &DriveId| {
+            let (presence, left) = presence(id);
+            Member { id, presence, left, stale: Default::default(), queue: 0 }
+        };
+        let members = Members { list: spec.drives.iter().map(member).collect() };
+        let state = State {
+            members,
+            busy: BusyRegions::new(),
+            unresolved: BTreeSet::new(),
+            bell: Vec::new(),
+            recovering: false,
+            settling: false,
+            removed: false,
+            copied: 0,
+            obstacle: None,
+            spec,
+        };
+        let shared = Shared { engine, id: state.spec.id, map, order: WriteOrder::default(), state: Mutex::new(state) };
+        let volume = Volume { shared: Arc::new(shared) };
+        let drives: Vec<Drive<W>> = {
+            let state = volume.lock();
+            state.members.list.iter().filter_map(|member| member.drive().cloned()).collect()
+        };
+        drives.iter().for_each(|drive| volume.hear(drive));
+        Ok(volume)
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State<W>> {
+        self.shared.state.lock().expect("nothing panics while it holds the volume's state")
+    }
+
+    /// Takes in the marks that a drive has.
+    fn hear(&self, drive: &Drive<W>) {
+        let outdated = {
+            let mut state = self.lock();
+            let Some(at) = state.members.position(drive.id()) else { return };
+            let map = state.spec.map;
+            let heard = state.members.hear(at, map, &drive.marks());
+            if self.shared.map.rotation.copies() > 1 {
+                for region in heard.busy {
+                    state.unresolved.insert(region);
+                    state.busy.entry(region).or_insert_with(BusyRegion::default).marked.insert(at);
+                }
+            }
+            heard.outdated
+        };
+        if !outdated.is_empty() {
+            let gone = drive.record(outdated.into_iter().map(Change::Unmarked).collect(), false);
+            self.shared.engine.world().spawn(Box::pin(async move {
+                let _ = gone.await; // if the drive is lost, that is noticed where it matters
+            }));
+        }
+    }
+
+    pub fn id(&self) -> VolumeId {
+        self.shared.id
+    }
+
+    pub fn spec(&self) -> VolumeSpec {
+        self.lock().spec.clone()
+    }
+
+    pub fn size(&self) -> u64 {
+        self.lock().spec.size
+    }
+
+    /// Takes the size that the metadata says from now on.
+    pub fn resize(&self, size: u64) {
+        self.lock().spec.size = size;
+    }
+
+    pub fn rename(&self, name: &str) {
+        self.lock().spec.name = name.to_owned();
+    }
+
+    /// Bytes on the drives that are here, copies counted.
+    pub fn allocated(&self) -> u64 {
+        let state = self.lock();
+        let here = state.members.list.iter().filter_map(Member::drive);
+        here.map(|drive| drive.allocated_of(state.spec.map)).sum()
+    }
+
+    pub fn recovery(&self) -> Recovery {
+        let state = self.lock();
+        Recovery {
+            unresolved_regions: state.unresolved.len() as u64,
+            stale_regions: state.members.list.iter().map(|member| member.stale.len() as u64).sum(),
+            copied: state.copied,
+        }
+    }
+
+    pub fn health(&self) -> VolumeHealth {
+        let state = self.lock();
+        let mut reasons = Vec::new();
+        let mut all_here = true;
+        for member in &state.members.list {
+            match &member.presence {
+                Presence::Here(_) if member.is_current() => {}
+                Presence::Here(_) => {
+                    reasons.push(format!("drive {} is catching up: {} regions to go", member.id, member.stale.len()))
+                }
+                Presence::Leaving | Presence::Missing => reasons.push(format!("drive {} is missing", member.id)),
+                Presence::Failed => reasons.push(format!("drive {} has failed", member.id)),
+            }
+            all_here &= member.drive().is_some();
+        }
+        if !state.unresolved.is_empty() {
+            reasons.push(format!("{} regions are being compared after a crash", state.unresolved.len()));
+        }
+        reasons.extend(state.obstacle.clone());
+        let rotation = &self.shared.map.rotation;
+        let reachable = (0..rotation.drives() as u64).all(|extent| {
+            let drives: Vec<usize> = (0..rotation.copies()).map(|copy| rotation.place(extent, copy).drive).collect();
+            matches!(state.members.clean(&drives, u64::MAX), Copies::Clean(copies) if !copies.is_empty())
+        });
+        match (reachable, all_here, reasons.is_empty()) {
+            (false, ..) => VolumeHealth::Unavailable(reasons),
+            (true, _, true) => VolumeHealth::Healthy,
+            (true, true, false) => VolumeHealth::Recovering(reasons),
+            (true, false, false) => VolumeHealth::Degraded(reasons),
+        }
+    }
+
+    fn check_range(&self, offset: u64, length: u64) -> Result<(), IoError> {
+        let state = self.lock();
+        if state.removed {
+            return Err(IoError::Fenced);
+        }
+        let size = state.spec.size;
+        match offset.checked_add(length) {
+            Some(end) if end <= size => Ok(()),
+            _ => Err(IoError::OutOfRange { offset, length, size }),
+        }
+    }
+
+    pub async fn read(&self, offset: u64, length: u64) -> Result<Segments, IoError> {
+        self.check_range(offset, length)?;
+        if length == 0 {
+            return Ok(Segments::new());
+        }
+        let first = offset / BLOCK;
+        let end = (offset + length).div_ceil(BLOCK);
+        let segments = self.read_blocks(first, end - first).await?;
+        Ok(cut(segments, offset - first * BLOCK, length))
+    }
+
+    /// With `fua`, what was written is stable before this returns, whatever the layout's durability.
+    pub async fn write(&self, offset: u64, data: Bytes, fua: bool) -> Result<(), IoError> {
+        self.check_range(offset, data.len() as u64)?;
+        if data.is_empty() {
+            return Ok(());
+        }
+        self.as_task(move |volume| async move { volume.write_bytes(offset, data, fua).await }).await
+    }
+
+    pub async fn flush(&self) -> Result<(), IoError> {
+        self.check_range(0, 0)?;
+        self.flush_members().await
+    }
+
+    /// Gives the space back; reads as zeros afterwards.
+    pub async fn trim(&self, offset: u64, length: u64, fua: bool) -> Result<(), IoError> {
+        self.write_zeroes(offset, length, false, fua).await
+    }
+
+    /// Zeros; `allocate` keeps the space.
+    pub async fn write_zeroes(&self, offset: u64, length: u64, allocate: bool, fua: bool) -> Result<(), IoError> {
+        self.check_range(offset, length)?;
+        let step = if allocate { ZEROS_STEP } else { STEP };
+        let end = offset + length;
+        let mut at = offset;
+        while at < end {
+            let next = ((at / step + 1) * step).min(end);
+            self.as_task(move |volume| async move { volume.zero_step(at, next, allocate, fua).await }).await?;
+            at = next;
+        }
+        Ok(())
+    }
+
+    /// What is mapped, from `offset` on, as runs that differ from their neighbours: at least one, at most `limit`, and at
+    /// most `length` bytes.
+    pub async fn block_status(&self, offset: u64, length: u64, limit: usize) -> Result<Vec<Run>, IoError> {
+        self.check_range(offset, length)?;
+        let mut runs: Vec<Run> = Vec::new();
+        let end = offset + length;
+        let (first, last) = (offset / BLOCK, end.div_ceil(BLOCK));
+        let mut at = offset;
+        for piece in self.shared.map.pieces(first, last - first).take(LOOK as usize) {
+            for (blocks, mapped) in self.mapped(piece).await? {
+                let next = ((at / BLOCK + blocks) * BLOCK).min(end);
+                let full = runs.len() == limit;
+                match runs.last_mut() {
+                    Some(run) if run.mapped == mapped => run.length += next - at,
+                    _ if full => return Ok(runs),
+                    _ => runs.push(Run { length: next - at, mapped }),
+                }
+                at = next;
+            }
+        }
+        Ok(runs)
+    }
+
+    /// Runs work that goes on if whoever asked for it goes away.
+    async fn as_task<F: Future<Output = Result<(), IoError>> + 'static>(
+        &self,
+        work: impl FnOnce(Volume<W>) -> F,
+    ) -> Result<(), IoError> {
+        let (sender, receiver) = oneshot::channel();
+        let work = work(self.clone());
+        self.shared.engine.world().spawn(Box::pin(async move {
+            let _ = sender.send(work.await); // the asker may be gone
+        }));
+        receiver.await.unwrap_or(Err(IoError::Stopping))
+    }
+
+    async fn write_bytes(&self, offset: u64, data: Bytes, fua: bool) -> Result<(), IoError> {
+        let end = offset + data.len() as u64;
+        let first = offset / BLOCK;
+        let count = end.div_ceil(BLOCK) - first;
+        let turn = self.shared.order.turn(first, count).await;
+        let whole = offset.is_multiple_of(BLOCK) && end.is_multiple_of(BLOCK);
+        let data = if whole { data } else { self.merge_edges(offset, data).await? };
+        let crcs = block_crcs(&data).collect();
+        self.write_blocks(&turn, Blocks { first, data, crcs }, fua).await
+    }
+
+    /// The blocks that the bytes touch, with the rest of the first and last as it's now.
+    async fn merge_edges(&self, offset: u64, data: Bytes) -> Result<Bytes, IoError> {
+        let end = offset + data.len() as u64;
+        let first = offset / BLOCK * BLOCK;
+        let past = end.next_multiple_of(BLOCK);
+        let mut whole = Buffer::take((past - first) as usize);
+        let mut edges = vec![(first, offset > first), (past - BLOCK, end < past)];
+        if past - first == BLOCK {
+            edges.truncate(1);
+            edges[0].1 = true;
+        }
+        for (edge, partial) in edges {
+            if partial {
+                let old = join(&self.read_under_turn(edge / BLOCK, 1).await?);
+                let at = (edge - first) as usize;
+                whole[at..at + BLOCK as usize].copy_from_slice(&old);
+            }
+        }
+        let at = (offset - first) as usize;
+        whole[at..at + data.len()].copy_from_slice(&data);
+        Ok(whole.freeze())
+    }
+
+    async fn zero_step(&self, from: u64, to: u64, allocate: bool, fua: bool) -> Result<(), IoError> {
+        let (inner, inner_end) = (from.next_multiple_of(BLOCK), to / BLOCK * BLOCK);
+        if allocate || inner >= inner_end {
+            let zeros = Buffer::zeroed((to - from) as usize).freeze();
+            return self.write_bytes(from, zeros, fua).await;
+        }
+        for (edge, edge_end) in [(from, inner), (inner_end, to)] {
+            if edge < edge_end {
+                let zeros = Buffer::zeroed((edge_end - edge) as usize).freeze();
+                self.write_bytes(edge, zeros, fua).await?;
+            }
+        }
+        let (first, count) = (inner / BLOCK, (inner_end - inner) / BLOCK);
+        let turn = self.shared.order.turn(first, count).await;
+        self.clear_blocks(&turn, first, count).await
+    }
+
+    /// Waits for a drive to come or go.
+    pub(crate) fn next_change(state: &mut State<W>) -> oneshot::Receiver<()> {
+        let (sender, receiver) = oneshot::channel();
+        state.bell.push(sender);
+        receiver
+    }
+
+    pub(crate) fn wake(&self) {
+        let bell = std::mem::take(&mut self.lock().bell);
+        for sender in bell {
+            let _ = sender.send(()); // who has given up waiting needs no answer
+        }
+    }
+
+    pub(crate) fn member_leaving(&self, id: DriveId) {
+        let mut state = self.lock();
+        if let Some(at) = state.members.position(id) {
+            state.members.list[at].presence = Presence::Leaving;
+        }
+    }
+
+    /// It's agreed that the drive is down: what was under way or not surely stable is marked stale for it, then writes
+    /// go on without it.
+    pub(crate) async fn member_left(&self, id: DriveId, left: View, may_return: bool) {
+        let Some(at) = self.lock().members.position(id) else { return };
+        let unsure: Vec<u64> = {
+            let mut state = self.lock();
+            state.members.list[at].left = Some(left);
+            state.busy.keys().copied().collect()
+        };
+        if self.shared.map.rotation.copies() > 1 {
+            self.mark_stale(at, &unsure).await;
+        }
+        self.lock().members.list[at].presence = if may_return { Presence::Missing } else { Presence::Failed };
+        self.wake();
+    }
+
+    pub(crate) fn member_returned(&self, drive: &Drive<W>, standing: Standing) {
+        {
+            let mut state = self.lock();
+            let Some(at) = state.members.position(drive.id()) else { return };
+            state.members.list[at].left = standing.left();
+            state.members.list[at].presence = Presence::Here(drive.clone());
+            // What it had marked is heard again below.
+            for busy in state.busy.values_mut() {
+                busy.marked.remove(&at);
+            }
+        }
+        self.hear(drive);
+        self.wake();
+        self.start_recovery();
+    }
+
+    pub(crate) fn member_is_current(&self, id: DriveId) {
+        let mut state = self.lock();
+        if let Some(at) = state.members.position(id) {
+            state.members.list[at].left = None;
+        }
+        drop(state);
+        self.wake();
+    }
+
+    /// Whether the drive misses nothing of this volume, or holds nothing of it.
+    pub(crate) fn has_all(&self, id: DriveId) -> bool {
+        let state = self.lock();
+        let Some(at) = state.members.position(id) else { return true };
+        if !state.members.list[at].stale.is_empty() {
+            return false;
+        }
+        // Somebody who knows must have been heard for each extent that it holds.
+        let rotation = &self.shared.map.rotation;
+        (0..rotation.drives() as u64).all(|extent| {
+            let drives: Vec<usize> = (0..rotation.copies()).map(|copy| rotation.place(extent, copy).drive).collect();
+            !drives.contains(&at) || matches!(state.members.clean(&drives, u64::MAX), Copies::Clean(_))
+        })
+    }
+
+    pub(crate) async fn remove(&self) -> Result<(), IoError> {
+        let (drives, map) = {
+            let mut state = self.lock();
+            state.removed = true;
+            (state.members.list.iter().filter_map(|m| m.drive().cloned()).collect::<Vec<_>>(), state.spec.map)
+        };
+        self.wake();
+        let turn = self.shared.order.turn(0, u64::MAX / 2).await; // all writes have ended, and none will begin
+        for drive in drives {
+            if let Err(error) = drive.remove_map(map).await {
+                tracing::warn!(drive = %drive.id(), %error, "space of a removed volume is given back when the drive returns");
+            }
+        }
+        drop(turn);
+        Ok(())
+    }
+}
+
+/// The bytes `skip..skip + length` of the segments.
+pub(crate) fn cut(segments: Segments, mut skip: u64, mut length: u64) -> Segments {
+    let mut kept = Segments::new();
+    for segment in segments {
+        let size = segment.len() as u64;
+        if skip >= size {
+            skip -= size;
+            continue;
+        }
+        let take = (size - skip).min(length);
+        if take > 0 {
+            kept.push(segment.slice(skip as usize..(skip + take) as usize));
+        }
+        length -= take;
+        skip = 0;
+    }
+    kept
+}
+
+impl<W: World> State<W> {
+    pub(crate) fn begin_busy(&mut self, first: u64, count: u64) {
+        for region in regions_of(first, count) {
+            let busy = self.busy.entry(region).or_default();
+            busy.under_way += 1;
+            busy.writes += 1;
+        }
+    }
+
+    pub(crate) fn end_busy(&mut self, first: u64, count: u64) {
+        for region in regions_of(first, count) {
+            if let Some(busy) = self.busy.get_mut(&region) {
+                busy.under_way -= 1;
+            }
+        }
+    }
+}
+
+/// The type that shows that a write has its turn.
+pub(crate) type HasTurn = Turn;
