@@ -104,7 +104,7 @@ pub fn map_sum(versions: &[u64]) -> u64 {
 
 impl Cut {
     /// Called by the committer, with everything applied on stable media.
-    pub(crate) fn capture<W: World>(state: &mut State, shared: &Shared<W>) -> Self {
+    pub(crate) fn capture<W: World>(state: &mut State, shared: &Shared<W>, sum_pages: &[u32]) -> Self {
         let (drive, geometry) = (shared.label.drive, &shared.geometry);
         let checkpoint = state.checkpoint + 1;
         if let Some(&last) = state.dirty_map_pages.last() {
@@ -123,7 +123,7 @@ impl Cut {
             table::seal(&mut page, TableKind::Map, drive, number, checkpoint);
             images.push(Image { kind: TableKind::Map, number, bytes: page.freeze() });
         }
-        for (number, mut page) in state.sums.capture() {
+        for (number, mut page) in state.sums.capture(sum_pages) {
             table::seal(&mut page, TableKind::Sums, drive, number, checkpoint);
             images.push(Image { kind: TableKind::Sums, number, bytes: page.freeze() });
         }
@@ -198,10 +198,10 @@ impl<W: World> Drive<W> {
         self.destage_all().await?;
         let Ok(cut) = self.cut().await else { return Ok(()) };
         self.write_images(&cut.images, 0).await?;
-        shared.device.flush().await?;
+        shared.flush_slots().await?;
         let header = cut.header.encode(shared.label.drive);
         shared.device.write(HEADERS[0], Gather::from_iter([header.clone()])).await?;
-        shared.device.flush().await?;
+        shared.flush_slots().await?;
         {
             let mut state = shared.lock();
             state.checkpoint = cut.header.checkpoint;
@@ -214,7 +214,7 @@ impl<W: World> Drive<W> {
         }
         self.write_images(&cut.images, 1).await?;
         shared.device.write(HEADERS[1], Gather::from_iter([header])).await?;
-        shared.device.flush().await?;
+        shared.flush_slots().await?;
         self.discard(cut.trimmed).await
     }
 

@@ -108,13 +108,16 @@ impl<W: World> Drive<W> {
                 Next::Cut(sender) => self.make_cut(sender).await,
                 Next::Batch(batch) => self.write_batch(batch).await,
                 Next::Flush(waiting) => {
-                    let outcome = self.flush_devices(true).await;
-                    if outcome.is_ok() {
+                    let outcome = self.flush_all().await;
+                    let told = match &outcome {
+                        Ok(()) => self.shared.lock().alive(),
+                        Err(error) => Err(self.shared.lose(error.clone())),
+                    };
+                    if told.is_ok() {
                         let mut state = self.shared.lock();
                         state.durable = state.applied;
                         state.release_freed();
                     }
-                    let told = outcome.clone().map_err(|error| self.shared.lose(error));
                     waiting.into_iter().for_each(|sender| drop(sender.send(told.clone())));
                     outcome
                 }
@@ -164,11 +167,12 @@ impl<W: World> Drive<W> {
             (true, true) => Sync::All,
         };
         let outcome = self.write_log(batch.offset, batch.bytes.clone(), sync).await;
+        // Whoever lost the drive meanwhile may have had the error that was ours too.
         let told = match &outcome {
-            Ok(()) => Ok(()),
+            Ok(()) => shared.lock().alive(),
             Err(error) => Err(shared.lose(error.clone())),
         };
-        if outcome.is_ok() {
+        if told.is_ok() {
             let mut state = shared.lock();
             let mut payload_at = batch.payload_at;
             state.slots_unflushed |= places && !batch.durable;
@@ -198,22 +202,17 @@ impl<W: World> Drive<W> {
         device.write(start + offset, Gather::from_iter([bytes])).await?;
         match sync {
             Sync::None => Ok(()),
-            Sync::Log => self.flush_devices(false).await,
-            Sync::All => self.flush_devices(true).await,
+            Sync::Log => self.shared.flush_log().await,
+            Sync::All => self.flush_all().await,
         }
     }
 
-    /// Flushes the slots' device if asked, and the log's.
-    async fn flush_devices(&self, slots: bool) -> Result<(), DeviceError> {
-        let shared = &self.shared;
-        let Some((log_device, _)) = &shared.log_device else {
-            return shared.device.flush().await;
-        };
-        if slots {
-            shared.device.flush().await?;
-            shared.lock().slots_unflushed = false;
+    async fn flush_all(&self) -> Result<(), DeviceError> {
+        if self.shared.log_device.is_some() {
+            self.shared.flush_slots().await?;
+            self.shared.lock().slots_unflushed = false;
         }
-        log_device.flush().await
+        self.shared.flush_log().await
     }
 
     /// Makes everything applied stable, puts the marks into the log afresh, and captures what the tables must say.
@@ -224,33 +223,50 @@ impl<W: World> Drive<W> {
             let mut builder = BatchBuilder::default();
             builder.push(&Change::MarksReset, None);
             state.marks.iter().for_each(|mark| builder.push(&Change::Marked(*mark), None));
+            let pages = state.sums.dirty_pages();
+            for run in runs(&pages) {
+                builder.push(&Change::SumPages { first: run.start, count: run.len() as u32 }, None);
+            }
             let bytes = builder.length_with(0, 0);
             state.ring.place(bytes, true).map(|offset| {
                 let head = state.ring.head;
                 let (bytes, crc, _) = builder.finish(shared.label.drive, head.sequence, state.durable, head.previous);
                 let position = state.ring.advance(offset, bytes.len() as u64, crc);
                 state.batches.push_back(position);
-                (offset, bytes, head.sequence)
+                (offset, bytes, head.sequence, pages)
             })
         };
-        let Some((offset, bytes, sequence)) = planned else {
+        let Some((offset, bytes, sequence, pages)) = planned else {
             let reason = "its log is too small for its marks".to_owned();
             return Err(DeviceError::Failed { operation: "checkpoint", offset: 0, reason });
         };
         let outcome = self.write_log(offset, bytes, Sync::All).await;
         let told = match &outcome {
+            Ok(()) if shared.lock().loss.is_some() => Err(shared.gone("the drive was lost")),
             Ok(()) => {
                 let mut state = shared.lock();
                 state.applied = sequence;
                 state.durable = sequence;
                 state.release_freed();
-                Ok(Cut::capture(&mut state, shared))
+                Ok(Cut::capture(&mut state, shared, &pages))
             }
             Err(error) => Err(shared.lose(error.clone())),
         };
         drop(sender.send(told));
         outcome
     }
+}
+
+/// Sorted numbers as ranges.
+fn runs(numbers: &[u32]) -> Vec<std::ops::Range<u32>> {
+    let mut runs: Vec<std::ops::Range<u32>> = Vec::new();
+    for &number in numbers {
+        match runs.last_mut() {
+            Some(run) if run.end == number => run.end += 1,
+            _ => runs.push(number..number + 1),
+        }
+    }
+    runs
 }
 
 /// Takes as many operations as make a batch that fits; `None` if there's no room in the log now.

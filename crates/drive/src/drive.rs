@@ -5,7 +5,7 @@ use crate::geometry::Geometry;
 use crate::label::Label;
 use crate::log::{ExtentKey, Mark};
 use crate::state::{State, Turn, reserve};
-use crate::world::{DeviceError, World};
+use crate::world::{Device, DeviceError, World};
 use futures_channel::oneshot;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -33,6 +33,9 @@ pub(crate) struct Shared<W: World> {
     pub label: Label,
     pub geometry: Geometry,
     pub options: Options,
+    /// One flush of a device at a time. An operating system tells a failure once: two at a time, and the one that isn't
+    /// told would take the other's failure for success.
+    flush_turns: [futures_util::lock::Mutex<()>; 2],
     state: Mutex<State>,
 }
 
@@ -45,11 +48,13 @@ pub struct Options {
     pub pending: u64,
     /// Whether cleared space is discarded on the device.
     pub discard: bool,
+    /// Whether nothing may be written: for looking at a drive.
+    pub read_only: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { sum_cache: 64 << 20, pending: 16 << 20, discard: true }
+        Options { sum_cache: 64 << 20, pending: 16 << 20, discard: true, read_only: false }
     }
 }
 
@@ -77,7 +82,8 @@ impl<W: World> Shared<W> {
         options: Options,
         state: State,
     ) -> Self {
-        Shared { world, device, log_device, label, geometry, options, state: Mutex::new(state) }
+        let state = Mutex::new(state);
+        Shared { world, device, log_device, label, geometry, options, flush_turns: Default::default(), state }
     }
 
     pub fn lock(&self) -> MutexGuard<'_, State> {
@@ -88,6 +94,28 @@ impl<W: World> Shared<W> {
     /// The device that the log is on, and where it starts there.
     pub fn log(&self) -> (&W::Device, u64) {
         self.log_device.as_ref().map_or((&self.device, self.geometry.log_start), |(device, start)| (device, *start))
+    }
+
+    /// Flushes the device of the slots, which may be the log's too. A drive whose flush has failed is lost, and no later
+    /// flush succeeds.
+    pub async fn flush_slots(&self) -> Result<(), DeviceError> {
+        self.flush(0, &self.device).await
+    }
+
+    /// Flushes the device that the log is on.
+    pub async fn flush_log(&self) -> Result<(), DeviceError> {
+        match &self.log_device {
+            Some((device, _)) => self.flush(1, device).await,
+            None => self.flush_slots().await,
+        }
+    }
+
+    async fn flush(&self, turn: usize, device: &W::Device) -> Result<(), DeviceError> {
+        let _turn = self.flush_turns[turn].lock().await;
+        if let Err(loss) = self.lock().alive() {
+            return Err(DeviceError::Gone(loss.to_string()));
+        }
+        device.flush().await.inspect_err(|error| drop(self.lose(error.clone())))
     }
 
     pub fn gone(&self, reason: &str) -> Arc<Loss> {
@@ -140,6 +168,12 @@ impl<W: World> Drive<W> {
     /// Whether both are the same opening of the same drive.
     pub fn is_same(&self, other: &Drive<W>) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared)
+    }
+
+    /// Whether the end of the log was dropped when the drive was opened, since its data wasn't in its place: after a power
+    /// loss that is as it should be, but a drive that loses writes looks the same. Other copies are to be preferred.
+    pub fn dropped_tail(&self) -> bool {
+        self.shared.lock().dropped_tail
     }
 
     /// Why it serves no more, if so.

@@ -5,7 +5,7 @@ use crate::drive::{Drive, Options, Shared};
 use crate::error::OpenError;
 use crate::geometry::{Geometry, HEADERS, default_log};
 use crate::label::{Label, LabelError, Role};
-use crate::log::replay::{Found, LogReader};
+use crate::log::replay::{Found, LogReader, write_unsure};
 use crate::log::{Change, Position, Ring};
 use crate::map::PhysicalMap;
 use crate::pending::Pending;
@@ -82,7 +82,7 @@ async fn refuse_labelled<D: Device>(device: &D) -> Result<(), OpenError> {
 }
 
 impl<W: World> Drive<W> {
-    /// Opens a labelled drive. Nothing is written.
+    /// Opens a labelled drive. What the last stop left unfinished is finished, unless nothing may be written.
     pub async fn open(
         world: W,
         device: W::Device,
@@ -107,7 +107,10 @@ impl<W: World> Drive<W> {
         let mut state = empty_state(&geometry, &options, header.committed);
         read_map(&device, label.drive, &geometry, header, &mut state).await?;
         let shared = Shared::new(world, device, log, label, geometry, options, state);
-        replay(&shared, header.committed).await?;
+        let pages = replay(&shared, header.committed).await?;
+        if let Some(unlike) = header.unlike.filter(|_| !shared.options.read_only) {
+            finish_checkpoint(&shared, header.committed, unlike, &pages).await?;
+        }
         Ok(Drive { shared: Arc::new(shared) })
     }
 }
@@ -115,8 +118,9 @@ impl<W: World> Drive<W> {
 #[derive(Clone, Copy)]
 struct Headers {
     committed: Header,
-    /// Its twin is as it should be: copy B of the last checkpoint was finished.
-    twin_is_whole: bool,
+    /// Which of the two isn't the committed one, if any. The second: copy B of the last checkpoint wasn't finished. The
+    /// first: the checkpoint after it was given up.
+    unlike: Option<usize>,
 }
 
 async fn read_header<D: Device>(device: &D, drive: DriveId) -> Result<Headers, OpenError> {
@@ -130,7 +134,7 @@ async fn read_header<D: Device>(device: &D, drive: DriveId) -> Result<Headers, O
     }
     let newest = found.into_iter().flatten().max_by_key(|header| header.checkpoint);
     let committed = newest.ok_or(OpenError::Header)?;
-    Ok(Headers { committed, twin_is_whole: found == [newest, newest] })
+    Ok(Headers { committed, unlike: found.iter().position(|header| *header != newest) })
 }
 
 fn empty_state(geometry: &Geometry, options: &Options, header: Header) -> State {
@@ -161,6 +165,7 @@ fn empty_state(geometry: &Geometry, options: &Options, header: Header) -> State 
         map_versions: Vec::new(),
         checkpoint: header.checkpoint,
         cut_sequence: header.cut,
+        dropped_tail: false,
         loss: None,
         closed: false,
         read_errors: 0,
@@ -210,9 +215,6 @@ async fn read_map<D: Device>(
     }
     for (number, page) in pages.iter().flatten().enumerate() {
         load_page(number as u32, &page.bytes, geometry, state)?;
-        if !headers.twin_is_whole && page.checkpoint == header.checkpoint {
-            state.dirty_map_pages.insert(number as u32);
-        }
     }
     state.map_versions = chosen.unwrap_or_default();
     Ok(())
@@ -272,7 +274,8 @@ fn load_page(number: u32, bytes: &[u8], geometry: &Geometry, state: &mut State) 
     Ok(())
 }
 
-async fn replay<W: World>(shared: &Shared<W>, header: Header) -> Result<(), OpenError> {
+/// Brings in what the log has. The pages of checksums that the last checkpoint wrote are the answer.
+async fn replay<W: World>(shared: &Shared<W>, header: Header) -> Result<Vec<u32>, OpenError> {
     let (device, start) = shared.log();
     let geometry = &shared.geometry;
     let mut reader = LogReader::new(device, shared.label.drive, start, geometry.log_length);
@@ -283,17 +286,59 @@ async fn replay<W: World>(shared: &Shared<W>, header: Header) -> Result<(), Open
     if found.head.sequence <= header.cut {
         return Err(OpenError::LogDamaged { sequence: found.head.sequence });
     }
-    // What was replayed is read from now on, so it must not be lost again.
-    shared.device.flush().await?;
-    device.flush().await?;
+    if !shared.options.read_only {
+        // What was replayed is read from now on, so it must not be lost again.
+        write_unsure(&found, header.cut, (device, start), &shared.device, offset_of).await?;
+        shared.flush_slots().await?;
+        shared.flush_log().await?;
+    }
     let mut state = shared.lock();
     apply_all(&mut state, &found, header.cut, geometry)?;
     state.ring.head = found.head;
     state.batches = found.batches.iter().map(|(position, _)| *position).collect();
     state.applied = found.head.sequence - 1;
     state.durable = state.applied;
+    state.dropped_tail = found.dropped;
     state.release_freed();
-    Ok(())
+    let of_cut = found.batches.iter().filter(|(position, _)| position.sequence == header.cut);
+    let pages = of_cut.flat_map(|(_, batch)| &batch.changes).filter_map(|change| match change {
+        Change::SumPages { first, count } => Some(*first..first.saturating_add(*count).min(geometry.sums.pages)),
+        _ => None,
+    });
+    Ok(pages.flatten().collect())
+}
+
+/// Writes what a checkpoint that was committed didn't get to: the second copy of its pages and of its header. Until then
+/// the first copy is the only one, and must not be written over.
+async fn finish_checkpoint<W: World>(
+    shared: &Shared<W>,
+    header: Header,
+    unlike: usize,
+    sum_pages: &[u32],
+) -> Result<(), OpenError> {
+    let (device, drive) = (&shared.device, shared.label.drive);
+    let map_pages: Vec<u32> = {
+        let state = shared.lock();
+        let of_this = state.map_versions.iter().enumerate().filter(|(_, version)| **version == header.checkpoint);
+        of_this.map(|(number, _)| number as u32).collect()
+    };
+    let sums = sum_pages.iter().map(|&number| (TableKind::Sums, number));
+    let pages = map_pages.into_iter().map(|number| (TableKind::Map, number)).chain(sums);
+    // With the first header unlike, the second copies are the whole ones.
+    for (kind, number) in pages.filter(|_| unlike == 1) {
+        let table = match kind {
+            TableKind::Map => &shared.geometry.map,
+            TableKind::Sums => &shared.geometry.sums,
+        };
+        if let Some(page) = read_page(device, table.offset(0, number)).await?
+            && table::unseal(&page, kind, drive, number) == Some(header.checkpoint)
+        {
+            device.write(table.offset(1, number), Gather::from_iter([page])).await?;
+        }
+    }
+    shared.flush_slots().await?;
+    device.write(HEADERS[unlike], Gather::from_iter([header.encode(drive)])).await?;
+    Ok(shared.flush_slots().await?)
 }
 
 /// Up to the cut the map is known, and the log gives only what wasn't in its slot yet; from there on everything counts.

@@ -81,6 +81,7 @@ pub struct State {
     pub checkpoint: u64,
     /// The batch that the map table was cut at.
     pub cut_sequence: u64,
+    pub dropped_tail: bool,
     pub loss: Option<Arc<Loss>>,
     pub closed: bool,
     pub read_errors: u64,
@@ -129,6 +130,7 @@ impl State {
                 self.marks.remove(mark);
             }
             Change::MarksReset => self.marks.clear(),
+            Change::SumPages { .. } => {} // of use to an interrupted checkpoint only
         }
     }
 

@@ -100,14 +100,20 @@ impl SumCache {
         self.dirty
     }
 
-    /// Copies of the dirty pages, which count as clean from here on but stay until `written`.
-    pub fn capture(&mut self) -> Vec<(u32, Buffer)> {
+    pub fn dirty_pages(&self) -> Vec<u32> {
+        self.pages.iter().filter(|(_, page)| page.dirty).map(|(&number, _)| number).collect()
+    }
+
+    /// Copies of these dirty pages, which count as clean from here on but stay until `written`.
+    pub fn capture(&mut self, numbers: &[u32]) -> Vec<(u32, Buffer)> {
         let mut images = Vec::new();
-        self.dirty = 0;
-        for (&number, page) in self.pages.iter_mut().filter(|(_, page)| page.dirty) {
-            page.dirty = false;
-            page.writing = true;
-            images.push((number, Buffer::copy_of(&page.bytes)));
+        for number in numbers {
+            if let Some(page) = self.pages.get_mut(number).filter(|page| page.dirty) {
+                page.dirty = false;
+                page.writing = true;
+                self.dirty -= 1;
+                images.push((*number, Buffer::copy_of(&page.bytes)));
+            }
         }
         images
     }
@@ -147,7 +153,9 @@ mod tests {
         (1..200).for_each(|page| cache.offer(page, blank()));
         assert_eq!(cache.get(0, 0), Some(5));
         assert_eq!(cache.pages.len(), 16);
-        assert_eq!(cache.capture().len(), 1);
+        assert_eq!(cache.dirty_pages(), [0]);
+        assert_eq!(cache.capture(&[0]).len(), 1);
+        assert_eq!(cache.dirty(), 0);
         (200..400).for_each(|page| cache.offer(page, blank()));
         assert_eq!(cache.get(0, 0), Some(5), "being written");
         cache.written();

@@ -48,6 +48,10 @@ impl<W: World> Member<W> {
         self.left.is_none()
     }
 
+    fn dropped_tail(&self) -> bool {
+        self.drive().is_some_and(Drive::dropped_tail)
+    }
+
     /// Later is greater; up is greatest.
     fn left_order(&self) -> View {
         self.left.unwrap_or(View::MAX)
@@ -57,7 +61,8 @@ impl<W: World> Member<W> {
 /// What can be done with an extent's copies in a region.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Copies {
-    /// Copy numbers with clean data, at least one.
+    /// Copy numbers with clean data. Where they may differ, the first decides: a drive that dropped the end of its log
+    /// comes after those that didn't.
     Clean(Vec<usize>),
     /// None now, but a drive may return.
     Waiting,
@@ -84,7 +89,9 @@ impl<W: World> Members<W> {
                 let member = &self.list[at];
                 member.drive().is_some() && (has_authority(at) || !member.stale.contains_key(&region))
             };
-            return Copies::Clean(drives.iter().enumerate().filter(clean).map(|(copy, _)| copy).collect());
+            let mut copies: Vec<usize> = drives.iter().enumerate().filter(clean).map(|(copy, _)| copy).collect();
+            copies.sort_by_key(|&copy| self.list[drives[copy]].dropped_tail());
+            return Copies::Clean(copies);
         }
         let may_return =
             drives.iter().any(|&at| has_authority(at) && !matches!(self.list[at].presence, Presence::Failed));

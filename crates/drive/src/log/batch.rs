@@ -65,6 +65,8 @@ pub struct Batch {
     pub header: BatchHeader,
     pub changes: Vec<Change>,
     pub payload: Bytes,
+    /// All of it, as it is on the drive.
+    pub bytes: Bytes,
 }
 
 /// Gathers changes into the bytes of a batch.
@@ -132,7 +134,8 @@ impl Batch {
     pub fn decode(bytes: &Bytes, drive: DriveId) -> Option<Self> {
         let header = BatchHeader::peek(bytes.get(..BLOCK_BYTES)?, drive)?;
         let head = usize::try_from(header.head_length()).ok()?;
-        let whole = bytes.get(..usize::try_from(header.length()).ok()?)?;
+        let length = usize::try_from(header.length()).ok()?;
+        let whole = bytes.get(..length)?;
         if header.crc != head_crc(&whole[..head]) || header.payload_crc != crc(&whole[head..]) {
             return None;
         }
@@ -145,7 +148,7 @@ impl Batch {
         if !reader.0.is_empty() || payload_blocks != header.payload_blocks {
             return None;
         }
-        Some(Batch { header, changes, payload: bytes.slice(head..whole.len()) })
+        Some(Batch { header, changes, payload: bytes.slice(head..length), bytes: bytes.slice(..length) })
     }
 
     /// Whether the header and the changes here are whole, whatever the payload is.
@@ -199,6 +202,7 @@ mod tests {
             Change::Cleared { key, span },
             Change::ClearedExtents { map: MapId(3), first: 5, count: u64::MAX },
             Change::MarksReset,
+            Change::SumPages { first: 3, count: 9 },
             Change::Marked(mark),
             Change::Unmarked(Mark { kind: MarkKind::Busy, ..mark }),
         ];

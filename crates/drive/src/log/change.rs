@@ -78,6 +78,11 @@ pub enum Change {
     Unmarked(Mark),
     /// No mark that was set before this holds; those that do follow.
     MarksReset,
+    /// The checkpoint whose cut is this batch writes these pages of the checksum table.
+    SumPages {
+        first: u32,
+        count: u32,
+    },
 }
 
 /// A mark on one region of a volume (Petal 2.4).
@@ -104,6 +109,7 @@ const CLEARED_EXTENTS: u8 = 4;
 const MARKED: u8 = 5;
 const UNMARKED: u8 = 6;
 const MARKS_RESET: u8 = 7;
+const SUM_PAGES: u8 = 8;
 const BUSY: u8 = 1;
 const STALE: u8 = 2;
 
@@ -116,6 +122,7 @@ impl Change {
             Change::ClearedExtents { .. } => 1 + 4 + 8 + 8,
             Change::Marked(_) | Change::Unmarked(_) => 1 + 4 + 8 + 1 + 8,
             Change::MarksReset => 1,
+            Change::SumPages { .. } => 1 + 4 + 4,
         }
     }
 
@@ -163,6 +170,11 @@ impl Change {
                 out.extend(drive.to_le_bytes());
             }
             Change::MarksReset => out.push(MARKS_RESET),
+            Change::SumPages { first, count } => {
+                out.push(SUM_PAGES);
+                out.extend(first.to_le_bytes());
+                out.extend(count.to_le_bytes());
+            }
         }
     }
 
@@ -185,6 +197,7 @@ impl Change {
             MARKED => Change::Marked(decode_mark(reader)?),
             UNMARKED => Change::Unmarked(decode_mark(reader)?),
             MARKS_RESET => Change::MarksReset,
+            SUM_PAGES => Change::SumPages { first: reader.u32()?, count: reader.u32()? },
             _ => return None,
         })
     }

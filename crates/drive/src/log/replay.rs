@@ -8,7 +8,7 @@ use crate::log::batch::Batch;
 use crate::log::change::{Change, ExtentKey};
 use crate::log::{BatchHeader, Position};
 use crate::state::identity;
-use crate::world::{Device, DeviceError};
+use crate::world::{Device, DeviceError, Gather};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use tepal_codec::checksum::{bind, crc};
@@ -32,6 +32,8 @@ pub struct LogReader<'a, D> {
 pub struct Found {
     pub batches: Vec<(Position, Batch)>,
     pub head: Position,
+    /// The end was dropped, since its data wasn't in its place.
+    pub dropped: bool,
 }
 
 impl<'a, D: Device> LogReader<'a, D> {
@@ -75,7 +77,7 @@ impl<'a, D: Device> LogReader<'a, D> {
 
     /// Every whole batch from `tail` on.
     pub async fn find(&mut self, tail: Position) -> Result<Found, DeviceError> {
-        let mut found = Found { batches: Vec::new(), head: tail };
+        let mut found = Found { batches: Vec::new(), head: tail, dropped: false };
         while let Some((offset, batch)) = self.next(found.head).await? {
             let position = Position { offset, ..found.head };
             found.head = Position {
@@ -116,6 +118,7 @@ impl Found {
     /// Drops this batch and all after it.
     fn end_before(&mut self, sequence: u64) {
         let Some(at) = self.batches.iter().position(|(position, _)| position.sequence == sequence) else { return };
+        self.dropped = true;
         self.head = self.batches[at].0;
         self.batches.truncate(at);
     }
@@ -148,6 +151,27 @@ impl Found {
     }
 }
 
+/// Writes again what isn't surely stable: the batches, and the data in slots that they speak of. They were read from a
+/// cache that may have failed to write them, and would then say that they are clean.
+pub async fn write_unsure<D: Device>(
+    found: &Found,
+    cut: u64,
+    log: (&D, u64),
+    slots: &D,
+    offset_of: impl Fn(u32, u32) -> Option<u64>,
+) -> Result<(), OpenError> {
+    let durable = found.durable(cut);
+    for (slot, block) in owed_by_slots(found, durable).into_keys() {
+        let Some(offset) = offset_of(slot, block as u32) else { continue };
+        let data = slots.read(offset, Buffer::take(BLOCK as usize)).await?;
+        slots.write(offset, Gather::from_iter([data.freeze()])).await?;
+    }
+    for (position, batch) in found.batches.iter().filter(|(position, _)| position.sequence > durable) {
+        log.0.write(log.1 + position.offset, Gather::from_iter([batch.bytes.clone()])).await?;
+    }
+    Ok(())
+}
+
 struct Owed {
     key: ExtentKey,
     sum: u32,
@@ -176,7 +200,7 @@ fn owed_by_slots(found: &Found, durable: u64) -> BTreeMap<(u32, usize), Owed> {
                     let range = *first..first.saturating_add(*count);
                     owed.retain(|_, owed| owed.key.map != *map || !range.contains(&owed.key.index));
                 }
-                Change::Marked(_) | Change::Unmarked(_) | Change::MarksReset => {}
+                Change::Marked(_) | Change::Unmarked(_) | Change::MarksReset | Change::SumPages { .. } => {}
             }
         }
     }
