@@ -238,11 +238,11 @@ impl<W: World> Engine<W> {
 
     /// A drive that misses nothing in any volume is up again, once that is agreed.
     pub(crate) fn settle_if_caught_up(&self, id: DriveId) {
-        let behind = self
-            .lock()
-            .drives
-            .get(&id)
-            .is_some_and(|entry| matches!(entry.status, Status::Here(_)) && entry.left.is_some());
+        let behind = {
+            let state = self.lock();
+            let is_behind = |entry: &Entry<W>| matches!(entry.status, Status::Here(_)) && entry.left.is_some();
+            state.complete && state.drives.get(&id).is_some_and(is_behind)
+        };
         if !behind || !self.volumes().iter().all(|volume| volume.has_all(id)) {
             return;
         }

@@ -17,8 +17,6 @@ mod members;
 mod order;
 pub mod protocol;
 mod recovery;
-#[cfg(test)]
-mod tests;
 mod volume;
 
 pub use authority::{Authority, View};

@@ -20,7 +20,13 @@ pub trait VirtualDisk: 'static {
     /// Gives the space back; reads as zeros afterwards.
     fn trim(&self, offset: u64, length: u64, fua: bool) -> impl Future<Output = Result<(), IoError>>;
     /// Zeros; `allocate` keeps the space (NBD's NO_HOLE).
-    fn write_zeroes(&self, offset: u64, length: u64, allocate: bool, fua: bool) -> impl Future<Output = Result<(), IoError>>;
+    fn write_zeroes(
+        &self,
+        offset: u64,
+        length: u64,
+        allocate: bool,
+        fua: bool,
+    ) -> impl Future<Output = Result<(), IoError>>;
     /// What is allocated, from `offset`, in order and without gaps; at least one run, at most `limit` runs and `length`
     /// bytes. Neighbouring runs differ.
     fn block_status(&self, offset: u64, length: u64, limit: usize) -> impl Future<Output = Result<Vec<Run>, IoError>>;

@@ -1,1 +1,31 @@
-//! The metadata.
+//! The cluster's state, replicated: a Raft log (`raft.db`) and the state machine it feeds (`cluster.db`), both SQLite, in the
+//! server's data folder. Anyone may read `cluster.db` with standard SQL while the server runs.
+//!
+//! [`Metadata`] is the way in. A [`Command`] proposed there is answered once it has been applied; [`State`] is what all
+//! applied commands came to. The consensus library's types stay inside.
+
+mod command;
+mod consensus;
+mod database;
+mod facade;
+mod folder;
+mod format;
+mod log_store;
+mod network;
+mod query;
+mod record;
+mod refusal;
+#[cfg(test)]
+mod scratch;
+mod state;
+mod state_machine;
+
+pub use command::{Command, Reply};
+pub use facade::{Metadata, OpenError, ProposeError};
+pub use query::{QueryError, QueryLimits, Rows, Value};
+pub use record::{
+    ClusterRecord, DEFAULT_POOL, DriveRecord, DriveState, EVENTS_KEPT, EventRecord, MapRecord, PoolRecord,
+    ServerRecord, ServerState, StateNameError, VolumeRecord, VolumeState,
+};
+pub use refusal::{Refusal, Thing};
+pub use state::State;

@@ -1,1 +1,26 @@
-//! The server.
+//! One storage server: what `tepal serve` runs.
+//!
+//! ```text
+//! serve -- data folder, metadata -- drives: found, identified, put in service -- volumes opened -- then clients:
+//!   data threads: NBD connections -> exports -> engine -> drives -> devices
+//!   control:      admin API, drive agent, metadata
+//! ```
+
+pub mod api;
+mod authority;
+pub mod config;
+mod data_folder;
+pub mod data_threads;
+pub mod device;
+mod drives;
+mod exports;
+mod log;
+mod nbd;
+mod private_file;
+#[cfg(test)]
+mod scratch;
+mod serve;
+mod volumes;
+pub mod world;
+
+pub use serve::{ServeError, serve};

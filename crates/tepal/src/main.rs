@@ -1,3 +1,20 @@
-//! The tepal binary.
+//! `tepal`: the one binary. Server, gateway, development cluster, and every management command.
 
-fn main() {}
+mod attach;
+mod cli;
+mod client;
+mod command;
+mod dev;
+mod disk;
+mod interrupt;
+mod locate;
+mod output;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match cli::parse(std::env::args_os()) {
+        Ok(cli) => output::conclude(command::run(cli)),
+        Err(usage) => usage.print(),
+    }
+}

@@ -1,0 +1,146 @@
+//! One connection from its first byte to its last.
+
+use super::admission::{Allowance, Permit};
+use super::execute::{Job, execute};
+use super::in_flight::InFlight;
+use super::inbox::Inbox;
+use super::limits::Limits;
+use super::listener::Accepted;
+use super::negotiate::{Agreed, HandshakeError, negotiate};
+use super::stop::Stop;
+use super::transmit::{End, State, Transmission, TransmissionError};
+use crate::disk::{Exports, VirtualDisk};
+use rustix::net::sockopt::{set_socket_keepalive, set_socket_send_buffer_size, set_tcp_keepidle};
+use std::future::poll_fn;
+use std::io;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
+
+/// What the kernel keeps of replies that a client on this machine hasn't read. With its default of 208 KiB the two ends
+/// take turns in small steps; measured for reads of 1 MiB, this much is 1.6 times as fast.
+const UNIX_SEND_BUFFER: usize = 1 << 20;
+
+/// How long a connection over TCP may be silent before the kernel asks whether the other end is there.
+const KEEPALIVE: Duration = Duration::from_secs(60);
+
+/// Why a connection ended badly. Nobody else is affected.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectionError {
+    #[error(transparent)]
+    Handshake(#[from] HandshakeError),
+    #[error("the handshake was not over in time")]
+    HandshakeTooSlow,
+    #[error("the handshake took longer than that of newer connections, which need its place")]
+    Evicted,
+    #[error(transparent)]
+    Transmission(#[from] TransmissionError),
+    #[error("an accepted connection can't be used: {0}")]
+    Unusable(#[source] io::Error),
+}
+
+/// Serves a connection that a [`super::Listener`] accepted, on the current thread.
+pub async fn serve_accepted<E: Exports>(
+    accepted: Accepted,
+    exports: &E,
+    permit: Permit,
+    stop: Stop,
+) -> Result<End, ConnectionError> {
+    match accepted {
+        Accepted::Unix(stream) => {
+            // Only slower, where the system allows less. TCP finds its own size.
+            let _ = set_socket_send_buffer_size(&stream, UNIX_SEND_BUFFER);
+            let stream = UnixStream::from_std(stream).map_err(ConnectionError::Unusable)?;
+            serve_connection(stream, exports, permit, stop).await
+        }
+        Accepted::Tcp(stream) => {
+            let stream = TcpStream::from_std(stream).map_err(ConnectionError::Unusable)?;
+            stream.set_nodelay(true).map_err(ConnectionError::Unusable)?;
+            // A client's machine that lost power doesn't say so, and would keep its place for ever.
+            set_tcp_keepidle(&stream, KEEPALIVE).map_err(|error| ConnectionError::Unusable(error.into()))?;
+            set_socket_keepalive(&stream, true).map_err(|error| ConnectionError::Unusable(error.into()))?;
+            serve_connection(stream, exports, permit, stop).await
+        }
+    }
+}
+
+/// Serves one client until it goes, breaks the protocol, or the server stops. Dropping the future ends the connection at
+/// once and abandons what is under way.
+pub async fn serve_connection<S, E>(
+    mut stream: S,
+    exports: &E,
+    permit: Permit,
+    mut stop: Stop,
+) -> Result<End, ConnectionError>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    E: Exports,
+{
+    let admission = permit.admission().clone();
+    let mut inbox = Inbox::new();
+    let agreed = tokio::select! {
+        biased;
+        agreed = timeout(admission.limits().handshake, negotiate(&mut stream, &mut inbox, exports, admission.limits())) => {
+            agreed.map_err(|_| ConnectionError::HandshakeTooSlow)??
+        }
+        () = permit.evicted() => return Err(ConnectionError::Evicted),
+        () = stop.requested() => return Ok(End::Stopped),
+    };
+    permit.negotiated();
+    let ended = match agreed {
+        None => Ok(End::Goodbye),
+        Some(agreed) => {
+            let name = agreed.name.clone();
+            tracing::debug!(export = name, structured = agreed.structured, "NBD client attached");
+            let ended =
+                transmit(&mut stream, inbox, agreed, Allowance::new(admission.clone()), admission.limits(), stop).await;
+            match &ended {
+                Ok(end) => tracing::debug!(export = name, ?end, "NBD client gone"),
+                Err(error) => tracing::info!(export = name, %error, "NBD connection broken off"),
+            }
+            ended
+        }
+    };
+    // The client may be gone already; then there is nobody to say goodbye to.
+    let _ = timeout(admission.limits().patience, stream.shutdown()).await;
+    Ok(ended?)
+}
+
+async fn transmit<S, D>(
+    stream: &mut S,
+    inbox: Inbox,
+    agreed: Agreed<D>,
+    allowance: Allowance,
+    limits: &Limits,
+    mut stop: Stop,
+) -> Result<End, TransmissionError>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    D: VirtualDisk,
+{
+    let disk = &agreed.disk;
+    let begin = |job: Job| execute(disk, job);
+    let mut in_flight = InFlight::new();
+    let mut transmission = Transmission {
+        stream,
+        disk,
+        inbox,
+        structured: agreed.structured,
+        allocation: agreed.allocation,
+        allowance,
+        most_requests: limits.requests,
+        most_bytes: limits.connection_bytes,
+        state: State::new(),
+    };
+    let mut checks = interval_at(Instant::now() + limits.patience, limits.patience);
+    checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            biased;
+            ended = poll_fn(|cx| transmission.poll(cx, &mut in_flight, &begin)) => return ended,
+            () = stop.requested(), if !transmission.is_ending() => transmission.end(Ok(End::Stopped)),
+            _ = checks.tick() => transmission.check_progress(&in_flight)?,
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! What can be asked of the cluster's state, and what it answers. Commands are entries of the Raft log: once released, a
+//! variant or field is never renamed or given another meaning, only added with a higher [`VERSION`].
+
+use crate::record::{DriveState, ServerState};
+use serde::{Deserialize, Serialize};
+use tepal_model::{ClusterId, DriveId, MapId, ServerId, VolumeId};
+
+/// The newest form of commands that this build knows. An entry of a newer one stops the server rather than be misread.
+pub const VERSION: u32 = 1;
+
+/// A command as it stands in the log, with what its proposer chose for everybody.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Proposal {
+    pub version: u32,
+    /// The proposer's wall clock, for people; nothing is decided by it.
+    pub unix_ms: u64,
+    pub command: Command,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Command {
+    /// The first entry of every cluster: names it, and makes the pool [`crate::DEFAULT_POOL`] and the first server.
+    InitCluster {
+        id: ClusterId,
+        name: String,
+        server: ServerId,
+        address: String,
+    },
+    AddServer {
+        id: ServerId,
+        address: String,
+    },
+    SetServerAddress {
+        id: ServerId,
+        address: String,
+    },
+    SetServerState {
+        id: ServerId,
+        to: ServerState,
+        reason: String,
+    },
+    /// Adds an empty drive, which is `Up` at once.
+    AddDrive {
+        id: DriveId,
+        server: ServerId,
+        pool: String,
+        path: String,
+        capacity: u64,
+    },
+    /// The drive was found at another place.
+    DriveMoved {
+        id: DriveId,
+        server: ServerId,
+        path: String,
+    },
+    SetDriveState {
+        id: DriveId,
+        to: DriveState,
+        reason: String,
+        /// The drive's `state_view` when this was decided: if its state has changed since, the command is refused as
+        /// [`crate::Refusal::DriveChanged`]. Must be given for `Behind` to `Up`, or a drive that went away once more while it
+        /// was being caught up could be declared whole.
+        expected_view: Option<u64>,
+    },
+    /// Takes a drive out of the cluster for good.
+    RemoveDrive {
+        id: DriveId,
+        /// Even if the last good copy of something is on it.
+        force: bool,
+    },
+    CreatePool {
+        name: String,
+        layout: Option<String>,
+    },
+    RemovePool {
+        name: String,
+    },
+    CreateVolume {
+        name: String,
+        /// Bytes.
+        size: u64,
+        /// The pool's, if not given.
+        layout: Option<String>,
+        pool: String,
+    },
+    ResizeVolume {
+        name: String,
+        size: u64,
+        /// Allow the volume to become smaller, which loses what is past its new end.
+        shrink: bool,
+    },
+    RenameVolume {
+        name: String,
+        new_name: String,
+    },
+    /// The volume is gone for its users at once; its record stays `Deleting` until [`Command::FinishRemoveVolume`].
+    RemoveVolume {
+        name: String,
+    },
+    /// The space of a removed volume is free on every drive: forget it, and its map.
+    FinishRemoveVolume {
+        id: VolumeId,
+    },
+    /// Makes requests that were sent with the volume's old revision stale.
+    BumpRevision {
+        id: VolumeId,
+    },
+    RecordEvent {
+        kind: String,
+        subject: String,
+        text: String,
+    },
+}
+
+/// What an accepted command came to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reply {
+    Done,
+    VolumeCreated {
+        id: VolumeId,
+        map: MapId,
+    },
+    /// The drive is out, but these volumes' maps still name it: it stays listed as failed, until it's removed once more
+    /// after they are gone.
+    DriveRetired {
+        volumes: Vec<String>,
+    },
+}

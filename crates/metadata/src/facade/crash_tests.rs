@@ -1,0 +1,221 @@
+//! Processes that are killed, and one that is left alone. The child is this same test program, told by its environment
+//! what to do.
+
+use super::tests::{SERVER, add_drive, create_volume, created, on_runtime};
+use super::*;
+use crate::scratch::Scratch;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command as Process, Stdio};
+use std::time::Instant;
+
+const TASK: &str = "TEPAL_METADATA_TEST_TASK";
+const FOLDER: &str = "TEPAL_METADATA_TEST_FOLDER";
+const WRITERS: u64 = 4;
+const SECTOR: u64 = 512;
+
+fn child(task: &str, folder: &Path) -> Child {
+    Process::new(std::env::current_exe().unwrap())
+        .args(["--exact", "facade::crash_tests::the_child", "--nocapture", "--test-threads=1"])
+        .envs([(TASK, task.as_ref()), (FOLDER, folder.as_os_str())])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+/// Does nothing when it's run as a test among others.
+#[test]
+fn the_child() {
+    let (Ok(task), Some(folder)) = (std::env::var(TASK), std::env::var_os(FOLDER)) else { return };
+    let folder = PathBuf::from(folder);
+    on_runtime(async {
+        match task.as_str() {
+            "write" => write_for_ever(&folder).await,
+            "idle" => idle(&folder).await,
+            other => panic!("unknown task {other}"),
+        }
+    });
+}
+
+fn say(line: &str) {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "\n{line}").and_then(|()| out.flush()).unwrap();
+}
+
+/// Several writers, each of which makes its volume one sector larger with every command, and says so when it's acknowledged.
+async fn write_for_ever(folder: &Path) {
+    let metadata = match Metadata::open(folder).await {
+        Err(OpenError::NotThere(_)) => created(folder).await,
+        opened => opened.unwrap(),
+    };
+    if metadata.state().drives.is_empty() {
+        metadata.propose(add_drive(1)).await.unwrap();
+    }
+    let writer = async |n: u64| {
+        let name = format!("v{n}");
+        if metadata.state().volume_named(&name).is_none() {
+            let small = match create_volume(&name) {
+                Command::CreateVolume { name, layout, pool, .. } => {
+                    Command::CreateVolume { name, size: SECTOR, layout, pool }
+                }
+                other => other,
+            };
+            metadata.propose(small).await.unwrap();
+        }
+        let mut size = metadata.state().volume_named(&name).unwrap().size;
+        loop {
+            size += SECTOR;
+            metadata.propose(Command::ResizeVolume { name: name.clone(), size, shrink: false }).await.unwrap();
+            say(&format!("acknowledged {n} {size}"));
+            if size.is_multiple_of(64 * SECTOR) {
+                metadata.raft.trigger().snapshot().await.unwrap();
+                metadata
+                    .raft
+                    .trigger()
+                    .purge_log(metadata.raft.metrics().borrow_watched().last_applied.as_ref().unwrap().index)
+                    .await
+                    .unwrap();
+            }
+        }
+    };
+    futures_util::future::join_all((0..WRITERS).map(writer)).await;
+}
+
+/// Story: whoever was told that a change is made must find it made, whenever the power of SIGKILL strikes: in the creation, in
+/// an append, between the log and the state machine, in a snapshot, in a purge.
+#[test]
+fn nothing_acknowledged_is_lost_when_the_server_is_killed_at_any_moment() {
+    const ROUNDS: u32 = 40;
+    let scratch = Scratch::new();
+    let folder = scratch.path().join("data");
+    std::fs::create_dir(&folder).unwrap();
+    let mut acknowledged = vec![0u64; WRITERS as usize];
+    let mut total = 0;
+    for round in 0..ROUNDS {
+        let mut child = child("write", &folder);
+        let out = BufReader::new(child.stdout.take().unwrap());
+        // The first few rounds strike early, in the creation; the others at odd moments of the writing.
+        let delay = if round < 10 { u64::from(round) * 3 } else { 30 + u64::from(round) * 37 % 190 };
+        std::thread::sleep(Duration::from_millis(delay));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        for line in out.lines() {
+            let line = line.unwrap();
+            let words: Vec<&str> = line.split(' ').collect();
+            // A line that was cut by the kill says nothing that counts.
+            if let ["acknowledged", writer, size] = words[..]
+                && let (Ok(writer), Ok(size)) = (writer.parse::<usize>(), size.parse::<u64>())
+            {
+                acknowledged[writer] = acknowledged[writer].max(size);
+                total += 1;
+            }
+        }
+        check(&folder, &mut acknowledged);
+    }
+    assert!(total > 100, "only {total} acknowledgements: the kills came too early to mean anything");
+}
+
+fn check(folder: &Path, acknowledged: &mut [u64]) {
+    on_runtime(async {
+        let metadata = match Metadata::open(folder).await {
+            Err(OpenError::NotThere(_)) if acknowledged.iter().all(|&size| size == 0) => return,
+            opened => opened.unwrap(),
+        };
+        let state = metadata.state();
+        for (writer, size) in acknowledged.iter_mut().enumerate() {
+            let found = state.volume_named(&format!("v{writer}")).map_or(0, |volume| volume.size);
+            assert!(found >= *size, "v{writer} has {found} bytes, and {size} were acknowledged");
+            // At most one command of each writer was under way, besides lines that the kill cut off.
+            *size = found;
+        }
+        metadata.shutdown().await;
+    });
+}
+
+/// Says how often its threads went to sleep and woke in a while of doing nothing, and the CPU time they took.
+async fn idle(folder: &Path) {
+    let metadata = created(folder).await;
+    metadata.propose(add_drive(1)).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let before = threads();
+    tokio::time::sleep(idle_time()).await;
+    let after = threads();
+    // A thread that has ended meanwhile woke once for that, and doesn't any more.
+    let did = after.iter().filter_map(|(id, (switches, nanos))| {
+        let (switches_before, nanos_before) = before.get(id)?;
+        Some((switches - switches_before, nanos - nanos_before))
+    });
+    let (switches, nanos) = did.fold((0, 0), |sum, did| (sum.0 + did.0, sum.1 + did.1));
+    say(&format!("idle {switches} {}", nanos / 1_000));
+    metadata.shutdown().await;
+}
+
+fn idle_time() -> Duration {
+    std::env::var("TEPAL_METADATA_TEST_IDLE_SECONDS")
+        .ok()
+        .and_then(|seconds| seconds.parse().ok())
+        .map_or(Duration::from_secs(3), Duration::from_secs)
+}
+
+/// For each thread of this process, how often it went to sleep, and its CPU time in nanoseconds.
+fn threads() -> BTreeMap<String, (u64, u64)> {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let read = |task: std::io::Result<std::fs::DirEntry>| {
+        let path = task.ok()?.path();
+        let status = std::fs::read_to_string(path.join("status")).ok()?;
+        let switches = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
+        let schedstat = std::fs::read_to_string(path.join("schedstat")).ok()?;
+        let id = path.file_name()?.to_string_lossy().into_owned();
+        Some((id, (switches.trim().parse().ok()?, schedstat.split(' ').next()?.parse().ok()?)))
+    };
+    tasks.filter_map(read).collect()
+}
+
+#[test]
+fn a_lone_voter_with_nothing_to_do_does_nothing() {
+    let scratch = Scratch::new();
+    let begin = Instant::now();
+    let child = child("idle", scratch.path());
+    let output = child.wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let found = text.lines().find_map(|line| line.strip_prefix("idle ")).unwrap_or_else(|| panic!("{text}"));
+    let (switches, micros) = found.split_once(' ').unwrap();
+    let (switches, micros): (u64, u64) = (switches.parse().unwrap(), micros.parse().unwrap());
+    println!("{switches} wake-ups, {micros} us of CPU in {:?}", begin.elapsed());
+    // Reading the counts takes some of both.
+    assert!(switches < 20 && micros < 20_000, "{switches} wake-ups, {micros} us of CPU");
+}
+
+/// What a proposal costs on this machine. Run by hand, with a folder on a real disk in the variable.
+#[test]
+#[ignore = "a measurement"]
+fn proposals_are_acknowledged_within_milliseconds() {
+    let Some(folder) = std::env::var_os(FOLDER) else { panic!("set {FOLDER}") };
+    on_runtime(async {
+        let metadata = created(Path::new(&folder)).await;
+        metadata.propose(add_drive(1)).await.unwrap();
+        let mut took = Vec::new();
+        for n in 0..500 {
+            let begin = Instant::now();
+            metadata.propose(create_volume(&format!("v{n}"))).await.unwrap();
+            took.push(begin.elapsed());
+        }
+        took.sort();
+        println!("one after another: median {:?}, 99 % {:?}", took[250], took[495]);
+        let begin = Instant::now();
+        let names: Vec<String> = (0..500).map(|n| format!("w{n}")).collect();
+        let all = names.iter().map(|name| metadata.propose(create_volume(name)));
+        for answer in futures_util::future::join_all(all).await {
+            answer.unwrap();
+        }
+        println!("500 at once: {:?}", begin.elapsed());
+        let begin = Instant::now();
+        metadata.shutdown().await;
+        println!("shutdown: {:?}", begin.elapsed());
+        let begin = Instant::now();
+        let metadata = Metadata::open(Path::new(&folder)).await.unwrap();
+        println!("open: {:?}", begin.elapsed());
+        assert_eq!(metadata.state().servers.keys().next(), Some(&SERVER));
+        metadata.shutdown().await;
+    });
+}

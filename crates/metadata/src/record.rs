@@ -1,0 +1,227 @@
+//! What the cluster agrees on, one type for each SQL table of `cluster.db`. All values were chosen by a proposer or
+//! counted by the state machine, so every server holds the same.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+use tepal_model::{ClusterId, DriveId, Layout, MapId, ServerId, VolumeId};
+
+/// The pool that every cluster begins with.
+pub const DEFAULT_POOL: &str = "default";
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterRecord {
+    pub id: ClusterId,
+    pub name: String,
+    pub created_unix_ms: u64,
+    /// Counts the changes of membership and of the states of servers and drives.
+    pub view: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerRecord {
+    pub id: ServerId,
+    /// Where other servers and gateways reach it, as `host:port` or `unix:PATH`.
+    pub address: String,
+    pub state: ServerState,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ServerState {
+    Up,
+    Down,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DriveRecord {
+    pub id: DriveId,
+    /// The server that it was last seen on.
+    pub server: ServerId,
+    pub pool: String,
+    /// Where it was last seen on that server. A hint: drives are found by label.
+    pub path: String,
+    /// Bytes.
+    pub capacity: u64,
+    pub state: DriveState,
+    /// Why it is in this state, for people.
+    pub reason: String,
+    /// The view in which it came into this state.
+    pub state_view: u64,
+    /// Writes of this view and later ones may be missing on it; none are while it is up. Of the copies of an extent that all
+    /// went away, the one with the highest number has everything.
+    pub missed_since: Option<u64>,
+}
+
+/// What a drive is good for. The legal changes are listed in [`DriveState::may_become`] and nowhere else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DriveState {
+    /// In service; it has every acknowledged write.
+    Up,
+    /// There, and taking new writes, but it missed some and is being caught up.
+    Behind,
+    /// Not there: unplugged, its server is down, or it doesn't answer.
+    Missing,
+    /// Taken out by the operator.
+    Offline,
+    /// Retired for good: errors, a failed flush, damage, or removed while maps still name it.
+    Failed,
+}
+
+impl DriveState {
+    pub const ALL: [DriveState; 5] =
+        [DriveState::Up, DriveState::Behind, DriveState::Missing, DriveState::Offline, DriveState::Failed];
+
+    /// The states that may follow this one. A drive that left `Up` gets back only through `Behind`, since it may have missed
+    /// writes; a failed one never does.
+    pub const fn may_become(self) -> &'static [DriveState] {
+        use DriveState::{Behind, Failed, Missing, Offline, Up};
+        match self {
+            Up => &[Behind, Missing, Offline, Failed],
+            Behind => &[Up, Missing, Offline, Failed],
+            Missing => &[Behind, Offline, Failed],
+            Offline => &[Behind, Failed],
+            Failed => &[],
+        }
+    }
+
+    /// Whether new writes go to it.
+    pub fn takes_writes(self) -> bool {
+        matches!(self, DriveState::Up | DriveState::Behind)
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolRecord {
+    pub name: String,
+    /// For volumes that are created without a layout; `stripe` if neither says.
+    pub layout: Option<Layout>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeRecord {
+    pub id: VolumeId,
+    /// Unique among the active volumes; the name of a volume that is being deleted may be used again.
+    pub name: String,
+    /// Bytes: a multiple of 512, at most 2^63.
+    pub size: u64,
+    /// As the user asked for it; the map says what came of it.
+    pub layout: Layout,
+    pub pool: String,
+    pub map: MapId,
+    /// Counts the volume's snapshots, from 1.
+    pub epoch: u64,
+    /// Counts the changes of this record, from 1.
+    pub revision: u64,
+    pub state: VolumeState,
+    pub created_unix_ms: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum VolumeState {
+    Active,
+    /// Removed by the user: serves nobody; its space is being freed.
+    Deleting,
+}
+
+/// A global map: immutable, and never used again after its volume is gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MapRecord {
+    pub id: MapId,
+    pub volume: VolumeId,
+    /// The volume's layout with its failure domain settled: `domain` is always `Some` here.
+    pub layout: Layout,
+    /// In order of position. Neighbours are on different servers where that is possible. Each has a drive record.
+    pub drives: Vec<DriveId>,
+}
+
+impl MapRecord {
+    /// Bytes.
+    pub fn extent(&self) -> u32 {
+        self.layout.extent
+    }
+}
+
+/// Something that happened, for people. Only the latest [`EVENTS_KEPT`] are kept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EventRecord {
+    pub seq: u64,
+    pub unix_ms: u64,
+    /// A word such as `drive`, `volume`, `cluster`.
+    pub kind: String,
+    /// The thing's id or name.
+    pub subject: String,
+    pub text: String,
+}
+
+pub const EVENTS_KEPT: u64 = 10_000;
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{text}' is not a state of a {what}")]
+pub struct StateNameError {
+    what: &'static str,
+    text: String,
+}
+
+/// States print as the words that users and SQL see, and read back from them.
+macro_rules! state_names {
+    ($name:ident, $what:literal, $($variant:ident = $word:literal),+) => {
+        impl $name {
+            pub const fn as_str(self) -> &'static str {
+                match self { $($name::$variant => $word),+ }
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(self.as_str())
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = StateNameError;
+            fn from_str(text: &str) -> Result<Self, StateNameError> {
+                match text {
+                    $($word => Ok($name::$variant),)+
+                    _ => Err(StateNameError { what: $what, text: text.chars().take(40).collect() }),
+                }
+            }
+        }
+    };
+}
+
+state_names!(ServerState, "server", Up = "up", Down = "down");
+state_names!(
+    DriveState,
+    "drive",
+    Up = "up",
+    Behind = "behind",
+    Missing = "missing",
+    Offline = "offline",
+    Failed = "failed"
+);
+state_names!(VolumeState, "volume", Active = "active", Deleting = "deleting");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_drive_that_left_up_comes_back_only_through_behind() {
+        for state in DriveState::ALL {
+            assert_eq!(state.may_become().contains(&DriveState::Up), state == DriveState::Behind, "{state}");
+            assert!(!state.may_become().contains(&state), "{state} is no change of itself");
+        }
+        assert!(DriveState::Failed.may_become().is_empty());
+    }
+
+    #[test]
+    fn states_read_back_as_they_print() {
+        for state in DriveState::ALL {
+            assert_eq!(state.to_string().parse(), Ok(state));
+        }
+        assert!("UP".parse::<DriveState>().is_err());
+    }
+}

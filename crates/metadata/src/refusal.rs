@@ -1,0 +1,123 @@
+//! Why a command was not carried out. A refusal is part of the applied answer: every server comes to the same one, and
+//! nothing was changed.
+
+use crate::record::{DriveState, ServerState};
+use serde::{Deserialize, Serialize};
+use tepal_model::{DriveId, ServerId, VolumeId};
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "snake_case")]
+pub enum Refusal {
+    #[error("the cluster is already set up, as '{name}'")]
+    ClusterExists { name: String },
+    #[error("the cluster is not set up yet")]
+    NoCluster,
+    #[error("a cluster's id is a random number other than 0")]
+    ClusterId,
+
+    #[error("there is no server {0}: `tepal server ls` lists them")]
+    NoServer(ServerId),
+    #[error("server {0} exists already")]
+    ServerExists(ServerId),
+    #[error("server {id} is already {state}")]
+    ServerAlready { id: ServerId, state: ServerState },
+    #[error("'{0}' is not an address: write HOST:PORT or unix:PATH, up to 255 bytes")]
+    Address(String),
+
+    #[error("there is no drive {0}: `tepal drive ls` lists them")]
+    NoDrive(DriveId),
+    #[error("drive {id} is in the cluster already, on server {server} at {path}")]
+    DriveExists { id: DriveId, server: ServerId, path: String },
+    #[error("{capacity} bytes is not a drive's capacity")]
+    Capacity { capacity: u64 },
+    #[error("'{0}' is not a drive's path: it has 1 to 4096 bytes")]
+    Path(String),
+    #[error("drive {id} is {from} and can't become {to}: it may become {}", words(.from.may_become()))]
+    Transition { id: DriveId, from: DriveState, to: DriveState },
+    #[error(
+        "drive {id} can be brought back up only by whoever saw it catch up: name the view it has been behind since"
+    )]
+    ViewNeeded { id: DriveId },
+    #[error("drive {id} changed meanwhile: it is {state} since view {state_view}; look again")]
+    DriveChanged { id: DriveId, state: DriveState, state_view: u64 },
+    #[error(
+        "drive {id} may hold the last good copy of data of {}: remove them or bring their other drives up first, or use --force and lose that data",
+        volumes_named(.volumes)
+    )]
+    LastCopy { id: DriveId, volumes: Vec<String> },
+
+    #[error("there is no pool '{0}': `tepal pool ls` lists them, `tepal pool create` makes one")]
+    NoPool(String),
+    #[error("pool '{0}' exists already")]
+    PoolExists(String),
+    #[error("pool '{name}' still has {drives} drives and {volumes} volumes: remove them first")]
+    PoolInUse { name: String, drives: usize, volumes: usize },
+
+    #[error("'{name}' is not a name for a {what}: use 1 to 128 of A-Z a-z 0-9 . _ - and begin with none of . -")]
+    Name { what: Thing, name: String },
+    #[error("there is no volume '{0}': `tepal volume ls` lists them")]
+    NoVolume(String),
+    #[error("there is no volume with the id {0:?}")]
+    NoVolumeId(VolumeId),
+    #[error("volume '{0}' exists already")]
+    VolumeExists(String),
+    #[error("volume '{0}' is in use: remove it first")]
+    NotDeleting(String),
+    #[error("{size} bytes is not a volume's size: it is a multiple of 512 from 512 to 2^63")]
+    Size { size: u64 },
+    #[error(
+        "volume '{name}' has {from} bytes: making it {to} loses what is past the new end; use --shrink if that is meant"
+    )]
+    Shrink { name: String, from: u64, to: u64 },
+    /// The layout's text breaks one of [`tepal_model::layout::LayoutError`]'s rules, which is quoted.
+    #[error("{rule}")]
+    Layout { rule: String },
+    #[error("pool '{0}' has no drive that is up: `tepal drive add` adds one")]
+    NoDrives(String),
+    #[error("layout '{layout}': domain=site is not available in this version, as servers have no sites yet")]
+    NoSites { layout: String },
+    #[error("layout '{layout}': chained puts its two copies on neighbouring servers, so it can't have domain=drive")]
+    ChainedDomain { layout: String },
+    #[error("the cluster has used up its 2^32 map ids")]
+    NoMapsLeft,
+
+    #[error("the command has {bytes} bytes, and at most {limit} are taken")]
+    TooLong { bytes: usize, limit: usize },
+}
+
+/// What a name is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Thing {
+    Cluster,
+    Pool,
+    Volume,
+}
+
+impl std::fmt::Display for Thing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Thing::Cluster => "cluster",
+            Thing::Pool => "pool",
+            Thing::Volume => "volume",
+        })
+    }
+}
+
+fn words(states: &[DriveState]) -> String {
+    match states {
+        [] => "nothing else; remove it, and add it as a new drive".to_owned(),
+        _ => states.iter().map(|state| state.as_str()).collect::<Vec<_>>().join(" or "),
+    }
+}
+
+/// The first few names, so that an error stays one readable line.
+fn volumes_named(names: &[String]) -> String {
+    const SHOWN: usize = 5;
+    let list = names.iter().take(SHOWN).map(|name| format!("'{name}'")).collect::<Vec<_>>().join(", ");
+    let plural = if names.len() == 1 { "volume" } else { "volumes" };
+    match names.len().saturating_sub(SHOWN) {
+        0 => format!("{plural} {list}"),
+        more => format!("{plural} {list} and {more} more"),
+    }
+}

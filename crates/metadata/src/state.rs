@@ -1,0 +1,89 @@
+//! The whole of the cluster's state at one moment, in memory. A `State` never changes: each applied command makes the
+//! next one, which shares every record that stayed the same.
+
+use crate::record::{
+    ClusterRecord, DriveRecord, DriveState, MapRecord, PoolRecord, ServerRecord, VolumeRecord, VolumeState,
+};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tepal_model::{ClusterId, DriveId, MapId, ServerId, VolumeId};
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct State {
+    pub cluster: Arc<ClusterRecord>,
+    pub servers: BTreeMap<ServerId, Arc<ServerRecord>>,
+    pub drives: BTreeMap<DriveId, Arc<DriveRecord>>,
+    pub pools: BTreeMap<String, Arc<PoolRecord>>,
+    pub volumes: BTreeMap<VolumeId, Arc<VolumeRecord>>,
+    pub maps: BTreeMap<MapId, Arc<MapRecord>>,
+    /// The active volumes by name.
+    pub(crate) names: BTreeMap<String, VolumeId>,
+    pub(crate) counters: Counters,
+}
+
+/// The numbers that come next. Counted ids are never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Counters {
+    pub volume: u64,
+    pub map: u32,
+    pub event: u64,
+}
+
+impl State {
+    /// Before the first command. [`crate::Metadata`] never shows it.
+    pub(crate) fn before_everything() -> State {
+        State {
+            cluster: Arc::new(ClusterRecord { id: ClusterId(0), name: String::new(), created_unix_ms: 0, view: 0 }),
+            servers: BTreeMap::new(),
+            drives: BTreeMap::new(),
+            pools: BTreeMap::new(),
+            volumes: BTreeMap::new(),
+            maps: BTreeMap::new(),
+            names: BTreeMap::new(),
+            counters: Counters { volume: 1, map: 1, event: 1 },
+        }
+    }
+
+    /// Whether the first command has been applied; a cluster's id is never 0.
+    pub(crate) fn is_set_up(&self) -> bool {
+        self.cluster.id != ClusterId(0)
+    }
+
+    pub fn view(&self) -> u64 {
+        self.cluster.view
+    }
+
+    /// The active volume of this name.
+    pub fn volume_named(&self, name: &str) -> Option<&Arc<VolumeRecord>> {
+        self.names.get(name).and_then(|id| self.volumes.get(id))
+    }
+
+    /// The map that the volume uses now.
+    pub fn map_of(&self, volume: &VolumeRecord) -> Option<&Arc<MapRecord>> {
+        self.maps.get(&volume.map)
+    }
+
+    pub fn active_volumes(&self) -> impl Iterator<Item = &Arc<VolumeRecord>> {
+        self.volumes.values().filter(|volume| volume.state == VolumeState::Active)
+    }
+
+    pub fn drives_of_server(&self, server: ServerId) -> impl Iterator<Item = &Arc<DriveRecord>> {
+        self.drives.values().filter(move |drive| drive.server == server)
+    }
+
+    pub fn drives_of_pool<'a>(&'a self, pool: &'a str) -> impl Iterator<Item = &'a Arc<DriveRecord>> {
+        self.drives.values().filter(move |drive| drive.pool == pool)
+    }
+
+    pub fn drives_in_state(&self, state: DriveState) -> impl Iterator<Item = &Arc<DriveRecord>> {
+        self.drives.values().filter(move |drive| drive.state == state)
+    }
+
+    /// The volumes, also those being deleted, whose maps name this drive.
+    pub fn volumes_on(&self, drive: DriveId) -> impl Iterator<Item = &Arc<VolumeRecord>> {
+        self.maps
+            .values()
+            .filter(move |map| map.drives.contains(&drive))
+            .filter_map(|map| self.volumes.get(&map.volume))
+    }
+}

@@ -1,0 +1,195 @@
+//! Drives, and the pools that they are in.
+
+use super::{Draft, check_name, clipped};
+use crate::command::Reply;
+use crate::record::{DriveRecord, DriveState, MapRecord, PoolRecord, VolumeState};
+use crate::refusal::{Refusal, Thing};
+use std::collections::BTreeSet;
+use tepal_model::layout::FailureDomain;
+use tepal_model::{DriveId, Layout, ServerId};
+
+const MAX_PATH: usize = 4096;
+const REMOVED: &str = "removed by the operator";
+
+impl Draft {
+    pub(super) fn add_drive(
+        &mut self,
+        id: DriveId,
+        server: ServerId,
+        pool: &str,
+        path: &str,
+        capacity: u64,
+    ) -> Result<Reply, Refusal> {
+        check_path(path)?;
+        if capacity == 0 || capacity > i64::MAX as u64 {
+            return Err(Refusal::Capacity { capacity });
+        }
+        if !self.state.servers.contains_key(&server) {
+            return Err(Refusal::NoServer(server));
+        }
+        if !self.state.pools.contains_key(pool) {
+            return Err(Refusal::NoPool(clipped(pool, 140)));
+        }
+        if let Some(known) = self.state.drives.get(&id) {
+            return Err(Refusal::DriveExists { id, server: known.server, path: known.path.clone() });
+        }
+        let state_view = self.next_view();
+        self.put_drive(DriveRecord {
+            id,
+            server,
+            pool: pool.to_owned(),
+            path: path.to_owned(),
+            capacity,
+            state: DriveState::Up,
+            reason: "added".to_owned(),
+            state_view,
+            missed_since: None,
+        });
+        self.event("drive", &id.to_string(), format!("added to pool {pool}: server {server}, {path}"));
+        Ok(Reply::Done)
+    }
+
+    pub(super) fn drive_moved(&mut self, id: DriveId, server: ServerId, path: &str) -> Result<Reply, Refusal> {
+        check_path(path)?;
+        let mut drive = self.drive(id)?;
+        if !self.state.servers.contains_key(&server) {
+            return Err(Refusal::NoServer(server));
+        }
+        if drive.server == server && drive.path == path {
+            return Ok(Reply::Done);
+        }
+        if drive.server != server {
+            self.next_view();
+        }
+        self.event("drive", &id.to_string(), format!("found on server {server} at {path}"));
+        drive.server = server;
+        drive.path = path.to_owned();
+        self.put_drive(drive);
+        Ok(Reply::Done)
+    }
+
+    pub(super) fn set_drive_state(
+        &mut self,
+        id: DriveId,
+        to: DriveState,
+        reason: &str,
+        expected_view: Option<u64>,
+    ) -> Result<Reply, Refusal> {
+        let drive = self.drive(id)?;
+        if expected_view.is_some_and(|view| view != drive.state_view) {
+            return Err(Refusal::DriveChanged { id, state: drive.state, state_view: drive.state_view });
+        }
+        if !drive.state.may_become().contains(&to) {
+            return Err(Refusal::Transition { id, from: drive.state, to });
+        }
+        if to == DriveState::Up && expected_view.is_none() {
+            return Err(Refusal::ViewNeeded { id });
+        }
+        self.change_drive_state(drive, to, reason);
+        Ok(Reply::Done)
+    }
+
+    fn change_drive_state(&mut self, mut drive: DriveRecord, to: DriveState, reason: &str) {
+        let view = self.next_view();
+        let (id, from) = (drive.id.to_string(), drive.state);
+        drive.missed_since = match to {
+            DriveState::Up => None,
+            _ => drive.missed_since.or(Some(view)),
+        };
+        drive.state = to;
+        drive.state_view = view;
+        drive.reason = clipped(reason, 800);
+        self.event("drive", &id, format!("{from} -> {to}: {}", drive.reason));
+        self.put_drive(drive);
+    }
+
+    pub(super) fn remove_drive(&mut self, id: DriveId, force: bool) -> Result<Reply, Refusal> {
+        let drive = self.drive(id)?;
+        let endangered = self.volumes_endangered_by_loss_of(&drive);
+        if !endangered.is_empty() && !force {
+            return Err(Refusal::LastCopy { id, volumes: endangered });
+        }
+        if !endangered.is_empty() {
+            let text = format!("removed by force, with perhaps the last copy of data of {}", endangered.join(", "));
+            self.event("drive", &id.to_string(), text);
+        }
+        let volumes: BTreeSet<String> = self.state.volumes_on(id).map(|volume| volume.name.clone()).collect();
+        if volumes.is_empty() {
+            self.drop_drive(id);
+            self.next_view();
+            self.event("drive", &id.to_string(), REMOVED.to_owned());
+            return Ok(Reply::Done);
+        }
+        if drive.state != DriveState::Failed {
+            self.change_drive_state(drive, DriveState::Failed, REMOVED);
+        }
+        Ok(Reply::DriveRetired { volumes: volumes.into_iter().collect() })
+    }
+
+    /// The active volumes, by name, of which an extent may have its last good copy on `drive`: those with as many failure
+    /// domains not up, `drive`'s own counted, as there are copies. Cautious: no extent need really have all its copies there.
+    fn volumes_endangered_by_loss_of(&self, drive: &DriveRecord) -> Vec<String> {
+        if drive.state == DriveState::Failed {
+            return Vec::new();
+        }
+        let at_risk = |map: &MapRecord| {
+            let lost = map.drives.iter().filter_map(|id| self.state.drives.get(id));
+            let lost = lost.filter(|other| other.id == drive.id || other.state != DriveState::Up);
+            let domains: BTreeSet<u64> = match map.layout.domain {
+                Some(FailureDomain::Server | FailureDomain::Site) => lost.map(|other| other.server.0.into()).collect(),
+                Some(FailureDomain::Drive) | None => lost.map(|other| other.id.0).collect(),
+            };
+            domains.len() >= usize::from(map.layout.copies())
+        };
+        let mut names = BTreeSet::new();
+        for map in self.state.maps.values().filter(|map| map.drives.contains(&drive.id)) {
+            if let Some(volume) = self.state.volumes.get(&map.volume)
+                && volume.state == VolumeState::Active
+                && at_risk(map)
+            {
+                names.insert(volume.name.clone());
+            }
+        }
+        names.into_iter().collect()
+    }
+
+    pub(super) fn create_pool(&mut self, name: &str, layout: Option<&str>) -> Result<Reply, Refusal> {
+        check_name(Thing::Pool, name)?;
+        if self.state.pools.contains_key(name) {
+            return Err(Refusal::PoolExists(name.to_owned()));
+        }
+        let layout = layout.map(parse_layout).transpose()?;
+        self.put_pool(PoolRecord { name: name.to_owned(), layout });
+        self.event("pool", name, "created".to_owned());
+        Ok(Reply::Done)
+    }
+
+    pub(super) fn remove_pool(&mut self, name: &str) -> Result<Reply, Refusal> {
+        if !self.state.pools.contains_key(name) {
+            return Err(Refusal::NoPool(clipped(name, 140)));
+        }
+        let drives = self.state.drives_of_pool(name).count();
+        let volumes = self.state.volumes.values().filter(|volume| volume.pool == name).count();
+        if drives + volumes > 0 {
+            return Err(Refusal::PoolInUse { name: name.to_owned(), drives, volumes });
+        }
+        self.drop_pool(name);
+        self.event("pool", name, "removed".to_owned());
+        Ok(Reply::Done)
+    }
+
+    fn drive(&self, id: DriveId) -> Result<DriveRecord, Refusal> {
+        self.state.drives.get(&id).map(|record| DriveRecord::clone(record)).ok_or(Refusal::NoDrive(id))
+    }
+}
+
+pub(super) fn parse_layout(text: &str) -> Result<Layout, Refusal> {
+    text.parse().map_err(|error: tepal_model::layout::LayoutError| Refusal::Layout { rule: error.to_string() })
+}
+
+fn check_path(path: &str) -> Result<(), Refusal> {
+    if path.is_empty() || path.len() > MAX_PATH || path.contains(char::is_control) {
+        return Err(Refusal::Path(clipped(path, 140)));
+    }
+    Ok(())
+}

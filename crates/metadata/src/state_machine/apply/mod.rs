@@ -1,0 +1,199 @@
+//! What each command does to the state: a pure function of the state and the entry.
+//!
+//! Invariants:
+//! 1. Deterministic: no clock, no randomness, no hash order. Every server that applies the same entries holds the same state
+//!    and gave the same answers.
+//! 2. A refused command changes nothing, not even a counter or an event.
+//! 3. Every change of a drive's or server's state, and every one that joins or leaves, gives the next view.
+//! 4. Every change of a volume's record gives its next revision.
+//! 5. Each drive named by a map has a record; each map's volume, and each volume's map and pool, exist.
+
+mod cluster;
+mod drives;
+mod place;
+#[cfg(test)]
+mod tests;
+mod volumes;
+
+use crate::command::{Command, Proposal, Reply};
+use crate::record::{
+    ClusterRecord, DriveRecord, EventRecord, MapRecord, PoolRecord, ServerRecord, VolumeRecord, VolumeState,
+};
+use crate::refusal::{Refusal, Thing};
+use crate::state::State;
+use std::sync::Arc;
+use tepal_model::{DriveId, MapId, VolumeId};
+
+/// A row of `cluster.db` that an accepted command writes or deletes, in the order that it happened.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Change {
+    Cluster(Arc<ClusterRecord>),
+    Server(Arc<ServerRecord>),
+    Drive(Arc<DriveRecord>),
+    DriveGone(DriveId),
+    Pool(Arc<PoolRecord>),
+    PoolGone(String),
+    Volume(Arc<VolumeRecord>),
+    VolumeGone(VolumeId),
+    Map(Arc<MapRecord>),
+    MapGone(MapId),
+    Event(EventRecord),
+}
+
+/// What an accepted command came to.
+#[derive(Debug)]
+pub struct Applied {
+    pub state: State,
+    pub changes: Vec<Change>,
+    pub reply: Reply,
+}
+
+pub fn apply(state: &State, proposal: &Proposal) -> Result<Applied, Refusal> {
+    let mut draft = Draft::new(state, proposal.unix_ms);
+    let reply = draft.carry_out(&proposal.command)?;
+    Ok(Applied { state: draft.state, changes: draft.changes, reply })
+}
+
+/// The state to come, and how it differs. Dropped if the command is refused.
+struct Draft {
+    state: State,
+    changes: Vec<Change>,
+    unix_ms: u64,
+}
+
+impl Draft {
+    fn new(state: &State, unix_ms: u64) -> Self {
+        Draft { state: state.clone(), changes: Vec::new(), unix_ms: unix_ms.min(i64::MAX as u64) }
+    }
+
+    fn carry_out(&mut self, command: &Command) -> Result<Reply, Refusal> {
+        if let Command::InitCluster { id, name, server, address } = command {
+            return self.init_cluster(*id, name, *server, address);
+        }
+        if !self.state.is_set_up() {
+            return Err(Refusal::NoCluster);
+        }
+        match command {
+            Command::InitCluster { .. } => unreachable!("carried out above"),
+            Command::AddServer { id, address } => self.add_server(*id, address),
+            Command::SetServerAddress { id, address } => self.set_server_address(*id, address),
+            Command::SetServerState { id, to, reason } => self.set_server_state(*id, *to, reason),
+            Command::AddDrive { id, server, pool, path, capacity } => {
+                self.add_drive(*id, *server, pool, path, *capacity)
+            }
+            Command::DriveMoved { id, server, path } => self.drive_moved(*id, *server, path),
+            Command::SetDriveState { id, to, reason, expected_view } => {
+                self.set_drive_state(*id, *to, reason, *expected_view)
+            }
+            Command::RemoveDrive { id, force } => self.remove_drive(*id, *force),
+            Command::CreatePool { name, layout } => self.create_pool(name, layout.as_deref()),
+            Command::RemovePool { name } => self.remove_pool(name),
+            Command::CreateVolume { name, size, layout, pool } => {
+                self.create_volume(name, *size, layout.as_deref(), pool)
+            }
+            Command::ResizeVolume { name, size, shrink } => self.resize_volume(name, *size, *shrink),
+            Command::RenameVolume { name, new_name } => self.rename_volume(name, new_name),
+            Command::RemoveVolume { name } => self.remove_volume(name),
+            Command::FinishRemoveVolume { id } => self.finish_remove_volume(*id),
+            Command::BumpRevision { id } => self.bump_revision(*id),
+            Command::RecordEvent { kind, subject, text } => {
+                self.event(&clipped(kind, 40), &clipped(subject, 200), text.clone());
+                Ok(Reply::Done)
+            }
+        }
+    }
+
+    fn event(&mut self, kind: &str, subject: &str, text: String) {
+        let seq = self.state.counters.event;
+        self.state.counters.event += 1;
+        self.changes.push(Change::Event(EventRecord {
+            seq,
+            unix_ms: self.unix_ms,
+            kind: kind.to_owned(),
+            subject: subject.to_owned(),
+            text: clipped(&text, 1000),
+        }));
+    }
+
+    /// Begins the next view, and returns its number.
+    fn next_view(&mut self) -> u64 {
+        let mut cluster = ClusterRecord::clone(&self.state.cluster);
+        cluster.view += 1;
+        let view = cluster.view;
+        self.put_cluster(cluster);
+        view
+    }
+
+    fn put_cluster(&mut self, record: ClusterRecord) {
+        self.state.cluster = Arc::new(record);
+        self.changes.push(Change::Cluster(self.state.cluster.clone()));
+    }
+
+    fn put_server(&mut self, record: ServerRecord) {
+        let record = Arc::new(record);
+        self.state.servers.insert(record.id, record.clone());
+        self.changes.push(Change::Server(record));
+    }
+
+    fn put_drive(&mut self, record: DriveRecord) {
+        let record = Arc::new(record);
+        self.state.drives.insert(record.id, record.clone());
+        self.changes.push(Change::Drive(record));
+    }
+
+    fn drop_drive(&mut self, id: DriveId) {
+        self.state.drives.remove(&id);
+        self.changes.push(Change::DriveGone(id));
+    }
+
+    fn put_pool(&mut self, record: PoolRecord) {
+        let record = Arc::new(record);
+        self.state.pools.insert(record.name.clone(), record.clone());
+        self.changes.push(Change::Pool(record));
+    }
+
+    fn drop_pool(&mut self, name: &str) {
+        self.state.pools.remove(name);
+        self.changes.push(Change::PoolGone(name.to_owned()));
+    }
+
+    fn put_volume(&mut self, record: VolumeRecord) {
+        let record = Arc::new(record);
+        if let Some(old) = self.state.volumes.insert(record.id, record.clone())
+            && old.state == VolumeState::Active
+        {
+            self.state.names.remove(&old.name);
+        }
+        if record.state == VolumeState::Active {
+            self.state.names.insert(record.name.clone(), record.id);
+        }
+        self.changes.push(Change::Volume(record));
+    }
+
+    fn drop_volume(&mut self, id: VolumeId) {
+        self.state.volumes.remove(&id);
+        self.changes.push(Change::VolumeGone(id));
+    }
+
+    fn put_map(&mut self, record: MapRecord) {
+        let record = Arc::new(record);
+        self.state.maps.insert(record.id, record.clone());
+        self.changes.push(Change::Map(record));
+    }
+
+    fn drop_map(&mut self, id: MapId) {
+        self.state.maps.remove(&id);
+        self.changes.push(Change::MapGone(id));
+    }
+}
+
+/// At most `limit` characters, so that no client can bloat the state of every server.
+fn clipped(text: &str, limit: usize) -> String {
+    text.chars().take(limit).collect()
+}
+
+fn check_name(what: Thing, name: &str) -> Result<(), Refusal> {
+    let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
+    let well_formed = (1..=128).contains(&name.len()) && !name.starts_with(['-', '.']) && name.bytes().all(allowed);
+    if well_formed { Ok(()) } else { Err(Refusal::Name { what, name: clipped(name, 140) }) }
+}

@@ -1,0 +1,322 @@
+use super::*;
+use crate::record::{DEFAULT_POOL, DriveState, ServerState};
+use proptest::prelude::*;
+use tepal_model::layout::FailureDomain;
+use tepal_model::{ClusterId, ServerId};
+
+/// A cluster with these drives, as `(drive, server)`.
+fn cluster(drives: &[(u64, u32)]) -> State {
+    let mut state = State::before_everything();
+    let (name, address) = ("c".to_owned(), "h:1".to_owned());
+    done(&mut state, Command::InitCluster { id: ClusterId(1), name, server: ServerId(1), address });
+    for &(drive, server) in drives {
+        if !state.servers.contains_key(&ServerId(server)) {
+            done(&mut state, Command::AddServer { id: ServerId(server), address: "h:1".to_owned() });
+        }
+        done(&mut state, add_drive(drive, server));
+    }
+    state
+}
+
+fn add_drive(id: u64, server: u32) -> Command {
+    let (pool, path) = (DEFAULT_POOL.to_owned(), format!("/d{id}"));
+    Command::AddDrive { id: DriveId(id), server: ServerId(server), pool, path, capacity: 1 << 30 }
+}
+
+fn create(name: &str, layout: &str) -> Command {
+    let (name, pool) = (name.to_owned(), DEFAULT_POOL.to_owned());
+    Command::CreateVolume { name, size: 4096, layout: Some(layout.to_owned()), pool }
+}
+
+fn set(id: u64, to: DriveState, expected_view: Option<u64>) -> Command {
+    Command::SetDriveState { id: DriveId(id), to, reason: "because".to_owned(), expected_view }
+}
+
+fn attempt(state: &mut State, command: Command) -> Result<Reply, Refusal> {
+    let applied = apply(state, &Proposal { version: 1, unix_ms: 5, command })?;
+    *state = applied.state;
+    Ok(applied.reply)
+}
+
+fn done(state: &mut State, command: Command) -> Reply {
+    let shown = format!("{command:?}");
+    attempt(state, command).unwrap_or_else(|refusal| panic!("{shown}: {refusal}"))
+}
+
+fn refused(state: &State, command: Command) -> Refusal {
+    let shown = format!("{command:?}");
+    attempt(&mut state.clone(), command).expect_err(&shown)
+}
+
+#[test]
+fn nothing_can_be_done_before_the_cluster_is_set_up_nor_can_that_be_done_twice() {
+    assert_eq!(refused(&State::before_everything(), add_drive(1, 1)), Refusal::NoCluster);
+    let again =
+        Command::InitCluster { id: ClusterId(2), name: "d".to_owned(), server: ServerId(1), address: "h:1".to_owned() };
+    assert_eq!(refused(&cluster(&[]), again), Refusal::ClusterExists { name: "c".to_owned() });
+}
+
+#[test]
+fn every_change_of_a_drive_or_server_gives_the_next_view_and_no_other_command_does() {
+    let mut state = cluster(&[(1, 1)]);
+    let server_down = Command::SetServerState { id: ServerId(1), to: ServerState::Down, reason: String::new() };
+    let rename = Command::RenameVolume { name: "v".to_owned(), new_name: "w".to_owned() };
+    let resize = Command::ResizeVolume { name: "w".to_owned(), size: 8192, shrink: false };
+    for (command, steps) in [
+        (add_drive(2, 1), 1),
+        (create("v", "stripe"), 0),
+        (set(1, DriveState::Missing, None), 1),
+        (set(1, DriveState::Behind, None), 1),
+        (server_down, 1),
+        (rename, 0),
+        (resize, 0),
+    ] {
+        let before = state.view();
+        let shown = format!("{command:?}");
+        done(&mut state, command);
+        assert_eq!(state.view(), before + steps, "{shown}");
+    }
+}
+
+#[test]
+fn a_drive_that_went_away_comes_up_only_by_the_view_it_was_seen_to_catch_up_in() {
+    let mut state = cluster(&[(1, 1), (2, 1)]);
+    done(&mut state, set(1, DriveState::Missing, None));
+    let missed_since = state.view();
+    done(&mut state, set(1, DriveState::Behind, None));
+    let behind_since = state.view();
+    assert_eq!(state.drives[&DriveId(1)].missed_since, Some(missed_since));
+
+    assert_eq!(refused(&state, set(1, DriveState::Up, None)), Refusal::ViewNeeded { id: DriveId(1) });
+    // It goes away and returns while somebody is about to call it whole.
+    done(&mut state, set(1, DriveState::Missing, None));
+    done(&mut state, set(1, DriveState::Behind, None));
+    let now = state.view();
+    assert_eq!(
+        refused(&state, set(1, DriveState::Up, Some(behind_since))),
+        Refusal::DriveChanged { id: DriveId(1), state: DriveState::Behind, state_view: now }
+    );
+    assert_eq!(state.drives[&DriveId(1)].missed_since, Some(missed_since));
+    done(&mut state, set(1, DriveState::Up, Some(now)));
+    assert_eq!(state.drives[&DriveId(1)].missed_since, None);
+}
+
+#[test]
+fn only_the_listed_transitions_of_a_drive_are_taken() {
+    for from in DriveState::ALL {
+        for to in DriveState::ALL {
+            let mut state = cluster(&[(1, 1)]);
+            match from {
+                DriveState::Up => {}
+                _ => drop(done(&mut state, set(1, from, None))),
+            }
+            let view = state.drives[&DriveId(1)].state_view;
+            let legal = from.may_become().contains(&to);
+            assert_eq!(attempt(&mut state, set(1, to, Some(view))).is_ok(), legal, "{from} to {to}");
+        }
+    }
+}
+
+#[test]
+fn a_stripe_gets_every_drive_that_is_up_with_neighbours_on_different_servers() {
+    for (drives, order) in [
+        (vec![(1, 1), (2, 1), (3, 1)], vec![1, 2, 3]),
+        (vec![(1, 1), (2, 1), (3, 2), (4, 2)], vec![1, 3, 2, 4]),
+        (vec![(1, 1), (2, 1), (3, 1), (4, 2), (5, 2), (6, 3)], vec![1, 4, 2, 5, 3, 6]),
+        (vec![(1, 2), (2, 1), (3, 1)], vec![2, 3, 1]),
+    ] {
+        let mut state = cluster(&drives);
+        done(&mut state, add_drive(99, 1));
+        done(&mut state, set(99, DriveState::Offline, None));
+        done(&mut state, create("v", "stripe"));
+        let volume = state.volume_named("v").unwrap();
+        let found: Vec<u64> = state.map_of(volume).unwrap().drives.iter().map(|id| id.0).collect();
+        assert_eq!(found, order, "{drives:?}");
+    }
+}
+
+#[test]
+fn the_failure_domain_is_servers_where_there_are_enough_else_drives() {
+    use FailureDomain::{Drive, Server};
+    let one_server = [(1, 1), (2, 1), (3, 1)];
+    let two_servers = [(1, 1), (2, 1), (3, 2)];
+    for (drives, layout, domain) in [
+        (&one_server, "mirror:2", Ok(Drive)),
+        (&two_servers, "mirror:2", Ok(Server)),
+        (&two_servers, "mirror:3", Ok(Drive)),
+        (&two_servers, "mirror:2;domain=drive", Ok(Drive)),
+        (&one_server, "mirror:2;domain=server", Err("2 copies on different servers, and there are 1")),
+        (&one_server, "mirror:4", Err("4 copies on different drives, and there are 3")),
+        (&one_server, "chained", Err("2 copies on different servers, and there are 1")),
+        (&two_servers, "chained", Ok(Server)),
+        (&two_servers, "chained;domain=drive", Err("neighbouring servers")),
+        (&two_servers, "mirror:2;domain=site", Err("not available")),
+        (&two_servers, "raid5", Err("unknown layout")),
+    ] {
+        let mut state = cluster(drives);
+        match (attempt(&mut state, create("v", layout)), domain) {
+            (Ok(_), Ok(domain)) => {
+                let volume = state.volume_named("v").unwrap();
+                assert_eq!(volume.layout.to_string(), layout, "as asked for");
+                assert_eq!(state.map_of(volume).unwrap().layout.domain, Some(domain), "{layout}");
+            }
+            (Err(refusal), Err(said)) => assert!(refusal.to_string().contains(said), "{layout}: {refusal}"),
+            (outcome, _) => panic!("{layout}: {outcome:?}"),
+        }
+    }
+}
+
+proptest! {
+    /// Story: two copies of an extent lay on one server, since the last drive of the map and its first were neighbours there.
+    #[test]
+    fn copies_on_neighbours_share_no_failure_domain(
+        servers in prop::collection::vec(1u64..6, 1..6),
+        copies in 1u8..5,
+        wanted in prop_oneof![Just(""), Just(";domain=server"), Just(";domain=drive")],
+    ) {
+        let drives: Vec<(u64, u32)> =
+            (1u32..).zip(&servers).flat_map(|(server, &count)| (0..count).map(move |n| (n * 10 + u64::from(server), server))).collect();
+        let mut state = cluster(&drives);
+        let layout = if copies == 1 { format!("stripe{wanted}") } else { format!("mirror:{copies}{wanted}") };
+        let possible = match wanted {
+            ";domain=server" => servers.len() >= copies.into(),
+            _ => drives.len() >= copies.into(),
+        };
+        let outcome = attempt(&mut state, create("v", &layout));
+        prop_assert_eq!(outcome.is_ok(), possible, "{:?}", outcome);
+        let Some(volume) = state.volume_named("v") else { return Ok(()) };
+        let map = state.map_of(volume).unwrap();
+        let domain_of = |position: usize| {
+            let drive = &state.drives[&map.drives[position % map.drives.len()]];
+            if map.layout.domain == Some(FailureDomain::Server) { u64::from(drive.server.0) } else { drive.id.0 }
+        };
+        for first in 0..map.drives.len() {
+            let domains: std::collections::BTreeSet<u64> = (first..first + usize::from(copies)).map(domain_of).collect();
+            prop_assert_eq!(domains.len(), usize::from(copies), "{:?} at {}", map, first);
+        }
+        let distinct: std::collections::BTreeSet<DriveId> = map.drives.iter().copied().collect();
+        prop_assert_eq!(distinct.len(), map.drives.len());
+        if copies == 1 || map.layout.domain == Some(FailureDomain::Drive) {
+            prop_assert_eq!(map.drives.len(), drives.len(), "a drive was left out for nothing");
+        }
+    }
+}
+
+#[test]
+fn names_and_sizes_outside_the_rules_are_refused() {
+    let state = cluster(&[(1, 1)]);
+    let long = "x".repeat(129);
+    for name in ["", "-v", ".v", "a b", "a@b", "a/b", "é", "a\0", long.as_str()] {
+        assert!(matches!(refused(&state, create(name, "stripe")), Refusal::Name { .. }), "{name:?}");
+    }
+    for name in ["v", "0", "_", "A.b-c_d", &long[..128]] {
+        done(&mut state.clone(), create(name, "stripe"));
+    }
+    let sized =
+        |size| Command::CreateVolume { name: "v".to_owned(), size, layout: None, pool: DEFAULT_POOL.to_owned() };
+    for size in [0, 1, 511, 513, (1 << 63) + 512, u64::MAX] {
+        assert_eq!(refused(&state, sized(size)), Refusal::Size { size });
+    }
+    for size in [512, 1536, 1 << 63] {
+        done(&mut state.clone(), sized(size));
+    }
+}
+
+#[test]
+fn a_volume_shrinks_only_if_that_is_said() {
+    let mut state = cluster(&[(1, 1)]);
+    done(&mut state, create("v", "stripe"));
+    let resize = |size, shrink| Command::ResizeVolume { name: "v".to_owned(), size, shrink };
+    done(&mut state, resize(8192, false));
+    assert_eq!(refused(&state, resize(4096, false)), Refusal::Shrink { name: "v".to_owned(), from: 8192, to: 4096 });
+    done(&mut state, resize(4096, true));
+    assert_eq!(state.volume_named("v").map(|volume| (volume.size, volume.revision)), Some((4096, 3)));
+}
+
+#[test]
+fn a_removed_volume_s_name_is_free_at_once_and_its_ids_never_come_back() {
+    let mut state = cluster(&[(1, 1)]);
+    let first = done(&mut state, create("v", "stripe"));
+    let remove = || Command::RemoveVolume { name: "v".to_owned() };
+    done(&mut state, remove());
+    assert_eq!(refused(&state, remove()), Refusal::NoVolume("v".to_owned()));
+    let second = done(&mut state, create("v", "stripe"));
+    assert_eq!(first, Reply::VolumeCreated { id: VolumeId(1), map: MapId(1) });
+    assert_eq!(second, Reply::VolumeCreated { id: VolumeId(2), map: MapId(2) });
+    let finish = |id| Command::FinishRemoveVolume { id: VolumeId(id) };
+    assert_eq!(refused(&state, finish(2)), Refusal::NotDeleting("v".to_owned()));
+    done(&mut state, finish(1));
+    assert_eq!(refused(&state, finish(1)), Refusal::NoVolumeId(VolumeId(1)));
+    assert!(!state.maps.contains_key(&MapId(1)));
+    assert_eq!(done(&mut state, create("w", "stripe")), Reply::VolumeCreated { id: VolumeId(3), map: MapId(3) });
+}
+
+#[test]
+fn a_drive_with_the_last_good_copy_is_removed_only_by_force() {
+    let remove = |id, force| Command::RemoveDrive { id: DriveId(id), force };
+    let endangered = |id, names: &[&str]| Refusal::LastCopy {
+        id: DriveId(id),
+        volumes: names.iter().map(|name| (*name).to_owned()).collect(),
+    };
+    let mut state = cluster(&[(1, 1), (2, 1)]);
+    done(&mut state, create("safe", "mirror:2"));
+    done(&mut state, create("bare", "stripe"));
+    assert_eq!(refused(&state, remove(1, false)), endangered(1, &["bare"]));
+    done(&mut state, Command::RemoveVolume { name: "bare".to_owned() });
+
+    done(&mut state, set(2, DriveState::Missing, None));
+    assert_eq!(refused(&state, remove(1, false)), endangered(1, &["safe"]));
+    done(&mut state, set(2, DriveState::Behind, None));
+    assert_eq!(refused(&state, remove(1, false)), endangered(1, &["safe"]), "a drive that is behind doesn't count");
+    let view = state.view();
+    done(&mut state, set(2, DriveState::Up, Some(view)));
+
+    let retired = done(&mut state, remove(1, false));
+    assert_eq!(retired, Reply::DriveRetired { volumes: vec!["bare".to_owned(), "safe".to_owned()] });
+    assert_eq!(state.drives[&DriveId(1)].state, DriveState::Failed);
+    assert_eq!(refused(&state, remove(2, false)), endangered(2, &["safe"]));
+    assert!(matches!(done(&mut state, remove(2, true)), Reply::DriveRetired { .. }));
+}
+
+#[test]
+fn a_drive_that_no_map_names_is_forgotten_and_may_be_added_again() {
+    let mut state = cluster(&[(1, 1)]);
+    assert!(matches!(refused(&state, add_drive(1, 1)), Refusal::DriveExists { .. }));
+    done(&mut state, set(1, DriveState::Failed, None));
+    assert_eq!(done(&mut state, Command::RemoveDrive { id: DriveId(1), force: false }), Reply::Done);
+    done(&mut state, add_drive(1, 1));
+}
+
+#[test]
+fn a_pool_goes_only_when_it_is_empty_and_gives_its_layout_to_volumes_without_one() {
+    let mut state = cluster(&[]);
+    let pool = "fast".to_owned();
+    let layout = Some("mirror:2;min_copies=2".to_owned());
+    done(&mut state, Command::CreatePool { name: pool.clone(), layout });
+    for id in [1, 2] {
+        let path = format!("/d{id}");
+        let server = ServerId(1);
+        done(&mut state, Command::AddDrive { id: DriveId(id), server, pool: pool.clone(), path, capacity: 1 });
+    }
+    done(&mut state, Command::CreateVolume { name: "v".to_owned(), size: 512, layout: None, pool: pool.clone() });
+    assert_eq!(state.volume_named("v").unwrap().layout.to_string(), "mirror:2;min_copies=2");
+    let remove = Command::RemovePool { name: pool.clone() };
+    assert_eq!(refused(&state, remove), Refusal::PoolInUse { name: pool, drives: 2, volumes: 1 });
+}
+
+#[test]
+fn hostile_text_is_refused_or_clipped() {
+    let mut state = cluster(&[(1, 1)]);
+    for address in ["", "h", ":1", "h:", "h:99999", "unix:", "h\n:1"] {
+        let add = Command::AddServer { id: ServerId(9), address: address.to_owned() };
+        assert!(matches!(refused(&state, add), Refusal::Address(_)), "{address:?}");
+    }
+    for path in ["", "a\nb", &"x".repeat(4097)] {
+        let moved = Command::DriveMoved { id: DriveId(1), server: ServerId(1), path: path.to_owned() };
+        assert!(matches!(refused(&state, moved), Refusal::Path(_)));
+    }
+    let reason = "é".repeat(60_000);
+    let gone = Command::SetDriveState { id: DriveId(1), to: DriveState::Missing, reason, expected_view: None };
+    done(&mut state, gone);
+    assert_eq!(state.drives[&DriveId(1)].reason.chars().count(), 800);
+}

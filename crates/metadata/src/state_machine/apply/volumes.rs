@@ -1,0 +1,133 @@
+//! Volumes and their maps.
+
+use super::drives::parse_layout;
+use super::{Draft, check_name, clipped, place};
+use crate::command::Reply;
+use crate::record::{MapRecord, VolumeRecord, VolumeState};
+use crate::refusal::{Refusal, Thing};
+use tepal_model::size::Size;
+use tepal_model::{MAX_VOLUME, MapId, VolumeId};
+
+/// Sizes are a multiple of a disk's smallest sector.
+const SECTOR: u64 = 512;
+
+impl Draft {
+    pub(super) fn create_volume(
+        &mut self,
+        name: &str,
+        size: u64,
+        layout: Option<&str>,
+        pool: &str,
+    ) -> Result<Reply, Refusal> {
+        check_name(Thing::Volume, name)?;
+        check_size(size)?;
+        let defaults = self.state.pools.get(pool).ok_or_else(|| Refusal::NoPool(clipped(pool, 140)))?;
+        let layout = match layout {
+            Some(text) => parse_layout(text)?,
+            None => defaults.layout.clone().unwrap_or_default(),
+        };
+        if self.state.volume_named(name).is_some() {
+            return Err(Refusal::VolumeExists(name.to_owned()));
+        }
+        let (settled, drives) = place::allot(&self.state, pool, &layout)?;
+
+        let (id, map) = (VolumeId(self.state.counters.volume), MapId(self.state.counters.map));
+        let next_map = map.0.checked_add(1).ok_or(Refusal::NoMapsLeft)?;
+        self.state.counters.map = next_map;
+        self.state.counters.volume += 1;
+        let text = format!("created: {}, {layout}, on {} drives of pool {pool}", Size(size), drives.len());
+        self.put_map(MapRecord { id: map, volume: id, layout: settled, drives });
+        self.put_volume(VolumeRecord {
+            id,
+            name: name.to_owned(),
+            size,
+            layout,
+            pool: pool.to_owned(),
+            map,
+            epoch: 1,
+            revision: 1,
+            state: VolumeState::Active,
+            created_unix_ms: self.unix_ms,
+        });
+        self.event("volume", name, text);
+        Ok(Reply::VolumeCreated { id, map })
+    }
+
+    pub(super) fn resize_volume(&mut self, name: &str, size: u64, shrink: bool) -> Result<Reply, Refusal> {
+        check_size(size)?;
+        let mut volume = self.volume(name)?;
+        let from = volume.size;
+        if size == from {
+            return Ok(Reply::Done);
+        }
+        if size < from && !shrink {
+            return Err(Refusal::Shrink { name: name.to_owned(), from, to: size });
+        }
+        volume.size = size;
+        self.revise(volume);
+        self.event("volume", name, format!("resized from {} to {}", Size(from), Size(size)));
+        Ok(Reply::Done)
+    }
+
+    pub(super) fn rename_volume(&mut self, name: &str, new_name: &str) -> Result<Reply, Refusal> {
+        let mut volume = self.volume(name)?;
+        check_name(Thing::Volume, new_name)?;
+        if self.state.volume_named(new_name).is_some() {
+            return Err(Refusal::VolumeExists(new_name.to_owned()));
+        }
+        volume.name = new_name.to_owned();
+        self.revise(volume);
+        self.event("volume", new_name, format!("renamed from {name}"));
+        Ok(Reply::Done)
+    }
+
+    pub(super) fn remove_volume(&mut self, name: &str) -> Result<Reply, Refusal> {
+        let mut volume = self.volume(name)?;
+        volume.state = VolumeState::Deleting;
+        self.revise(volume);
+        self.event("volume", name, "removed; its space is being freed".to_owned());
+        Ok(Reply::Done)
+    }
+
+    pub(super) fn finish_remove_volume(&mut self, id: VolumeId) -> Result<Reply, Refusal> {
+        let volume = self.volume_by_id(id)?;
+        if volume.state != VolumeState::Deleting {
+            return Err(Refusal::NotDeleting(volume.name));
+        }
+        let maps: Vec<MapId> = self.state.maps.values().filter(|map| map.volume == id).map(|map| map.id).collect();
+        for map in maps {
+            self.drop_map(map);
+        }
+        self.drop_volume(id);
+        self.event("volume", &volume.name, "its space is free".to_owned());
+        Ok(Reply::Done)
+    }
+
+    pub(super) fn bump_revision(&mut self, id: VolumeId) -> Result<Reply, Refusal> {
+        let volume = self.volume_by_id(id)?;
+        self.revise(volume);
+        Ok(Reply::Done)
+    }
+
+    /// Stores a changed record, under its next revision.
+    fn revise(&mut self, mut volume: VolumeRecord) {
+        volume.revision += 1;
+        self.put_volume(volume);
+    }
+
+    fn volume(&self, name: &str) -> Result<VolumeRecord, Refusal> {
+        let found = self.state.volume_named(name).map(|record| VolumeRecord::clone(record));
+        found.ok_or_else(|| Refusal::NoVolume(clipped(name, 140)))
+    }
+
+    fn volume_by_id(&self, id: VolumeId) -> Result<VolumeRecord, Refusal> {
+        self.state.volumes.get(&id).map(|record| VolumeRecord::clone(record)).ok_or(Refusal::NoVolumeId(id))
+    }
+}
+
+fn check_size(size: u64) -> Result<(), Refusal> {
+    if size == 0 || size > MAX_VOLUME || !size.is_multiple_of(SECTOR) {
+        return Err(Refusal::Size { size });
+    }
+    Ok(())
+}

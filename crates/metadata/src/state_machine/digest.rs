@@ -1,0 +1,96 @@
+//! A digest of the whole state: the sum of a checksum of each record.
+//!
+//! A change of one record changes it in one step, so it's cheap to store with every entry. A state that is read back must
+//! give the same one, or bits have changed that SQLite doesn't notice. Events are left out: nothing is decided by them.
+
+use super::apply::Change;
+use super::rows::{MapRow, Record};
+use crate::record::MapRecord;
+use crate::state::{Counters, State};
+use rusqlite::types::Value;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Digest(pub u32);
+
+impl Digest {
+    pub fn of(state: &State) -> Digest {
+        let records = [of(&state.cluster), of_counters(&state.counters)].into_iter();
+        let records = records.chain(state.servers.values().map(of));
+        let records = records.chain(state.drives.values().map(of));
+        let records = records.chain(state.pools.values().map(of));
+        let records = records.chain(state.volumes.values().map(of));
+        let records = records.chain(state.maps.values().map(of_map));
+        Digest(records.fold(0, u32::wrapping_add))
+    }
+
+    /// What it becomes when `changes` lead from `before` to a state with the counters `after`.
+    pub fn after(self, before: &State, changes: &[Change], after: &Counters) -> Digest {
+        let mut sum = self.0.wrapping_sub(of_counters(&before.counters)).wrapping_add(of_counters(after));
+        // The records that changed, as they are after the changes so far: one may change more than once.
+        let mut current: BTreeMap<(&'static str, String), u32> = BTreeMap::new();
+        for change in changes {
+            let Some((table, key, old, new)) = step(before, change) else { continue };
+            let old = current.insert((table, key), new).unwrap_or(old);
+            sum = sum.wrapping_sub(old).wrapping_add(new);
+        }
+        Digest(sum)
+    }
+}
+
+/// The table and key of the record that a change is about, and the checksums of what it was before all changes and of what
+/// this change makes of it; 0 where there's none.
+fn step(before: &State, change: &Change) -> Option<(&'static str, String, u32, u32)> {
+    fn old<R: Record>(record: Option<&Arc<R>>) -> u32 {
+        record.map_or(0, of)
+    }
+    Some(match change {
+        Change::Cluster(new) => ("cluster", String::new(), of(&before.cluster), of(new)),
+        Change::Server(new) => ("servers", new.id.to_string(), old(before.servers.get(&new.id)), of(new)),
+        Change::Drive(new) => ("drives", new.id.to_string(), old(before.drives.get(&new.id)), of(new)),
+        Change::DriveGone(id) => ("drives", id.to_string(), old(before.drives.get(id)), 0),
+        Change::Pool(new) => ("pools", new.name.clone(), old(before.pools.get(&new.name)), of(new)),
+        Change::PoolGone(name) => ("pools", name.clone(), old(before.pools.get(name)), 0),
+        Change::Volume(new) => ("volumes", new.id.0.to_string(), old(before.volumes.get(&new.id)), of(new)),
+        Change::VolumeGone(id) => ("volumes", id.0.to_string(), old(before.volumes.get(id)), 0),
+        Change::Map(new) => ("maps", new.id.0.to_string(), before.maps.get(&new.id).map_or(0, of_map), of_map(new)),
+        Change::MapGone(id) => ("maps", id.0.to_string(), before.maps.get(id).map_or(0, of_map), 0),
+        Change::Event(_) => return None,
+    })
+}
+
+fn of<R: Record>(record: &Arc<R>) -> u32 {
+    of_values(R::TABLE, record.values())
+}
+
+fn of_map(map: &Arc<MapRecord>) -> u32 {
+    let mut values = MapRow(MapRecord::clone(map)).values();
+    values.extend(map.drives.iter().map(|drive| Value::Text(drive.to_string())));
+    of_values("maps", values)
+}
+
+fn of_counters(counters: &Counters) -> u32 {
+    let values = [counters.volume, counters.map.into(), counters.event];
+    of_values("counters", values.map(|next| Value::Text(next.to_string())).to_vec())
+}
+
+/// Each value with its type and length before it, so that no two lists of values give the same bytes.
+fn of_values(table: &str, values: Vec<Value>) -> u32 {
+    let mut crc = crc32c::crc32c(table.as_bytes());
+    let mut add = |kind: u8, bytes: &[u8]| {
+        crc = crc32c::crc32c_append(crc, &[kind]);
+        crc = crc32c::crc32c_append(crc, &(bytes.len() as u64).to_le_bytes());
+        crc = crc32c::crc32c_append(crc, bytes);
+    };
+    for value in values {
+        match value {
+            Value::Null => add(0, &[]),
+            Value::Integer(number) => add(1, &number.to_le_bytes()),
+            Value::Real(number) => add(2, &number.to_bits().to_le_bytes()),
+            Value::Text(text) => add(3, text.as_bytes()),
+            Value::Blob(bytes) => add(4, &bytes),
+        }
+    }
+    crc
+}

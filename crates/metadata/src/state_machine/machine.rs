@@ -1,0 +1,178 @@
+//! `cluster.db` and the state read from it, on the thread that owns them.
+
+use super::apply::{self, Applied};
+use super::digest::Digest;
+use super::rows;
+use super::schema::{FILE, KIND};
+use crate::command::{Proposal, Reply};
+use crate::consensus::{Answer, LogId, Payload, SnapshotMeta, StoredMembership};
+use crate::database::{self, StoreError};
+use crate::format::{self, EntryId, MembershipForm};
+use crate::state::State;
+use rusqlite::{Connection, OptionalExtension, params};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tokio::sync::watch;
+
+const APPLIED: &str = "applied";
+const MEMBERSHIP: &str = "membership";
+const DIGEST: &str = "digest";
+/// The last entry of the snapshot that was last installed here: the log may rightly end before it.
+const INSTALLED: &str = "installed";
+
+pub struct Machine {
+    pub(super) folder: PathBuf,
+    pub(super) file: PathBuf,
+    pub(super) connection: Connection,
+    /// What the database holds, always.
+    pub(super) content: Content,
+    pub(super) published: watch::Sender<Arc<State>>,
+}
+
+/// Everything that a database or a snapshot of it holds.
+#[derive(Clone)]
+pub struct Content {
+    pub state: Arc<State>,
+    pub applied: Option<LogId>,
+    pub membership: StoredMembership,
+    pub installed: Option<LogId>,
+    pub(super) digest: Digest,
+}
+
+impl Content {
+    pub fn snapshot_meta(&self) -> SnapshotMeta {
+        SnapshotMeta { last_log_id: self.applied, last_membership: self.membership.clone() }
+    }
+
+    /// Reads and checks all of it.
+    pub fn load(connection: &Connection, file: &Path) -> Result<Content, StoreError> {
+        let state = rows::load(connection).map_err(StoreError::sqlite(file))?;
+        let digest = Digest::of(&state);
+        let stored: Option<u32> = meta(connection, file, DIGEST)?;
+        let membership: Option<MembershipForm> = meta(connection, file, MEMBERSHIP)?;
+        let applied: Option<EntryId> = meta(connection, file, APPLIED)?;
+        let installed: Option<EntryId> = meta(connection, file, INSTALLED)?;
+        let blank = Digest::of(&State::before_everything()).0;
+        if stored.unwrap_or(blank) != digest.0 {
+            return Err(StoreError::damaged(file, "its records don't have the checksum that was stored with them"));
+        }
+        let membership = membership.map(StoredMembership::try_from).transpose();
+        Ok(Content {
+            state: Arc::new(state),
+            applied: applied.map(LogId::from),
+            membership: membership.map_err(|error| StoreError::damaged(file, error))?.unwrap_or_default(),
+            installed: installed.map(LogId::from),
+            digest,
+        })
+    }
+}
+
+pub fn create(folder: &Path) -> Result<(), StoreError> {
+    database::create(&folder.join(FILE), KIND, |_| Ok(()))
+}
+
+/// Reads what a folder's state machine holds, and changes nothing.
+pub fn read(folder: &Path) -> Result<Content, StoreError> {
+    let file = folder.join(FILE);
+    let connection = database::open_still(&file)?;
+    database::check(&connection, &file, KIND)?;
+    Content::load(&connection, &file)
+}
+
+impl Machine {
+    pub fn open(folder: &Path) -> Result<Self, StoreError> {
+        let file = folder.join(FILE);
+        let connection = database::open(&file, KIND)?;
+        let content = Content::load(&connection, &file)?;
+        let (published, _) = watch::channel(content.state.clone());
+        Ok(Machine { folder: folder.to_owned(), file, connection, content, published })
+    }
+
+    pub fn content(&self) -> &Content {
+        &self.content
+    }
+
+    /// Applies one entry in one transaction, which also says that it was applied.
+    pub fn apply(&mut self, id: LogId, payload: Payload) -> Result<Answer, StoreError> {
+        let mut next = self.content.clone();
+        next.applied = Some(id);
+        let (answer, changes) = match payload {
+            Payload::Blank => (Ok(Reply::Done), Vec::new()),
+            Payload::Membership(membership) => {
+                next.membership = StoredMembership::new(Some(id), membership);
+                (Ok(Reply::Done), Vec::new())
+            }
+            Payload::Normal(proposal) => match self.carry_out(&proposal)? {
+                Ok(Applied { state, changes, reply }) => {
+                    next.digest = self.content.digest.after(&self.content.state, &changes, &state.counters);
+                    next.state = Arc::new(state);
+                    (Ok(reply), changes)
+                }
+                Err(refusal) => (Err(refusal), Vec::new()),
+            },
+        };
+        self.store(&next, &changes).map_err(StoreError::sqlite(&self.file))?;
+        let changed = !Arc::ptr_eq(&next.state, &self.content.state);
+        self.content = next;
+        if changed {
+            self.publish();
+        }
+        Ok(answer)
+    }
+
+    fn carry_out(&self, proposal: &Proposal) -> Result<Result<Applied, crate::Refusal>, StoreError> {
+        if proposal.version > crate::command::VERSION {
+            // A server that skipped it would drift from the others for good.
+            return Err(StoreError::Newer {
+                file: self.file.clone(),
+                found: proposal.version.into(),
+                known: crate::command::VERSION.into(),
+            });
+        }
+        Ok(apply::apply(&self.content.state, proposal))
+    }
+
+    fn store(&mut self, next: &Content, changes: &[apply::Change]) -> rusqlite::Result<()> {
+        let transaction = self.connection.transaction()?;
+        rows::write(&transaction, changes, &self.content.state.counters, &next.state.counters)?;
+        put_meta(&transaction, APPLIED, &next.applied.as_ref().map(EntryId::from))?;
+        if next.membership != self.content.membership {
+            put_meta(&transaction, MEMBERSHIP, &MembershipForm::from(&next.membership))?;
+        }
+        if !changes.is_empty() {
+            put_meta(&transaction, DIGEST, &next.digest.0)?;
+        }
+        transaction.commit()
+    }
+
+    pub(super) fn publish(&self) {
+        self.published.send_replace(self.content.state.clone());
+    }
+}
+
+/// Notes in a snapshot's copy that it was installed.
+pub(super) fn mark_installed(connection: &Connection, content: &mut Content) -> rusqlite::Result<()> {
+    content.installed = content.applied;
+    put_meta(connection, INSTALLED, &content.installed.as_ref().map(EntryId::from))
+}
+
+fn put_meta<T: Serialize>(connection: &Connection, key: &str, value: &T) -> rusqlite::Result<()> {
+    let (text, crc) = format::encode(key, value);
+    let mut statement =
+        connection.prepare_cached("INSERT OR REPLACE INTO meta (key, value, crc) VALUES (?1, ?2, ?3)")?;
+    statement.execute(params![key, text, crc]).map(drop)
+}
+
+fn meta<T: DeserializeOwned>(connection: &Connection, file: &Path, key: &str) -> Result<Option<T>, StoreError> {
+    let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, u32>(1)?));
+    let row = connection
+        .prepare_cached("SELECT value, crc FROM meta WHERE key = ?1")
+        .and_then(|mut statement| statement.query_row([key], read).optional())
+        .map_err(StoreError::sqlite(file))?;
+    let decode = |(text, crc): (String, u32)| {
+        format::decode(key, &text, crc).map_err(|error| StoreError::damaged(file, format!("{key}: {error}")))
+    };
+    row.map(decode).transpose()
+}

@@ -1,0 +1,312 @@
+//! Records as rows of `cluster.db`, both ways.
+
+use super::apply::Change;
+use crate::record::{ClusterRecord, DriveRecord, EVENTS_KEPT, MapRecord, PoolRecord, ServerRecord, VolumeRecord};
+use crate::state::{Counters, State};
+use rusqlite::types::{FromSql, FromSqlError, Type, Value};
+use rusqlite::{Connection, Row, params_from_iter};
+use std::fmt::Display;
+use std::str::FromStr;
+use std::sync::Arc;
+use tepal_model::{DriveId, MAX_VOLUME, MapId, VolumeId};
+
+/// A record that is one row.
+pub trait Record: Sized {
+    const TABLE: &'static str;
+    /// In the order of [`Record::values`]; the first is the key.
+    const COLUMNS: &'static [&'static str];
+    fn values(&self) -> Vec<Value>;
+    fn read(row: &Row<'_>) -> rusqlite::Result<Self>;
+}
+
+fn text(value: impl Display) -> Value {
+    Value::Text(value.to_string())
+}
+
+/// Counters, times and capacities are kept below 2^63 by the state machine.
+fn integer(value: u64) -> Value {
+    Value::Integer(i64::try_from(value).expect("the state machine keeps this below 2^63"))
+}
+
+fn optional<T>(value: Option<T>, as_value: impl FnOnce(T) -> Value) -> Value {
+    value.map_or(Value::Null, as_value)
+}
+
+fn parse<T: FromStr<Err: std::error::Error + Send + Sync + 'static>>(
+    row: &Row<'_>,
+    column: usize,
+) -> rusqlite::Result<T> {
+    parse_text(column, &row.get::<_, String>(column)?)
+}
+
+fn parse_text<T: FromStr<Err: std::error::Error + Send + Sync + 'static>>(
+    column: usize,
+    text: &str,
+) -> rusqlite::Result<T> {
+    text.parse().map_err(|error| rusqlite::Error::FromSqlConversionFailure(column, Type::Text, Box::new(error)))
+}
+
+impl Record for ClusterRecord {
+    const TABLE: &'static str = "cluster";
+    const COLUMNS: &'static [&'static str] = &["id", "name", "created_unix_ms", "view"];
+
+    fn values(&self) -> Vec<Value> {
+        vec![text(self.id), text(&self.name), integer(self.created_unix_ms), integer(self.view)]
+    }
+
+    fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+        Ok(ClusterRecord { id: parse(row, 0)?, name: row.get(1)?, created_unix_ms: row.get(2)?, view: row.get(3)? })
+    }
+}
+
+impl Record for ServerRecord {
+    const TABLE: &'static str = "servers";
+    const COLUMNS: &'static [&'static str] = &["id", "address", "state"];
+
+    fn values(&self) -> Vec<Value> {
+        vec![text(self.id), text(&self.address), text(self.state)]
+    }
+
+    fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+        Ok(ServerRecord { id: parse(row, 0)?, address: row.get(1)?, state: parse(row, 2)? })
+    }
+}
+
+impl Record for DriveRecord {
+    const TABLE: &'static str = "drives";
+    const COLUMNS: &'static [&'static str] =
+        &["id", "server", "pool", "path", "capacity", "state", "reason", "state_view", "missed_since"];
+
+    fn values(&self) -> Vec<Value> {
+        vec![
+            text(self.id),
+            text(self.server),
+            text(&self.pool),
+            text(&self.path),
+            integer(self.capacity),
+            text(self.state),
+            text(&self.reason),
+            integer(self.state_view),
+            optional(self.missed_since, integer),
+        ]
+    }
+
+    fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+        Ok(DriveRecord {
+            id: parse(row, 0)?,
+            server: parse(row, 1)?,
+            pool: row.get(2)?,
+            path: row.get(3)?,
+            capacity: row.get(4)?,
+            state: parse(row, 5)?,
+            reason: row.get(6)?,
+            state_view: row.get(7)?,
+            missed_since: row.get(8)?,
+        })
+    }
+}
+
+impl Record for PoolRecord {
+    const TABLE: &'static str = "pools";
+    const COLUMNS: &'static [&'static str] = &["name", "layout"];
+
+    fn values(&self) -> Vec<Value> {
+        vec![text(&self.name), optional(self.layout.as_ref(), text)]
+    }
+
+    fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+        let layout = row.get::<_, Option<String>>(1)?.map(|layout| parse_text(1, &layout)).transpose()?;
+        Ok(PoolRecord { name: row.get(0)?, layout })
+    }
+}
+
+impl Record for VolumeRecord {
+    const TABLE: &'static str = "volumes";
+    const COLUMNS: &'static [&'static str] =
+        &["id", "name", "size", "layout", "pool", "map", "epoch", "revision", "state", "created_unix_ms"];
+
+    fn values(&self) -> Vec<Value> {
+        vec![
+            integer(self.id.0),
+            text(&self.name),
+            VolumeSize(self.size).value(),
+            text(&self.layout),
+            text(&self.pool),
+            integer(self.map.0.into()),
+            integer(self.epoch),
+            integer(self.revision),
+            text(self.state),
+            integer(self.created_unix_ms),
+        ]
+    }
+
+    fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+        Ok(VolumeRecord {
+            id: VolumeId(row.get(0)?),
+            name: row.get(1)?,
+            size: row.get::<_, VolumeSize>(2)?.0,
+            layout: parse(row, 3)?,
+            pool: row.get(4)?,
+            map: MapId(row.get(5)?),
+            epoch: row.get(6)?,
+            revision: row.get(7)?,
+            state: parse(row, 8)?,
+            created_unix_ms: row.get(9)?,
+        })
+    }
+}
+
+/// SQLite's integers end just below the largest volume, which is exact as a real.
+struct VolumeSize(u64);
+
+impl VolumeSize {
+    fn value(&self) -> Value {
+        i64::try_from(self.0).map_or(Value::Real(self.0 as f64), Value::Integer)
+    }
+}
+
+impl FromSql for VolumeSize {
+    fn column_result(value: rusqlite::types::ValueRef<'_>) -> Result<Self, FromSqlError> {
+        match value {
+            rusqlite::types::ValueRef::Integer(size) => {
+                u64::try_from(size).map(VolumeSize).map_err(|_| FromSqlError::OutOfRange(size))
+            }
+            rusqlite::types::ValueRef::Real(size) if size == MAX_VOLUME as f64 => Ok(VolumeSize(MAX_VOLUME)),
+            _ => Err(FromSqlError::InvalidType),
+        }
+    }
+}
+
+/// A map's own row; its drives are rows of another table.
+pub struct MapRow(pub MapRecord);
+
+impl Record for MapRow {
+    const TABLE: &'static str = "maps";
+    const COLUMNS: &'static [&'static str] = &["id", "volume", "layout", "extent"];
+
+    fn values(&self) -> Vec<Value> {
+        let map = &self.0;
+        vec![integer(map.id.0.into()), integer(map.volume.0), text(&map.layout), integer(map.extent().into())]
+    }
+
+    fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+        let map =
+            MapRecord { id: MapId(row.get(0)?), volume: VolumeId(row.get(1)?), layout: parse(row, 2)?, drives: vec![] };
+        if row.get::<_, u32>(3)? != map.extent() {
+            return Err(rusqlite::Error::IntegralValueOutOfRange(3, row.get(3)?));
+        }
+        Ok(MapRow(map))
+    }
+}
+
+struct Counter {
+    name: &'static str,
+    next: u64,
+}
+
+fn counters(counters: &Counters) -> [Counter; 3] {
+    [
+        Counter { name: "volume", next: counters.volume },
+        Counter { name: "map", next: counters.map.into() },
+        Counter { name: "event", next: counters.event },
+    ]
+}
+
+/// Writes what `changes` lists, and the counters if they moved on.
+pub fn write(connection: &Connection, changes: &[Change], before: &Counters, after: &Counters) -> rusqlite::Result<()> {
+    for change in changes {
+        match change {
+            Change::Cluster(record) => put(connection, &**record)?,
+            Change::Server(record) => put(connection, &**record)?,
+            Change::Drive(record) => put(connection, &**record)?,
+            Change::DriveGone(id) => delete(connection, "drives", "id", text(id))?,
+            Change::Pool(record) => put(connection, &**record)?,
+            Change::PoolGone(name) => delete(connection, "pools", "name", text(name))?,
+            Change::Volume(record) => put(connection, &**record)?,
+            Change::VolumeGone(id) => delete(connection, "volumes", "id", integer(id.0))?,
+            Change::Map(record) => put_map(connection, record)?,
+            Change::MapGone(id) => {
+                delete(connection, "map_drives", "map", integer(id.0.into()))?;
+                delete(connection, "maps", "id", integer(id.0.into()))?;
+            }
+            Change::Event(event) => {
+                let sql = "INSERT INTO events (seq, unix_ms, kind, subject, text) VALUES (?1, ?2, ?3, ?4, ?5)";
+                let row = (event.seq, event.unix_ms, &event.kind, &event.subject, &event.text);
+                connection.prepare_cached(sql)?.execute(row)?;
+                let oldest = event.seq.saturating_sub(EVENTS_KEPT);
+                connection.prepare_cached("DELETE FROM events WHERE seq <= ?1")?.execute([oldest])?;
+            }
+        }
+    }
+    if before != after {
+        let sql = "INSERT OR REPLACE INTO counters (name, next) VALUES (?1, ?2)";
+        for counter in counters(after) {
+            connection.prepare_cached(sql)?.execute((counter.name, counter.next))?;
+        }
+    }
+    Ok(())
+}
+
+fn put<R: Record>(connection: &Connection, record: &R) -> rusqlite::Result<()> {
+    let marks = ["?"].repeat(R::COLUMNS.len()).join(", ");
+    let sql = format!("INSERT OR REPLACE INTO {} ({}) VALUES ({marks})", R::TABLE, R::COLUMNS.join(", "));
+    connection.prepare_cached(&sql)?.execute(params_from_iter(record.values())).map(drop)
+}
+
+fn put_map(connection: &Connection, map: &MapRecord) -> rusqlite::Result<()> {
+    put(connection, &MapRow(map.clone()))?;
+    let sql = "INSERT INTO map_drives (map, position, drive) VALUES (?1, ?2, ?3)";
+    for (position, drive) in map.drives.iter().enumerate() {
+        connection.prepare_cached(sql)?.execute((map.id.0, position, drive.to_string()))?;
+    }
+    Ok(())
+}
+
+fn delete(connection: &Connection, table: &str, key: &str, value: Value) -> rusqlite::Result<()> {
+    connection.prepare_cached(&format!("DELETE FROM {table} WHERE {key} = ?1"))?.execute([value]).map(drop)
+}
+
+/// Reads the whole state back.
+pub fn load(connection: &Connection) -> rusqlite::Result<State> {
+    let mut state = State::before_everything();
+    for cluster in all::<ClusterRecord>(connection)? {
+        state.cluster = Arc::new(cluster);
+    }
+    state.servers = all(connection)?.into_iter().map(|server: ServerRecord| (server.id, Arc::new(server))).collect();
+    state.drives = all(connection)?.into_iter().map(|drive: DriveRecord| (drive.id, Arc::new(drive))).collect();
+    state.pools = all(connection)?.into_iter().map(|pool: PoolRecord| (pool.name.clone(), Arc::new(pool))).collect();
+    state.volumes = all(connection)?.into_iter().map(|volume: VolumeRecord| (volume.id, Arc::new(volume))).collect();
+    state.names = state.active_volumes().map(|volume| (volume.name.clone(), volume.id)).collect();
+    for MapRow(mut map) in all(connection)? {
+        map.drives = drives_of(connection, map.id)?;
+        state.maps.insert(map.id, Arc::new(map));
+    }
+    state.counters = load_counters(connection)?;
+    Ok(state)
+}
+
+fn all<R: Record>(connection: &Connection) -> rusqlite::Result<Vec<R>> {
+    let sql = format!("SELECT {} FROM {}", R::COLUMNS.join(", "), R::TABLE);
+    connection.prepare_cached(&sql)?.query_map([], R::read)?.collect()
+}
+
+fn drives_of(connection: &Connection, map: MapId) -> rusqlite::Result<Vec<DriveId>> {
+    let mut statement = connection.prepare_cached("SELECT drive FROM map_drives WHERE map = ?1 ORDER BY position")?;
+    statement.query_map([map.0], |row| parse(row, 0))?.collect()
+}
+
+fn load_counters(connection: &Connection) -> rusqlite::Result<Counters> {
+    let mut found = State::before_everything().counters;
+    let mut statement = connection.prepare_cached("SELECT name, next FROM counters")?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        match row.get::<_, String>(0)?.as_str() {
+            "volume" => found.volume = row.get(1)?,
+            "map" => found.map = row.get(1)?,
+            "event" => found.event = row.get(1)?,
+            // The digest, which covers the known ones, shows if one of these is missing.
+            _ => {}
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,66 @@
+//! The tables of `cluster.db`. People read them, so columns are plain, and names are those of the interface. A released
+//! column keeps its name and meaning; a new one comes with a higher version and a step that adds it.
+
+use crate::database::Kind;
+
+pub const FILE: &str = "cluster.db";
+
+pub const KIND: Kind = Kind {
+    application: 0x5470_436c, // "TpCl"
+    version: 1,
+    schema: "
+        -- What the state machine keeps for itself.
+        CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL, crc INTEGER NOT NULL) STRICT;
+        CREATE TABLE cluster (
+            id TEXT PRIMARY KEY, name TEXT NOT NULL, created_unix_ms INTEGER NOT NULL, view INTEGER NOT NULL
+        ) STRICT;
+        CREATE TABLE servers (
+            id TEXT PRIMARY KEY, address TEXT NOT NULL, state TEXT NOT NULL  -- up, down
+        ) STRICT;
+        CREATE TABLE drives (
+            id TEXT PRIMARY KEY,
+            server TEXT NOT NULL,           -- servers.id
+            pool TEXT NOT NULL,             -- pools.name
+            path TEXT NOT NULL,
+            capacity INTEGER NOT NULL,      -- bytes
+            state TEXT NOT NULL,            -- up, behind, missing, offline, failed
+            reason TEXT NOT NULL,
+            state_view INTEGER NOT NULL,    -- the view in which it came into this state
+            missed_since INTEGER            -- the first view whose writes may be missing; null if none are
+        ) STRICT;
+        CREATE TABLE pools (name TEXT PRIMARY KEY, layout TEXT) STRICT;
+        CREATE TABLE volumes (
+            id INTEGER PRIMARY KEY,
+            name TEXT NOT NULL,
+            size ANY NOT NULL,              -- bytes; an integer, but 2^63, which is a real
+            layout TEXT NOT NULL,           -- as asked for
+            pool TEXT NOT NULL,             -- pools.name
+            map INTEGER NOT NULL,           -- maps.id
+            epoch INTEGER NOT NULL,
+            revision INTEGER NOT NULL,
+            state TEXT NOT NULL,            -- active, deleting
+            created_unix_ms INTEGER NOT NULL
+        ) STRICT;
+        CREATE UNIQUE INDEX volumes_by_name ON volumes (name) WHERE state = 'active';
+        CREATE TABLE maps (
+            id INTEGER PRIMARY KEY,
+            volume INTEGER NOT NULL,        -- volumes.id
+            layout TEXT NOT NULL,           -- with its failure domain settled
+            extent INTEGER NOT NULL         -- bytes
+        ) STRICT;
+        CREATE TABLE map_drives (
+            map INTEGER NOT NULL,           -- maps.id
+            position INTEGER NOT NULL,      -- from 0
+            drive TEXT NOT NULL,            -- drives.id
+            PRIMARY KEY (map, position)
+        ) STRICT, WITHOUT ROWID;
+        CREATE TABLE events (
+            seq INTEGER PRIMARY KEY,
+            unix_ms INTEGER NOT NULL,
+            kind TEXT NOT NULL,
+            subject TEXT NOT NULL,
+            text TEXT NOT NULL
+        ) STRICT;
+        CREATE TABLE counters (name TEXT PRIMARY KEY, next INTEGER NOT NULL) STRICT;
+    ",
+};

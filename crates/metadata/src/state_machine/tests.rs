@@ -1,0 +1,203 @@
+use super::apply::{self, Change};
+use super::digest::Digest;
+use super::machine::{Machine, create};
+use crate::command::{Command, Proposal};
+use crate::consensus::{LeaderId, LogId, Payload};
+use crate::database::StoreError;
+use crate::record::{DEFAULT_POOL, DriveState, EVENTS_KEPT, ServerState};
+use crate::scratch::Scratch;
+use crate::state::State;
+use openraft::vote::RaftLeaderId;
+use proptest::prelude::*;
+use std::path::Path;
+use tepal_model::{ClusterId, DriveId, ServerId, VolumeId};
+
+fn setup() -> Command {
+    Command::InitCluster { id: ClusterId(1), name: "c".to_owned(), server: ServerId(1), address: "h:1".to_owned() }
+}
+
+fn proposal(command: Command) -> Proposal {
+    Proposal { version: 1, unix_ms: 1, command }
+}
+
+fn entry(index: u64) -> LogId {
+    LogId { leader_id: LeaderId::new(1, 1), index }
+}
+
+fn machine(folder: &Path) -> Machine {
+    create(folder).unwrap();
+    Machine::open(folder).unwrap()
+}
+
+fn carry_out(machine: &mut Machine, index: u64, command: Command) {
+    let answer = machine.apply(entry(index), Payload::Normal(proposal(command)));
+    answer.expect("the database can be written").expect("the command is accepted");
+}
+
+/// Small numbers, so that commands meet the same things.
+fn command() -> impl Strategy<Value = Command> {
+    let server = (1u32..4).prop_map(ServerId);
+    let drive = (1u64..6).prop_map(DriveId);
+    let name = prop_oneof![Just("a"), Just("b"), Just("c")].prop_map(str::to_owned);
+    let layout = prop_oneof![Just("stripe"), Just("mirror:2"), Just("chained"), Just("mirror:3;domain=server")];
+    let state = prop::sample::select(DriveState::ALL.to_vec());
+    let size = prop_oneof![Just(512u64), Just(4096), Just(1 << 63)];
+    let pool = prop_oneof![4 => Just(DEFAULT_POOL.to_owned()), 1 => Just("p".to_owned())];
+    prop_oneof![
+        server.clone().prop_map(|id| Command::AddServer { id, address: "h:2".to_owned() }),
+        (server.clone(), any::<bool>()).prop_map(|(id, up)| {
+            let to = if up { ServerState::Up } else { ServerState::Down };
+            Command::SetServerState { id, to, reason: "r".to_owned() }
+        }),
+        (drive.clone(), server.clone(), pool.clone()).prop_map(|(id, server, pool)| {
+            Command::AddDrive { id, server, pool, path: "/d".to_owned(), capacity: 1 << 40 }
+        }),
+        (drive.clone(), server).prop_map(|(id, server)| Command::DriveMoved { id, server, path: "/e".to_owned() }),
+        (drive.clone(), state, prop::option::of(0u64..20)).prop_map(|(id, to, expected_view)| {
+            Command::SetDriveState { id, to, reason: "r".to_owned(), expected_view }
+        }),
+        (drive, any::<bool>()).prop_map(|(id, force)| Command::RemoveDrive { id, force }),
+        Just(Command::CreatePool { name: "p".to_owned(), layout: Some("mirror:2".to_owned()) }),
+        Just(Command::RemovePool { name: "p".to_owned() }),
+        (name.clone(), size.clone(), prop::option::of(layout), pool).prop_map(|(name, size, layout, pool)| {
+            Command::CreateVolume { name, size, layout: layout.map(str::to_owned), pool }
+        }),
+        (name.clone(), size, any::<bool>()).prop_map(|(name, size, shrink)| Command::ResizeVolume {
+            name,
+            size,
+            shrink
+        }),
+        (name.clone(), name.clone()).prop_map(|(name, new_name)| Command::RenameVolume { name, new_name }),
+        name.prop_map(|name| Command::RemoveVolume { name }),
+        (1u64..8).prop_map(|id| Command::FinishRemoveVolume { id: VolumeId(id) }),
+        (1u64..8).prop_map(|id| Command::BumpRevision { id: VolumeId(id) }),
+    ]
+}
+
+fn check_references(state: &State) {
+    for map in state.maps.values() {
+        assert!(map.drives.iter().all(|drive| state.drives.contains_key(drive)), "{map:?}");
+        assert!(map.layout.domain.is_some());
+        assert!(state.volumes.contains_key(&map.volume));
+    }
+    for volume in state.volumes.values() {
+        assert_eq!(state.map_of(volume).map(|map| map.volume), Some(volume.id));
+        assert!(state.pools.contains_key(&volume.pool));
+        assert!(volume.id.0 < state.counters.volume && volume.map.0 < state.counters.map);
+    }
+    for drive in state.drives.values() {
+        assert!(state.servers.contains_key(&drive.server) && state.pools.contains_key(&drive.pool));
+        assert_eq!(drive.missed_since.is_none(), drive.state == DriveState::Up, "{drive:?}");
+        assert!(drive.state_view <= state.view());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_database_holds_what_memory_does_whatever_is_done(commands in prop::collection::vec(command(), 1..60)) {
+        let scratch = Scratch::new();
+        let mut machine = machine(scratch.path());
+        let mut expected = State::before_everything();
+        for (index, command) in (0..).zip(std::iter::once(setup()).chain(commands)) {
+            let pure = apply::apply(&expected, &proposal(command.clone()));
+            let answer = machine.apply(entry(index), Payload::Normal(proposal(command))).unwrap();
+            match pure {
+                Ok(applied) => {
+                    let events = applied.changes.iter().filter(|change| matches!(change, Change::Event(_))).count();
+                    prop_assert_eq!(expected.counters.event + events as u64, applied.state.counters.event);
+                    prop_assert_eq!(answer, Ok(applied.reply));
+                    expected = applied.state;
+                }
+                Err(refusal) => prop_assert_eq!(answer, Err(refusal)),
+            }
+            prop_assert_eq!(&*machine.content.state, &expected);
+            prop_assert_eq!(machine.content.digest, Digest::of(&expected));
+            check_references(&expected);
+        }
+        let applied = machine.content.applied;
+        drop(machine);
+        let machine = Machine::open(scratch.path()).unwrap();
+        prop_assert_eq!(&*machine.content.state, &expected);
+        prop_assert_eq!(machine.content.applied, applied);
+    }
+}
+
+#[test]
+fn only_the_latest_events_are_kept() {
+    let scratch = Scratch::new();
+    let mut machine = machine(scratch.path());
+    carry_out(&mut machine, 0, setup());
+    let event = Command::RecordEvent { kind: "k".to_owned(), subject: "s".to_owned(), text: "t".to_owned() };
+    let many = EVENTS_KEPT + 50;
+    for index in 1..=many {
+        carry_out(&mut machine, index, event.clone());
+    }
+    let (count, last): (u64, u64) = machine
+        .connection
+        .query_row("SELECT count(*), max(seq) FROM events", [], |row| Ok((row.get(0)?, row.get(1)?)))
+        .unwrap();
+    assert_eq!((count, last), (EVENTS_KEPT, many + 1));
+}
+
+#[test]
+fn a_snapshot_carries_everything_to_another_server() {
+    let (from, to) = (Scratch::new(), Scratch::new());
+    let mut source = machine(from.path());
+    carry_out(&mut source, 0, setup());
+    let (meta, snapshot) = source.build_snapshot().unwrap();
+    // What comes after isn't in it.
+    let server = Command::AddServer { id: ServerId(2), address: "h:2".to_owned() };
+    carry_out(&mut source, 1, server);
+
+    let mut target = machine(to.path());
+    target.install_snapshot(&meta, snapshot).unwrap();
+    assert_eq!(target.content.applied, Some(entry(0)));
+    assert_eq!(target.content.state.servers.len(), 1);
+    assert_eq!(target.published.borrow().cluster.id, ClusterId(1));
+    drop(target);
+    let mut target = Machine::open(to.path()).unwrap();
+    assert_eq!(target.content.installed, Some(entry(0)));
+    assert_eq!(target.current_snapshot().unwrap().map(|(meta, _)| meta), Some(meta));
+}
+
+#[test]
+fn a_snapshot_of_another_cluster_is_refused() {
+    let (from, to) = (Scratch::new(), Scratch::new());
+    let mut source = machine(from.path());
+    carry_out(&mut source, 0, setup());
+    let (meta, snapshot) = source.build_snapshot().unwrap();
+    let mut target = machine(to.path());
+    let other =
+        Command::InitCluster { id: ClusterId(2), name: "d".to_owned(), server: ServerId(1), address: "h:1".to_owned() };
+    carry_out(&mut target, 0, other);
+    let refused = target.install_snapshot(&meta, snapshot);
+    assert!(
+        matches!(&refused, Err(StoreError::Damaged { what, .. }) if what.contains("another cluster")),
+        "{refused:?}"
+    );
+    assert_eq!(target.content.state.cluster.id, ClusterId(2));
+}
+
+#[test]
+fn a_damaged_snapshot_is_dropped_since_it_can_be_made_again() {
+    let scratch = Scratch::new();
+    let mut machine = machine(scratch.path());
+    carry_out(&mut machine, 0, setup());
+    machine.build_snapshot().unwrap();
+    let path = scratch.path().join("snapshot.db");
+    std::fs::write(&path, b"rubbish").unwrap();
+    assert!(machine.current_snapshot().unwrap().is_none());
+    machine.build_snapshot().unwrap();
+    assert!(machine.current_snapshot().unwrap().is_some());
+}
+
+#[test]
+fn a_command_of_a_newer_build_stops_the_state_machine_rather_than_be_skipped() {
+    let scratch = Scratch::new();
+    let mut machine = machine(scratch.path());
+    let newer = Proposal { version: 2, ..proposal(setup()) };
+    assert!(matches!(machine.apply(entry(0), Payload::Normal(newer)), Err(StoreError::Newer { found: 2, .. })));
+    assert_eq!(machine.content.applied, None);
+}

@@ -1,0 +1,95 @@
+//! The bytes of volumes.
+
+use super::extract::{Input, Named, Options, body};
+use super::failure::Failure;
+use super::types::{Done, ErrorKind, MAX_DATA, MapRun, OffsetQuery, Range, RangeQuery};
+use super::{Context, Shared, volumes};
+use crate::world::ServerWorld;
+use axum::Json;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use futures_util::stream;
+use std::convert::Infallible;
+use tepal_engine::Volume;
+use tepal_model::IoError;
+use tokio::sync::SemaphorePermit;
+
+/// How many runs of a map are told at once.
+const MOST_RUNS: usize = 4096;
+
+pub async fn read(
+    State(context): State<Shared>,
+    name: Named,
+    Options(RangeQuery { offset, length }): Options<RangeQuery>,
+) -> Result<Response, Failure> {
+    let volume = volumes::served(&context, &name.0)?;
+    if length > MAX_DATA {
+        return Err(Failure::bad(format!("{length} bytes are too many: ask for at most {MAX_DATA} at a time")));
+    }
+    let _place = place(&context).await?;
+    let segments =
+        on_data_thread(&context, volume, move |volume| async move { volume.read(offset, length).await }).await?;
+    let pieces = stream::iter(segments.into_iter().map(Ok::<_, Infallible>));
+    Ok(([(CONTENT_TYPE, "application/octet-stream")], Body::from_stream(pieces)).into_response())
+}
+
+pub async fn write(
+    State(context): State<Shared>,
+    name: Named,
+    Options(OffsetQuery { offset }): Options<OffsetQuery>,
+    request: Request,
+) -> Result<Json<Done>, Failure> {
+    let volume = volumes::served(&context, &name.0)?;
+    let _place = place(&context).await?;
+    let data = body(request, MAX_DATA as usize).await?;
+    on_data_thread(&context, volume, move |volume| async move { volume.write(offset, data, false).await }).await?;
+    Ok(Json(Done {}))
+}
+
+pub async fn zero(
+    State(context): State<Shared>,
+    name: Named,
+    Input(Range { offset, length }): Input<Range>,
+) -> Result<Json<Done>, Failure> {
+    let volume = volumes::served(&context, &name.0)?;
+    on_data_thread(&context, volume, move |volume| async move { volume.trim(offset, length, false).await }).await?;
+    Ok(Json(Done {}))
+}
+
+pub async fn flush(State(context): State<Shared>, name: Named) -> Result<Json<Done>, Failure> {
+    let volume = volumes::served(&context, &name.0)?;
+    on_data_thread(&context, volume, |volume| async move { volume.flush().await }).await?;
+    Ok(Json(Done {}))
+}
+
+pub async fn map(
+    State(context): State<Shared>,
+    name: Named,
+    Options(RangeQuery { offset, length }): Options<RangeQuery>,
+) -> Result<Json<Vec<MapRun>>, Failure> {
+    let volume = volumes::served(&context, &name.0)?;
+    let ask = move |volume: Volume<ServerWorld>| async move { volume.block_status(offset, length, MOST_RUNS).await };
+    let runs = on_data_thread(&context, volume, ask).await?;
+    Ok(Json(runs.into_iter().map(|run| MapRun { length: run.length, mapped: run.mapped }).collect()))
+}
+
+async fn place(context: &Context) -> Result<SemaphorePermit<'_>, Failure> {
+    context.data.acquire().await.map_err(|_| Failure::new(ErrorKind::Unavailable, IoError::Stopping))
+}
+
+/// Has a data thread do something with a volume.
+async fn on_data_thread<F, T>(
+    context: &Context,
+    volume: Volume<ServerWorld>,
+    work: impl FnOnce(Volume<ServerWorld>) -> F + Send + 'static,
+) -> Result<T, Failure>
+where
+    F: Future<Output = Result<T, IoError>> + 'static,
+    T: Send + 'static,
+{
+    let threads = &context.parts.threads;
+    let seat = threads.seat();
+    Ok(threads.run_on(seat.thread(), move || work(volume)).await??)
+}

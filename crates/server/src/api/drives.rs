@@ -1,0 +1,112 @@
+//! Drives.
+
+use super::extract::{Input, Named, Options};
+use super::failure::Failure;
+use super::types::{AddDrive, DriveInfo, DriveRemoved, ForceQuery, Found, FoundDrive, OpenDriveInfo};
+use super::{Context, Shared};
+use crate::drives::{Fitness, NewDriveRequest, OpenDrive, ScannedDrive};
+use axum::Json;
+use axum::extract::State;
+use std::path::PathBuf;
+use tepal_metadata::{DEFAULT_POOL, DriveRecord, Refusal};
+use tepal_model::DriveId;
+
+pub async fn list(State(context): State<Shared>) -> Json<Vec<DriveInfo>> {
+    Json(of_server(&context))
+}
+
+pub async fn scan(State(context): State<Shared>) -> Json<Vec<FoundDrive>> {
+    let found = context.drives.scan().await;
+    Json(found.into_iter().map(|scanned| found_drive(&context, scanned)).collect())
+}
+
+pub async fn add(State(context): State<Shared>, Input(add): Input<AddDrive>) -> Result<Json<DriveInfo>, Failure> {
+    if add.server != context.server {
+        return Err(Refusal::NoServer(add.server).into());
+    }
+    let path = PathBuf::from(&add.path);
+    if !path.is_absolute() {
+        let shown: String = add.path.chars().take(100).collect();
+        return Err(Failure::bad(format!("'{shown}' is not an absolute path on server {}", add.server)));
+    }
+    let pool = add.pool.unwrap_or_else(|| DEFAULT_POOL.to_owned());
+    let request = NewDriveRequest { path, pool, force: add.force };
+    let id = context.drives.add(request).await?;
+    one(&context, id)
+}
+
+pub async fn remove(
+    State(context): State<Shared>,
+    id: Named,
+    Options(ForceQuery { force }): Options<ForceQuery>,
+) -> Result<Json<DriveRemoved>, Failure> {
+    let id: DriveId = id.parse()?;
+    let still_named_by = context.drives.remove(id, force).await?;
+    Ok(Json(DriveRemoved { id, still_named_by }))
+}
+
+pub async fn offline(State(context): State<Shared>, id: Named) -> Result<Json<DriveInfo>, Failure> {
+    let id = id.parse()?;
+    context.drives.offline(id).await?;
+    one(&context, id)
+}
+
+pub async fn online(State(context): State<Shared>, id: Named) -> Result<Json<DriveInfo>, Failure> {
+    let id = id.parse()?;
+    context.drives.online(id).await?;
+    one(&context, id)
+}
+
+fn one(context: &Context, id: DriveId) -> Result<Json<DriveInfo>, Failure> {
+    of_server(context).into_iter().find(|drive| drive.id == id).map(Json).ok_or_else(|| Refusal::NoDrive(id).into())
+}
+
+/// The drives of this server; in a cluster of one, all there are.
+pub fn of_server(context: &Context) -> Vec<DriveInfo> {
+    let (state, open) = (context.parts.metadata.state(), context.drives.open());
+    state.drives_of_server(context.server).map(|record| info(record, open.get(&record.id))).collect()
+}
+
+fn info(record: &DriveRecord, open: Option<&OpenDrive>) -> DriveInfo {
+    let usage = open.map(|open| open.drive.usage());
+    DriveInfo {
+        id: record.id,
+        server: record.server,
+        pool: record.pool.clone(),
+        path: record.path.clone(),
+        state: record.state,
+        reason: record.reason.clone(),
+        capacity: usage.map_or(record.capacity, |usage| usage.capacity),
+        used: usage.map_or(0, |usage| usage.used),
+        open: open.zip(usage).map(|(open, usage)| OpenDriveInfo {
+            backend: open.device.backend().to_string(),
+            backend_reason: open.device.backend_reason().to_owned(),
+            emulated: open.device.emulated().map(ToString::to_string),
+            log_length: usage.log_length,
+            log_used: usage.log_used,
+            map_memory: usage.map_memory,
+            read_errors: usage.read_errors,
+            damaged_blocks: usage.damaged_blocks,
+        }),
+    }
+}
+
+fn found_drive(context: &Context, scanned: ScannedDrive) -> FoundDrive {
+    let what = match scanned.fitness {
+        Fitness::Free => Found::Free,
+        Fitness::Ours => Found::Ours,
+        Fitness::OursUnused => Found::OursUnused,
+        Fitness::Foreign => Found::Foreign,
+        Fitness::Unfit => Found::Unfit,
+        Fitness::Occupied => Found::InUse,
+    };
+    FoundDrive {
+        server: context.server,
+        path: scanned.path.display().to_string(),
+        size: scanned.size,
+        what,
+        id: scanned.label.map(|(_, drive)| drive),
+        cluster: scanned.label.map(|(cluster, _)| cluster),
+        detail: scanned.detail,
+    }
+}

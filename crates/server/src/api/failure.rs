@@ -1,0 +1,133 @@
+//! Errors as the API answers them: one line for people, a kind for programs.
+
+use super::types::{ApiError, ErrorKind};
+use crate::data_threads::Stopped;
+use crate::device;
+use crate::drives::DriveOperationError;
+use axum::Json;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use tepal_metadata::{ProposeError, QueryError, Refusal};
+use tepal_model::IoError;
+
+#[derive(Debug)]
+pub struct Failure(ApiError);
+
+impl Failure {
+    pub fn new(kind: ErrorKind, error: impl ToString) -> Self {
+        Failure(ApiError { error: error.to_string().replace(['\n', '\r'], " "), kind })
+    }
+
+    pub fn bad(error: impl ToString) -> Self {
+        Failure::new(ErrorKind::BadRequest, error)
+    }
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.0.kind.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        (status, Json(self.0)).into_response()
+    }
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        Failure::new(kind_of_refusal(&refusal), refusal)
+    }
+}
+
+fn kind_of_refusal(refusal: &Refusal) -> ErrorKind {
+    match refusal {
+        Refusal::NoServer(_)
+        | Refusal::NoDrive(_)
+        | Refusal::NoPool(_)
+        | Refusal::NoVolume(_)
+        | Refusal::NoVolumeId(_) => ErrorKind::NotFound,
+        Refusal::ClusterExists { .. }
+        | Refusal::NoCluster
+        | Refusal::ServerExists(_)
+        | Refusal::ServerAlready { .. }
+        | Refusal::DriveExists { .. }
+        | Refusal::Transition { .. }
+        | Refusal::ViewNeeded { .. }
+        | Refusal::DriveChanged { .. }
+        | Refusal::LastCopy { .. }
+        | Refusal::PoolExists(_)
+        | Refusal::PoolInUse { .. }
+        | Refusal::VolumeExists(_)
+        | Refusal::NotDeleting(_)
+        | Refusal::Shrink { .. }
+        | Refusal::NoDrives(_) => ErrorKind::Conflict,
+        _ => ErrorKind::BadRequest,
+    }
+}
+
+impl From<ProposeError> for Failure {
+    fn from(error: ProposeError) -> Self {
+        match error {
+            ProposeError::Refused(refusal) => refusal.into(),
+            ProposeError::NoLeader { .. } | ProposeError::Unknown | ProposeError::Stopped => {
+                Failure::new(ErrorKind::Unavailable, error)
+            }
+            ProposeError::Storage(_) => Failure::new(ErrorKind::Internal, error),
+        }
+    }
+}
+
+impl From<Stopped> for Failure {
+    fn from(stopped: Stopped) -> Self {
+        Failure::new(ErrorKind::Unavailable, stopped)
+    }
+}
+
+impl From<IoError> for Failure {
+    fn from(error: IoError) -> Self {
+        let kind = match error {
+            IoError::OutOfRange { .. } => ErrorKind::BadRequest,
+            IoError::ReadOnly => ErrorKind::Conflict,
+            IoError::OutOfSpace => ErrorKind::OutOfSpace,
+            IoError::Damaged { .. } => ErrorKind::Internal,
+            IoError::Unavailable { .. } | IoError::Stopping => ErrorKind::Unavailable,
+            IoError::Fenced => ErrorKind::NotFound,
+        };
+        Failure::new(kind, error)
+    }
+}
+
+impl From<QueryError> for Failure {
+    fn from(error: QueryError) -> Self {
+        let kind = match error {
+            QueryError::Invalid(_) | QueryError::NotReading | QueryError::TooMuch { .. } | QueryError::TooLong(_) => {
+                ErrorKind::BadRequest
+            }
+            QueryError::Stopped => ErrorKind::Unavailable,
+            _ => ErrorKind::Internal,
+        };
+        Failure::new(kind, error)
+    }
+}
+
+impl From<DriveOperationError> for Failure {
+    fn from(error: DriveOperationError) -> Self {
+        use DriveOperationError as E;
+        let kind = match error {
+            E::Metadata(error) => return error.into(),
+            E::Path(_) => ErrorKind::BadRequest,
+            E::Device(device::OpenError::InUse { .. }) => ErrorKind::Conflict,
+            E::Device(device::OpenError::NotFound { .. }) | E::Unknown(_) | E::NoPool(_) => ErrorKind::NotFound,
+            E::Device(_) | E::Open { .. } => ErrorKind::BadRequest,
+            E::Refused { .. }
+            | E::NotEmpty { .. }
+            | E::IsLog { .. }
+            | E::LabelLost { .. }
+            | E::InUse { .. }
+            | E::Recorded { .. }
+            | E::NotThere { .. }
+            | E::OnOtherServer { .. }
+            | E::NotOffline { .. } => ErrorKind::Conflict,
+            E::Stopped(_) => ErrorKind::Unavailable,
+            E::Io { .. } | E::Generations(_) => ErrorKind::Internal,
+        };
+        Failure::new(kind, error)
+    }
+}

@@ -1,0 +1,92 @@
+//! HTTP connections: how many, how slow they may be, and how they end.
+
+use super::{Api, router};
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinHandle;
+
+const MOST_CONNECTIONS: usize = 128;
+/// For the head of a request, also of the next one on the same connection.
+const HEAD_WITHIN: Duration = Duration::from_secs(30);
+/// Bytes of a request's head.
+const LONGEST_HEAD: usize = 64 << 10;
+/// For requests under way when the server stops.
+const FINISH: Duration = Duration::from_secs(5);
+/// After an error of `accept`: too many open files, most often.
+const AFTER_ERROR: Duration = Duration::from_millis(50);
+
+/// The API as it is served.
+pub struct Front {
+    stop: watch::Sender<bool>,
+    places: Arc<Semaphore>,
+    accepting: JoinHandle<()>,
+}
+
+impl Front {
+    pub fn open(listener: TcpListener, api: Api, token: String) -> Self {
+        let (stop, stopping) = watch::channel(false);
+        let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+        let accepting = tokio::spawn(accept(listener, router(api, token), places.clone(), stopping));
+        Front { stop, places, accepting }
+    }
+
+    /// Accepts nobody any more, and lets what is under way finish for a while.
+    pub async fn close(self) {
+        self.stop.send_replace(true);
+        self.accepting.abort();
+        let all_gone = self.places.acquire_many(MOST_CONNECTIONS as u32);
+        if tokio::time::timeout(FINISH, all_gone).await.is_err() {
+            tracing::warn!("an API request didn't finish in time and was ended");
+        }
+    }
+}
+
+async fn accept(listener: TcpListener, router: Router, places: Arc<Semaphore>, stopping: watch::Receiver<bool>) {
+    loop {
+        let Ok(place) = places.clone().acquire_owned().await else { return };
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let serving = serve(stream, router.clone(), stopping.clone());
+                tokio::spawn(async move {
+                    serving.await;
+                    drop(place);
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "an API connection can't be accepted");
+                tokio::time::sleep(AFTER_ERROR).await;
+            }
+        }
+    }
+}
+
+async fn stop_asked(mut stopping: watch::Receiver<bool>) {
+    // An error means that the server is gone already, which asks too.
+    let _ = stopping.wait_for(|&stop| stop).await;
+}
+
+async fn serve(stream: TcpStream, router: Router, stopping: watch::Receiver<bool>) {
+    let service = TowerToHyperService::new(router);
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_WITHIN)
+        .max_buf_size(LONGEST_HEAD)
+        .serve_connection(TokioIo::new(stream), service);
+    tokio::pin!(connection);
+    let ended = tokio::select! {
+        ended = &mut connection => ended,
+        () = stop_asked(stopping) => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "API connection broken off");
+    }
+}

@@ -1,0 +1,173 @@
+//! The admin API over HTTP: handlers on the control runtime. What touches a volume's or a drive's bytes runs on a data
+//! thread.
+
+mod cluster;
+mod data;
+mod drives;
+mod extract;
+mod failure;
+mod front;
+mod metrics;
+mod pools;
+mod scrub;
+mod sql;
+pub mod types;
+mod volumes;
+
+pub use front::Front;
+
+use crate::drives::{Drives, Parts};
+use crate::volumes::Volumes;
+use axum::Router;
+use axum::extract::Request;
+use axum::http::header::{AUTHORIZATION, HeaderMap};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{delete, get, post};
+use failure::Failure;
+use scrub::Scrubs;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+use tepal_metadata::{Command, Reply};
+use tepal_model::ServerId;
+use tokio::sync::{Notify, Semaphore};
+use types::{Done, ErrorKind, route};
+
+/// Requests of `data` under way at a time: each may hold 32 MiB.
+const DATA_REQUESTS: usize = 8;
+
+/// Stops the server. Not for the `tepal` command, which sends a signal.
+const SHUTDOWN: &str = "/v1/shutdown";
+/// Prometheus text.
+const METRICS: &str = "/metrics";
+
+/// What handlers need of the server.
+pub struct Api {
+    pub server: ServerId,
+    pub parts: Parts,
+    pub drives: Arc<Drives>,
+    pub volumes: Arc<Volumes>,
+    pub started: Instant,
+    pub address: SocketAddr,
+    pub nbd: Vec<String>,
+    pub stop: Arc<Notify>,
+}
+
+/// [`Api`] with what only handlers know of.
+struct Context {
+    api: Api,
+    scrubs: Scrubs,
+    data: Semaphore,
+    token: String,
+}
+
+type Shared = Arc<Context>;
+
+impl std::ops::Deref for Context {
+    type Target = Api;
+    fn deref(&self) -> &Api {
+        &self.api
+    }
+}
+
+impl Context {
+    /// Has the cluster carry out a command.
+    async fn propose(&self, command: Command) -> Result<Reply, Failure> {
+        Ok(self.parts.authority.propose(command).await?)
+    }
+}
+
+fn router(api: Api, token: String) -> Router {
+    let (scrubs, data) = (Scrubs::default(), Semaphore::new(DATA_REQUESTS));
+    let context = Arc::new(Context { api, scrubs, data, token });
+    Router::new()
+        .route(route::STATUS, get(cluster::status))
+        .route(route::CLUSTER, get(cluster::show))
+        .route(route::SERVERS, get(cluster::servers))
+        .route(route::SERVER, get(cluster::server))
+        .route(route::DRIVES, get(drives::list).post(drives::add))
+        .route(route::DRIVES_SCAN, get(drives::scan))
+        .route(route::DRIVE, delete(drives::remove))
+        .route(route::DRIVE_OFFLINE, post(drives::offline))
+        .route(route::DRIVE_ONLINE, post(drives::online))
+        .route(route::POOLS, get(pools::list).post(pools::create))
+        .route(route::POOL, get(pools::show).delete(pools::remove))
+        .route(route::VOLUMES, get(volumes::list).post(volumes::create))
+        .route(route::VOLUME, get(volumes::show).delete(volumes::remove))
+        .route(route::VOLUME_RESIZE, post(volumes::resize))
+        .route(route::VOLUME_RENAME, post(volumes::rename))
+        .route(route::VOLUME_SCRUB, get(scrub::show).post(scrub::start))
+        .route(route::VOLUME_DATA, get(data::read).put(data::write))
+        .route(route::VOLUME_ZERO, post(data::zero))
+        .route(route::VOLUME_FLUSH, post(data::flush))
+        .route(route::VOLUME_MAP, get(data::map))
+        .route(route::REMOVALS, get(volumes::removals))
+        .route(route::SQL, post(sql::query))
+        .route(SHUTDOWN, post(shutdown))
+        .route(METRICS, get(metrics::show))
+        .fallback(no_such_path)
+        .method_not_allowed_fallback(no_such_method)
+        .layer(middleware::from_fn_with_state(context.clone(), check_token))
+        .with_state(context)
+}
+
+async fn shutdown(axum::extract::State(context): axum::extract::State<Shared>) -> axum::Json<Done> {
+    context.stop.notify_one();
+    axum::Json(Done {})
+}
+
+async fn no_such_path() -> Failure {
+    Failure::new(ErrorKind::NotFound, "the API has no such path")
+}
+
+async fn no_such_method() -> Failure {
+    Failure::new(ErrorKind::BadRequest, "this path of the API doesn't take this method")
+}
+
+/// Answers only who knows the token, so that other users of this machine and pages in its browsers can do nothing here.
+async fn check_token(
+    axum::extract::State(context): axum::extract::State<Shared>,
+    request: Request,
+    next: Next,
+) -> Response {
+    match bearer(request.headers()) {
+        Some(shown) if is_same(shown.as_bytes(), context.token.as_bytes()) => next.run(request).await,
+        _ => Failure::new(ErrorKind::Unauthorized, "send the token of the server's data folder as a bearer token")
+            .into_response(),
+    }
+}
+
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    headers.get(AUTHORIZATION)?.to_str().ok()?.strip_prefix("Bearer ")
+}
+
+/// Takes as long for a wrong text as for the right one.
+fn is_same(shown: &[u8], token: &[u8]) -> bool {
+    shown.len() == token.len() && shown.iter().zip(token).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::http::HeaderValue;
+
+    #[test]
+    fn only_the_whole_token_opens() {
+        let token = b"0123456789abcdef";
+        for (header, opens) in [
+            ("Bearer 0123456789abcdef", true),
+            ("Bearer 0123456789abcdee", false),
+            ("Bearer 0123456789abcde", false),
+            ("Bearer 0123456789abcdef0", false),
+            ("Bearer ", false),
+            ("bearer 0123456789abcdef", false),
+            ("Basic 0123456789abcdef", false),
+            ("0123456789abcdef", false),
+        ] {
+            let headers = HeaderMap::from_iter([(AUTHORIZATION, HeaderValue::from_static(header))]);
+            assert_eq!(bearer(&headers).is_some_and(|shown| is_same(shown.as_bytes(), token)), opens, "{header}");
+        }
+        assert_eq!(bearer(&HeaderMap::new()), None);
+    }
+}

@@ -1,0 +1,49 @@
+//! Pools.
+
+use super::drives::of_server;
+use super::extract::{Input, Named};
+use super::failure::Failure;
+use super::types::{CreatePool, Done, PoolInfo};
+use super::{Context, Shared};
+use axum::Json;
+use axum::extract::State;
+use tepal_metadata::{Command, PoolRecord, Refusal};
+
+pub async fn list(State(context): State<Shared>) -> Json<Vec<PoolInfo>> {
+    let state = context.parts.metadata.state();
+    Json(state.pools.values().map(|record| info(&context, record)).collect())
+}
+
+pub async fn show(State(context): State<Shared>, name: Named) -> Result<Json<PoolInfo>, Failure> {
+    one(&context, &name.0)
+}
+
+pub async fn create(State(context): State<Shared>, Input(pool): Input<CreatePool>) -> Result<Json<PoolInfo>, Failure> {
+    let CreatePool { name, layout } = pool;
+    context.propose(Command::CreatePool { name: name.clone(), layout }).await?;
+    one(&context, &name)
+}
+
+pub async fn remove(State(context): State<Shared>, name: Named) -> Result<Json<Done>, Failure> {
+    context.propose(Command::RemovePool { name: name.0 }).await?;
+    Ok(Json(Done {}))
+}
+
+fn one(context: &Context, name: &str) -> Result<Json<PoolInfo>, Failure> {
+    let state = context.parts.metadata.state();
+    let found = state.pools.get(name).map(|record| Json(info(context, record)));
+    found.ok_or_else(|| Refusal::NoPool(name.chars().take(140).collect()).into())
+}
+
+fn info(context: &Context, record: &PoolRecord) -> PoolInfo {
+    let state = context.parts.metadata.state();
+    let drives: Vec<_> = of_server(context).into_iter().filter(|drive| drive.pool == record.name).collect();
+    PoolInfo {
+        name: record.name.clone(),
+        layout: record.layout.as_ref().map(ToString::to_string),
+        volumes: state.active_volumes().filter(|volume| volume.pool == record.name).count() as u64,
+        capacity: drives.iter().map(|drive| drive.capacity).sum(),
+        used: drives.iter().map(|drive| drive.used).sum(),
+        drives: drives.into_iter().map(|drive| drive.id).collect(),
+    }
+}

@@ -1,0 +1,126 @@
+//! Volumes as such; their bytes are in [`super::data`].
+
+use super::extract::{Input, Named};
+use super::failure::Failure;
+use super::types::{CreateVolume, RecoveryInfo, Removal, RenameVolume, ResizeVolume, VolumeInfo, VolumeState};
+use super::{Context, Shared};
+use crate::world::ServerWorld;
+use axum::Json;
+use axum::extract::State as Extract;
+use std::sync::Arc;
+use tepal_engine::{Volume, VolumeHealth};
+use tepal_metadata::{self as metadata, Command, DEFAULT_POOL, Refusal, State, VolumeRecord};
+
+pub async fn list(Extract(context): Extract<Shared>) -> Json<Vec<VolumeInfo>> {
+    let state = context.parts.metadata.state();
+    let mut all: Vec<VolumeInfo> = state.active_volumes().map(|record| info(&context, &state, record)).collect();
+    all.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+    Json(all)
+}
+
+pub async fn show(Extract(context): Extract<Shared>, name: Named) -> Result<Json<VolumeInfo>, Failure> {
+    one(&context, &name.0)
+}
+
+pub async fn create(
+    Extract(context): Extract<Shared>,
+    Input(volume): Input<CreateVolume>,
+) -> Result<Json<VolumeInfo>, Failure> {
+    let CreateVolume { name, size, layout, pool } = volume;
+    let pool = pool.unwrap_or_else(|| DEFAULT_POOL.to_owned());
+    context.propose(Command::CreateVolume { name: name.clone(), size, layout, pool }).await?;
+    context.volumes.settle().await;
+    one(&context, &name)
+}
+
+pub async fn resize(
+    Extract(context): Extract<Shared>,
+    name: Named,
+    Input(ResizeVolume { size, shrink }): Input<ResizeVolume>,
+) -> Result<Json<VolumeInfo>, Failure> {
+    context.propose(Command::ResizeVolume { name: name.0.clone(), size, shrink }).await?;
+    context.volumes.settle().await;
+    one(&context, &name.0)
+}
+
+pub async fn rename(
+    Extract(context): Extract<Shared>,
+    name: Named,
+    Input(RenameVolume { new_name }): Input<RenameVolume>,
+) -> Result<Json<VolumeInfo>, Failure> {
+    context.propose(Command::RenameVolume { name: name.0, new_name: new_name.clone() }).await?;
+    context.volumes.settle().await;
+    one(&context, &new_name)
+}
+
+pub async fn remove(Extract(context): Extract<Shared>, name: Named) -> Result<Json<Removal>, Failure> {
+    let record = record(&context, &name.0)?;
+    let removal = removal(&context, &record);
+    context.propose(Command::RemoveVolume { name: name.0 }).await?;
+    context.volumes.settle().await;
+    Ok(Json(removal))
+}
+
+pub async fn removals(Extract(context): Extract<Shared>) -> Json<Vec<Removal>> {
+    let state = context.parts.metadata.state();
+    let deleting = state.volumes.values().filter(|record| record.state == metadata::VolumeState::Deleting);
+    Json(deleting.map(|record| removal(&context, record)).collect())
+}
+
+fn removal(context: &Context, record: &VolumeRecord) -> Removal {
+    let allocated = context.volumes.served(record.id).map_or(0, |volume| volume.allocated());
+    Removal { id: record.id.0, name: record.name.clone(), allocated }
+}
+
+fn record(context: &Context, name: &str) -> Result<Arc<VolumeRecord>, Failure> {
+    let state = context.parts.metadata.state();
+    let found = state.volume_named(name).cloned();
+    found.ok_or_else(|| Refusal::NoVolume(name.chars().take(140).collect()).into())
+}
+
+/// The volume of this name, if it's served now.
+pub fn served(context: &Context, name: &str) -> Result<Volume<ServerWorld>, Failure> {
+    let record = record(context, name)?;
+    context.volumes.served(record.id).ok_or_else(|| {
+        let reason = context.volumes.closed().reason(record.id).unwrap_or_else(|| "it is being opened".to_owned());
+        Failure::new(super::types::ErrorKind::Unavailable, format!("volume '{name}' can't be served now: {reason}"))
+    })
+}
+
+fn one(context: &Context, name: &str) -> Result<Json<VolumeInfo>, Failure> {
+    let record = record(context, name)?;
+    Ok(Json(info(context, &context.parts.metadata.state(), &record)))
+}
+
+pub fn info(context: &Context, state: &State, record: &VolumeRecord) -> VolumeInfo {
+    let volume = context.volumes.served(record.id);
+    let (health, reason) = match volume.as_ref().map(Volume::health) {
+        Some(VolumeHealth::Healthy) => (VolumeState::Healthy, Vec::new()),
+        Some(VolumeHealth::Degraded(reasons)) => (VolumeState::Degraded, reasons),
+        Some(VolumeHealth::Recovering(reasons)) => (VolumeState::Recovering, reasons),
+        Some(VolumeHealth::Unavailable(reasons)) => (VolumeState::Unavailable, reasons),
+        None => (VolumeState::Unavailable, context.volumes.closed().reason(record.id).into_iter().collect()),
+    };
+    let recovery = volume.as_ref().map(Volume::recovery).unwrap_or_default();
+    VolumeInfo {
+        name: record.name.clone(),
+        id: record.id.0,
+        size: record.size,
+        layout: record.layout.to_string(),
+        state: health,
+        reason,
+        allocated: volume.as_ref().map_or(0, Volume::allocated),
+        epoch: record.epoch,
+        revision: record.revision,
+        pool: record.pool.clone(),
+        drives: state.map_of(record).map(|map| map.drives.clone()).unwrap_or_default(),
+        created_unix_ms: record.created_unix_ms,
+        snapshots: Vec::new(),
+        migration: None,
+        recovery: RecoveryInfo {
+            busy_regions: recovery.unresolved_regions,
+            stale_regions: recovery.stale_regions,
+            copied_bytes: recovery.copied,
+        },
+    }
+}

@@ -1,0 +1,172 @@
+//! The metadata's say over drives, as the engine asks for it: a volume goes on without a drive only once the cluster has
+//! agreed that the drive is down, or a copy that missed writes could later be taken for a whole one.
+
+use futures_util::future::{BoxFuture, FutureExt};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tepal_drive::Loss;
+use tepal_engine::{Authority, View};
+use tepal_metadata::{Command, DriveRecord, DriveState, Metadata, ProposeError, Reply};
+use tepal_model::DriveId;
+
+/// Between attempts while the cluster has no leader.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// The engine's [`Authority`]. Cheap to clone.
+#[derive(Clone)]
+pub struct MetadataAuthority {
+    metadata: Metadata,
+    /// The views in which the drives that are catching up began to.
+    behind_since: Arc<Mutex<BTreeMap<DriveId, u64>>>,
+}
+
+impl MetadataAuthority {
+    pub fn new(metadata: Metadata) -> Self {
+        MetadataAuthority { metadata, behind_since: Arc::default() }
+    }
+
+    /// Must be called before the engine is given a drive that is behind: only what began in this view counts as caught up.
+    pub fn will_catch_up(&self, drive: DriveId, state_view: u64) {
+        self.behind().insert(drive, state_view);
+    }
+
+    fn behind(&self) -> MutexGuard<'_, BTreeMap<DriveId, u64>> {
+        self.behind_since.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Proposes until it is known what became of it.
+    pub async fn propose(&self, command: Command) -> Result<Reply, ProposeError> {
+        loop {
+            match self.metadata.propose(command.clone()).await {
+                Err(ProposeError::NoLeader { .. }) => tokio::time::sleep(PAUSE).await,
+                outcome => return outcome,
+            }
+        }
+    }
+
+    async fn take_down(self, drive: DriveId, to: DriveState, reason: String) -> Option<View> {
+        loop {
+            let state = self.metadata.state();
+            // A drive that was removed from the cluster is relied on by nobody.
+            let Some(record) = state.drives.get(&drive) else { return Some(state.view()) };
+            // Out of service already; a missing drive that turns out to be broken is still to be retired.
+            if record.state == DriveState::Failed || (!record.state.takes_writes() && to == DriveState::Missing) {
+                return Some(left(record));
+            }
+            let expected_view = Some(record.state_view);
+            let command = Command::SetDriveState { id: drive, to, reason: reason.clone(), expected_view };
+            match self.propose(command).await {
+                // Done, or it changed meanwhile, or may have: look again.
+                Ok(_) | Err(ProposeError::Refused(_) | ProposeError::Unknown) => {}
+                Err(error) => {
+                    tracing::error!(%drive, %error, "the cluster can't be told that a drive is down: its writes can't go on");
+                    return None;
+                }
+            }
+        }
+    }
+
+    async fn bring_up(self, drive: DriveId) -> Option<View> {
+        let view = self.behind().get(&drive).copied()?;
+        let reason = "caught up".to_owned();
+        let command = Command::SetDriveState { id: drive, to: DriveState::Up, reason, expected_view: Some(view) };
+        match self.propose(command).await {
+            Ok(_) => tracing::info!(%drive, "drive caught up"),
+            Err(error) => tracing::warn!(%drive, %error, "a drive that caught up isn't taken back"),
+        }
+        // Also after an error, since whether it was done may then be unknown.
+        let state = self.metadata.state();
+        state.drives.get(&drive).filter(|record| record.state == DriveState::Up).map(|record| record.state_view)
+    }
+}
+
+/// Since when others may know more than this drive.
+pub fn left(record: &DriveRecord) -> View {
+    record.missed_since.unwrap_or(record.state_view)
+}
+
+impl Authority for MetadataAuthority {
+    fn drive_down(&self, drive: DriveId, loss: Loss) -> BoxFuture<'static, Option<View>> {
+        let (to, reason) = match loss {
+            Loss::Gone { reason, .. } => (DriveState::Missing, reason),
+            Loss::Retired { reason, .. } => (DriveState::Failed, reason),
+        };
+        tracing::warn!(%drive, %to, reason, "drive out of service");
+        self.clone().take_down(drive, to, reason).boxed()
+    }
+
+    fn caught_up(&self, drive: DriveId) -> BoxFuture<'static, Option<View>> {
+        self.clone().bring_up(drive).boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tepal_model::{ClusterId, ServerId};
+
+    const DRIVE: DriveId = DriveId(1);
+
+    async fn authority(name: &str) -> MetadataAuthority {
+        let folder = crate::scratch::folder(name);
+        let metadata =
+            Metadata::create(&folder, ClusterId(1), "test", ServerId(1), "unix:/s", 0).await.expect("a cluster");
+        let path = "/d".to_owned();
+        let add = Command::AddDrive { id: DRIVE, server: ServerId(1), pool: "default".into(), path, capacity: 1 << 30 };
+        metadata.propose(add).await.expect("a drive");
+        MetadataAuthority::new(metadata)
+    }
+
+    impl MetadataAuthority {
+        fn state_of(&self, drive: DriveId) -> (DriveState, u64) {
+            let state = self.metadata.state();
+            let record = &state.drives[&drive];
+            (record.state, record.state_view)
+        }
+
+        async fn behind_now(&self) -> u64 {
+            let (id, to) = (DRIVE, DriveState::Behind);
+            let behind = Command::SetDriveState { id, to, reason: "back".into(), expected_view: None };
+            self.propose(behind).await.expect("it was missing");
+            self.state_of(DRIVE).1
+        }
+    }
+
+    fn gone() -> Loss {
+        Loss::Gone { drive: DRIVE, reason: "pulled".into() }
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_loss_is_on_record_when_the_answer_comes_and_may_be_told_twice() {
+        let authority = authority("loss").await;
+        for _ in 0..2 {
+            let left = authority.drive_down(DRIVE, gone()).await;
+            assert_eq!((DriveState::Missing, left), (authority.state_of(DRIVE).0, Some(authority.state_of(DRIVE).1)));
+        }
+        let retired = Loss::Retired { drive: DRIVE, reason: "flush failed".into() };
+        assert!(authority.drive_down(DRIVE, retired).await.is_some());
+        assert_eq!(authority.state_of(DRIVE).0, DriveState::Failed);
+        assert!(authority.drive_down(DriveId(9), gone()).await.is_some(), "nobody has it, so nobody relies on it");
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_drive_that_went_away_again_while_it_caught_up_is_not_taken_back() {
+        let authority = authority("again").await;
+        assert!(authority.drive_down(DRIVE, gone()).await.is_some());
+        authority.will_catch_up(DRIVE, authority.behind_now().await);
+        assert!(authority.drive_down(DRIVE, gone()).await.is_some());
+        let second = authority.behind_now().await;
+        assert_eq!(authority.caught_up(DRIVE).await, None, "that was the first time it was behind");
+        authority.will_catch_up(DRIVE, second);
+        assert!(authority.caught_up(DRIVE).await.is_some());
+        assert_eq!(authority.state_of(DRIVE).0, DriveState::Up);
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_loss_that_cannot_be_recorded_is_not_granted() {
+        let authority = authority("stopped").await;
+        authority.metadata.clone().shutdown().await;
+        assert_eq!(authority.drive_down(DRIVE, gone()).await, None);
+    }
+}

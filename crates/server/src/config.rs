@@ -1,0 +1,220 @@
+//! What a server is told at start: by flags, by a TOML file, or by both, where flags win.
+//!
+//! Two steps: [`Settings`] is what somebody wrote, each part optional; [`Config`] is what a server can run with, every part
+//! checked. A server that has a `Config` has nothing left to refuse in it but what only the machine knows.
+
+mod settings;
+#[cfg(test)]
+mod tests;
+
+pub use settings::{DriveSettings, FileError, Settings};
+
+use crate::data_threads::DataThreads;
+use crate::device::emulate::{Model, ModelError};
+use std::ffi::OsStr;
+use std::net::SocketAddr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use tepal_gateway::nbd::{Endpoint, EndpointError};
+use tepal_metadata::DEFAULT_POOL;
+use tepal_model::ServerId;
+use tepal_model::id::IdError;
+
+/// What a server runs with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Absolute. Holds the metadata, the token and the addresses; made with mode 0700 if it isn't there.
+    pub data: PathBuf,
+    pub server: ServerId,
+    /// The name of the cluster to make if `data` holds none yet.
+    pub create: Option<String>,
+    /// The drives to use, in no order. Those of the cluster that the metadata knows are tried too.
+    pub drives: Vec<DrivePath>,
+    /// The pool of drives that are added by being in `drives`.
+    pub pool: String,
+    /// Where NBD clients find the volumes.
+    pub listen: Vec<Endpoint>,
+    /// Where the admin API listens. Port 0: any that is free.
+    pub api: SocketAddr,
+    /// All drives slowed to this model.
+    pub emulate: Option<Model>,
+    pub data_threads: usize,
+    /// Where the log goes; standard error if nowhere else.
+    pub log_file: Option<PathBuf>,
+    /// Some address is open to other machines, as was explicitly allowed.
+    pub open_to_others: bool,
+}
+
+/// A drive to use, and the device of its log if that is not on the drive.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DrivePath {
+    pub path: PathBuf,
+    pub log: Option<PathBuf>,
+}
+
+/// Why a server can't run with these settings.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    #[error(transparent)]
+    File(#[from] FileError),
+    #[error("{0} is missing: set it in the configuration file, or by --{0}")]
+    Missing(&'static str),
+    #[error("{what}: {reason}")]
+    Path { what: &'static str, reason: PathError },
+    #[error("{path} is given twice")]
+    DriveTwice { path: PathBuf },
+    #[error("listen: {0}")]
+    Listen(#[from] EndpointError),
+    #[error("listen: {0} is given twice")]
+    ListenTwice(Endpoint),
+    #[error("listen: the path of a unix socket has at most {SOCKET_PATH} bytes, and {} has more", .0.display())]
+    SocketPath(PathBuf),
+    #[error("api: '{0}' is not an address: write IP:PORT, as in 127.0.0.1:7117")]
+    Api(String),
+    #[error(
+        "{what}: {address} can be reached from other machines, which could read and write every volume: there is no \
+         encryption and no authentication of clients in this version. Listen on 127.0.0.1, or say --insecure if that is meant"
+    )]
+    Open { what: &'static str, address: SocketAddr },
+    #[error("server: {0}; write s1, s2, ...")]
+    Server(#[from] IdError),
+    #[error("emulate: {0}")]
+    Emulate(#[from] ModelError),
+    #[error("data_threads: {0} is not a number from 1 to {MOST_THREADS}")]
+    Threads(i64),
+    #[error("join: clusters of several servers are not available in this version; leave it out, and use --create")]
+    Join,
+}
+
+/// Why a text is no path to use.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PathError {
+    #[error("the path is empty")]
+    Empty,
+    #[error("the path has a zero byte in it")]
+    Nul,
+    #[error("the path has {0} bytes, and at most {LONGEST_PATH} are possible")]
+    TooLong(usize),
+    #[error("the path is not UTF-8, which the cluster's records need")]
+    NotUnicode,
+    #[error("the current folder is gone, and the path is relative to it")]
+    NoCurrentFolder,
+}
+
+const LONGEST_PATH: usize = 4095;
+/// What fits in a `sockaddr_un` with its closing zero.
+const SOCKET_PATH: usize = 107;
+const MOST_THREADS: i64 = 1024;
+const DEFAULT_SERVER: ServerId = ServerId(1);
+/// Any free port of loopback: `addresses.json` tells which.
+const DEFAULT_API: &str = "127.0.0.1:0";
+
+impl Config {
+    /// What the settings come to. Relative paths are relative to the current folder.
+    pub fn new(settings: Settings) -> Result<Self, ConfigError> {
+        if settings.join.is_some_and(|join| !join.is_empty()) {
+            return Err(ConfigError::Join);
+        }
+        let insecure = settings.insecure.unwrap_or(false);
+        let data = absolute("data", &settings.data.ok_or(ConfigError::Missing("data"))?)?;
+        let listen = listen_addresses(settings.listen.unwrap_or_default())?;
+        let written = settings.api.unwrap_or_else(|| DEFAULT_API.to_owned());
+        let api: SocketAddr = written.parse().map_err(|_| ConfigError::Api(shown(&written)))?;
+        let mut wide = listen.iter().filter_map(tcp).map(|address| ("listen", address)).chain([("api", api)]);
+        let wide = wide.find(|(_, address)| !address.ip().is_loopback());
+        if let Some((what, address)) = wide
+            && !insecure
+        {
+            return Err(ConfigError::Open { what, address });
+        }
+        Ok(Config {
+            data,
+            server: settings.server.map_or(Ok(DEFAULT_SERVER), |id| id.parse())?,
+            create: settings.create,
+            drives: drives(settings.drives.unwrap_or_default())?,
+            pool: settings.pool.unwrap_or_else(|| DEFAULT_POOL.to_owned()),
+            listen,
+            api,
+            emulate: settings.emulate.map(|model| model.parse()).transpose()?,
+            data_threads: threads(settings.data_threads)?,
+            log_file: settings.log_file.map(|path| absolute("log_file", &path)).transpose()?,
+            open_to_others: wide.is_some(),
+        })
+    }
+}
+
+fn listen_addresses(written: Vec<String>) -> Result<Vec<Endpoint>, ConfigError> {
+    let mut addresses = Vec::new();
+    for text in written {
+        let address = match text.parse()? {
+            Endpoint::Unix(path) => Endpoint::Unix(absolute("listen", &path)?),
+            tcp => tcp,
+        };
+        match &address {
+            Endpoint::Unix(path) if path.as_os_str().len() > SOCKET_PATH => {
+                return Err(ConfigError::SocketPath(path.clone()));
+            }
+            address if addresses.contains(address) => return Err(ConfigError::ListenTwice(address.clone())),
+            _ => addresses.push(address),
+        }
+    }
+    Ok(addresses)
+}
+
+fn tcp(endpoint: &Endpoint) -> Option<SocketAddr> {
+    match endpoint {
+        Endpoint::Tcp(address) => Some(*address),
+        Endpoint::Unix(_) => None,
+    }
+}
+
+fn drives(written: Vec<DriveSettings>) -> Result<Vec<DrivePath>, ConfigError> {
+    let mut drives: Vec<DrivePath> = Vec::new();
+    for drive in written {
+        let path = absolute("drive", drive.path())?;
+        let log = drive.log().map(|log| absolute("log", log)).transpose()?;
+        let known = |path: &PathBuf| drives.iter().any(|drive| drive.path == *path || drive.log.as_ref() == Some(path));
+        if let Some(path) = [Some(&path), log.as_ref()].into_iter().flatten().find(|path| known(path)) {
+            return Err(ConfigError::DriveTwice { path: path.clone() });
+        }
+        if log.as_ref() == Some(&path) {
+            return Err(ConfigError::DriveTwice { path });
+        }
+        drives.push(DrivePath { path, log });
+    }
+    Ok(drives)
+}
+
+fn threads(written: Option<i64>) -> Result<usize, ConfigError> {
+    match written {
+        None => Ok(DataThreads::one_for_each_core()),
+        Some(count @ 1..=MOST_THREADS) => Ok(count as usize),
+        Some(count) => Err(ConfigError::Threads(count)),
+    }
+}
+
+fn absolute(what: &'static str, path: &Path) -> Result<PathBuf, ConfigError> {
+    usable_path(path).map_err(|reason| ConfigError::Path { what, reason })
+}
+
+/// The path as an absolute one, if it can be one at all. Symbolic links in it stay as they are.
+pub fn usable_path(path: &Path) -> Result<PathBuf, PathError> {
+    let bytes = OsStr::as_bytes(path.as_os_str());
+    if bytes.is_empty() {
+        return Err(PathError::Empty);
+    }
+    if bytes.contains(&0) {
+        return Err(PathError::Nul);
+    }
+    let path = std::path::absolute(path).map_err(|_| PathError::NoCurrentFolder)?;
+    match (path.as_os_str().len(), path.to_str()) {
+        (length, _) if length > LONGEST_PATH => Err(PathError::TooLong(length)),
+        (_, None) => Err(PathError::NotUnicode),
+        (_, Some(_)) => Ok(path),
+    }
+}
+
+/// As much of a text as an error shows.
+fn shown(text: &str) -> String {
+    text.chars().take(60).collect()
+}

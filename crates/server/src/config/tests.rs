@@ -1,0 +1,117 @@
+use super::*;
+
+fn minimal() -> Settings {
+    Settings { data: Some("/data".into()), ..Settings::default() }
+}
+
+fn drive(path: &str) -> DriveSettings {
+    DriveSettings::Path(path.into())
+}
+
+#[test]
+fn a_file_with_everything_in_it_is_read() {
+    let text = r#"
+        data = "/var/lib/tepal"
+        create = "home"
+        server = "s3"
+        listen = ["unix:/run/nbd.sock", "127.0.0.1:10809"]
+        api = "127.0.0.1:7117"
+        drives = ["/dev/sdb", { path = "/dev/sdc", log = "/dev/nvme0n1p3" }]
+        pool = "fast"
+        emulate = "hdd"
+        data_threads = 2
+        log_file = "/var/log/tepal.log"
+        insecure = false
+    "#;
+    let config = Config::new(Settings::parse(text).expect("settings")).expect("a config");
+    assert_eq!(config.server, ServerId(3));
+    assert_eq!(config.create.as_deref(), Some("home"));
+    assert_eq!(
+        config.listen.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        ["unix:/run/nbd.sock", "127.0.0.1:10809"]
+    );
+    let sdc = DrivePath { path: "/dev/sdc".into(), log: Some("/dev/nvme0n1p3".into()) };
+    assert_eq!(config.drives, [DrivePath { path: "/dev/sdb".into(), log: None }, sdc]);
+    assert_eq!((config.pool.as_str(), config.data_threads), ("fast", 2));
+    assert_eq!(config.emulate, Some("hdd".parse().expect("a model")));
+    assert!(!config.open_to_others);
+}
+
+#[test]
+fn a_mistake_in_a_file_is_refused_with_its_line() {
+    for (text, line, said) in [
+        ("data = \"/d\"\ncolour = \"red\"\n", 2, "unknown field `colour`"),
+        ("data = \"/d\"\n\n\ndata = \"/e\"\n", 4, "duplicate"),
+        ("data = 7\n", 1, "expected"),
+        ("data_threads = \"many\"\n", 1, "expected"),
+        ("data_threads = 99999999999999999999999\n", 1, ""),
+        ("server = \"s1\"\ndrives = [\"/a\",\n  { path = \"/b\", speed = 3 }]\n", 3, "a drive is a path"),
+        ("listen = \"unix:/x\"\n", 1, "expected a sequence"),
+        ("[data\n", 1, ""),
+        ("\u{0}", 1, ""),
+    ] {
+        let (found, reason) = Settings::parse(text).expect_err(text);
+        assert_eq!(found, line, "{text:?}: {reason}");
+        assert!(reason.contains(said) && !reason.contains('\n'), "{text:?}: {reason}");
+    }
+}
+
+#[test]
+fn settings_that_a_server_cannot_run_with_are_refused_one_by_one() {
+    let cases: Vec<(Settings, &str)> = vec![
+        (Settings::default(), "data is missing"),
+        (Settings { data: Some("".into()), ..minimal() }, "empty"),
+        (Settings { data: Some("/a\0b".into()), ..minimal() }, "zero byte"),
+        (Settings { data: Some("x".repeat(5000).into()), ..minimal() }, "at most 4095"),
+        (Settings { server: Some("one".into()), ..minimal() }, "'one' is not a server id"),
+        (Settings { join: Some(vec!["127.0.0.1:1".into()]), ..minimal() }, "several servers"),
+        (Settings { listen: Some(vec!["nowhere".into()]), ..minimal() }, "not an address"),
+        (Settings { listen: Some(vec![format!("unix:/{}", "s".repeat(107))]), ..minimal() }, "at most 107"),
+        (Settings { listen: Some(vec!["unix:/a".into(), "unix:/a".into()]), ..minimal() }, "twice"),
+        (Settings { listen: Some(vec!["0.0.0.0:10809".into()]), ..minimal() }, "--insecure"),
+        (Settings { listen: Some(vec!["[::]:10809".into()]), ..minimal() }, "--insecure"),
+        (Settings { api: Some("10.0.0.1:80".into()), ..minimal() }, "--insecure"),
+        (Settings { api: Some("localhost".into()), ..minimal() }, "not an address"),
+        (Settings { emulate: Some("floppy".into()), ..minimal() }, "no drive model"),
+        (Settings { data_threads: Some(0), ..minimal() }, "not a number from 1"),
+        (Settings { data_threads: Some(-1), ..minimal() }, "not a number from 1"),
+        (Settings { data_threads: Some(i64::MAX), ..minimal() }, "not a number from 1"),
+        (Settings { drives: Some(vec![drive("/a"), drive("/b"), drive("/a")]), ..minimal() }, "/a is given twice"),
+        (Settings { drives: Some(vec![drive("/a\0")]), ..minimal() }, "zero byte"),
+    ];
+    for (settings, said) in cases {
+        let error = Config::new(settings.clone()).expect_err(&format!("{settings:?}")).to_string();
+        assert!(error.contains(said), "{settings:?}: {error}");
+    }
+}
+
+#[test]
+fn only_the_word_insecure_opens_a_server_to_other_machines() {
+    let open = Settings { listen: Some(vec!["0.0.0.0:10809".into()]), insecure: Some(true), ..minimal() };
+    assert!(Config::new(open).expect("allowed").open_to_others);
+    let closed = Settings { insecure: Some(true), ..minimal() };
+    assert!(!Config::new(closed).expect("allowed").open_to_others);
+}
+
+#[test]
+fn flags_win_over_the_file() {
+    let file = Settings { pool: Some("slow".into()), server: Some("s2".into()), ..minimal() };
+    let flags = Settings { pool: Some("fast".into()), ..Settings::default() };
+    let config = Config::new(flags.or(file)).expect("a config");
+    assert_eq!((config.pool.as_str(), config.server, config.data), ("fast", ServerId(2), PathBuf::from("/data")));
+}
+
+#[test]
+fn paths_in_a_file_are_relative_to_its_folder() {
+    let folder = std::env::temp_dir().join(format!("tepal-config-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let file = folder.join("tepal.toml");
+    std::fs::write(&file, "data = \"d\"\ndrives = [\"/abs\", \"rel\"]\nlisten = [\"unix:nbd.sock\"]\n")
+        .expect("a file");
+    let config = Settings::read(&file).map(Config::new).expect("settings").expect("a config");
+    std::fs::remove_dir_all(&folder).expect("ours");
+    assert_eq!(config.data, folder.join("d"));
+    assert_eq!(config.drives[1].path, folder.join("rel"));
+    assert_eq!(config.drives[0].path, PathBuf::from("/abs"));
+    assert_eq!(config.listen, [Endpoint::Unix(folder.join("nbd.sock"))]);
+}

@@ -1,0 +1,211 @@
+//! The drive agent: notices, once a second, drives that were pulled or replaced, and those that are back (V:Drive's drive
+//! agent).
+
+use super::generations::Generations;
+use super::identity::{Verdict, judge};
+use super::look::{Looked, distinct};
+use super::take::{Candidate, state_after};
+use super::{DriveOperationError, Drives, OpenDrive};
+use crate::device::Presence;
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tepal_drive::Loss;
+use tepal_drive::label::Role;
+use tepal_metadata::DriveState;
+use tepal_model::DriveId;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+const EVERY: Duration = Duration::from_secs(1);
+/// How often a drive is tried that is there and can't be used, as long as nothing about its path changes.
+const TRY_AGAIN: Duration = Duration::from_secs(15);
+
+/// Watches the drives until it's dropped.
+pub async fn watch(drives: Arc<Drives>) {
+    let mut ticks = interval(EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut attempts = Attempts::default();
+    loop {
+        ticks.tick().await;
+        drives.look_after(&mut attempts).await;
+    }
+}
+
+/// What was tried in vain: not again until the path shows something else, or some time has passed.
+#[derive(Default)]
+struct Attempts(BTreeMap<PathBuf, (Sight, Instant)>);
+
+/// What a path shows without opening it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Sight {
+    filesystem: u64,
+    inode: u64,
+    device: u64,
+    size: u64,
+}
+
+fn sight(path: &Path) -> Option<Sight> {
+    let found = std::fs::metadata(path).ok()?;
+    Some(Sight { filesystem: found.dev(), inode: found.ino(), device: found.rdev(), size: found.size() })
+}
+
+impl Attempts {
+    fn is_due(&mut self, path: &Path) -> bool {
+        let Some(seen) = sight(path) else {
+            self.0.remove(path);
+            return false;
+        };
+        let now = Instant::now();
+        let due = self.0.get(path).is_none_or(|(before, tried)| *before != seen || now - *tried >= TRY_AGAIN);
+        if due {
+            self.0.insert(path.to_owned(), (seen, now));
+        }
+        due
+    }
+}
+
+impl Drives {
+    async fn look_after(&self, attempts: &mut Attempts) {
+        for (id, open) in self.open() {
+            if let Some(loss) = loss_of(id, &open) {
+                self.let_go(id, loss).await;
+            }
+        }
+        let missing = self.missing();
+        if missing.is_empty() {
+            return;
+        }
+        let mut paths: Vec<PathBuf> = missing.values().cloned().collect();
+        paths.extend(self.configured.iter().map(|drive| drive.path.clone()));
+        let used: Vec<PathBuf> = self.paths_in_use().into_values().collect();
+        paths.retain(|path| !used.contains(path));
+        let paths: Vec<PathBuf> = distinct(paths).into_iter().filter(|path| attempts.is_due(path)).collect();
+        if paths.is_empty() {
+            return;
+        }
+        let mut generations = self.turn.lock().await;
+        let wanted: Vec<DriveId> = missing.into_keys().collect();
+        if let Err(error) = self.try_paths(&mut generations, &paths, &wanted).await {
+            tracing::warn!(%error, "missing drives can't be brought back");
+        }
+    }
+
+    /// Drives of this server that should be here and aren't, with the paths where they were last.
+    fn missing(&self) -> BTreeMap<DriveId, PathBuf> {
+        let (state, open) = (self.parts.metadata.state(), self.paths_in_use());
+        let own = state.drives_of_server(self.server).filter(|record| !open.contains_key(&record.id));
+        let awaited =
+            own.filter(|record| matches!(record.state, DriveState::Missing | DriveState::Behind | DriveState::Up));
+        awaited.map(|record| (record.id, PathBuf::from(&record.path))).collect()
+    }
+
+    async fn let_go(&self, id: DriveId, loss: Loss) {
+        let _turn = self.turn.lock().await;
+        let retired = matches!(loss, Loss::Retired { .. });
+        let text = loss.to_string();
+        if let Err(error) = self.lose(id, loss).await {
+            tracing::error!(drive = %id, %error, "a lost drive can't be let go");
+            return;
+        }
+        let gone = self.table().open.remove(&id);
+        if let Some(open) = gone.filter(|_| retired) {
+            self.refuse(open.path, text);
+        }
+    }
+
+    /// Brings a drive back that is looked for at its own path and the configured ones.
+    pub(super) async fn bring_back(
+        &self,
+        generations: &mut Generations,
+        id: DriveId,
+    ) -> Result<(), DriveOperationError> {
+        let path = PathBuf::from(&self.record(id)?.path);
+        let used: Vec<PathBuf> = self.paths_in_use().into_values().collect();
+        let configured = self.configured.iter().map(|drive| drive.path.clone()).filter(|path| !used.contains(path));
+        let paths = distinct(std::iter::once(path.clone()).chain(configured));
+        self.try_paths(generations, &paths, &[id]).await?;
+        if self.paths_in_use().contains_key(&id) {
+            return Ok(());
+        }
+        let found = self.refused().remove(&path).unwrap_or_else(|| "nothing with its label was found".to_owned());
+        Err(DriveOperationError::NotThere { drive: id, path, found })
+    }
+
+    /// Takes those of the wanted drives into use that are at these paths.
+    async fn try_paths(
+        &self,
+        generations: &mut Generations,
+        paths: &[PathBuf],
+        wanted: &[DriveId],
+    ) -> Result<(), DriveOperationError> {
+        let (mut seen, mut devices) = (Vec::new(), Vec::new());
+        for (path, looked) in paths.iter().zip(self.look(paths).await) {
+            match looked {
+                Ok(Looked { seen: found, device }) => {
+                    seen.push(found);
+                    devices.push(device);
+                }
+                Err(error) => self.refuse(path.clone(), error.to_string()),
+            }
+        }
+        let state = self.parts.metadata.state();
+        let verdicts = judge(&seen, &state, generations.all(), &self.paths_in_use());
+        let mut candidates = Vec::new();
+        for ((verdict, found), device) in verdicts.into_iter().zip(seen).zip(devices) {
+            let path = found.path;
+            match verdict {
+                Verdict::Ours(label) if wanted.contains(&label.drive) => {
+                    let log = match label.role {
+                        Role::DataWithLogOn { .. } => self.find_log(&path).await,
+                        Role::Data { .. } | Role::LogOf { .. } => None,
+                    };
+                    candidates.push(Candidate { path, label, device, log });
+                }
+                Verdict::Refused(why) => self.refuse(path, why.to_string()),
+                Verdict::Blank => self.refuse(path, "it has no Tepal label".to_owned()),
+                Verdict::Ours(_) | Verdict::Unrecorded(_) | Verdict::LogOf(_) => {}
+            }
+        }
+        if candidates.is_empty() {
+            return Ok(());
+        }
+        let paths: BTreeMap<DriveId, PathBuf> =
+            candidates.iter().map(|candidate| (candidate.label.drive, candidate.path.clone())).collect();
+        for (id, opened) in self.open_all(generations, candidates).await? {
+            match opened {
+                Ok(open) => self.put_in_service(open).await?,
+                Err(error) => {
+                    self.refuse(paths[&id].clone(), error.to_string());
+                    self.mark_down(id, state_after(&error), error.to_string()).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The device that is configured for the log of the drive at `path`.
+    async fn find_log(&self, path: &Path) -> Option<crate::device::DriveDevice> {
+        let configured = self.configured.iter().find(|drive| drive.path == path)?;
+        self.look_at(configured.log.as_ref()?).await.ok().map(|looked| looked.device)
+    }
+}
+
+/// Why an open drive is to be let go, if so.
+fn loss_of(id: DriveId, open: &OpenDrive) -> Option<Loss> {
+    if let Some(loss) = open.drive.loss() {
+        return Some(Loss::clone(&loss));
+    }
+    for device in [Some(&open.device), open.log.as_ref()].into_iter().flatten() {
+        match device.still_there() {
+            Presence::Here => {}
+            // A look that fails says nothing; I/O that fails does.
+            Presence::Unknown(reason) => tracing::debug!(drive = %id, reason, "a drive can't be looked at"),
+            gone @ (Presence::Missing | Presence::Replaced | Presence::CutShort { .. }) => {
+                return Some(Loss::Gone { drive: id, reason: gone.to_string() });
+            }
+        }
+    }
+    None
+}

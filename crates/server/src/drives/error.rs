@@ -1,0 +1,51 @@
+//! Why something that was asked of the drives wasn't done.
+
+use super::generations::GenerationsError;
+use super::identity::Refused;
+use crate::config::PathError;
+use crate::data_threads::Stopped;
+use crate::device;
+use std::path::PathBuf;
+use tepal_drive::world::DeviceError;
+use tepal_metadata::{DriveState, ProposeError};
+use tepal_model::{DriveId, ServerId};
+
+#[derive(Debug, thiserror::Error)]
+pub enum DriveOperationError {
+    #[error("{0}")]
+    Path(#[from] PathError),
+    #[error(transparent)]
+    Device(#[from] device::OpenError),
+    #[error("{}: {why}", path.display())]
+    Refused { path: PathBuf, why: Refused },
+    #[error("{} holds {what}: use --force if that data is to be lost", path.display())]
+    NotEmpty { path: PathBuf, what: &'static str },
+    #[error("{} is the log of drive {drive}", path.display())]
+    IsLog { path: PathBuf, drive: DriveId },
+    #[error("{}: the cluster's record of drive {drive} says that it is there, but it has no label", path.display())]
+    LabelLost { path: PathBuf, drive: DriveId },
+    #[error("{} is in use already, as drive {drive}", path.display())]
+    InUse { path: PathBuf, drive: DriveId },
+    #[error("{} belongs to drive {drive}, which the cluster has as {state}", path.display())]
+    Recorded { path: PathBuf, drive: DriveId, state: DriveState },
+    #[error("{}: {reason}", path.display())]
+    Open { path: PathBuf, reason: tepal_drive::OpenError },
+    #[error("{}: {reason}", path.display())]
+    Io { path: PathBuf, reason: DeviceError },
+    #[error("drive {drive} is not at {}: {found}", path.display())]
+    NotThere { drive: DriveId, path: PathBuf, found: String },
+    #[error("there is no drive {0}: `tepal drive ls` lists them")]
+    Unknown(DriveId),
+    #[error("drive {drive} is on server {server}: ask that one")]
+    OnOtherServer { drive: DriveId, server: ServerId },
+    #[error("drive {drive} is {state}, not offline")]
+    NotOffline { drive: DriveId, state: DriveState },
+    #[error("there is no pool '{0}': `tepal pool ls` lists them, `tepal pool create` makes one")]
+    NoPool(String),
+    #[error(transparent)]
+    Generations(#[from] GenerationsError),
+    #[error(transparent)]
+    Metadata(#[from] ProposeError),
+    #[error(transparent)]
+    Stopped(#[from] Stopped),
+}

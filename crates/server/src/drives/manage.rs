@@ -1,0 +1,147 @@
+//! What an operator asks of drives: add, remove, take offline, bring back.
+
+use super::identity::{Verdict, judge};
+use super::look::{LookError, Looked, same_place};
+use super::start::Content;
+use super::take::Candidate;
+use super::{DriveOperationError, Drives};
+use crate::config::usable_path;
+use std::path::{Path, PathBuf};
+use tepal_drive::Loss;
+use tepal_metadata::{Command, DriveState, Reply};
+use tepal_model::DriveId;
+
+/// A device that is to become a drive.
+#[derive(Clone, Debug)]
+pub struct NewDriveRequest {
+    pub path: PathBuf,
+    pub pool: String,
+    /// Even if it seems to hold somebody's data; never if it has a Tepal label.
+    pub force: bool,
+}
+
+impl From<LookError> for DriveOperationError {
+    fn from(error: LookError) -> Self {
+        match error {
+            LookError::Device(error) => error.into(),
+            LookError::Stopped(stopped) => stopped.into(),
+        }
+    }
+}
+
+impl Drives {
+    /// Adds a device to the cluster. If that fails, nothing is changed.
+    pub async fn add(&self, request: NewDriveRequest) -> Result<DriveId, DriveOperationError> {
+        let path = usable_path(&request.path)?;
+        let mut generations = self.turn.lock().await;
+        if let Some((drive, _)) = self.paths_in_use().into_iter().find(|(_, used)| same_place(used, &path)) {
+            return Err(DriveOperationError::InUse { path, drive });
+        }
+        if !self.parts.metadata.state().pools.contains_key(&request.pool) {
+            return Err(DriveOperationError::NoPool(request.pool.chars().take(140).collect()));
+        }
+        self.add_at(&mut generations, path, &request).await
+    }
+
+    async fn add_at(
+        &self,
+        generations: &mut super::Generations,
+        path: PathBuf,
+        request: &NewDriveRequest,
+    ) -> Result<DriveId, DriveOperationError> {
+        let Looked { seen, device } = self.look_at(&path).await?;
+        let state = self.parts.metadata.state();
+        let verdict = judge(std::slice::from_ref(&seen), &state, generations.all(), &self.paths_in_use()).pop();
+        match verdict.expect("one verdict for one device") {
+            Verdict::Refused(why) => Err(DriveOperationError::Refused { path, why }),
+            Verdict::LogOf(drive) => Err(DriveOperationError::IsLog { path, drive }),
+            Verdict::Ours(label) => {
+                let state = self.record(label.drive)?.state;
+                Err(DriveOperationError::Recorded { path, drive: label.drive, state })
+            }
+            Verdict::Unrecorded(label) => {
+                let id = label.drive;
+                let candidate = Candidate { path, label, device, log: None };
+                let mut opened = self.open_all(generations, vec![candidate]).await?;
+                let (_, opened) = opened.pop().expect("one answer for one drive");
+                self.add_empty(opened?).await?;
+                Ok(id)
+            }
+            Verdict::Blank => {
+                let recorded = state.drives_of_server(self.server).find(|record| Path::new(&record.path) == path);
+                if let Some(record) = recorded.filter(|_| !request.force) {
+                    return Err(DriveOperationError::LabelLost { path, drive: record.id });
+                }
+                let content = if request.force { Content::MayBeLost } else { Content::MustBeEmpty };
+                self.make(generations, path, device, None, &request.pool, content).await
+            }
+        }
+    }
+
+    /// Takes a drive out of the cluster for good. The answer names the volumes whose maps still name it.
+    pub async fn remove(&self, id: DriveId, force: bool) -> Result<Vec<String>, DriveOperationError> {
+        let mut generations = self.turn.lock().await;
+        let record = self.record(id)?;
+        if record.server != self.server {
+            return Err(DriveOperationError::OnOtherServer { drive: id, server: record.server });
+        }
+        let reply = self.parts.authority.propose(Command::RemoveDrive { id, force }).await?;
+        let open = self.table().open.remove(&id);
+        self.lose(id, Loss::Retired { drive: id, reason: "removed by the operator".to_owned() }).await?;
+        if let Some(open) = open {
+            self.wipe([Some(open.device), open.log], &open.path).await;
+        }
+        generations.forget(id)?;
+        match reply {
+            Reply::DriveRetired { volumes } => Ok(volumes),
+            Reply::Done | Reply::VolumeCreated { .. } => {
+                self.parts.engine.forget_drive(id);
+                Ok(Vec::new())
+            }
+        }
+    }
+
+    /// Takes a drive out of service until it's brought back with [`Drives::online`].
+    pub async fn offline(&self, id: DriveId) -> Result<(), DriveOperationError> {
+        let _turn = self.turn.lock().await;
+        let record = self.own(id)?;
+        if record.state == DriveState::Offline {
+            return Ok(());
+        }
+        let reason = "taken offline by the operator".to_owned();
+        let open = self.table().open.remove(&id);
+        if open.is_some() {
+            self.lose(id, Loss::Gone { drive: id, reason: reason.clone() }).await?;
+        }
+        let command = Command::SetDriveState { id, to: DriveState::Offline, reason, expected_view: None };
+        self.parts.authority.propose(command).await?;
+        Ok(())
+    }
+
+    /// Brings a drive back that was taken offline; it catches up then.
+    pub async fn online(&self, id: DriveId) -> Result<(), DriveOperationError> {
+        let mut generations = self.turn.lock().await;
+        let record = self.own(id)?;
+        if record.state != DriveState::Offline {
+            return Err(DriveOperationError::NotOffline { drive: id, state: record.state });
+        }
+        self.bring_back(&mut generations, id).await
+    }
+
+    fn own(&self, id: DriveId) -> Result<std::sync::Arc<tepal_metadata::DriveRecord>, DriveOperationError> {
+        let record = self.record(id)?;
+        if record.server != self.server {
+            return Err(DriveOperationError::OnOtherServer { drive: id, server: record.server });
+        }
+        Ok(record)
+    }
+
+    pub(super) async fn lose(&self, id: DriveId, loss: Loss) -> Result<(), DriveOperationError> {
+        let engine = self.parts.engine.clone();
+        Ok(self
+            .parts
+            .threads
+            .run_on(self.some_thread(), move || async move { engine.lose_drive(id, loss).await })
+            .await?)
+    }
+}

@@ -1,0 +1,140 @@
+//! Taking a drive into use.
+//!
+//! The steps, each harmless if the next never comes: raise the label's generation, write the generation down, open the
+//! drive, have the metadata say what it's good for, give it to the engine.
+
+use super::generations::Generations;
+use super::{DriveOperationError, Drives, OpenDrive};
+use crate::authority::left;
+use crate::device::DriveDevice;
+use crate::world::ServerWorld;
+use futures_util::future::join_all;
+use std::path::PathBuf;
+use tepal_drive::{Drive, Label, Options};
+use tepal_engine::Standing;
+use tepal_metadata::{Command, DriveRecord, DriveState};
+use tepal_model::DriveId;
+
+/// A drive of ours that was found, and is to be used.
+pub struct Candidate {
+    pub path: PathBuf,
+    pub label: Label,
+    pub device: DriveDevice,
+    pub log: Option<DriveDevice>,
+}
+
+impl Drives {
+    /// Opens drives at the same time, on all data threads.
+    pub(super) async fn open_all(
+        &self,
+        generations: &mut Generations,
+        candidates: Vec<Candidate>,
+    ) -> Result<Vec<(DriveId, Result<OpenDrive, DriveOperationError>)>, DriveOperationError> {
+        let raised = join_all(candidates.into_iter().map(|candidate| self.raise(candidate))).await;
+        let labels = raised.iter().filter_map(|(_, raised)| raised.as_ref().ok());
+        generations.record(labels.map(|candidate| (candidate.label.drive, candidate.label.generation)))?;
+        let opening = raised.into_iter().map(|(drive, raised)| async move {
+            match raised {
+                Ok(candidate) => (drive, self.open_one(candidate).await),
+                Err(error) => (drive, Err(error)),
+            }
+        });
+        Ok(join_all(opening).await)
+    }
+
+    /// Writes the label anew, with the next generation.
+    async fn raise(&self, mut candidate: Candidate) -> (DriveId, Result<Candidate, DriveOperationError>) {
+        let drive = candidate.label.drive;
+        candidate.label.generation += 1;
+        let (label, device) = (candidate.label.clone(), candidate.device.clone());
+        let written = self.parts.threads.run_on(self.some_thread(), move || async move { label.write(&device).await });
+        let outcome = match written.await {
+            Ok(Ok(())) => Ok(candidate),
+            Ok(Err(reason)) => Err(DriveOperationError::Io { path: candidate.path, reason }),
+            Err(stopped) => Err(stopped.into()),
+        };
+        (drive, outcome)
+    }
+
+    pub(super) async fn open_one(&self, candidate: Candidate) -> Result<OpenDrive, DriveOperationError> {
+        let Candidate { path, device, log, .. } = candidate;
+        let (for_drive, for_log) = (device.clone(), log.clone());
+        let work = move || async move { Drive::open(ServerWorld, for_drive, for_log, Options::default()).await };
+        match self.parts.threads.run_on(self.some_thread(), work).await? {
+            Ok(drive) => Ok(OpenDrive { path, drive, device, log }),
+            Err(reason) => Err(DriveOperationError::Open { path, reason }),
+        }
+    }
+
+    /// Has the metadata say that the drive is here, and gives it to the engine: as current only if it never went away.
+    pub(super) async fn put_in_service(&self, open: OpenDrive) -> Result<(), DriveOperationError> {
+        let id = open.drive.id();
+        self.record_place(id, &open.path).await?;
+        let record = self.record(id)?;
+        let standing = match record.state {
+            DriveState::Up => Standing::Current,
+            DriveState::Behind => Standing::Behind(left(&record)),
+            DriveState::Missing | DriveState::Offline | DriveState::Failed => {
+                let reason = "it is back, and catches up on what it missed".to_owned();
+                let command = Command::SetDriveState { id, to: DriveState::Behind, reason, expected_view: None };
+                self.parts.authority.propose(command).await?;
+                Standing::Behind(left(&*self.record(id)?))
+            }
+        };
+        self.parts.authority.will_catch_up(id, self.record(id)?.state_view);
+        self.accept(open.clone());
+        let OpenDrive { path, drive, device, .. } = open;
+        let (backend, why) = (device.backend(), device.backend_reason().to_owned());
+        tracing::info!(drive = %id, path = %path.display(), ?standing, %backend, why, "drive in service");
+        let (engine, metadata) = (self.parts.engine.clone(), self.parts.metadata.clone());
+        let work = move || async move {
+            engine.add_drive(drive.clone(), standing);
+            // Volumes that were removed while it was away.
+            let known = |map| metadata.state().maps.contains_key(&map);
+            if let Err(error) = engine.free_unknown(&drive, known).await {
+                tracing::warn!(drive = %id, %error, "space of removed volumes can't be given back now");
+            }
+        };
+        Ok(self.parts.threads.run_on(self.some_thread(), work).await?)
+    }
+
+    async fn record_place(&self, id: DriveId, path: &std::path::Path) -> Result<(), DriveOperationError> {
+        let record = self.record(id)?;
+        if record.server != self.server || std::path::Path::new(&record.path) != path {
+            let path = path.display().to_string();
+            self.parts.authority.propose(Command::DriveMoved { id, server: self.server, path }).await?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn record(&self, id: DriveId) -> Result<std::sync::Arc<DriveRecord>, DriveOperationError> {
+        self.parts.metadata.state().drives.get(&id).cloned().ok_or(DriveOperationError::Unknown(id))
+    }
+
+    /// Says in the metadata that a drive isn't in service, if it says otherwise.
+    pub(super) async fn mark_down(
+        &self,
+        id: DriveId,
+        to: DriveState,
+        reason: String,
+    ) -> Result<(), DriveOperationError> {
+        let record = self.record(id)?;
+        if record.state.takes_writes() || (record.state == DriveState::Missing && to == DriveState::Failed) {
+            let expected_view = Some(record.state_view);
+            self.parts.authority.propose(Command::SetDriveState { id, to, reason, expected_view }).await?;
+        }
+        Ok(())
+    }
+}
+
+/// What a drive that can't be opened is from now on: what was once damaged never becomes whole; all else may pass.
+pub fn state_after(error: &DriveOperationError) -> DriveState {
+    use tepal_drive::OpenError::{Header, LogContradicts, LogDamaged, MapLost, MapPage};
+    match error {
+        DriveOperationError::Open {
+            reason: Header | MapPage { .. } | MapLost | LogDamaged { .. } | LogContradicts { .. },
+            ..
+        } => DriveState::Failed,
+        _ => DriveState::Missing,
+    }
+}

@@ -1,0 +1,98 @@
+//! NBD clients: accepted on the control runtime, served on the data threads, and told to go in two steps.
+
+use crate::data_threads::DataThreads;
+use crate::exports::ServerExports;
+use std::sync::Arc;
+use std::time::Duration;
+use tepal_gateway::nbd::{Accepted, Admission, BindError, Endpoint, Limits, Listener, Permit};
+use tepal_gateway::nbd::{Stop, Stopper, accept_connections, serve_accepted, stop_signal};
+
+/// How long connections may take to finish what is under way when the server stops.
+const FINISH: Duration = Duration::from_secs(5);
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+
+pub struct Front {
+    admission: Arc<Admission>,
+    /// Asks connections to finish and go.
+    finish: Stopper,
+    /// Ends those that don't.
+    end: Stopper,
+    endpoints: Vec<Endpoint>,
+}
+
+/// What a connection takes to its data thread.
+#[derive(Clone)]
+struct Service {
+    exports: ServerExports,
+    finish: Stop,
+    end: Stop,
+}
+
+impl Front {
+    /// Listens at all addresses, and serves whoever comes.
+    pub async fn open(
+        listen: &[Endpoint],
+        exports: ServerExports,
+        threads: &Arc<DataThreads>,
+    ) -> Result<Self, BindError> {
+        let mut listeners = Vec::new();
+        for endpoint in listen {
+            listeners.push(Listener::bind(endpoint).await?);
+        }
+        let failed = |endpoint: &Endpoint| {
+            let endpoint = endpoint.clone();
+            move |error| BindError::Failed { endpoint, error }
+        };
+        let bound = listeners.iter().zip(listen).map(|(listener, asked)| listener.endpoint().map_err(failed(asked)));
+        let endpoints = bound.collect::<Result<Vec<_>, _>>()?;
+        let admission = Admission::new(Limits::default());
+        let ((finish, finishing), (end, ending)) = (stop_signal(), stop_signal());
+        let service = Service { exports, finish: finishing, end: ending };
+        for listener in listeners {
+            tokio::spawn(accept(listener, admission.clone(), service.clone(), threads.clone()));
+        }
+        Ok(Front { admission, finish, end, endpoints })
+    }
+
+    pub fn endpoints(&self) -> &[Endpoint] {
+        &self.endpoints
+    }
+
+    /// Accepts nobody any more, and returns when all connections have gone.
+    pub async fn close(self) {
+        self.finish.stop();
+        let deadline = tokio::time::Instant::now() + FINISH;
+        while self.admission.connections() > 0 {
+            if tokio::time::Instant::now() >= deadline {
+                self.end.stop();
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+}
+
+async fn accept(listener: Listener, admission: Arc<Admission>, service: Service, threads: Arc<DataThreads>) {
+    let hand = |accepted: Accepted, permit: Permit| {
+        let seat = threads.seat();
+        let service = service.clone();
+        threads.spawn_on(seat.thread(), move || async move {
+            let _seat = seat;
+            service.serve(accepted, permit).await;
+        });
+    };
+    accept_connections(&listener, &admission, service.finish.clone(), hand).await;
+}
+
+impl Service {
+    async fn serve(mut self, accepted: Accepted, permit: Permit) {
+        tokio::select! {
+            biased;
+            served = serve_accepted(accepted, &self.exports, permit, self.finish) => {
+                if let Err(error) = served {
+                    tracing::debug!(%error, "NBD connection ended");
+                }
+            }
+            () = self.end.requested() => tracing::warn!("an NBD connection didn't finish in time and was ended"),
+        }
+    }
+}

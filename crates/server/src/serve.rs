@@ -1,0 +1,234 @@
+//! A server from its start to its end.
+
+use crate::api::{self, Api};
+use crate::authority::MetadataAuthority;
+use crate::config::Config;
+use crate::data_folder::{self, Addresses, FolderError};
+use crate::data_threads::{self, DataThreads};
+use crate::drives::{self, Drives, Generations, GenerationsError, Parts};
+use crate::exports::ServerExports;
+use crate::log::{self, LogError};
+use crate::nbd::Front;
+use crate::volumes::Volumes;
+use crate::world::ServerWorld;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tepal_drive::world::Random;
+use tepal_engine::Engine;
+use tepal_gateway::nbd::BindError;
+use tepal_metadata::{Command, Metadata, OpenError, ProposeError};
+use tepal_model::{ClusterId, ServerId};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::Notify;
+
+/// How long the drives may take to be closed. What isn't closed then is replayed by the next start.
+const CLOSE_DRIVES: Duration = Duration::from_secs(20);
+const CLOSE_METADATA: Duration = Duration::from_secs(5);
+
+/// Why a server that ran ends.
+#[derive(Clone, Copy, Debug)]
+enum ExitReason {
+    /// SIGTERM or SIGINT.
+    Signal,
+    /// The API was asked to stop it.
+    Requested,
+}
+
+/// Why a server didn't start.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    #[error(transparent)]
+    Log(#[from] LogError),
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+    #[error("{0}; to make a new cluster there, use --create NAME")]
+    NoCluster(OpenError),
+    #[error(transparent)]
+    Metadata(#[from] OpenError),
+    #[error("the data folder is that of {found}, and this server was started as {wanted}")]
+    OtherServer { found: String, wanted: ServerId },
+    #[error(transparent)]
+    Generations(#[from] GenerationsError),
+    #[error(transparent)]
+    Drives(#[from] drives::StartError),
+    #[error(transparent)]
+    Threads(#[from] data_threads::StartError),
+    #[error("api: can't listen on {address}: {error}")]
+    Api { address: SocketAddr, error: io::Error },
+    #[error(transparent)]
+    Nbd(#[from] BindError),
+    #[error("the cluster's state can't be changed: {0}")]
+    Propose(#[from] ProposeError),
+    #[error("the server can't be set up: {0}")]
+    System(#[source] io::Error),
+}
+
+/// Runs a server until it is told to stop. Blocks. Logs by itself, and ends the process at once on any panic.
+pub fn serve(config: Config) -> Result<(), ServeError> {
+    log::start(config.log_file.as_deref())?;
+    log::abort_on_panic();
+    let started = Instant::now();
+    data_folder::prepare(&config.data)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ServeError::System)?;
+    let threads = Arc::new(DataThreads::start(config.data_threads)?);
+    let outcome = runtime.block_on(run(config, started, threads.clone()));
+    // Its tasks first, as they use the threads.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    drop(threads);
+    outcome
+}
+
+async fn run(config: Config, started: Instant, threads: Arc<DataThreads>) -> Result<(), ServeError> {
+    let mut signals = Signals::listen().map_err(ServeError::System)?;
+    let failed = |error| ServeError::Api { address: config.api, error };
+    let listener = TcpListener::bind(config.api).await.map_err(failed)?;
+    let api_address = listener.local_addr().map_err(failed)?;
+    let metadata = open_metadata(&config, api_address).await?;
+    let server = Running::start(config, started, threads, metadata.clone(), listener, api_address).await;
+    let outcome = match server {
+        Ok(server) => {
+            let reason = tokio::select! {
+                () = signals.any() => ExitReason::Signal,
+                () = server.stop.notified() => ExitReason::Requested,
+            };
+            tracing::info!(?reason, "stopping");
+            server.close().await;
+            Ok(())
+        }
+        Err(error) => Err(error),
+    };
+    if tokio::time::timeout(CLOSE_METADATA, metadata.shutdown()).await.is_err() {
+        tracing::warn!("the metadata didn't close in time; its next start checks what it finds");
+    }
+    outcome
+}
+
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn listen() -> io::Result<Self> {
+        Ok(Signals { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    async fn any(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+/// The cluster's state as this server has it; a new cluster, if that was asked for and there is none.
+async fn open_metadata(config: &Config, api: SocketAddr) -> Result<Metadata, ServeError> {
+    let address = api.to_string();
+    let metadata = match (Metadata::open(&config.data).await, &config.create) {
+        (Ok(metadata), _) => metadata,
+        (Err(OpenError::NotThere(_)), Some(name)) => {
+            let id = ClusterId(u128::from(ServerWorld.next_u64()) << 64 | u128::from(ServerWorld.next_u64()));
+            let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+            let now_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
+            let created = Metadata::create(&config.data, id, name, config.server, &address, now_ms).await?;
+            tracing::info!(cluster = name, %id, "new cluster");
+            created
+        }
+        (Err(error @ OpenError::NotThere(_)), None) => return Err(ServeError::NoCluster(error)),
+        (Err(error), _) => return Err(error.into()),
+    };
+    match introduce(&metadata, config.server, address).await {
+        Ok(()) => Ok(metadata),
+        Err(error) => {
+            metadata.shutdown().await;
+            Err(error)
+        }
+    }
+}
+
+/// Has the records say where this server is now.
+async fn introduce(metadata: &Metadata, id: ServerId, address: String) -> Result<(), ServeError> {
+    let state = metadata.state();
+    match state.servers.get(&id) {
+        None => {
+            let found = state.servers.keys().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+            Err(ServeError::OtherServer { found, wanted: id })
+        }
+        Some(record) if record.address == address => Ok(()),
+        Some(_) => {
+            metadata.propose(Command::SetServerAddress { id, address }).await?;
+            Ok(())
+        }
+    }
+}
+
+/// A server that serves.
+struct Running {
+    config: Config,
+    drives: Arc<Drives>,
+    front: Front,
+    api: api::Front,
+    stop: Arc<Notify>,
+}
+
+impl Running {
+    async fn start(
+        config: Config,
+        started: Instant,
+        threads: Arc<DataThreads>,
+        metadata: Metadata,
+        listener: TcpListener,
+        api_address: SocketAddr,
+    ) -> Result<Self, ServeError> {
+        let token = data_folder::token(&config.data)?;
+        let generations = Generations::open(&config.data)?;
+        let authority = MetadataAuthority::new(metadata.clone());
+        let engine = Engine::new(ServerWorld, Arc::new(authority.clone()));
+        let parts = Parts { metadata: metadata.clone(), engine: engine.clone(), authority, threads: threads.clone() };
+        let drives = Arc::new(Drives::new(&config, parts.clone(), generations));
+        drives.start().await?;
+        let volumes = Volumes::new(parts.clone());
+        volumes.settle().await;
+        if config.open_to_others {
+            tracing::warn!(
+                "other machines can reach this server: there is no encryption, and any NBD client may read and write every volume"
+            );
+        }
+        let exports = ServerExports { metadata, engine, closed: volumes.closed().clone() };
+        let front = Front::open(&config.listen, exports, &threads).await?;
+        let nbd: Vec<String> = front.endpoints().iter().map(ToString::to_string).collect();
+        let stop = Arc::new(Notify::new());
+        let api = api::Front::open(
+            listener,
+            Api {
+                server: config.server,
+                parts,
+                drives: drives.clone(),
+                volumes: volumes.clone(),
+                started,
+                address: api_address,
+                nbd: nbd.clone(),
+                stop: stop.clone(),
+            },
+            token,
+        );
+        tokio::spawn(volumes.follow());
+        tokio::spawn(drives::watch(drives.clone()));
+        let addresses = Addresses { server: config.server, pid: std::process::id(), api: api_address.to_string(), nbd };
+        data_folder::write_addresses(&config.data, &addresses)?;
+        tracing::info!(server = %config.server, api = addresses.api, nbd = ?addresses.nbd, after = ?started.elapsed(), "serving");
+        Ok(Running { config, drives, front, api, stop })
+    }
+
+    /// Accepts nobody, lets what is under way finish, and closes the drives.
+    async fn close(self) {
+        data_folder::remove_addresses(&self.config.data);
+        tokio::join!(self.front.close(), self.api.close());
+        if tokio::time::timeout(CLOSE_DRIVES, self.drives.close()).await.is_err() {
+            tracing::warn!("the drives didn't close in time: their logs will be replayed");
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Keeps the volumes that the engine serves the same as those that the metadata has.
+//!
+//! Invariants:
+//! 1. A volume is served only while the metadata has it as active.
+//! 2. The space of a removed volume is free on every drive that is here before the metadata forgets it; what drives hold of
+//!    it that are away is freed when they return.
+
+use crate::authority::MetadataAuthority;
+use crate::data_threads::DataThreads;
+use crate::drives::Parts;
+use crate::world::ServerWorld;
+use futures_util::future::join_all;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tepal_engine::{Engine, Volume, VolumeSpec};
+use tepal_metadata::{Command, Metadata, ProposeError, Refusal, State, VolumeRecord, VolumeState};
+use tepal_model::VolumeId;
+
+/// After a removal that couldn't be finished.
+const TRY_AGAIN: Duration = Duration::from_secs(5);
+
+/// The volumes that should be served and can't be, and why. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct Closed(Arc<Mutex<BTreeMap<VolumeId, String>>>);
+
+impl Closed {
+    pub fn reason(&self, id: VolumeId) -> Option<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
+    }
+
+    fn set(&self, id: VolumeId, reason: Option<String>) {
+        let mut closed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match reason {
+            Some(reason) => drop(closed.insert(id, reason)),
+            None => drop(closed.remove(&id)),
+        }
+    }
+}
+
+pub struct Volumes {
+    metadata: Metadata,
+    authority: MetadataAuthority,
+    engine: Engine<ServerWorld>,
+    threads: Arc<DataThreads>,
+    closed: Closed,
+    /// Removals that go on.
+    removing: Mutex<BTreeSet<VolumeId>>,
+    turn: tokio::sync::Mutex<()>,
+    next_thread: AtomicUsize,
+}
+
+impl Volumes {
+    pub fn new(parts: Parts) -> Arc<Self> {
+        let Parts { metadata, engine, authority, threads } = parts;
+        Arc::new(Volumes {
+            metadata,
+            authority,
+            engine,
+            threads,
+            closed: Closed::default(),
+            removing: Mutex::default(),
+            turn: tokio::sync::Mutex::default(),
+            next_thread: AtomicUsize::new(0),
+        })
+    }
+
+    pub fn closed(&self) -> &Closed {
+        &self.closed
+    }
+
+    /// Follows the metadata until it's dropped.
+    pub async fn follow(self: Arc<Self>) {
+        let mut changes = self.metadata.watch();
+        while changes.changed().await.is_ok() {
+            changes.borrow_and_update();
+            self.settle().await;
+        }
+    }
+
+    /// Opens, resizes, renames and removes what the metadata's latest state says. Whoever changed it may call this to have
+    /// the change in effect when it returns.
+    pub async fn settle(self: &Arc<Self>) {
+        let _turn = self.turn.lock().await;
+        let state = self.metadata.state();
+        let opening = state.active_volumes().map(|record| self.settle_one(&state, record));
+        join_all(opening).await;
+        for record in state.volumes.values().filter(|record| record.state == VolumeState::Deleting) {
+            self.begin_removal(&state, record);
+        }
+    }
+
+    async fn settle_one(&self, state: &State, record: &VolumeRecord) {
+        if let Some(volume) = self.engine.volume(record.id) {
+            let spec = volume.spec();
+            if spec.size != record.size {
+                volume.resize(record.size);
+            }
+            if spec.name != record.name {
+                volume.rename(&record.name);
+            }
+            return;
+        }
+        let outcome = self.open(state, record).await;
+        if let Err(reason) = &outcome {
+            tracing::error!(volume = record.name, reason, "a volume can't be served");
+        }
+        self.closed.set(record.id, outcome.err());
+    }
+
+    async fn open(&self, state: &State, record: &VolumeRecord) -> Result<(), String> {
+        let map = state.map_of(record).ok_or_else(|| "its map is not in the metadata".to_owned())?;
+        let spec = VolumeSpec {
+            id: record.id,
+            name: record.name.clone(),
+            size: record.size,
+            layout: map.layout.clone(),
+            map: map.id,
+            drives: map.drives.clone(),
+        };
+        let engine = self.engine.clone();
+        let thread = self.next_thread.fetch_add(1, Ordering::Relaxed) % self.threads.count();
+        let opened = self.threads.run_on(thread, move || async move { engine.open_volume(spec).await.map(drop) }).await;
+        opened.map_err(|stopped| stopped.to_string())?.map_err(|error| error.to_string())
+    }
+
+    /// Starts to free the space of a removed volume, unless that goes on already. Its users are cut off at once.
+    fn begin_removal(self: &Arc<Self>, state: &Arc<State>, record: &Arc<VolumeRecord>) {
+        let begins = self.removing.lock().unwrap_or_else(PoisonError::into_inner).insert(record.id);
+        if begins {
+            let (volumes, state, record) = (self.clone(), state.clone(), record.clone());
+            tokio::spawn(async move {
+                while let Err(reason) = volumes.remove(&state, &record).await {
+                    tracing::warn!(volume = record.name, reason, "space of a removed volume can't be freed now");
+                    tokio::time::sleep(TRY_AGAIN).await;
+                }
+                volumes.removing.lock().unwrap_or_else(PoisonError::into_inner).remove(&record.id);
+            });
+        }
+    }
+
+    async fn remove(&self, state: &State, record: &VolumeRecord) -> Result<(), String> {
+        let id = record.id;
+        if self.engine.volume(id).is_none() && state.map_of(record).is_some() {
+            self.open(state, record).await?;
+        }
+        self.closed.set(id, None);
+        let engine = self.engine.clone();
+        let removed = self.threads.run_on(0, move || async move { engine.remove_volume(id).await }).await;
+        removed.map_err(|stopped| stopped.to_string())?.map_err(|error| error.to_string())?;
+        match self.authority.propose(Command::FinishRemoveVolume { id }).await {
+            Ok(_) | Err(ProposeError::Refused(Refusal::NoVolumeId(_))) => Ok(()),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// The volume, if it is served now.
+    pub fn served(&self, id: VolumeId) -> Option<Volume<ServerWorld>> {
+        self.engine.volume(id)
+    }
+}

@@ -1,0 +1,252 @@
+//! Knows what a volume promised (docs/durability.md) and judges every answer by it, block by block, as Crucible's checker
+//! does: what is read lies between the last promised and the last issued version, is never mixed, and never goes back.
+//!
+//! It sits outside the machine under test: it's told when each request begins and how it ends, and of crashes. A request
+//! whose machine crashed may have been done or not until an answer tells. Trims and zeroings are writes of zeros. Every
+//! write's bytes name the write ([`pattern`]), so a block's bytes tell their own history.
+
+mod content;
+pub mod pattern;
+mod register;
+mod story;
+#[cfg(test)]
+mod tests;
+
+pub use pattern::OpId;
+pub use story::Violation;
+
+use bytes::Bytes;
+use content::{Span, WHOLE};
+use pattern::Value;
+use register::{Moment, Register};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::time::Duration;
+use story::Wrong;
+use tepal_model::layout::Durability;
+use tepal_model::{BLOCK, Buffer};
+
+/// What was asked of the volume, or happened to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Read,
+    Write { fua: bool },
+    Trim { fua: bool },
+    Zeroes { fua: bool },
+    Flush,
+    Crash(Loss),
+}
+
+impl Kind {
+    fn fua(self) -> bool {
+        matches!(self, Kind::Write { fua: true } | Kind::Trim { fua: true } | Kind::Zeroes { fua: true })
+    }
+
+    fn is_write(self) -> bool {
+        matches!(self, Kind::Write { .. } | Kind::Trim { .. } | Kind::Zeroes { .. })
+    }
+}
+
+/// What a crash takes with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    /// `kill -9`: only what was under way.
+    Process,
+    /// Also what is only in caches.
+    Power,
+}
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    Done,
+    /// Refused: surely not done.
+    Refused,
+    /// Failed, cut off or given up: done or not.
+    Unknown,
+}
+
+/// How a request ended that wasn't done, as far as anybody can know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// None of it was or will be done.
+    Refused,
+    /// It may be done now, in part, or not.
+    Unknown,
+}
+
+/// One line of the run's history.
+#[derive(Clone, Debug)]
+struct Op {
+    kind: Kind,
+    offset: u64,
+    length: u64,
+    begun: Moment,
+    begun_at: Duration,
+    ended: Option<(Duration, Outcome)>,
+}
+
+/// What the layout promises and what the scenario knows.
+#[derive(Clone, Copy, Debug)]
+pub struct Rules {
+    pub durability: Durability,
+    /// A read after a crash settles what the crash had left open. Not so where another copy may answer later.
+    pub reads_settle: bool,
+}
+
+pub struct Checker {
+    seed: u64,
+    rules: Rules,
+    registers: BTreeMap<u64, Register>,
+    ops: Vec<Op>,
+    under_way: BTreeSet<OpId>,
+    moment: Moment,
+}
+
+/// The blocks that these bytes touch, each with which of its bytes.
+fn blocks(offset: u64, length: u64) -> impl Iterator<Item = (u64, Span)> {
+    (offset / BLOCK..(offset + length).div_ceil(BLOCK)).map(move |number| {
+        let start = offset.saturating_sub(number * BLOCK);
+        let end = (offset + length - number * BLOCK).min(BLOCK);
+        (number, start as u16..end as u16)
+    })
+}
+
+impl Checker {
+    pub fn new(seed: u64, rules: Rules) -> Self {
+        let (registers, under_way) = (BTreeMap::new(), BTreeSet::new());
+        Checker { seed, rules, registers, ops: Vec::new(), under_way, moment: 0 }
+    }
+
+    /// How many operations there were.
+    pub fn count(&self) -> usize {
+        self.ops.len()
+    }
+
+    /// The most that is under way or unsettled on any block of these bytes. A caller that keeps it small keeps the checker
+    /// fast.
+    pub fn load(&self, offset: u64, length: u64) -> usize {
+        let touched = self.registers.range(offset / BLOCK..(offset + length).div_ceil(BLOCK));
+        touched.map(|(_, register)| register.load()).max().unwrap_or(0)
+    }
+
+    /// Blocks that anything was ever asked of, as ranges of bytes.
+    pub fn touched(&self) -> Vec<Range<u64>> {
+        let mut ranges: Vec<Range<u64>> = Vec::new();
+        for &number in self.registers.keys() {
+            match ranges.last_mut() {
+                Some(last) if last.end == number * BLOCK => last.end += BLOCK,
+                _ => ranges.push(number * BLOCK..(number + 1) * BLOCK),
+            }
+        }
+        ranges
+    }
+
+    /// A request is about to be sent.
+    pub fn begin(&mut self, now: Duration, kind: Kind, offset: u64, length: u64) -> OpId {
+        self.moment += 1;
+        let op = OpId(self.ops.len() as u32 + 1);
+        self.ops.push(Op { kind, offset, length, begun: self.moment, begun_at: now, ended: None });
+        self.under_way.insert(op);
+        let keeps_past = self.rules.durability == Durability::Flush;
+        for (number, span) in blocks(offset, length) {
+            let register = self.registers.entry(number).or_insert_with(|| Register::new(keeps_past));
+            match kind {
+                Kind::Read => register.begin_read(op),
+                Kind::Write { .. } => register.begin_write(op, Value::Written(op), span, self.moment),
+                Kind::Trim { .. } | Kind::Zeroes { .. } => register.begin_write(op, Value::Zero, span, self.moment),
+                Kind::Flush | Kind::Crash(_) => {}
+            }
+        }
+        op
+    }
+
+    /// The bytes that a write writes.
+    pub fn data(&self, op: OpId) -> Bytes {
+        let Op { offset, length, .. } = *self.op(op);
+        let mut data = Buffer::take(length as usize);
+        pattern::fill(self.seed, op, offset, &mut data);
+        data.freeze()
+    }
+
+    fn op(&self, op: OpId) -> &Op {
+        &self.ops[op.0 as usize - 1]
+    }
+
+    fn end(&mut self, op: OpId, now: Duration, outcome: Outcome) -> Op {
+        self.moment += 1;
+        assert!(self.under_way.remove(&op), "{op:?} has ended before");
+        let record = &mut self.ops[op.0 as usize - 1];
+        record.ended = Some((now, outcome));
+        record.clone()
+    }
+
+    /// A write, trim, zeroing or flush was acknowledged.
+    pub fn acknowledged(&mut self, now: Duration, op: OpId) -> Result<(), Violation> {
+        let ended = self.end(op, now, Outcome::Done);
+        if ended.kind == Kind::Flush {
+            self.registers.values_mut().for_each(|register| register.flushed(ended.begun));
+            return Ok(());
+        }
+        for (number, span) in blocks(ended.offset, ended.length) {
+            let Some(register) = self.registers.get_mut(&number) else { continue };
+            if register.end_write(op, ended.kind.fua(), self.moment).is_err() {
+                return Err(self.tell(number, op, Wrong::Impossible, span, &[]));
+            }
+        }
+        Ok(())
+    }
+
+    /// A read returned these bytes.
+    pub fn returned(&mut self, now: Duration, op: OpId, data: &[u8]) -> Result<(), Violation> {
+        let ended = self.end(op, now, Outcome::Done);
+        if data.len() as u64 != ended.length {
+            return Err(self.tell(ended.offset / BLOCK, op, Wrong::Length { got: data.len() as u64 }, WHOLE, &[]));
+        }
+        let settles = self.rules.reads_settle.then_some(ended.begun);
+        for (number, span) in blocks(ended.offset, ended.length) {
+            let start = number * BLOCK + u64::from(span.start) - ended.offset;
+            let piece = &data[start as usize..start as usize + span.len()];
+            let Some(register) = self.registers.get_mut(&number) else { continue };
+            let fits = |content: &content::Content| content.shows(self.seed, number * BLOCK, &span, piece);
+            if register.end_read(op, fits, settles, self.moment).is_err() {
+                return Err(self.tell(number, op, Wrong::Bytes, span, piece));
+            }
+        }
+        Ok(())
+    }
+
+    /// A request failed, or whoever sent it gave it up.
+    pub fn failed(&mut self, now: Duration, op: OpId, fate: Fate) -> Result<(), Violation> {
+        let outcome = if fate == Fate::Refused { Outcome::Refused } else { Outcome::Unknown };
+        let ended = self.end(op, now, outcome);
+        for (number, span) in blocks(ended.offset, ended.length) {
+            let Some(register) = self.registers.get_mut(&number) else { continue };
+            match fate {
+                _ if !ended.kind.is_write() => register.end_read_unseen(op),
+                Fate::Unknown => register.abandon_write(op, self.moment),
+                Fate::Refused => {
+                    if register.refuse_write(op).is_err() {
+                        return Err(self.tell(number, op, Wrong::RefusedYetSeen, span, &[]));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The machine crashed: nothing that was under way will be answered.
+    pub fn crashed(&mut self, now: Duration, loss: Loss) {
+        for op in self.under_way.clone() {
+            self.failed(now, op, Fate::Unknown).expect("nothing is refused by a crash");
+        }
+        let crash = self.begin(now, Kind::Crash(loss), 0, 0);
+        self.end(crash, now, Outcome::Done);
+        for register in self.registers.values_mut() {
+            register.crashed(self.moment);
+            if loss == Loss::Power {
+                register.power_lost(self.moment);
+            }
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! Histories of one block as short texts. `w1(` begins a write of the whole block and `w1)` acknowledges it; `w1?` ends it
+//! with nobody knowing, `w1!` refuses it. `W` is a write with FUA, `a` one of the first half, `b` of the second half, `z`
+//! zeroes. `r1(` begins a read, `r1=2` says that it returned what write 2 wrote, `r1=2|0` the first half of write 2 and
+//! zeros; `h` reads the second half only. `f1(`, `f1)` is a flush; `kill` and `power` are crashes.
+
+use super::*;
+
+const SEED: u64 = 11;
+const HALF: u64 = BLOCK / 2;
+
+fn rules(text: &str) -> Rules {
+    match text {
+        "strict" => Rules { durability: Durability::Strict, reads_settle: true },
+        "copies" => Rules { durability: Durability::Strict, reads_settle: false },
+        _ => Rules { durability: Durability::Flush, reads_settle: true },
+    }
+}
+
+struct Play {
+    checker: Checker,
+    ops: BTreeMap<String, OpId>,
+    now: Duration,
+}
+
+impl Play {
+    fn bytes(&self, value: &str) -> Vec<u8> {
+        let halves: Vec<&str> = if value.contains('|') { value.split('|').collect() } else { vec![value, value] };
+        let mut data = vec![0; BLOCK as usize];
+        for (index, half) in halves.iter().enumerate().filter(|(_, half)| **half != "0") {
+            let at = index * HALF as usize;
+            let op = "wWab".chars().find_map(|kind| self.ops.get(&format!("{kind}{half}")));
+            match op {
+                Some(&op) => pattern::fill(SEED, op, BLOCK + at as u64, &mut data[at..at + HALF as usize]),
+                None => data[at..at + HALF as usize].fill(0xee),
+            }
+        }
+        data
+    }
+
+    fn begin(&mut self, name: &str) {
+        let (kind, offset, length) = match &name[..1] {
+            "w" => (Kind::Write { fua: false }, 0, BLOCK),
+            "W" => (Kind::Write { fua: true }, 0, BLOCK),
+            "a" => (Kind::Write { fua: false }, 0, HALF),
+            "b" => (Kind::Write { fua: false }, HALF, HALF),
+            "z" => (Kind::Zeroes { fua: false }, 0, BLOCK),
+            "r" => (Kind::Read, 0, BLOCK),
+            "h" => (Kind::Read, HALF, HALF),
+            _ => (Kind::Flush, 0, 0),
+        };
+        let op = self.checker.begin(self.now, kind, BLOCK + offset, length);
+        self.ops.insert(name.to_owned(), op);
+    }
+
+    fn step(&mut self, token: &str) -> Result<(), Violation> {
+        self.now += Duration::from_millis(1);
+        match token {
+            "kill" => self.checker.crashed(self.now, Loss::Process),
+            "power" => self.checker.crashed(self.now, Loss::Power),
+            _ => {
+                let (name, rest) = token.split_at(2);
+                match (rest, self.ops.get(name).copied()) {
+                    ("(", _) => self.begin(name),
+                    (")", Some(op)) => self.checker.acknowledged(self.now, op)?,
+                    ("?", Some(op)) => self.checker.failed(self.now, op, Fate::Unknown)?,
+                    ("!", Some(op)) => self.checker.failed(self.now, op, Fate::Refused)?,
+                    (_, Some(op)) => {
+                        let whole = self.bytes(&rest[1..]);
+                        let from = if name.starts_with('h') { HALF as usize } else { 0 };
+                        self.checker.returned(self.now, op, &whole[from..])?;
+                    }
+                    (_, None) => panic!("{token} before it began"),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether the history is allowed, else the story.
+fn judge(durability: &str, history: &str) -> Result<(), Violation> {
+    let checker = Checker::new(SEED, rules(durability));
+    let mut play = Play { checker, ops: BTreeMap::new(), now: Duration::ZERO };
+    history.split_whitespace().try_for_each(|token| play.step(token))
+}
+
+#[test]
+fn what_a_register_may_do_is_allowed() {
+    for (durability, history) in [
+        ("strict", "r1( r1=0"),
+        ("strict", "w1( w1) r1( r1=1"),
+        ("strict", "w1( r1( r1=0 r2( r2=1 w1)"),
+        ("strict", "w1( r1( r1=1 w1) r2( r2=1"),
+        // A read that began before a write was acknowledged may still see what was before.
+        ("strict", "w1( w1) w2( r1( w2) r1=1"),
+        ("strict", "w1( w1) r1( w2( w2) w3( w3) r1=2"),
+        ("strict", "w1( w1) r1( w2( w2) w3( w3) r1=3"),
+        // Two writes at once end in either order.
+        ("strict", "w1( w2( w1) w2) r1( r1=1 r2( r2=1"),
+        ("strict", "w1( w2( w1) w2) r1( r1=2 r2( r2=2"),
+        ("strict", "w1( w2( r1( r1=2 r2( r2=1 w1) w2) r3( r3=1"),
+        // Two reads at once may each see another moment.
+        ("strict", "w1( w1) r1( r2( w2( w2) r1=2 r2=1"),
+        ("strict", "w1( w1) z2( z2) r1( r1=0"),
+        // Parts of a block.
+        ("strict", "w1( w1) a2( a2) r1( r1=2|1"),
+        ("strict", "w1( w1) a2( b3( r1( r1=1|3 a2) b3) r2( r2=2|3"),
+        ("strict", "a1( w2( a1) w2) r1( r1=2"),
+        ("strict", "a1( w2( a1) w2) r1( r1=1|2"),
+        // Nobody knows of a write whose request was given up, until it's seen or overwritten.
+        ("strict", "w1( w1) w2( w2? r1( r1=1 r2( r2=1"),
+        ("strict", "w1( w1) w2( w2? r1( r1=2 r2( r2=2"),
+        ("strict", "w1( w1) w2( w2? r1( r1=1 r2( r2=2 r3( r3=2"),
+        ("strict", "w1( w1) w2( w2? w3( w3) r1( r1=3"),
+        ("strict", "w1( w1) w2( kill r1( r1=1"),
+        ("strict", "w1( w1) w2( kill r1( r1=2 r2( r2=2"),
+        ("strict", "w1( w1) w2( w3( power r1( r1=3 r2( r2=3"),
+        ("copies", "w1( w1) w2( kill r1( r1=1 r2( r2=2 r3( r3=2"),
+        ("strict", "w1( w1) w2( w2! r1( r1=1"),
+        ("strict", "w1( w1) r1( r1? w2( w2) r2( r2=2"),
+        ("strict", "a1( b2( kill r1( r1=0|2"),
+        // A read of one half settles, but doesn't tell, what a crash has left of the other.
+        ("strict", "a1( kill h1( h1=0 r1( r1=1|0"),
+        ("strict", "a1( kill h1( h1=0 r1( r1=0"),
+        ("strict", "a1( kill b2( b2) r1( r1=1|2"),
+        ("strict", "a1( kill b2( r1( r1=1|2 b2)"),
+        // Only flushed writes outlive the power, where the layout says so.
+        ("flush", "w1( w1) w2( w2) power r1( r1=0 r2( r2=0"),
+        ("flush", "w1( w1) w2( w2) power r1( r1=1 r2( r2=1"),
+        ("flush", "w1( w1) w2( w2) kill r1( r1=2"),
+        ("flush", "w1( w1) f1( f1) w2( w2) power r1( r1=1"),
+        ("flush", "w1( w1) f1( f1) w2( w2) w3( power r1( r1=3"),
+        ("flush", "w1( w1) f1( w2( w2) f1) power r1( r1=1"),
+        ("flush", "w1( w1) r1( r1=1 power r2( r2=0"),
+        ("flush", "w1( w1) a2( a2) b3( b3) power r1( r1=2|1"),
+        ("flush", "W1( W1) w2( w2) power r1( r1=1"),
+        ("flush", "w1( f1( f1) w1) power r1( r1=0"),
+        ("flush", "w1( w2( w1) w2) power r1( r1=1"),
+    ] {
+        if let Err(violation) = judge(durability, history) {
+            panic!("{durability}: {history}\n{violation}");
+        }
+    }
+}
+
+#[test]
+fn what_breaks_the_promise_is_found() {
+    for (durability, history) in [
+        // Wrong bytes.
+        ("strict", "r1( r1=7"),
+        ("strict", "w1( w1) r1( r1=0"),
+        ("strict", "w1( w1) r1( r1=7"),
+        ("strict", "w1( w1) z2( z2) r1( r1=1"),
+        ("strict", "r1( r1=0|7"),
+        // Time goes backwards.
+        ("strict", "w1( r1( r1=1 r2( r2=0"),
+        ("strict", "w1( w1) w2( w2) r1( r1=1"),
+        ("strict", "w1( w1) w2( r1( r1=2 r2( w2) r2=1"),
+        ("strict", "w1( w1) w2( w2) r1( w3( w3) r1=1"),
+        ("strict", "w1( w2( r1( r1=1 r2( r2=2 r3( r3=1"),
+        ("strict", "w1( w1) w2( w2? r1( r1=2 r2( r2=1"),
+        ("strict", "w1( w2( w1) r1( r1=1 w2) r2( r2=1 r3( r3=2"),
+        // A write that came too late.
+        ("strict", "w1( w1? w2( w2) r1( r1=1"),
+        ("strict", "w1( kill w2( w2) r1( r1=1"),
+        ("strict", "w1( w1) w2( kill r1( r1=1 r2( r2=2"),
+        ("strict", "a1( kill h1( h1=0 r1( r1=1|0 r2( r2=0"),
+        ("strict", "w1( w1) w2( w2? kill r1( r1=1 r2( r2=2"),
+        ("copies", "w1( w1) w2( kill r1( r1=2 r2( r2=1"),
+        ("strict", "w1( w1) w2( w2! r1( r1=2"),
+        ("strict", "w1( w1) w2( r1( r1=2 w2!"),
+        // Mixed blocks.
+        ("strict", "w1( w1) w2( r1( r1=2|1"),
+        ("strict", "w1( w2( w1) w2) r1( r1=1|2"),
+        ("strict", "w1( w1) w2( power r1( r1=2|1"),
+        ("strict", "w1( w1) a2( a2) r1( r1=2|0"),
+        ("strict", "a1( a1) b2( b2) r1( r1=1|0"),
+        ("strict", "w1( w1) a2( b3( a2) b3) r1( r1=1|3"),
+        ("strict", "w1( w1) a2( b3( r1( r1=1|3 r2( r2=2|1"),
+        // Acknowledged writes lost.
+        ("strict", "w1( w1) kill r1( r1=0"),
+        ("strict", "w1( w1) power r1( r1=0"),
+        ("flush", "w1( w1) kill r1( r1=0"),
+        ("flush", "w1( w1) f1( f1) power r1( r1=0"),
+        ("flush", "w1( w1) w2( w2) f1( f1) w3( w3) power r1( r1=1"),
+        ("flush", "W1( W1) power r1( r1=0"),
+        ("flush", "w1( w1) W2( W2) power r1( r1=1"),
+        ("flush", "w1( w1) W2( w3( w3) W2) power r1( r1=1"),
+        ("flush", "w1( w1) power r1( r1=0 r2( r2=1"),
+        ("flush", "w1( w1) power w2( w2) kill r1( r1=1"),
+        ("flush", "w1( w1) a2( a2) b3( b3) power r1( r1=1|3"),
+        // An acknowledgement that can't be.
+        ("strict", "w1( kill w2( w2) r1( r1=2 r2( r2=1"),
+    ] {
+        assert!(judge(durability, history).is_err(), "{durability}: {history}");
+    }
+}
+
+#[test]
+fn the_story_names_the_block_what_was_read_what_was_allowed_and_the_history() {
+    let story = judge("strict", "w1( w1) a2( a2) f1( f1) kill r1( r1=1").unwrap_err().to_string();
+    for part in [
+        "block 1 (bytes 4096..8192), #5 Read 4096+4096 from",
+        "0..4096: write #1\n",
+        "allowed:\n    0..2048: write #2 2048..4096: write #1 (differs first at 0)\n",
+        "#2 Write { fua: false } 4096+2048 from 3ms to 4ms",
+        "Crash(Process)",
+    ] {
+        assert!(story.contains(part), "no '{part}' in:\n{story}");
+    }
+    let story = judge("strict", "w1( w1) r1( r1=1|7").unwrap_err().to_string();
+    assert!(story.contains("0..2048: write #1\n    2048..4096: bytes that nobody wrote here: [ee, ee"), "{story}");
+}
+
+#[test]
+fn a_read_of_another_length_than_asked_for_is_wrong() {
+    let mut checker = Checker::new(SEED, rules("strict"));
+    let op = checker.begin(Duration::ZERO, Kind::Read, 100, 10);
+    let violation = checker.returned(Duration::ZERO, op, &[0; 9]).unwrap_err();
+    assert_eq!(violation.wrong, Wrong::Length { got: 9 });
+}
+
+#[test]
+fn a_request_over_many_blocks_is_judged_in_each_and_is_atomic_in_none_together() {
+    let mut checker = Checker::new(SEED, rules("strict"));
+    let (offset, length) = (BLOCK - 5, 2 * BLOCK + 10);
+    let write = checker.begin(Duration::ZERO, Kind::Write { fua: false }, offset, length);
+    let data = checker.data(write);
+    let mut mixed = data.to_vec();
+    mixed[5..5 + BLOCK as usize].fill(0); // the first whole block is still old
+    let read = checker.begin(Duration::ZERO, Kind::Read, offset, length);
+    checker.returned(Duration::ZERO, read, &mixed).unwrap();
+    mixed[..5].fill(0);
+    let read = checker.begin(Duration::ZERO, Kind::Read, offset, length);
+    let violation = checker.returned(Duration::ZERO, read, &mixed).unwrap_err();
+    assert_eq!(violation.offset, 0, "the first block was seen new");
+}
+
+/// The search must stay small however many writes of one block end without an answer.
+#[test]
+fn many_crashed_writes_of_one_block_stay_cheap_to_judge() {
+    let mut checker = Checker::new(SEED, rules("copies"));
+    for round in 0..200 {
+        for _ in 0..3 {
+            checker.begin(Duration::ZERO, Kind::Write { fua: false }, 0, BLOCK);
+        }
+        checker.crashed(Duration::ZERO, Loss::Process);
+        if round % 4 == 3 {
+            let write = checker.begin(Duration::ZERO, Kind::Write { fua: false }, 0, BLOCK);
+            checker.acknowledged(Duration::ZERO, write).unwrap();
+            let read = checker.begin(Duration::ZERO, Kind::Read, 0, BLOCK);
+            let mut data = vec![0; BLOCK as usize];
+            pattern::fill(SEED, write, 0, &mut data);
+            checker.returned(Duration::ZERO, read, &data).unwrap();
+        }
+    }
+    assert!(checker.load(0, BLOCK) < 20);
+}

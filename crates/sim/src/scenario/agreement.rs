@@ -1,0 +1,152 @@
+//! What the metadata would say of the drives: agreed, and kept through every crash. Answers take a while, and a crash may
+//! come between a change and its answer.
+
+use crate::executor::{Core, Sleep};
+use futures_channel::oneshot;
+use futures_util::future::BoxFuture;
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tepal_drive::Loss;
+use tepal_engine::{Authority, View};
+use tepal_model::DriveId;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    Up,
+    /// It may return; it was up last in that view.
+    Away(View),
+    /// It's never used again.
+    Retired(View),
+}
+
+#[derive(Debug)]
+enum Change {
+    Down(DriveId, Loss),
+    CaughtUp(DriveId),
+}
+
+type Answer = oneshot::Sender<Option<View>>;
+
+struct State {
+    view: View,
+    drives: BTreeMap<DriveId, Status>,
+    asked: VecDeque<(Change, Answer)>,
+    bell: Option<oneshot::Sender<()>>,
+}
+
+/// Clones are the same agreement. `Send` only because the engine's trait wants it.
+#[derive(Clone)]
+pub struct Agreement(Arc<Mutex<State>>);
+
+impl fmt::Debug for Agreement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.lock();
+        write!(f, "view {}, {:?}", state.view, state.drives)
+    }
+}
+
+impl Agreement {
+    pub fn new(drives: impl IntoIterator<Item = DriveId>) -> Self {
+        let drives = drives.into_iter().map(|drive| (drive, Status::Up)).collect();
+        Agreement(Arc::new(Mutex::new(State { view: 1, drives, asked: VecDeque::new(), bell: None })))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn status(&self, drive: DriveId) -> Status {
+        self.lock().drives[&drive]
+    }
+
+    /// Agreed at once: what a starting server finds before it serves.
+    pub fn declare_down(&self, drive: DriveId, may_return: bool) -> View {
+        self.lock().down(drive, may_return)
+    }
+
+    /// Answers the server, one question after another.
+    pub async fn serve(self, core: Rc<Core>) {
+        let mut random = core.fork();
+        loop {
+            let bell = {
+                let (ring, bell) = oneshot::channel();
+                let mut state = self.lock();
+                state.bell = Some(ring);
+                if state.asked.is_empty() { Some(bell) } else { None }
+            };
+            if let Some(bell) = bell {
+                let _ = bell.await; // replaced unrung only by another wait of this loop
+            }
+            Sleep::until(&core, core.now() + Duration::from_micros(random.between(50..5_000))).await;
+            let asked = self.lock().asked.pop_front();
+            if let Some((change, answer)) = asked {
+                let view = self.lock().apply(&change);
+                core.note(view, || format!("agreed: {change:?}; {self:?}"));
+                let _ = answer.send(Some(view)); // whoever asked may be dead
+            }
+        }
+    }
+
+    /// The server crashed: of what it asked for, a part is agreed, and nobody hears of it.
+    pub fn crashed(&self, agreed: usize) {
+        let asked = std::mem::take(&mut self.lock().asked);
+        for (change, _) in asked.into_iter().take(agreed) {
+            self.lock().apply(&change);
+        }
+    }
+
+    fn ask(&self, change: Change) -> BoxFuture<'static, Option<View>> {
+        let (answer, answered) = oneshot::channel();
+        let bell = {
+            let mut state = self.lock();
+            state.asked.push_back((change, answer));
+            state.bell.take()
+        };
+        if let Some(bell) = bell {
+            let _ = bell.send(()); // nobody listens only when the run is over
+        }
+        Box::pin(async move { answered.await.ok().flatten() })
+    }
+}
+
+impl State {
+    fn apply(&mut self, change: &Change) -> View {
+        match change {
+            Change::Down(drive, loss) => self.down(*drive, matches!(loss, Loss::Gone { .. })),
+            Change::CaughtUp(drive) => {
+                if let Some(status @ Status::Away(_)) = self.drives.get_mut(drive) {
+                    *status = Status::Up;
+                    self.view += 1;
+                }
+                self.view
+            }
+        }
+    }
+
+    /// Which view it was up in last.
+    fn down(&mut self, drive: DriveId, may_return: bool) -> View {
+        let left = match self.drives[&drive] {
+            Status::Up => {
+                self.view += 1;
+                self.view - 1
+            }
+            Status::Away(left) | Status::Retired(left) => left,
+        };
+        let retired = !may_return || matches!(self.drives[&drive], Status::Retired(_));
+        self.drives.insert(drive, if retired { Status::Retired(left) } else { Status::Away(left) });
+        left
+    }
+}
+
+impl Authority for Agreement {
+    fn drive_down(&self, drive: DriveId, loss: Loss) -> BoxFuture<'static, Option<View>> {
+        self.ask(Change::Down(drive, loss))
+    }
+
+    fn caught_up(&self, drive: DriveId) -> BoxFuture<'static, Option<View>> {
+        self.ask(Change::CaughtUp(drive))
+    }
+}

@@ -1,0 +1,111 @@
+//! Once nothing goes wrong any more: the volume becomes healthy by itself, scrub finds nothing left to repair, all copies
+//! are equal, and what is given back is free again.
+
+use super::agreement::{Agreement, Status};
+use super::server::{Server, drive_id};
+use std::time::Duration;
+use tepal_drive::world::Clock;
+use tepal_drive::{DriveError, Loss};
+use tepal_engine::{OpenVolumeError, ScrubSummary, VolumeHealth};
+use tepal_model::{BLOCK, IoError};
+use tepal_placement::Rotation;
+
+/// What has not come right.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum Unsettled {
+    #[error("after {waited:?} without faults the volume is {health:?}")]
+    NotHealthy { waited: Duration, health: VolumeHealth },
+    #[error("scrub failed: {0}")]
+    Scrub(IoError),
+    #[error("a scrub {when} found {found:?}")]
+    ScrubFound { when: &'static str, found: ScrubSummary },
+    #[error("a volume opened from nothing: {0}")]
+    Open(#[from] OpenVolumeError),
+    #[error("copies of block {block} differ: {copies:x?} (drive and CRC of each)")]
+    Differ { block: u64, copies: Vec<(usize, Option<u32>)> },
+    #[error("reading checksums of drive {at} failed: {error}")]
+    Sums { at: usize, error: DriveError },
+    #[error("giving all space back failed: {0}")]
+    GiveBack(IoError),
+    #[error("drive {at} was lost when it was closed: {loss}")]
+    Close { at: usize, loss: Loss },
+    #[error("drive {at} holds {used} bytes after everything was given back, {unaccounted} slots are unaccounted for")]
+    Space { at: usize, used: u64, unaccounted: i64 },
+}
+
+/// How long the volume may take.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// Waits until every drive that isn't retired is up, and the copies have been compared.
+pub async fn become_healthy(server: &Server, agreement: &Agreement, drives: usize) -> Result<(), Unsettled> {
+    let begun = server.world.now().0;
+    loop {
+        let up = (0..drives).all(|at| !matches!(agreement.status(drive_id(at)), Status::Away(_)));
+        let retired = (0..drives).any(|at| matches!(agreement.status(drive_id(at)), Status::Retired(_)));
+        let health = server.volume.health();
+        let settled = if retired {
+            server.volume.recovery().unresolved_regions == 0
+        } else {
+            health == VolumeHealth::Healthy
+        };
+        if up && settled {
+            return Ok(());
+        }
+        let waited = server.world.now().0 - begun;
+        if waited > PATIENCE {
+            return Err(Unsettled::NotHealthy { waited, health });
+        }
+        server.world.sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// `faulty`: drives went wrong before, so a first scrub may find something. `losing`: beyond what the layout tolerates.
+pub async fn scrub_clean(server: &Server, faulty: bool, losing: bool) -> Result<(), Unsettled> {
+    for (when, may_repair) in [("at first", faulty), ("after the first one", false)] {
+        let found = server.volume.scrub(|_| {}).await.map_err(Unsettled::Scrub)?;
+        server.world.core().note(2, || format!("scrub {when}: {found:?}"));
+        let repaired = found.repaired > 0 || found.unequal_extents > 0;
+        if (repaired && !may_repair) || (!found.lost.is_empty() && !losing) {
+            return Err(Unsettled::ScrubFound { when, found });
+        }
+    }
+    Ok(())
+}
+
+/// Every copy that is here says the same of every block.
+pub async fn copies_are_equal(server: &Server) -> Result<(), Unsettled> {
+    let spec = server.volume.spec();
+    let Some(rotation) = Rotation::new(spec.drives.len(), spec.layout.copies()) else { return Ok(()) };
+    let extent = u64::from(spec.layout.extent) / BLOCK;
+    for number in 0..(spec.size / BLOCK).div_ceil(extent) {
+        let mut copies = Vec::new();
+        for copy in 0..rotation.copies() {
+            let place = rotation.place(number, copy);
+            let Some(drive) = server.engine.drive(spec.drives[place.drive]) else { continue };
+            let sums = drive.crcs(spec.map, place.fragment * extent, extent).await;
+            copies.push((place.drive, sums.map_err(|error| Unsettled::Sums { at: place.drive, error })?));
+        }
+        for nth in 0..extent as usize {
+            let of_block: Vec<_> = copies.iter().map(|(at, sums)| (*at, sums[nth])).collect();
+            if of_block.iter().any(|(_, sum)| *sum != of_block[0].1) {
+                return Err(Unsettled::Differ { block: number * extent + nth as u64, copies: of_block });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Gives everything back; nothing may be left.
+pub async fn space_returns(server: &Server) -> Result<(), Unsettled> {
+    let size = server.volume.size();
+    server.volume.write_zeroes(0, size, false, true).await.map_err(Unsettled::GiveBack)?;
+    let drives: Vec<_> = server.drives().collect();
+    for (at, drive) in drives {
+        drive.close().await.map_err(|loss| Unsettled::Close { at, loss: (*loss).clone() })?;
+        let (used, unaccounted) = (drive.usage().used, drive.slots_unaccounted());
+        if used != 0 || unaccounted != 0 {
+            return Err(Unsettled::Space { at, used, unaccounted });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,174 @@
+//! A server with its drives and one volume, as `tepal serve` would start and tend it: drives are opened, those that can't
+//! be are declared down, those that return are taken in.
+
+use super::agreement::{Agreement, Status};
+use crate::device::SimDisk;
+use crate::workload::VolumeUnderTest;
+use crate::world::SimWorld;
+use bytes::Bytes;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use tepal_drive::error::OpenError;
+use tepal_drive::world::{Clock, DeviceError};
+use tepal_drive::{Drive, Loss, Options};
+use tepal_engine::{Engine, Standing, Volume, VolumeSpec};
+use tepal_model::{DriveId, IoError, Segments};
+
+/// The hardware and the papers of a server, which outlive its processes.
+#[derive(Clone)]
+pub struct Hardware {
+    /// In the order of the volume's global map.
+    pub disks: Vec<SimDisk>,
+    pub agreement: Agreement,
+    pub spec: VolumeSpec,
+    pub options: Options,
+    /// Why a drive's refusal to open is no surprise.
+    pub excuses: Rc<dyn Fn(usize, &OpenError) -> bool>,
+}
+
+/// One running process.
+#[derive(Clone)]
+pub struct Server {
+    pub world: SimWorld,
+    pub engine: Engine<SimWorld>,
+    pub volume: Volume<SimWorld>,
+    hardware: Rc<Hardware>,
+}
+
+/// The id of the drive in that place.
+pub fn drive_id(at: usize) -> DriveId {
+    DriveId(at as u64 + 1)
+}
+
+impl Server {
+    /// Starts on that machine: opens what is plugged in, and serves.
+    pub async fn start(world: SimWorld, hardware: Rc<Hardware>) -> Option<Self> {
+        let engine = Engine::new(world.clone(), Arc::new(hardware.agreement.clone()));
+        for at in 0..hardware.disks.len() {
+            start_drive(&world, &engine, &hardware, at).await;
+        }
+        let volume = match engine.open_volume(hardware.spec.clone()).await {
+            Ok(volume) => volume,
+            Err(error) => {
+                world.core().fail(format!("the volume can't be opened: {error}"));
+                return None;
+            }
+        };
+        engine.all_volumes_opened();
+        world.core().note(3, || format!("serves; {:?}", hardware.agreement));
+        let server = Server { world, engine, volume, hardware };
+        let tended = server.clone();
+        server.world.spawn_named("tend-drives", async move { tended.tend().await });
+        Some(server)
+    }
+
+    pub fn under_test(&self) -> Rc<ServedVolume> {
+        Rc::new(ServedVolume(self.volume.clone()))
+    }
+
+    /// Takes in what has returned.
+    async fn tend(self) {
+        loop {
+            self.world.sleep(Duration::from_millis(5)).await;
+            for at in 0..self.hardware.disks.len() {
+                let (disk, id) = (&self.hardware.disks[at], drive_id(at));
+                let returned = disk.is_plugged() && matches!(self.hardware.agreement.status(id), Status::Away(_));
+                if !returned || self.engine.drive(id).is_some() {
+                    continue;
+                }
+                // It may still be on its way out.
+                self.engine.lose_drive(id, Loss::Gone { drive: id, reason: "it was unplugged".to_owned() }).await;
+                let Status::Away(left) = self.hardware.agreement.status(id) else { continue };
+                let options = self.hardware.options.clone();
+                match Drive::open(self.world.clone(), disk.open(), None, options).await {
+                    Ok(drive) => {
+                        self.world.core().note(left, || format!("drive {id} returns, with {:?}", drive.marks()));
+                        self.engine.add_drive(drive, Standing::Behind(left));
+                    }
+                    Err(error) => {
+                        refused(&self.world, &self.hardware, at, &error);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Somebody saw that the drive was pulled.
+    pub fn tell_pulled(&self, at: usize) {
+        let engine = self.engine.clone();
+        self.world.spawn_named("notice", async move {
+            let id = drive_id(at);
+            engine.lose_drive(id, Loss::Gone { drive: id, reason: "it was unplugged".to_owned() }).await;
+        });
+    }
+
+    /// The drives that are open.
+    pub fn drives(&self) -> impl Iterator<Item = (usize, Drive<SimWorld>)> + '_ {
+        (0..self.hardware.disks.len()).filter_map(|at| self.engine.drive(drive_id(at)).map(|drive| (at, drive)))
+    }
+}
+
+async fn start_drive(world: &SimWorld, engine: &Engine<SimWorld>, hardware: &Hardware, at: usize) {
+    let (disk, id, agreement) = (&hardware.disks[at], drive_id(at), &hardware.agreement);
+    let standing = match agreement.status(id) {
+        Status::Retired(left) => return engine.add_absent_drive(id, left, false),
+        Status::Up => Standing::Current,
+        Status::Away(left) => Standing::Behind(left),
+    };
+    if !disk.is_plugged() {
+        return engine.add_absent_drive(id, agreement.declare_down(id, true), true);
+    }
+    match Drive::open(world.clone(), disk.open(), None, hardware.options.clone()).await {
+        Ok(drive) => {
+            world.core().note(4, || format!("drive {id} starts {standing:?}, with {:?}", drive.marks()));
+            engine.add_drive(drive, standing);
+        }
+        Err(error) => {
+            let gone = refused(world, hardware, at, &error);
+            engine.add_absent_drive(id, agreement.declare_down(id, gone), gone);
+        }
+    }
+}
+
+/// Whether a drive that can't be opened may return: it does if it only was pulled again.
+fn refused(world: &SimWorld, hardware: &Hardware, at: usize, error: &OpenError) -> bool {
+    use tepal_drive::label::LabelError;
+    if let OpenError::Device(DeviceError::Gone(_)) | OpenError::Label(LabelError::Device(DeviceError::Gone(_))) = error {
+        return true;
+    }
+    if !(hardware.excuses)(at, error) {
+        world.core().fail(format!("drive {at} can't be opened: {error}"));
+    }
+    false
+}
+
+/// The engine's volume, as a client sees it.
+pub struct ServedVolume(Volume<SimWorld>);
+
+impl VolumeUnderTest for ServedVolume {
+    fn size(&self) -> u64 {
+        self.0.size()
+    }
+
+    async fn read(&self, offset: u64, length: u64) -> Result<Segments, IoError> {
+        self.0.read(offset, length).await
+    }
+
+    async fn write(&self, offset: u64, data: Bytes, fua: bool) -> Result<(), IoError> {
+        self.0.write(offset, data, fua).await
+    }
+
+    async fn flush(&self) -> Result<(), IoError> {
+        self.0.flush().await
+    }
+
+    async fn trim(&self, offset: u64, length: u64, fua: bool) -> Result<(), IoError> {
+        self.0.trim(offset, length, fua).await
+    }
+
+    async fn write_zeroes(&self, offset: u64, length: u64, fua: bool) -> Result<(), IoError> {
+        let allocate = offset.is_multiple_of(3); // either way, by what the seed drew
+        self.0.write_zeroes(offset, length, allocate, fua).await
+    }
+}

@@ -1,0 +1,349 @@
+//! The process behind one attached volume.
+//!
+//! It may be the way by which the kernel frees memory: dirty pages of the device are written through it. So it must never
+//! wait for memory to be freed. All its pages are locked, those it gets later too; its allocations don't start write-back
+//! (PR_SET_IO_FLUSHER, meant for just this); it's the last to be killed when memory runs out. The memory it needs is
+//! bounded by what the kernel has under way: at most 128 requests of 1 MiB with FUSE. It reads no file after its start, and
+//! writes only its log and its record, from a thread that no request waits for. None of this helps if the *server* runs on
+//! this same machine: then write-back ends in a process that isn't protected, as with any file server mounted on itself.
+//!
+//! It's the process's main thread that looks after things here; requests pass through others. Any panic ends the process:
+//! an error on the device is better than a device that silently stops.
+
+use super::launch::Report;
+use super::loop_device;
+use super::nbd::client::{Client, Notice, PAUSES, Target};
+use super::nbd::{Export, NbdAddress};
+use super::netlink::KernelNbd;
+use super::place::{Place, Record, RunFolder};
+use super::release::{self, Flush};
+use super::{AttachError, Method, Unfit, fuse, relay};
+use linux_raw_sys::prctl::PR_SET_IO_FLUSHER;
+use nix::sys::mman::{MlockAllFlags, mlockall};
+use nix::sys::signal::{SigSet, Signal};
+use serde::{Deserialize, Serialize};
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::time::Duration;
+
+/// What a daemon is to do: the last argument of its command line.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Order {
+    pub volume: String,
+    pub address: NbdAddress,
+    pub read_only: bool,
+    pub run_folder: PathBuf,
+    pub method: Method,
+}
+
+/// What the main thread hears of.
+enum Event {
+    Lost(String),
+    Waiting(String),
+    Resumed {
+        resent: usize,
+    },
+    Signal(Signal),
+    /// The kernel has let go of the device.
+    Ended,
+}
+
+/// How often the server is asked whether the volume has grown.
+const GROWTH_INTERVAL: Duration = Duration::from_secs(10);
+/// Server's units that a block device can have.
+const BLOCKS: std::ops::RangeInclusive<u32> = 1..=4096;
+const SMALLEST_BLOCK: u32 = 512;
+/// What one request must be able to carry.
+const LARGEST_REQUEST: u32 = 4 << 20;
+
+/// The daemon's entry: `order` is the argument that [`super::attach`] gave. Returns when the device is gone.
+pub fn serve(order: &str) -> ExitCode {
+    // Standard error is the daemon's log file. If the program logs there already, so much the better.
+    let _ = tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).with_target(false).try_init();
+    let order: Order = match serde_json::from_str(order) {
+        Ok(order) => order,
+        Err(error) => {
+            report(&Report::Failed { message: format!("the attach daemon doesn't understand its order: {error}") });
+            return ExitCode::FAILURE;
+        }
+    };
+    let place = match RunFolder::open(&order.run_folder) {
+        Ok(run) => run.place(&order.volume),
+        Err(error) => return fail(&error),
+    };
+    protect();
+    let (tell, events) = mpsc::channel();
+    let started = place.claim().and_then(|claim| {
+        let claim = claim.ok_or(AttachError::Starting { volume: order.volume.clone() })?;
+        Ok((claim, Daemon::start(order, place, &tell)?))
+    });
+    match started {
+        // The claim lives as long as the process.
+        Ok((_claim, mut daemon)) => daemon.run(&events),
+        Err(error) => fail(&error),
+    }
+}
+
+fn fail(error: &AttachError) -> ExitCode {
+    tracing::error!("{error}");
+    report(&Report::Failed { message: error.to_string() });
+    ExitCode::FAILURE
+}
+
+/// Tells the parent, and lets go of its pipe. True if it heard.
+fn report(report: &Report) -> bool {
+    let mut line = serde_json::to_vec(report).unwrap_or_default();
+    line.push(b'\n');
+    let mut output = std::io::stdout();
+    let heard = output.write_all(&line).and_then(|()| output.flush()).is_ok();
+    if let Ok(null) = OpenOptions::new().write(true).open("/dev/null") {
+        let _ = nix::unistd::dup2_stdout(&null);
+    }
+    heard
+}
+
+/// See the module's description. What a container forbids is done without, and said in the log.
+fn protect() {
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        usual(panic);
+        std::process::abort();
+    }));
+    // Threads started later inherit both.
+    let mut set = SigSet::empty();
+    for signal in SIGNALS {
+        set.add(signal);
+    }
+    if let Err(error) = set.thread_block() {
+        tracing::warn!("can't hold back signals: {error}");
+    }
+    // SAFETY: prctl with these arguments touches no memory.
+    if unsafe { nix::libc::prctl(PR_SET_IO_FLUSHER as i32, 1, 0, 0, 0) } != 0 {
+        tracing::warn!("no PR_SET_IO_FLUSHER: a machine short of memory may stop here");
+    }
+    let later = MlockAllFlags::MCL_FUTURE.union(MlockAllFlags::from_bits_retain(nix::libc::MCL_ONFAULT));
+    if let Err(error) = mlockall(MlockAllFlags::MCL_CURRENT).and_then(|()| mlockall(later)) {
+        tracing::warn!("can't lock memory ({error}): a machine short of memory may stop here");
+    }
+    if let Err(error) = fs::write("/proc/self/oom_score_adj", "-1000") {
+        tracing::warn!("can't be spared when memory runs out: {error}");
+    }
+    // Its file is called exe, since it was started by that name in /proc.
+    // SAFETY: the argument is a C string, which the kernel copies.
+    unsafe { nix::libc::prctl(nix::libc::PR_SET_NAME, c"tepal-attach".as_ptr(), 0, 0, 0) };
+}
+
+const SIGNALS: [Signal; 4] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT];
+
+struct Daemon {
+    client: Arc<Client>,
+    front: Front,
+    place: Place,
+    record: Record,
+}
+
+/// The kernel's side.
+enum Front {
+    Fuse,
+    Nbd(KernelNbd),
+}
+
+impl Daemon {
+    /// Connects, makes the device, and tells the parent.
+    fn start(order: Order, place: Place, tell: &Sender<Event>) -> Result<Daemon, AttachError> {
+        let Order { volume, address, read_only, method, .. } = order;
+        watch_signals(tell.clone());
+        let heard = tell.clone();
+        let observer = move |notice: Notice<'_>| {
+            let event = match notice {
+                Notice::Lost(broken) => Event::Lost(broken.to_string()),
+                Notice::Waiting(trouble) => Event::Waiting(trouble.to_string()),
+                Notice::Resumed { resent } => Event::Resumed { resent },
+            };
+            let _ = heard.send(event); // nobody listens any more when the process is ending
+        };
+        let target = Target { address: address.clone(), volume: volume.clone(), read_only };
+        let client = Arc::new(Client::open(target, PAUSES, Box::new(observer))?);
+        let export = client.export();
+        let block = fit(&volume, &export)?;
+        let ended = tell.clone();
+        let ended = move || drop(ended.send(Event::Ended));
+        let (front, device) = match method {
+            Method::Fuse => (Front::Fuse, make_loop(&client, read_only, block, &place, ended)?),
+            Method::Nbd => make_nbd(&client, read_only, block, ended)?,
+        };
+        let size = client.size();
+        let pid = std::process::id();
+        let record = Record { volume, device, method, address, read_only, size, pid, waiting: None };
+        let daemon = Daemon { client, front, place, record };
+        daemon.announce()?;
+        Ok(daemon)
+    }
+
+    /// Writes the record and tells the parent; takes the device back if either can't be done.
+    fn announce(&self) -> Result<(), AttachError> {
+        let Record { device, method, read_only, size, .. } = self.record.clone();
+        let written = self.place.write_record(&self.record);
+        if written.is_ok() && report(&Report::Attached { device, method, read_only, size }) {
+            tracing::info!("volume '{}' is {}", self.record.volume, self.record.device.display());
+            return Ok(());
+        }
+        release::release(&self.place, &self.record, Flush::GiveUp)?;
+        written
+    }
+
+    fn run(&mut self, events: &Receiver<Event>) -> ExitCode {
+        loop {
+            match events.recv_timeout(GROWTH_INTERVAL) {
+                Ok(Event::Ended) | Err(RecvTimeoutError::Disconnected) => {
+                    tracing::info!("volume '{}' is detached", self.record.volume);
+                    self.client.close();
+                    return ExitCode::SUCCESS;
+                }
+                Ok(Event::Signal(signal)) => self.end_if_unused(signal),
+                Ok(Event::Lost(reason)) => self.now_waiting(Some(reason)),
+                Ok(Event::Waiting(reason)) => self.now_waiting(Some(reason)),
+                Ok(Event::Resumed { resent }) => {
+                    tracing::info!("connected again; {resent} requests sent again");
+                    self.now_waiting(None);
+                    self.follow_growth();
+                }
+                Err(RecvTimeoutError::Timeout) if self.record.waiting.is_none() => self.follow_growth(),
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
+    }
+
+    fn now_waiting(&mut self, reason: Option<String>) {
+        if let Some(reason) = &reason {
+            tracing::warn!("I/O waits: {reason}");
+        }
+        self.record.waiting = reason;
+        self.save();
+    }
+
+    fn save(&self) {
+        if let Err(error) = self.place.write_record(&self.record) {
+            tracing::warn!("{error}");
+        }
+    }
+
+    /// A larger volume makes the device larger.
+    fn follow_growth(&mut self) {
+        // An error here is an outage that the client notices by itself.
+        let Ok(size) = self.client.look_for_growth() else { return };
+        if size == self.record.size {
+            return;
+        }
+        let device = &self.record.device;
+        let grown = match &self.front {
+            // The loop driver asks FUSE, which answers from other threads.
+            Front::Fuse => loop_device::grow(device),
+            Front::Nbd(kernel) => kernel.grow(device, size),
+        };
+        match grown {
+            Ok(()) => tracing::info!("the volume grew from {} to {size} bytes", self.record.size),
+            Err(error) => tracing::warn!("the volume grew to {size} bytes, but {} can't: {error}", device.display()),
+        }
+        self.record.size = size;
+        self.save();
+    }
+
+    /// Told to end, it does so only if that harms nobody.
+    fn end_if_unused(&self, signal: Signal) {
+        let released = match &self.record.waiting {
+            Some(reason) => Err(AttachError::Unreachable {
+                volume: self.record.volume.clone(),
+                device: self.record.device.clone(),
+                reason: reason.clone(),
+            }),
+            None => release::release(&self.place, &self.record, Flush::First),
+        };
+        match released {
+            Ok(()) => tracing::info!("ending after {signal}"),
+            Err(error) => tracing::warn!("{signal} has no effect: {error}"),
+        }
+    }
+}
+
+/// The device's block size, if the volume can be one.
+fn fit(volume: &str, export: &Export) -> Result<u32, AttachError> {
+    let unfit = |what| Err(AttachError::Unfit { volume: volume.into(), what });
+    if !BLOCKS.contains(&export.minimum) || !export.minimum.is_power_of_two() {
+        return unfit(Unfit::Block(export.minimum));
+    }
+    if export.maximum < LARGEST_REQUEST {
+        return unfit(Unfit::Maximum(export.maximum));
+    }
+    let block = export.minimum.max(SMALLEST_BLOCK);
+    if export.size < u64::from(block) || export.size > i64::MAX as u64 {
+        return unfit(Unfit::Size(export.size));
+    }
+    Ok(block)
+}
+
+pub(super) fn make_loop(
+    client: &Arc<Client>,
+    read_only: bool,
+    block: u32,
+    place: &Place,
+    ended: impl FnOnce() + Send + 'static,
+) -> Result<PathBuf, AttachError> {
+    let mountpoint = place.mountpoint();
+    fuse::serve(Arc::clone(client), read_only, &mountpoint, ended)
+        .map_err(|source| AttachError::file("mount FUSE at", &mountpoint, source))?;
+    let file = mountpoint.join(fuse::FILE);
+    let attached = open_file(&file, read_only).and_then(|file| loop_device::attach(&file, read_only, block));
+    let device = attached.map_err(|source| {
+        let _ = release::unmount(&mountpoint); // the first error is the one to tell
+        AttachError::file("make a loop device of", &file, source)
+    })?;
+    if !loop_device::is_direct(&device) {
+        tracing::warn!("{} has no direct I/O: it will be slow", device.display());
+    }
+    Ok(device)
+}
+
+fn open_file(path: &Path, read_only: bool) -> std::io::Result<File> {
+    OpenOptions::new().read(true).write(!read_only).open(path)
+}
+
+fn make_nbd(
+    client: &Arc<Client>,
+    read_only: bool,
+    block: u32,
+    ended: impl FnOnce() + Send + 'static,
+) -> Result<(Front, PathBuf), AttachError> {
+    let missing = AttachError::Unsupported { method: Method::Nbd, missing: "the kernel's nbd module" };
+    let failed = |source| AttachError::Device { doing: "make", device: "/dev/nbd".into(), source };
+    let kernel = KernelNbd::find().map_err(failed)?.ok_or(missing)?;
+    let (ours, theirs) = UnixStream::pair().map_err(failed)?;
+    relay::serve(Arc::clone(client), ours, ended).map_err(failed)?;
+    let flags = relay::flags(client.export().flags, read_only);
+    let size = client.size() / u64::from(block) * u64::from(block);
+    let device = kernel.connect(theirs.as_fd(), size, block, flags).map_err(failed)?;
+    Ok((Front::Nbd(kernel), device))
+}
+
+fn watch_signals(tell: Sender<Event>) {
+    let watch = move || {
+        let mut set = SigSet::empty();
+        for signal in SIGNALS {
+            set.add(signal);
+        }
+        while let Ok(signal) = set.wait() {
+            if tell.send(Event::Signal(signal)).is_err() {
+                return;
+            }
+        }
+    };
+    if let Err(error) = std::thread::Builder::new().name("signals".into()).spawn(watch) {
+        tracing::warn!("no thread for signals: {error}");
+    }
+}

@@ -1,0 +1,255 @@
+//! Where attachments are kept track of: one folder for each volume, in the run folder, all for the owner's eyes only.
+//!
+//! ```text
+//! RUN/lock          held for the time of one attach or detach, so that they take turns
+//! RUN/NAME/daemon   held by the daemon for as long as it lives: how everybody else sees that it does
+//! RUN/NAME/record   what is attached where, as JSON; replaced, never rewritten
+//! RUN/NAME/log      what the daemon has to say
+//! RUN/NAME/mount/   FUSE's folder
+//! ```
+
+use super::{AttachError, Method, NbdAddress};
+use serde::{Deserialize, Serialize};
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// What the daemon tells about itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    pub volume: String,
+    pub device: PathBuf,
+    pub method: Method,
+    pub address: NbdAddress,
+    pub read_only: bool,
+    /// Bytes.
+    pub size: u64,
+    pub pid: u32,
+    /// Why I/O waits now, if it does.
+    pub waiting: Option<String>,
+}
+
+/// The folder of all attachments.
+#[derive(Clone, Debug)]
+pub struct RunFolder {
+    path: PathBuf,
+}
+
+/// The folder of one volume's attachment.
+#[derive(Clone, Debug)]
+pub struct Place {
+    path: PathBuf,
+}
+
+/// Whose a place is.
+#[derive(Clone, Debug)]
+pub enum Occupant {
+    Nobody,
+    /// A daemon lives; it has no record yet, or none any more.
+    Starting,
+    Alive(Record),
+    /// Its daemon died without cleaning up.
+    Dead(Record),
+}
+
+impl RunFolder {
+    /// Creates the folder if need be.
+    pub fn open(path: &Path) -> Result<RunFolder, AttachError> {
+        let path = std::path::absolute(path).map_err(|source| AttachError::file("find", path, source))?;
+        create_folder(&path)?;
+        Ok(RunFolder { path })
+    }
+
+    /// One attach or detach at a time. The lock goes with the file.
+    pub fn turn(&self) -> Result<File, AttachError> {
+        let path = self.path.join("lock");
+        let file = open_private(&path)?;
+        file.lock().map_err(|source| AttachError::file("lock", &path, source))?;
+        Ok(file)
+    }
+
+    pub fn place(&self, volume: &str) -> Place {
+        Place { path: self.path.join(file_name(volume)) }
+    }
+
+    /// Every place that somebody has or had.
+    pub fn places(&self) -> Result<Vec<Place>, AttachError> {
+        let failed = |source| AttachError::file("read", &self.path, source);
+        let mut places = Vec::new();
+        for entry in fs::read_dir(&self.path).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            if entry.file_type().map_err(failed)?.is_dir() {
+                places.push(Place { path: entry.path() });
+            }
+        }
+        places.sort_by(|one, other| one.path.cmp(&other.path));
+        Ok(places)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Place {
+    pub fn mountpoint(&self) -> PathBuf {
+        self.path.join("mount")
+    }
+
+    pub fn log(&self) -> PathBuf {
+        self.path.join("log")
+    }
+
+    pub fn create(&self) -> Result<(), AttachError> {
+        create_folder(&self.path)?;
+        create_folder(&self.mountpoint())
+    }
+
+    /// The daemon's claim; `None` if another lives. It lasts as long as the file is open.
+    pub fn claim(&self) -> Result<Option<File>, AttachError> {
+        let path = self.path.join("daemon");
+        let file = open_private(&path)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(file)),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(source)) => Err(AttachError::file("lock", &path, source)),
+        }
+    }
+
+    pub fn occupant(&self) -> Result<Occupant, AttachError> {
+        if !fs::exists(self.path.join("daemon")).unwrap_or(false) {
+            return Ok(Occupant::Nobody);
+        }
+        let lives = self.claim()?.is_none();
+        Ok(match (self.record()?, lives) {
+            (Some(record), true) => Occupant::Alive(record),
+            (Some(record), false) => Occupant::Dead(record),
+            (None, true) => Occupant::Starting,
+            (None, false) => Occupant::Nobody,
+        })
+    }
+
+    /// Waits for the daemon to end.
+    pub fn wait_for_end(&self, limit: Duration) -> Result<bool, AttachError> {
+        let deadline = Instant::now() + limit;
+        while self.claim()?.is_none() {
+            if Instant::now() > deadline {
+                return Ok(false);
+            }
+            std::thread::sleep(Duration::from_millis(5)); // flock has no time limit
+        }
+        Ok(true)
+    }
+
+    fn record(&self) -> Result<Option<Record>, AttachError> {
+        let path = self.path.join("record");
+        match fs::read(&path) {
+            Ok(bytes) => serde_json::from_slice(&bytes)
+                .map(Some)
+                .map_err(|source| AttachError::file("understand", &path, source.into())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(source) => Err(AttachError::file("read", &path, source)),
+        }
+    }
+
+    pub fn write_record(&self, record: &Record) -> Result<(), AttachError> {
+        let (path, new) = (self.path.join("record"), self.path.join("record.new"));
+        let write = || -> io::Result<()> {
+            let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+            file.write_all(&serde_json::to_vec(record)?)?;
+            fs::rename(&new, &path)
+        };
+        write().map_err(|source| AttachError::file("write", &path, source))
+    }
+
+    /// Removes the folder. Only what this module makes is removed, one by one: the mountpoint may still be one.
+    pub fn clear(&self) -> Result<(), AttachError> {
+        for name in ["record", "record.new", "log", "daemon"] {
+            ignore_absent(fs::remove_file(self.path.join(name)), &self.path)?;
+        }
+        ignore_absent(fs::remove_dir(self.mountpoint()), &self.path)?;
+        ignore_absent(fs::remove_dir(&self.path), &self.path)
+    }
+}
+
+fn ignore_absent(removed: io::Result<()>, path: &Path) -> Result<(), AttachError> {
+    match removed {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(AttachError::file("clear", path, error)),
+        _ => Ok(()),
+    }
+}
+
+fn create_folder(path: &Path) -> Result<(), AttachError> {
+    let mut builder = DirBuilder::new();
+    builder.recursive(true).mode(0o700);
+    builder.create(path).map_err(|source| AttachError::file("create", path, source))
+}
+
+fn open_private(path: &Path) -> Result<File, AttachError> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    options.open(path).map_err(|source| AttachError::file("open", path, source))
+}
+
+/// A volume's name as a file's: bytes that mean something to file systems or people's shells are written %XX.
+fn file_name(volume: &str) -> String {
+    if volume.is_empty() {
+        return "%".into();
+    }
+    let mut name = String::with_capacity(volume.len());
+    for (at, byte) in volume.bytes().enumerate() {
+        let plain = byte.is_ascii_alphanumeric() || b"_-@".contains(&byte) || (byte == b'.' && at > 0);
+        if plain {
+            name.push(char::from(byte));
+        } else {
+            name.push_str(&format!("%{byte:02x}"));
+        }
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record() -> Record {
+        Record {
+            volume: "v0".into(),
+            device: "/dev/loop7".into(),
+            method: Method::Fuse,
+            address: NbdAddress::Unix("/run/nbd.sock".into()),
+            read_only: false,
+            size: 1 << 30,
+            pid: 1,
+            waiting: None,
+        }
+    }
+
+    #[test]
+    fn volumes_have_folders_of_their_own_inside_the_run_folder_whatever_they_are_called() {
+        let cases = [("v0", "v0"), ("db@monday", "db@monday"), ("../x", "%2e.%2fx"), (".lock", "%2elock"), ("", "%")];
+        for (volume, name) in cases {
+            assert_eq!(file_name(volume), name);
+        }
+    }
+
+    #[test]
+    fn a_place_tells_whether_its_daemon_lives() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = RunFolder::open(&folder.path().join("run")).unwrap();
+        let place = run.place("v0");
+        assert!(matches!(place.occupant().unwrap(), Occupant::Nobody));
+        place.create().unwrap();
+        let claim = place.claim().unwrap().expect("the place is free");
+        assert!(place.claim().unwrap().is_none());
+        assert!(matches!(place.occupant().unwrap(), Occupant::Starting));
+        place.write_record(&record()).unwrap();
+        assert!(matches!(place.occupant().unwrap(), Occupant::Alive(found) if found == record()));
+        drop(claim);
+        assert!(matches!(place.occupant().unwrap(), Occupant::Dead(found) if found == record()));
+        place.clear().unwrap();
+        assert!(run.places().unwrap().is_empty());
+    }
+}

@@ -1,0 +1,112 @@
+//! What runs on this machine: a server, attached volumes, benches.
+
+use super::value;
+use clap::{Args, ValueEnum};
+use std::path::PathBuf;
+use tepal_model::Layout;
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  tepal serve --config /etc/tepal.toml\n  tepal serve --data /var/lib/tepal --create home \
+    --drive /dev/sdb --drive /dev/sdc --listen unix:/run/tepal.sock\n\nWhat is given here wins over what the file says.")]
+pub struct ServeArguments {
+    /// A TOML file with the same settings
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// The folder for the cluster's metadata, the token and the addresses
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// A drive to use: block device or file. May be given again. A blank one joins the cluster
+    #[arg(long = "drive", value_name = "PATH")]
+    pub drives: Vec<PathBuf>,
+    /// Where NBD clients find the volumes: unix:PATH or IP:PORT. May be given again
+    #[arg(long, value_name = "ADDR")]
+    pub listen: Vec<String>,
+    /// Where the admin API listens [default: a free port of 127.0.0.1]
+    #[arg(long, value_name = "IP:PORT")]
+    pub api: Option<String>,
+    /// The name of the cluster to make, if the data folder holds none
+    #[arg(long, value_name = "NAME", value_parser = value::name)]
+    pub create: Option<String>,
+    /// Servers of the cluster to join (not in this version)
+    #[arg(long, value_name = "ADDR")]
+    pub join: Vec<String>,
+    /// This server's id, as s1
+    #[arg(long, value_name = "ID")]
+    pub server: Option<String>,
+    /// The pool of drives that are added
+    #[arg(long, value_name = "NAME", value_parser = value::name)]
+    pub pool: Option<String>,
+    /// Slow all drives to a model: hdd, sata-ssd, nvme, rz29, or read=100us,iops=5000,bandwidth=200M
+    #[arg(long, value_name = "MODEL")]
+    pub emulate: Option<String>,
+    /// Threads that carry data [default: one for each core]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub data_threads: Option<i64>,
+    /// Where the log goes [default: standard error]
+    #[arg(long, value_name = "FILE")]
+    pub log_file: Option<PathBuf>,
+    /// Allow addresses that other machines can reach: whoever reaches them can read and write every volume
+    #[arg(long)]
+    pub insecure: bool,
+    /// Leave the session of the starting process, so that neither Ctrl-C nor the terminal's end reaches this one.
+    #[arg(long, hide = true)]
+    pub own_session: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct AttachArguments {
+    /// The volume's name
+    #[arg(required_unless_present = "list", value_parser = value::name)]
+    pub volume: Option<String>,
+    /// Allow no writes
+    #[arg(long)]
+    pub read_only: bool,
+    /// List what is attached
+    #[arg(long, conflicts_with_all = ["volume", "read_only", "method"])]
+    pub list: bool,
+    /// How the kernel gets at it [default: by what this machine offers]
+    #[arg(long)]
+    pub method: Option<MethodName>,
+    /// Where attachments are kept track of
+    #[arg(long, value_name = "DIR", default_value = "/run/tepal")]
+    pub run_folder: PathBuf,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum MethodName {
+    /// A loop device on a FUSE file
+    Fuse,
+    /// The kernel's own NBD client
+    Nbd,
+}
+
+#[derive(Debug, Args)]
+pub struct DetachArguments {
+    /// A volume's name, or a device such as /dev/loop0
+    #[arg(value_name = "VOLUME|DEVICE")]
+    pub what: String,
+    /// Give up what has not reached the volume, if the volume can't be reached
+    #[arg(long)]
+    pub force: bool,
+    /// Where attachments are kept track of
+    #[arg(long, value_name = "DIR", default_value = "/run/tepal")]
+    pub run_folder: PathBuf,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "A volume of its own is made for this, with the layout of VOLUME if one is named, and removed \
+    afterwards. The raw drive is a file of its own beside a drive's. No volume that exists is written to.")]
+pub struct BenchArguments {
+    /// An existing volume whose layout and pool to try
+    #[arg(value_name = "VOLUME", value_parser = value::name)]
+    pub name: Option<String>,
+    /// The layout to try
+    #[arg(long, value_parser = value::layout, conflicts_with = "name", allow_hyphen_values = true)]
+    pub layout: Option<Layout>,
+    /// Seconds for each number
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=600))]
+    pub seconds: u64,
+    /// How much of the volume is used
+    #[arg(long, default_value = "256M", value_parser = value::size, allow_negative_numbers = true)]
+    pub size: u64,
+}

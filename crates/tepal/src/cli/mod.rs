@@ -1,0 +1,167 @@
+//! What can be typed: every command, its arguments and its help, as types. What they do is in [`crate::command`].
+
+mod dev;
+mod local;
+mod storage;
+mod usage;
+mod value;
+
+pub use dev::{DevCommand, DownArguments, ServersArguments, TourArguments, UpArguments};
+pub use local::{AttachArguments, BenchArguments, DetachArguments, MethodName, ServeArguments};
+pub use storage::{
+    AddDriveArguments, ClusterCommand, CreatePoolArguments, CreateVolumeArguments, DriveCommand, ImportArguments,
+    PoolCommand, ServerCommand, VolumeCommand, WaitArguments,
+};
+pub use usage::Usage;
+pub use value::VolumeRequest;
+
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "tepal",
+    version,
+    about = "Virtual disks from the drives of ordinary machines",
+    long_about = "Tepal turns the drives of ordinary machines into volumes: virtual disks that are created in a moment, \
+        larger than any drive, and survive the loss of drives.\n\n\
+        To see it work: `tepal dev tour`.",
+    after_help = "Sizes: 64K, 10G, 1T (binary), or bytes. Exit status: 0 done, 1 failed, 2 wrong usage.",
+    disable_help_subcommand = true,
+    max_term_width = 100
+)]
+pub struct Cli {
+    #[command(flatten)]
+    pub global: Global,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Options that every command takes, before or after its name.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Global options")]
+pub struct Global {
+    /// The cluster's servers, as HOST:PORT of their admin API; else TEPAL_CLUSTER, else --dir.
+    ///
+    /// The token that they want is read from TEPAL_TOKEN.
+    #[arg(long, global = true, value_name = "ADDR[,ADDR...]")]
+    pub cluster: Option<String>,
+    /// The folder of a development cluster, or a server's data folder; ./tepal-dev if nothing is said.
+    #[arg(long, global = true, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// How to print.
+    #[arg(short, long = "output", global = true, value_name = "FORMAT", default_value = "table")]
+    pub output: Format,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people.
+    Table,
+    /// One JSON document on standard output; sizes in bytes.
+    Json,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// A whole cluster of processes on this machine, for trying things out
+    #[command(subcommand)]
+    Dev(DevCommand),
+    /// Run one storage server
+    Serve(ServeArguments),
+    /// Make a volume a block device of this machine
+    Attach(AttachArguments),
+    /// Take an attached volume away from this machine
+    Detach(DetachArguments),
+    /// Health at a glance
+    Status,
+    /// The servers of the cluster
+    #[command(subcommand)]
+    Server(ServerCommand),
+    /// The drives that servers own
+    #[command(subcommand)]
+    Drive(DriveCommand),
+    /// Groups of drives with a policy
+    #[command(subcommand)]
+    Pool(PoolCommand),
+    /// Virtual disks
+    #[command(subcommand)]
+    Volume(VolumeCommand),
+    /// The cluster as a whole
+    #[command(subcommand)]
+    Cluster(ClusterCommand),
+    /// Ask the cluster's metadata in SQL, read-only
+    #[command(after_help = "Examples:\n  tepal sql 'select name, size from volumes'\n  \
+        tepal sql 'select * from sqlite_schema'")]
+    Sql {
+        /// One SELECT statement, in SQLite's dialect
+        query: String,
+    },
+    /// Raw drive against volume, in one table
+    Bench(BenchArguments),
+    /// Print the completions of a shell
+    #[command(after_help = "For bash: tepal completions bash > ~/.local/share/bash-completion/completions/tepal")]
+    Completions { shell: Shell },
+    /// The process behind an attached volume.
+    #[command(name = ATTACH_DAEMON, hide = true)]
+    AttachDaemon { order: String },
+}
+
+/// The hidden command that `attach` starts as a process of its own.
+pub const ATTACH_DAEMON: &str = "attach-daemon";
+
+/// Reads a command line. Help and version count as [`Usage`] too: they are printed instead of anything being done.
+pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, Usage> {
+    let matches = Cli::command().try_get_matches_from(arguments)?;
+    Ok(Cli::from_arg_matches(&matches)?)
+}
+
+/// The whole command tree, for completions.
+pub fn tree() -> clap::Command {
+    Cli::command()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str) -> Result<Cli, Usage> {
+        parse(line.split_whitespace().map(OsString::from))
+    }
+
+    #[test]
+    fn the_command_tree_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn global_options_are_accepted_before_and_after_the_verb() {
+        for line in [
+            "tepal --dir d -o json volume ls",
+            "tepal volume --dir d ls -o json",
+            "tepal volume ls --dir d --output json",
+            "tepal -ojson volume --dir=d ls",
+        ] {
+            let cli = parsed(line).unwrap_or_else(|usage| panic!("{line}: {usage:?}"));
+            assert_eq!(cli.global.dir, Some(PathBuf::from("d")), "{line}");
+            assert_eq!(cli.global.output, Format::Json, "{line}");
+        }
+    }
+
+    #[test]
+    fn every_command_explains_itself() {
+        fn walk(command: &clap::Command, path: &str) {
+            assert!(command.get_about().is_some(), "{path} has no help");
+            for argument in command.get_arguments().filter(|argument| !argument.is_hide_set()) {
+                let id = argument.get_id().as_str();
+                assert!(argument.get_help().is_some() || id == "shell", "{path}: {id} has no help");
+            }
+            for child in command.get_subcommands().filter(|child| !child.is_hide_set()) {
+                walk(child, &format!("{path} {}", child.get_name()));
+            }
+        }
+        walk(&Cli::command(), "tepal");
+    }
+}

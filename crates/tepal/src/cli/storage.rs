@@ -1,0 +1,228 @@
+//! Servers, drives, pools, volumes and the cluster.
+
+use super::value;
+use clap::{Args, Subcommand};
+use std::path::PathBuf;
+use tepal_model::{Layout, ServerId};
+
+/// Whether to wait for what goes on after the command was accepted.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct WaitArguments {
+    /// Wait until it's done, and show how far it is (the default)
+    #[arg(long, overrides_with = "no_wait")]
+    wait: bool,
+    /// Return at once; it goes on in the background
+    #[arg(long)]
+    no_wait: bool,
+}
+
+impl WaitArguments {
+    pub fn waits(self) -> bool {
+        self.wait || !self.no_wait
+    }
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ServerCommand {
+    /// List the servers
+    Ls,
+    /// Show one server
+    Show {
+        /// The server, as s1
+        id: ServerId,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ClusterCommand {
+    /// Show the cluster
+    Show,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum DriveCommand {
+    /// List the drives
+    Ls,
+    /// Look for drives that could be added
+    Scan,
+    /// Take a block device or file into the cluster; what is on it is lost
+    Add(AddDriveArguments),
+    /// Take a drive out of the cluster for good
+    Rm {
+        /// The drive's id, or a beginning of it that no other has
+        #[arg(value_parser = value::drive)]
+        id: String,
+        /// Even if it may hold the last good copy of something
+        #[arg(long)]
+        force: bool,
+    },
+    /// Stop using a drive, as if it had been pulled; `online` brings it back
+    Offline {
+        /// The drive's id, or a beginning of it that no other has
+        #[arg(value_parser = value::drive)]
+        id: String,
+    },
+    /// Use a drive again that was offline; it catches up on what it missed
+    Online {
+        /// The drive's id, or a beginning of it that no other has
+        #[arg(value_parser = value::drive)]
+        id: String,
+    },
+    /// Show what is on a drive, without a server: label, usage, log, map
+    Inspect {
+        /// A block device or file
+        path: PathBuf,
+        /// The device of its log, if that is not on the drive itself
+        #[arg(long, value_name = "PATH")]
+        log: Option<PathBuf>,
+    },
+    /// Verify every checksum and invariant of a drive, without a server; status 1 if it's damaged
+    Check {
+        /// A block device or file
+        path: PathBuf,
+        /// The device of its log, if that is not on the drive itself
+        #[arg(long, value_name = "PATH")]
+        log: Option<PathBuf>,
+    },
+}
+
+#[derive(Debug, Args)]
+pub struct AddDriveArguments {
+    /// The server that the drive is on, as s1
+    pub server: ServerId,
+    /// The block device or file, on that server
+    pub path: PathBuf,
+    /// The pool that it joins
+    #[arg(long, value_parser = value::name)]
+    pub pool: Option<String>,
+    /// Even if it carries a filesystem, partitions or another cluster's label, which are lost
+    #[arg(long)]
+    pub force: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum PoolCommand {
+    /// List the pools
+    Ls,
+    /// Make a pool
+    Create(CreatePoolArguments),
+    /// Show one pool
+    Show {
+        /// The pool's name
+        #[arg(value_parser = value::name)]
+        name: String,
+    },
+    /// Remove a pool that has no drives and no volumes
+    Rm {
+        /// The pool's name
+        #[arg(value_parser = value::name)]
+        name: String,
+    },
+}
+
+#[derive(Debug, Args)]
+pub struct CreatePoolArguments {
+    /// The pool's name
+    #[arg(value_parser = value::name)]
+    pub name: String,
+    /// For volumes that are created without a layout
+    #[arg(long, value_parser = value::layout, allow_hyphen_values = true)]
+    pub layout: Option<Layout>,
+    /// New drives to add to it, as SERVER:PATH; what is on them is lost
+    #[arg(long, num_args = 1.., value_name = "SERVER:PATH")]
+    pub drives: Vec<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum VolumeCommand {
+    /// Make a volume; it takes space only as it is written to
+    Create(CreateVolumeArguments),
+    /// List the volumes
+    Ls,
+    /// Show one volume
+    Show {
+        /// The volume's name
+        #[arg(value_parser = value::name)]
+        name: String,
+    },
+    /// Change a volume's size, also while it is used
+    Resize {
+        /// The volume's name
+        #[arg(value_parser = value::name)]
+        name: String,
+        /// The new size
+        #[arg(value_parser = value::size, allow_negative_numbers = true)]
+        size: u64,
+        /// Allow it to become smaller: what is past the new end is lost
+        #[arg(long)]
+        shrink: bool,
+    },
+    /// Give a volume another name
+    Rename {
+        /// The volume's name
+        #[arg(value_parser = value::name)]
+        name: String,
+        /// The name that it gets
+        #[arg(value_parser = value::name)]
+        new_name: String,
+    },
+    /// Remove a volume and all that is on it
+    Rm {
+        /// The volume's name
+        #[arg(value_parser = value::name)]
+        name: String,
+        #[command(flatten)]
+        wait: WaitArguments,
+    },
+    /// Read and verify every copy of everything on a volume, and repair what is damaged
+    Scrub {
+        /// The volume's name
+        #[arg(value_parser = value::name)]
+        name: String,
+        #[command(flatten)]
+        wait: WaitArguments,
+    },
+    /// Write a volume's bytes to standard output
+    #[command(after_help = "Example: tepal volume export v0 > v0.img      (holes stay holes in a file)")]
+    Export {
+        /// The volume's name
+        #[arg(value_parser = value::name)]
+        name: String,
+    },
+    /// Write standard input to a volume, from its beginning
+    #[command(after_help = "Example: tepal volume import v0 < v0.img\n\nA volume that doesn't exist is created: with --size, \
+        else as large as the file. One that exists keeps what lies past the end of the input.")]
+    Import(ImportArguments),
+}
+
+#[derive(Debug, Args)]
+pub struct CreateVolumeArguments {
+    /// The volume's name: 1 to 128 of A-Z a-z 0-9 . _ -
+    #[arg(value_parser = value::name)]
+    pub name: String,
+    /// How large it is, as 10G
+    #[arg(long, value_parser = value::size, allow_negative_numbers = true)]
+    pub size: u64,
+    /// How its data is kept: stripe, mirror:N, chained, and options as in 'mirror:2;durability=flush'
+    #[arg(long, value_parser = value::layout, allow_hyphen_values = true)]
+    pub layout: Option<Layout>,
+    /// The pool whose drives it uses
+    #[arg(long, value_parser = value::name)]
+    pub pool: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct ImportArguments {
+    /// The volume's name
+    #[arg(value_parser = value::name)]
+    pub name: String,
+    /// The size of the volume to create, if there is none of this name
+    #[arg(long, value_parser = value::size, allow_negative_numbers = true)]
+    pub size: Option<u64>,
+    /// The layout of the volume to create, if there is none of this name
+    #[arg(long, value_parser = value::layout, allow_hyphen_values = true)]
+    pub layout: Option<Layout>,
+    /// The pool of the volume to create, if there is none of this name
+    #[arg(long, value_parser = value::name)]
+    pub pool: Option<String>,
+}

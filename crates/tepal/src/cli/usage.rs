@@ -1,0 +1,104 @@
+//! A command line that isn't carried out: it asked for help, or it is wrong.
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use std::io::Write;
+use std::process::ExitCode;
+
+/// Clap's word on a command line, said in our way: one line for an error.
+#[derive(Debug)]
+pub struct Usage(clap::Error);
+
+impl From<clap::Error> for Usage {
+    fn from(error: clap::Error) -> Self {
+        Usage(error)
+    }
+}
+
+const WRONG: u8 = 2;
+
+impl Usage {
+    /// Help and version go to standard output; an error is one line on standard error.
+    pub fn print(&self) -> ExitCode {
+        // Whoever reads it may have gone; there is nobody else to tell.
+        match self.0.kind() {
+            ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+                let _ = self.0.print();
+                ExitCode::SUCCESS
+            }
+            ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+                let _ = write!(std::io::stdout(), "{}", self.0);
+                let _ = writeln!(std::io::stderr(), "error: a command is missing; they are listed above");
+                ExitCode::from(WRONG)
+            }
+            _ => {
+                let _ = writeln!(std::io::stderr(), "{}", self.line());
+                ExitCode::from(WRONG)
+            }
+        }
+    }
+
+    /// `error: ...` on one line: what is wrong, a suggestion if there is one, and where to read more.
+    fn line(&self) -> String {
+        let text = self.0.render().to_string();
+        let mut paragraphs = text.split("\n\n");
+        let first = paragraphs.next().unwrap_or_default();
+        let mut line = first.lines().map(str::trim).collect::<Vec<_>>().join(" ");
+        if let Some(suggestion) = self.suggestion() {
+            line.push_str(&format!("; did you mean '{suggestion}'?"));
+        }
+        let usage = text.lines().find_map(|line| line.trim().strip_prefix("Usage: "));
+        let command = usage.map(|usage| {
+            let words = usage.split_whitespace();
+            words.take_while(|word| !word.starts_with(['-', '<', '['])).collect::<Vec<_>>().join(" ")
+        });
+        let command = command.filter(|command| !command.is_empty()).unwrap_or_else(|| "tepal".to_owned());
+        let line: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        format!("{line} (see `{command} --help`)")
+    }
+
+    fn suggestion(&self) -> Option<&str> {
+        let kinds = [ContextKind::SuggestedSubcommand, ContextKind::SuggestedArg, ContextKind::SuggestedValue];
+        kinds.iter().find_map(|&kind| match self.0.get(kind)? {
+            ContextValue::String(text) => Some(text.as_str()),
+            ContextValue::Strings(texts) => texts.first().map(String::as_str),
+            _ => None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+
+    fn line(arguments: &[&str]) -> String {
+        let arguments = ["tepal"].iter().chain(arguments).map(OsString::from);
+        crate::cli::parse(arguments).expect_err("refused").line()
+    }
+
+    #[test]
+    fn a_wrong_command_line_is_one_line_that_names_what_is_wrong() {
+        for (arguments, said) in [
+            (&["volume", "crate", "x"][..], "create"),
+            (&["volume", "create", "x"], "--size"),
+            (&["volume", "create", "x", "--size", "18446744073709551615E"], "larger than 2^63"),
+            (&["volume", "create", "x", "--size", "-5"], "'-5'"),
+            (&["volume", "create", "../x", "--size", "5M"], "'../x' is not a name"),
+            (&["volume", "create", "a\nb", "--size", "5M"], "not a name"),
+            (&["volume", "create", "x", "--size", "5M", "--layout", "raid7"], "unknown layout 'raid7'"),
+            (&["drive", "rm", "zz"], "'zz' is not a drive's id"),
+            (&["drive", "add", "1", "/dev/x"], "server"),
+            (&["status", "-o", "yaml"], "json"),
+            (&["--frobnicate"], "--frobnicate"),
+            (&["dev", "kill"], "<SERVER>"),
+        ] {
+            let line = line(arguments);
+            assert!(line.starts_with("error: ") && !line.contains('\n'), "{arguments:?}: {line}");
+            assert!(line.contains(said), "{arguments:?}: {line}");
+        }
+    }
+
+    #[test]
+    fn the_line_says_where_to_read_more() {
+        assert!(line(&["volume", "create", "x"]).ends_with("(see `tepal volume create --help`)"));
+    }
+}

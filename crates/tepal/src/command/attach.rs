@@ -1,0 +1,77 @@
+//! `tepal attach` and `tepal detach`: finds where the volume is served; the rest is in [`crate::attach`].
+
+use super::CommandError;
+use crate::attach::{self, AttachRequest, Attachment, AttachmentState, DaemonCommand, DetachRequest, Method};
+use crate::attach::{Attached, NbdAddress};
+use crate::cli::{ATTACH_DAEMON, AttachArguments, DetachArguments, Global, MethodName};
+use crate::client::Client;
+use crate::locate::{self, LocateError};
+use crate::output::{self, Outcome, Output};
+use serde_json::json;
+use tepal_server::api::types::{Status, route};
+
+pub fn attach(global: &Global, output: Output, arguments: AttachArguments) -> Result<Outcome, CommandError> {
+    let AttachArguments { volume, read_only, list, method, run_folder } = arguments;
+    let Some(volume) = volume.filter(|_| !list) else {
+        let attachments = attach::list(&run_folder)?;
+        output.show(&attachments, |attachments| table(attachments))?;
+        return Ok(Outcome::Done);
+    };
+    let address = nbd_address(&locate::client(global)?)?;
+    let method = method.map(|name| match name {
+        MethodName::Fuse => Method::Fuse,
+        MethodName::Nbd => Method::Nbd,
+    });
+    let daemon = DaemonCommand::this_program(ATTACH_DAEMON);
+    let attached = attach::attach(&AttachRequest { volume, address, read_only, run_folder, method, daemon })?;
+    output.show(&attached, |attached: &Attached| attached.device.display().to_string())?;
+    Ok(Outcome::Done)
+}
+
+pub fn detach(output: Output, arguments: DetachArguments) -> Result<Outcome, CommandError> {
+    let DetachArguments { what, force, run_folder } = arguments;
+    attach::detach(&DetachRequest { what: what.clone(), run_folder, force })?;
+    output.show(&json!({ "detached": what }), |_| format!("{what} is detached"))?;
+    Ok(Outcome::Done)
+}
+
+/// The hidden process behind a device.
+pub fn daemon(order: &str) -> Outcome {
+    match attach::serve(order) == std::process::ExitCode::SUCCESS {
+        true => Outcome::Done,
+        false => Outcome::Bad,
+    }
+}
+
+/// Where the cluster's volumes are reached from this machine.
+pub fn nbd_address(client: &Client) -> Result<NbdAddress, CommandError> {
+    let status: Status = client.get(route::STATUS)?;
+    let found = status.servers.iter().find_map(|server| locate::nbd(&server.nbd).ok());
+    Ok(found.ok_or(LocateError::NoNbd)?)
+}
+
+fn table(attachments: &[Attachment]) -> String {
+    let row = |attachment: &Attachment| {
+        let state = match attachment.state {
+            AttachmentState::Connected => "connected",
+            AttachmentState::Waiting => "waiting",
+            AttachmentState::Dead => "dead",
+        };
+        let method = match attachment.method {
+            Method::Fuse => "fuse",
+            Method::Nbd => "nbd",
+        };
+        vec![
+            attachment.volume.clone(),
+            attachment.device.display().to_string(),
+            output::size(attachment.size),
+            method.to_owned(),
+            if attachment.read_only { "ro" } else { "rw" }.to_owned(),
+            state.to_owned(),
+            attachment.address.to_string(),
+            attachment.reason.clone().unwrap_or_default(),
+        ]
+    };
+    let columns = ["volume", "device", ">size", "method", "mode", "state", "server", "reason"];
+    output::table(&columns, attachments.iter().map(row))
+}

@@ -1,0 +1,26 @@
+//! `tepal cluster`.
+
+use super::CommandError;
+use crate::cli::Global;
+use crate::locate;
+use crate::output::{self, Outcome, Output};
+use tepal_server::api::types::{ClusterInfo, route};
+
+pub fn show(global: &Global, output: Output) -> Result<Outcome, CommandError> {
+    let cluster: ClusterInfo = locate::client(global)?.get(route::CLUSTER)?;
+    output.show(&cluster, page)?;
+    Ok(Outcome::Done)
+}
+
+fn page(cluster: &ClusterInfo) -> String {
+    output::facts(&[
+        ("name", cluster.name.clone()),
+        ("id", cluster.id.to_string()),
+        ("view", cluster.view.to_string()),
+        ("servers", cluster.servers.to_string()),
+        ("drives", cluster.drives.to_string()),
+        ("pools", cluster.pools.to_string()),
+        ("volumes", cluster.volumes.to_string()),
+        ("space", format!("{} of {} used", output::size(cluster.used), output::size(cluster.capacity))),
+    ])
+}

@@ -1,0 +1,81 @@
+//! What each command does. The cluster's own are thin: ask the API, print the answer.
+
+mod attach;
+mod bench;
+mod cluster;
+mod drive;
+mod offline;
+mod pool;
+mod serve;
+mod server;
+mod sql;
+mod status;
+mod transfer;
+mod volume;
+
+use crate::attach::AttachError;
+use crate::attach::nbd::client::Trouble;
+use crate::cli::{self, Cli, Command};
+use crate::client::ClientError;
+use crate::dev::{self, DevError, TourError};
+use crate::locate::LocateError;
+use crate::output::{Outcome, Output};
+use std::io;
+use std::io::Write;
+
+/// Why a command failed. What it says is the one line that the user gets.
+#[derive(Debug, thiserror::Error)]
+pub enum CommandError {
+    #[error(transparent)]
+    Locate(#[from] LocateError),
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    #[error("standard output can't be written: {0}")]
+    Output(#[from] io::Error),
+    #[error(transparent)]
+    Dev(#[from] DevError),
+    #[error(transparent)]
+    Tour(#[from] TourError),
+    #[error(transparent)]
+    Attach(#[from] AttachError),
+    #[error(transparent)]
+    Nbd(#[from] Trouble),
+    #[error(transparent)]
+    Transfer(#[from] transfer::TransferError),
+    #[error(transparent)]
+    Offline(#[from] offline::OfflineError),
+    #[error(transparent)]
+    Drive(#[from] drive::DriveArgumentError),
+    #[error(transparent)]
+    Volume(#[from] volume::VolumeError),
+    #[error(transparent)]
+    Bench(#[from] bench::BenchError),
+    #[error(transparent)]
+    Serve(#[from] serve::ServeError),
+}
+
+pub fn run(cli: Cli) -> Result<Outcome, CommandError> {
+    let Cli { global, command } = cli;
+    let output = Output::new(global.output);
+    match command {
+        Command::Dev(command) => dev::run(&global, output, command),
+        Command::Serve(arguments) => serve::run(arguments),
+        Command::Attach(arguments) => attach::attach(&global, output, arguments),
+        Command::Detach(arguments) => attach::detach(output, arguments),
+        Command::AttachDaemon { order } => Ok(attach::daemon(&order)),
+        Command::Status => status::run(&global, output),
+        Command::Server(command) => server::run(&global, output, command),
+        Command::Drive(command) => drive::run(&global, output, command),
+        Command::Pool(command) => pool::run(&global, output, command),
+        Command::Volume(command) => volume::run(&global, output, command),
+        Command::Cluster(cli::ClusterCommand::Show) => cluster::show(&global, output),
+        Command::Sql { query } => sql::run(&global, output, query),
+        Command::Bench(arguments) => bench::run(&global, output, &arguments),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut cli::tree(), "tepal", &mut script);
+            io::stdout().write_all(&script)?;
+            Ok(Outcome::Done)
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! `tepal serve`: settings from the command line and the file, then the server takes over.
+
+use super::CommandError;
+use crate::cli::ServeArguments;
+use crate::output::Outcome;
+use tepal_server::config::{Config, ConfigError, DriveSettings, Settings};
+
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error(transparent)]
+    Server(#[from] tepal_server::ServeError),
+    #[error("the process can't leave its session: {0}")]
+    Session(nix::errno::Errno),
+}
+
+pub fn run(arguments: ServeArguments) -> Result<Outcome, CommandError> {
+    Ok(serve(arguments).map(|()| Outcome::Done)?)
+}
+
+fn serve(arguments: ServeArguments) -> Result<(), ServeError> {
+    if arguments.own_session {
+        nix::unistd::setsid().map_err(ServeError::Session)?;
+    }
+    let file = arguments.config.as_deref().map(Settings::read).transpose().map_err(ConfigError::from)?;
+    let config = Config::new(settings(arguments).or(file.unwrap_or_default()))?;
+    Ok(tepal_server::serve(config)?)
+}
+
+fn settings(arguments: ServeArguments) -> Settings {
+    let given = |list: Vec<String>| Some(list).filter(|list| !list.is_empty());
+    let drives: Vec<DriveSettings> = arguments.drives.into_iter().map(DriveSettings::Path).collect();
+    Settings {
+        data: arguments.data,
+        server: arguments.server,
+        create: arguments.create,
+        join: given(arguments.join),
+        drives: Some(drives).filter(|drives| !drives.is_empty()),
+        pool: arguments.pool,
+        listen: given(arguments.listen),
+        api: arguments.api,
+        emulate: arguments.emulate,
+        data_threads: arguments.data_threads,
+        log_file: arguments.log_file,
+        insecure: arguments.insecure.then_some(true),
+    }
+}

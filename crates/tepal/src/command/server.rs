@@ -1,0 +1,52 @@
+//! `tepal server`.
+
+use super::CommandError;
+use super::status::server_state;
+use crate::cli::{Global, ServerCommand};
+use crate::client::path;
+use crate::locate;
+use crate::output::{self, Outcome, Output};
+use tepal_server::api::types::{ServerInfo, route};
+
+pub fn run(global: &Global, output: Output, command: ServerCommand) -> Result<Outcome, CommandError> {
+    let client = locate::client(global)?;
+    match command {
+        ServerCommand::Ls => {
+            let servers: Vec<ServerInfo> = client.get(route::SERVERS)?;
+            output.show(&servers, |servers| list(servers))?;
+        }
+        ServerCommand::Show { id } => {
+            let server: ServerInfo = client.get(&path(route::SERVER, &id.to_string()))?;
+            output.show(&server, page)?;
+        }
+    }
+    Ok(Outcome::Done)
+}
+
+fn list(servers: &[ServerInfo]) -> String {
+    let row = |server: &ServerInfo| {
+        vec![
+            server.id.to_string(),
+            server_state(server.state).to_owned(),
+            server.drives.len().to_string(),
+            server.api.clone(),
+            server.nbd.join(" "),
+        ]
+    };
+    output::table(&["id", "state", ">drives", "api", "nbd"], servers.iter().map(row))
+}
+
+fn page(server: &ServerInfo) -> String {
+    let facts = [
+        ("id", server.id.to_string()),
+        ("state", server_state(server.state).to_owned()),
+        ("api", server.api.clone()),
+        ("nbd", server.nbd.join(" ")),
+        ("process", server.pid.to_string()),
+        ("version", server.version.clone()),
+        ("up for", format!("{} s", server.uptime_ms / 1000)),
+        ("data threads", server.data_threads.to_string()),
+    ];
+    let drives = server.drives.iter().map(|drive| vec![drive.id.to_string(), drive.state.to_string(), drive.path.clone()]);
+    format!("{}\n{}", output::facts(&facts), output::table(&["drive", "state", "path"], drives))
+}

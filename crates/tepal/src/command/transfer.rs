@@ -1,0 +1,321 @@
+//! `tepal volume export` and `import`: a volume's bytes to and from a stream, in pieces over the API.
+//!
+//! Holes aren't sent: an export to a file leaves holes there, and an import has zeros freed instead of written.
+
+use super::CommandError;
+use crate::cli::ImportArguments;
+use crate::client::{Client, ClientError, path};
+use crate::output::{self, Output, Progress};
+use serde_json::json;
+use std::fs::File;
+use std::io::{self, IsTerminal, Read, Seek, SeekFrom, Write};
+use std::os::fd::AsFd;
+use tepal_server::api::types::{CreateVolume, Done, MapRun, Range, VolumeInfo, route};
+
+#[derive(Debug, thiserror::Error)]
+pub enum TransferError {
+    #[error("a volume's bytes are nothing for a terminal: send them to a file or a command, as in `tepal volume export {0} > FILE`")]
+    ToTerminal(String),
+    #[error("standard input is a terminal: give the bytes from a file or a command, as in `tepal volume import {0} < FILE`")]
+    FromTerminal(String),
+    #[error("standard input: {0}")]
+    Input(io::Error),
+    #[error("there is no volume '{0}', and how large it should be can't be seen from a pipe: add --size, or create it first")]
+    SizeUnknown(String),
+    #[error("standard input has no bytes, so no volume '{0}' is made")]
+    Empty(String),
+    #[error("volume '{name}' exists already and has {size}: leave out {option}, or name another volume")]
+    Exists { name: String, size: String, option: &'static str },
+    #[error(
+        "standard input goes on after the {written} bytes that volume '{name}' has: those are written, the rest is not; \
+         make it larger with `tepal volume resize`"
+    )]
+    TooLong { name: String, written: u64 },
+    #[error("volume '{name}' gave {found} bytes at {offset} where {wanted} were asked for")]
+    Short { name: String, offset: u64, wanted: u64, found: u64 },
+}
+
+/// Bytes in one request.
+const PIECE: u64 = 8 << 20;
+/// Zeros of at least this length, at multiples of it, aren't sent.
+const HOLE: usize = 64 << 10;
+/// As far as is looked ahead for holes.
+const LOOK_AHEAD: u64 = 1 << 40;
+
+pub fn export(client: &Client, name: &str) -> Result<(), CommandError> {
+    let output = io::stdout();
+    if output.is_terminal() {
+        return Err(TransferError::ToTerminal(name.to_owned()).into());
+    }
+    let volume: VolumeInfo = client.get(&path(route::VOLUME, name))?;
+    let mut sink = Sink::new(File::from(output.as_fd().try_clone_to_owned()?));
+    let mut progress = Progress::new(format!("exporting {name}"));
+    let mut offset = 0;
+    while offset < volume.size {
+        let length = (volume.size - offset).min(LOOK_AHEAD);
+        let runs: Vec<MapRun> = client.get(&format!("{}?offset={offset}&length={length}", path(route::VOLUME_MAP, name)))?;
+        for run in runs {
+            let end = volume.size.min(offset.saturating_add(run.length));
+            while offset < end {
+                let piece = (end - offset).min(PIECE);
+                if run.mapped {
+                    sink.write(&read(client, name, offset, piece)?)?;
+                } else {
+                    sink.skip(piece)?;
+                }
+                offset += piece;
+                progress.set(offset, volume.size);
+            }
+        }
+    }
+    Ok(sink.finish()?)
+}
+
+fn read(client: &Client, name: &str, offset: u64, length: u64) -> Result<Vec<u8>, CommandError> {
+    let bytes = client.get_bytes(&format!("{}?offset={offset}&length={length}", path(route::VOLUME_DATA, name)))?;
+    match bytes.len() as u64 {
+        found if found == length => Ok(bytes),
+        found => Err(TransferError::Short { name: name.to_owned(), offset, wanted: length, found }.into()),
+    }
+}
+
+/// Where an export goes. In a regular file that is empty from here on, zeros are skipped; anything else gets them.
+struct Sink {
+    file: File,
+    way: Way,
+}
+
+enum Way {
+    Stream,
+    /// The end so far is a hole that the file's length doesn't cover yet.
+    Sparse { pending: u64 },
+}
+
+impl Sink {
+    fn new(mut file: File) -> Self {
+        let at_the_end = |file: &mut File| -> io::Result<bool> {
+            let found = file.metadata()?;
+            // With O_APPEND, writes go to the end wherever one seeks.
+            let flags = nix::fcntl::fcntl(&*file, nix::fcntl::FcntlArg::F_GETFL)?;
+            let appends = flags & nix::libc::O_APPEND != 0;
+            Ok(found.is_file() && !appends && file.stream_position()? >= found.len())
+        };
+        let way = if at_the_end(&mut file).unwrap_or(false) { Way::Sparse { pending: 0 } } else { Way::Stream };
+        Sink { file, way }
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let Way::Sparse { .. } = self.way else { return self.file.write_all(bytes) };
+        for piece in bytes.chunks(HOLE) {
+            if is_zero(piece) {
+                self.skip(piece.len() as u64)?;
+            } else {
+                self.settle()?;
+                self.file.write_all(piece)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn skip(&mut self, length: u64) -> io::Result<()> {
+        match &mut self.way {
+            Way::Sparse { pending } => *pending += length,
+            Way::Stream => {
+                const ZEROS: [u8; HOLE] = [0; HOLE];
+                let mut left = length;
+                while left > 0 {
+                    let piece = left.min(HOLE as u64);
+                    self.file.write_all(&ZEROS[..piece as usize])?;
+                    left -= piece;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn settle(&mut self) -> io::Result<()> {
+        if let Way::Sparse { pending } = &mut self.way
+            && let Ok(forward) = i64::try_from(std::mem::take(pending))
+            && forward > 0
+        {
+            self.file.seek(SeekFrom::Current(forward))?;
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> io::Result<()> {
+        self.settle()?;
+        if let Way::Sparse { .. } = self.way {
+            let end = self.file.stream_position()?;
+            if self.file.metadata()?.len() < end {
+                self.file.set_len(end)?;
+            }
+        }
+        self.file.flush()
+    }
+}
+
+fn is_zero(bytes: &[u8]) -> bool {
+    // The first comparison ends most of them; the second is a memcmp of the bytes with themselves, one further on.
+    bytes.first().is_none_or(|&first| first == 0 && bytes[1..] == bytes[..bytes.len() - 1])
+}
+
+pub fn import(client: &Client, output: Output, arguments: ImportArguments) -> Result<(), CommandError> {
+    let stdin = io::stdin();
+    if stdin.is_terminal() {
+        return Err(TransferError::FromTerminal(arguments.name).into());
+    }
+    let mut input = File::from(stdin.as_fd().try_clone_to_owned()?);
+    let length = remaining(&mut input);
+    let name = arguments.name.clone();
+    let volume = target(client, arguments, length)?;
+    let mut progress = Progress::new(format!("importing {name}"));
+    let mut buffer = vec![0; PIECE as usize];
+    let mut offset = 0;
+    loop {
+        let filled = fill(&mut input, &mut buffer).map_err(TransferError::Input)?;
+        let room = volume.size - offset;
+        let fitting = room.min(filled as u64);
+        write(client, &name, offset, &buffer[..fitting as usize])?;
+        offset += fitting;
+        progress.set(offset, length.unwrap_or(volume.size));
+        if fitting < filled as u64 {
+            return Err(TransferError::TooLong { name, written: offset }.into());
+        }
+        if filled < buffer.len() {
+            break;
+        }
+    }
+    let _: Done = client.post(&path(route::VOLUME_FLUSH, &name), &json!({}))?;
+    drop(progress);
+    let volume: VolumeInfo = client.get(&path(route::VOLUME, &name))?;
+    output.show(&volume, |_| format!("{} are in volume {name}", output::size(offset)))?;
+    Ok(())
+}
+
+/// Bytes from here to the end of a regular file.
+fn remaining(input: &mut File) -> Option<u64> {
+    let found = input.metadata().ok().filter(|found| found.is_file())?;
+    Some(found.len().saturating_sub(input.stream_position().ok()?))
+}
+
+/// The volume to write to: the one there is, or a new one.
+fn target(client: &Client, arguments: ImportArguments, length: Option<u64>) -> Result<VolumeInfo, CommandError> {
+    let ImportArguments { name, size, layout, pool } = arguments;
+    match client.get::<VolumeInfo>(&path(route::VOLUME, &name)) {
+        Ok(volume) => {
+            let options = [(size.is_some(), "--size"), (layout.is_some(), "--layout"), (pool.is_some(), "--pool")];
+            match options.into_iter().find(|(given, _)| *given) {
+                None => Ok(volume),
+                Some((_, option)) => {
+                    Err(TransferError::Exists { name, size: output::size(volume.size), option }.into())
+                }
+            }
+        }
+        Err(error) if error.is_not_found() => {
+            let size = match (size, length) {
+                (Some(size), _) => size,
+                (None, Some(0)) => return Err(TransferError::Empty(name).into()),
+                // A volume's size is a multiple of 512.
+                (None, Some(length)) => length.next_multiple_of(512),
+                (None, None) => return Err(TransferError::SizeUnknown(name).into()),
+            };
+            let request = CreateVolume { name, size, layout: layout.map(|layout| layout.to_string()), pool };
+            Ok(client.post(route::VOLUMES, &request)?)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Reads until the buffer is full or the input ends.
+fn fill(input: &mut File, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match input.read(&mut buffer[filled..]) {
+            Ok(0) => break,
+            Ok(more) => filled += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}
+
+/// Writes a piece: its zeros as zeros, the rest as data.
+fn write(client: &Client, name: &str, offset: u64, bytes: &[u8]) -> Result<(), ClientError> {
+    let zeros: Vec<bool> = bytes.chunks(HOLE).map(is_zero).collect();
+    let mut chunk = 0;
+    while chunk < zeros.len() {
+        let same = zeros[chunk..].iter().take_while(|zero| **zero == zeros[chunk]).count();
+        let (from, to) = (chunk * HOLE, ((chunk + same) * HOLE).min(bytes.len()));
+        let at = offset + from as u64;
+        let _: Done = if zeros[chunk] {
+            client.post(&path(route::VOLUME_ZERO, name), &Range { offset: at, length: (to - from) as u64 })?
+        } else {
+            client.put_bytes(&format!("{}?offset={at}", path(route::VOLUME_DATA, name)), &bytes[from..to])?
+        };
+        chunk += same;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::MetadataExt;
+
+    #[test]
+    fn zeros_are_known_as_zeros() {
+        let mut bytes = vec![0; 4096];
+        assert!(is_zero(&bytes) && is_zero(&[]) && is_zero(&[0]));
+        for at in [0, 1, 2047, 4095] {
+            bytes[at] = 1;
+            assert!(!is_zero(&bytes), "byte {at}");
+            bytes[at] = 0;
+        }
+        assert!(!is_zero(&[7; 4096]));
+    }
+
+    /// Two megabytes of holes around one piece of data, with a zero byte where a hole can't be.
+    fn put(sink: &mut Sink) -> Vec<u8> {
+        let mut bytes = vec![0; 3 * HOLE];
+        bytes[HOLE + 5] = 9;
+        sink.skip(1 << 20).expect("space");
+        sink.write(&bytes).expect("space");
+        sink.skip(1 << 20).expect("space");
+        [vec![0; 1 << 20], bytes, vec![0; 1 << 20]].concat()
+    }
+
+    #[test]
+    fn holes_stay_holes_in_an_empty_file() {
+        let file = tempfile::NamedTempFile::new().expect("space");
+        let mut sink = Sink::new(file.reopen().expect("there"));
+        let expected = put(&mut sink);
+        sink.finish().expect("space");
+        assert_eq!(std::fs::read(file.path()).expect("there"), expected);
+        assert!(file.as_file().metadata().expect("there").blocks() * 512 < 1 << 20);
+    }
+
+    #[test]
+    fn in_a_file_that_has_bytes_already_holes_are_written_as_zeros() {
+        let mut file = tempfile::NamedTempFile::new().expect("space");
+        file.write_all(&vec![0xff; 4 << 20]).expect("space");
+        let mut sink = Sink::new(file.reopen().expect("there"));
+        let expected = put(&mut sink);
+        sink.finish().expect("space");
+        assert_eq!(std::fs::read(file.path()).expect("there")[..expected.len()], expected);
+    }
+
+    #[test]
+    fn a_pipe_gets_every_zero() {
+        let (mut reader, writer) = io::pipe().expect("a pipe");
+        let reading = std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            reader.read_to_end(&mut bytes).map(|_| bytes)
+        });
+        let mut sink = Sink::new(File::from(std::os::fd::OwnedFd::from(writer)));
+        let expected = put(&mut sink);
+        sink.finish().expect("a reader");
+        assert_eq!(reading.join().expect("no panic").expect("readable"), expected);
+    }
+}

@@ -1,0 +1,177 @@
+//! `tepal volume`.
+
+use super::status::volume_state;
+use super::{CommandError, transfer};
+use crate::cli::{CreateVolumeArguments, Global, VolumeCommand};
+use crate::client::{Client, path};
+use crate::locate;
+use crate::output::{self, Outcome, Output, Progress};
+use std::thread::sleep;
+use std::time::Duration;
+use tepal_server::api::types::{
+    CreateVolume, Range, Removal, RenameVolume, ResizeVolume, Scrub, ScrubState, VolumeInfo, route,
+};
+
+#[derive(Debug, thiserror::Error)]
+pub enum VolumeError {
+    #[error("volume '{volume}' can't be scrubbed: {reason}")]
+    Scrub { volume: String, reason: String },
+    #[error("volume '{volume}' is damaged on every copy that there is, restore it from elsewhere: {}", ranges(.damaged))]
+    Damaged { volume: String, damaged: Vec<Range> },
+}
+
+/// Between two looks at something that goes on.
+const LOOK: Duration = Duration::from_millis(200);
+const FIRST_LOOK: Duration = Duration::from_millis(10);
+
+pub fn run(global: &Global, output: Output, command: VolumeCommand) -> Result<Outcome, CommandError> {
+    let client = locate::client(global)?;
+    match command {
+        VolumeCommand::Create(arguments) => {
+            let volume: VolumeInfo = client.post(route::VOLUMES, &request(arguments))?;
+            output.show(&volume, |volume| {
+                format!("volume {} is made: {}, {}", volume.name, output::size(volume.size), volume.layout)
+            })?;
+        }
+        VolumeCommand::Ls => {
+            let volumes: Vec<VolumeInfo> = client.get(route::VOLUMES)?;
+            output.show(&volumes, |volumes| list(volumes))?;
+        }
+        VolumeCommand::Show { name } => {
+            let volume: VolumeInfo = client.get(&path(route::VOLUME, &name))?;
+            output.show(&volume, page)?;
+        }
+        VolumeCommand::Resize { name, size, shrink } => {
+            let volume: VolumeInfo = client.post(&path(route::VOLUME_RESIZE, &name), &ResizeVolume { size, shrink })?;
+            output.show(&volume, |volume| format!("volume {} has {} now", volume.name, output::size(volume.size)))?;
+        }
+        VolumeCommand::Rename { name, new_name } => {
+            let volume: VolumeInfo = client.post(&path(route::VOLUME_RENAME, &name), &RenameVolume { new_name })?;
+            output.show(&volume, |volume| format!("volume {name} is called {} now", volume.name))?;
+        }
+        VolumeCommand::Rm { name, wait } => remove(&client, output, &name, wait.waits())?,
+        VolumeCommand::Scrub { name, wait } => scrub(&client, output, &name, wait.waits())?,
+        VolumeCommand::Export { name } => transfer::export(&client, &name)?,
+        VolumeCommand::Import(arguments) => transfer::import(&client, output, arguments)?,
+    }
+    Ok(Outcome::Done)
+}
+
+fn request(arguments: CreateVolumeArguments) -> CreateVolume {
+    let CreateVolumeArguments { name, size, layout, pool } = arguments;
+    CreateVolume { name, size, layout: layout.map(|layout| layout.to_string()), pool }
+}
+
+fn remove(client: &Client, output: Output, name: &str, wait: bool) -> Result<(), CommandError> {
+    let mut removal: Removal = client.delete(&path(route::VOLUME, name))?;
+    if !wait {
+        output.show(&removal, |_| format!("volume {name} is removed; its space is being freed"))?;
+        return Ok(());
+    }
+    let total = removal.allocated;
+    let mut progress = Progress::new(format!("freeing the space of {name}"));
+    let mut pause = FIRST_LOOK;
+    loop {
+        let going_on: Vec<Removal> = client.get(route::REMOVALS)?;
+        match going_on.into_iter().find(|other| other.id == removal.id) {
+            None => break,
+            Some(now) => progress.set(total.saturating_sub(now.allocated), total),
+        }
+        sleep(pause);
+        pause = (pause * 2).min(LOOK);
+    }
+    drop(progress);
+    removal.allocated = 0;
+    output.show(&removal, |_| format!("volume {name} is removed, {} are free again", output::size(total)))?;
+    Ok(())
+}
+
+fn scrub(client: &Client, output: Output, name: &str, wait: bool) -> Result<(), CommandError> {
+    let route = path(route::VOLUME_SCRUB, name);
+    let mut scrub: Scrub = client.post(&route, &serde_json::json!({}))?;
+    if !wait {
+        output.show(&scrub, |_| format!("volume {name} is being scrubbed"))?;
+        return Ok(());
+    }
+    let mut progress = Progress::new(format!("scrubbing {name}"));
+    let mut pause = FIRST_LOOK;
+    while scrub.state == ScrubState::Running {
+        progress.set(scrub.checked_bytes, scrub.total_bytes);
+        sleep(pause);
+        pause = (pause * 2).min(LOOK);
+        scrub = client.get(&route)?;
+    }
+    drop(progress);
+    output.show(&scrub, |scrub| {
+        let checked = output::size(scrub.checked_bytes);
+        let verdict = if scrub.damaged.is_empty() { "all is right now" } else { "some of it is lost" };
+        format!("volume {name}: {checked} checked, {} blocks repaired, {verdict}", scrub.repaired_blocks)
+    })?;
+    let volume = name.to_owned();
+    match (scrub.state, scrub.damaged.is_empty()) {
+        (ScrubState::Done, true) => Ok(()),
+        (ScrubState::Done, false) => Err(VolumeError::Damaged { volume, damaged: scrub.damaged }.into()),
+        _ => {
+            let reason = scrub.error.unwrap_or_else(|| "the server was restarted meanwhile; scrub again".to_owned());
+            Err(VolumeError::Scrub { volume, reason }.into())
+        }
+    }
+}
+
+/// As bytes of the volume; the first few, so that an error stays one readable line.
+fn ranges(damaged: &[Range]) -> String {
+    const SHOWN: usize = 8;
+    let shown: Vec<String> =
+        damaged.iter().take(SHOWN).map(|range| format!("{}+{}", range.offset, range.length)).collect();
+    match damaged.len().saturating_sub(SHOWN) {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more ranges", shown.join(", ")),
+    }
+}
+
+fn list(volumes: &[VolumeInfo]) -> String {
+    let row = |volume: &VolumeInfo| {
+        vec![
+            volume.name.clone(),
+            output::size(volume.size),
+            output::size(volume.allocated),
+            volume.layout.clone(),
+            volume.pool.clone(),
+            volume_state(volume.state).to_owned(),
+            volume.reason.join("; "),
+        ]
+    };
+    let columns = ["name", ">size", ">allocated", "layout", "pool", "state", "reason"];
+    output::table(&columns, volumes.iter().map(row))
+}
+
+fn page(volume: &VolumeInfo) -> String {
+    let drives: Vec<String> = volume.drives.iter().map(ToString::to_string).collect();
+    let mut facts = vec![
+        ("name", volume.name.clone()),
+        ("size", output::size(volume.size)),
+        ("allocated", format!("{} on drives, copies counted", output::size(volume.allocated))),
+        ("layout", volume.layout.clone()),
+        ("pool", volume.pool.clone()),
+        ("drives", drives.join(" ")),
+        ("state", volume_state(volume.state).to_owned()),
+    ];
+    facts.extend(volume.reason.iter().map(|reason| ("reason", reason.clone())));
+    if volume.recovery.stale_regions > 0 {
+        facts.push(("catching up", format!("{} regions of 1M", volume.recovery.stale_regions)));
+    }
+    output::facts(&facts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_names_the_first_damaged_ranges_and_counts_the_rest() {
+        let range = |offset| Range { offset, length: 4096 };
+        assert_eq!(ranges(&[range(0), range(8192)]), "0+4096, 8192+4096");
+        let many: Vec<Range> = (0..20).map(range).collect();
+        assert!(ranges(&many).ends_with("7+4096 and 12 more ranges"));
+    }
+}

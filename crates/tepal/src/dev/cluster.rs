@@ -1,0 +1,216 @@
+//! A development cluster's servers: started, waited for, asked, stopped.
+
+use super::folder::{DevError, Folder, Plan};
+use super::process::{ProcessState, ServerProcess};
+use crate::client::Client;
+use crate::interrupt::Interrupt;
+use crate::locate::{Addresses, Keyring, read_token};
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom};
+use std::net::TcpListener;
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use tepal_model::ServerId;
+use tepal_server::api::types::{Status, route};
+
+pub struct Cluster {
+    folder: Folder,
+    plan: Plan,
+}
+
+/// So long a server may take to answer after its start. Replay of the largest logs included.
+const START_LIMIT: Duration = Duration::from_secs(60);
+const LOOK: Duration = Duration::from_millis(5);
+/// What new clusters are called.
+const NAME: &str = "dev";
+const ANY_PORT: &str = "127.0.0.1:0";
+
+impl Cluster {
+    pub fn open(dir: &Path) -> Result<Self, DevError> {
+        Self::new(Folder::open(dir)?)
+    }
+
+    pub fn new(folder: Folder) -> Result<Self, DevError> {
+        let plan = folder.plan()?.ok_or_else(|| DevError::NoCluster(folder.named().to_owned()))?;
+        Ok(Cluster { folder, plan })
+    }
+
+    pub fn with_plan(folder: Folder, plan: Plan) -> Self {
+        Cluster { folder, plan }
+    }
+
+    pub fn folder(&self) -> &Folder {
+        &self.folder
+    }
+
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    pub fn servers(&self) -> Vec<ServerId> {
+        (1..=self.plan.servers).map(ServerId).collect()
+    }
+
+    pub fn process(&self, server: ServerId) -> ServerProcess {
+        ServerProcess::new(server, &self.folder.data(server))
+    }
+
+    pub fn addresses(&self, server: ServerId) -> Result<Option<Addresses>, DevError> {
+        Ok(Addresses::read(&self.folder.data(server))?)
+    }
+
+    /// A client of the servers that run.
+    pub fn client(&self) -> Result<Client, DevError> {
+        let mut servers = Vec::new();
+        let mut token = None;
+        for id in self.servers() {
+            servers.extend(self.addresses(id)?.map(|addresses| addresses.api));
+            token = token.or(read_token(&self.folder.data(id))?);
+        }
+        match servers.is_empty() {
+            true => Err(DevError::Down { server: ServerId(1) }),
+            false => Ok(Client::new(servers, token)),
+        }
+    }
+
+    /// Starts a server that is down, and returns when it serves.
+    pub fn start(&self, server: ServerId, interrupt: &Interrupt) -> Result<(), DevError> {
+        self.folder.check_memory(&self.plan)?;
+        let data = self.folder.data(server);
+        // One that a kill has left would be taken for the new server's.
+        let _ = fs::remove_file(Addresses::file(&data));
+        let log_path = self.folder.log(server);
+        let log = OpenOptions::new().append(true).create(true).mode(0o600).open(&log_path);
+        let log = log.map_err(|error| DevError::File { path: log_path.clone(), error })?;
+        let log_start = log.metadata().map(|found| found.len()).unwrap_or(0);
+        let failed = |reason: String| DevError::Start { server, reason, log: log_path.clone() };
+        let mut child = self.command(server, log).spawn().map_err(|error| failed(error.to_string()))?;
+        if let Err(error) = self.process(server).record(child.id()) {
+            return Err(match child.try_wait() {
+                Ok(Some(_)) => failed(last_error(&log_path, log_start)),
+                _ => error.into(),
+            });
+        }
+        let address = self.wait_until_ready(server, &mut child, interrupt, |reason| {
+            failed(reason.unwrap_or_else(|| last_error(&log_path, log_start)))
+        })?;
+        let plan = Plan { api: Some(address.clone()), ..self.plan.clone() };
+        self.folder.save(&plan)?;
+        if let (Some(keyring), Some(token)) = (Keyring::find(), read_token(&data)?) {
+            // Only a convenience, which some machines may not allow.
+            let _ = keyring.put(&address, &token);
+        }
+        Ok(())
+    }
+
+    fn command(&self, server: ServerId, log: File) -> Command {
+        // The very program that runs, even if its file was replaced meanwhile.
+        let mut command = Command::new("/proc/self/exe");
+        command.arg("serve").arg("--own-session");
+        command.arg("--data").arg(self.folder.data(server));
+        command.arg("--create").arg(NAME).arg("--server").arg(server.to_string());
+        for number in 0..self.plan.drives {
+            command.arg("--drive").arg(self.folder.drive(server, number));
+        }
+        command.arg("--listen").arg(format!("unix:{}", self.folder.socket().display()));
+        // The same as before, if nobody else has it now.
+        let before = self.plan.api.as_deref().filter(|address| TcpListener::bind(address).is_ok());
+        command.arg("--api").arg(before.unwrap_or(ANY_PORT));
+        if let Some(model) = &self.plan.emulate {
+            command.arg("--emulate").arg(model);
+        }
+        command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        command
+    }
+
+    /// The address of its API, once it serves there and over NBD.
+    fn wait_until_ready(
+        &self,
+        server: ServerId,
+        child: &mut Child,
+        interrupt: &Interrupt,
+        failed: impl Fn(Option<String>) -> DevError,
+    ) -> Result<String, DevError> {
+        let end = Instant::now() + START_LIMIT;
+        let socket = self.folder.socket();
+        loop {
+            if let Ok(Some(_)) = child.try_wait() {
+                return Err(failed(None));
+            }
+            if let Some(addresses) = self.addresses(server)? {
+                let answer = self.client()?.impatient().get::<Status>(route::STATUS);
+                match answer {
+                    Ok(_) if UnixStream::connect(&socket).is_ok() => return Ok(addresses.api),
+                    Err(error) if !error.is_no_answer() => return Err(error.into()),
+                    _ => {}
+                }
+            }
+            if interrupt.wait(LOOK) {
+                self.process(server).stop()?;
+                return Err(DevError::Interrupted);
+            }
+            if Instant::now() > end {
+                self.process(server).stop()?;
+                return Err(failed(Some(format!("it doesn't answer after {} s", START_LIMIT.as_secs()))));
+            }
+        }
+    }
+
+    /// Stops all servers in good order, and says which were running.
+    pub fn stop(&self) -> Result<Vec<ServerId>, DevError> {
+        let mut stopped = Vec::new();
+        for id in self.servers() {
+            if self.process(id).stop()? {
+                stopped.push(id);
+            }
+        }
+        if let (Some(keyring), Some(address)) = (Keyring::find(), &self.plan.api) {
+            keyring.remove(address);
+        }
+        Ok(stopped)
+    }
+
+    pub fn states(&self) -> Result<Vec<(ServerId, ProcessState)>, DevError> {
+        self.servers().into_iter().map(|id| Ok((id, self.process(id).state()?))).collect()
+    }
+}
+
+/// Why a server ended, by what it logged since.
+fn last_error(log: &Path, from: u64) -> String {
+    const MOST: u64 = 64 << 10;
+    let read = || -> std::io::Result<String> {
+        let mut file = File::open(log)?;
+        let from = from.max(file.metadata()?.len().saturating_sub(MOST));
+        file.seek(SeekFrom::Start(from))?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    };
+    let text = read().unwrap_or_default();
+    let lines = || text.lines().rev().filter(|line| !line.trim().is_empty());
+    let error = lines().find_map(|line| line.strip_prefix("error: ")).or_else(|| lines().next());
+    error.unwrap_or("it ended without a word").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reason_of_a_failed_start_is_what_it_logged_since() {
+        let scratch = tempfile::tempdir().expect("space");
+        let log = scratch.path().join("log");
+        let old = "error: of an earlier start\n";
+        for (text, reason) in [
+            ("", "it ended without a word"),
+            ("INFO x\n\n", "INFO x"),
+            ("INFO x\nerror: the port is taken\nINFO y\n", "the port is taken"),
+        ] {
+            fs::write(&log, format!("{old}{text}")).expect("ours");
+            assert_eq!(last_error(&log, old.len() as u64), reason);
+        }
+    }
+}

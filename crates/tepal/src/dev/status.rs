@@ -1,0 +1,76 @@
+//! `tepal dev status`: the processes and addresses of a development cluster, also when its servers don't answer.
+
+use super::cluster::Cluster;
+use super::process::ProcessState;
+use crate::command::CommandError;
+use crate::locate::Addresses;
+use crate::output::{self, Output};
+use serde::Serialize;
+use tepal_model::ServerId;
+
+#[derive(Serialize)]
+struct DevStatus {
+    dir: String,
+    /// Of a server that runs: `http://HOST:PORT`.
+    api: Option<String>,
+    /// The socket's path.
+    nbd: String,
+    /// For `nbdinfo --list` and the like; a volume is this with its name after the third slash.
+    nbd_uri: String,
+    /// The file with the API's token.
+    token_file: String,
+    servers: Vec<DevServer>,
+}
+
+#[derive(Serialize)]
+struct DevServer {
+    id: ServerId,
+    state: &'static str,
+    pid: Option<i32>,
+    api: Option<String>,
+    log: String,
+}
+
+/// The URI of a volume in a cluster whose socket is at `socket`.
+pub fn nbd_uri(volume: &str, socket: &std::path::Path) -> String {
+    format!("nbd+unix:///{volume}?socket={}", socket.display())
+}
+
+pub fn run(cluster: &Cluster, output: Output) -> Result<(), CommandError> {
+    let folder = cluster.folder();
+    let mut servers = Vec::new();
+    for (id, state) in cluster.states()? {
+        let (word, pid) = match state {
+            ProcessState::Running { pid } => ("running", Some(pid)),
+            ProcessState::Paused { pid } => ("paused", Some(pid)),
+            ProcessState::Down => ("down", None),
+        };
+        // Those of a server that was killed are nobody's.
+        let addresses: Option<Addresses> = cluster.addresses(id)?.filter(|_| pid.is_some());
+        let api = addresses.map(|addresses| format!("http://{}", addresses.api));
+        servers.push(DevServer { id, state: word, pid, api, log: folder.log(id).display().to_string() });
+    }
+    let status = DevStatus {
+        dir: folder.path().display().to_string(),
+        api: servers.iter().find_map(|server| server.api.clone()),
+        nbd: folder.socket().display().to_string(),
+        nbd_uri: nbd_uri("", &folder.socket()),
+        token_file: folder.data(ServerId(1)).join("token").display().to_string(),
+        servers,
+    };
+    output.show(&status, page)?;
+    Ok(())
+}
+
+fn page(status: &DevStatus) -> String {
+    let facts = output::facts(&[
+        ("folder", status.dir.clone()),
+        ("api", status.api.clone().unwrap_or_default()),
+        ("nbd", nbd_uri("NAME", std::path::Path::new(&status.nbd))),
+    ]);
+    let row = |server: &DevServer| {
+        let pid = server.pid.map(|pid| pid.to_string()).unwrap_or_default();
+        vec![server.id.to_string(), server.state.to_owned(), pid, server.log.clone()]
+    };
+    format!("{facts}\n{}", output::table(&["server", "state", ">pid", "log"], status.servers.iter().map(row)))
+}

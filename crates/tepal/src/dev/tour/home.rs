@@ -1,0 +1,89 @@
+//! The tour's volume. Nobody's data is ever taken for it: it is the one that a tour has made, and what is on it is all of a
+//! tour's making.
+
+use super::pattern::{self, Found};
+use super::{AREA, LAYOUT, PIECE, SIZE, TourError, VOLUME};
+use crate::client::{Client, path};
+use crate::dev::cluster::Cluster;
+use crate::dev::folder::write_json;
+use crate::disk::{Disk, Request};
+use serde::{Deserialize, Serialize};
+use std::fs;
+use tepal_model::{BLOCK, DriveId, Layout};
+use tepal_server::api::types::{CreateVolume, MapRun, VolumeInfo, route};
+
+/// What a tour leaves in the folder.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mark {
+    /// The volume's id: the same name may be another volume by now.
+    pub volume: u64,
+    /// A drive that the tour has taken offline and not brought back yet.
+    pub pulled: Option<DriveId>,
+}
+
+impl Mark {
+    pub fn read(cluster: &Cluster) -> Option<Self> {
+        // One that can't be read says nothing, so the volume counts as somebody else's.
+        serde_json::from_slice(&fs::read(cluster.folder().tour_file()).ok()?).ok()
+    }
+
+    pub fn write(&self, cluster: &Cluster) -> Result<(), TourError> {
+        Ok(write_json(&cluster.folder().tour_file(), self)?)
+    }
+}
+
+/// The tour's volume: made, or found to be ours.
+pub fn volume(cluster: &Cluster, client: &Client) -> Result<VolumeInfo, TourError> {
+    match client.get::<VolumeInfo>(&path(route::VOLUME, VOLUME)) {
+        Ok(found) => {
+            let ours = Mark::read(cluster).is_some_and(|mark| mark.volume == found.id) || found.allocated == 0;
+            if !ours {
+                return Err(TourError::NotOurs { why: "no tour has made it" });
+            }
+            if found.size != SIZE || found.layout.parse::<Layout>() != LAYOUT.parse() {
+                return Err(TourError::NotOurs { why: "its size or layout was changed" });
+            }
+            Ok(found)
+        }
+        Err(error) if error.is_not_found() => {
+            let request =
+                CreateVolume { name: VOLUME.to_owned(), size: SIZE, layout: Some(LAYOUT.to_owned()), pool: None };
+            Ok(client.post(route::VOLUMES, &request)?)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Makes sure that whatever is on the volume was written by a tour: else somebody has begun to use it.
+pub fn check_content(client: &Client, disk: &Disk, found: &VolumeInfo) -> Result<(), TourError> {
+    if found.allocated == 0 {
+        return Ok(());
+    }
+    let used = || TourError::NotOurs { why: "something is on it that no tour has written" };
+    let mut offset = AREA;
+    while offset < SIZE {
+        let query = format!("{}?offset={offset}&length={}", path(route::VOLUME_MAP, VOLUME), SIZE - offset);
+        let runs: Vec<MapRun> = client.get(&query)?;
+        if runs.is_empty() || runs.iter().any(|run| run.mapped) {
+            return Err(used());
+        }
+        offset += runs.iter().map(|run| run.length).sum::<u64>();
+    }
+    let mut pieces = (0..AREA / PIECE).map(|piece| Request::read(piece * PIECE, PIECE as u32, ()));
+    let mut strange = false;
+    let mut failed = None;
+    disk.keep_busy(
+        8,
+        || pieces.next(),
+        |(), bytes| bytes.chunks(BLOCK as usize).any(|block| pattern::read(block) == Found::Strange),
+        |(), answer| match answer {
+            Ok(found) => strange |= found,
+            Err(errno) => failed = Some(TourError::Refused { offset: 0, errno }),
+        },
+    );
+    match failed {
+        Some(error) => Err(error),
+        None if strange => Err(used()),
+        None => Ok(()),
+    }
+}

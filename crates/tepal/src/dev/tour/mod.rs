@@ -1,0 +1,457 @@
+//! `tepal dev tour`: what the product is for, in a minute, on real data.
+//!
+//! A volume of two copies over four drives is written to and read back; then a program writes on while a drive is pulled
+//! from under it and returns, and while the server is killed and started again. In the end every byte is compared with the
+//! last write of it that was acknowledged.
+
+mod home;
+mod pattern;
+mod writer;
+
+use super::cluster::Cluster;
+use super::folder::{DevError, Folder};
+use super::status::nbd_uri;
+use super::up::{self, Was};
+use super::{dir_option, quoted};
+use crate::attach::nbd::NbdAddress;
+use crate::attach::nbd::client::Trouble;
+use crate::cli::{TourArguments, UpArguments};
+use crate::client::{Client, ClientError, path};
+use crate::disk::{Disk, Request};
+use crate::interrupt::Interrupt;
+use crate::output::{self, Output};
+use home::Mark;
+use nix::errno::Errno;
+use pattern::{Found, Stamp};
+use serde::Serialize;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use tepal_model::{BLOCK, DriveId, ServerId};
+use tepal_server::api::types::{DriveInfo, DriveState, Scrub, ScrubState, Status, VolumeInfo, VolumeState, route};
+use writer::{Ledger, Writer};
+
+const VOLUME: &str = "v0";
+const SIZE: u64 = 2 << 30;
+const LAYOUT: &str = "mirror:2";
+const DRIVES: u32 = 4;
+const SERVER: ServerId = ServerId(1);
+/// The beginning of the volume, which is all that the tour uses.
+const AREA: u64 = 256 << 20;
+const BLOCKS: usize = (AREA / BLOCK) as usize;
+/// One request of a long read or write.
+const PIECE: u64 = 128 << 10;
+const DEPTH: usize = 8;
+/// Requests that must be answered after each failure before the tour goes on, and for how long at least.
+const ANSWERS: u64 = 500;
+const WHILE: Duration = Duration::from_millis(800);
+/// For whatever the tour waits for.
+const LIMIT: Duration = Duration::from_secs(60);
+const LOOK: Duration = Duration::from_millis(10);
+
+#[derive(Debug, thiserror::Error)]
+pub enum TourError {
+    #[error(
+        "volume '{VOLUME}' is left alone, as {why}: name another folder by --dir, or remove it if it isn't needed \
+         (tepal volume rm {VOLUME})"
+    )]
+    NotOurs { why: &'static str },
+    #[error("the bytes at {offset} are wrong: {wanted:?} was acknowledged, and there is {found:?}")]
+    Wrong { offset: u64, wanted: Stamp, found: Found },
+    #[error("a request at {offset} failed: {}", errno.desc())]
+    Refused { offset: u64, errno: Errno },
+    #[error("waited {} s in vain: {what}", LIMIT.as_secs())]
+    TooLong { what: String },
+    #[error("scrub: {0}")]
+    Scrub(String),
+    #[error("interrupted")]
+    Interrupted,
+    #[error("the writer can't be started: {0}")]
+    Thread(io::Error),
+    #[error("the writer has panicked")]
+    Writer,
+    #[error("standard output can't be written: {0}")]
+    Output(#[from] io::Error),
+    #[error(transparent)]
+    Nbd(#[from] Trouble),
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    #[error(transparent)]
+    Dev(#[from] DevError),
+}
+
+/// A step that went right.
+#[derive(Serialize)]
+struct Step {
+    step: &'static str,
+    ok: bool,
+    text: String,
+    seconds: f64,
+}
+
+struct Tour<'a> {
+    cluster: &'a Cluster,
+    client: Client,
+    interrupt: &'a Interrupt,
+    output: Output,
+    steps: Vec<Step>,
+}
+
+pub fn run(dir: &Path, output: Output, arguments: &TourArguments) -> Result<(), TourError> {
+    let interrupt = Interrupt::catch()?;
+    let begun = Instant::now();
+    let is_new = Folder::open(dir).is_err();
+    let up = UpArguments {
+        servers: None,
+        drives: is_new.then_some(DRIVES),
+        drive_size: None,
+        memory: arguments.memory,
+        emulate: None,
+        volumes: Vec::new(),
+        detach: true,
+    };
+    let (cluster, was) = up::bring_up(dir, &up, &interrupt)?;
+    let client = cluster.client()?;
+    let mut tour = Tour { cluster: &cluster, client, interrupt: &interrupt, output, steps: Vec::new() };
+    let outcome = tour.walk(begun);
+    if let Err(error) = outcome {
+        tour.tidy_up(was, matches!(error, TourError::Interrupted));
+        return Err(error);
+    }
+    let steps = std::mem::take(&mut tour.steps);
+    output.show(&serde_json::json!({ "ok": true, "steps": steps }), |_| next(&cluster))?;
+    Ok(())
+}
+
+impl Tour<'_> {
+    fn walk(&mut self, begun: Instant) -> Result<(), TourError> {
+        self.repair()?;
+        let volume = home::volume(self.cluster, &self.client)?;
+        let disk = Arc::new(Disk::open(&NbdAddress::Unix(self.cluster.folder().socket()), VOLUME)?);
+        home::check_content(&self.client, &disk, &volume)?;
+        Mark { volume: volume.id, pulled: None }.write(self.cluster)?;
+        let drives: Vec<DriveInfo> = self.client.get(route::DRIVES)?;
+        let text = format!(
+            "a server with {} drives is up, and volume {VOLUME}: {}, {}",
+            drives.len(),
+            output::size(volume.size),
+            volume.layout
+        );
+        self.tell("up", begun, text)?;
+        let ledger = self.fill(&disk)?;
+        self.compare("read", &disk, &ledger)?;
+        let writer = Writer::start(disk.clone(), ledger)?;
+        let failures = self.pull_a_drive(&writer, &volume).and_then(|()| self.kill_the_server(&writer));
+        // What the writer found is the better story, if it found something.
+        let ledger = match failures {
+            Ok(()) => writer.finish()?,
+            Err(error) if writer.has_ended() => return Err(writer.finish().err().unwrap_or(error)),
+            Err(error) => return Err(error),
+        };
+        disk.flush().map_err(|errno| TourError::Refused { offset: 0, errno })?;
+        self.compare("compare", &disk, &ledger)?;
+        self.scrub()?;
+        self.speed(&disk, ledger)?;
+        self.space()
+    }
+
+    fn tell(&mut self, step: &'static str, since: Instant, text: String) -> Result<(), TourError> {
+        let seconds = since.elapsed().as_secs_f64();
+        self.output.say(&format!("ok  {text}"))?;
+        self.steps.push(Step { step, ok: true, text, seconds });
+        if self.interrupt.is_raised() { Err(TourError::Interrupted) } else { Ok(()) }
+    }
+
+    /// Looks until there is something, or it takes too long.
+    fn until<T>(
+        &self,
+        what: impl Fn() -> String,
+        mut look: impl FnMut() -> Result<Option<T>, TourError>,
+    ) -> Result<T, TourError> {
+        let end = Instant::now() + LIMIT;
+        loop {
+            if let Some(found) = look()? {
+                return Ok(found);
+            }
+            if self.interrupt.wait(LOOK) {
+                return Err(TourError::Interrupted);
+            }
+            if Instant::now() > end {
+                return Err(TourError::TooLong { what: what() });
+            }
+        }
+    }
+
+    /// Brings back a drive that a tour took offline and couldn't bring back.
+    fn repair(&self) -> Result<(), TourError> {
+        if let Some(Mark { pulled: Some(drive), .. }) = Mark::read(self.cluster) {
+            let drives: Vec<DriveInfo> = self.client.get(route::DRIVES)?;
+            if drives.iter().any(|found| found.id == drive && found.state == DriveState::Offline) {
+                self.change(drive, route::DRIVE_ONLINE)?;
+                self.wait_until_whole(drive)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn change(&self, drive: DriveId, route: &str) -> Result<DriveInfo, TourError> {
+        Ok(self.client.post(&path(route, &drive.to_string()), &serde_json::json!({}))?)
+    }
+
+    fn wait_until_whole(&self, drive: DriveId) -> Result<(), TourError> {
+        let what = || format!("drive {drive} to be up and volume {VOLUME} healthy again");
+        self.until(what, || {
+            let drives: Vec<DriveInfo> = self.client.get(route::DRIVES)?;
+            let volumes: Vec<VolumeInfo> = self.client.get(route::VOLUMES)?;
+            let up = drives.iter().any(|found| found.id == drive && found.state == DriveState::Up);
+            let whole = volumes.iter().filter(|volume| volume.name == VOLUME);
+            let whole = whole.into_iter().all(|volume| volume.state == VolumeState::Healthy);
+            Ok((up && whole).then_some(()))
+        })
+    }
+
+    /// Fills the area with known data.
+    fn fill(&mut self, disk: &Disk) -> Result<Ledger, TourError> {
+        let since = Instant::now();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let seed = now.as_nanos() as u64 ^ u64::from(std::process::id()) << 48;
+        let ledger = Ledger { seed, versions: vec![1; BLOCKS] };
+        let per_piece = (PIECE / BLOCK) as usize;
+        let mut pieces = (0..BLOCKS / per_piece).map(|piece| {
+            let first = piece * per_piece;
+            let data = pattern::blocks((first..first + per_piece).map(|block| ledger.stamp(block)));
+            Request::write(piece as u64 * PIECE, data, piece as u64 * PIECE)
+        });
+        let mut failed = None;
+        let interrupt = self.interrupt;
+        disk.keep_busy(
+            DEPTH,
+            || if interrupt.is_raised() { None } else { pieces.next() },
+            |_, _| (),
+            |offset, answer| {
+                if let Err(errno) = answer {
+                    failed = Some(TourError::Refused { offset, errno });
+                }
+            },
+        );
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        disk.flush().map_err(|errno| TourError::Refused { offset: 0, errno })?;
+        let speed = output::rate(AREA, since.elapsed());
+        self.tell("write", since, format!("{} of known data written: {speed}", output::size(AREA)))?;
+        Ok(ledger)
+    }
+
+    /// Reads the whole area, and compares every byte.
+    fn compare(&mut self, step: &'static str, disk: &Disk, ledger: &Ledger) -> Result<(), TourError> {
+        let since = Instant::now();
+        let mut pieces = (0..AREA / PIECE).map(|piece| Request::read(piece * PIECE, PIECE as u32, piece * PIECE));
+        let mut wrong = None;
+        let look = |_: &u64, bytes: &[u8]| bytes.chunks(BLOCK as usize).map(pattern::read).collect::<Vec<Found>>();
+        let interrupt = self.interrupt;
+        disk.keep_busy(
+            DEPTH,
+            || if interrupt.is_raised() { None } else { pieces.next() },
+            look,
+            |offset, answer| {
+                let checked = match answer {
+                    Err(errno) => Err(TourError::Refused { offset, errno }),
+                    Ok(found) => {
+                        let first = (offset / BLOCK) as usize;
+                        (first..).zip(found).try_for_each(|(block, found)| ledger.check(block, found))
+                    }
+                };
+                if let Err(error) = checked {
+                    wrong.get_or_insert(error);
+                }
+            },
+        );
+        if let Some(error) = wrong {
+            return Err(error);
+        }
+        let speed = output::rate(AREA, since.elapsed());
+        let text = match step {
+            "read" => format!("read back, every byte as it was written: {speed}"),
+            _ => format!("all {} compared: each block is its last acknowledged write", output::size(AREA)),
+        };
+        self.tell(step, since, text)
+    }
+
+    /// Lets the writer go on for a while after something happened to it.
+    fn go_on(&self, writer: &Writer) -> Result<u64, TourError> {
+        let (before, since) = (writer.answered(), Instant::now());
+        self.until(
+            || "the writer to go on".to_owned(),
+            || {
+                if writer.has_ended() {
+                    return Err(TourError::Writer);
+                }
+                let answered = writer.answered() - before;
+                Ok((answered >= ANSWERS && since.elapsed() >= WHILE).then_some(answered))
+            },
+        )
+    }
+
+    fn pull_a_drive(&mut self, writer: &Writer, volume: &VolumeInfo) -> Result<(), TourError> {
+        self.go_on(writer)?;
+        let Some(&drive) = volume.drives.first() else {
+            return Err(TourError::TooLong { what: "a drive of the volume".to_owned() });
+        };
+        let since = Instant::now();
+        writer.forget_waits();
+        Mark { volume: volume.id, pulled: Some(drive) }.write(self.cluster)?;
+        self.change(drive, route::DRIVE_OFFLINE)?;
+        let answered = self.go_on(writer)?;
+        let wait = writer.longest_wait().as_millis();
+        let text = format!(
+            "drive {drive} pulled under a writer: {answered} reads and writes went on without it, none waited over {wait} ms"
+        );
+        self.tell("pull", since, text)?;
+        let since = Instant::now();
+        self.change(drive, route::DRIVE_ONLINE)?;
+        self.wait_until_whole(drive)?;
+        Mark { volume: volume.id, pulled: None }.write(self.cluster)?;
+        let took = since.elapsed().as_secs_f64();
+        self.tell("return", since, format!("drive {drive} is back: it caught up on what it missed in {took:.1} s"))
+    }
+
+    fn kill_the_server(&mut self, writer: &Writer) -> Result<(), TourError> {
+        self.go_on(writer)?;
+        let since = Instant::now();
+        writer.forget_waits();
+        self.cluster.process(SERVER).kill().map_err(DevError::from)?;
+        let down = Instant::now();
+        self.cluster.start(SERVER, self.interrupt)?;
+        let restart = down.elapsed().as_millis();
+        // Its port may be another now.
+        self.client = self.cluster.client()?;
+        let answered = self.go_on(writer)?;
+        let wait = writer.longest_wait().as_millis();
+        let text = format!(
+            "server {SERVER} killed under the writer (SIGKILL) and started: serving after {restart} ms; \
+             requests waited {wait} ms, none failed, {answered} since"
+        );
+        self.tell("kill", since, text)
+    }
+
+    fn scrub(&mut self) -> Result<(), TourError> {
+        let since = Instant::now();
+        let route = path(route::VOLUME_SCRUB, VOLUME);
+        let mut scrub: Scrub = self.client.post(&route, &serde_json::json!({}))?;
+        if scrub.state == ScrubState::Running {
+            scrub = self.until(
+                || "the scrub to end".to_owned(),
+                || {
+                    let scrub: Scrub = self.client.get(&route)?;
+                    Ok((scrub.state != ScrubState::Running).then_some(scrub))
+                },
+            )?;
+        }
+        match scrub {
+            Scrub { state: ScrubState::Done, repaired_blocks: 0, damaged, .. } if damaged.is_empty() => {}
+            Scrub { error: Some(error), .. } => return Err(TourError::Scrub(error)),
+            Scrub { repaired_blocks, damaged, .. } => {
+                let what = format!("{repaired_blocks} blocks of one copy and {} ranges of all were damaged", damaged.len());
+                return Err(TourError::Scrub(what));
+            }
+        }
+        self.tell("scrub", since, format!("scrubbed: {} on the drives match their checksums", output::size(scrub.checked_bytes)))
+    }
+
+    /// Small random requests for a second each.
+    fn speed(&mut self, disk: &Disk, mut ledger: Ledger) -> Result<(), TourError> {
+        const DEPTH: usize = 32;
+        const TIME: Duration = Duration::from_secs(1);
+        let since = Instant::now();
+        let mut rates = [0.0; 2];
+        for (is_write, rate) in [false, true].into_iter().zip(&mut rates) {
+            let (begun, mut done, mut block, mut failed) = (Instant::now(), 0u64, 0, None);
+            let interrupt = self.interrupt;
+            let next = || {
+                if begun.elapsed() >= TIME || interrupt.is_raised() {
+                    return None;
+                }
+                // A stride that has no factor with the number of blocks visits each before any twice.
+                block = (block + 40_503) % BLOCKS;
+                let offset = block as u64 * BLOCK;
+                if !is_write {
+                    return Some(Request::read(offset, BLOCK as u32, offset));
+                }
+                ledger.versions[block] += 1;
+                Some(Request::write(offset, pattern::blocks(std::iter::once(ledger.stamp(block))), offset))
+            };
+            disk.keep_busy(DEPTH, next, |_, _| (), |offset, answer| match answer {
+                Ok(()) => done += 1,
+                Err(errno) => failed = Some(TourError::Refused { offset, errno }),
+            });
+            if let Some(error) = failed {
+                return Err(error);
+            }
+            *rate = done as f64 / begun.elapsed().as_secs_f64();
+        }
+        let text = format!("4K at random, {DEPTH} at once: {:.0} reads/s, {:.0} writes/s", rates[0], rates[1]);
+        self.tell("speed", since, text)
+    }
+
+    fn space(&mut self) -> Result<(), TourError> {
+        let since = Instant::now();
+        let volume: VolumeInfo = self.client.get(&path(route::VOLUME, VOLUME))?;
+        let status: Status = self.client.get(route::STATUS)?;
+        let text = format!(
+            "volume {VOLUME} of {} takes {} on the drives, copies counted; {} of {} are used",
+            output::size(volume.size),
+            output::size(volume.allocated),
+            output::size(status.used),
+            output::size(status.capacity)
+        );
+        self.tell("space", since, text)
+    }
+
+    /// After a failure the cluster stays for whoever wants to look; after Ctrl-C it's as it was.
+    fn tidy_up(&self, was: Was, interrupted: bool) {
+        // All of it is to leave things better than they are; the next tour does what can't be done now.
+        if let Some(mark @ Mark { pulled: Some(drive), .. }) = Mark::read(self.cluster)
+            && self.change(drive, route::DRIVE_ONLINE).is_ok()
+        {
+            let _ = Mark { pulled: None, ..mark }.write(self.cluster);
+        }
+        if interrupted && was == Was::Down {
+            let _ = self.cluster.stop();
+        }
+    }
+}
+
+/// What to do next, ready to paste.
+fn next(cluster: &Cluster) -> String {
+    let folder = cluster.folder();
+    let (tepal, dir) = (program(), dir_option(folder));
+    let uri = quoted(&nbd_uri(VOLUME, &folder.socket()));
+    let root = if nix::unistd::geteuid().is_root() { "" } else { "sudo " };
+    let rows = [
+        (format!("{tepal}{dir} status"), "how the cluster is"),
+        (format!("nbdinfo {uri}"), "the volume, as any NBD client sees it"),
+        (format!("{root}{tepal}{dir} attach {VOLUME}"), "the volume as a disk of this machine"),
+        (format!("{tepal}{dir} dev down"), "stop it; `dev up` brings it back"),
+    ];
+    let width = rows.iter().map(|(command, _)| command.len()).max().unwrap_or(0);
+    let lines: String = rows.iter().map(|(command, text)| format!("  {command:width$}  # {text}\n")).collect();
+    format!("\nAll of it was right. The cluster stays up:\n{lines}")
+}
+
+/// This program, as it can be called from where the user is.
+fn program() -> String {
+    let Ok(exe) = std::env::current_exe() else { return "tepal".to_owned() };
+    let search = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&search).map(|folder| folder.join("tepal")).find(|path| path.is_file());
+    match found.and_then(|path| path.canonicalize().ok()) {
+        Some(path) if path == exe => "tepal".to_owned(),
+        _ => {
+            let here = std::env::current_dir().ok();
+            let short = here.and_then(|here| exe.strip_prefix(here).ok().map(Path::to_owned));
+            quoted(&short.unwrap_or(exe).display().to_string())
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! `tepal dev up`: makes the cluster what was asked for, from whatever is there.
+
+use super::cluster::Cluster;
+use super::folder::{DevError, Folder, Plan};
+use super::process::ProcessState;
+use super::status::nbd_uri;
+use crate::cli::{UpArguments, VolumeRequest};
+use crate::client::{Client, path};
+use crate::command::CommandError;
+use crate::interrupt::Interrupt;
+use crate::output::{self, Output};
+use std::path::Path;
+use std::time::Duration;
+use tepal_model::{Layout, ServerId};
+use tepal_server::api::types::{AddDrive, CreateVolume, DriveInfo, VolumeInfo, route};
+
+const DRIVES: u32 = 1;
+const DRIVE_SIZE: u64 = 4 << 30;
+/// How often a cluster in the foreground is looked at.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// Whether the cluster ran before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Was {
+    Running,
+    Down,
+}
+
+pub fn run(dir: &Path, output: Output, arguments: UpArguments) -> Result<(), CommandError> {
+    let interrupt = Interrupt::catch()?;
+    let detach = arguments.detach;
+    let (cluster, was) = bring_up(dir, &arguments, &interrupt)?;
+    if output.is_json() {
+        super::status::run(&cluster, output)?;
+    } else {
+        output.say(&addresses(&cluster, was, detach)?)?;
+    }
+    if detach || was == Was::Running {
+        return Ok(());
+    }
+    watch(&cluster, output, &interrupt)
+}
+
+/// The cluster, running, with its drives and volumes.
+pub fn bring_up(dir: &Path, arguments: &UpArguments, interrupt: &Interrupt) -> Result<(Cluster, Was), DevError> {
+    if arguments.servers.is_some_and(|servers| servers != 1) {
+        return Err(DevError::OneServer);
+    }
+    let folder = Folder::make(dir)?;
+    let _lock = folder.lock()?;
+    let before = folder.plan()?;
+    let mut plan = revise(&folder, before, arguments)?;
+    folder.save(&plan)?;
+    let server = ServerId(1);
+    folder.check_memory(&plan)?;
+    folder.make_drives(server, &plan)?;
+    plan.drives_made = plan.drives;
+    folder.save(&plan)?;
+    let cluster = Cluster::with_plan(folder, plan);
+    let was = match cluster.process(server).state()? {
+        ProcessState::Running { .. } => Was::Running,
+        ProcessState::Paused { pid } => return Err(DevError::Paused { server, pid }),
+        ProcessState::Down => {
+            cluster.start(server, interrupt)?;
+            Was::Down
+        }
+    };
+    let cluster = Cluster::new(cluster.folder().clone())?;
+    let client = cluster.client()?;
+    match settle(&cluster, &client, server, arguments) {
+        Ok(()) => Ok((cluster, was)),
+        Err(error) => {
+            // What was down stays down if it can't be had as it was asked for.
+            if was == Was::Down {
+                cluster.stop()?;
+            }
+            Err(error)
+        }
+    }
+}
+
+fn settle(cluster: &Cluster, client: &Client, server: ServerId, arguments: &UpArguments) -> Result<(), DevError> {
+    add_drives(cluster, client, server)?;
+    arguments.volumes.iter().try_for_each(|request| make_volume(client, request))
+}
+
+/// The plan as the arguments want it; what they don't say stays.
+fn revise(folder: &Folder, before: Option<Plan>, arguments: &UpArguments) -> Result<Plan, DevError> {
+    let UpArguments { drives, drive_size, memory, emulate, .. } = arguments;
+    let Some(mut plan) = before else {
+        let (drives, size) = (drives.unwrap_or(DRIVES), drive_size.unwrap_or(DRIVE_SIZE));
+        return Ok(Plan::new(drives, size, *memory, emulate.clone()));
+    };
+    let different = |option, made: String, wanted: String| {
+        Err(DevError::Different { folder: folder.named().to_owned(), option, made, wanted })
+    };
+    match *drives {
+        Some(wanted) if wanted < plan.drives => {
+            return different("--drives", plan.drives.to_string(), wanted.to_string());
+        }
+        Some(wanted) => plan.drives = wanted,
+        None => {}
+    }
+    if let Some(wanted) = *drive_size
+        && wanted != plan.drive_size
+    {
+        return different("--drive-size", plan.size_text(), output::size(wanted));
+    }
+    if *memory && !plan.memory {
+        return different("--memory", "off".to_owned(), "on".to_owned());
+    }
+    if emulate.is_some() {
+        plan.emulate.clone_from(emulate);
+    }
+    Ok(plan)
+}
+
+/// The server takes the drives that it is started with by itself; a server that runs already is told of new ones.
+fn add_drives(cluster: &Cluster, client: &Client, server: ServerId) -> Result<(), DevError> {
+    let known: Vec<DriveInfo> = client.get(route::DRIVES)?;
+    let plan = cluster.plan();
+    for number in 0..plan.drives {
+        let path = cluster.folder().drive(server, number);
+        // One that was pulled is not there.
+        if path.exists() && !known.iter().any(|drive| Path::new(&drive.path) == path) && plan.drives > known.len() as u32 {
+            let path = path.display().to_string();
+            let _: DriveInfo = client.post(route::DRIVES, &AddDrive { server, path, pool: None, force: false })?;
+        }
+    }
+    Ok(())
+}
+
+fn make_volume(client: &Client, request: &VolumeRequest) -> Result<(), DevError> {
+    let VolumeRequest { name, size, layout } = request;
+    match client.get::<VolumeInfo>(&path(route::VOLUME, name)) {
+        Ok(found) => is_as_wanted(&found, request),
+        Err(error) if error.is_not_found() => {
+            let layout = layout.as_ref().map(ToString::to_string);
+            let create = CreateVolume { name: name.clone(), size: *size, layout, pool: None };
+            let _: VolumeInfo = client.post(route::VOLUMES, &create)?;
+            Ok(())
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn is_as_wanted(found: &VolumeInfo, wanted: &VolumeRequest) -> Result<(), DevError> {
+    let different =
+        |option, made: String, wanted: String| Err(DevError::OtherVolume { name: found.name.clone(), option, made, wanted });
+    if found.size != wanted.size {
+        return different("size", output::size(found.size), output::size(wanted.size));
+    }
+    match &wanted.layout {
+        Some(layout) if found.layout.parse::<Layout>().as_ref() != Ok(layout) => {
+            different("layout", found.layout.clone(), layout.to_string())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What the user needs to know of a cluster that is up.
+fn addresses(cluster: &Cluster, was: Was, detached: bool) -> Result<String, DevError> {
+    let folder = cluster.folder();
+    let volumes: Vec<VolumeInfo> = cluster.client()?.get(route::VOLUMES)?;
+    let state = match was {
+        Was::Running => "was running already",
+        Was::Down => "is up",
+    };
+    let mut lines = vec![format!("the cluster in {} {state}", folder.shown())];
+    for addresses in cluster.servers().into_iter().filter_map(|id| cluster.addresses(id).ok().flatten()) {
+        lines.push(format!("api   http://{}", addresses.api));
+    }
+    match volumes.as_slice() {
+        [] => lines.push(format!("nbd   {}    (no volume yet: tepal volume create)", nbd_uri("NAME", &folder.socket()))),
+        volumes => {
+            lines.extend(volumes.iter().map(|volume| format!("nbd   {}", nbd_uri(&volume.name, &folder.socket()))));
+        }
+    }
+    let dir = super::dir_option(folder);
+    lines.push(match was == Was::Running || detached {
+        true => format!("stop  tepal{dir} dev down"),
+        false => "stop  Ctrl-C".to_owned(),
+    });
+    Ok(lines.join("\n"))
+}
+
+/// Until the user wants to end: then all servers are stopped in good order.
+fn watch(cluster: &Cluster, output: Output, interrupt: &Interrupt) -> Result<(), CommandError> {
+    let mut before = cluster.states()?;
+    while !interrupt.wait(LOOK) {
+        let now = match cluster.states() {
+            Ok(now) => now,
+            // Removed by `dev down --purge`: there is nothing left to watch.
+            Err(_) if !cluster.folder().path().exists() => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        for ((id, was), (_, is)) in before.iter().zip(&now).filter(|(was, is)| was != is) {
+            let text = match (was, is) {
+                (_, ProcessState::Down) => format!("{id} has ended: `tepal dev start {id}` starts it again"),
+                (ProcessState::Paused { .. }, _) => format!("{id} goes on"),
+                (_, ProcessState::Paused { .. }) => format!("{id} is paused: `tepal dev resume {id}` lets it go on"),
+                (_, ProcessState::Running { pid }) => format!("{id} is running, as process {pid}"),
+            };
+            output.say(&text)?;
+        }
+        before = now;
+    }
+    let stopped = cluster.stop()?;
+    if !stopped.is_empty() {
+        output.say("stopped; `tepal dev up` brings it back with its data")?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arguments(line: &str) -> UpArguments {
+        let words = format!("tepal dev up {line}");
+        let cli = crate::cli::parse(words.split_whitespace().map(Into::into)).expect("right");
+        match cli.command {
+            crate::cli::Command::Dev(crate::cli::DevCommand::Up(arguments)) => arguments,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_is_not_said_stays_as_it_was_made() {
+        let scratch = tempfile::tempdir().expect("space");
+        let folder = Folder::make(&scratch.path().join("dev")).expect("made");
+        let made = revise(&folder, None, &arguments("--drives 4 --drive-size 1G --memory --emulate hdd")).expect("new");
+        assert_eq!(made, Plan::new(4, 1 << 30, true, Some("hdd".into())));
+        assert_eq!(revise(&folder, Some(made.clone()), &arguments("")).expect("same"), made);
+        let more = revise(&folder, Some(made.clone()), &arguments("--drives 6 --emulate nvme")).expect("more");
+        assert_eq!((more.drives, more.emulate), (6, Some("nvme".into())));
+        assert_eq!(revise(&folder, None, &arguments("")).expect("new"), Plan::new(1, 4 << 30, false, None));
+    }
+
+    #[test]
+    fn what_can_not_be_changed_is_refused() {
+        let scratch = tempfile::tempdir().expect("space");
+        let folder = Folder::make(&scratch.path().join("dev")).expect("made");
+        let made = Plan::new(4, 1 << 30, false, None);
+        for (line, said) in
+            [("--drives 3", "with --drives 4"), ("--drive-size 2G", "with --drive-size 1G"), ("--memory", "with --memory off")]
+        {
+            let error = revise(&folder, Some(made.clone()), &arguments(line)).expect_err(line).to_string();
+            assert!(error.contains(said), "{error}");
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! Finding the cluster: `--cluster`, else `TEPAL_CLUSTER`, else the folder `--dir` or `./tepal-dev`.
+//!
+//! A folder is that of a development cluster, or the data folder of one server. A token is looked for in `TEPAL_TOKEN`, then
+//! in the folder, then among those that this user's development clusters have left (see [`Keyring`]).
+
+use crate::attach::NbdAddress;
+use crate::cli::Global;
+use crate::client::Client;
+use serde::Deserialize;
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+pub const DEFAULT_DIR: &str = "tepal-dev";
+const ADDRESSES: &str = "addresses.json";
+const TOKEN: &str = "token";
+
+#[derive(Debug, thiserror::Error)]
+pub enum LocateError {
+    #[error("{what} '{text}' is not a list of addresses: write HOST:PORT[,HOST:PORT...]")]
+    Addresses { what: &'static str, text: String },
+    #[error(
+        "there is no cluster in {}: start one with `tepal dev up`, or name one by --dir, --cluster or TEPAL_CLUSTER",
+        .0.display()
+    )]
+    NoCluster(PathBuf),
+    #[error("no server of the cluster in {} is running: start it with `tepal dev up`", .0.display())]
+    NotRunning(PathBuf),
+    #[error("{}: {error}", path.display())]
+    Unreadable { path: PathBuf, error: io::Error },
+    #[error("{} is not as a server writes it: {error}", path.display())]
+    Malformed { path: PathBuf, error: serde_json::Error },
+    #[error("volumes are reached over NBD, and the server serves none: start it with --listen")]
+    NoNbd,
+}
+
+/// Where one server answers, as it writes it into its data folder when it's ready.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Addresses {
+    /// HOST:PORT of the admin API.
+    pub api: String,
+    /// Each `unix:PATH` or HOST:PORT.
+    #[serde(default)]
+    pub nbd: Vec<String>,
+}
+
+impl Addresses {
+    /// `None` if the server isn't ready, or was never there.
+    pub fn read(data: &Path) -> Result<Option<Self>, LocateError> {
+        let path = data.join(ADDRESSES);
+        let text = match fs::read(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(LocateError::Unreadable { path, error }),
+        };
+        serde_json::from_slice(&text).map(Some).map_err(|error| LocateError::Malformed { path, error })
+    }
+
+    pub fn file(data: &Path) -> PathBuf {
+        data.join(ADDRESSES)
+    }
+}
+
+pub fn read_token(data: &Path) -> Result<Option<String>, LocateError> {
+    let path = data.join(TOKEN);
+    match fs::read_to_string(&path) {
+        Ok(text) => Ok(Some(text.trim().to_owned())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(LocateError::Unreadable { path, error }),
+    }
+}
+
+/// The folder that `--dir` names, or the default.
+pub fn dir(global: &Global) -> PathBuf {
+    global.dir.clone().unwrap_or_else(|| DEFAULT_DIR.into())
+}
+
+/// A client of the cluster that the options and the environment name.
+pub fn client(global: &Global) -> Result<Client, LocateError> {
+    let environment = || std::env::var("TEPAL_CLUSTER").ok().filter(|text| !text.is_empty());
+    let named = global.cluster.clone().map(|text| ("--cluster", text));
+    if let Some((what, text)) = named.or_else(|| environment().map(|text| ("TEPAL_CLUSTER", text))) {
+        let servers = addresses(what, &text)?;
+        let token = token_for(global, &servers)?;
+        return Ok(Client::new(servers, token));
+    }
+    let folder = dir(global);
+    let data = data_folders(&folder)?;
+    let mut servers = Vec::new();
+    for data in &data {
+        servers.extend(Addresses::read(data)?.map(|addresses| addresses.api));
+    }
+    if servers.is_empty() {
+        return Err(LocateError::NotRunning(folder));
+    }
+    let token = environment_token().map_or_else(|| read_token(&data[0]), |token| Ok(Some(token)))?;
+    Ok(Client::new(servers, token))
+}
+
+fn environment_token() -> Option<String> {
+    std::env::var("TEPAL_TOKEN").ok().filter(|text| !text.is_empty())
+}
+
+/// The data folders of the servers that a folder is about: its own, or those of a development cluster in it.
+fn data_folders(folder: &Path) -> Result<Vec<PathBuf>, LocateError> {
+    if folder.join(ADDRESSES).exists() || folder.join("cluster.db").exists() {
+        return Ok(vec![folder.to_owned()]);
+    }
+    let mut found: Vec<PathBuf> = Vec::new();
+    for number in 1.. {
+        let data = folder.join(format!("s{number}"));
+        if !data.is_dir() {
+            break;
+        }
+        found.push(data);
+    }
+    if found.is_empty() { Err(LocateError::NoCluster(folder.to_owned())) } else { Ok(found) }
+}
+
+fn addresses(what: &'static str, text: &str) -> Result<Vec<String>, LocateError> {
+    let wrong = || LocateError::Addresses { what, text: text.chars().take(100).collect() };
+    let plain = text.split(',').map(|part| part.trim().trim_start_matches("http://").trim_end_matches('/'));
+    let valid = |part: &&str| {
+        let host = |c: char| c.is_ascii_alphanumeric() || ".-_[]:".contains(c);
+        part.rsplit_once(':').is_some_and(|(name, port)| !name.is_empty() && port.parse::<u16>().is_ok())
+            && part.chars().all(host)
+    };
+    let servers: Vec<String> = plain.filter(valid).map(str::to_owned).collect();
+    if servers.len() == text.split(',').count() { Ok(servers) } else { Err(wrong()) }
+}
+
+fn token_for(global: &Global, servers: &[String]) -> Result<Option<String>, LocateError> {
+    if let Some(token) = environment_token() {
+        return Ok(Some(token));
+    }
+    if let Some(folder) = &global.dir {
+        return read_token(&data_folders(folder)?[0]);
+    }
+    Ok(servers.iter().find_map(|address| Keyring::find()?.get(address)))
+}
+
+/// Where NBD is served, the local socket first.
+pub fn nbd(addresses: &[String]) -> Result<NbdAddress, LocateError> {
+    let unix = addresses.iter().find_map(|address| address.strip_prefix("unix:")).filter(|path| Path::new(path).exists());
+    let tcp = || addresses.iter().find(|address| !address.starts_with("unix:"));
+    match unix {
+        Some(path) => Ok(NbdAddress::Unix(path.into())),
+        None => tcp().map(|address| NbdAddress::Tcp(address.clone())).ok_or(LocateError::NoNbd),
+    }
+}
+
+/// The tokens of this user's development clusters by the address of their API, so that `--cluster 127.0.0.1:PORT` works
+/// for whoever started one. A folder that only this user can read.
+pub struct Keyring {
+    folder: PathBuf,
+}
+
+impl Keyring {
+    /// `None` where there is no place that is surely this user's alone.
+    pub fn find() -> Option<Self> {
+        let user = nix::unistd::geteuid().as_raw();
+        let folder = match std::env::var_os("XDG_RUNTIME_DIR").filter(|text| !text.is_empty()) {
+            Some(runtime) => PathBuf::from(runtime).join("tepal"),
+            None => std::env::temp_dir().join(format!("tepal-{user}")),
+        };
+        match fs::DirBuilder::new().mode(0o700).create(&folder) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return None,
+            _ => {}
+        }
+        let found = fs::symlink_metadata(&folder).ok()?;
+        let private = found.is_dir() && found.uid() == user && found.mode() & 0o077 == 0;
+        private.then_some(Keyring { folder })
+    }
+
+    fn file(&self, address: &str) -> PathBuf {
+        self.folder.join(format!("token-{}", address.replace([':', '/'], "-")))
+    }
+
+    fn get(&self, address: &str) -> Option<String> {
+        fs::read_to_string(self.file(address)).ok().map(|text| text.trim().to_owned())
+    }
+
+    pub fn put(&self, address: &str, token: &str) -> io::Result<()> {
+        let path = self.file(address);
+        let _ = fs::remove_file(&path); // one of an earlier cluster
+        let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+        writeln!(file, "{token}")
+    }
+
+    /// If it isn't there, all the better.
+    pub fn remove(&self, address: &str) {
+        let _ = fs::remove_file(self.file(address));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_hosts_and_ports() {
+        for (text, found) in [
+            ("127.0.0.1:7117", Some(vec!["127.0.0.1:7117"])),
+            ("http://127.0.0.1:7117/", Some(vec!["127.0.0.1:7117"])),
+            ("a:1,b:2, [::1]:3", Some(vec!["a:1", "b:2", "[::1]:3"])),
+            ("", None),
+            ("a", None),
+            ("a:1,", None),
+            (":1", None),
+            ("a:99999", None),
+            ("a/b:1", None),
+            ("a@b:1", None),
+            ("a b:1", None),
+        ] {
+            let servers = addresses("--cluster", text).ok();
+            assert_eq!(servers, found.map(|list| list.into_iter().map(str::to_owned).collect()), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_local_socket_is_preferred_and_one_that_is_not_here_is_skipped() {
+        let here = tempfile::NamedTempFile::new().expect("space");
+        let unix = format!("unix:{}", here.path().display());
+        let tcp = "127.0.0.1:10809".to_owned();
+        assert_eq!(nbd(&[tcp.clone(), unix]).ok(), Some(NbdAddress::Unix(here.path().into())));
+        assert_eq!(nbd(&["unix:/nowhere/at/all".into(), tcp.clone()]).ok(), Some(NbdAddress::Tcp(tcp)));
+        assert!(nbd(&[]).is_err());
+    }
+
+    #[test]
+    fn a_folder_without_a_cluster_is_said_to_have_none() {
+        let folder = tempfile::tempdir().expect("space");
+        assert!(matches!(data_folders(folder.path()), Err(LocateError::NoCluster(_))));
+        fs::create_dir(folder.path().join("s1")).expect("ours");
+        assert_eq!(data_folders(folder.path()).ok(), Some(vec![folder.path().join("s1")]));
+    }
+}

@@ -1,0 +1,197 @@
+//! What is printed: tables for people, one JSON document for programs, progress on standard error, errors on one line.
+//!
+//! Whoever reads standard output may stop reading at any time; then the command ends quietly.
+
+use crate::cli::Format;
+use crate::command::CommandError;
+use comfy_table::{CellAlignment, Table, presets};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Serialize;
+use std::io::{self, IsTerminal, Write};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+use tepal_model::size::Size;
+
+/// Standard output, in the format that was asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Output {
+    format: Format,
+}
+
+/// How a command ended that didn't fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Done,
+    /// It did its work, and what it found is bad; that is printed already.
+    Bad,
+}
+
+/// The exit status of the process; an error is printed first, on one line.
+pub fn conclude(result: Result<Outcome, CommandError>) -> ExitCode {
+    match result {
+        Ok(Outcome::Done) => ExitCode::SUCCESS,
+        Ok(Outcome::Bad) => ExitCode::FAILURE,
+        Err(CommandError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) => {
+            // If standard error is closed too, there is nobody to tell.
+            let _ = writeln!(io::stderr(), "error: {}", one_line(&error.to_string()));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The text without line ends and other control characters, which could forge lines or move a terminal's cursor.
+pub fn one_line(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    lines.join("; ").chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+impl Output {
+    pub fn new(format: Format) -> Self {
+        Output { format }
+    }
+
+    pub fn is_json(self) -> bool {
+        self.format == Format::Json
+    }
+
+    /// The value as JSON, or whatever `people` make of it.
+    pub fn show<T: Serialize + ?Sized>(self, value: &T, people: impl FnOnce(&T) -> String) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        match self.format {
+            Format::Json => {
+                serde_json::to_writer_pretty(&mut out, value)?;
+                writeln!(out)?;
+            }
+            Format::Table => {
+                let text = people(value);
+                write!(out, "{text}{}", if text.is_empty() || text.ends_with('\n') { "" } else { "\n" })?;
+            }
+        }
+        out.flush()
+    }
+
+    /// A remark for people, on standard output; nothing with JSON, which has one document only.
+    pub fn say(self, text: &str) -> io::Result<()> {
+        if self.is_json() {
+            return Ok(());
+        }
+        let mut out = io::stdout().lock();
+        writeln!(out, "{text}")?;
+        out.flush()
+    }
+}
+
+/// Columns whose names begin with `>` are numbers, aligned to the right.
+pub fn table(columns: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING);
+    table.set_header(columns.iter().map(|name| name.trim_start_matches('>').to_uppercase()));
+    for row in rows {
+        table.add_row(row.iter().map(|cell| one_line(cell)));
+    }
+    for (index, name) in columns.iter().enumerate() {
+        if let Some(column) = table.column_mut(index) {
+            column.set_padding((0, 2));
+            if name.starts_with('>') {
+                column.set_cell_alignment(CellAlignment::Right);
+            }
+        }
+    }
+    table.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
+}
+
+/// Names and values, one a line.
+pub fn facts(facts: &[(&str, String)]) -> String {
+    let width = facts.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    facts.iter().map(|(name, value)| format!("{name:width$}  {}\n", one_line(value))).collect()
+}
+
+pub fn size(bytes: u64) -> String {
+    Size(bytes).to_string()
+}
+
+/// Bytes a second, as `1.2G/s`.
+pub fn rate(bytes: u64, time: Duration) -> String {
+    let seconds = time.as_secs_f64().max(1e-9);
+    // Rounded to MiB, where that loses nothing that anybody reads.
+    let per_second = (bytes as f64 / seconds) as u64;
+    let coarse = if per_second >= 10 << 20 { per_second >> 20 << 20 } else { per_second };
+    format!("{}/s", Size(coarse))
+}
+
+/// How far long work is: a bar on a terminal, lines on a pipe. On standard error, so that standard output stays clean.
+pub struct Progress {
+    what: String,
+    way: Way,
+}
+
+enum Way {
+    Bar(ProgressBar),
+    Lines { last: Instant },
+}
+
+const BETWEEN_LINES: Duration = Duration::from_secs(2);
+
+impl Progress {
+    pub fn new(what: impl Into<String>) -> Self {
+        let what = what.into();
+        let way = if io::stderr().is_terminal() {
+            let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
+            let style = "{msg} [{bar:30}] {bytes} of {total_bytes}, {binary_bytes_per_sec}, {eta} left";
+            if let Ok(style) = ProgressStyle::with_template(style) {
+                bar.set_style(style.progress_chars("=> "));
+            }
+            bar.set_message(what.clone());
+            Way::Bar(bar)
+        } else {
+            Way::Lines { last: Instant::now() }
+        };
+        Progress { what, way }
+    }
+
+    pub fn set(&mut self, done: u64, total: u64) {
+        match &mut self.way {
+            Way::Bar(bar) => {
+                bar.set_length(total);
+                bar.set_position(done);
+            }
+            Way::Lines { last } if last.elapsed() >= BETWEEN_LINES => {
+                *last = Instant::now();
+                let percent = (done as f64 * 100.0 / total.max(1) as f64).min(100.0);
+                let _ = writeln!(io::stderr(), "{}: {percent:.0}% ({} of {})", self.what, size(done), size(total));
+            }
+            Way::Lines { .. } => {}
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Way::Bar(bar) = &self.way {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_one_line_whatever_is_in_it() {
+        assert_eq!(one_line("a\nerror: b\x1b[2J\n"), "a; error: b\u{fffd}[2J");
+    }
+
+    #[test]
+    fn tables_align_numbers_to_the_right_and_leave_no_space_at_the_end() {
+        let text = table(&["name", ">size"], [vec!["v0".into(), "2G".into()], vec!["long".into(), "100M".into()]]);
+        assert_eq!(text, "NAME  SIZE\nv0      2G\nlong  100M\n");
+    }
+
+    #[test]
+    fn rates_are_readable() {
+        assert_eq!(rate(1 << 30, Duration::from_secs(1)), "1G/s");
+        assert_eq!(rate(1000, Duration::from_secs(1)), "1000/s");
+    }
+}

@@ -1,0 +1,160 @@
+//! What is measured: nbdkit serving one file in memory, and a cluster of our own on one machine.
+
+use super::suite::{Job, fio};
+use crate::failure::Failure;
+use crate::process;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Where both keep their data.
+const MEMORY: &str = "/dev/shm";
+/// A command of ours that takes longer is stuck.
+const LIMIT: Duration = Duration::from_secs(120);
+/// How long the load runs before the server is killed under it.
+const UNDER_WAY: Duration = Duration::from_secs(2);
+const SERVER: &str = "s1";
+const DRIVES: &str = "4";
+
+/// A folder that is removed with everything in it.
+pub struct Scratch(PathBuf);
+
+impl Scratch {
+    pub fn new(place: &Path) -> Result<Scratch, Failure> {
+        let folder = place.join(format!("tepal-bench-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).map_err(Failure::file(&folder))?;
+        Ok(Scratch(folder))
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// nbdkit with its file plugin.
+pub struct Nbdkit {
+    child: Child,
+    pub uri: String,
+    _scratch: Scratch,
+}
+
+impl Nbdkit {
+    pub fn start(size: &str) -> Result<Nbdkit, Failure> {
+        let scratch = Scratch::new(Path::new(MEMORY))?;
+        let (socket, image) = (scratch.file("socket"), scratch.file("image"));
+        process::succeed(Command::new("truncate").args(["--size", size]).arg(&image), LIMIT)?;
+        let mut nbdkit = Command::new("nbdkit");
+        nbdkit.args(["--foreground", "--unix"]).arg(&socket).arg("file").arg(&image).stdin(Stdio::null());
+        let child = nbdkit.spawn().map_err(|source| Failure::Start { program: "nbdkit".into(), source })?;
+        let nbdkit = Nbdkit { child, uri: format!("nbd+unix:///?socket={}", socket.display()), _scratch: scratch };
+        until("nbdkit to answer", || answers(&nbdkit.uri))?;
+        Ok(nbdkit)
+    }
+}
+
+impl Drop for Nbdkit {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// One server with four drives in memory, and the volumes that are asked for.
+pub struct Tepal {
+    program: PathBuf,
+    /// The cluster's folder, which it makes itself.
+    folder: PathBuf,
+    _scratch: Scratch,
+}
+
+impl Tepal {
+    /// `volumes` are as `dev up --volume` takes them: `NAME=SIZE,layout=LAYOUT`.
+    pub fn start(program: &Path, drive_size: &str, volumes: &[String]) -> Result<Tepal, Failure> {
+        let program = program.canonicalize().map_err(Failure::file(program))?;
+        let scratch = Scratch::new(&std::env::temp_dir())?;
+        let tepal = Tepal { program, folder: scratch.file("cluster"), _scratch: scratch };
+        let mut up = tepal.command(&["up", "--detach", "--memory", "--servers", "1", "--drives", DRIVES]);
+        up.args(["--drive-size", drive_size]);
+        for volume in volumes {
+            up.args(["--volume", volume]);
+        }
+        process::succeed(&mut up, LIMIT)?;
+        Ok(tepal)
+    }
+
+    pub fn uri(&self, volume: &str) -> String {
+        format!("nbd+unix:///{volume}?socket={}", self.folder.join("nbd.sock").display())
+    }
+
+    /// The processes of this cluster.
+    pub fn processes(&self) -> Vec<u32> {
+        let folder = self.folder.to_string_lossy().into_owned();
+        let ours = |id: &u32| {
+            let line = std::fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
+            let is_tepal = std::fs::read_link(format!("/proc/{id}/exe")).is_ok_and(|exe| exe == self.program);
+            is_tepal && String::from_utf8_lossy(&line).contains(&folder)
+        };
+        process::processes().filter(ours).collect()
+    }
+
+    /// Kills the server with a load on it and starts it again: how long from there until a read is answered.
+    pub fn restart_under(&self, load: &Job, volume: &str, size: &str) -> Result<Duration, Failure> {
+        let uri = self.uri(volume);
+        let mut fio = fio(load, &uri, size);
+        fio.args(["--time_based", "--runtime=600"]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut fio = fio.spawn().map_err(|source| Failure::Start { program: "fio".into(), source })?;
+        std::thread::sleep(UNDER_WAY);
+        let killed = process::succeed(&mut self.command(&["kill", SERVER]), LIMIT);
+        process::kill_tree(fio.id());
+        let _ = fio.wait();
+        killed?;
+        let began = Instant::now();
+        let mut start = self.command(&["start", SERVER]);
+        start.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut start = start.spawn().map_err(|source| Failure::Start { program: "tepal".into(), source })?;
+        let answered = until("the restarted server to answer", || answers(&uri));
+        let took = began.elapsed();
+        let _ = start.wait(); // whatever it says: the server answers, or didn't in time
+        answered.map(|()| took)
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        command.arg("--dir").arg(&self.folder).arg("dev").args(arguments);
+        command
+    }
+}
+
+impl Drop for Tepal {
+    fn drop(&mut self) {
+        let mut down = self.command(&["down", "--purge"]);
+        if let Err(failure) = process::succeed(down.arg(&self.folder), LIMIT) {
+            eprintln!("the cluster was not stopped: {failure}");
+            self.processes().into_iter().for_each(process::kill_tree);
+        }
+    }
+}
+
+/// Whether a real client can read the first block now.
+fn answers(uri: &str) -> bool {
+    let mut client = Command::new("qemu-io");
+    client.args(["-r", "-f", "raw", "-c", "read 0 4096", uri]);
+    process::capture(&mut client, LIMIT).is_ok_and(|ended| ended.status.success() && ended.stdout.contains("4096/4096"))
+}
+
+fn until(what: &str, mut ready: impl FnMut() -> bool) -> Result<(), Failure> {
+    let began = Instant::now();
+    while !ready() {
+        if began.elapsed() > LIMIT {
+            return Err(Failure::TooLong { what: what.into(), seconds: LIMIT.as_secs(), output: String::new() });
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(())
+}
