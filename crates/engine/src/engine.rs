@@ -238,12 +238,8 @@ impl<W: World> Engine<W> {
 
     /// A drive that misses nothing in any volume is up again, once that is agreed.
     pub(crate) fn settle_if_caught_up(&self, id: DriveId) {
-        let behind = {
-            let state = self.lock();
-            let is_behind = |entry: &Entry<W>| matches!(entry.status, Status::Here(_)) && entry.left.is_some();
-            state.complete && state.drives.get(&id).is_some_and(is_behind)
-        };
-        if !behind || !self.volumes().iter().all(|volume| volume.has_all(id)) {
+        let Some(drive) = self.behind(id) else { return };
+        if !self.volumes().iter().all(|volume| volume.has_all(id)) {
             return;
         }
         let engine = self.clone();
@@ -251,16 +247,31 @@ impl<W: World> Engine<W> {
             if engine.shared.authority.caught_up(id).await.is_none() {
                 return;
             }
-            // It may have left again meanwhile.
-            let here = {
-                let mut state = engine.lock();
-                let entry = state.drives.get_mut(&id).filter(|entry| matches!(entry.status, Status::Here(_)));
-                entry.map(|entry| entry.left = None).is_some()
-            };
-            if here {
+            // It may have left meanwhile, and even be back: then it may miss something again.
+            if engine.note_current(&drive) {
                 tracing::info!(drive = %id, "drive has caught up");
                 engine.volumes().iter().for_each(|volume| volume.member_is_current(id));
             }
         }));
+    }
+
+    /// The drive, if it's here, wasn't up when it was added, and all volumes are open.
+    fn behind(&self, id: DriveId) -> Option<Drive<W>> {
+        let state = self.lock();
+        let entry = state.drives.get(&id).filter(|entry| state.complete && entry.left.is_some())?;
+        match &entry.status {
+            Status::Here(drive) => Some(drive.clone()),
+            Status::Leaving(_) | Status::Missing | Status::Failed => None,
+        }
+    }
+
+    fn note_current(&self, drive: &Drive<W>) -> bool {
+        let mut state = self.lock();
+        let Some(entry) = state.drives.get_mut(&drive.id()) else { return false };
+        let same = matches!(&entry.status, Status::Here(now) if now.is_same(drive));
+        if same {
+            entry.left = None;
+        }
+        same
     }
 }

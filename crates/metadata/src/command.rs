@@ -1,11 +1,12 @@
-//! What can be asked of the cluster's state, and what it answers. Commands are entries of the Raft log: once released, a
-//! variant or field is never renamed or given another meaning, only added with a higher [`VERSION`].
+//! What can be asked of the cluster's state, and what it answers. Commands are entries of the Raft log: once
+//! released, a variant or field is never renamed or given another meaning, only added with a higher [`VERSION`].
 
 use crate::record::{DriveState, ServerState};
 use serde::{Deserialize, Serialize};
 use tepal_model::{ClusterId, DriveId, MapId, ServerId, VolumeId};
 
-/// The newest form of commands that this build knows. An entry of a newer one stops the server rather than be misread.
+/// The newest form of commands that this build knows. An entry of a newer one stops the server rather than be
+/// misread.
 pub const VERSION: u32 = 1;
 
 /// A command as it stands in the log, with what its proposer chose for everybody.
@@ -59,8 +60,8 @@ pub enum Command {
         to: DriveState,
         reason: String,
         /// The drive's `state_view` when this was decided: if its state has changed since, the command is refused as
-        /// [`crate::Refusal::DriveChanged`]. Must be given for `Behind` to `Up`, or a drive that went away once more while it
-        /// was being caught up could be declared whole.
+        /// [`crate::Refusal::DriveChanged`]. Must be given for `Behind` to `Up`, or a drive that went away once more
+        /// while it was being caught up could be declared whole.
         expected_view: Option<u64>,
     },
     /// Takes a drive out of the cluster for good.
@@ -122,8 +123,8 @@ pub enum Reply {
         id: VolumeId,
         map: MapId,
     },
-    /// The drive is out, but these volumes' maps still name it: it stays listed as failed, until it's removed once more
-    /// after they are gone.
+    /// The drive is out, but these volumes' maps still name it: it stays listed as failed, until it's removed once
+    /// more after they are gone.
     DriveRetired {
         volumes: Vec<String>,
     },

@@ -1,8 +1,8 @@
 //! Making, opening and checking SQLite files, and the thread that owns one.
 //!
 //! Invariants:
-//! 1. A file under its own name is whole: it's made under another name, synced, then renamed. So a file that is empty or
-//!    short is damage, never a start that was interrupted.
+//! 1. A file under its own name is whole: it's made under another name, synced, then renamed. So a file that is empty
+//!    or short is damage, never a start that was interrupted.
 //! 2. Nothing is believed that was not checked: kind, version, SQLite's own structure, and a checksum of every value.
 //! 3. A commit that returned is on stable media (WAL, `synchronous=FULL`).
 
@@ -82,7 +82,8 @@ pub fn create(
     let connection = connect(&unfinished)?;
     let made = connection
         .execute_batch(&format!(
-            "PRAGMA application_id={}; PRAGMA user_version={}; PRAGMA journal_mode=DELETE; PRAGMA synchronous=FULL; BEGIN; {}",
+            "PRAGMA application_id={}; PRAGMA user_version={}; PRAGMA journal_mode=DELETE; PRAGMA synchronous=FULL;
+             BEGIN; {}",
             kind.application, kind.version, kind.schema
         ))
         .and_then(|()| fill(&connection))
@@ -120,7 +121,8 @@ pub fn open(file: &Path, kind: Kind) -> Result<Connection, StoreError> {
     }
     connection
         .execute_batch(
-            "PRAGMA synchronous=FULL; PRAGMA trusted_schema=OFF; PRAGMA cell_size_check=ON; PRAGMA journal_size_limit=4194304;",
+            "PRAGMA synchronous=FULL; PRAGMA trusted_schema=OFF; PRAGMA cell_size_check=ON;
+             PRAGMA journal_size_limit=4194304;",
         )
         .map_err(StoreError::sqlite(file))?;
     Ok(connection)
@@ -186,8 +188,8 @@ pub fn beside(file: &Path, suffix: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// A thread that owns `T` and does jobs on it, in the order they were sent. Its clones share the thread, which ends with the
-/// last of them, or at [`Worker::stop`]; then `T` is dropped, on that thread.
+/// A thread that owns `T` and does jobs on it, in the order they were sent. Its clones share the thread, which ends
+/// with the last of them, or at [`Worker::stop`]; then `T` is dropped, on that thread.
 pub struct Worker<J> {
     jobs: mpsc::Sender<Job<J>>,
 }

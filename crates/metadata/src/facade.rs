@@ -79,7 +79,8 @@ pub enum ProposeError {
     /// Open it again: the server is stopping. Whether the command was carried out shows then.
     #[error("the server is stopping")]
     Stopped,
-    /// Call an operator: the state can't be kept here any more. Whether the command was carried out shows after a restart.
+    /// Call an operator: the state can't be kept here any more. Whether the command was carried out shows after a
+    /// restart.
     #[error("the cluster's state can't be stored: {0}")]
     Storage(String),
 }
@@ -90,7 +91,8 @@ const MAX_COMMAND: usize = 64 << 10;
 const LEAD_WITHIN: Duration = Duration::from_secs(30);
 
 impl Metadata {
-    /// Makes a new cluster of one voter, this server, in `dir`, which must exist and hold none. `now_ms` is the wall clock.
+    /// Makes a new cluster of one voter, this server, in `dir`, which must exist and hold none. `now_ms` is the wall
+    /// clock.
     pub async fn create(
         dir: &Path,
         cluster: ClusterId,
@@ -108,7 +110,8 @@ impl Metadata {
         Self::open(dir).await
     }
 
-    /// Opens what [`Metadata::create`] made. Whatever was acknowledged before is in [`Metadata::state`] when this returns.
+    /// Opens what [`Metadata::create`] made. Whatever was acknowledged before is in [`Metadata::state`] when this
+    /// returns.
     pub async fn open(dir: &Path) -> Result<Self, OpenError> {
         let folder = dir.to_owned();
         let opened = blocking(dir, move || folder::open(&folder)).await?;
@@ -138,14 +141,16 @@ impl Metadata {
         Ok(metadata)
     }
 
-    /// Finishes setting the cluster up if that was interrupted. A lone voter then leads, and has applied its whole log.
+    /// Finishes setting the cluster up if that was interrupted. A lone voter then leads, and has applied its whole
+    /// log.
     async fn take_part(&self, identity: &Identity, behind: bool) -> Result<(), String> {
         let id = consensus::node_id(identity.server);
         if !self.raft.is_initialized().await.map_err(|error| error.to_string())? {
             let members = BTreeMap::from([(id, BasicNode { addr: identity.address.clone() })]);
             self.raft.initialize(members).await.map_err(|error| error.to_string())?;
         }
-        // Asked of the core itself: what it publishes may be a step behind, and a second election would depose the first's winner.
+        // Asked of the core itself: what it publishes may be a step behind, and a second election would depose the
+        // first's winner.
         let position =
             self.raft.with_raft_state(|state| (state.membership_state.effective().nodes().count(), state.server_state));
         let (members, role) = position.await.map_err(|error| error.to_string())?;
@@ -167,8 +172,8 @@ impl Metadata {
         Ok(())
     }
 
-    /// Has the cluster carry out `command`. When this returns, the outcome is on stable media on a majority, and shows in
-    /// [`Metadata::state`] of this server. Dropping the future doesn't stop the command.
+    /// Has the cluster carry out `command`. When this returns, the outcome is on stable media on a majority, and
+    /// shows in [`Metadata::state`] of this server. Dropping the future doesn't stop the command.
     pub async fn propose(&self, command: Command) -> Result<Reply, ProposeError> {
         let bytes = serde_json::to_vec(&command).map_or(usize::MAX, |text| text.len());
         if bytes > MAX_COMMAND {
@@ -205,7 +210,8 @@ impl Metadata {
         self.querier.query(sql, limits).await
     }
 
-    /// Returns when this server can't take part any more, with the reason: its storage failed. It should be stopped then.
+    /// Returns when this server can't take part any more, with the reason: its storage failed. It should be stopped
+    /// then.
     pub async fn failed(&self) -> ProposeError {
         let mut metrics = self.raft.metrics();
         loop {

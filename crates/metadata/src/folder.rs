@@ -7,8 +7,8 @@
 //! snapshot.db  the latest snapshot, if there is one
 //! ```
 //!
-//! Whatever was acknowledged is in both databases: in the log, flushed, and applied, flushed. So what rot or a restored backup
-//! took from one alone shows here, and nothing is ever begun anew in silence.
+//! Whatever was acknowledged is in both databases: in the log, flushed, and applied, flushed. So what rot or a
+//! restored backup took from one alone shows here, and nothing is ever begun anew in silence.
 
 use crate::database::{self, StoreError};
 use crate::log_store::{self, Identity, LogStore, LogSummary, LogTable};

@@ -1,5 +1,6 @@
-//! How entries, votes and memberships are written into the databases: JSON of these types, each with a CRC-32C, since SQLite
-//! itself wouldn't notice a flipped bit. They are ours, so that another version of the consensus library reads them too.
+//! How entries, votes and memberships are written into the databases: JSON of these types, each with a CRC-32C, since
+//! SQLite itself wouldn't notice a flipped bit. They are ours, so that another version of the consensus library reads
+//! them too.
 
 use crate::command::{Proposal, VERSION};
 use crate::consensus::{Entry, LeaderId, LogId, Payload, StoredMembership, Vote};

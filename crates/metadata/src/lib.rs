@@ -1,8 +1,8 @@
-//! The cluster's state, replicated: a Raft log (`raft.db`) and the state machine it feeds (`cluster.db`), both SQLite, in the
-//! server's data folder. Anyone may read `cluster.db` with standard SQL while the server runs.
+//! The cluster's state, replicated: a Raft log (`raft.db`) and the state machine it feeds (`cluster.db`), both
+//! SQLite, in the server's data folder. Anyone may read `cluster.db` with standard SQL while the server runs.
 //!
-//! [`Metadata`] is the way in. A [`Command`] proposed there is answered once it has been applied; [`State`] is what all
-//! applied commands came to. The consensus library's types stay inside.
+//! [`Metadata`] is the way in. A [`Command`] proposed there is answered once it has been applied; [`State`] is what
+//! all applied commands came to. The consensus library's types stay inside.
 
 mod command;
 mod consensus;

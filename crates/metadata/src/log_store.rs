@@ -1,8 +1,10 @@
 //! The Raft log (`raft.db`): entries, the vote, and who this server is.
 //!
 //! Invariants:
-//! 1. All writes go through one thread in the order that they were asked for; what was asked for is seen by every later read.
-//! 2. An append is reported as flushed only after its commit is on stable media. Appends that wait together share a commit.
+//! 1. All writes go through one thread in the order that they were asked for; what was asked for is seen by every
+//!    later read.
+//! 2. An append is reported as flushed only after its commit is on stable media. Appends that wait together share a
+//!    commit.
 //! 3. The entries are `purged + 1 ..= last` without a hole, and each has a checksum bound to its index.
 
 mod table;

@@ -1,5 +1,5 @@
-//! How voters and learners reach each other. A cluster of one voter reaches nobody, so here every peer is unreachable; a
-//! network of real peers takes the place of [`NoPeers`], with nothing else changed.
+//! How voters and learners reach each other. A cluster of one voter reaches nobody, so here every peer is
+//! unreachable; a network of real peers takes the place of [`NoPeers`], with nothing else changed.
 
 use crate::consensus::{Types, Vote};
 use crate::state_machine::SnapshotFile;

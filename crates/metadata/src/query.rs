@@ -1,9 +1,10 @@
 //! Read-only SQL over `cluster.db` for people.
 //!
 //! Invariants:
-//! 1. Nothing is changed, and nothing but this database is reached: a read-only connection, `query_only`, and an authorizer
-//!    that allows only what reading needs.
-//! 2. A query uses bounded rows, bytes and time, and few run at once; the state machine's own connection is never in its way.
+//! 1. Nothing is changed, and nothing but this database is reached: a read-only connection, `query_only`, and an
+//!    authorizer that allows only what reading needs.
+//! 2. A query uses bounded rows, bytes and time, and few run at once; the state machine's own connection is never in
+//!    its way.
 
 #[cfg(test)]
 mod tests;

@@ -48,8 +48,8 @@ pub struct DriveRecord {
     pub reason: String,
     /// The view in which it came into this state.
     pub state_view: u64,
-    /// Writes of this view and later ones may be missing on it; none are while it is up. Of the copies of an extent that all
-    /// went away, the one with the highest number has everything.
+    /// Writes of this view and later ones may be missing on it; none are while it is up. Of the copies of an extent
+    /// that all went away, the one with the highest number has everything.
     pub missed_since: Option<u64>,
 }
 
@@ -73,8 +73,8 @@ impl DriveState {
     pub const ALL: [DriveState; 5] =
         [DriveState::Up, DriveState::Behind, DriveState::Missing, DriveState::Offline, DriveState::Failed];
 
-    /// The states that may follow this one. A drive that left `Up` gets back only through `Behind`, since it may have missed
-    /// writes; a failed one never does.
+    /// The states that may follow this one. A drive that left `Up` gets back only through `Behind`, since it may have
+    /// missed writes; a failed one never does.
     pub const fn may_become(self) -> &'static [DriveState] {
         use DriveState::{Behind, Failed, Missing, Offline, Up};
         match self {

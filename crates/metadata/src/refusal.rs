@@ -1,5 +1,5 @@
-//! Why a command was not carried out. A refusal is part of the applied answer: every server comes to the same one, and
-//! nothing was changed.
+//! Why a command was not carried out. A refusal is part of the applied answer: every server comes to the same one,
+//! and nothing was changed.
 
 use crate::record::{DriveState, ServerState};
 use serde::{Deserialize, Serialize};
@@ -41,7 +41,8 @@ pub enum Refusal {
     #[error("drive {id} changed meanwhile: it is {state} since view {state_view}; look again")]
     DriveChanged { id: DriveId, state: DriveState, state_view: u64 },
     #[error(
-        "drive {id} may hold the last good copy of data of {}: remove them or bring their other drives up first, or use --force and lose that data",
+        "drive {id} may hold the last good copy of data of {}: remove them or bring \
+         their other drives up first, or use --force and lose that data",
         volumes_named(.volumes)
     )]
     LastCopy { id: DriveId, volumes: Vec<String> },

@@ -61,11 +61,17 @@ impl Front {
     /// Accepts nobody any more, and returns when all connections have gone.
     pub async fn close(self) {
         self.finish.stop();
-        let deadline = tokio::time::Instant::now() + FINISH;
+        if tokio::time::timeout(FINISH, self.all_gone()).await.is_ok() {
+            return;
+        }
+        self.end.stop();
+        if tokio::time::timeout(FINISH, self.all_gone()).await.is_err() {
+            tracing::error!("NBD connections can't be ended: a data thread hangs");
+        }
+    }
+
+    async fn all_gone(&self) {
         while self.admission.connections() > 0 {
-            if tokio::time::Instant::now() >= deadline {
-                self.end.stop();
-            }
             tokio::time::sleep(LOOK_AGAIN).await;
         }
     }

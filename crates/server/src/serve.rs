@@ -56,6 +56,8 @@ pub enum ServeError {
     Drives(#[from] drives::StartError),
     #[error(transparent)]
     Threads(#[from] data_threads::StartError),
+    #[error(transparent)]
+    Stopped(#[from] data_threads::Stopped),
     #[error("api: can't listen on {address}: {error}")]
     Api { address: SocketAddr, error: io::Error },
     #[error(transparent)]
@@ -191,7 +193,7 @@ impl Running {
         let drives = Arc::new(Drives::new(&config, parts.clone(), generations));
         drives.start().await?;
         let volumes = Volumes::new(parts.clone());
-        volumes.settle().await;
+        volumes.open_all().await?;
         if config.open_to_others {
             tracing::warn!(
                 "other machines can reach this server: there is no encryption, and any NBD client may read and write every volume"

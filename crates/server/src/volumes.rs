@@ -6,7 +6,7 @@
 //!    it that are away is freed when they return.
 
 use crate::authority::MetadataAuthority;
-use crate::data_threads::DataThreads;
+use crate::data_threads::{DataThreads, Stopped};
 use crate::drives::Parts;
 use crate::world::ServerWorld;
 use futures_util::future::join_all;
@@ -77,6 +77,13 @@ impl Volumes {
             changes.borrow_and_update();
             self.settle().await;
         }
+    }
+
+    /// Opens all volumes there are, when the server starts. From then on drives can be found to have caught up.
+    pub async fn open_all(self: &Arc<Self>) -> Result<(), Stopped> {
+        self.settle().await;
+        let engine = self.engine.clone();
+        self.threads.run_on(0, move || async move { engine.all_volumes_opened() }).await
     }
 
     /// Opens, resizes, renames and removes what the metadata's latest state says. Whoever changed it may call this to have

@@ -77,7 +77,8 @@ thread_local! {
 fn remember_panics() {
     std::panic::set_hook(Box::new(|info| {
         let backtrace = std::backtrace::Backtrace::force_capture().to_string();
-        let ours: Vec<&str> = backtrace.lines().filter(|line| line.contains("/crates/")).map(str::trim).take(12).collect();
+        let ours: Vec<&str> =
+            backtrace.lines().filter(|line| line.contains("/crates/")).map(str::trim).take(12).collect();
         PANIC.with(|text| *text.borrow_mut() = format!("{info}\n    {}", ours.join("\n    ")));
     }));
 }
@@ -155,7 +156,10 @@ fn one(arguments: &Arguments, seed: u64, tally: &Mutex<Tally>) {
     };
     tally.failed.push(seed);
     let option = named.map_or(String::new(), |scenario| format!(" -- --scenario {}", scenario.name));
-    println!("seed {seed} failed, scenario {}\n{wrong}\nreplay: cargo xtask sim --seed {seed}{option}\n", scenario.name);
+    println!(
+        "seed {seed} failed, scenario {}\n{wrong}\nreplay: cargo xtask sim --seed {seed}{option}\n",
+        scenario.name
+    );
 }
 
 #[cfg(test)]

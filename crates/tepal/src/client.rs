@@ -245,7 +245,8 @@ mod tests {
     #[test]
     fn the_token_goes_along_and_a_refusal_is_said_in_the_servers_words() {
         let body = r#"{"error":"there is no volume 'x'","kind":"not_found"}"#;
-        let answer = format!("HTTP/1.1 404 Not Found\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len());
+        let answer =
+            format!("HTTP/1.1 404 Not Found\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len());
         let (address, server) = answering(answer.leak());
         let error = Client::new(vec![address], Some("abc".into())).get::<ApiError>("/v1/volumes/x").expect_err("404");
         assert!(error.is_not_found());

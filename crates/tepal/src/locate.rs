@@ -142,7 +142,8 @@ fn token_for(global: &Global, servers: &[String]) -> Result<Option<String>, Loca
 
 /// Where NBD is served, the local socket first.
 pub fn nbd(addresses: &[String]) -> Result<NbdAddress, LocateError> {
-    let unix = addresses.iter().find_map(|address| address.strip_prefix("unix:")).filter(|path| Path::new(path).exists());
+    let unix =
+        addresses.iter().find_map(|address| address.strip_prefix("unix:")).filter(|path| Path::new(path).exists());
     let tcp = || addresses.iter().find(|address| !address.starts_with("unix:"));
     match unix {
         Some(path) => Ok(NbdAddress::Unix(path.into())),

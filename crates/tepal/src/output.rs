@@ -85,7 +85,7 @@ impl Output {
 /// Columns whose names begin with `>` are numbers, aligned to the right.
 pub fn table(columns: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
-    table.load_preset(presets::NOTHING);
+    table.load_style(presets::NOTHING);
     table.set_header(columns.iter().map(|name| name.trim_start_matches('>').to_uppercase()));
     for row in rows {
         table.add_row(row.iter().map(|cell| one_line(cell)));

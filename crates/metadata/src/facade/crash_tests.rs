@@ -1,5 +1,5 @@
-//! Processes that are killed, and one that is left alone. The child is this same test program, told by its environment
-//! what to do.
+//! Processes that are killed, and one that is left alone. The child is this same test program, told by its
+//! environment what to do.
 
 use super::tests::{SERVER, add_drive, create_volume, created, on_runtime};
 use super::*;
@@ -42,7 +42,8 @@ fn say(line: &str) {
     writeln!(out, "\n{line}").and_then(|()| out.flush()).unwrap();
 }
 
-/// Several writers, each of which makes its volume one sector larger with every command, and says so when it's acknowledged.
+/// Several writers, each of which makes its volume one sector larger with every command, and says so when it's
+/// acknowledged.
 async fn write_for_ever(folder: &Path) {
     let metadata = match Metadata::open(folder).await {
         Err(OpenError::NotThere(_)) => created(folder).await,
@@ -81,8 +82,8 @@ async fn write_for_ever(folder: &Path) {
     futures_util::future::join_all((0..WRITERS).map(writer)).await;
 }
 
-/// Story: whoever was told that a change is made must find it made, whenever the power of SIGKILL strikes: in the creation, in
-/// an append, between the log and the state machine, in a snapshot, in a purge.
+/// Story: whoever was told that a change is made must find it made, whenever the power of SIGKILL strikes: in the
+/// creation, in an append, between the log and the state machine, in a snapshot, in a purge.
 #[test]
 fn nothing_acknowledged_is_lost_when_the_server_is_killed_at_any_moment() {
     const ROUNDS: u32 = 40;

@@ -1,4 +1,5 @@
-//! Folders that bits rotted in, that were cut short, or that lost a file: an error that names the file, or no harm at all.
+//! Folders that bits rotted in, that were cut short, or that lost a file: an error that names the file, or no harm at
+//! all.
 
 use super::tests::{add_drive, create_volume, created, on_runtime};
 use super::*;
@@ -172,7 +173,8 @@ fn a_folder_that_lost_a_database_is_not_begun_anew() {
     }
 }
 
-/// Story: an operator restores one file of a server from a backup. Acknowledged entries are gone from it; the other file knows.
+/// Story: an operator restores one file of a server from a backup. Acknowledged entries are gone from it; the other
+/// file knows.
 #[test]
 fn an_old_copy_of_one_database_is_noticed() {
     for file in ["raft.db", "cluster.db"] {

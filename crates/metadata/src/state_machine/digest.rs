@@ -1,7 +1,8 @@
 //! A digest of the whole state: the sum of a checksum of each record.
 //!
-//! A change of one record changes it in one step, so it's cheap to store with every entry. A state that is read back must
-//! give the same one, or bits have changed that SQLite doesn't notice. Events are left out: nothing is decided by them.
+//! A change of one record changes it in one step, so it's cheap to store with every entry. A state that is read back
+//! must give the same one, or bits have changed that SQLite doesn't notice. Events are left out: nothing is decided
+//! by them.
 
 use super::apply::Change;
 use super::rows::{MapRow, Record};
@@ -39,8 +40,8 @@ impl Digest {
     }
 }
 
-/// The table and key of the record that a change is about, and the checksums of what it was before all changes and of what
-/// this change makes of it; 0 where there's none.
+/// The table and key of the record that a change is about, and the checksums of what it was before all changes and of
+/// what this change makes of it; 0 where there's none.
 fn step(before: &State, change: &Change) -> Option<(&'static str, String, u32, u32)> {
     fn old<R: Record>(record: Option<&Arc<R>>) -> u32 {
         record.map_or(0, of)

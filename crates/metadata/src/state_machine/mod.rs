@@ -1,7 +1,8 @@
 //! The state machine (`cluster.db`): what all applied entries came to, one transaction an entry.
 //!
 //! Invariants:
-//! 1. What the database holds is exactly the state after the entry that it names as applied; [`State`] in memory is the same.
+//! 1. What the database holds is exactly the state after the entry that it names as applied; [`State`] in memory is
+//!    the same.
 //! 2. An entry is answered, and its state published, only after its transaction is on stable media.
 //! 3. How a command changes the state is decided by [`apply`] alone, which is a pure function.
 

@@ -1,5 +1,5 @@
-//! The tables of `cluster.db`. People read them, so columns are plain, and names are those of the interface. A released
-//! column keeps its name and meaning; a new one comes with a higher version and a step that adds it.
+//! The tables of `cluster.db`. People read them, so columns are plain, and names are those of the interface. A
+//! released column keeps its name and meaning; a new one comes with a higher version and a step that adds it.
 
 use crate::database::Kind;
 

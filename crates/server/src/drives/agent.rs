@@ -73,6 +73,7 @@ impl Drives {
                 self.let_go(id, loss).await;
             }
         }
+        self.look_at_refused();
         let missing = self.missing();
         if missing.is_empty() {
             return;
@@ -89,6 +90,20 @@ impl Drives {
         let wanted: Vec<DriveId> = missing.into_keys().collect();
         if let Err(error) = self.try_paths(&mut generations, &paths, &wanted).await {
             tracing::warn!(%error, "missing drives can't be brought back");
+        }
+    }
+
+    /// What isn't there any more is no trouble any more, unless it should be.
+    fn look_at_refused(&self) {
+        for (path, _) in self.refused() {
+            if sight(&path).is_some() {
+                continue;
+            }
+            if self.configured.iter().any(|drive| drive.path == path || drive.log.as_ref() == Some(&path)) {
+                self.refuse(path, "nothing is there".to_owned());
+            } else {
+                self.table().refused.remove(&path);
+            }
         }
     }
 
@@ -175,7 +190,11 @@ impl Drives {
             candidates.iter().map(|candidate| (candidate.label.drive, candidate.path.clone())).collect();
         for (id, opened) in self.open_all(generations, candidates).await? {
             match opened {
-                Ok(open) => self.put_in_service(open).await?,
+                Ok(open) => {
+                    // If it couldn't be recorded that it went away, that is made good first: it is not whole now.
+                    self.mark_down(id, DriveState::Missing, "it was away".to_owned()).await?;
+                    self.put_in_service(open).await?;
+                }
                 Err(error) => {
                     self.refuse(paths[&id].clone(), error.to_string());
                     self.mark_down(id, state_after(&error), error.to_string()).await?;

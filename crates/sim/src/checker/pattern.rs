@@ -93,7 +93,11 @@ mod tests {
         }
         let mut aligned = vec![0; 4_096];
         fill(9, OpId(3), 4_096, &mut aligned);
-        assert_eq!(aligned[..], data[4_096 - 1_001..][..4_096], "the bytes of a place don't depend on where a write starts");
+        assert_eq!(
+            aligned[..],
+            data[4_096 - 1_001..][..4_096],
+            "the bytes of a place don't depend on where a write starts"
+        );
     }
 
     #[test]

@@ -175,7 +175,8 @@ impl Media {
 
     /// Ends the cache. What survives is stable.
     pub fn cut_power(&mut self, survival: Survival, random: &mut Stream) {
-        let positions: Vec<u64> = self.unstable.iter().flat_map(|n| &self.blocks[n].unstable).map(|w| w.position).collect();
+        let positions: Vec<u64> =
+            self.unstable.iter().flat_map(|n| &self.blocks[n].unstable).map(|w| w.position).collect();
         let last = if positions.is_empty() { 0 } else { *random.pick(&positions) };
         for number in std::mem::take(&mut self.unstable) {
             let Some(block) = self.blocks.get_mut(&number) else { continue };

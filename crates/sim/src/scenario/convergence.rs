@@ -43,11 +43,8 @@ pub async fn become_healthy(server: &Server, agreement: &Agreement, drives: usiz
         let up = (0..drives).all(|at| !matches!(agreement.status(drive_id(at)), Status::Away(_)));
         let retired = (0..drives).any(|at| matches!(agreement.status(drive_id(at)), Status::Retired(_)));
         let health = server.volume.health();
-        let settled = if retired {
-            server.volume.recovery().unresolved_regions == 0
-        } else {
-            health == VolumeHealth::Healthy
-        };
+        let settled =
+            if retired { server.volume.recovery().unresolved_regions == 0 } else { health == VolumeHealth::Healthy };
         if up && settled {
             return Ok(());
         }

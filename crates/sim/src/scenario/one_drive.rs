@@ -176,7 +176,8 @@ impl Bench {
         // A crash comes at some step: while it opens, while it works, or when all is done.
         let requests = self.random.between(20..1_000);
         let deadline = self.core.steps() + end.steps(&mut self.random, requests);
-        let opened = until(&self.core, deadline, || life.volume.borrow().is_some() || life.refused.borrow().is_some()).await;
+        let opened =
+            until(&self.core, deadline, || life.volume.borrow().is_some() || life.refused.borrow().is_some()).await;
         if let Some(error) = life.refused.borrow_mut().take() {
             self.excuse_refusal(&error)?;
         }
@@ -240,7 +241,8 @@ impl Bench {
         let geometry = volume.drive().geometry();
         self.slots = geometry.slots_start..geometry.slots_start + u64::from(geometry.slots) * EXTENT;
         let random = &mut self.random;
-        let mut rate = |most: u64| Rate::at_most(random.below(most + 1) as u32, *random.pick(&[2_000, 20_000, 200_000]));
+        let mut rate =
+            |most: u64| Rate::at_most(random.below(most + 1) as u32, *random.pick(&[2_000, 20_000, 200_000]));
         match self.plan.trouble {
             Trouble::None | Trouble::Full => {}
             Trouble::Corruption => {
@@ -305,7 +307,8 @@ impl Bench {
         let (core, whole) = (self.core.clone(), self.plan.volume);
         let faults = self.disk.fault_log().struck.len() as u64;
         let outcome =
-            on_machine(&self.core, &world, "accounts", async move { accounts(&core, &volume, whole, faults).await }).await;
+            on_machine(&self.core, &world, "accounts", async move { accounts(&core, &volume, whole, faults).await })
+                .await;
         if let Err(wrong) = outcome {
             self.core.fail(wrong.to_string());
             return std::future::pending().await;
@@ -374,10 +377,7 @@ fn may_fail(trouble: Trouble, disk: &SimDisk, log: Option<&SimDisk>) -> MayFail 
             IoError::OutOfSpace => trouble == Trouble::Full,
             IoError::Damaged { .. } => struck(&|kind| {
                 use FaultKind::{LostWrite, MisdirectedRead, MisdirectedWrite, ReadError, Rot};
-                matches!(
-                    kind,
-                    LostWrite | MisdirectedWrite { .. } | MisdirectedRead { .. } | ReadError | Rot
-                )
+                matches!(kind, LostWrite | MisdirectedWrite { .. } | MisdirectedRead { .. } | ReadError | Rot)
             }),
             IoError::Unavailable { .. } => struck(&|kind| {
                 use FaultKind::{FlushError, Pulled, ReadError, Rot, WriteError};
@@ -387,4 +387,3 @@ fn may_fail(trouble: Trouble, disk: &SimDisk, log: Option<&SimDisk>) -> MayFail 
         }
     })
 }
-

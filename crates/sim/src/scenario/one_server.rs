@@ -160,10 +160,11 @@ impl Bench {
     async fn live(&mut self) {
         let lies = self.plan.trouble == Trouble::Corruption && self.random.one_in(2);
         let drawn = End::draw(&mut self.random);
-        // Data that a drive has lost can't be told from data that a power cut prevented, so not both at once.
-        let end = if lies { End::Close } else { drawn };
+        // One copy can't tell data that the drive has lost from data that a power cut prevented; two can.
+        let end = if lies && !self.plan.mirrored() { End::Close } else { drawn };
         let requests = self.random.between(20..600);
-        let deadline = self.core.steps().saturating_add(end.steps(&mut self.random, requests * self.plan.drives as u64));
+        let deadline =
+            self.core.steps().saturating_add(end.steps(&mut self.random, requests * self.plan.drives as u64));
         let (world, server) = self.boot();
         let started = until(&self.core, deadline, || server.borrow().is_some()).await;
         let server = server.borrow().clone();
@@ -200,7 +201,7 @@ impl Bench {
                 End::Kill | End::Close => disk.process_killed(),
             }
             disk.heal();
-            if !disk.is_plugged() && self.random.one_in(2) {
+            if self.random.one_in(2) {
                 disk.plug_in();
             }
         }
@@ -260,10 +261,14 @@ impl Bench {
         until(&self.core, NEVER, || server.borrow().is_some()).await;
         let Some(server) = server.borrow().clone() else { return };
         let (workload, agreement, plan) = (self.workload.clone(), self.hardware.agreement.clone(), self.plan.clone());
-        let outcome = on_machine(&self.core, &world, "converge", async move {
-            converge(&server, &agreement, &workload, &plan).await
-        })
-        .await;
+        let outcome =
+            on_machine(
+                &self.core,
+                &world,
+                "converge",
+                async move { converge(&server, &agreement, &workload, &plan).await },
+            )
+            .await;
         if let Err(unsettled) = outcome {
             self.core.fail(unsettled.to_string());
             std::future::pending::<()>().await;
@@ -275,12 +280,7 @@ fn slots_of(geometry: &Geometry) -> std::ops::Range<u64> {
     geometry.slots_start..geometry.slots_start + u64::from(geometry.slots) * EXTENT
 }
 
-async fn converge(
-    server: &Server,
-    agreement: &Agreement,
-    workload: &Workload,
-    plan: &Plan,
-) -> Result<(), Unsettled> {
+async fn converge(server: &Server, agreement: &Agreement, workload: &Workload, plan: &Plan) -> Result<(), Unsettled> {
     let retired = (0..plan.drives).any(|at| matches!(agreement.status(drive_id(at)), Status::Retired(_)));
     if !plan.mirrored() && retired {
         return Ok(()); // what was on it is lost, and said to be
@@ -302,24 +302,29 @@ struct Hand {
 }
 
 impl Hand {
+    /// A few times; in the end all are in place, or nothing could go on.
     async fn pull_and_put_back(mut self, disks: Vec<SimDisk>) {
-        loop {
-            let pause = self.random.skewed(20_000);
-            Sleep::until(&self.core, self.core.now() + Duration::from_micros(pause)).await;
+        for _ in 0..self.random.skewed(24) {
+            self.pause().await;
             let at = self.random.index(disks.len());
             if !disks[at].is_plugged() {
                 disks[at].plug_in();
                 continue;
             }
-            // Mostly few are out at once, else nothing would go on.
-            let out = disks.iter().filter(|disk| !disk.is_plugged()).count() as u64;
-            if self.random.below(out * 4 + 2) == 0 {
-                disks[at].pull();
-                if self.random.one_in(2) {
-                    self.server.tell_pulled(at);
-                }
+            disks[at].pull();
+            if self.random.one_in(2) {
+                self.server.tell_pulled(at);
             }
         }
+        for disk in disks.iter().filter(|disk| !disk.is_plugged()) {
+            self.pause().await;
+            disk.plug_in();
+        }
+    }
+
+    async fn pause(&mut self) {
+        let micros = self.random.skewed(60_000);
+        Sleep::until(&self.core, self.core.now() + Duration::from_micros(micros)).await;
     }
 }
 

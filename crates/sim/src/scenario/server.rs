@@ -134,7 +134,8 @@ async fn start_drive(world: &SimWorld, engine: &Engine<SimWorld>, hardware: &Har
 /// Whether a drive that can't be opened may return: it does if it only was pulled again.
 fn refused(world: &SimWorld, hardware: &Hardware, at: usize, error: &OpenError) -> bool {
     use tepal_drive::label::LabelError;
-    if let OpenError::Device(DeviceError::Gone(_)) | OpenError::Label(LabelError::Device(DeviceError::Gone(_))) = error {
+    if let OpenError::Device(DeviceError::Gone(_)) | OpenError::Label(LabelError::Device(DeviceError::Gone(_))) = error
+    {
         return true;
     }
     if !(hardware.excuses)(at, error) {

@@ -214,8 +214,8 @@ impl Daemon {
                     self.now_waiting(None);
                     self.follow_growth();
                 }
-                Err(RecvTimeoutError::Timeout) if self.record.waiting.is_none() => self.follow_growth(),
-                Err(RecvTimeoutError::Timeout) => {}
+                // An error here is an outage that the client notices by itself.
+                Err(RecvTimeoutError::Timeout) => drop(self.client.look_for_growth()),
             }
         }
     }
@@ -236,8 +236,7 @@ impl Daemon {
 
     /// A larger volume makes the device larger.
     fn follow_growth(&mut self) {
-        // An error here is an outage that the client notices by itself.
-        let Ok(size) = self.client.look_for_growth() else { return };
+        let size = self.client.size();
         if size == self.record.size {
             return;
         }

@@ -6,8 +6,10 @@ use std::path::PathBuf;
 use tepal_model::Layout;
 
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  tepal serve --config /etc/tepal.toml\n  tepal serve --data /var/lib/tepal --create home \
-    --drive /dev/sdb --drive /dev/sdc --listen unix:/run/tepal.sock\n\nWhat is given here wins over what the file says.")]
+#[command(
+    after_help = "Examples:\n  tepal serve --config /etc/tepal.toml\n  tepal serve --data /var/lib/tepal --create home \
+    --drive /dev/sdb --drive /dev/sdc --listen unix:/run/tepal.sock\n\nWhat is given here wins over what the file says."
+)]
 pub struct ServeArguments {
     /// A TOML file with the same settings
     #[arg(long, value_name = "FILE")]

@@ -10,7 +10,7 @@ pub use dev::{DevCommand, DownArguments, ServersArguments, TourArguments, UpArgu
 pub use local::{AttachArguments, BenchArguments, DetachArguments, MethodName, ServeArguments};
 pub use storage::{
     AddDriveArguments, ClusterCommand, CreatePoolArguments, CreateVolumeArguments, DriveCommand, ImportArguments,
-    PoolCommand, ServerCommand, VolumeCommand, WaitArguments,
+    PoolCommand, ServerCommand, VolumeCommand,
 };
 pub use usage::Usage;
 pub use value::VolumeRequest;

@@ -190,8 +190,10 @@ pub enum VolumeCommand {
         name: String,
     },
     /// Write standard input to a volume, from its beginning
-    #[command(after_help = "Example: tepal volume import v0 < v0.img\n\nA volume that doesn't exist is created: with --size, \
-        else as large as the file. One that exists keeps what lies past the end of the input.")]
+    #[command(
+        after_help = "Example: tepal volume import v0 < v0.img\n\nA volume that doesn't exist is created: with --size, \
+        else as large as the file. One that exists keeps what lies past the end of the input."
+    )]
     Import(ImportArguments),
 }
 

@@ -1,6 +1,5 @@
 //! Values of arguments that are more than a word: checked here, so that what is wrong is refused before anything is done.
 
-use std::path::PathBuf;
 use std::str::FromStr;
 use tepal_model::layout::LayoutError;
 use tepal_model::size::{Size, SizeError};
@@ -26,8 +25,6 @@ pub enum ValueError {
     Layout(#[from] LayoutError),
     #[error("'{0}' is not a drive's id, nor the beginning of one: it has 1 to 16 hexadecimal digits")]
     Drive(String),
-    #[error("'{0}' is not a path: it is empty")]
-    Path(String),
 }
 
 fn shown(text: &str) -> String {
@@ -49,11 +46,6 @@ pub fn size(text: &str) -> Result<u64, ValueError> {
 
 pub fn layout(text: &str) -> Result<Layout, ValueError> {
     Ok(text.parse()?)
-}
-
-/// An absolute form of a path that this machine's servers could use.
-pub fn path(text: &str) -> Result<PathBuf, ValueError> {
-    if text.is_empty() { Err(ValueError::Path(text.to_owned())) } else { Ok(text.into()) }
 }
 
 /// A drive's id, or as much of its beginning as makes it unique.

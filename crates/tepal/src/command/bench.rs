@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tepal_drive::world::{Device, DeviceError, Gather};
 use tepal_model::{BLOCK, Buffer};
-use tepal_server::api::types::{CreateVolume, Done, DriveInfo, Removal, VolumeInfo, route};
+use tepal_server::api::types::{CreateVolume, DriveInfo, Removal, VolumeInfo, route};
 use tepal_server::device::{self, CreateError, DriveDevice, OpenOptions, create_file};
 use tokio::task::JoinSet;
 
@@ -230,10 +230,15 @@ fn keep_busy(
     request: impl Fn(u64) -> Request<u64>,
 ) -> Result<u64, BenchError> {
     let (mut answered, mut failed) = (0, None);
-    disk.keep_busy(depth, || next().map(&request), |_, _| (), |offset, answer| match answer {
-        Ok(()) => answered += 1,
-        Err(errno) => failed = Some(BenchError::Volume { offset, errno }),
-    });
+    disk.keep_busy(
+        depth,
+        || next().map(&request),
+        |_, _| (),
+        |offset, answer| match answer {
+            Ok(()) => answered += 1,
+            Err(errno) => failed = Some(BenchError::Volume { offset, errno }),
+        },
+    );
     failed.map_or(Ok(answered), Err)
 }
 
@@ -343,7 +348,10 @@ fn page(report: &Report) -> String {
     let volume = report.layout.clone();
     let columns = ["access", ">raw/s", ">raw", ">us", ">volume/s", ">volume", ">us", ">of raw"];
     let table = output::table(&columns, report.rows.iter().map(row));
-    format!("volume: {volume}; raw: a file beside a drive, its writes flushed together; {} s each\n\n{table}", report.seconds)
+    format!(
+        "volume: {volume}; raw: a file beside a drive, its writes flushed together; {} s each\n\n{table}",
+        report.seconds
+    )
 }
 
 #[cfg(test)]

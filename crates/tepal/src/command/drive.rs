@@ -78,7 +78,8 @@ pub fn find(client: &Client, prefix: &str) -> Result<DriveId, CommandError> {
         return Ok(id);
     }
     let drives: Vec<DriveInfo> = client.get(route::DRIVES)?;
-    let found: Vec<DriveId> = drives.iter().map(|drive| drive.id).filter(|id| id.to_string().starts_with(prefix)).collect();
+    let found: Vec<DriveId> =
+        drives.iter().map(|drive| drive.id).filter(|id| id.to_string().starts_with(prefix)).collect();
     match found[..] {
         [id] => Ok(id),
         [] => Err(DriveArgumentError::Unknown(prefix.to_owned()).into()),

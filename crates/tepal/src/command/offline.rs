@@ -178,11 +178,7 @@ async fn read_label(path: &Path, device: &DriveDevice) -> Result<Label, OfflineE
     Label::read(device).await.map_err(|error| OfflineError::Label { path: path.to_owned(), error })
 }
 
-async fn open_drive(
-    path: &Path,
-    device: DriveDevice,
-    log: Option<&Path>,
-) -> Result<Drive<ServerWorld>, OfflineError> {
+async fn open_drive(path: &Path, device: DriveDevice, log: Option<&Path>) -> Result<Drive<ServerWorld>, OfflineError> {
     let path = path.to_owned();
     match read_label(&path, &device).await?.role {
         Role::LogOf { drive } => return Err(OfflineError::OnlyLog { path, drive }),
@@ -294,7 +290,8 @@ fn inspect_page(report: &LabelReport) -> String {
             facts.push(("map", format!("{} in memory", output::size(content.map_memory))));
             facts.push(("busy regions", content.busy_regions.to_string()));
             facts.push(("stale regions", content.stale_regions.to_string()));
-            let maps = content.maps.iter().map(|map| ("holds", format!("{} of map {}", Size(map.allocated), map.map.0)));
+            let maps =
+                content.maps.iter().map(|map| ("holds", format!("{} of map {}", Size(map.allocated), map.map.0)));
             facts.extend(maps);
         }
     }

@@ -47,6 +47,7 @@ fn page(server: &ServerInfo) -> String {
         ("up for", format!("{} s", server.uptime_ms / 1000)),
         ("data threads", server.data_threads.to_string()),
     ];
-    let drives = server.drives.iter().map(|drive| vec![drive.id.to_string(), drive.state.to_string(), drive.path.clone()]);
+    let drives =
+        server.drives.iter().map(|drive| vec![drive.id.to_string(), drive.state.to_string(), drive.path.clone()]);
     format!("{}\n{}", output::facts(&facts), output::table(&["drive", "state", "path"], drives))
 }

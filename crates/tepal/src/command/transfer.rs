@@ -14,13 +14,19 @@ use tepal_server::api::types::{CreateVolume, Done, MapRun, Range, VolumeInfo, ro
 
 #[derive(Debug, thiserror::Error)]
 pub enum TransferError {
-    #[error("a volume's bytes are nothing for a terminal: send them to a file or a command, as in `tepal volume export {0} > FILE`")]
+    #[error(
+        "a volume's bytes are nothing for a terminal: send them to a file or a command, as in `tepal volume export {0} > FILE`"
+    )]
     ToTerminal(String),
-    #[error("standard input is a terminal: give the bytes from a file or a command, as in `tepal volume import {0} < FILE`")]
+    #[error(
+        "standard input is a terminal: give the bytes from a file or a command, as in `tepal volume import {0} < FILE`"
+    )]
     FromTerminal(String),
     #[error("standard input: {0}")]
     Input(io::Error),
-    #[error("there is no volume '{0}', and how large it should be can't be seen from a pipe: add --size, or create it first")]
+    #[error(
+        "there is no volume '{0}', and how large it should be can't be seen from a pipe: add --size, or create it first"
+    )]
     SizeUnknown(String),
     #[error("standard input has no bytes, so no volume '{0}' is made")]
     Empty(String),
@@ -53,7 +59,8 @@ pub fn export(client: &Client, name: &str) -> Result<(), CommandError> {
     let mut offset = 0;
     while offset < volume.size {
         let length = (volume.size - offset).min(LOOK_AHEAD);
-        let runs: Vec<MapRun> = client.get(&format!("{}?offset={offset}&length={length}", path(route::VOLUME_MAP, name)))?;
+        let runs: Vec<MapRun> =
+            client.get(&format!("{}?offset={offset}&length={length}", path(route::VOLUME_MAP, name)))?;
         for run in runs {
             let end = volume.size.min(offset.saturating_add(run.length));
             while offset < end {
@@ -88,7 +95,9 @@ struct Sink {
 enum Way {
     Stream,
     /// The end so far is a hole that the file's length doesn't cover yet.
-    Sparse { pending: u64 },
+    Sparse {
+        pending: u64,
+    },
 }
 
 impl Sink {

@@ -62,7 +62,9 @@ pub enum DevError {
     Process(#[from] ProcessError),
     #[error("server {server} did not start: {reason} (its log: {})", log.display())]
     Start { server: ServerId, reason: String, log: PathBuf },
-    #[error("volume '{name}' exists already with {option} {made}, and {wanted} was asked for: leave it out, or name another")]
+    #[error(
+        "volume '{name}' exists already with {option} {made}, and {wanted} was asked for: leave it out, or name another"
+    )]
     OtherVolume { name: String, option: &'static str, made: String, wanted: String },
     #[error("interrupted")]
     Interrupted,

@@ -61,7 +61,8 @@ fn down(dir: &Path, output: Output, arguments: DownArguments) -> Result<(), Comm
     let shown = cluster.folder().shown();
     if purge.is_some() {
         cluster.folder().purge()?;
-        output.show(&json!({ "stopped": stopped, "purged": true }), |_| format!("the cluster in {shown} is removed"))?;
+        output
+            .show(&json!({ "stopped": stopped, "purged": true }), |_| format!("the cluster in {shown} is removed"))?;
         return Ok(());
     }
     let text = match stopped.is_empty() {
@@ -84,10 +85,10 @@ fn kill(dir: &Path, output: Output, servers: &ServersArguments) -> Result<(), Co
     let cluster = Cluster::open(dir)?;
     for &id in named(&cluster, servers)? {
         let process = cluster.process(id);
-        if process.state()? == ProcessState::Down {
+        if process.state().map_err(DevError::from)? == ProcessState::Down {
             return Err(DevError::Down { server: id }.into());
         }
-        process.kill()?;
+        process.kill().map_err(DevError::from)?;
     }
     tell(output, &servers.servers, "killed")
 }
@@ -97,7 +98,9 @@ fn start(dir: &Path, output: Output, servers: &ServersArguments) -> Result<(), C
     let _lock = cluster.folder().lock()?;
     let interrupt = Interrupt::catch()?;
     for &id in named(&cluster, servers)? {
-        if let ProcessState::Running { pid } | ProcessState::Paused { pid } = cluster.process(id).state()? {
+        if let ProcessState::Running { pid } | ProcessState::Paused { pid } =
+            cluster.process(id).state().map_err(DevError::from)?
+        {
             return Err(DevError::Running { server: id, pid }.into());
         }
         cluster.start(id, &interrupt)?;
@@ -108,7 +111,7 @@ fn start(dir: &Path, output: Output, servers: &ServersArguments) -> Result<(), C
 fn pause(dir: &Path, output: Output, servers: &ServersArguments) -> Result<(), CommandError> {
     let cluster = Cluster::open(dir)?;
     for &id in named(&cluster, servers)? {
-        cluster.process(id).pause()?;
+        cluster.process(id).pause().map_err(DevError::from)?;
     }
     tell(output, &servers.servers, "paused")
 }
@@ -116,7 +119,7 @@ fn pause(dir: &Path, output: Output, servers: &ServersArguments) -> Result<(), C
 fn resume(dir: &Path, output: Output, servers: &ServersArguments) -> Result<(), CommandError> {
     let cluster = Cluster::open(dir)?;
     for &id in named(&cluster, servers)? {
-        cluster.process(id).resume()?;
+        cluster.process(id).resume().map_err(DevError::from)?;
     }
     tell(output, &servers.servers, "resumed")
 }

@@ -122,7 +122,10 @@ fn add_drives(cluster: &Cluster, client: &Client, server: ServerId) -> Result<()
     for number in 0..plan.drives {
         let path = cluster.folder().drive(server, number);
         // One that was pulled is not there.
-        if path.exists() && !known.iter().any(|drive| Path::new(&drive.path) == path) && plan.drives > known.len() as u32 {
+        if path.exists()
+            && !known.iter().any(|drive| Path::new(&drive.path) == path)
+            && plan.drives > known.len() as u32
+        {
             let path = path.display().to_string();
             let _: DriveInfo = client.post(route::DRIVES, &AddDrive { server, path, pool: None, force: false })?;
         }
@@ -145,8 +148,9 @@ fn make_volume(client: &Client, request: &VolumeRequest) -> Result<(), DevError>
 }
 
 fn is_as_wanted(found: &VolumeInfo, wanted: &VolumeRequest) -> Result<(), DevError> {
-    let different =
-        |option, made: String, wanted: String| Err(DevError::OtherVolume { name: found.name.clone(), option, made, wanted });
+    let different = |option, made: String, wanted: String| {
+        Err(DevError::OtherVolume { name: found.name.clone(), option, made, wanted })
+    };
     if found.size != wanted.size {
         return different("size", output::size(found.size), output::size(wanted.size));
     }
@@ -171,7 +175,9 @@ fn addresses(cluster: &Cluster, was: Was, detached: bool) -> Result<String, DevE
         lines.push(format!("api   http://{}", addresses.api));
     }
     match volumes.as_slice() {
-        [] => lines.push(format!("nbd   {}    (no volume yet: tepal volume create)", nbd_uri("NAME", &folder.socket()))),
+        [] => {
+            lines.push(format!("nbd   {}    (no volume yet: tepal volume create)", nbd_uri("NAME", &folder.socket())))
+        }
         volumes => {
             lines.extend(volumes.iter().map(|volume| format!("nbd   {}", nbd_uri(&volume.name, &folder.socket()))));
         }
@@ -242,9 +248,11 @@ mod tests {
         let scratch = tempfile::tempdir().expect("space");
         let folder = Folder::make(&scratch.path().join("dev")).expect("made");
         let made = Plan::new(4, 1 << 30, false, None);
-        for (line, said) in
-            [("--drives 3", "with --drives 4"), ("--drive-size 2G", "with --drive-size 1G"), ("--memory", "with --memory off")]
-        {
+        for (line, said) in [
+            ("--drives 3", "with --drives 4"),
+            ("--drive-size 2G", "with --drive-size 1G"),
+            ("--memory", "with --memory off"),
+        ] {
             let error = revise(&folder, Some(made.clone()), &arguments(line)).expect_err(line).to_string();
             assert!(error.contains(said), "{error}");
         }

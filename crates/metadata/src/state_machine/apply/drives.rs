@@ -126,8 +126,9 @@ impl Draft {
         Ok(Reply::DriveRetired { volumes: volumes.into_iter().collect() })
     }
 
-    /// The active volumes, by name, of which an extent may have its last good copy on `drive`: those with as many failure
-    /// domains not up, `drive`'s own counted, as there are copies. Cautious: no extent need really have all its copies there.
+    /// The active volumes, by name, of which an extent may have its last good copy on `drive`: those with as many
+    /// failure domains not up, `drive`'s own counted, as there are copies. Cautious: no extent need really have all
+    /// its copies there.
     fn volumes_endangered_by_loss_of(&self, drive: &DriveRecord) -> Vec<String> {
         if drive.state == DriveState::Failed {
             return Vec::new();

@@ -1,8 +1,8 @@
 //! What each command does to the state: a pure function of the state and the entry.
 //!
 //! Invariants:
-//! 1. Deterministic: no clock, no randomness, no hash order. Every server that applies the same entries holds the same state
-//!    and gave the same answers.
+//! 1. Deterministic: no clock, no randomness, no hash order. Every server that applies the same entries holds the
+//!    same state and gave the same answers.
 //! 2. A refused command changes nothing, not even a counter or an event.
 //! 3. Every change of a drive's or server's state, and every one that joins or leaves, gives the next view.
 //! 4. Every change of a volume's record gives its next revision.
@@ -67,14 +67,11 @@ impl Draft {
     }
 
     fn carry_out(&mut self, command: &Command) -> Result<Reply, Refusal> {
-        if let Command::InitCluster { id, name, server, address } = command {
-            return self.init_cluster(*id, name, *server, address);
-        }
-        if !self.state.is_set_up() {
+        if !self.state.is_set_up() && !matches!(command, Command::InitCluster { .. }) {
             return Err(Refusal::NoCluster);
         }
         match command {
-            Command::InitCluster { .. } => unreachable!("carried out above"),
+            Command::InitCluster { id, name, server, address } => self.init_cluster(*id, name, *server, address),
             Command::AddServer { id, address } => self.add_server(*id, address),
             Command::SetServerAddress { id, address } => self.set_server_address(*id, address),
             Command::SetServerState { id, to, reason } => self.set_server_state(*id, *to, reason),

@@ -1,7 +1,7 @@
 //! Which drives a new volume's map names, in which order, and what its copies must not share.
 //!
-//! Copies of an extent are on neighbours in the map, its end and beginning being neighbours too (Petal 2.4). So the order
-//! decides what the copies share. Invariant: any `copies` positions in a row are on different failure domains.
+//! Copies of an extent are on neighbours in the map, its end and beginning being neighbours too (Petal 2.4). So the
+//! order decides what the copies share. Invariant: any `copies` positions in a row are on different failure domains.
 
 use crate::record::{DriveState, ServerState};
 use crate::refusal::Refusal;
@@ -68,9 +68,10 @@ fn leave_out(groups: &mut [Vec<DriveId>], copies: usize) {
     }
 }
 
-/// Deals the drives, the fullest server's first, in turn to rows, and puts the rows one after another. There are at least as
-/// many rows as the fullest server has drives, and each is at least `spread` long. So a server comes round at the same place of
-/// the next row or later, or, if its drives were dealt over the last row and then the first, it skips a row.
+/// Deals the drives, the fullest server's first, in turn to rows, and puts the rows one after another. There are at
+/// least as many rows as the fullest server has drives, and each is at least `spread` long. So a server comes round
+/// at the same place of the next row or later, or, if its drives were dealt over the last row and then the first, it
+/// skips a row.
 fn in_order(mut groups: Vec<Vec<DriveId>>) -> Vec<DriveId> {
     groups.sort_by_key(|drives| Reverse(drives.len()));
     let dealt: Vec<DriveId> = groups.iter().flatten().copied().collect();

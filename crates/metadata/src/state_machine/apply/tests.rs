@@ -1,6 +1,7 @@
 use super::*;
 use crate::record::{DEFAULT_POOL, DriveState, ServerState};
 use proptest::prelude::*;
+use std::collections::BTreeSet;
 use tepal_model::layout::FailureDomain;
 use tepal_model::{ClusterId, ServerId};
 
@@ -167,15 +168,16 @@ fn the_failure_domain_is_servers_where_there_are_enough_else_drives() {
 }
 
 proptest! {
-    /// Story: two copies of an extent lay on one server, since the last drive of the map and its first were neighbours there.
+    /// Story: two copies of an extent lay on one server, since the last drive of the map and its first were
+    /// neighbours there.
     #[test]
     fn copies_on_neighbours_share_no_failure_domain(
         servers in prop::collection::vec(1u64..6, 1..6),
         copies in 1u8..5,
         wanted in prop_oneof![Just(""), Just(";domain=server"), Just(";domain=drive")],
     ) {
-        let drives: Vec<(u64, u32)> =
-            (1u32..).zip(&servers).flat_map(|(server, &count)| (0..count).map(move |n| (n * 10 + u64::from(server), server))).collect();
+        let of_server = |(server, &count): (u32, &u64)| (0..count).map(move |n| (n * 10 + u64::from(server), server));
+        let drives: Vec<(u64, u32)> = (1u32..).zip(&servers).flat_map(of_server).collect();
         let mut state = cluster(&drives);
         let layout = if copies == 1 { format!("stripe{wanted}") } else { format!("mirror:{copies}{wanted}") };
         let possible = match wanted {
@@ -191,10 +193,10 @@ proptest! {
             if map.layout.domain == Some(FailureDomain::Server) { u64::from(drive.server.0) } else { drive.id.0 }
         };
         for first in 0..map.drives.len() {
-            let domains: std::collections::BTreeSet<u64> = (first..first + usize::from(copies)).map(domain_of).collect();
+            let domains: BTreeSet<u64> = (first..first + usize::from(copies)).map(domain_of).collect();
             prop_assert_eq!(domains.len(), usize::from(copies), "{:?} at {}", map, first);
         }
-        let distinct: std::collections::BTreeSet<DriveId> = map.drives.iter().copied().collect();
+        let distinct: BTreeSet<DriveId> = map.drives.iter().copied().collect();
         prop_assert_eq!(distinct.len(), map.drives.len());
         if copies == 1 || map.layout.domain == Some(FailureDomain::Drive) {
             prop_assert_eq!(map.drives.len(), drives.len(), "a drive was left out for nothing");

@@ -171,11 +171,16 @@ impl Client {
         self.shared.size.load(Ordering::Acquire)
     }
 
-    /// Asks the server on a connection of its own how large the volume is now. NBD has no message for growth.
-    pub fn look_for_growth(&self) -> Result<u64, Trouble> {
+    /// Asks the server, on a connection of its own, whether the volume has grown; NBD has no message for that. If so, it
+    /// connects anew, since servers may hold a connection to the size it began with. [`Notice::Resumed`] follows.
+    pub fn look_for_growth(&self) -> Result<(), Trouble> {
         let export = inspect(&self.shared.target)?;
-        self.shared.size.fetch_max(export.size, Ordering::AcqRel);
-        Ok(self.size())
+        if export.size > self.size()
+            && let Some(link) = &mut self.shared.lock().link
+        {
+            link.stop();
+        }
+        Ok(())
     }
 
     /// Never blocks for long: it writes to the socket, or leaves that to the thread that is writing.

@@ -40,7 +40,7 @@ type Answer = Result<Vec<u8>, Errno>;
 
 fn ask(client: &Client, operation: Operation) -> Receiver<Answer> {
     let (tell, told) = mpsc::channel();
-    client.submit(operation, Box::new(move |answer| tell.send(answer.map(<[u8]>::to_vec)).unwrap()));
+    client.submit(operation, Box::new(move |answer| drop(tell.send(answer.map(<[u8]>::to_vec)))));
     told
 }
 
@@ -167,12 +167,17 @@ fn a_volume_that_came_back_smaller_or_read_only_is_not_used_until_it_is_whole() 
 }
 
 #[test]
-fn a_volume_that_grew_shows_its_new_size() {
-    let server = FakeServer::start(Style::Whole, [WHOLE, Script { size: 4096, ..WHOLE }]);
+fn a_volume_that_grew_is_connected_to_anew_with_its_new_size() {
+    let grown = Script { size: 4096, ..WHOLE };
+    let server = FakeServer::start(Style::Whole, [WHOLE, grown, grown]);
     let opened = open(&server);
     assert_eq!(opened.client.size(), SIZE as u64);
-    assert_eq!(opened.client.look_for_growth().unwrap(), 4096);
+    opened.client.look_for_growth().unwrap();
+    assert_eq!(answer(&ask(&opened.client, write(0, 5))), Ok(vec![]));
     assert_eq!(opened.client.size(), 4096);
+    opened.client.look_for_growth().unwrap(); // the fake's size is as at first again: nothing shrinks
+    assert_eq!(answer(&ask(&opened.client, write(0, 6))), Ok(vec![]));
+    assert_eq!((opened.client.size(), server.seen.lock().unwrap().connections), (4096, 4));
 }
 
 #[test]

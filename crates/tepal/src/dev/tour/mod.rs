@@ -354,11 +354,16 @@ impl Tour<'_> {
             Scrub { state: ScrubState::Done, repaired_blocks: 0, damaged, .. } if damaged.is_empty() => {}
             Scrub { error: Some(error), .. } => return Err(TourError::Scrub(error)),
             Scrub { repaired_blocks, damaged, .. } => {
-                let what = format!("{repaired_blocks} blocks of one copy and {} ranges of all were damaged", damaged.len());
+                let what =
+                    format!("{repaired_blocks} blocks of one copy and {} ranges of all were damaged", damaged.len());
                 return Err(TourError::Scrub(what));
             }
         }
-        self.tell("scrub", since, format!("scrubbed: {} on the drives match their checksums", output::size(scrub.checked_bytes)))
+        self.tell(
+            "scrub",
+            since,
+            format!("scrubbed: {} on the drives match their checksums", output::size(scrub.checked_bytes)),
+        )
     }
 
     /// Small random requests for a second each.
@@ -383,10 +388,15 @@ impl Tour<'_> {
                 ledger.versions[block] += 1;
                 Some(Request::write(offset, pattern::blocks(std::iter::once(ledger.stamp(block))), offset))
             };
-            disk.keep_busy(DEPTH, next, |_, _| (), |offset, answer| match answer {
-                Ok(()) => done += 1,
-                Err(errno) => failed = Some(TourError::Refused { offset, errno }),
-            });
+            disk.keep_busy(
+                DEPTH,
+                next,
+                |_, _| (),
+                |offset, answer| match answer {
+                    Ok(()) => done += 1,
+                    Err(errno) => failed = Some(TourError::Refused { offset, errno }),
+                },
+            );
             if let Some(error) = failed {
                 return Err(error);
             }
