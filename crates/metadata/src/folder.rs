@@ -17,6 +17,7 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 const LOCK: &str = "LOCK";
 
@@ -123,6 +124,9 @@ fn exists(folder: &Path, name: &str) -> Result<bool, StoreError> {
     file.try_exists().map_err(StoreError::file(&file))
 }
 
+/// How long a process that was killed may take to let go of what it had: the kernel ends its I/O first.
+const LINGER: Duration = Duration::from_secs(2);
+
 fn lock(folder: &Path) -> Result<File, FolderError> {
     let path = folder.join(LOCK);
     let file = OpenOptions::new()
@@ -133,9 +137,13 @@ fn lock(folder: &Path) -> Result<File, FolderError> {
         .mode(0o600)
         .open(&path)
         .map_err(StoreError::file(&path))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(FolderError::Locked(folder.to_owned())),
-        Err(TryLockError::Error(error)) => Err(StoreError::file(&path)(error).into()),
+    let asked = Instant::now();
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(TryLockError::WouldBlock) if asked.elapsed() < LINGER => std::thread::sleep(LINGER / 100),
+            Err(TryLockError::WouldBlock) => return Err(FolderError::Locked(folder.to_owned())),
+            Err(TryLockError::Error(error)) => return Err(StoreError::file(&path)(error).into()),
+        }
     }
 }

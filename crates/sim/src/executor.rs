@@ -16,6 +16,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::fmt;
 use std::future::Future;
+use std::io::Write;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -218,7 +219,7 @@ impl Core {
     pub fn note(&self, event: u64, text: impl FnOnce() -> String) {
         self.trace.set(mix(self.trace.get() ^ event).wrapping_add(self.now().as_nanos() as u64));
         if self.verbose {
-            println!("{:>14?} {}", self.now(), text());
+            let _ = writeln!(std::io::stdout(), "{:>14?} {}", self.now(), text()); // who reads may have left
         }
     }
 

@@ -8,6 +8,7 @@ use futures_util::future::join_all;
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 use tepal_drive::Label;
 
 /// A device that is now ours, and what its label says.
@@ -35,7 +36,7 @@ impl Drives {
         let work = move || async move {
             // Some system calls; a device that hangs in them hangs whoever uses it anyway.
             let options = OpenOptions { writable: true, backend: None };
-            let opened = tokio::task::spawn_blocking(move || DriveDevice::open(owned, options)).await;
+            let opened = tokio::task::spawn_blocking(move || open_soon(&owned, options)).await;
             let device = opened.unwrap_or_else(|panicked| std::panic::resume_unwind(panicked.into_panic()))?;
             let label = Label::read(&device).await;
             let device = match emulate {
@@ -46,6 +47,19 @@ impl Drives {
         };
         let (device, label) = self.parts.threads.run_on(self.some_thread(), work).await??;
         Ok(Looked { seen: Seen { path: path.to_owned(), label }, device })
+    }
+}
+
+/// How long a server that was killed may take to let go of its drives: the kernel ends its I/O first.
+const LINGER: Duration = Duration::from_secs(2);
+
+fn open_soon(path: &Path, options: OpenOptions) -> Result<DriveDevice, device::OpenError> {
+    let asked = Instant::now();
+    loop {
+        match DriveDevice::open(path, options) {
+            Err(device::OpenError::InUse { .. }) if asked.elapsed() < LINGER => std::thread::sleep(LINGER / 100),
+            other => return other,
+        }
     }
 }
 

@@ -5,6 +5,7 @@ mod bench;
 mod cluster;
 mod drive;
 mod offline;
+mod overlay;
 mod pool;
 mod serve;
 mod server;

@@ -1,6 +1,7 @@
 //! `tepal drive inspect` and `tepal drive check`: a drive looked at without a server, by the server's own code. Nothing is
 //! written to it.
 
+use super::overlay::{Overlay, OverlayWorld};
 use crate::output::{self, Outcome, Output};
 use serde::Serialize;
 use std::fs::File;
@@ -13,7 +14,6 @@ use tepal_drive::{Drive, DriveError, Label, MarkKind, OpenError, Options};
 use tepal_model::size::Size;
 use tepal_model::{BLOCK, ClusterId, DriveId, MapId};
 use tepal_server::device::{self, DriveDevice, OpenOptions};
-use tepal_server::world::ServerWorld;
 
 #[derive(Debug, thiserror::Error)]
 pub enum OfflineError {
@@ -178,7 +178,7 @@ async fn read_label(path: &Path, device: &DriveDevice) -> Result<Label, OfflineE
     Label::read(device).await.map_err(|error| OfflineError::Label { path: path.to_owned(), error })
 }
 
-async fn open_drive(path: &Path, device: DriveDevice, log: Option<&Path>) -> Result<Drive<ServerWorld>, OfflineError> {
+async fn open_drive(path: &Path, device: DriveDevice, log: Option<&Path>) -> Result<Drive<OverlayWorld>, OfflineError> {
     let path = path.to_owned();
     match read_label(&path, &device).await?.role {
         Role::LogOf { drive } => return Err(OfflineError::OnlyLog { path, drive }),
@@ -187,9 +187,9 @@ async fn open_drive(path: &Path, device: DriveDevice, log: Option<&Path>) -> Res
         }
         Role::Data { .. } | Role::DataWithLogOn { .. } => {}
     }
-    let log = log.map(open_device).transpose()?;
+    let log = log.map(open_device).transpose()?.map(Overlay::new);
     let options = Options { discard: false, ..Options::default() };
-    let opened = Drive::open(ServerWorld, device, log, options).await;
+    let opened = Drive::open(OverlayWorld, Overlay::new(device), log, options).await;
     opened.map_err(|error| OfflineError::Open { path, error: Box::new(error) })
 }
 
@@ -336,7 +336,9 @@ mod tests {
                 log_length: None,
             };
             tepal_drive::format(&device, None, new).await.expect("blank");
-            let drive = Drive::open(ServerWorld, device, None, Options::default()).await.expect("made just now");
+            let drive = Drive::open(tepal_server::world::ServerWorld, device, None, Options::default())
+                .await
+                .expect("made just now");
             drive.close().await.expect("closed");
             Ok(())
         })

@@ -87,7 +87,9 @@ impl ServerProcess {
         };
         let stat = Stat::read(pid).filter(|stat| stat.started == started && booted == boot() && pid > 1);
         Ok(match stat.map(|stat| stat.state) {
-            None | Some('Z' | 'X') => ProcessState::Down,
+            None => ProcessState::Down,
+            // The first thread of a killed process can be gone before the others, which still hold its files and locks.
+            Some('Z' | 'X') if threads(pid) <= 1 => ProcessState::Down,
             Some('T' | 't') => ProcessState::Paused { pid },
             Some(_) => ProcessState::Running { pid },
         })
@@ -171,6 +173,10 @@ impl Stat {
         let started = fields.nth(18)?.parse().ok()?;
         Some(Stat { state, started })
     }
+}
+
+fn threads(pid: i32) -> usize {
+    fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count)
 }
 
 /// Start times count from the boot, so they mean nothing without it.

@@ -72,6 +72,20 @@ fn the_largest_request_right_behind_a_small_one_is_not_forgotten() {
 }
 
 #[test]
+fn a_burst_longer_than_a_turn_is_served_to_its_end() {
+    run(async {
+        let disk = TestDisk::new(4096);
+        let server = server(&disk, Limits::default());
+        let (mut client, _end) = server.attach(Mode::Simple).await;
+        let burst: Vec<u8> = (0..3000).flat_map(|cookie| request_bytes(command::FLUSH, 0, cookie, 0, 0)).collect();
+        client.send(&burst).await;
+        for cookie in 0..3000 {
+            assert_eq!(client.outcome().await, (cookie, 0));
+        }
+    });
+}
+
+#[test]
 fn writes_being_received_count_too() {
     run(async {
         let disk = TestDisk::new(MAX_REQUEST);

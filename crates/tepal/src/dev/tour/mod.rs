@@ -460,7 +460,7 @@ fn program() -> String {
         Some(path) if path == exe => "tepal".to_owned(),
         _ => {
             let here = std::env::current_dir().ok();
-            let short = here.and_then(|here| exe.strip_prefix(here).ok().map(Path::to_owned));
+            let short = here.and_then(|here| exe.strip_prefix(here).ok().map(|short| Path::new(".").join(short)));
             quoted(&short.unwrap_or(exe).display().to_string())
         }
     }
