@@ -19,6 +19,7 @@ const ATTEMPTS: usize = 4;
 const BLOCK_BYTES: usize = BLOCK as usize;
 
 /// Where the next blocks of a read come from.
+#[expect(clippy::large_enum_variant, reason = "the large one is the common one, and isn't worth an allocation")]
 enum Piece {
     Hole { blocks: u64 },
     Memory(Bytes),

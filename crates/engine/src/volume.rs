@@ -6,7 +6,7 @@
 use crate::authority::View;
 use crate::engine::{Engine, Standing};
 use crate::map::{BlockMap, VolumeSpec, regions_of};
-use crate::members::{BusyRegion, BusyRegions, Copies, Member, Members, Presence};
+use crate::members::{BusyRegions, Copies, Member, Members, Presence};
 use crate::order::{Turn, WriteOrder};
 use crate::protocol::primary::write::Blocks;
 use bytes::Bytes;
@@ -147,7 +147,7 @@ impl<W: World> Volume<W> {
             if self.shared.map.rotation.copies() > 1 {
                 for region in heard.busy {
                     state.unresolved.insert(region);
-                    state.busy.entry(region).or_insert_with(BusyRegion::default).marked.insert(at);
+                    state.busy.entry(region).or_default().marked.insert(at);
                 }
             }
             heard.outdated

@@ -208,7 +208,7 @@ impl Core {
 
     /// A random number for whoever asks; the order of steps is drawn from another stream.
     pub fn draw(&self) -> u64 {
-        self.draws.borrow_mut().next()
+        self.draws.borrow_mut().draw()
     }
 
     pub fn fork(&self) -> Stream {

@@ -20,20 +20,20 @@ impl Stream {
         Stream { state: mix(seed) }
     }
 
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         mix(self.state)
     }
 
     /// A stream of its own, so that what one part draws doesn't shift what another part draws.
     pub fn fork(&mut self) -> Stream {
-        Stream::new(self.next())
+        Stream::new(self.draw())
     }
 
     /// Below `bound`, which is not 0.
     pub fn below(&mut self, bound: u64) -> u64 {
         assert!(bound > 0, "a draw below zero");
-        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
+        ((u128::from(self.draw()) * u128::from(bound)) >> 64) as u64
     }
 
     pub fn between(&mut self, range: Range<u64>) -> u64 {
@@ -73,7 +73,7 @@ impl Stream {
     /// From 1 to `most`, small numbers far more often than large ones: each power of two is as likely as the next.
     pub fn skewed(&mut self, most: u64) -> u64 {
         let bits = self.below(u64::from(64 - most.leading_zeros())) + 1;
-        (self.next() >> (64 - bits)).clamp(1, most)
+        (self.draw() >> (64 - bits)).clamp(1, most)
     }
 }
 
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn the_same_seed_gives_the_same_numbers_and_another_seed_others() {
-        let draw = |seed| (0..8).scan(Stream::new(seed), |s, _| Some(s.next())).collect::<Vec<_>>();
+        let draw = |seed| (0..8).scan(Stream::new(seed), |s, _| Some(s.draw())).collect::<Vec<_>>();
         assert_eq!(draw(1), draw(1));
         assert_ne!(draw(1), draw(2));
     }

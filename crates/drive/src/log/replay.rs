@@ -192,7 +192,9 @@ fn owed_by_slots(found: &Found, durable: u64) -> BTreeMap<(u32, usize), Owed> {
                         }
                     }
                 }
-                Change::Logged { slot, span, .. } => span.range().for_each(|block| drop(owed.remove(&(*slot, block)))),
+                Change::Logged { slot, span, .. } => {
+                    owed.retain(|(other, block), _| other != slot || !span.range().contains(block));
+                }
                 Change::Cleared { key, span } => {
                     owed.retain(|(_, block), owed| owed.key != *key || !span.range().contains(block));
                 }

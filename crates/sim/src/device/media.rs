@@ -206,7 +206,7 @@ impl Media {
                 }
                 Survival::Prefix => {
                     for write in block.unstable.iter().filter(|write| write.position <= last) {
-                        let torn = if write.position == last { random.next() as Sectors } else { ALL };
+                        let torn = if write.position == last { random.draw() as Sectors } else { ALL };
                         survivor = merged(&survivor, &write.data, write.sectors & torn);
                     }
                 }
@@ -220,7 +220,7 @@ impl Media {
         let mut data = Buffer::copy_of(&self.read(number));
         match random.below(4) {
             0 => data[random.index(SECTORS) * SECTOR as usize..][..SECTOR as usize].fill(0),
-            1 => data.iter_mut().for_each(|byte| *byte = random.next() as u8),
+            1 => data.iter_mut().for_each(|byte| *byte = random.draw() as u8),
             _ => {
                 for _ in 0..=random.below(3) {
                     data[random.index(BLOCK as usize)] ^= 1 << random.below(8);

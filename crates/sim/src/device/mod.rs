@@ -243,7 +243,7 @@ impl Disk {
             self.apply(id, |_, random| match share {
                 0 => 0,
                 1 => ALL,
-                _ => random.next() as Sectors,
+                _ => random.draw() as Sectors,
             });
             self.flights.remove(&id);
         }
@@ -273,7 +273,7 @@ impl Disk {
         };
         let ids: Vec<u64> = self.flights.iter().filter(|(_, flight)| overlapping(flight)).map(|(&id, _)| id).collect();
         for id in ids {
-            self.apply(id, |number, random| if blocks.contains(&number) { random.next() as Sectors } else { 0 });
+            self.apply(id, |number, random| if blocks.contains(&number) { random.draw() as Sectors } else { 0 });
         }
         for (piece, number) in buffer.chunks_mut(BLOCK as usize).zip(blocks) {
             self.media.copy(number, piece);
@@ -301,7 +301,7 @@ impl Disk {
     fn store(&mut self, id: u64, offset: u64, length: u64) -> Result<(), DeviceError> {
         let now = self.core.now();
         if self.faults.write_error.strikes(&mut self.random) {
-            self.apply(id, |_, random| random.next() as Sectors);
+            self.apply(id, |_, random| random.draw() as Sectors);
             self.log.record(now, FaultKind::WriteError, offset, length);
             return Err(failed("write", offset));
         }
@@ -346,7 +346,7 @@ impl Disk {
             1 => Bytes::from_static(&[0; BLOCK as usize]),
             _ => {
                 let mut garbage = Buffer::take(BLOCK as usize);
-                garbage.fill(self.random.next() as u8);
+                garbage.fill(self.random.draw() as u8);
                 garbage.freeze()
             }
         }

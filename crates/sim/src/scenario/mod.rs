@@ -45,7 +45,7 @@ impl Scenario {
     /// `verbose` prints what happens as it happens.
     pub fn run(self, seed: u64, verbose: bool) -> Result<Report, Failure> {
         let mut random = Stream::new(seed);
-        let executor = Executor::new(random.next(), Limits::default(), verbose);
+        let executor = Executor::new(random.draw(), Limits::default(), verbose);
         let requests = (self.run)(&executor, random.fork())?;
         let core = executor.core();
         Ok(Report { trace: executor.trace_hash(), steps: core.steps(), time: core.now(), requests })

@@ -117,7 +117,7 @@ impl Bench {
         let disk = SimDisk::new(core, "d0", plan.size);
         let log = plan.log_device.map(|size| SimDisk::new(core, "log", size));
         let rules = Rules { durability: plan.durability, reads_settle: true };
-        let checker = Rc::new(RefCell::new(Checker::new(random.next(), rules)));
+        let checker = Rc::new(RefCell::new(Checker::new(random.draw(), rules)));
         let may_fail = may_fail(plan.trouble, &disk, log.as_ref());
         let workload = Workload::new(core, checker.clone(), plan.mix.clone(), may_fail);
         Bench { core: core.clone(), plan, random, disk, log, checker, workload, slots: 0..0 }

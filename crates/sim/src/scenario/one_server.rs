@@ -17,7 +17,6 @@ use crate::world::SimWorld;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
-use tepal_drive::error::OpenError;
 use tepal_drive::geometry::{Geometry, MIN_LOG};
 use tepal_drive::{NewDrive, Options, format};
 use tepal_engine::VolumeSpec;
@@ -123,7 +122,7 @@ impl Bench {
         // While all copies are here, the first clean one decides for good.
         let reads_settle = matches!(plan.trouble, Trouble::None | Trouble::Full);
         let rules = Rules { durability: plan.layout.durability, reads_settle };
-        let checker = Rc::new(RefCell::new(Checker::new(random.next(), rules)));
+        let checker = Rc::new(RefCell::new(Checker::new(random.draw(), rules)));
         let workload = Workload::new(core, checker.clone(), plan.mix.clone(), may_fail(&plan, &disks));
         let excuses = excuses(&plan, &disks);
         let hardware = Hardware { disks, agreement, spec, options: plan.options.clone(), excuses };
@@ -343,7 +342,7 @@ fn may_fail(plan: &Plan, disks: &[SimDisk]) -> MayFail {
 }
 
 /// A drive may refuse to open if it lied, or if its flush had failed before it was killed.
-fn excuses(plan: &Plan, disks: &[SimDisk]) -> Rc<dyn Fn(usize, &OpenError) -> bool> {
+fn excuses(plan: &Plan, disks: &[SimDisk]) -> crate::scenario::server::Excuses {
     let (victim, disk) = (plan.victim, disks[plan.victim].clone());
     Rc::new(move |at, _| at == victim && disk.fault_log().count(|kind| kind == FaultKind::FlushError) > 0)
 }

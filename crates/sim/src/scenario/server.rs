@@ -15,6 +15,9 @@ use tepal_drive::{Drive, Loss, Options};
 use tepal_engine::{Engine, Standing, Volume, VolumeSpec};
 use tepal_model::{DriveId, IoError, Segments};
 
+/// Whether a refusal of the drive at this position is no surprise.
+pub type Excuses = Rc<dyn Fn(usize, &OpenError) -> bool>;
+
 /// The hardware and the papers of a server, which outlive its processes.
 #[derive(Clone)]
 pub struct Hardware {
@@ -24,7 +27,7 @@ pub struct Hardware {
     pub spec: VolumeSpec,
     pub options: Options,
     /// Why a drive's refusal to open is no surprise.
-    pub excuses: Rc<dyn Fn(usize, &OpenError) -> bool>,
+    pub excuses: Excuses,
 }
 
 /// One running process.

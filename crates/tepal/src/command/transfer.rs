@@ -130,7 +130,7 @@ impl Sink {
         match &mut self.way {
             Way::Sparse { pending } => *pending += length,
             Way::Stream => {
-                const ZEROS: [u8; HOLE] = [0; HOLE];
+                static ZEROS: [u8; HOLE] = [0; HOLE];
                 let mut left = length;
                 while left > 0 {
                     let piece = left.min(HOLE as u64);

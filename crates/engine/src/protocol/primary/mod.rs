@@ -1,7 +1,7 @@
 //! The primary protocol (Petal 2.4): `stripe`, `mirror:N` and what else keeps whole copies.
 //!
 //! Here one server holds all copies, and is their primary. Invariants:
-//! 1. Writes that overlap go to all copies in one order ([`crate::order`]).
+//! 1. Writes that overlap go to all copies in one order (`order.rs`).
 //! 2. A region's busy mark is in a copy's log no later than the first data that the mark is about. After a crash the union
 //!    of all marks names every region whose copies may differ.
 //! 3. A write is acknowledged when every copy that is here has it, at least `min_copies` of them clean; and for each copy

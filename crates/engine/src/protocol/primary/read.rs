@@ -24,6 +24,7 @@ struct Part<W: World> {
     pieces: SmallVec<[(usize, Piece, usize); 4]>,
 }
 
+#[expect(clippy::large_enum_variant, reason = "the large one is the common one, and isn't worth an allocation")]
 enum Plan<W: World> {
     Go {
         map: MapId,

@@ -5,6 +5,7 @@ use crate::members::Copies;
 use crate::protocol::primary::read::{Failed, clean_copies};
 use crate::protocol::primary::write::pieces_in_regions;
 use crate::volume::Volume;
+use futures_channel::oneshot;
 use tepal_codec::checksum::block_crcs;
 use tepal_drive::world::World;
 use tepal_drive::{Change, Drive, DriveError, Mark, MarkKind, Write};
@@ -15,6 +16,17 @@ use tepal_model::{BLOCK, IoError, MapId};
 struct Copy<W: World> {
     drive: Drive<W>,
     first: u64,
+}
+
+enum Plan<W: World> {
+    Go {
+        map: MapId,
+        source: Copy<W>,
+        targets: Vec<Copy<W>>,
+    },
+    /// There's no other clean copy.
+    Nothing,
+    Wait(oneshot::Receiver<()>),
 }
 
 impl<W: World> Volume<W> {
@@ -62,28 +74,13 @@ impl<W: World> Volume<W> {
     async fn equalise(&self, piece: Piece, only: Option<usize>) -> Result<(), IoError> {
         let _turn = self.shared.order.turn(piece.block, piece.count).await;
         loop {
-            let (map, source, targets) = {
-                let mut state = self.lock();
-                if state.removed {
-                    return Err(IoError::Fenced);
-                }
-                let copies = clean_copies(&state, &self.shared.map, piece);
-                let Copies::Clean(clean) = copies else {
-                    let change = Volume::next_change(&mut state);
-                    drop(state);
+            let (map, source, targets) = match self.plan_equalise(piece, only)? {
+                Plan::Go { map, source, targets } => (map, source, targets),
+                Plan::Nothing => return Ok(()),
+                Plan::Wait(change) => {
                     let _ = change.await; // dropped unsent only when the volume goes
                     continue;
-                };
-                let copy_at = |copy: usize| {
-                    let (at, first) = self.shared.map.place(piece, copy);
-                    state.members.list[at].drive().cloned().map(|drive| (at, Copy { drive, first }))
-                };
-                let mut sources = clean.iter().filter_map(|&copy| copy_at(copy)).filter(|(at, _)| Some(*at) != only);
-                let Some((source_at, source)) = sources.next() else { return Ok(()) };
-                let wanted = |at: usize| only.map_or(at != source_at, |only| at == only);
-                let every = (0..self.shared.map.rotation.copies()).filter_map(copy_at);
-                let targets: Vec<Copy<W>> = every.filter(|(at, _)| wanted(*at)).map(|(_, copy)| copy).collect();
-                (state.spec.map, source, targets)
+                }
             };
             match self.copy_differences(map, piece, &source, &targets).await {
                 Ok(()) => return Ok(()),
@@ -93,6 +90,26 @@ impl<W: World> Volume<W> {
                 Err(Failed::Io(error)) => return Err(error),
             }
         }
+    }
+
+    fn plan_equalise(&self, piece: Piece, only: Option<usize>) -> Result<Plan<W>, IoError> {
+        let mut state = self.lock();
+        if state.removed {
+            return Err(IoError::Fenced);
+        }
+        let Copies::Clean(clean) = clean_copies(&state, &self.shared.map, piece) else {
+            return Ok(Plan::Wait(Volume::next_change(&mut state)));
+        };
+        let copy_at = |copy: usize| {
+            let (at, first) = self.shared.map.place(piece, copy);
+            state.members.list[at].drive().cloned().map(|drive| (at, Copy { drive, first }))
+        };
+        let mut sources = clean.iter().filter_map(|&copy| copy_at(copy)).filter(|(at, _)| Some(*at) != only);
+        let Some((source_at, source)) = sources.next() else { return Ok(Plan::Nothing) };
+        let wanted = |at: usize| only.map_or(at != source_at, |only| at == only);
+        let every = (0..self.shared.map.rotation.copies()).filter_map(copy_at);
+        let targets = every.filter(|(at, _)| wanted(*at)).map(|(_, copy)| copy).collect();
+        Ok(Plan::Go { map: state.spec.map, source, targets })
     }
 
     async fn copy_differences(

@@ -184,18 +184,12 @@ impl<W: World> Volume<W> {
     /// Everything that was acknowledged is stable on every copy that is here.
     pub(crate) async fn flush_members(&self) -> Result<(), IoError> {
         loop {
-            let drives: Vec<Drive<W>> = {
-                let mut state = self.lock();
-                if state.removed {
-                    return Err(IoError::Fenced);
-                }
-                if state.members.list.iter().any(|member| matches!(member.presence, Presence::Leaving)) {
-                    let change = Volume::next_change(&mut state);
-                    drop(state);
+            let drives = match self.drives_here()? {
+                Ok(drives) => drives,
+                Err(change) => {
                     let _ = change.await; // as above
                     continue;
                 }
-                state.members.list.iter().filter_map(|member| member.drive().cloned()).collect()
             };
             let outcomes = join_all(drives.iter().map(Drive::flush)).await;
             let lost: Vec<_> = drives
@@ -214,6 +208,18 @@ impl<W: World> Volume<W> {
                 return Err(IoError::Unavailable { reason });
             }
         }
+    }
+
+    /// The drives that are here; or, while one is leaving, when that is over.
+    fn drives_here(&self) -> Result<Result<Vec<Drive<W>>, oneshot::Receiver<()>>, IoError> {
+        let mut state = self.lock();
+        if state.removed {
+            return Err(IoError::Fenced);
+        }
+        if state.members.list.iter().any(|member| matches!(member.presence, Presence::Leaving)) {
+            return Ok(Err(Volume::next_change(&mut state)));
+        }
+        Ok(Ok(state.members.list.iter().filter_map(|member| member.drive().cloned()).collect()))
     }
 
     /// Takes blocks out of every copy. The caller has their turn.

@@ -37,6 +37,7 @@ fn the_server_greets_first_and_offers_fixed_newstyle_without_zeroes() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn each_option_has_its_answer_and_a_refusal_ends_nothing() {
     let two = [0, 0, 0, 2, b'v'];
     let long = vec![0; (64 << 10) + 1];
