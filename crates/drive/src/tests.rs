@@ -152,7 +152,8 @@ impl Rig {
     fn write(&mut self, first: u64, blocks: &[u8], durable: bool) -> Result<(), DriveError> {
         let data: Vec<u8> = blocks.iter().flat_map(|&byte| [byte; BLOCK as usize]).collect();
         let crcs: Vec<u32> = block_crcs(&data).collect();
-        let write = Write { map: MAP, first, data: Bytes::from(data), crcs: &crcs, marks: Vec::new(), durable };
+        let write =
+            Write { map: MAP, first, data: Bytes::from(data), crcs: &crcs, marks: Vec::new(), durable, repair: false };
         self.pool.run_until(self.drive.write(write))
     }
 

@@ -32,6 +32,8 @@ pub struct Write<'a> {
     pub marks: Vec<Change>,
     /// Acknowledged only when on stable media.
     pub durable: bool,
+    /// It makes copies equal, and may take the space that's kept back for that.
+    pub repair: bool,
 }
 
 /// A piece of a write that has its place.
@@ -145,7 +147,8 @@ impl<W: World> Drive<W> {
         let key_of = |index| ExtentKey { map: write.map, index };
         let absent = extents_of(write.first, count).filter(|&(index, ..)| state.map.get(key_of(index)).is_none());
         let mut absent = absent.count() as u64;
-        if absent > u64::from(state.available()) {
+        let room = if write.repair { state.space.free() } else { state.available() };
+        if absent > u64::from(room) {
             return Err(if state.freed.is_empty() { Refused::Full } else { Refused::FullUntilFlush });
         }
         let mut prepared = Prepared { pieces: Vec::new(), fresh: Vec::new() };

@@ -40,6 +40,23 @@ pub struct Turn {
     first: u64,
 }
 
+/// A place in line.
+#[derive(Debug)]
+pub enum Place {
+    First(Turn),
+    Behind(oneshot::Receiver<Turn>),
+}
+
+impl Place {
+    /// Waits until no other write of these blocks is under way or came first.
+    pub async fn turn(self) -> Turn {
+        match self {
+            Place::First(turn) => turn,
+            Place::Behind(turn) => turn.await.expect("whoever holds the range hands it on"),
+        }
+    }
+}
+
 fn overlaps(a: (u64, u64), b: (u64, u64)) -> bool {
     a.0 < b.1 && b.0 < a.1
 }
@@ -55,21 +72,18 @@ impl WriteOrder {
         self.queues.lock().expect("nothing panics while it holds the queues")
     }
 
-    /// Waits until no other write of these blocks is under way or came first.
-    pub async fn turn(&self, first: u64, count: u64) -> Turn {
+    /// Takes a place in line behind all writes of these blocks that came before this call.
+    pub fn line_up(&self, first: u64, count: u64) -> Place {
         let end = first + count.max(1);
-        let receiver = {
-            let mut queues = self.lock();
-            let behind = queues.waiting.iter().any(|waiting| overlaps((waiting.first, waiting.end), (first, end)));
-            if !behind && !queues.is_held(first, end) {
-                queues.held.insert(first, Held { end, readers: Vec::new() });
-                return Turn { order: self.clone(), first };
-            }
-            let (turn, receiver) = oneshot::channel();
-            queues.waiting.push_back(Waiting { first, end, turn });
-            receiver
-        };
-        receiver.await.expect("whoever holds the range hands it on")
+        let mut queues = self.lock();
+        let behind = queues.waiting.iter().any(|waiting| overlaps((waiting.first, waiting.end), (first, end)));
+        if !behind && !queues.is_held(first, end) {
+            queues.held.insert(first, Held { end, readers: Vec::new() });
+            return Place::First(Turn { order: self.clone(), first });
+        }
+        let (turn, receiver) = oneshot::channel();
+        queues.waiting.push_back(Waiting { first, end, turn });
+        Place::Behind(receiver)
     }
 
     /// The writes of these blocks that are under way now: each resolves when its write has ended.
@@ -136,7 +150,7 @@ mod tests {
 
     fn ask(order: &WriteOrder, first: u64, count: u64) -> LocalBoxFuture<'static, Turn> {
         let order = order.clone();
-        let mut asked = async move { order.turn(first, count).await }.boxed_local();
+        let mut asked = order.line_up(first, count).turn().boxed_local();
         match (&mut asked).now_or_never() {
             Some(turn) => futures_util::future::ready(turn).boxed_local(),
             None => asked,

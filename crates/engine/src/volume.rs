@@ -7,11 +7,12 @@ use crate::authority::View;
 use crate::engine::{Engine, Standing};
 use crate::map::{BlockMap, VolumeSpec, regions_of};
 use crate::members::{BusyRegions, Copies, Member, Members, Presence};
-use crate::order::{Turn, WriteOrder};
-use crate::protocol::primary::write::Blocks;
+use crate::order::{Place, Turn, WriteOrder};
+use crate::protocol::primary::write::{Blocks, Written};
 use bytes::Bytes;
 use futures_channel::oneshot;
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
 use tepal_codec::checksum::block_crcs;
 use tepal_drive::world::World;
@@ -258,7 +259,9 @@ impl<W: World> Volume<W> {
         if data.is_empty() {
             return Ok(());
         }
-        self.as_task(move |volume| async move { volume.write_bytes(offset, data, fua).await }).await
+        let (first, end) = (offset / BLOCK, (offset + data.len() as u64).div_ceil(BLOCK));
+        let place = self.shared.order.line_up(first, end - first);
+        self.as_task(|volume, asker| async move { volume.write_bytes(place, asker, offset, data, fua).await }).await
     }
 
     pub async fn flush(&self) -> Result<(), IoError> {
@@ -279,7 +282,10 @@ impl<W: World> Volume<W> {
         let mut at = offset;
         while at < end {
             let next = ((at / step + 1) * step).min(end);
-            self.as_task(move |volume| async move { volume.zero_step(at, next, allocate, fua).await }).await?;
+            let first = at / BLOCK;
+            let place = self.shared.order.line_up(first, next.div_ceil(BLOCK) - first);
+            self.as_task(|volume, asker| async move { volume.zero_step(place, asker, at, next, allocate, fua).await })
+                .await?;
             at = next;
         }
         Ok(())
@@ -311,29 +317,46 @@ impl<W: World> Volume<W> {
     /// Runs work that goes on if whoever asked for it goes away.
     async fn as_task<F: Future<Output = Result<(), IoError>> + 'static>(
         &self,
-        work: impl FnOnce(Volume<W>) -> F,
+        work: impl FnOnce(Volume<W>, Asker) -> F,
     ) -> Result<(), IoError> {
         let (sender, receiver) = oneshot::channel();
-        let work = work(self.clone());
+        let (_alive, asker) = oneshot::channel();
+        let work = work(self.clone(), Asker(asker));
         self.shared.engine.world().spawn(Box::pin(async move {
             let _ = sender.send(work.await); // the asker may be gone
         }));
         receiver.await.unwrap_or(Err(IoError::Stopping))
     }
 
-    async fn write_bytes(&self, offset: u64, data: Bytes, fua: bool) -> Result<(), IoError> {
+    async fn write_bytes(
+        &self,
+        mut place: Place,
+        mut asker: Asker,
+        offset: u64,
+        data: Bytes,
+        fua: bool,
+    ) -> Result<(), IoError> {
         let end = offset + data.len() as u64;
         let first = offset / BLOCK;
         let count = end.div_ceil(BLOCK) - first;
-        let turn = self.shared.order.turn(first, count).await;
         let whole = offset.is_multiple_of(BLOCK) && end.is_multiple_of(BLOCK);
-        let data = if whole { data } else { self.merge_edges(offset, data).await? };
-        let crcs = block_crcs(&data).collect();
-        self.write_blocks(&turn, Blocks { first, data, crcs }, fua).await
+        loop {
+            let turn = place.turn().await;
+            let data = if whole { data.clone() } else { self.merge_edges(offset, &data).await? };
+            let crcs = block_crcs(&data).collect();
+            match self.write_blocks(&turn, Blocks { first, data, crcs }, fua).await? {
+                Written::Done => return Ok(()),
+                Written::Waits(change) => {
+                    drop(turn);
+                    asker.wait(change).await?;
+                    place = self.shared.order.line_up(first, count);
+                }
+            }
+        }
     }
 
     /// The blocks that the bytes touch, with the rest of the first and last as it's now.
-    async fn merge_edges(&self, offset: u64, data: Bytes) -> Result<Bytes, IoError> {
+    async fn merge_edges(&self, offset: u64, data: &[u8]) -> Result<Bytes, IoError> {
         let end = offset + data.len() as u64;
         let first = offset / BLOCK * BLOCK;
         let past = end.next_multiple_of(BLOCK);
@@ -351,25 +374,59 @@ impl<W: World> Volume<W> {
             }
         }
         let at = (offset - first) as usize;
-        whole[at..at + data.len()].copy_from_slice(&data);
+        whole[at..at + data.len()].copy_from_slice(data);
         Ok(whole.freeze())
     }
 
-    async fn zero_step(&self, from: u64, to: u64, allocate: bool, fua: bool) -> Result<(), IoError> {
+    async fn zero_step(
+        &self,
+        mut place: Place,
+        mut asker: Asker,
+        from: u64,
+        to: u64,
+        allocate: bool,
+        fua: bool,
+    ) -> Result<(), IoError> {
         let (inner, inner_end) = (from.next_multiple_of(BLOCK), to / BLOCK * BLOCK);
         if allocate || inner >= inner_end {
             let zeros = Buffer::zeroed((to - from) as usize).freeze();
-            return self.write_bytes(from, zeros, fua).await;
+            return self.write_bytes(place, asker, from, zeros, fua).await;
         }
-        for (edge, edge_end) in [(from, inner), (inner_end, to)] {
-            if edge < edge_end {
-                let zeros = Buffer::zeroed((edge_end - edge) as usize).freeze();
-                self.write_bytes(edge, zeros, fua).await?;
+        let (first, count) = (from / BLOCK, to.div_ceil(BLOCK) - from / BLOCK);
+        loop {
+            let turn = place.turn().await;
+            match self.zero_under_turn(&turn, from..to, inner..inner_end, fua).await? {
+                Written::Done => return Ok(()),
+                Written::Waits(change) => {
+                    drop(turn);
+                    asker.wait(change).await?;
+                    place = self.shared.order.line_up(first, count);
+                }
             }
         }
-        let (first, count) = (inner / BLOCK, (inner_end - inner) / BLOCK);
-        let turn = self.shared.order.turn(first, count).await;
-        self.clear_blocks(&turn, first, count).await
+    }
+
+    /// The partial blocks at the edges are merged, the whole ones within taken out.
+    async fn zero_under_turn(
+        &self,
+        turn: &HasTurn,
+        all: Range<u64>,
+        inner: Range<u64>,
+        fua: bool,
+    ) -> Result<Written, IoError> {
+        for edge in [all.start..inner.start, inner.end..all.end] {
+            if edge.is_empty() {
+                continue;
+            }
+            let zeros = Buffer::zeroed((edge.end - edge.start) as usize);
+            let data = self.merge_edges(edge.start, &zeros).await?;
+            let crcs = block_crcs(&data).collect();
+            let first = edge.start / BLOCK;
+            if let waits @ Written::Waits(_) = self.write_blocks(turn, Blocks { first, data, crcs }, fua).await? {
+                return Ok(waits);
+            }
+        }
+        self.clear_blocks(turn, inner.start / BLOCK, (inner.end - inner.start) / BLOCK).await
     }
 
     /// Waits for a drive to come or go.
@@ -456,7 +513,7 @@ impl<W: World> Volume<W> {
             (state.members.list.iter().filter_map(|m| m.drive().cloned()).collect::<Vec<_>>(), state.spec.map)
         };
         self.wake();
-        let turn = self.shared.order.turn(0, u64::MAX / 2).await; // all writes have ended, and none will begin
+        let turn = self.shared.order.line_up(0, u64::MAX / 2).turn().await; // all writes have ended, and none will begin
         for drive in drives {
             if let Err(error) = drive.remove_map(map).await {
                 tracing::warn!(drive = %drive.id(), %error, "space of a removed volume is given back when the drive returns");
@@ -464,6 +521,21 @@ impl<W: World> Volume<W> {
         }
         drop(turn);
         Ok(())
+    }
+}
+
+/// Tells whether whoever asked for a write still waits for it.
+pub(crate) struct Asker(oneshot::Receiver<()>);
+
+impl Asker {
+    /// Waits for a drive to come or go. A write that was given up meanwhile is not made at all: it could land after newer
+    /// ones.
+    async fn wait(&mut self, change: oneshot::Receiver<()>) -> Result<(), IoError> {
+        let _ = change.await; // dropped unsent only when the volume goes
+        match self.0.try_recv() {
+            Ok(_) => Ok(()),
+            Err(oneshot::Canceled) => Err(IoError::Stopping),
+        }
     }
 }
 

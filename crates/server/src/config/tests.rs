@@ -45,7 +45,7 @@ fn a_mistake_in_a_file_is_refused_with_its_line() {
         ("data = 7\n", 1, "expected"),
         ("data_threads = \"many\"\n", 1, "expected"),
         ("data_threads = 99999999999999999999999\n", 1, ""),
-        ("server = \"s1\"\ndrives = [\"/a\",\n  { path = \"/b\", speed = 3 }]\n", 3, "a drive is a path"),
+        ("server = \"s1\"\ndrives = [\"/a\",\n  { path = \"/b\", speed = 3 }]\n", 2, "a drive is a path"),
         ("listen = \"unix:/x\"\n", 1, "expected a sequence"),
         ("[data\n", 1, ""),
         ("\u{0}", 1, ""),

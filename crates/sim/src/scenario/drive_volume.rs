@@ -69,7 +69,7 @@ impl Inner {
         let (first, data) = self.widened(offset, data).await?;
         let crcs: Vec<u32> = block_crcs(&data).collect();
         let durable = fua || self.durability == Durability::Strict;
-        let write = Write { map: self.map, first, data, crcs: &crcs, marks: Vec::new(), durable };
+        let write = Write { map: self.map, first, data, crcs: &crcs, marks: Vec::new(), durable, repair: false };
         self.drive.write(write).await.map_err(refusal)
     }
 

@@ -78,7 +78,7 @@ mod tests {
     #[test]
     fn a_wrong_command_line_is_one_line_that_names_what_is_wrong() {
         for (arguments, said) in [
-            (&["volume", "crate", "x"][..], "create"),
+            (&["volume", "creat", "x"][..], "create"),
             (&["volume", "create", "x"], "--size"),
             (&["volume", "create", "x", "--size", "18446744073709551615E"], "larger than 2^63"),
             (&["volume", "create", "x", "--size", "-5"], "'-5'"),

@@ -70,6 +70,7 @@ impl<W: World> Volume<W> {
                 Plan::Go { map, parts, pieces } => match self.read_parts(map, parts, pieces).await {
                     Ok(segments) => return Ok(segments),
                     Err(Failed::Lost(id, loss)) => self.lose(vec![(id, loss)]).await,
+                    Err(Failed::Away) => {} // drives have left since this was planned
                     Err(Failed::Io(error)) => return Err(error),
                 },
             }
@@ -171,11 +172,11 @@ impl<W: World> Volume<W> {
             let state = self.lock();
             clean_copies(&state, &self.shared.map, block)
         };
-        let Copies::Clean(copies) = copies else { return Err(Failed::Io(damaged)) };
+        let Copies::Clean(copies) = copies else { return Err(Failed::Away) };
         let mut bad = Vec::new();
         for copy in copies {
             let (at, there) = self.shared.map.place(block, copy);
-            let Some(drive) = self.lock().members.list[at].drive().cloned() else { continue };
+            let Some(drive) = self.lock().members.list[at].drive().cloned() else { return Err(Failed::Away) };
             match drive.read(map, there, 1).await {
                 Ok(segments) => {
                     bad.into_iter().for_each(|copy| self.repair_later(block, copy));
@@ -238,6 +239,8 @@ impl<W: World> Volume<W> {
 /// Why a read has to be begun again, or can't be done.
 pub(crate) enum Failed {
     Lost(tepal_model::DriveId, std::sync::Arc<tepal_drive::Loss>),
+    /// Drives have left since it was planned.
+    Away,
     Io(IoError),
 }
 

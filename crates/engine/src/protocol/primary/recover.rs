@@ -72,7 +72,7 @@ impl<W: World> Volume<W> {
 
     /// Makes copies of a piece equal to the first clean one: that on one drive, or all clean ones.
     async fn equalise(&self, piece: Piece, only: Option<usize>) -> Result<(), IoError> {
-        let _turn = self.shared.order.turn(piece.block, piece.count).await;
+        let _turn = self.shared.order.line_up(piece.block, piece.count).turn().await;
         loop {
             let (map, source, targets) = match self.plan_equalise(piece, only)? {
                 Plan::Go { map, source, targets } => (map, source, targets),
@@ -82,11 +82,12 @@ impl<W: World> Volume<W> {
                     continue;
                 }
             };
-            match self.copy_differences(map, piece, &source, &targets).await {
+            match self.copy_differences(map, piece, &source, &targets, only.is_none()).await {
                 Ok(()) => return Ok(()),
                 Err(Failed::Lost(id, loss)) => {
                     self.lose(vec![(id, loss)]).await;
                 }
+                Err(Failed::Away) => {} // drives have left since this was planned
                 Err(Failed::Io(error)) => return Err(error),
             }
         }
@@ -118,6 +119,7 @@ impl<W: World> Volume<W> {
         piece: Piece,
         source: &Copy<W>,
         targets: &[Copy<W>],
+        skip_damaged: bool,
     ) -> Result<(), Failed> {
         let wanted = source.crcs(map, piece).await?;
         for target in targets {
@@ -131,14 +133,23 @@ impl<W: World> Volume<W> {
                 let hole = wanted[at].is_none();
                 let differs = |nth: &usize| wanted[*nth] != found[*nth] && wanted[*nth].is_none() == hole;
                 let end = (at..wanted.len()).take_while(differs).last().unwrap_or(at) + 1;
-                self.copy_run(
-                    map,
-                    Piece { block: piece.block + at as u64, count: (end - at) as u64, ..piece },
-                    hole,
-                    target,
-                    at,
-                )
-                .await?;
+                let run = |from: usize, to: usize| Piece {
+                    block: piece.block + from as u64,
+                    count: (to - from) as u64,
+                    ..piece
+                };
+                match self.copy_run(map, run(at, end), hole, target, at).await {
+                    Err(Failed::Io(IoError::Damaged { .. })) if skip_damaged => {
+                        // Where the deciding copy is damaged, the other one is what there is.
+                        for one in at..end {
+                            match self.copy_run(map, run(one, one + 1), hole, target, one).await {
+                                Ok(()) | Err(Failed::Io(IoError::Damaged { .. })) => {}
+                                Err(other) => return Err(other),
+                            }
+                        }
+                    }
+                    outcome => outcome?,
+                }
                 at = end;
             }
         }
@@ -156,7 +167,10 @@ impl<W: World> Volume<W> {
             }
             let data = join(&data);
             let crcs: Vec<u32> = block_crcs(&data).collect();
-            target.drive.write(Write { map, first, data, crcs: &crcs, marks: Vec::new(), durable: true }).await
+            target
+                .drive
+                .write(Write { map, first, data, crcs: &crcs, marks: Vec::new(), durable: true, repair: true })
+                .await
         };
         self.lock().copied += run.count * BLOCK;
         outcome.map_err(|error| failed(&target.drive, error))
@@ -172,7 +186,7 @@ impl<W: World> Volume<W> {
         let damaged = || Failed::Io(IoError::Damaged { offset: block.block * BLOCK, length: BLOCK });
         let sources: Vec<Copy<W>> = {
             let state = self.lock();
-            let Copies::Clean(clean) = clean_copies(&state, &self.shared.map, block) else { return Err(damaged()) };
+            let Copies::Clean(clean) = clean_copies(&state, &self.shared.map, block) else { return Err(Failed::Away) };
             let place = |copy| self.shared.map.place(block, copy);
             let drive = |at: usize| state.members.list[at].drive().cloned();
             clean
@@ -181,7 +195,11 @@ impl<W: World> Volume<W> {
                 .filter_map(|(at, first)| drive(at).map(|drive| Copy { drive, first }))
                 .collect()
         };
-        for source in sources.iter().filter(|source| source.drive.id() != target.drive.id()) {
+        let mut others = sources.iter().filter(|source| source.drive.id() != target.drive.id()).peekable();
+        if others.peek().is_none() {
+            return Err(Failed::Away);
+        }
+        for source in others {
             match source.drive.read(map, source.first, 1).await {
                 Ok(segments) => return Ok(segments),
                 Err(DriveError::Damaged { .. } | DriveError::OutOfSpace) => {}
@@ -193,7 +211,7 @@ impl<W: World> Volume<W> {
 
     /// Writes a damaged copy of a block again, from one that is right. Returns whether that was possible.
     pub(crate) async fn repair(&self, block: u64, copy: usize) -> Result<(), IoError> {
-        let _turn = self.shared.order.turn(block, 1).await;
+        let _turn = self.shared.order.line_up(block, 1).turn().await;
         let piece = Piece { extent: self.shared.map.extent_of(block), block, count: 1 };
         let (at, first) = self.shared.map.place(piece, copy);
         let (drive, map) = {
@@ -209,6 +227,7 @@ impl<W: World> Volume<W> {
             Ok(()) => Ok(()),
             Err(Failed::Io(error)) => Err(error),
             Err(Failed::Lost(_, loss)) => Err(IoError::Unavailable { reason: loss.to_string() }),
+            Err(Failed::Away) => Err(IoError::Unavailable { reason: "no other copy is here".to_owned() }),
         }
     }
 

@@ -20,6 +20,13 @@ pub(crate) struct Blocks {
     pub crcs: Vec<u32>,
 }
 
+/// What became of a write.
+pub(crate) enum Written {
+    Done,
+    /// Not enough copies are here. Whoever has the turn gives it up, since those that return need it to catch up.
+    Waits(oneshot::Receiver<()>),
+}
+
 /// One copy of one piece, and the marks that must be there with it.
 struct Target<W: World> {
     at: usize,
@@ -47,8 +54,8 @@ enum Failed {
 }
 
 impl<W: World> Volume<W> {
-    /// The caller has the turn of these blocks.
-    pub(crate) async fn write_blocks(&self, _: &HasTurn, blocks: Blocks, fua: bool) -> Result<(), IoError> {
+    /// The caller has the turn of these blocks, and gives it up before it waits for what is the answer otherwise.
+    pub(crate) async fn write_blocks(&self, _: &HasTurn, blocks: Blocks, fua: bool) -> Result<Written, IoError> {
         let (first, count) = (blocks.first, blocks.crcs.len() as u64);
         let mirrored = self.shared.map.rotation.copies() > 1;
         if mirrored {
@@ -63,20 +70,17 @@ impl<W: World> Volume<W> {
     }
 
     /// Writes until one pass reaches every copy that is here. Writing again what a copy has already changes nothing.
-    async fn write_copies(&self, blocks: &Blocks, fua: bool) -> Result<(), IoError> {
+    async fn write_copies(&self, blocks: &Blocks, fua: bool) -> Result<Written, IoError> {
         loop {
             let targets = match self.plan_write(blocks.first, blocks.crcs.len() as u64) {
                 Plan::Go(targets) => targets,
                 Plan::Refuse(error) => return Err(error),
-                Plan::Wait(change) => {
-                    let _ = change.await; // dropped unsent only when the volume goes
-                    continue;
-                }
+                Plan::Wait(change) => return Ok(Written::Waits(change)),
             };
             match self.write_targets(&targets, blocks, fua).await {
                 Ok(()) => {
                     self.note_marks(&targets);
-                    return Ok(());
+                    return Ok(Written::Done);
                 }
                 Err(Failed::Space) => return Err(IoError::OutOfSpace),
                 Err(Failed::Lost(drives)) => self.lose(drives).await,
@@ -187,7 +191,7 @@ impl<W: World> Volume<W> {
             let drives = match self.drives_here()? {
                 Ok(drives) => drives,
                 Err(change) => {
-                    let _ = change.await; // as above
+                    let _ = change.await; // dropped unsent only when the volume goes
                     continue;
                 }
             };
@@ -223,9 +227,9 @@ impl<W: World> Volume<W> {
     }
 
     /// Takes blocks out of every copy. The caller has their turn.
-    pub(crate) async fn clear_blocks(&self, _: &HasTurn, first: u64, count: u64) -> Result<(), IoError> {
+    pub(crate) async fn clear_blocks(&self, _: &HasTurn, first: u64, count: u64) -> Result<Written, IoError> {
         if self.holds_nothing() {
-            return Ok(());
+            return Ok(Written::Done);
         }
         self.lock().begin_busy(first, count);
         let outcome = self.clear_copies(first, count).await;
@@ -241,15 +245,12 @@ impl<W: World> Volume<W> {
         state.members.list.iter().all(|member| member.drive().is_some_and(|drive| drive.allocated_of(map) == 0))
     }
 
-    async fn clear_copies(&self, first: u64, count: u64) -> Result<(), IoError> {
+    async fn clear_copies(&self, first: u64, count: u64) -> Result<Written, IoError> {
         loop {
             let (targets, map) = match self.plan_write(first, count) {
                 Plan::Go(targets) => (targets, self.lock().spec.map),
                 Plan::Refuse(error) => return Err(error),
-                Plan::Wait(change) => {
-                    let _ = change.await; // as above
-                    continue;
-                }
+                Plan::Wait(change) => return Ok(Written::Waits(change)),
             };
             let mut clears = Vec::new();
             let runs = self.shared.map.runs_by_drive(first, count);
@@ -272,7 +273,7 @@ impl<W: World> Volume<W> {
             }
             if lost.is_empty() {
                 self.note_marks(&targets);
-                return Ok(());
+                return Ok(Written::Done);
             }
             self.lose(lost).await;
         }
@@ -320,6 +321,7 @@ impl<W: World> Target<W> {
             crcs: &blocks.crcs[self.from..self.from + self.count],
             marks: self.marks.clone(),
             durable: durable || !self.stale.is_empty(),
+            repair: false,
         }
     }
 }
