@@ -11,9 +11,12 @@ use tepal_model::{BLOCK, ClusterId, DriveId, IoError, MapId, REGION, VolumeId, b
 use tepal_sim::executor::Limits;
 use tepal_sim::{Executor, SimDisk, SimWorld};
 
+/// Drives that were ever down, and the view in which they were up last, if they still are.
+type Left = Vec<(DriveId, Option<View>)>;
+
 /// Agrees to everything, and remembers who was up last when, as the metadata does.
 #[derive(Default)]
-struct Agrees(Mutex<(View, Vec<(DriveId, Option<View>)>)>);
+struct Agrees(Mutex<(View, Left)>);
 
 impl Agrees {
     fn say(&self, drive: DriveId, up: bool) -> BoxFuture<'static, Option<View>> {
