@@ -60,7 +60,8 @@ impl Usage {
         let kinds = [ContextKind::SuggestedSubcommand, ContextKind::SuggestedArg, ContextKind::SuggestedValue];
         kinds.iter().find_map(|&kind| match self.0.get(kind)? {
             ContextValue::String(text) => Some(text.as_str()),
-            ContextValue::Strings(texts) => texts.first().map(String::as_str),
+            // Clap gives the likeliest last.
+            ContextValue::Strings(texts) => texts.last().map(String::as_str),
             _ => None,
         })
     }
