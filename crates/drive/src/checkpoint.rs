@@ -127,7 +127,6 @@ impl Cut {
             table::seal(&mut page, TableKind::Sums, drive, number, checkpoint);
             images.push(Image { kind: TableKind::Sums, number, bytes: page.freeze() });
         }
-        state.cut_sequence = state.applied;
         let header = Header {
             checkpoint,
             cut: state.applied,

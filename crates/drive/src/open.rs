@@ -164,7 +164,6 @@ fn empty_state(geometry: &Geometry, options: &Options, header: Header) -> State 
         dirty_map_pages: BTreeSet::new(),
         map_versions: Vec::new(),
         checkpoint: header.checkpoint,
-        cut_sequence: header.cut,
         dropped_tail: false,
         loss: None,
         closed: false,

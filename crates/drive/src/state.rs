@@ -79,8 +79,6 @@ pub struct State {
     /// Which checkpoint wrote each page of the map table; its length is how many pages there are.
     pub map_versions: Vec<u64>,
     pub checkpoint: u64,
-    /// The batch that the map table was cut at.
-    pub cut_sequence: u64,
     pub dropped_tail: bool,
     pub loss: Option<Arc<Loss>>,
     pub closed: bool,
