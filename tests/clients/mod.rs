@@ -1,0 +1,5 @@
+//! Programs of others that speak NBD: each sees a volume that does what NBD says.
+
+mod fio;
+mod libnbd;
+mod qemu;

@@ -1,0 +1,107 @@
+//! Bytes that rot on a drive: served and repaired from the other copy, and an error on exactly those blocks where there is
+//! none.
+
+use crate::cluster::{Cluster, Media, Plan, overwrite};
+use crate::nbd::{BLOCK, Trouble, noise};
+use std::path::Path;
+
+const BLOCKS: usize = 2048;
+
+fn block(number: usize) -> Vec<u8> {
+    noise(1 + number as u64, BLOCK)
+}
+
+/// Fills a volume with blocks that are all different, and brings them to their places on the drives.
+fn filled(media: Media, layout: &str) -> Cluster {
+    let mut cluster = Plan { media, drives: 2, ..Plan::default() }.up();
+    cluster.create("v0", &(BLOCKS * BLOCK).to_string(), layout);
+    let mut volume = cluster.connect("v0");
+    for first in (0..BLOCKS).step_by(64) {
+        let bytes: Vec<u8> = (first..first + 64).flat_map(block).collect();
+        volume.write((first * BLOCK) as u64, &bytes).expect("written");
+    }
+    volume.flush().expect("flushed");
+    drop(volume);
+    cluster.stop();
+    cluster
+}
+
+/// Where on the drive each of these blocks is, as known by its bytes.
+fn places(drive: &Path, numbers: &[usize]) -> Vec<Option<u64>> {
+    let bytes = std::fs::read(drive).expect("our own drive");
+    let of = |number: &usize| {
+        let block = block(*number);
+        bytes.chunks(BLOCK).position(|found| found == block).map(|place| (place * BLOCK) as u64)
+    };
+    numbers.iter().map(of).collect()
+}
+
+#[test]
+fn a_rotten_block_is_served_and_repaired_from_the_other_copy() {
+    for media in [Media::Files, Media::Memory] {
+        let mut cluster = filled(media, "mirror:2");
+        let rotten = [3, 700, 2047];
+        for place in places(cluster.drive(0), &rotten) {
+            overwrite(cluster.drive(0), place.expect("a copy on each of two drives") + 100, &[0x5a; 8]);
+        }
+        cluster.start();
+        let mut volume = cluster.connect("v0");
+        // Often enough that either copy is asked.
+        for _ in 0..8 {
+            for number in 0..BLOCKS {
+                assert!(volume.read((number * BLOCK) as u64, BLOCK as u32).expect("a good copy") == block(number));
+            }
+        }
+        let scrub = cluster.ask(&["volume", "scrub", "v0"]);
+        assert_eq!(scrub["damaged"], serde_json::json!([]), "{scrub}");
+        cluster.scrub_finds_nothing("v0");
+        cluster.stop_and_check_drives();
+        let found = places(cluster.drive(0), &rotten);
+        assert!(found.iter().all(Option::is_some), "repaired on the drive: {found:?}");
+    }
+}
+
+#[test]
+fn a_rotten_block_without_another_copy_is_an_error_on_exactly_that_block() {
+    let mut cluster = filled(Media::Files, "stripe");
+    let rotten = [5, 1000, 1001];
+    for number in rotten {
+        let found = [0, 1].map(|drive| (drive, places(cluster.drive(drive), &[number])[0]));
+        let (drive, place) = *found.iter().find(|(_, place)| place.is_some()).expect("on one of the drives");
+        overwrite(cluster.drive(drive), place.expect("found") + 4095, &[0x5a]);
+    }
+    cluster.start();
+    let mut volume = cluster.connect("v0");
+    for number in 0..BLOCKS {
+        match volume.read((number * BLOCK) as u64, BLOCK as u32) {
+            Ok(bytes) => assert!(bytes == block(number) && !rotten.contains(&number), "block {number}"),
+            Err(Trouble::Refused(_)) => assert!(rotten.contains(&number), "block {number}"),
+            Err(broken) => panic!("{broken:?}"),
+        }
+    }
+    let scrub = cluster.command().args(["volume", "scrub", "v0", "-o", "json"]).output().expect("it runs");
+    assert_eq!(scrub.status.code(), Some(1), "a scrub that finds damage fails");
+    // What is written again is whole again.
+    for number in rotten {
+        volume.write((number * BLOCK) as u64, &block(number)).expect("written");
+        assert!(volume.read((number * BLOCK) as u64, BLOCK as u32).expect("read") == block(number));
+    }
+    drop(volume);
+    cluster.scrub_finds_nothing("v0");
+    cluster.stop_and_check_drives();
+}
+
+#[test]
+fn an_offline_check_tells_a_damaged_drive_from_a_whole_one() {
+    let cluster = filled(Media::Files, "mirror:2");
+    let drive = cluster.drive(0).to_str().expect("a path of ours");
+    cluster.tepal(&["drive", "check", drive]).succeeded();
+    let place = places(cluster.drive(0), &[9])[0].expect("a copy on each of two drives");
+    overwrite(cluster.drive(0), place, &[0x5a]);
+    let checked = cluster.tepal(&["drive", "check", drive]);
+    assert_eq!(checked.status.code(), Some(1), "{checked}");
+    let inspected = cluster.ask(&["drive", "inspect", drive]);
+    assert_eq!(inspected["in_use"], false, "{inspected}");
+    assert_eq!(inspected["content"]["maps"][0]["allocated"], BLOCKS * BLOCK, "{inspected}");
+    cluster.tepal(&["drive", "check", cluster.drive(1).to_str().expect("ours")]).succeeded();
+}

@@ -1,0 +1,76 @@
+//! Drives that are added to and removed from a cluster that runs, and the pools that they are in.
+
+use crate::cluster::{Media, Plan, make_drive};
+use crate::nbd::{Ledger, Writer};
+use serde_json::json;
+
+#[test]
+fn drives_and_pools_come_and_go_while_a_writer_goes_on() {
+    let mut cluster = Plan { media: Media::Files, drives: 2, ..Plan::default() }.up();
+    cluster.create("v0", "8M", "mirror:2");
+    let writer = Writer::start(cluster.address(), "v0", Ledger::new(31, 2048));
+    let new = [0, 1, 2].map(|number| cluster.folder().join(format!("new{number}")));
+    new.iter().for_each(|path| make_drive(path, 128 << 20));
+    let text = new.clone().map(|path| path.to_str().expect("a path of ours").to_owned());
+
+    let capacity = || cluster.ask(&["status"])["capacity"].as_u64().expect("a number");
+    let before = capacity();
+    cluster.tepal(&["drive", "add", "s1", &text[0]]).succeeded();
+    assert!(capacity() > before);
+    cluster.tepal(&["pool", "create", "fast", "--layout", "mirror:2"]).succeeded();
+    cluster.tepal(&["drive", "add", "s1", &text[1], "--pool", "fast"]).succeeded();
+    cluster.tepal(&["drive", "add", "s1", &text[2], "--pool", "fast"]).succeeded();
+    let pools = cluster.ask(&["pool", "ls"]);
+    let names: Vec<_> = pools.as_array().expect("a list").iter().map(|pool| pool["name"].clone()).collect();
+    assert_eq!(names, ["default", "fast"]);
+
+    // The pool's policy is the layout of a volume that is made without one, and its drives are the volume's.
+    cluster.tepal(&["volume", "create", "v1", "--size", "8M", "--pool", "fast"]).succeeded();
+    let volume = cluster.volume("v1");
+    assert_eq!((&volume["layout"], &volume["pool"]), (&json!("mirror:2"), &json!("fast")));
+    let mut on = [1, 2].map(|number| cluster.drive_id(&new[number]));
+    on.sort();
+    assert_eq!(volume["drives"], json!(on));
+    let mut ledger = Ledger::new(32, 2048);
+    ledger.fill(&mut cluster.connect("v1")).expect("written");
+
+    let in_use = cluster.tepal(&["pool", "rm", "fast"]).refused(1);
+    assert!(in_use.contains("fast"), "{in_use}");
+    // The other copy is good, so one may go; and the last one may not.
+    cluster.tepal(&["drive", "rm", &on[0]]).succeeded();
+    cluster.tepal(&["drive", "rm", &on[1]]).refused(1);
+    ledger.compare(&mut cluster.connect("v1"));
+    cluster.scrub_finds_nothing("v1");
+    cluster.tepal(&["volume", "rm", "v1"]).succeeded();
+    for id in on {
+        cluster.tepal(&["drive", "rm", &id]).succeeded();
+    }
+    cluster.tepal(&["pool", "rm", "fast"]).succeeded();
+    // One that was removed may come again; it is no longer blank.
+    cluster.tepal(&["drive", "add", "s1", &text[2], "--force"]).succeeded();
+
+    writer.go_on_for(500);
+    writer.finish().compare(&mut cluster.connect("v0"));
+    cluster.stop();
+    cluster.start();
+    assert_eq!(cluster.drives_say("state"), ["up"; 4]);
+    cluster.scrub_finds_nothing("v0");
+    cluster.stop_and_check_drives();
+}
+
+#[test]
+fn the_last_good_copy_is_only_removed_by_force() {
+    let cluster = Plan { drives: 2, ..Plan::default() }.up();
+    cluster.create("v0", "8M", "mirror:2");
+    let mut ledger = Ledger::new(33, 2048);
+    ledger.fill(&mut cluster.connect("v0")).expect("written");
+    let drives = [0, 1].map(|number| cluster.drive_id(cluster.drive(number)));
+    cluster.tepal(&["drive", "offline", &drives[0]]).succeeded();
+    let refused = cluster.tepal(&["drive", "rm", &drives[1]]).refused(1);
+    assert!(refused.contains("v0") || refused.contains("--force"), "{refused}");
+    ledger.compare(&mut cluster.connect("v0"));
+    cluster.tepal(&["drive", "online", &drives[0]]).succeeded();
+    cluster.wait_until_healthy("v0");
+    ledger.compare(&mut cluster.connect("v0"));
+    cluster.scrub_finds_nothing("v0");
+}

@@ -1,0 +1,3 @@
+//! What was acknowledged is there, whatever happens to the server.
+
+mod killed;

@@ -1,0 +1,19 @@
+//! Tests of the real binary: real processes that are killed, real drives that are pulled, real clients.
+//!
+//! `cargo xtask test --integration` builds the binary, installs the clients and runs this. `TEPAL` names another binary. A test
+//! whose client is missing here, or that needs root, prints `skipped: REASON` and passes.
+//!
+//! Everything that a test starts is its own, in a folder of its own, and ends with it, also if it fails: see [`cluster`] and
+//! [`program`].
+
+#![allow(dead_code)]
+
+mod program;
+
+mod cluster;
+mod nbd;
+
+mod clients;
+mod drives;
+mod durability;
+mod filesystems;

@@ -1,0 +1,99 @@
+//! What may be on a volume: of each block, between the last version that was promised and the last that was asked for.
+
+use super::{BLOCK, Nbd, Stamp, Trouble};
+
+#[derive(Clone)]
+pub struct Ledger {
+    seed: u64,
+    blocks: Vec<Versions>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Versions {
+    promised: u64,
+    issued: u64,
+}
+
+/// A read of the whole volume goes in pieces of this many blocks.
+const PIECE: usize = 64;
+
+impl Ledger {
+    /// Of a volume's first `blocks`, which nobody has written to.
+    pub fn new(seed: u64, blocks: usize) -> Self {
+        Ledger { seed, blocks: vec![Versions::default(); blocks] }
+    }
+
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    pub fn blocks(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// The data of the next write of these blocks.
+    pub fn issue(&mut self, first: usize, count: usize) -> Vec<u8> {
+        let mut data = vec![0; count * BLOCK];
+        for (place, bytes) in data.chunks_exact_mut(BLOCK).enumerate() {
+            let versions = &mut self.blocks[first + place];
+            versions.issued += 1;
+            Stamp { seed: self.seed, block: (first + place) as u64, version: versions.issued }.fill(bytes);
+        }
+        data
+    }
+
+    /// The last write of these blocks was acknowledged.
+    pub fn promise(&mut self, first: usize, count: usize) {
+        for versions in &mut self.blocks[first..first + count] {
+            versions.promised = versions.issued;
+        }
+    }
+
+    /// The last versions that are promised, for a later [`Ledger::promise_no_more_than`].
+    pub fn promised(&self) -> Vec<u64> {
+        self.blocks.iter().map(|versions| versions.promised).collect()
+    }
+
+    /// What was acknowledged since then was not promised to outlive what has happened now.
+    pub fn promise_no_more_than(&mut self, promised: &[u64]) {
+        for (versions, promised) in self.blocks.iter_mut().zip(promised) {
+            versions.promised = *promised;
+        }
+    }
+
+    /// Whether these bytes may be what is there. What was once seen stays.
+    pub fn see(&mut self, first: usize, bytes: &[u8]) -> Result<(), String> {
+        for (place, bytes) in bytes.chunks_exact(BLOCK).enumerate() {
+            let block = first + place;
+            let found = Stamp::read(self.seed, block as u64, bytes)?;
+            let versions = &mut self.blocks[block];
+            if !(versions.promised..=versions.issued).contains(&found) {
+                let Versions { promised, issued } = versions;
+                return Err(format!("block {block} has version {found}; promised {promised}, issued {issued}"));
+            }
+            versions.promised = found;
+        }
+        Ok(())
+    }
+
+    /// Reads and compares every byte; panics if one is wrong.
+    pub fn compare(&mut self, volume: &mut Nbd) {
+        for first in (0..self.blocks.len()).step_by(PIECE) {
+            let count = PIECE.min(self.blocks.len() - first);
+            let bytes = volume.read((first * BLOCK) as u64, (count * BLOCK) as u32);
+            let seen = bytes.map(|bytes| self.see(first, &bytes));
+            assert!(matches!(seen, Ok(Ok(()))), "blocks {first} to {}: {seen:?}", first + count);
+        }
+    }
+
+    /// A flush or the like is answered.
+    pub fn fill(&mut self, volume: &mut Nbd) -> Result<(), Trouble> {
+        for first in (0..self.blocks.len()).step_by(PIECE) {
+            let count = PIECE.min(self.blocks.len() - first);
+            let data = self.issue(first, count);
+            volume.write((first * BLOCK) as u64, &data)?;
+            self.promise(first, count);
+        }
+        volume.flush()
+    }
+}
