@@ -53,6 +53,7 @@ impl Usage {
         });
         let command = command.filter(|command| !command.is_empty()).unwrap_or_else(|| "tepal".to_owned());
         let line: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let line = shortened(&line);
         format!("{line} (see `{command} --help`)")
     }
 
@@ -65,6 +66,17 @@ impl Usage {
             _ => None,
         })
     }
+}
+
+/// Both ends of a line that is long because a value is: what is said of a value may come before it or after it.
+fn shortened(line: &str) -> String {
+    const END: usize = 400;
+    let length = line.chars().count();
+    if length <= 2 * END {
+        return line.to_owned();
+    }
+    let (start, end): (String, String) = (line.chars().take(END).collect(), line.chars().skip(length - END).collect());
+    format!("{start} ... {end}")
 }
 
 #[cfg(test)]
@@ -96,6 +108,13 @@ mod tests {
             assert!(line.starts_with("error: ") && !line.contains('\n'), "{arguments:?}: {line}");
             assert!(line.contains(said), "{arguments:?}: {line}");
         }
+    }
+
+    #[test]
+    fn of_a_long_value_only_as_much_is_repeated_as_a_reader_can_take_in() {
+        let long = "a".repeat(100_000);
+        let line = line(&["volume", "create", &long, "--size", "5M"]);
+        assert!(line.starts_with("error: ") && line.contains("not a name") && line.len() < 1000, "{line}");
     }
 
     #[test]
