@@ -6,14 +6,15 @@
 //! Everything that a test starts is its own, in a folder of its own, and ends with it, also if it fails: see [`cluster`] and
 //! [`program`].
 
-#![allow(dead_code)]
-
 mod program;
 
 mod cluster;
 mod nbd;
 
+mod bad_input;
 mod clients;
 mod drives;
 mod durability;
 mod filesystems;
+mod metadata;
+mod volumes;

@@ -138,10 +138,6 @@ impl Cluster {
         }
     }
 
-    pub fn process(&self) -> u32 {
-        self.server.as_ref().expect("it runs").id()
-    }
-
     /// Starts the server; how long that took until a client had an answer.
     pub fn start(&mut self) -> Duration {
         assert!(self.server.is_none(), "it runs already");
@@ -158,15 +154,6 @@ impl Cluster {
     /// In good order.
     pub fn stop(&mut self) {
         self.server.take().expect("it runs").stop();
-    }
-
-    /// SIGSTOP and SIGCONT.
-    pub fn freeze(&self) {
-        self.server.as_ref().expect("it runs").signal(libc::SIGSTOP);
-    }
-
-    pub fn thaw(&self) {
-        self.server.as_ref().expect("it runs").signal(libc::SIGCONT);
     }
 
     /// What the server logged, of all its starts.

@@ -32,11 +32,7 @@ impl Server {
         server
     }
 
-    pub fn id(&self) -> u32 {
-        self.0.id()
-    }
-
-    pub fn signal(&self, signal: libc::c_int) {
+    fn signal(&self, signal: libc::c_int) {
         program::signal_group(&self.0, signal);
     }
 

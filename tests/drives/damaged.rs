@@ -76,7 +76,7 @@ fn a_rotten_block_without_another_copy_is_an_error_on_exactly_that_block() {
         match volume.read((number * BLOCK) as u64, BLOCK as u32) {
             Ok(bytes) => assert!(bytes == block(number) && !rotten.contains(&number), "block {number}"),
             Err(Trouble::Refused(_)) => assert!(rotten.contains(&number), "block {number}"),
-            Err(broken) => panic!("{broken:?}"),
+            Err(Trouble::Broken(error)) => panic!("{error}"),
         }
     }
     let scrub = cluster.command().args(["volume", "scrub", "v0", "-o", "json"]).output().expect("it runs");

@@ -49,18 +49,6 @@ impl Ledger {
         }
     }
 
-    /// The last versions that are promised, for a later [`Ledger::promise_no_more_than`].
-    pub fn promised(&self) -> Vec<u64> {
-        self.blocks.iter().map(|versions| versions.promised).collect()
-    }
-
-    /// What was acknowledged since then was not promised to outlive what has happened now.
-    pub fn promise_no_more_than(&mut self, promised: &[u64]) {
-        for (versions, promised) in self.blocks.iter_mut().zip(promised) {
-            versions.promised = *promised;
-        }
-    }
-
     /// Whether these bytes may be what is there. What was once seen stays.
     pub fn see(&mut self, first: usize, bytes: &[u8]) -> Result<(), String> {
         for (place, bytes) in bytes.chunks_exact(BLOCK).enumerate() {
@@ -86,7 +74,7 @@ impl Ledger {
         }
     }
 
-    /// A flush or the like is answered.
+    /// Writes every block once, and flushes.
     pub fn fill(&mut self, volume: &mut Nbd) -> Result<(), Trouble> {
         for first in (0..self.blocks.len()).step_by(PIECE) {
             let count = PIECE.min(self.blocks.len() - first);

@@ -26,11 +26,10 @@ pub struct Writer {
     thread: JoinHandle<Outcome>,
 }
 
-/// The ledger, and of each block what had been promised when the last flush was sent that succeeded.
-pub struct Outcome {
-    pub ledger: Ledger,
-    pub flushed: Vec<u64>,
-    pub error: Option<String>,
+/// What must be on the volume, and what was wrong.
+struct Outcome {
+    ledger: Ledger,
+    error: Option<String>,
 }
 
 impl Writer {
@@ -41,7 +40,6 @@ impl Writer {
             progress: progress.clone(),
             random: ledger.seed() | 1,
             busy: vec![false; ledger.blocks()],
-            flushed: ledger.promised(),
             ledger,
             in_flight: BTreeMap::new(),
             sent: 0,
@@ -70,15 +68,10 @@ impl Writer {
         })
     }
 
-    /// Ends it after what is in flight.
-    pub fn end(self) -> Outcome {
-        self.progress.stop.store(true, Ordering::Release);
-        self.thread.join().expect("the writer has no reason to panic")
-    }
-
-    /// Ends it; panics if anything was wrong. What must be on the volume now.
+    /// Ends it after what is in flight; panics if anything was wrong. What must be on the volume now.
     pub fn finish(self) -> Ledger {
-        let Outcome { ledger, error, .. } = self.end();
+        self.progress.stop.store(true, Ordering::Release);
+        let Outcome { ledger, error } = self.thread.join().expect("the writer has no reason to panic");
         assert_eq!(error, None, "what the writer found");
         ledger
     }
@@ -93,14 +86,12 @@ struct InFlight {
 enum Doing {
     Read,
     Write,
-    /// With what had been promised when it was sent.
-    Flush(Vec<u64>),
+    Flush,
 }
 
 struct Work {
     progress: Arc<Progress>,
     ledger: Ledger,
-    flushed: Vec<u64>,
     /// Blocks with a request in flight: nothing could be said of two at once.
     busy: Vec<bool>,
     in_flight: BTreeMap<u64, InFlight>,
@@ -138,7 +129,7 @@ impl Work {
                 End::Gone(_) => std::thread::sleep(Duration::from_millis(2)),
             }
         };
-        Outcome { ledger: self.ledger, flushed: self.flushed, error }
+        Outcome { ledger: self.ledger, error }
     }
 
     fn talk(&mut self, nbd: &mut Nbd) -> End {
@@ -171,7 +162,7 @@ impl Work {
         self.sent += 1;
         if self.sent.is_multiple_of(97) {
             let cookie = nbd.send(kind::FLUSH, 0, 0, 0, &[])?;
-            let is = Doing::Flush(self.ledger.promised());
+            let is = Doing::Flush;
             self.in_flight.insert(cookie, InFlight { is, first: 0, count: 0 });
             return Ok(());
         }
@@ -201,10 +192,7 @@ impl Work {
                 self.ledger.promise(first, count);
                 Ok(())
             }
-            Doing::Flush(promised) => {
-                self.flushed = promised;
-                Ok(())
-            }
+            Doing::Flush => Ok(()),
         }
     }
 

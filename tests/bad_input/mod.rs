@@ -1,0 +1,102 @@
+//! Whatever is typed or sent: a clear error, nothing changed, and nobody else notices.
+
+use crate::cluster::Plan;
+use crate::nbd::{Ledger, Stream, Writer, header, kind, option_bytes};
+use crate::program::run;
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+
+#[test]
+fn a_wrong_command_is_one_line_of_error_and_changes_nothing() {
+    let cluster = Plan::default().up();
+    cluster.create("v0", "4M", "mirror:2");
+    let before = cluster.volume("v0");
+    let long = "a".repeat(100_000);
+    let cases: [(i32, &[&str]); 26] = [
+        (2, &["frobnicate"]),
+        (2, &["volume", "create"]),
+        (2, &["volume", "create", "x"]),
+        (2, &["volume", "create", "x", "--size", "-5"]),
+        (2, &["volume", "create", "x", "--size", "99999999999999999999E"]),
+        (2, &["volume", "create", "../x", "--size", "1M"]),
+        (2, &["volume", "create", "a\nb", "--size", "1M"]),
+        (2, &["volume", "create", &long, "--size", "1M"]),
+        (2, &["volume", "create", "x", "--size", "1M", "--layout", "raid7"]),
+        (2, &["volume", "create", "x", "--size", "1M", "--layout", &long]),
+        (1, &["volume", "create", "x", "--size", "1M", "--layout", "mirror:5"]),
+        (1, &["volume", "create", "x", "--size", "1M", "--pool", "nowhere"]),
+        (1, &["volume", "create", "v0", "--size", "1M"]),
+        (1, &["volume", "show", "x"]),
+        (1, &["volume", "rm", "x"]),
+        (1, &["volume", "resize", "x", "1M"]),
+        (2, &["volume", "resize", "v0", "-1"]),
+        (1, &["volume", "resize", "v0", "1M"]),
+        (1, &["volume", "rename", "x", "y"]),
+        (1, &["volume", "scrub", "x"]),
+        (1, &["volume", "export", "x"]),
+        (2, &["drive", "rm", "zz"]),
+        (1, &["drive", "rm", "0123456789abcdef"]),
+        (2, &["drive", "add", "1", "/dev/x"]),
+        (1, &["drive", "inspect", "/nowhere"]),
+        (2, &["status", "-o", "yaml"]),
+    ];
+    for (status, arguments) in cases {
+        let line = cluster.tepal(arguments).refused(status);
+        assert!(line.len() < 1000, "{line}");
+    }
+    assert_eq!(cluster.volume("v0"), before);
+    assert_eq!(cluster.ask(&["status"])["volumes"], 1);
+}
+
+#[test]
+fn hostile_clients_are_not_noticed_by_others() {
+    let mut cluster = Plan { tcp: true, ..Plan::default() }.up();
+    cluster.create("v0", "8M", "mirror:2");
+    let writer = Writer::start(cluster.address(), "v0", Ledger::new(61, 2048));
+    let huge = option_bytes(7, u32::MAX, b"");
+    let lying = option_bytes(7, 8, &[0xff; 8]);
+    let endless = option_bytes(3, 0, b"").repeat(2000);
+    let go = option_bytes(7, 8, &[0, 0, 0, 2, b'v', b'0', 0, 0]);
+    let cut = [&go[..], &header(kind::WRITE, 0, 1, 0, 4096)[..20]].concat();
+    let half = [&go[..], &header(kind::WRITE, 0, 1, 0, 1 << 20), &[1; 1000]].concat();
+    let too_long = [&go[..], &header(kind::WRITE, 0, 1, 0, u32::MAX), &[1; 1000]].concat();
+    let unknown = [&go[..], &header(999, 0xffff, 1, u64::MAX, u32::MAX)].concat();
+    let noise = crate::nbd::noise(62, 100_000);
+    let flags = 3u32.to_be_bytes();
+    let tcp = crate::nbd::Address::Tcp(cluster.tcp());
+    for address in [cluster.address(), tcp] {
+        for said in [&huge, &lying, &endless, &cut[..].to_vec(), &half, &too_long, &unknown, &noise] {
+            for greeting in [&flags[..], &[0xff; 4], b""] {
+                // The server may hang up while it's being spoken to.
+                let mut stream: Box<dyn Stream> = address.dial().expect("it listens");
+                let _ = stream.write_all(greeting).and_then(|()| stream.write_all(said));
+                let _ = stream.read(&mut [0; 18]);
+            }
+        }
+        let flood: Vec<_> = (0..200).map_while(|_| address.dial().ok()).collect();
+        assert_eq!(flood.len(), 200);
+        writer.go_on_for(500);
+    }
+    writer.finish().compare(&mut cluster.connect("v0"));
+    cluster.scrub_finds_nothing("v0");
+    cluster.stop_and_check_drives();
+}
+
+#[test]
+fn data_and_sockets_are_the_owners_alone_and_the_network_is_only_for_the_insecure() {
+    let cluster = Plan::default().up();
+    let mode = |path: &std::path::Path| path.metadata().expect("ours").permissions().mode() & 0o777;
+    assert_eq!(mode(&cluster.data()), 0o700);
+    assert_eq!(mode(&cluster.socket()), 0o600);
+    for entry in std::fs::read_dir(cluster.data()).expect("ours") {
+        let path = entry.expect("ours").path();
+        assert_eq!(mode(&path) & 0o077, 0, "{}", path.display());
+    }
+    let other = cluster.folder().join("other");
+    for wide in [["--listen", "0.0.0.0:0"], ["--listen", "[::]:0"], ["--api", "0.0.0.0:0"]] {
+        let mut serve = std::process::Command::new(crate::cluster::tepal());
+        serve.arg("serve").arg("--data").arg(&other).args(["--create", "x"]).args(wide);
+        let ended = run(&mut serve);
+        assert!(matches!(ended.status.code(), Some(1 | 2)) && ended.stderr.contains("--insecure"), "{ended}");
+    }
+}
