@@ -14,7 +14,6 @@ use crate::world::{Device, DeviceError, Gather, World};
 use bytes::Bytes;
 use futures_channel::oneshot;
 use std::sync::Arc;
-use tepal_model::BLOCK;
 
 /// More extents than this waiting for their checksums to be written make writers wait.
 const MOST_PENDING_SLOTS: usize = 16 << 10;
@@ -39,8 +38,7 @@ enum Sync {
 
 /// A batch that is ready to be written.
 struct Assembled {
-    bytes: Bytes,
-    payload_at: usize,
+    pieces: Gather,
     offset: u64,
     sequence: u64,
     durable: bool,
@@ -159,14 +157,14 @@ impl<W: World> Drive<W> {
 
     async fn write_batch(&self, batch: Assembled) -> Result<(), DeviceError> {
         let shared = &self.shared;
-        let changes = batch.operations.iter().flat_map(|operation| &operation.changes);
-        let places = changes.clone().any(|change| matches!(change, Change::Placed { .. }));
+        let mut changes = batch.operations.iter().flat_map(|operation| &operation.changes);
+        let places = changes.any(|change| matches!(change, Change::Placed { .. }));
         let sync = match (batch.durable, places || shared.lock().slots_unflushed) {
             (false, _) => Sync::None,
             (true, false) => Sync::Log,
             (true, true) => Sync::All,
         };
-        let outcome = self.write_log(batch.offset, batch.bytes.clone(), sync).await;
+        let outcome = self.write_log(batch.offset, batch.pieces, sync).await;
         // Whoever lost the drive meanwhile may have had the error that was ours too.
         let told = match &outcome {
             Ok(()) => shared.lock().alive(),
@@ -174,13 +172,9 @@ impl<W: World> Drive<W> {
         };
         if told.is_ok() {
             let mut state = shared.lock();
-            let mut payload_at = batch.payload_at;
             state.slots_unflushed |= places && !batch.durable;
-            for change in changes {
-                let length = change.payload_blocks() as usize * BLOCK as usize;
-                let payload = (length > 0).then(|| batch.bytes.slice(payload_at..payload_at + length));
-                payload_at += length;
-                state.apply(change, batch.sequence, payload.as_ref(), &shared.geometry);
+            for (change, payload) in batch.operations.iter().flat_map(Operation::changes_with_payload) {
+                state.apply(change, batch.sequence, payload, &shared.geometry);
                 if let Change::Logged { slot, .. } | Change::Placed { slot, .. } = change {
                     state.end_write(*slot);
                 }
@@ -197,9 +191,9 @@ impl<W: World> Drive<W> {
         outcome
     }
 
-    async fn write_log(&self, offset: u64, bytes: Bytes, sync: Sync) -> Result<(), DeviceError> {
+    async fn write_log(&self, offset: u64, batch: Gather, sync: Sync) -> Result<(), DeviceError> {
         let (device, start) = self.shared.log();
-        device.write(start + offset, Gather::from_iter([bytes])).await?;
+        device.write(start + offset, batch).await?;
         match sync {
             Sync::None => Ok(()),
             Sync::Log => self.shared.flush_log().await,
@@ -227,20 +221,20 @@ impl<W: World> Drive<W> {
             for run in runs(&pages) {
                 builder.push(&Change::SumPages { first: run.start, count: run.len() as u32 }, None);
             }
-            let bytes = builder.length_with(0, 0);
-            state.ring.place(bytes, true).map(|offset| {
+            let length = builder.length_with(0, 0);
+            state.ring.place(length, true).map(|offset| {
                 let head = state.ring.head;
-                let (bytes, crc, _) = builder.finish(shared.label.drive, head.sequence, state.durable, head.previous);
-                let position = state.ring.advance(offset, bytes.len() as u64, crc);
+                let (batch, crc) = builder.finish(shared.label.drive, head.sequence, state.durable, head.previous);
+                let position = state.ring.advance(offset, length, crc);
                 state.batches.push_back(position);
-                (offset, bytes, head.sequence, pages)
+                (offset, batch, head.sequence, pages)
             })
         };
-        let Some((offset, bytes, sequence, pages)) = planned else {
+        let Some((offset, batch, sequence, pages)) = planned else {
             let reason = "its log is too small for its marks".to_owned();
             return Err(DeviceError::Failed { operation: "checkpoint", offset: 0, reason });
         };
-        let outcome = self.write_log(offset, bytes, Sync::All).await;
+        let outcome = self.write_log(offset, batch, Sync::All).await;
         let told = match &outcome {
             Ok(()) if shared.lock().loss.is_some() => Err(shared.gone("the drive was lost")),
             Ok(()) => {
@@ -280,9 +274,8 @@ fn assemble<W: World>(state: &mut State, shared: &Shared<W>) -> Option<Assembled
         if (taken > 0 && length > most) || state.ring.place(length, false).is_none() {
             break;
         }
-        let mut payload = operation.payload.iter().cloned();
-        for change in &operation.changes {
-            builder.push(change, (change.payload_blocks() > 0).then(|| payload.next()).flatten());
+        for (change, payload) in operation.changes_with_payload() {
+            builder.push(change, payload.cloned());
         }
         durable |= operation.durable;
         taken += 1;
@@ -290,12 +283,13 @@ fn assemble<W: World>(state: &mut State, shared: &Shared<W>) -> Option<Assembled
     if taken == 0 {
         return None;
     }
-    let offset = state.ring.place(builder.length_with(0, 0), false)?;
+    let length = builder.length_with(0, 0);
+    let offset = state.ring.place(length, false)?;
     let operations = state.queue.drain(..taken).collect();
     let head = state.ring.head;
-    let (bytes, crc, payload_at) = builder.finish(shared.label.drive, head.sequence, state.durable, head.previous);
-    let position = state.ring.advance(offset, bytes.len() as u64, crc);
+    let (pieces, crc) = builder.finish(shared.label.drive, head.sequence, state.durable, head.previous);
+    let position = state.ring.advance(offset, length, crc);
     state.batches.push_back(position);
     let flushes = std::mem::take(&mut state.flushes);
-    Some(Assembled { bytes, payload_at, offset, sequence: head.sequence, durable, operations, flushes })
+    Some(Assembled { pieces, offset, sequence: head.sequence, durable, operations, flushes })
 }

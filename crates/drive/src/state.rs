@@ -33,6 +33,12 @@ impl Operation {
     pub fn payload_blocks(&self) -> u32 {
         self.changes.iter().map(Change::payload_blocks).sum()
     }
+
+    pub fn changes_with_payload(&self) -> impl Iterator<Item = (&Change, Option<&Bytes>)> {
+        let mut payload = self.payload.iter();
+        let of = move |change: &Change| if change.payload_blocks() > 0 { payload.next() } else { None };
+        self.changes.iter().map(of).zip(&self.changes).map(|(payload, change)| (change, payload))
+    }
 }
 
 /// Somebody's turn at a thing that is done by one at a time.

@@ -12,7 +12,7 @@ use crate::world::{Device, DeviceError, Gather, World};
 use bytes::Bytes;
 use futures_util::future::try_join_all;
 use std::sync::Arc;
-use tepal_model::{BLOCK, EXTENT, MapId};
+use tepal_model::{BLOCK, Buffer, EXTENT, MapId};
 
 /// Pieces of at least this many blocks go to their slot directly, if no block is overwritten in place by that.
 const DIRECT: u8 = 8;
@@ -101,7 +101,8 @@ impl<W: World> Drive<W> {
                 changes.push(Change::Placed { key, slot, span, sums });
             } else {
                 changes.push(Change::Logged { key, slot, span, sums });
-                payload.push(data);
+                // It stays until it's destaged; the rest of a long write shouldn't stay with it.
+                payload.push(if data.len() < write.data.len() / 2 { Buffer::copy_of(&data).freeze() } else { data });
                 blocks += count as u32;
             }
             if blocks >= LOGGED_TOGETHER || changes.len() >= 256 {

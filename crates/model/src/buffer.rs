@@ -24,8 +24,8 @@ pub struct Buffer {
 
 /// Size classes are powers of two of blocks: 4 KiB to 1 MiB. Larger buffers are not recycled.
 const CLASSES: usize = 9;
-/// At most this many bytes of each class wait on a thread.
-const POOLED_BYTES: usize = 4 << 20;
+/// At most this many bytes of each class wait on a thread: enough for a client that has eight of the largest under way.
+const POOLED_BYTES: usize = 16 << 20;
 
 thread_local! {
     static POOL: RefCell<[Vec<Vec<Block>>; CLASSES]> = const { RefCell::new([const { Vec::new() }; CLASSES]) };
@@ -128,8 +128,8 @@ pub fn zeros(length: u64) -> Segments {
 }
 
 /// The segments joined: without a copy if there is only one.
-pub fn join(segments: &Segments) -> Bytes {
-    if let [only] = segments.as_slice() {
+pub fn join(segments: &[Bytes]) -> Bytes {
+    if let [only] = segments {
         return only.clone();
     }
     let mut joined = Buffer::take(segments.iter().map(Bytes::len).sum());

@@ -1,6 +1,7 @@
 //! A batch on the drive: header, changes, payload. The byte table is in `docs/formats.md`.
 
 use crate::log::change::Change;
+use crate::world::Gather;
 use bytes::Bytes;
 use tepal_codec::checksum::{crc, crc_append};
 use tepal_model::{BLOCK, Buffer, DriveId};
@@ -96,17 +97,14 @@ impl BatchBuilder {
         self.changes == 0
     }
 
-    /// The bytes as they go to the drive, the CRC that the next batch names, and where the payload starts.
-    pub fn finish(self, drive: DriveId, sequence: u64, durable: u64, previous: u32) -> (Bytes, u32, usize) {
+    /// The batch as it goes to the drive, its payload where it lies; and the CRC that the next batch names.
+    pub fn finish(self, drive: DriveId, sequence: u64, durable: u64, previous: u32) -> (Gather, u32) {
         let head = (HEADER + self.packed.len()).next_multiple_of(BLOCK_BYTES);
-        let mut bytes = Buffer::take(head + self.payload_blocks as usize * BLOCK_BYTES);
-        let mut at = head;
-        for piece in &self.payload {
-            bytes[at..at + piece.len()].copy_from_slice(piece);
-            at += piece.len();
-        }
-        assert_eq!(at, bytes.len(), "each change brings the payload that it announces");
-        let payload_crc = crc(&bytes[head..]);
+        let brought: usize = self.payload.iter().map(Bytes::len).sum();
+        let announced = self.payload_blocks as usize * BLOCK_BYTES;
+        assert_eq!(brought, announced, "each change brings the payload that it announces");
+        let payload_crc = self.payload.iter().fold(crc(&[]), |sum, piece| crc_append(sum, piece));
+        let mut bytes = Buffer::take(head);
         bytes[0..4].copy_from_slice(&MAGIC);
         bytes[4..8].copy_from_slice(&previous.to_le_bytes());
         bytes[8..16].copy_from_slice(&drive.0.to_le_bytes());
@@ -121,7 +119,10 @@ impl BatchBuilder {
         bytes[HEADER + self.packed.len()..head].fill(0);
         let sum = head_crc(&bytes[..head]);
         bytes[CRC_AT..HEADER].copy_from_slice(&sum.to_le_bytes());
-        (bytes.freeze(), sum, head)
+        let mut pieces = Gather::with_capacity(1 + self.payload.len());
+        pieces.push(bytes.freeze());
+        pieces.extend(self.payload);
+        (pieces, sum)
     }
 }
 
@@ -188,7 +189,7 @@ mod tests {
     use super::*;
     use crate::log::{BlockSpan, ExtentKey, Mark, MarkKind};
     use proptest::prelude::*;
-    use tepal_model::MapId;
+    use tepal_model::{MapId, buffer::join};
 
     const DRIVE: DriveId = DriveId(5);
 
@@ -211,7 +212,8 @@ mod tests {
             let payload = (change.payload_blocks() > 0).then(|| Bytes::from(vec![7; 8192]));
             builder.push(change, payload);
         }
-        (builder.finish(DRIVE, 42, 40, 0xabcd).0, changes)
+        let (pieces, _) = builder.finish(DRIVE, 42, 40, 0xabcd);
+        (join(pieces.as_slice()), changes)
     }
 
     #[test]
