@@ -3,41 +3,69 @@
 //!
 //! Why reads wait: the copies of a block change at different moments. What a read saw while a write was under way may be
 //! on one copy only, and could be gone if that copy were lost now. Once the write has ended, all copies have it.
+//!
+//! A write that has reached some copies and then waits for others to return can't let later writes pass: it would land
+//! a second time, on newer data. But those copies return only by being repaired. So it keeps its turn and lends it:
+//! repairs pass, writes don't, and it goes on when no repair is under way.
 
 use futures_channel::oneshot;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// Ranges of blocks of one volume. Held ranges don't overlap.
+/// Ranges of blocks of one volume.
 #[derive(Clone, Debug, Default)]
 pub struct WriteOrder {
     queues: Arc<Mutex<Queues>>,
 }
 
+/// Held ranges of one purpose don't overlap; those of two only where a write has lent its own.
 #[derive(Debug, Default)]
 struct Queues {
-    held: BTreeMap<u64, Held>,
+    writes: BTreeMap<u64, Held>,
+    repairs: BTreeMap<u64, Held>,
     waiting: VecDeque<Waiting>,
+    /// How many writes wait for the end of repairs that they let in.
+    reclaimed: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    Write,
+    /// It makes copies equal, and changes nothing that a client would see.
+    Repair,
 }
 
 #[derive(Debug)]
 struct Held {
     end: u64,
     readers: Vec<oneshot::Sender<()>>,
+    lending: Lending,
+}
+
+#[derive(Debug)]
+enum Lending {
+    /// Nobody else may come in.
+    Own,
+    /// Repairs may.
+    Lent,
+    /// Those that came in are waited for.
+    Reclaimed(oneshot::Sender<()>),
 }
 
 #[derive(Debug)]
 struct Waiting {
     first: u64,
     end: u64,
+    purpose: Purpose,
     turn: oneshot::Sender<Turn>,
 }
 
-/// A range that is this write's until it's dropped.
+/// A range that is this write's, or this repair's, until it's dropped.
 #[derive(Debug)]
 pub struct Turn {
     order: WriteOrder,
     first: u64,
+    purpose: Purpose,
 }
 
 /// A place in line.
@@ -61,9 +89,71 @@ fn overlaps(a: (u64, u64), b: (u64, u64)) -> bool {
     a.0 < b.1 && b.0 < a.1
 }
 
+/// The held ranges that overlap this one, the last first.
+fn met(held: &BTreeMap<u64, Held>, (first, end): (u64, u64)) -> impl Iterator<Item = &Held> {
+    // Held ranges of one purpose don't overlap, so those before one that ends before do too.
+    held.range(..end).rev().map(|(_, held)| held).take_while(move |held| held.end > first)
+}
+
+impl Waiting {
+    fn range(&self) -> (u64, u64) {
+        (self.first, self.end)
+    }
+
+    /// Whether one that came later must stay behind this one. A repair passes writes: they may be waiting for it.
+    fn holds_up(&self, later: (u64, u64), purpose: Purpose) -> bool {
+        overlaps(self.range(), later) && (purpose == Purpose::Write || self.purpose == Purpose::Repair)
+    }
+}
+
 impl Queues {
-    fn is_held(&self, first: u64, end: u64) -> bool {
-        self.held.range(..end).next_back().is_some_and(|(&start, held)| overlaps((start, held.end), (first, end)))
+    fn is_free(&self, range: (u64, u64), purpose: Purpose) -> bool {
+        let admits = |held: &Held| purpose == Purpose::Repair && matches!(held.lending, Lending::Lent);
+        met(&self.writes, range).all(admits) && met(&self.repairs, range).next().is_none()
+    }
+
+    fn held(&mut self, purpose: Purpose) -> &mut BTreeMap<u64, Held> {
+        match purpose {
+            Purpose::Write => &mut self.writes,
+            Purpose::Repair => &mut self.repairs,
+        }
+    }
+
+    fn hold(&mut self, (first, end): (u64, u64), purpose: Purpose) {
+        self.held(purpose).insert(first, Held { end, readers: Vec::new(), lending: Lending::Own });
+    }
+
+    /// Gives turns to those that nothing is in the way of any more.
+    fn grant(&mut self) -> Vec<Waiting> {
+        let mut granted = Vec::new();
+        let mut kept: VecDeque<Waiting> = VecDeque::new();
+        while let Some(next) = self.waiting.pop_front() {
+            let (range, purpose) = (next.range(), next.purpose);
+            if kept.iter().any(|earlier| earlier.holds_up(range, purpose)) || !self.is_free(range, purpose) {
+                kept.push_back(next);
+            } else {
+                self.hold(range, purpose);
+                granted.push(next);
+            }
+        }
+        self.waiting = kept;
+        granted
+    }
+
+    /// Tells the writes that wait for no repair any more that their range is their own again.
+    fn give_back(&mut self) {
+        if self.reclaimed == 0 {
+            return;
+        }
+        let (writes, repairs) = (&mut self.writes, &self.repairs);
+        for (&first, held) in writes.iter_mut().filter(|(_, held)| matches!(held.lending, Lending::Reclaimed(_))) {
+            if met(repairs, (first, held.end)).next().is_none()
+                && let Lending::Reclaimed(owner) = std::mem::replace(&mut held.lending, Lending::Own)
+            {
+                self.reclaimed -= 1;
+                let _ = owner.send(()); // a write that was dropped meanwhile gives its turn up next
+            }
+        }
     }
 }
 
@@ -74,32 +164,42 @@ impl WriteOrder {
 
     /// Takes a place in line behind all writes of these blocks that came before this call.
     pub fn line_up(&self, first: u64, count: u64) -> Place {
+        self.line_up_for(Purpose::Write, first, count)
+    }
+
+    /// Takes a place behind the writes of these blocks that have their turn and haven't lent it.
+    pub fn line_up_repair(&self, first: u64, count: u64) -> Place {
+        self.line_up_for(Purpose::Repair, first, count)
+    }
+
+    fn line_up_for(&self, purpose: Purpose, first: u64, count: u64) -> Place {
         let end = first + count.max(1);
         let mut queues = self.lock();
-        let behind = queues.waiting.iter().any(|waiting| overlaps((waiting.first, waiting.end), (first, end)));
-        if !behind && !queues.is_held(first, end) {
-            queues.held.insert(first, Held { end, readers: Vec::new() });
-            return Place::First(Turn { order: self.clone(), first });
+        let behind = queues.waiting.iter().any(|earlier| earlier.holds_up((first, end), purpose));
+        if !behind && queues.is_free((first, end), purpose) {
+            queues.hold((first, end), purpose);
+            return Place::First(Turn { order: self.clone(), first, purpose });
         }
         let (turn, receiver) = oneshot::channel();
-        queues.waiting.push_back(Waiting { first, end, turn });
+        queues.waiting.push_back(Waiting { first, end, purpose, turn });
         Place::Behind(receiver)
     }
 
     /// The writes of these blocks that are under way now: each resolves when its write has ended.
     pub fn under_way(&self, first: u64, count: u64) -> Vec<oneshot::Receiver<()>> {
         let mut queues = self.lock();
-        if queues.held.is_empty() {
+        let queues = &mut *queues;
+        if queues.writes.is_empty() && queues.repairs.is_empty() {
             return Vec::new();
         }
         let mut ends = Vec::new();
-        for (_, held) in queues.held.range_mut(..first + count).rev() {
-            if held.end <= first {
-                break; // held ranges don't overlap, so those before end before
+        for of_purpose in [&mut queues.writes, &mut queues.repairs] {
+            let overlapping = of_purpose.range_mut(..first + count).rev().take_while(|(_, held)| held.end > first);
+            for (_, held) in overlapping {
+                let (sender, receiver) = oneshot::channel();
+                held.readers.push(sender);
+                ends.push(receiver);
             }
-            let (sender, receiver) = oneshot::channel();
-            held.readers.push(sender);
-            ends.push(receiver);
         }
         ends
     }
@@ -107,38 +207,54 @@ impl WriteOrder {
     #[cfg(test)]
     fn is_idle(&self) -> bool {
         let queues = self.lock();
-        queues.held.is_empty() && queues.waiting.is_empty()
+        queues.writes.is_empty() && queues.repairs.is_empty() && queues.waiting.is_empty()
     }
 
-    fn release(&self, first: u64) {
-        let mut granted = Vec::new();
-        {
+    /// Changes who holds what, then tells those whose turn it has become.
+    fn change(&self, change: impl FnOnce(&mut Queues)) {
+        let granted = {
             let mut queues = self.lock();
-            let ended = queues.held.remove(&first);
-            drop(ended); // dropping the senders tells the readers
-            let mut kept: VecDeque<Waiting> = VecDeque::new();
-            while let Some(next) = queues.waiting.pop_front() {
-                let range = (next.first, next.end);
-                let behind = kept.iter().any(|earlier| overlaps((earlier.first, earlier.end), range));
-                if behind || queues.is_held(next.first, next.end) {
-                    kept.push_back(next);
-                } else {
-                    queues.held.insert(next.first, Held { end: next.end, readers: Vec::new() });
-                    granted.push(next);
-                }
-            }
-            queues.waiting = kept;
-        }
-        for next in granted {
+            change(&mut queues);
+            queues.give_back();
+            queues.grant()
+        };
+        for Waiting { first, purpose, turn, .. } in granted {
             // One that has given up drops its turn here, and so hands it on.
-            let _ = next.turn.send(Turn { order: self.clone(), first: next.first });
+            let _ = turn.send(Turn { order: self.clone(), first, purpose });
         }
+    }
+}
+
+impl Turn {
+    /// Lets repairs of these blocks pass until it's reclaimed.
+    pub fn lend(&self) {
+        self.order.change(|queues| {
+            if let Some(held) = queues.held(self.purpose).get_mut(&self.first) {
+                held.lending = Lending::Lent;
+            }
+        });
+    }
+
+    /// Lets no more repairs in, and waits for those that are.
+    pub async fn reclaim(&self) {
+        let (sender, receiver) = oneshot::channel();
+        self.order.change(|queues| {
+            if let Some(held) = queues.held(self.purpose).get_mut(&self.first) {
+                held.lending = Lending::Reclaimed(sender);
+                queues.reclaimed += 1;
+            }
+        });
+        let _ = receiver.await; // sent at once if there are none
     }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        self.order.release(self.first);
+        // Dropping its senders tells the readers.
+        self.order.change(|queues| {
+            let ended = queues.held(self.purpose).remove(&self.first);
+            queues.reclaimed -= usize::from(ended.is_some_and(|held| matches!(held.lending, Lending::Reclaimed(_))));
+        });
     }
 }
 
@@ -196,5 +312,24 @@ mod tests {
         assert!((&mut met[0]).now_or_never().is_none());
         drop(write);
         assert!((&mut met[0]).now_or_never().is_some());
+    }
+
+    #[test]
+    fn a_write_that_lends_its_turn_lets_repairs_pass_and_no_later_write() {
+        let order = WriteOrder::default();
+        let write = ask(&order, 10, 10).now_or_never().unwrap();
+        let mut later = ask(&order, 15, 1);
+        let mut repair = order.line_up_repair(12, 4).turn().boxed_local();
+        assert!((&mut repair).now_or_never().is_none(), "the turn isn't lent yet");
+        write.lend();
+        let repair = repair.now_or_never().expect("it passes the write that waits behind");
+        assert!((&mut later).now_or_never().is_none());
+        let mut own = write.reclaim().boxed_local();
+        assert!((&mut own).now_or_never().is_none(), "the repair is under way");
+        drop(repair);
+        assert!(own.now_or_never().is_some());
+        drop(write);
+        assert!(later.now_or_never().is_some());
+        assert!(order.is_idle());
     }
 }

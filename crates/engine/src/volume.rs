@@ -330,7 +330,7 @@ impl<W: World> Volume<W> {
 
     async fn write_bytes(
         &self,
-        mut place: Place,
+        place: Place,
         mut asker: Asker,
         offset: u64,
         data: Bytes,
@@ -340,16 +340,15 @@ impl<W: World> Volume<W> {
         let first = offset / BLOCK;
         let count = end.div_ceil(BLOCK) - first;
         let whole = offset.is_multiple_of(BLOCK) && end.is_multiple_of(BLOCK);
+        let (mut turn, mut begun) = (place.turn().await, false);
         loop {
-            let turn = place.turn().await;
             let data = if whole { data.clone() } else { self.merge_edges(offset, &data).await? };
             let crcs = block_crcs(&data).collect();
             match self.write_blocks(&turn, Blocks { first, data, crcs }, fua).await? {
                 Written::Done => return Ok(()),
-                Written::Waits(change) => {
-                    drop(turn);
-                    asker.wait(change).await?;
-                    place = self.shared.order.line_up(first, count);
+                Written::Waits { change, begun: now } => {
+                    begun |= now;
+                    turn = self.wait_for_copies(turn, &mut asker, change, begun, (first, count)).await?;
                 }
             }
         }
@@ -380,7 +379,7 @@ impl<W: World> Volume<W> {
 
     async fn zero_step(
         &self,
-        mut place: Place,
+        place: Place,
         mut asker: Asker,
         from: u64,
         to: u64,
@@ -393,17 +392,37 @@ impl<W: World> Volume<W> {
             return self.write_bytes(place, asker, from, zeros, fua).await;
         }
         let (first, count) = (from / BLOCK, to.div_ceil(BLOCK) - from / BLOCK);
+        let (mut turn, mut begun) = (place.turn().await, false);
         loop {
-            let turn = place.turn().await;
             match self.zero_under_turn(&turn, from..to, inner..inner_end, fua).await? {
                 Written::Done => return Ok(()),
-                Written::Waits(change) => {
-                    drop(turn);
-                    asker.wait(change).await?;
-                    place = self.shared.order.line_up(first, count);
+                Written::Waits { change, begun: now } => {
+                    begun |= now;
+                    turn = self.wait_for_copies(turn, &mut asker, change, begun, (first, count)).await?;
                 }
             }
         }
+    }
+
+    /// Waits for a drive to come or go, without being in the way of those that must catch up. A write that some copies
+    /// have (`begun`) may have been seen: it keeps its turn, or it would land again after newer ones.
+    async fn wait_for_copies(
+        &self,
+        turn: Turn,
+        asker: &mut Asker,
+        change: oneshot::Receiver<()>,
+        begun: bool,
+        (first, count): (u64, u64),
+    ) -> Result<Turn, IoError> {
+        if begun {
+            turn.lend();
+            asker.wait(change).await?;
+            turn.reclaim().await;
+            return Ok(turn);
+        }
+        drop(turn);
+        asker.wait(change).await?;
+        Ok(self.shared.order.line_up(first, count).turn().await)
     }
 
     /// The partial blocks at the edges are merged, the whole ones within taken out.
@@ -414,6 +433,7 @@ impl<W: World> Volume<W> {
         inner: Range<u64>,
         fua: bool,
     ) -> Result<Written, IoError> {
+        let mut edges_begun = false;
         for edge in [all.start..inner.start, inner.end..all.end] {
             if edge.is_empty() {
                 continue;
@@ -422,11 +442,16 @@ impl<W: World> Volume<W> {
             let data = self.merge_edges(edge.start, &zeros).await?;
             let crcs = block_crcs(&data).collect();
             let first = edge.start / BLOCK;
-            if let waits @ Written::Waits(_) = self.write_blocks(turn, Blocks { first, data, crcs }, fua).await? {
-                return Ok(waits);
+            if let Written::Waits { change, begun } = self.write_blocks(turn, Blocks { first, data, crcs }, fua).await?
+            {
+                return Ok(Written::Waits { change, begun: begun || edges_begun });
             }
+            edges_begun = true;
         }
-        self.clear_blocks(turn, inner.start / BLOCK, (inner.end - inner.start) / BLOCK).await
+        match self.clear_blocks(turn, inner.start / BLOCK, (inner.end - inner.start) / BLOCK).await? {
+            Written::Done => Ok(Written::Done),
+            Written::Waits { change, begun } => Ok(Written::Waits { change, begun: begun || edges_begun }),
+        }
     }
 
     /// Waits for a drive to come or go.

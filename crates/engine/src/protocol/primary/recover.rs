@@ -72,7 +72,7 @@ impl<W: World> Volume<W> {
 
     /// Makes copies of a piece equal to the first clean one: that on one drive, or all clean ones.
     async fn equalise(&self, piece: Piece, only: Option<usize>) -> Result<(), IoError> {
-        let _turn = self.shared.order.line_up(piece.block, piece.count).turn().await;
+        let _turn = self.shared.order.line_up_repair(piece.block, piece.count).turn().await;
         loop {
             let (map, source, targets) = match self.plan_equalise(piece, only)? {
                 Plan::Go { map, source, targets } => (map, source, targets),
@@ -211,7 +211,7 @@ impl<W: World> Volume<W> {
 
     /// Writes a damaged copy of a block again, from one that is right. Returns whether that was possible.
     pub(crate) async fn repair(&self, block: u64, copy: usize) -> Result<(), IoError> {
-        let _turn = self.shared.order.line_up(block, 1).turn().await;
+        let _turn = self.shared.order.line_up_repair(block, 1).turn().await;
         let piece = Piece { extent: self.shared.map.extent_of(block), block, count: 1 };
         let (at, first) = self.shared.map.place(piece, copy);
         let (drive, map) = {

@@ -23,8 +23,12 @@ pub(crate) struct Blocks {
 /// What became of a write.
 pub(crate) enum Written {
     Done,
-    /// Not enough copies are here. Whoever has the turn gives it up, since those that return need it to catch up.
-    Waits(oneshot::Receiver<()>),
+    /// Not enough copies are here, and those that return need the turn to catch up: whoever has it gives it up, or lends
+    /// it if some copies have been written.
+    Waits {
+        change: oneshot::Receiver<()>,
+        begun: bool,
+    },
 }
 
 /// One copy of one piece, and the marks that must be there with it.
@@ -71,12 +75,14 @@ impl<W: World> Volume<W> {
 
     /// Writes until one pass reaches every copy that is here. Writing again what a copy has already changes nothing.
     async fn write_copies(&self, blocks: &Blocks, fua: bool) -> Result<Written, IoError> {
+        let mut begun = false;
         loop {
             let targets = match self.plan_write(blocks.first, blocks.crcs.len() as u64) {
                 Plan::Go(targets) => targets,
                 Plan::Refuse(error) => return Err(error),
-                Plan::Wait(change) => return Ok(Written::Waits(change)),
+                Plan::Wait(change) => return Ok(Written::Waits { change, begun }),
             };
+            begun = true;
             match self.write_targets(&targets, blocks, fua).await {
                 Ok(()) => {
                     self.note_marks(&targets);
@@ -246,12 +252,14 @@ impl<W: World> Volume<W> {
     }
 
     async fn clear_copies(&self, first: u64, count: u64) -> Result<Written, IoError> {
+        let mut begun = false;
         loop {
             let (targets, map) = match self.plan_write(first, count) {
                 Plan::Go(targets) => (targets, self.lock().spec.map),
                 Plan::Refuse(error) => return Err(error),
-                Plan::Wait(change) => return Ok(Written::Waits(change)),
+                Plan::Wait(change) => return Ok(Written::Waits { change, begun }),
             };
+            begun = true;
             let mut clears = Vec::new();
             let runs = self.shared.map.runs_by_drive(first, count);
             for run in runs {
