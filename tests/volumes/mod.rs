@@ -57,7 +57,6 @@ fn a_volume_grows_and_shrinks_under_its_clients() {
 }
 
 #[test]
-#[ignore = "known: a volume that shrinks and grows again shows what was cut off"]
 fn what_was_cut_off_by_shrinking_is_gone_when_the_volume_grows_again() {
     let cluster = Plan::default().up();
     cluster.create("v0", "4M", "mirror:2");

@@ -65,6 +65,11 @@ impl BlockMap {
         (drive, fragment * self.extent + piece.block % self.extent)
     }
 
+    /// No block of the volume from this one on is among a drive's first `blocks`.
+    pub fn end_of(&self, blocks: u64) -> u64 {
+        self.rotation.end_of(blocks.div_ceil(self.extent)) * self.extent
+    }
+
     /// Which block of the volume, and which copy of it, a block of a drive is.
     pub fn volume_block(&self, drive: usize, block: u64) -> (u64, usize) {
         let (extent, copy) = self.rotation.extent_at(CopyPlace { drive, fragment: block / self.extent });

@@ -277,9 +277,24 @@ impl<W: World> Volume<W> {
     /// Zeros; `allocate` keeps the space.
     pub async fn write_zeroes(&self, offset: u64, length: u64, allocate: bool, fua: bool) -> Result<(), IoError> {
         self.check_range(offset, length)?;
+        self.zero(offset, offset + length, allocate, fua).await
+    }
+
+    /// Takes out what lies past the volume's end: what was cut off doesn't come back when the volume grows again. No two
+    /// of these, nor a change of size, may be under way at a time.
+    pub async fn clear_past_end(&self) -> Result<(), IoError> {
+        let (from, end) = {
+            let state = self.lock();
+            let here = state.members.list.iter().filter_map(Member::drive);
+            let blocks = here.map(|drive| drive.end_of(state.spec.map)).max().unwrap_or(0);
+            (state.spec.size, self.shared.map.end_of(blocks) * BLOCK)
+        };
+        self.zero(from, end, false, false).await
+    }
+
+    async fn zero(&self, from: u64, end: u64, allocate: bool, fua: bool) -> Result<(), IoError> {
         let step = if allocate { ZEROS_STEP } else { STEP };
-        let end = offset + length;
-        let mut at = offset;
+        let mut at = from;
         while at < end {
             let next = ((at / step + 1) * step).min(end);
             let first = at / BLOCK;

@@ -80,7 +80,7 @@ async fn place(context: &Context) -> Result<SemaphorePermit<'_>, Failure> {
 }
 
 /// Has a data thread do something with a volume.
-async fn on_data_thread<F, T>(
+pub async fn on_data_thread<F, T>(
     context: &Context,
     volume: Volume<ServerWorld>,
     work: impl FnOnce(Volume<ServerWorld>) -> F + Send + 'static,

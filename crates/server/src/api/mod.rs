@@ -59,6 +59,8 @@ struct Context {
     api: Api,
     scrubs: Scrubs,
     data: Semaphore,
+    /// Held while a volume changes its size.
+    resizing: tokio::sync::Mutex<()>,
     token: String,
 }
 
@@ -80,7 +82,7 @@ impl Context {
 
 fn router(api: Api, token: String) -> Router {
     let (scrubs, data) = (Scrubs::default(), Semaphore::new(DATA_REQUESTS));
-    let context = Arc::new(Context { api, scrubs, data, token });
+    let context = Arc::new(Context { api, scrubs, data, resizing: tokio::sync::Mutex::default(), token });
     Router::new()
         .route(route::STATUS, get(cluster::status))
         .route(route::CLUSTER, get(cluster::show))

@@ -1,5 +1,6 @@
 //! Volumes as such; their bytes are in [`super::data`].
 
+use super::data::on_data_thread;
 use super::extract::{Input, Named};
 use super::failure::Failure;
 use super::types::{CreateVolume, RecoveryInfo, Removal, RenameVolume, ResizeVolume, VolumeInfo, VolumeState};
@@ -8,8 +9,12 @@ use crate::world::ServerWorld;
 use axum::Json;
 use axum::extract::State as Extract;
 use std::sync::Arc;
+use std::time::Duration;
 use tepal_engine::{Volume, VolumeHealth};
 use tepal_metadata::{self as metadata, Command, DEFAULT_POOL, Refusal, State, VolumeRecord};
+use tepal_model::IoError;
+
+const CLEARING: Duration = Duration::from_secs(20);
 
 pub async fn list(Extract(context): Extract<Shared>) -> Json<Vec<VolumeInfo>> {
     let state = context.parts.metadata.state();
@@ -38,9 +43,33 @@ pub async fn resize(
     name: Named,
     Input(ResizeVolume { size, shrink }): Input<ResizeVolume>,
 ) -> Result<Json<VolumeInfo>, Failure> {
+    let _one_at_a_time = context.resizing.lock().await;
+    let volume = served(&context, &name.0)?;
+    let before = volume.size();
+    if size > before {
+        clear_past_end(&context, volume.clone()).await?; // a shrinking before may not have come to its end
+    }
     context.propose(Command::ResizeVolume { name: name.0.clone(), size, shrink }).await?;
     context.volumes.settle().await;
+    if size < before
+        && let Err(failure) = clear_past_end(&context, volume).await
+    {
+        tracing::warn!(volume = name.0, ?failure, "what was cut off keeps its space until the volume is resized again");
+    }
     one(&context, &name.0)
+}
+
+/// Gives up after a while: drives that are missing may not return soon.
+async fn clear_past_end(context: &Context, volume: Volume<ServerWorld>) -> Result<(), Failure> {
+    let clear = |volume: Volume<ServerWorld>| async move {
+        // Timed on its own thread, so that nothing of it is left when the time is over.
+        let cleared = tokio::time::timeout(CLEARING, volume.clear_past_end()).await;
+        cleared.unwrap_or_else(|_| {
+            let reason = "what lies past the volume's end can't be cleared while drives are missing".to_owned();
+            Err(IoError::Unavailable { reason })
+        })
+    };
+    on_data_thread(context, volume, clear).await
 }
 
 pub async fn rename(
