@@ -126,15 +126,25 @@ impl<W: World> Engine<W> {
     /// The drive serves no more: first that is agreed, then every volume marks what it misses, then writes go on.
     /// Returns when all that is done, whoever began it.
     pub async fn lose_drive(&self, id: DriveId, loss: Loss) {
-        let may_return = matches!(loss, Loss::Gone { .. });
-        let (volumes, known_left) = match self.begin_leave(id, &loss) {
+        let end = match self.begin_leave(id, &loss) {
             Leave::Gone => return,
-            Leave::UnderWay(end) => {
-                let _ = end.await; // dropped unsent only when the engine goes
-                return;
+            Leave::UnderWay(end) => end,
+            Leave::Begun { volumes, left } => {
+                let (over, end) = oneshot::channel();
+                let engine = self.clone();
+                // A task of its own: who noticed may be the request of a client that goes away.
+                self.world().spawn(Box::pin(async move {
+                    engine.finish_leave(id, loss, volumes, left).await;
+                    let _ = over.send(()); // nobody may wait any more
+                }));
+                end
             }
-            Leave::Begun { volumes, left } => (volumes, left),
         };
+        let _ = end.await; // dropped unsent only when the engine goes
+    }
+
+    async fn finish_leave(&self, id: DriveId, loss: Loss, volumes: Vec<Volume<W>>, known_left: Option<View>) {
+        let may_return = matches!(loss, Loss::Gone { .. });
         tracing::warn!(drive = %id, %loss, "drive left");
         volumes.iter().for_each(|volume| volume.member_leaving(id));
         let Some(view) = self.shared.authority.drive_down(id, loss).await else {
