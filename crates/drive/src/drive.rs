@@ -219,7 +219,7 @@ impl<W: World> Drive<W> {
         self.shared.lock().map.extents_of().get(&map).copied().unwrap_or(0) * EXTENT
     }
 
-    /// One past the last block that the drive may hold of a map.
+    /// One past the last block that the drive may hold of a map. Looks at the whole map.
     pub fn end_of(&self, map: MapId) -> u64 {
         let extents = self.shared.lock().map.extents_within(map, 0, u64::MAX);
         extents.iter().map(|(key, _)| key.first_block() + EXTENT / BLOCK).max().unwrap_or(0)

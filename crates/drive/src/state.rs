@@ -34,6 +34,7 @@ impl Operation {
         self.changes.iter().map(Change::payload_blocks).sum()
     }
 
+    /// Each change, with its data if it is a `Logged` one.
     pub fn changes_with_payload(&self) -> impl Iterator<Item = (&Change, Option<&Bytes>)> {
         let mut payload = self.payload.iter();
         let of = move |change: &Change| if change.payload_blocks() > 0 { payload.next() } else { None };
