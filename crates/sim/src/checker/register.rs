@@ -105,9 +105,12 @@ impl Register {
         Register { states, pending: Vec::new(), past: Vec::new(), keeps_past }
     }
 
-    /// How many writes are under way or unsettled, and how many reads are under way.
+    /// How many writes are under way or unsettled, how many reads are under way, and how often the block has changed since
+    /// the oldest of them began. The ways in which it may have happened grow with each of these by a factor.
     pub fn load(&self) -> usize {
-        self.pending.len() + self.states.first().map_or(0, |state| state.reads.len())
+        let reads = self.states.first().map_or(0, |state| state.reads.len());
+        let changes = self.states.iter().map(|state| state.path.len() - 1).max().unwrap_or(0);
+        self.pending.len() + reads + changes
     }
 
     pub fn begin_write(&mut self, op: OpId, value: Value, span: Span, begun: Moment) {
