@@ -9,16 +9,13 @@ use crate::drive::{Drive, Shared};
 use crate::error::Loss;
 use crate::log::Change;
 use crate::log::batch::BatchBuilder;
-use crate::state::{Operation, State, Turn};
+use crate::state::{Changes, Done, Operation, Payload, State, Turn};
 use crate::world::{Device, DeviceError, Gather, World};
-use bytes::Bytes;
 use futures_channel::oneshot;
 use std::sync::Arc;
 
 /// More extents than this waiting for their checksums to be written make writers wait.
 const MOST_PENDING_SLOTS: usize = 16 << 10;
-
-type Done = oneshot::Receiver<Result<(), Arc<Loss>>>;
 
 enum Next {
     Cut(oneshot::Sender<Result<Cut, Arc<Loss>>>),
@@ -48,7 +45,7 @@ struct Assembled {
 
 impl<W: World> Drive<W> {
     /// Queues an operation for the next batch.
-    pub(crate) fn submit(&self, changes: Vec<Change>, payload: Vec<Bytes>, durable: bool) -> Done {
+    pub(crate) fn submit(&self, changes: Changes, payload: Payload, durable: bool) -> Done {
         let (done, receiver) = oneshot::channel();
         let mut state = self.shared.lock();
         match state.alive() {

@@ -4,16 +4,17 @@
 //! the slot, replay has the whole block; until then the log keeps it.
 
 use crate::drive::Drive;
-use crate::log::change::BLOCKS;
+use crate::log::ExtentKey;
 use crate::pending::PendingSlot;
 use crate::state::{State, Turn};
 use crate::table::{self, TableKind};
 use crate::world::{Device, DeviceError, Gather, World};
 use futures_util::future::try_join_all;
+use smallvec::SmallVec;
 use tepal_model::{Buffer, EXTENT};
 
-/// Slots that are written at once.
-const WIDTH: usize = 32;
+/// Slots that are written at once: as many as `try_join_all` keeps without a queue and an allocation for each.
+const WIDTH: usize = 30;
 
 impl<W: World> Drive<W> {
     pub(crate) fn start_destaging(&self, state: &mut State) {
@@ -51,40 +52,31 @@ impl<W: World> Drive<W> {
 
     async fn destage_slot(&self, slot: u32, durable: u64) -> Result<(), DeviceError> {
         self.load_sums(slot).await?;
-        let taken = {
+        let mut taken = {
             let mut state = self.shared.lock();
-            let Some(pending) = state.pending.slot(slot).cloned() else { return Ok(()) };
-            let has_data = pending.blocks.iter().flatten().any(|block| block.data.is_some());
-            if has_data && !state.destaging.insert(slot) {
+            let Some(taken) = state.pending.slot(slot).map(|pending| Taken::of(pending, durable)) else {
+                return Ok(());
+            };
+            if !taken.runs.is_empty() && !state.destaging.insert(slot) {
                 return Ok(()); // another pass has it
             }
-            pending
+            taken
         };
-        let written = self.write_slot(slot, &taken, durable).await;
+        let mut written = Ok(());
+        for (first, pieces) in taken.runs.drain(..) {
+            let offset = self.shared.geometry.block_offset(slot, first);
+            written = self.shared.device.write(offset, pieces).await;
+            if written.is_err() {
+                break;
+            }
+        }
         // The page may have been dropped from the cache meanwhile.
         let loaded = self.load_sums(slot).await;
         let mut state = self.shared.lock();
         state.destaging.remove(&slot);
         state.release_freed();
         written.and(loaded)?;
-        settle(&mut state, slot, &taken, durable);
-        Ok(())
-    }
-
-    /// Writes the blocks whose data is in the log only; neighbours in one write.
-    async fn write_slot(&self, slot: u32, pending: &PendingSlot, durable: u64) -> Result<(), DeviceError> {
-        let mut runs: Vec<(u32, Gather)> = Vec::new();
-        for number in 0..BLOCKS {
-            let Some(block) = &pending.blocks[number as usize] else { continue };
-            let Some(data) = block.data.as_ref().filter(|_| block.sequence <= durable) else { continue };
-            match runs.last_mut() {
-                Some((first, pieces)) if *first + pieces.len() as u32 == number => pieces.push(data.clone()),
-                _ => runs.push((number, Gather::from_iter([data.clone()]))),
-            }
-        }
-        for (first, pieces) in runs {
-            self.shared.device.write(self.shared.geometry.block_offset(slot, first), pieces).await?;
-        }
+        settle(&mut state, slot, &taken);
         Ok(())
     }
 
@@ -99,7 +91,7 @@ impl<W: World> Drive<W> {
             }
             page
         };
-        let bytes = self.read_sums(page).await?;
+        let bytes = Box::pin(self.read_sums(page)).await?;
         self.shared.lock().sums.offer(page, bytes);
         Ok(())
     }
@@ -118,17 +110,40 @@ impl<W: World> Drive<W> {
     }
 }
 
+/// What of a slot's pending blocks goes to its place now: those whose batch is on stable media.
+struct Taken {
+    key: ExtentKey,
+    /// Number, batch and checksum of each.
+    blocks: SmallVec<[(usize, u64, u32); 2]>,
+    /// Those whose data is in the log only, as the first one's number and the data; neighbours in one write.
+    runs: SmallVec<[(u32, Gather); 1]>,
+}
+
+impl Taken {
+    fn of(pending: &PendingSlot, durable: u64) -> Self {
+        let mut taken = Taken { key: pending.key, blocks: SmallVec::new(), runs: SmallVec::new() };
+        for (number, block) in pending.iter().filter(|(_, block)| block.sequence <= durable) {
+            taken.blocks.push((number, block.sequence, block.sum));
+            let Some(data) = &block.data else { continue };
+            match taken.runs.last_mut() {
+                Some((first, pieces)) if *first as usize + pieces.len() == number => pieces.push(data.clone()),
+                _ => taken.runs.push((number as u32, Gather::from_iter([data.clone()]))),
+            }
+        }
+        taken
+    }
+}
+
 /// What was taken is in its place now. Blocks that were written or cleared since stay as they are.
-fn settle(state: &mut State, slot: u32, taken: &PendingSlot, durable: u64) {
+fn settle(state: &mut State, slot: u32, taken: &Taken) {
     let same_owner = state.pending.slot(slot).is_some_and(|pending| pending.key == taken.key);
     if !same_owner {
         return;
     }
     let mut settled = 0u16;
-    for (number, block) in taken.blocks.iter().enumerate() {
-        let Some(block) = block.as_ref().filter(|block| block.sequence <= durable) else { continue };
-        let unchanged = state.pending.block(slot, number).is_some_and(|now| now.sequence == block.sequence);
-        if unchanged && state.sums.set(slot, number, block.sum) {
+    for &(number, sequence, sum) in &taken.blocks {
+        let unchanged = state.pending.block(slot, number).is_some_and(|now| now.sequence == sequence);
+        if unchanged && state.sums.set(slot, number, sum) {
             settled |= 1 << number;
         }
     }

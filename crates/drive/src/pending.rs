@@ -4,6 +4,7 @@
 
 use crate::log::change::{BLOCKS, BlockSpan, ExtentKey};
 use bytes::Bytes;
+use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use tepal_model::BLOCK;
 
@@ -20,7 +21,37 @@ pub struct PendingBlock {
 #[derive(Clone, Debug)]
 pub struct PendingSlot {
     pub key: ExtentKey,
-    pub blocks: [Option<PendingBlock>; BLOCKS as usize],
+    /// A bit for each block that is here.
+    bits: u16,
+    /// In the order of their bits: most slots have one or two.
+    blocks: SmallVec<[PendingBlock; 1]>,
+}
+
+impl PendingSlot {
+    fn place(&self, block: usize) -> Result<usize, usize> {
+        let before = (self.bits & ((1 << block) - 1)).count_ones() as usize;
+        if self.bits >> block & 1 == 1 { Ok(before) } else { Err(before) }
+    }
+
+    pub fn block(&self, block: usize) -> Option<&PendingBlock> {
+        self.place(block).ok().map(|at| &self.blocks[at])
+    }
+
+    /// The blocks that are here, each with its number, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (usize, &PendingBlock)> {
+        (0..BLOCKS as usize).filter(|&block| self.bits >> block & 1 == 1).zip(&self.blocks)
+    }
+
+    fn put(&mut self, block: usize, new: PendingBlock) -> Option<PendingBlock> {
+        match self.place(block) {
+            Ok(at) => Some(std::mem::replace(&mut self.blocks[at], new)),
+            Err(at) => {
+                self.blocks.insert(at, new);
+                self.bits |= 1 << block;
+                None
+            }
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -44,7 +75,7 @@ impl Pending {
     }
 
     pub fn block(&self, slot: u32, block: usize) -> Option<&PendingBlock> {
-        self.slots.get(&slot)?.blocks[block].as_ref()
+        self.slots.get(&slot)?.block(block)
     }
 
     pub fn slot(&self, slot: u32) -> Option<&PendingSlot> {
@@ -61,13 +92,14 @@ impl Pending {
         sequence: u64,
         data: Option<&Bytes>,
     ) {
-        let pending = self.slots.entry(slot).or_insert_with(|| PendingSlot { key, blocks: Default::default() });
+        let empty = || PendingSlot { key, bits: 0, blocks: SmallVec::new() };
+        let pending = self.slots.entry(slot).or_insert_with(empty);
         pending.key = key;
         for (nth, block) in span.range().enumerate() {
             let at = nth * BLOCK as usize;
             let data = data.map(|data| data.slice(at..at + BLOCK as usize));
             let arriving = data.is_some();
-            let old = pending.blocks[block].replace(PendingBlock { sum: sums[nth], sequence, data });
+            let old = pending.put(block, PendingBlock { sum: sums[nth], sequence, data });
             self.bytes += if arriving { BLOCK } else { 0 };
             self.bytes -= if old.is_some_and(|old| old.data.is_some()) { BLOCK } else { 0 };
         }
@@ -81,12 +113,16 @@ impl Pending {
     /// Forgets the blocks that `keep` refuses.
     pub fn retain(&mut self, slot: u32, keep: impl Fn(usize, &PendingBlock) -> bool) {
         let Some(pending) = self.slots.get_mut(&slot) else { return };
-        for (number, block) in pending.blocks.iter_mut().enumerate() {
-            if let Some(old) = block.take_if(|block| !keep(number, block)) {
+        let gone: SmallVec<[usize; BLOCKS as usize]> =
+            pending.iter().filter(|&(number, block)| !keep(number, block)).map(|(number, _)| number).collect();
+        for number in gone {
+            if let Ok(at) = pending.place(number) {
+                let old = pending.blocks.remove(at);
+                pending.bits &= !(1 << number);
                 self.bytes -= if old.data.is_some() { BLOCK } else { 0 };
             }
         }
-        if pending.blocks.iter().all(Option::is_none) {
+        if pending.bits == 0 {
             self.slots.remove(&slot);
         }
     }
@@ -98,7 +134,7 @@ impl Pending {
 
     /// The oldest batch that is still needed.
     pub fn oldest(&self) -> Option<u64> {
-        self.slots.values().flat_map(|slot| slot.blocks.iter().flatten()).map(|block| block.sequence).min()
+        self.slots.values().flat_map(|slot| &slot.blocks).map(|block| block.sequence).min()
     }
 }
 

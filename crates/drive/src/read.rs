@@ -19,7 +19,6 @@ const ATTEMPTS: usize = 4;
 const BLOCK_BYTES: usize = BLOCK as usize;
 
 /// Where the next blocks of a read come from.
-#[expect(clippy::large_enum_variant, reason = "the large one is the common one, and isn't worth an allocation")]
 enum Piece {
     Hole { blocks: u64 },
     Memory(Bytes),
@@ -29,25 +28,26 @@ enum Piece {
 /// Blocks that lie side by side on the device.
 struct Run {
     offset: u64,
-    blocks: SmallVec<[Block; 16]>,
+    blocks: SmallVec<[Block; 1]>,
 }
 
 #[derive(Clone, Copy)]
 struct Block {
     key: ExtentKey,
     slot: u32,
-    number: usize,
+    number: u8,
     /// `None` if its page isn't in memory.
     expected: Option<u32>,
 }
 
 impl Block {
     fn position(&self) -> u64 {
-        self.key.first_block() + self.number as u64
+        self.key.first_block() + u64::from(self.number)
     }
 }
 
-type Pieces = SmallVec<[Piece; 4]>;
+/// One is by far the most common.
+type Pieces = SmallVec<[Piece; 1]>;
 
 impl<W: World> Drive<W> {
     /// Reads blocks `first..first + count` of what this drive holds of the map. What holds nothing reads as zeros.
@@ -60,7 +60,7 @@ impl<W: World> Drive<W> {
         let mut segments = Segments::new();
         let mut damaged = Vec::new();
         // The common case is one piece, which needs no joining.
-        if let [_] = pieces.as_slice() {
+        if pieces.len() == 1 {
             for piece in pieces {
                 self.read_piece(map, piece, &mut segments, &mut damaged).await?;
             }
@@ -98,7 +98,7 @@ impl<W: World> Drive<W> {
                 } else {
                     let expected = state.expected_sum(slot, number);
                     let offset = self.shared.geometry.block_offset(slot, number as u32);
-                    add_block(&mut pieces, offset, Block { key, slot, number, expected });
+                    add_block(&mut pieces, offset, Block { key, slot, number: number as u8, expected });
                 }
             }
         }
@@ -119,7 +119,7 @@ impl<W: World> Drive<W> {
                 Some(data) => segments.push(data),
                 None => {
                     for block in &run.blocks {
-                        match self.read_again(map, block.position()).await? {
+                        match Box::pin(self.read_again(map, block.position())).await? {
                             Some(data) => segments.push(data),
                             None => damaged.push(block.position()),
                         }
@@ -137,7 +137,7 @@ impl<W: World> Drive<W> {
         let cold = run.blocks.iter().any(|block| block.expected.is_none());
         let data = if cold {
             let pages = join_all(run.blocks.iter().filter(|b| b.expected.is_none()).map(|b| self.load_sums(b.slot)));
-            let (data, loaded) = join(reading, pages).await;
+            let (data, loaded) = Box::pin(join(reading, pages)).await;
             for outcome in loaded {
                 outcome.map_err(|error| DriveError::Lost(self.shared.lose(error)))?;
             }
@@ -154,8 +154,8 @@ impl<W: World> Drive<W> {
             Err(gone @ DeviceError::Gone(_)) => return Err(self.shared.lose(gone).into()),
         };
         let right = run.blocks.iter().zip(data.chunks_exact(BLOCK_BYTES)).all(|(block, bytes)| {
-            let expected = block.expected.or_else(|| self.shared.lock().expected_sum(block.slot, block.number));
-            expected.is_some_and(|expected| bind(crc(bytes), identity(block.key, block.number)) == expected)
+            let expected = block.expected.or_else(|| self.shared.lock().expected_sum(block.slot, block.number.into()));
+            expected.is_some_and(|expected| bind(crc(bytes), identity(block.key, block.number.into())) == expected)
         });
         Ok(right.then(|| data.freeze()))
     }

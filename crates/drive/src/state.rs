@@ -10,16 +10,23 @@ use crate::space::Space;
 use crate::sums::SumCache;
 use bytes::Bytes;
 use futures_channel::oneshot;
+use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use tepal_model::BLOCK;
 
+/// A small write is one change, with a mark now and then.
+pub type Changes = SmallVec<[Change; 2]>;
+/// The data of the `Logged` changes, in their order.
+pub type Payload = SmallVec<[Bytes; 1]>;
+/// Tells when an operation is done.
+pub type Done = oneshot::Receiver<Result<(), Arc<Loss>>>;
+
 /// Changes that are committed together: all in one batch.
 #[derive(Debug)]
 pub struct Operation {
-    pub changes: Vec<Change>,
-    /// The data of the `Logged` changes, in their order.
-    pub payload: Vec<Bytes>,
+    pub changes: Changes,
+    pub payload: Payload,
     /// Acknowledged only when on stable media.
     pub durable: bool,
     pub done: oneshot::Sender<Result<(), Arc<Loss>>>,

@@ -7,10 +7,11 @@ use crate::drive::Drive;
 use crate::error::{DriveError, Loss};
 use crate::log::change::BLOCKS;
 use crate::log::{BlockSpan, Change, ExtentKey};
-use crate::state::{State, bound_sums, extents_of};
+use crate::state::{Changes, Done, Payload, State, bound_sums, extents_of};
 use crate::world::{Device, DeviceError, Gather, World};
 use bytes::Bytes;
 use futures_util::future::try_join_all;
+use smallvec::SmallVec;
 use std::sync::Arc;
 use tepal_model::{BLOCK, Buffer, EXTENT, MapId};
 
@@ -48,7 +49,7 @@ struct Placed {
 /// A write that has its place on the drive, and nothing written yet. Either commit it or cancel it.
 #[must_use = "its space is held until it's committed or cancelled"]
 pub struct Prepared {
-    pieces: Vec<Placed>,
+    pieces: SmallVec<[Placed; 1]>,
     /// Slots that the extents don't have yet: they replace those they have.
     fresh: Vec<u32>,
 }
@@ -84,13 +85,13 @@ impl<W: World> Drive<W> {
         assert_eq!(write.data.len() as u64, write.crcs.len() as u64 * BLOCK, "whole blocks, each with its CRC");
         let pieces = prepared.pieces;
         if pieces.iter().any(|piece| piece.direct)
-            && let Err(error) = self.write_direct(&pieces).await
+            && let Err(error) = Box::pin(self.write_direct(&pieces)).await
         {
             return Err(self.shared.lose(error).into());
         }
-        let mut waiting = Vec::new();
-        let mut changes = write.marks;
-        let (mut payload, mut blocks) = (Vec::new(), 0);
+        let mut waiting = SmallVec::new();
+        let mut changes = Changes::from_vec(write.marks);
+        let (mut payload, mut blocks) = (Payload::new(), 0);
         let mut at = 0;
         for piece in pieces {
             let count = usize::from(piece.span.count);
@@ -130,10 +131,7 @@ impl<W: World> Drive<W> {
         prepared.fresh.into_iter().for_each(|slot| state.space.put(slot));
     }
 
-    async fn all(
-        &self,
-        waiting: Vec<futures_channel::oneshot::Receiver<Result<(), Arc<Loss>>>>,
-    ) -> Result<(), DriveError> {
+    async fn all(&self, waiting: SmallVec<[Done; 1]>) -> Result<(), DriveError> {
         for done in waiting {
             self.shared.outcome(done).await?;
         }
@@ -152,7 +150,7 @@ impl<W: World> Drive<W> {
         if absent > u64::from(room) {
             return Err(if state.freed.is_empty() { Refused::Full } else { Refused::FullUntilFlush });
         }
-        let mut prepared = Prepared { pieces: Vec::new(), fresh: Vec::new() };
+        let mut prepared = Prepared { pieces: SmallVec::new(), fresh: Vec::new() };
         let mut run = (0, 0);
         let most = (write.data.len() as u64 / EXTENT).clamp(1, 64) as u32;
         for (index, span, at) in extents_of(write.first, count) {
@@ -230,7 +228,8 @@ impl<W: World> Drive<W> {
     /// Commits marks, or other changes without data. They are in line when this returns, and committed when the future
     /// does.
     pub fn record(&self, changes: Vec<Change>, durable: bool) -> impl Future<Output = Result<(), DriveError>> + use<W> {
-        let parts = changes.chunks(1024).map(|part| self.submit(part.to_vec(), Vec::new(), durable)).collect();
+        let parts =
+            changes.chunks(1024).map(|part| self.submit(Changes::from(part), Payload::new(), durable)).collect();
         let drive = self.clone();
         async move { drive.all(parts).await }
     }

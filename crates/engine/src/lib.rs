@@ -17,6 +17,7 @@ mod members;
 mod order;
 pub mod protocol;
 mod recovery;
+mod seen_through;
 mod volume;
 
 pub use authority::{Authority, View};

@@ -8,6 +8,7 @@
 //! 3. A copy is clean in a region if a drive with authority for it is here, and no word that counts says it's stale.
 
 use crate::authority::View;
+use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
 use tepal_drive::world::World;
 use tepal_drive::{Drive, Mark, MarkKind};
@@ -63,7 +64,7 @@ impl<W: World> Member<W> {
 pub enum Copies {
     /// Copy numbers with clean data. Where they may differ, the first decides: a drive that dropped the end of its log
     /// comes after those that didn't.
-    Clean(Vec<usize>),
+    Clean(SmallVec<[usize; 4]>),
     /// None now, but a drive may return.
     Waiting,
     /// None, and the drive that had it is retired.
@@ -89,7 +90,8 @@ impl<W: World> Members<W> {
                 let member = &self.list[at];
                 member.drive().is_some() && (has_authority(at) || !member.stale.contains_key(&region))
             };
-            let mut copies: Vec<usize> = drives.iter().enumerate().filter(clean).map(|(copy, _)| copy).collect();
+            let mut copies: SmallVec<[usize; 4]> =
+                drives.iter().enumerate().filter(clean).map(|(copy, _)| copy).collect();
             copies.sort_by_key(|&copy| self.list[drives[copy]].dropped_tail());
             return Copies::Clean(copies);
         }

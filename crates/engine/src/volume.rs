@@ -1,7 +1,7 @@
 //! A volume as its users see it: bytes in, bytes out.
 //!
 //! Requests become whole blocks here: edges are merged under the same turn that the write has, CRCs are computed once. A
-//! write runs as a task of its own, so that a client that goes away leaves nothing half done.
+//! write is seen through even if its client goes away, so nothing is left half done.
 
 use crate::authority::View;
 use crate::engine::{Engine, Standing};
@@ -9,6 +9,7 @@ use crate::map::{BlockMap, VolumeSpec, regions_of};
 use crate::members::{BusyRegions, Copies, Member, Members, Presence};
 use crate::order::{Place, Turn, WriteOrder};
 use crate::protocol::primary::write::{Blocks, Written};
+use crate::seen_through::{Asker, SeenThrough};
 use bytes::Bytes;
 use futures_channel::oneshot;
 use std::collections::BTreeSet;
@@ -261,7 +262,9 @@ impl<W: World> Volume<W> {
         }
         let (first, end) = (offset / BLOCK, (offset + data.len() as u64).div_ceil(BLOCK));
         let place = self.shared.order.line_up(first, end - first);
-        self.as_task(|volume, asker| async move { volume.write_bytes(place, asker, offset, data, fua).await }).await
+        let volume = self.clone();
+        let write = |asker| async move { volume.write_bytes(place, asker, offset, data, fua).await };
+        SeenThrough::new(self.shared.engine.world().clone(), write).await
     }
 
     pub async fn flush(&self) -> Result<(), IoError> {
@@ -299,8 +302,9 @@ impl<W: World> Volume<W> {
             let next = ((at / step + 1) * step).min(end);
             let first = at / BLOCK;
             let place = self.shared.order.line_up(first, next.div_ceil(BLOCK) - first);
-            self.as_task(|volume, asker| async move { volume.zero_step(place, asker, at, next, allocate, fua).await })
-                .await?;
+            let volume = self.clone();
+            let zero = |asker| async move { volume.zero_step(place, asker, at..next, allocate, fua).await };
+            SeenThrough::new(self.shared.engine.world().clone(), zero).await?;
             at = next;
         }
         Ok(())
@@ -329,24 +333,10 @@ impl<W: World> Volume<W> {
         Ok(runs)
     }
 
-    /// Runs work that goes on if whoever asked for it goes away.
-    async fn as_task<F: Future<Output = Result<(), IoError>> + 'static>(
-        &self,
-        work: impl FnOnce(Volume<W>, Asker) -> F,
-    ) -> Result<(), IoError> {
-        let (sender, receiver) = oneshot::channel();
-        let (_alive, asker) = oneshot::channel();
-        let work = work(self.clone(), Asker(asker));
-        self.shared.engine.world().spawn(Box::pin(async move {
-            let _ = sender.send(work.await); // the asker may be gone
-        }));
-        receiver.await.unwrap_or(Err(IoError::Stopping))
-    }
-
     async fn write_bytes(
         &self,
         place: Place,
-        mut asker: Asker,
+        asker: Asker,
         offset: u64,
         data: Bytes,
         fua: bool,
@@ -357,13 +347,13 @@ impl<W: World> Volume<W> {
         let whole = offset.is_multiple_of(BLOCK) && end.is_multiple_of(BLOCK);
         let (mut turn, mut begun) = (place.turn().await, false);
         loop {
-            let data = if whole { data.clone() } else { self.merge_edges(offset, &data).await? };
+            let data = if whole { data.clone() } else { Box::pin(self.merge_edges(offset, &data)).await? };
             let crcs = block_crcs(&data).collect();
             match self.write_blocks(&turn, Blocks { first, data, crcs }, fua).await? {
                 Written::Done => return Ok(()),
                 Written::Waits { change, begun: now } => {
                     begun |= now;
-                    turn = self.wait_for_copies(turn, &mut asker, change, begun, (first, count)).await?;
+                    turn = Box::pin(self.wait_for_copies(turn, &asker, change, begun, (first, count))).await?;
                 }
             }
         }
@@ -395,9 +385,8 @@ impl<W: World> Volume<W> {
     async fn zero_step(
         &self,
         place: Place,
-        mut asker: Asker,
-        from: u64,
-        to: u64,
+        asker: Asker,
+        Range { start: from, end: to }: Range<u64>,
         allocate: bool,
         fua: bool,
     ) -> Result<(), IoError> {
@@ -413,7 +402,7 @@ impl<W: World> Volume<W> {
                 Written::Done => return Ok(()),
                 Written::Waits { change, begun: now } => {
                     begun |= now;
-                    turn = self.wait_for_copies(turn, &mut asker, change, begun, (first, count)).await?;
+                    turn = self.wait_for_copies(turn, &asker, change, begun, (first, count)).await?;
                 }
             }
         }
@@ -424,19 +413,19 @@ impl<W: World> Volume<W> {
     async fn wait_for_copies(
         &self,
         turn: Turn,
-        asker: &mut Asker,
+        asker: &Asker,
         change: oneshot::Receiver<()>,
         begun: bool,
         (first, count): (u64, u64),
     ) -> Result<Turn, IoError> {
         if begun {
             turn.lend();
-            asker.wait(change).await?;
+            wait_for_change(asker, change).await?;
             turn.reclaim().await;
             return Ok(turn);
         }
         drop(turn);
-        asker.wait(change).await?;
+        wait_for_change(asker, change).await?;
         Ok(self.shared.order.line_up(first, count).turn().await)
     }
 
@@ -564,19 +553,11 @@ impl<W: World> Volume<W> {
     }
 }
 
-/// Tells whether whoever asked for a write still waits for it.
-pub(crate) struct Asker(oneshot::Receiver<()>);
-
-impl Asker {
-    /// Waits for a drive to come or go. A write that was given up meanwhile is not made at all: it could land after newer
-    /// ones.
-    async fn wait(&mut self, change: oneshot::Receiver<()>) -> Result<(), IoError> {
-        let _ = change.await; // dropped unsent only when the volume goes
-        match self.0.try_recv() {
-            Ok(_) => Ok(()),
-            Err(oneshot::Canceled) => Err(IoError::Stopping),
-        }
-    }
+/// Waits for a drive to come or go. A write that was given up meanwhile is not made at all: it could land after newer
+/// ones.
+async fn wait_for_change(asker: &Asker, change: oneshot::Receiver<()>) -> Result<(), IoError> {
+    let _ = change.await; // dropped unsent only when the volume goes
+    if asker.is_waiting() { Ok(()) } else { Err(IoError::Stopping) }
 }
 
 /// The bytes `skip..skip + length` of the segments.

@@ -24,11 +24,36 @@ pub struct Buffer {
 
 /// Size classes are powers of two of blocks: 4 KiB to 1 MiB. Larger buffers are not recycled.
 const CLASSES: usize = 9;
-/// At most this many bytes of each class wait on a thread: enough for a client that has eight of the largest under way.
-const POOLED_BYTES: usize = 16 << 20;
+/// At most this many blocks, 64 MiB, wait on a thread: what the pending data of four drives comes and goes by.
+const POOLED_BLOCKS: usize = 16 << 10;
+
+/// Memory that waits to be used again.
+struct Pool {
+    classes: [Vec<Vec<Block>>; CLASSES],
+    blocks: usize,
+}
 
 thread_local! {
-    static POOL: RefCell<[Vec<Vec<Block>>; CLASSES]> = const { RefCell::new([const { Vec::new() }; CLASSES]) };
+    static POOL: RefCell<Pool> = const { RefCell::new(Pool { classes: [const { Vec::new() }; CLASSES], blocks: 0 }) };
+}
+
+impl Pool {
+    fn take(&mut self, class: usize) -> Option<Vec<Block>> {
+        let blocks = self.classes[class].pop()?;
+        self.blocks -= blocks.len();
+        Some(blocks)
+    }
+
+    /// Keeps it, and lets go of as much of the largest instead if that's too much.
+    fn put(&mut self, class: usize, blocks: Vec<Block>) {
+        self.blocks += blocks.len();
+        self.classes[class].push(blocks);
+        while self.blocks > POOLED_BLOCKS {
+            let largest = (0..CLASSES).rev().find(|&class| !self.classes[class].is_empty());
+            let Some(gone) = largest.and_then(|class| self.classes[class].pop()) else { return };
+            self.blocks -= gone.len();
+        }
+    }
 }
 
 fn class(blocks: usize) -> usize {
@@ -43,7 +68,7 @@ impl Buffer {
         if class >= CLASSES {
             return Buffer { blocks: bytemuck::zeroed_vec(needed), length };
         }
-        let recycled = POOL.try_with(|pool| pool.borrow_mut()[class].pop()).ok().flatten();
+        let recycled = POOL.try_with(|pool| pool.borrow_mut().take(class)).ok().flatten();
         Buffer { blocks: recycled.unwrap_or_else(|| bytemuck::zeroed_vec(1 << class)), length }
     }
 
@@ -78,12 +103,7 @@ impl Drop for Buffer {
         let class = class(blocks.len());
         if class < CLASSES && blocks.len() == 1 << class {
             // A thread that is ending has no pool any more; then the memory is just freed.
-            let _ = POOL.try_with(|pool| {
-                let pool = &mut pool.borrow_mut()[class];
-                if (pool.len() + 1) * (blocks.len() * BLOCK as usize) <= POOLED_BYTES {
-                    pool.push(blocks);
-                }
-            });
+            let _ = POOL.try_with(|pool| pool.borrow_mut().put(class, blocks));
         }
     }
 }
@@ -166,6 +186,19 @@ mod tests {
         let one = Buffer::take(65536);
         let other = Buffer::take(65536);
         assert!(one.as_ptr() == place || other.as_ptr() == place);
+    }
+
+    #[test]
+    fn a_thread_keeps_no_more_than_its_share_of_free_memory() {
+        let pooled = || POOL.with_borrow(|pool| pool.blocks);
+        let many = |length: usize, total: usize| (0..total / length).map(|_| Buffer::take(length)).collect::<Vec<_>>();
+        drop(many(1 << 20, 100 << 20));
+        assert_eq!(pooled(), POOLED_BLOCKS);
+        drop(many(4096, 80 << 20));
+        assert_eq!(pooled(), POOLED_BLOCKS);
+        let small = many(4096, 32 << 20);
+        assert_eq!(pooled(), POOLED_BLOCKS - (8 << 10), "small ones have taken the place of large ones");
+        drop(small);
     }
 
     #[test]

@@ -44,7 +44,8 @@ impl BlockSpan {
     }
 }
 
-pub type Sums = SmallVec<[u32; BLOCKS as usize]>;
+/// Most writes are of one block, or of a few.
+pub type Sums = SmallVec<[u32; 4]>;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {

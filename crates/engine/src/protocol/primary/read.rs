@@ -21,14 +21,13 @@ struct Part<W: World> {
     first: u64,
     count: u64,
     /// The pieces, by their number in the request, and which copy of each this is.
-    pieces: SmallVec<[(usize, Piece, usize); 4]>,
+    pieces: SmallVec<[(usize, Piece, usize); 1]>,
 }
 
-#[expect(clippy::large_enum_variant, reason = "the large one is the common one, and isn't worth an allocation")]
 enum Plan<W: World> {
     Go {
         map: MapId,
-        parts: SmallVec<[Part<W>; 4]>,
+        parts: SmallVec<[Part<W>; 1]>,
         pieces: usize,
     },
     /// This region's copies may differ: settle that first.
@@ -63,13 +62,13 @@ impl<W: World> Volume<W> {
         loop {
             match self.plan_read(first, count, reader) {
                 Plan::Refuse(error) => return Err(error),
-                Plan::Resolve(region) => self.resolve(region).await?,
+                Plan::Resolve(region) => Box::pin(self.resolve(region)).await?,
                 Plan::Wait(change) => {
                     let _ = change.await; // dropped unsent only when the volume goes
                 }
                 Plan::Go { map, parts, pieces } => match self.read_parts(map, parts, pieces).await {
                     Ok(segments) => return Ok(segments),
-                    Err(Failed::Lost(id, loss)) => self.lose(vec![(id, loss)]).await,
+                    Err(Failed::Lost(id, loss)) => Box::pin(self.lose(vec![(id, loss)])).await,
                     Err(Failed::Away) => {} // drives have left since this was planned
                     Err(Failed::Io(error)) => return Err(error),
                 },
@@ -89,7 +88,7 @@ impl<W: World> Volume<W> {
             }
         }
         let map = &self.shared.map;
-        let mut parts: SmallVec<[Part<W>; 4]> = SmallVec::new();
+        let mut parts: SmallVec<[Part<W>; 1]> = SmallVec::new();
         let mut pieces = 0;
         for piece in pieces_in_regions(map, first, count) {
             let region = piece.block / BLOCKS_IN_REGION;
@@ -122,13 +121,13 @@ impl<W: World> Volume<W> {
         Plan::Go { map: state.spec.map, parts, pieces }
     }
 
-    async fn read_parts(&self, map: MapId, parts: SmallVec<[Part<W>; 4]>, pieces: usize) -> Result<Segments, Failed> {
+    async fn read_parts(&self, map: MapId, parts: SmallVec<[Part<W>; 1]>, pieces: usize) -> Result<Segments, Failed> {
         if let ([part], 1) = (parts.as_slice(), pieces) {
             let outcome = part.drive.read(map, part.first, part.count).await;
             self.lock().members.dequeue(part.at);
             return match outcome {
                 Ok(segments) => Ok(segments),
-                Err(error) => self.read_around(map, part, error).await.map(|mut found| found.remove(0).1),
+                Err(error) => Box::pin(self.read_around(map, part, error)).await.map(|mut found| found.remove(0).1),
             };
         }
         let reads = parts.iter().map(|part| async move {
@@ -136,7 +135,7 @@ impl<W: World> Volume<W> {
             self.lock().members.dequeue(part.at);
             match outcome {
                 Ok(segments) => Ok(split(part, segments)),
-                Err(error) => self.read_around(map, part, error).await,
+                Err(error) => Box::pin(self.read_around(map, part, error)).await,
             }
         });
         let mut found: Vec<(usize, Segments)> = try_join_all(reads).await?.into_iter().flatten().collect();

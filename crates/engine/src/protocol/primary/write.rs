@@ -6,6 +6,7 @@ use crate::volume::{HasTurn, State, Volume};
 use bytes::Bytes;
 use futures_channel::oneshot;
 use futures_util::future::join_all;
+use smallvec::SmallVec;
 use std::sync::Arc;
 use tepal_drive::world::World;
 use tepal_drive::{Change, Drive, DriveError, Loss, Mark, MarkKind, Prepared, Refused, Write};
@@ -45,8 +46,11 @@ struct Target<W: World> {
     stale: Vec<usize>,
 }
 
+/// One for each copy, for most writes lie in one extent.
+type Targets<W> = SmallVec<[Target<W>; 2]>;
+
 enum Plan<W: World> {
-    Go(Vec<Target<W>>),
+    Go(Targets<W>),
     Wait(oneshot::Receiver<()>),
     Refuse(IoError),
 }
@@ -89,7 +93,7 @@ impl<W: World> Volume<W> {
                     return Ok(Written::Done);
                 }
                 Err(Failed::Space) => return Err(IoError::OutOfSpace),
-                Err(Failed::Lost(drives)) => self.lose(drives).await,
+                Err(Failed::Lost(drives)) => Box::pin(self.lose(drives)).await,
             }
         }
     }
@@ -107,16 +111,17 @@ impl<W: World> Volume<W> {
             return Plan::Refuse(IoError::Fenced);
         }
         let map = self.shared.map;
-        let mut targets = Vec::new();
+        let mut targets = Targets::new();
         for piece in pieces_in_regions(&map, first, count) {
-            let places: Vec<(usize, u64)> = (0..map.rotation.copies()).map(|copy| map.place(piece, copy)).collect();
-            let drives: Vec<usize> = places.iter().map(|&(at, _)| at).collect();
+            let places: SmallVec<[(usize, u64); 4]> =
+                (0..map.rotation.copies()).map(|copy| map.place(piece, copy)).collect();
+            let drives: SmallVec<[usize; 4]> = places.iter().map(|&(at, _)| at).collect();
             let region = piece.block / BLOCKS_IN_REGION;
             if let Some(refusal) = check_copies(&mut state, &drives, region) {
                 return refusal;
             }
             // From now on nobody reads what these drives miss, whenever they return.
-            let absent: Vec<usize> =
+            let absent: SmallVec<[usize; 4]> =
                 drives.iter().copied().filter(|&at| state.members.list[at].drive().is_none()).collect();
             for &at in &absent {
                 state.members.list[at].stale.entry(region).or_default();
@@ -147,7 +152,9 @@ impl<W: World> Volume<W> {
         let request = Request { blocks, map, durable: strict || fua };
         let prepared = match prepare(targets, &request) {
             Err(Refusal { at, refused: Refused::FullUntilFlush }) => {
-                targets[at].drive.flush().await.map_err(|loss| Failed::Lost(vec![(targets[at].drive.id(), loss)]))?;
+                Box::pin(targets[at].drive.flush())
+                    .await
+                    .map_err(|loss| Failed::Lost(vec![(targets[at].drive.id(), loss)]))?;
                 prepare(targets, &request)
             }
             other => other,
@@ -291,8 +298,8 @@ impl<W: World> Volume<W> {
 }
 
 /// Finds space on all drives, or on none: a full drive must not leave the copies different.
-fn prepare<W: World>(targets: &[Target<W>], request: &Request<'_>) -> Result<Vec<Prepared>, Refusal> {
-    let mut prepared: Vec<Prepared> = Vec::with_capacity(targets.len());
+fn prepare<W: World>(targets: &[Target<W>], request: &Request<'_>) -> Result<SmallVec<[Prepared; 2]>, Refusal> {
+    let mut prepared: SmallVec<[Prepared; 2]> = SmallVec::with_capacity(targets.len());
     for (at, target) in targets.iter().enumerate() {
         match target.drive.prepare(&target.write(request)) {
             Ok(one) => prepared.push(one),
