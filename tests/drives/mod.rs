@@ -2,6 +2,7 @@
 
 mod damaged;
 mod emulated;
+mod health;
 mod kinds;
 mod members;
 mod pulled;

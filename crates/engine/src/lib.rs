@@ -12,6 +12,7 @@
 
 mod authority;
 mod engine;
+mod health;
 mod map;
 mod members;
 mod order;
@@ -22,6 +23,7 @@ mod volume;
 
 pub use authority::{Authority, View};
 pub use engine::{Engine, Standing};
+pub use health::{Trouble, VolumeHealth};
 pub use map::VolumeSpec;
 pub use recovery::scrub::ScrubSummary;
-pub use volume::{OpenVolumeError, Recovery, Run, Volume, VolumeHealth};
+pub use volume::{OpenVolumeError, Recovery, Run, Volume};

@@ -100,6 +100,12 @@ impl<W: World> Members<W> {
         if may_return { Copies::Waiting } else { Copies::Lost }
     }
 
+    /// The drives, of those of an extent, that have all of it: if some data is nowhere else, it is there.
+    pub fn authorities(&self, drives: &[usize]) -> impl Iterator<Item = usize> {
+        let newest = drives.iter().map(|&at| self.list[at].left_order()).max().unwrap_or(0);
+        drives.iter().copied().filter(move |&at| self.list[at].left_order() == newest)
+    }
+
     /// Takes in what a drive that is here says. What it says of others and doesn't count is outdated.
     pub fn hear(&mut self, speaker: usize, map: MapId, marks: &[Mark]) -> Heard {
         let left = self.list[speaker].left_order();

@@ -61,17 +61,6 @@ pub enum OpenVolumeError {
     Map { name: String, drives: usize, copies: u8 },
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum VolumeHealth {
-    Healthy,
-    /// All data is there, with fewer copies than the layout wants.
-    Degraded(Vec<String>),
-    /// All drives are there, and copies are being brought up to date.
-    Recovering(Vec<String>),
-    /// Some data can't be reached now.
-    Unavailable(Vec<String>),
-}
-
 /// What is left to do after drives were away or a crash.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recovery {
@@ -196,38 +185,6 @@ impl<W: World> Volume<W> {
             unresolved_regions: state.unresolved.len() as u64,
             stale_regions: state.members.list.iter().map(|member| member.stale.len() as u64).sum(),
             copied: state.copied,
-        }
-    }
-
-    pub fn health(&self) -> VolumeHealth {
-        let state = self.lock();
-        let mut reasons = Vec::new();
-        let mut all_here = true;
-        for member in &state.members.list {
-            match &member.presence {
-                Presence::Here(_) if member.is_current() => {}
-                Presence::Here(_) => {
-                    reasons.push(format!("drive {} is catching up: {} regions to go", member.id, member.stale.len()))
-                }
-                Presence::Leaving | Presence::Missing => reasons.push(format!("drive {} is missing", member.id)),
-                Presence::Failed => reasons.push(format!("drive {} has failed", member.id)),
-            }
-            all_here &= member.drive().is_some();
-        }
-        if !state.unresolved.is_empty() {
-            reasons.push(format!("{} regions are being compared after a crash", state.unresolved.len()));
-        }
-        reasons.extend(state.obstacle.clone());
-        let rotation = &self.shared.map.rotation;
-        let reachable = (0..rotation.drives() as u64).all(|extent| {
-            let drives: Vec<usize> = (0..rotation.copies()).map(|copy| rotation.place(extent, copy).drive).collect();
-            matches!(state.members.clean(&drives, u64::MAX), Copies::Clean(copies) if !copies.is_empty())
-        });
-        match (reachable, all_here, reasons.is_empty()) {
-            (false, ..) => VolumeHealth::Unavailable(reasons),
-            (true, _, true) => VolumeHealth::Healthy,
-            (true, true, false) => VolumeHealth::Recovering(reasons),
-            (true, false, false) => VolumeHealth::Degraded(reasons),
         }
     }
 

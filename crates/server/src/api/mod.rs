@@ -7,6 +7,7 @@ mod drives;
 mod extract;
 mod failure;
 mod front;
+mod health_text;
 mod metrics;
 mod pools;
 mod scrub;

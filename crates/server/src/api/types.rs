@@ -146,7 +146,7 @@ pub enum Health {
     Recovering,
     /// Something is missing that the layouts make good for.
     Degraded,
-    /// The data of a volume can't all be reached.
+    /// The data of a volume can't all be read or written: requests wait or fail.
     Unavailable,
 }
 

@@ -4,13 +4,13 @@ use super::data::on_data_thread;
 use super::extract::{Input, Named};
 use super::failure::Failure;
 use super::types::{CreateVolume, RecoveryInfo, Removal, RenameVolume, ResizeVolume, VolumeInfo, VolumeState};
-use super::{Context, Shared};
+use super::{Context, Shared, health_text};
 use crate::world::ServerWorld;
 use axum::Json;
 use axum::extract::State as Extract;
 use std::sync::Arc;
 use std::time::Duration;
-use tepal_engine::{Volume, VolumeHealth};
+use tepal_engine::{Trouble, Volume, VolumeHealth};
 use tepal_metadata::{self as metadata, Command, DEFAULT_POOL, Refusal, State, VolumeRecord};
 use tepal_model::IoError;
 
@@ -123,11 +123,14 @@ fn one(context: &Context, name: &str) -> Result<Json<VolumeInfo>, Failure> {
 
 pub fn info(context: &Context, state: &State, record: &VolumeRecord) -> VolumeInfo {
     let volume = context.volumes.served(record.id);
+    let said = |troubles: Vec<Trouble>| {
+        troubles.iter().map(|trouble| health_text::reason(trouble, state, &record.name)).collect::<Vec<_>>()
+    };
     let (health, reason) = match volume.as_ref().map(Volume::health) {
         Some(VolumeHealth::Healthy) => (VolumeState::Healthy, Vec::new()),
-        Some(VolumeHealth::Degraded(reasons)) => (VolumeState::Degraded, reasons),
-        Some(VolumeHealth::Recovering(reasons)) => (VolumeState::Recovering, reasons),
-        Some(VolumeHealth::Unavailable(reasons)) => (VolumeState::Unavailable, reasons),
+        Some(VolumeHealth::Degraded(troubles)) => (VolumeState::Degraded, said(troubles)),
+        Some(VolumeHealth::Recovering(troubles)) => (VolumeState::Recovering, said(troubles)),
+        Some(VolumeHealth::Unavailable(troubles)) => (VolumeState::Unavailable, said(troubles)),
         None => (VolumeState::Unavailable, context.volumes.closed().reason(record.id).into_iter().collect()),
     };
     let recovery = volume.as_ref().map(Volume::recovery).unwrap_or_default();
