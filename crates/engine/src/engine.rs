@@ -189,7 +189,7 @@ impl<W: World> Engine<W> {
 
     /// Serves a volume. What a crash left unsettled is settled as it's read, and in the background.
     pub async fn open_volume(&self, spec: VolumeSpec) -> Result<Volume<W>, OpenVolumeError> {
-        let volume = Volume::open(self.clone(), spec, |id| self.presence(id))?;
+        let volume = Volume::open(self, spec, |id| self.presence(id))?;
         self.lock().volumes.insert(volume.id(), volume.clone());
         volume.start_recovery();
         Ok(volume)

@@ -4,7 +4,7 @@
 //! write is seen through even if its client goes away, so nothing is left half done.
 
 use crate::authority::View;
-use crate::engine::{Engine, Standing};
+use crate::engine::{self, Engine, Standing};
 use crate::map::{BlockMap, VolumeSpec, regions_of};
 use crate::members::{BusyRegions, Copies, Member, Members, Presence};
 use crate::order::{Place, Turn, WriteOrder};
@@ -14,7 +14,7 @@ use bytes::Bytes;
 use futures_channel::oneshot;
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use tepal_codec::checksum::block_crcs;
 use tepal_drive::world::World;
 use tepal_drive::{Change, Drive};
@@ -32,7 +32,9 @@ impl<W: World> Clone for Volume<W> {
 }
 
 pub(crate) struct Shared<W: World> {
-    pub engine: Engine<W>,
+    pub world: W,
+    /// The engine has its volumes, not they it.
+    engine: Weak<engine::Shared<W>>,
     pub id: VolumeId,
     pub map: BlockMap,
     pub order: WriteOrder,
@@ -88,7 +90,7 @@ const LOOK: u64 = 64 << 10;
 
 impl<W: World> Volume<W> {
     pub(crate) fn open(
-        engine: Engine<W>,
+        engine: &Engine<W>,
         spec: VolumeSpec,
         presence: impl Fn(DriveId) -> (Presence<W>, Option<View>),
     ) -> Result<Self, OpenVolumeError> {
@@ -114,7 +116,14 @@ impl<W: World> Volume<W> {
             obstacle: None,
             spec,
         };
-        let shared = Shared { engine, id: state.spec.id, map, order: WriteOrder::default(), state: Mutex::new(state) };
+        let shared = Shared {
+            world: engine.world().clone(),
+            engine: Arc::downgrade(&engine.shared),
+            id: state.spec.id,
+            map,
+            order: WriteOrder::default(),
+            state: Mutex::new(state),
+        };
         let volume = Volume { shared: Arc::new(shared) };
         let drives: Vec<Drive<W>> = {
             let state = volume.lock();
@@ -126,6 +135,11 @@ impl<W: World> Volume<W> {
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State<W>> {
         self.shared.state.lock().expect("nothing panics while it holds the volume's state")
+    }
+
+    /// `None` once the server has stopped.
+    pub(crate) fn engine(&self) -> Option<Engine<W>> {
+        self.shared.engine.upgrade().map(|shared| Engine { shared })
     }
 
     /// Takes in the marks that a drive has.
@@ -145,7 +159,7 @@ impl<W: World> Volume<W> {
         };
         if !outdated.is_empty() {
             let gone = drive.record(outdated.into_iter().map(Change::Unmarked).collect(), false);
-            self.shared.engine.world().spawn(Box::pin(async move {
+            self.shared.world.spawn(Box::pin(async move {
                 let _ = gone.await; // if the drive is lost, that is noticed where it matters
             }));
         }
@@ -221,7 +235,7 @@ impl<W: World> Volume<W> {
         let place = self.shared.order.line_up(first, end - first);
         let volume = self.clone();
         let write = |asker| async move { volume.write_bytes(place, asker, offset, data, fua).await };
-        SeenThrough::new(self.shared.engine.world().clone(), write).await
+        SeenThrough::new(self.shared.world.clone(), write).await
     }
 
     pub async fn flush(&self) -> Result<(), IoError> {
@@ -261,7 +275,7 @@ impl<W: World> Volume<W> {
             let place = self.shared.order.line_up(first, next.div_ceil(BLOCK) - first);
             let volume = self.clone();
             let zero = |asker| async move { volume.zero_step(place, asker, at..next, allocate, fua).await };
-            SeenThrough::new(self.shared.engine.world().clone(), zero).await?;
+            SeenThrough::new(self.shared.world.clone(), zero).await?;
             at = next;
         }
         Ok(())

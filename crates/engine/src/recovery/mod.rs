@@ -33,14 +33,14 @@ impl<W: World> Volume<W> {
         if !state.settling && !state.busy.is_empty() {
             state.settling = true;
             let volume = self.clone();
-            self.shared.engine.world().spawn(Box::pin(async move { volume.settle_all().await }));
+            self.shared.world.spawn(Box::pin(async move { volume.settle_all().await }));
         }
     }
 
     async fn settle_all(self) {
         let mut seen: BTreeMap<u64, u64> = BTreeMap::new();
         loop {
-            self.shared.engine.world().sleep(SETTLE).await;
+            self.shared.world.sleep(SETTLE).await;
             let (quiet, drives) = {
                 let mut state = self.lock();
                 let settled = |state: &State<W>| state.busy.keys().all(|region| state.unresolved.contains(region));
@@ -106,7 +106,7 @@ impl<W: World> Volume<W> {
         if !state.recovering {
             state.recovering = true;
             let volume = self.clone();
-            self.shared.engine.world().spawn(Box::pin(async move { volume.recover_all().await }));
+            self.shared.world.spawn(Box::pin(async move { volume.recover_all().await }));
         }
     }
 
@@ -127,7 +127,7 @@ impl<W: World> Volume<W> {
                 Ok(()) | Err(IoError::Fenced) => self.lock().obstacle = None,
                 Err(error) => {
                     self.lock().obstacle = Some(format!("recovery waits: {error}"));
-                    self.shared.engine.world().sleep(RETRY).await;
+                    self.shared.world.sleep(RETRY).await;
                 }
             }
         }
@@ -137,7 +137,9 @@ impl<W: World> Volume<W> {
             let behind = state.members.list.iter().filter(|m| m.drive().is_some() && !m.is_current());
             behind.map(|member| member.id).collect()
         };
-        behind.into_iter().for_each(|id| self.shared.engine.settle_if_caught_up(id));
+        if let Some(engine) = self.engine() {
+            behind.into_iter().for_each(|id| engine.settle_if_caught_up(id));
+        }
     }
 
     fn next_job(&self, state: &State<W>) -> Option<Job> {

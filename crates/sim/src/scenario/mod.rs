@@ -55,6 +55,7 @@ impl Scenario {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::rc::Rc;
 
     #[test]
     fn every_scenario_repeats_step_for_step_from_its_seed() {
@@ -62,6 +63,21 @@ mod tests {
             for seed in 0..6 {
                 let first = scenario.run(seed, false).unwrap_or_else(|f| panic!("{} {seed}: {f}", scenario.name));
                 assert_eq!(scenario.run(seed, false), Ok(first), "{} {seed}", scenario.name);
+            }
+        }
+    }
+
+    #[test]
+    fn a_run_leaves_nothing_in_memory() {
+        // An engine and its volumes once held each other: every simulated process stayed, with all that its drives held.
+        for scenario in SCENARIOS {
+            for seed in 0..6 {
+                let executor = Executor::new(seed, Limits::default(), false);
+                let core = Rc::downgrade(executor.core());
+                (scenario.run)(&executor, Stream::new(seed))
+                    .unwrap_or_else(|f| panic!("{} {seed}: {f}", scenario.name));
+                drop(executor);
+                assert_eq!(core.strong_count(), 0, "{} {seed}", scenario.name);
             }
         }
     }

@@ -191,7 +191,7 @@ impl<W: World> Volume<W> {
     /// Repairs a copy of a block in the background, and retires a drive that has made too many mistakes.
     fn repair_later(&self, block: Piece, copy: usize) {
         let volume = self.clone();
-        self.shared.engine.world().spawn(Box::pin(async move {
+        self.shared.world.spawn(Box::pin(async move {
             let (at, _) = volume.shared.map.place(block, copy);
             let drive = volume.lock().members.list[at].drive().cloned();
             if let Some(drive) = drive.filter(|drive| drive.usage().read_errors >= MOST_READ_ERRORS) {

@@ -103,7 +103,6 @@ impl Rig {
 
     /// The process is killed and started again, with these drives.
     async fn restart(&mut self, is_here: impl Fn(usize) -> bool) {
-        self.engine.volumes().clear();
         for disk in &self.disks {
             disk.process_killed();
         }

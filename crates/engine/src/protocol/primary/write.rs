@@ -99,8 +99,11 @@ impl<W: World> Volume<W> {
     }
 
     pub(crate) async fn lose(&self, drives: Vec<(DriveId, Arc<Loss>)>) {
+        let Some(engine) = self.engine() else {
+            return std::future::pending().await; // the server has stopped: nothing is agreed or acknowledged any more
+        };
         for (id, loss) in drives {
-            self.shared.engine.lose_drive(id, (*loss).clone()).await;
+            engine.lose_drive(id, (*loss).clone()).await;
         }
     }
 
