@@ -47,6 +47,7 @@ impl<W: World> Drive<W> {
             let Some(&last) = slots.last() else { return Ok(()) };
             try_join_all(slots.into_iter().map(|slot| self.destage_slot(slot, durable))).await?;
             from = last + 1;
+            self.shared.world.give_way().await;
         }
     }
 

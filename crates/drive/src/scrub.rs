@@ -34,6 +34,7 @@ impl<W: World> Drive<W> {
             self.scrub_extent(owner.key, &mut report).await?;
             report.blocks_checked += blocks;
             after_each(blocks).await;
+            self.shared.world.give_way().await;
         }
         Ok(report)
     }

@@ -34,6 +34,9 @@ impl Spawn for TestWorld {
     fn spawn(&self, work: LocalBoxFuture<'static, ()>) {
         self.0.spawn_local(work).expect("the pool outlives the world");
     }
+    fn give_way(&self) -> impl Future<Output = ()> {
+        ready(())
+    }
 }
 impl World for TestWorld {
     type Device = TestDevice;

@@ -59,6 +59,9 @@ pub trait Random {
 /// wait for too. It runs on the thread that asked.
 pub trait Spawn {
     fn spawn(&self, work: LocalBoxFuture<'static, ()>);
+    /// Lets everything else that is ready on this thread go first, requests that have just arrived included. Long work in
+    /// the background asks this between its steps: on a drive in memory nothing else would make it wait.
+    fn give_way(&self) -> impl Future<Output = ()>;
 }
 
 /// All of it, as one type parameter. Cheap to clone.

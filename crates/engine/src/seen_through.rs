@@ -78,6 +78,10 @@ mod tests {
         fn spawn(&self, work: LocalBoxFuture<'static, ()>) {
             self.0.borrow_mut().push(work);
         }
+
+        fn give_way(&self) -> impl Future<Output = ()> {
+            std::future::ready(())
+        }
     }
 
     #[test]

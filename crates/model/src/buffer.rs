@@ -44,12 +44,12 @@ impl Pool {
         Some(blocks)
     }
 
-    /// Keeps it, and lets go of as much of the largest instead if that's too much.
+    /// Keeps it, and lets go of some of what most memory waits for instead if that's too much: of what isn't in use.
     fn put(&mut self, class: usize, blocks: Vec<Block>) {
         self.blocks += blocks.len();
         self.classes[class].push(blocks);
         while self.blocks > POOLED_BLOCKS {
-            let largest = (0..CLASSES).rev().find(|&class| !self.classes[class].is_empty());
+            let largest = (0..CLASSES).max_by_key(|&class| self.classes[class].len() << class);
             let Some(gone) = largest.and_then(|class| self.classes[class].pop()) else { return };
             self.blocks -= gone.len();
         }
@@ -197,7 +197,7 @@ mod tests {
         drop(many(4096, 80 << 20));
         assert_eq!(pooled(), POOLED_BLOCKS);
         let small = many(4096, 32 << 20);
-        assert_eq!(pooled(), POOLED_BLOCKS - (8 << 10), "small ones have taken the place of large ones");
+        assert_eq!(pooled(), POOLED_BLOCKS - (8 << 10), "small ones have taken the place of half of the large ones");
         drop(small);
     }
 

@@ -5,6 +5,7 @@ use crate::executor::{Core, Machine, Sleep};
 use futures_util::future::LocalBoxFuture;
 use std::future::Future;
 use std::rc::Rc;
+use std::task::Poll;
 use std::time::Duration;
 use tepal_drive::world::{Clock, Random, Spawn, Tick, World};
 
@@ -57,6 +58,20 @@ impl Random for SimWorld {
 impl Spawn for SimWorld {
     fn spawn(&self, work: LocalBoxFuture<'static, ()>) {
         self.core.spawn(self.machine, "background", work);
+    }
+
+    /// Which of the others go first is drawn, as always.
+    async fn give_way(&self) {
+        let mut given = false;
+        std::future::poll_fn(|cx| {
+            if given {
+                return Poll::Ready(());
+            }
+            given = true;
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        })
+        .await;
     }
 }
 

@@ -124,7 +124,10 @@ impl<W: World> Volume<W> {
                 Some(Job::CatchUp { at, region }) => self.catch_up(at, region).await,
             };
             match outcome {
-                Ok(()) | Err(IoError::Fenced) => self.lock().obstacle = None,
+                Ok(()) | Err(IoError::Fenced) => {
+                    self.lock().obstacle = None;
+                    self.shared.world.give_way().await;
+                }
                 Err(error) => {
                     self.lock().obstacle = Some(format!("recovery waits: {error}"));
                     self.shared.world.sleep(RETRY).await;

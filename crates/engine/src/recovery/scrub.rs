@@ -64,6 +64,7 @@ impl<W: World> Volume<W> {
             return Ok(());
         }
         for region in 0..regions {
+            self.shared.world.give_way().await;
             for piece in pieces_in_regions(&self.shared.map, region * BLOCKS_IN_REGION, BLOCKS_IN_REGION) {
                 if self.holds_any(piece) && !self.compare(piece).await? {
                     summary.unequal_extents += 1;

@@ -82,6 +82,10 @@ impl Spawn for OverlayWorld {
     fn spawn(&self, work: std::pin::Pin<Box<dyn Future<Output = ()>>>) {
         ServerWorld.spawn(work);
     }
+
+    async fn give_way(&self) {
+        ServerWorld.give_way().await;
+    }
 }
 
 impl World for OverlayWorld {
