@@ -38,8 +38,9 @@ pub enum Kind {
 
 impl Workspace {
     pub fn find() -> Result<Workspace, Failure> {
-        let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let root = here.ancestors().nth(2).unwrap_or(here).to_owned();
+        // As cargo says now: a target folder may be shared with another checkout, which has built this program.
+        let here = std::env::var_os("CARGO_MANIFEST_DIR").map_or(env!("CARGO_MANIFEST_DIR").into(), PathBuf::from);
+        let root = here.ancestors().nth(2).unwrap_or(&here).to_owned();
         let mut workspace = Workspace { root, target: PathBuf::new() };
         let metadata = workspace.metadata(&["--no-deps"])?;
         let target = metadata["target_directory"].as_str();
