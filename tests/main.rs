@@ -17,4 +17,5 @@ mod drives;
 mod durability;
 mod filesystems;
 mod metadata;
+mod power;
 mod volumes;

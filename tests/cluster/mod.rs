@@ -146,6 +146,15 @@ impl Cluster {
         began.elapsed()
     }
 
+    pub fn runs(&self) -> bool {
+        self.server.is_some()
+    }
+
+    /// Sends SIGKILL and waits for nothing: [`Cluster::kill`] does.
+    pub fn strike(&self) {
+        self.server.as_ref().expect("it runs").strike();
+    }
+
     /// SIGKILL.
     pub fn kill(&mut self) {
         self.server.take().expect("it runs").kill();

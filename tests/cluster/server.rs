@@ -36,6 +36,10 @@ impl Server {
         program::signal_group(&self.0, signal);
     }
 
+    pub fn strike(&self) {
+        self.signal(libc::SIGKILL);
+    }
+
     pub fn kill(mut self) {
         program::kill_group(&mut self.0);
     }

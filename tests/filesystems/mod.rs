@@ -11,18 +11,18 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// A mounted filesystem. It's unmounted when this is dropped, whatever became of its disk.
-struct Mounted {
+pub struct Mounted {
     at: PathBuf,
 }
 
 impl Mounted {
-    fn new(device: &Path, at: &Path, options: &str) -> Self {
+    pub fn new(device: &Path, at: &Path, options: &str) -> Self {
         std::fs::create_dir_all(at).expect("a folder of ours");
         run(command("mount", ["-t", "ext4", "-o", options]).arg(device).arg(at)).succeeded();
         Mounted { at: at.to_owned() }
     }
 
-    fn unmount(self) {
+    pub fn unmount(self) {
         run(&mut command("umount", [&self.at])).succeeded();
     }
 }
@@ -34,7 +34,7 @@ impl Drop for Mounted {
     }
 }
 
-fn make_ext4(device: &Path) {
+pub fn make_ext4(device: &Path) {
     // No lazy work in the background: what is written is written by the test.
     let options = ["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"];
     run(command("mkfs.ext4", options).arg(device)).succeeded();
@@ -66,7 +66,7 @@ fn compare_files(folder: &Path, numbers: impl IntoIterator<Item = u64>) {
 }
 
 /// Why this machine can't have a filesystem on a volume, if so.
-fn obstacle() -> Option<&'static str> {
+pub fn obstacle() -> Option<&'static str> {
     let missing = |program| program::find(program).is_none();
     match () {
         _ if !program::is_root() => Some("only root can mount"),

@@ -6,13 +6,22 @@ use super::{BLOCK, Nbd, Stamp, Trouble};
 pub struct Ledger {
     seed: u64,
     blocks: Vec<Versions>,
+    /// Whether the power may go, and what isn't known to be stable with it.
+    flushed_only: bool,
 }
 
 #[derive(Clone, Copy, Default)]
 struct Versions {
+    /// Acknowledged, or seen.
     promised: u64,
+    acknowledged: u64,
+    /// Flushed, or written through.
+    stable: u64,
     issued: u64,
 }
+
+/// What a flush covers: the version of each block that was acknowledged when it was sent.
+pub struct Covered(Vec<u64>);
 
 /// A read of the whole volume goes in pieces of this many blocks.
 const PIECE: usize = 64;
@@ -20,7 +29,12 @@ const PIECE: usize = 64;
 impl Ledger {
     /// Of a volume's first `blocks`, which nobody has written to.
     pub fn new(seed: u64, blocks: usize) -> Self {
-        Ledger { seed, blocks: vec![Versions::default(); blocks] }
+        Ledger { seed, blocks: vec![Versions::default(); blocks], flushed_only: false }
+    }
+
+    /// When the server goes away, only what was flushed or written through is sure to be there afterwards.
+    pub fn only_flushed(self) -> Self {
+        Ledger { flushed_only: true, ..self }
     }
 
     pub fn seed(&self) -> u64 {
@@ -42,10 +56,35 @@ impl Ledger {
         data
     }
 
-    /// The last write of these blocks was acknowledged.
-    pub fn promise(&mut self, first: usize, count: usize) {
+    /// The last write of these blocks was acknowledged; `through` if it had to be stable before that.
+    pub fn promise(&mut self, first: usize, count: usize, through: bool) {
         for versions in &mut self.blocks[first..first + count] {
             versions.promised = versions.issued;
+            versions.acknowledged = versions.issued;
+            if through {
+                versions.stable = versions.issued;
+            }
+        }
+    }
+
+    /// For when a flush is sent.
+    pub fn covered(&self) -> Covered {
+        Covered(self.blocks.iter().map(|versions| versions.acknowledged).collect())
+    }
+
+    /// A flush was acknowledged.
+    pub fn flushed(&mut self, Covered(covered): Covered) {
+        for (versions, covered) in self.blocks.iter_mut().zip(covered) {
+            versions.stable = versions.stable.max(covered);
+        }
+    }
+
+    /// The server went away.
+    pub fn left_alone(&mut self) {
+        if self.flushed_only {
+            for versions in &mut self.blocks {
+                versions.promised = versions.stable;
+            }
         }
     }
 
@@ -56,7 +95,7 @@ impl Ledger {
             let found = Stamp::read(self.seed, block as u64, bytes)?;
             let versions = &mut self.blocks[block];
             if !(versions.promised..=versions.issued).contains(&found) {
-                let Versions { promised, issued } = versions;
+                let Versions { promised, issued, .. } = versions;
                 return Err(format!("block {block} has version {found}; promised {promised}, issued {issued}"));
             }
             versions.promised = found;
@@ -80,8 +119,11 @@ impl Ledger {
             let count = PIECE.min(self.blocks.len() - first);
             let data = self.issue(first, count);
             volume.write((first * BLOCK) as u64, &data)?;
-            self.promise(first, count);
+            self.promise(first, count, false);
         }
-        volume.flush()
+        let covered = self.covered();
+        volume.flush()?;
+        self.flushed(covered);
+        Ok(())
     }
 }

@@ -6,7 +6,7 @@ mod pattern;
 mod writer;
 
 pub use ledger::Ledger;
-pub use pattern::{BLOCK, Stamp, noise};
+pub use pattern::{BLOCK, Stamp, mixed, noise};
 pub use writer::Writer;
 
 use std::io::{self, Read, Write};

@@ -1,8 +1,9 @@
 //! A client that goes on while things fail under it: blocks written and read back at random, each answer checked against what
 //! may be there.
 
+use super::ledger::Covered;
 use super::{Address, BLOCK, Errno, Ledger, Nbd, flag, kind};
-use crate::nbd::pattern::mixed;
+use crate::nbd::mixed;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -85,8 +86,8 @@ struct InFlight {
 
 enum Doing {
     Read,
-    Write,
-    Flush,
+    Write { through: bool },
+    Flush(Covered),
 }
 
 struct Work {
@@ -120,6 +121,9 @@ impl Work {
             // Whether what was in flight was done, nobody knows.
             for request in std::mem::take(&mut self.in_flight).into_values() {
                 self.busy[request.first..request.first + request.count].fill(false);
+            }
+            if matches!(end, End::Gone(_)) {
+                self.ledger.left_alone();
             }
             match end {
                 End::Asked => break None,
@@ -162,7 +166,7 @@ impl Work {
         self.sent += 1;
         if self.sent.is_multiple_of(97) {
             let cookie = nbd.send(kind::FLUSH, 0, 0, 0, &[])?;
-            let is = Doing::Flush;
+            let is = Doing::Flush(self.ledger.covered());
             self.in_flight.insert(cookie, InFlight { is, first: 0, count: 0 });
             return Ok(());
         }
@@ -171,8 +175,8 @@ impl Work {
         // Noted first: also of a request that was half sent it isn't known whether it's done.
         let (is, kind, flags, data) = match self.draw() % 4 {
             0 => (Doing::Read, kind::READ, 0, vec![]),
-            1 => (Doing::Write, kind::WRITE, flag::FUA, self.ledger.issue(first, count)),
-            _ => (Doing::Write, kind::WRITE, 0, self.ledger.issue(first, count)),
+            1 => (Doing::Write { through: true }, kind::WRITE, flag::FUA, self.ledger.issue(first, count)),
+            _ => (Doing::Write { through: false }, kind::WRITE, 0, self.ledger.issue(first, count)),
         };
         let cookie = nbd.send(kind, flags, offset, length, &data)?;
         self.busy[first..first + count].fill(true);
@@ -188,11 +192,14 @@ impl Work {
                 let bytes = nbd.data(count * BLOCK).map_err(End::Gone)?;
                 self.ledger.see(first, &bytes).map_err(End::Wrong)
             }
-            Doing::Write => {
-                self.ledger.promise(first, count);
+            Doing::Write { through } => {
+                self.ledger.promise(first, count, through);
                 Ok(())
             }
-            Doing::Flush => Ok(()),
+            Doing::Flush(covered) => {
+                self.ledger.flushed(covered);
+                Ok(())
+            }
         }
     }
 

@@ -1,0 +1,193 @@
+//! Power loss, of all drives and of the disk that the metadata is on, at one moment under load. What was not flushed is lost
+//! in part; the server is killed; then all of it is started again from what is left.
+//!
+//! The drives are files of a folder of FUSE's that this program serves: see [`shelf`]. The metadata is on an ext4
+//! filesystem, on a loop device, on one more of these files.
+
+mod media;
+mod shelf;
+
+use crate::cluster::{Cluster, Plan, tepal};
+use crate::filesystems::{Mounted, make_ext4, obstacle};
+use crate::nbd::{Ledger, Writer};
+use crate::program::{command, run};
+use crate::skip;
+use media::Media;
+use shelf::Shelf;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+const DRIVES: usize = 4;
+const DRIVE_SIZE: usize = 64 << 20;
+const METADATA_SIZE: usize = 64 << 20;
+/// The number of the disk of the metadata on the shelf.
+const METADATA: usize = DRIVES;
+
+/// A cluster that loses its power.
+struct Rig {
+    shelf: Arc<Shelf>,
+    powered: Option<Powered>,
+    cluster: Cluster,
+}
+
+/// What must be let go in this order: the filesystem, its disk, and what that is on.
+struct Powered {
+    filesystem: Mounted,
+    disk: LoopDevice,
+    folder: fuser::BackgroundSession,
+}
+
+struct LoopDevice(PathBuf);
+
+impl LoopDevice {
+    fn new(file: &Path) -> Self {
+        let device = run(command("losetup", ["--find", "--show"]).arg(file)).succeeded();
+        LoopDevice(device.trim().into())
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        run(command("losetup", ["--detach"]).arg(&self.0));
+    }
+}
+
+impl Rig {
+    fn new() -> Self {
+        let drives = (0..DRIVES).map(|number| (format!("drive{number}"), Media::new(DRIVE_SIZE)));
+        let metadata = ("metadata".to_owned(), Media::new(METADATA_SIZE));
+        let shelf = Shelf::new(drives.chain([metadata]).collect());
+        let mut cluster = Plan { drives: 0, ..Plan::default() }.made();
+        std::fs::create_dir(folder_of(&cluster)).expect("ours");
+        let drives = (0..DRIVES).map(|number| drive_of(&cluster, number).display().to_string());
+        cluster.plan().arguments = drives.flat_map(|drive| ["--drive".to_owned(), drive]).collect();
+        let mut rig = Rig { shelf, powered: None, cluster };
+        rig.plug_in(true);
+        let mode = std::fs::Permissions::from_mode(0o700);
+        std::fs::set_permissions(rig.cluster.data(), mode).expect("our own filesystem");
+        rig.cluster.start();
+        rig
+    }
+
+    fn plug_in(&mut self, new: bool) {
+        let at = folder_of(&self.cluster);
+        let folder = self.shelf.show(&at).expect("FUSE works here");
+        let disk = LoopDevice::new(&at.join("metadata"));
+        if new {
+            make_ext4(&disk.0);
+        }
+        let filesystem = Mounted::new(&disk.0, &self.cluster.data(), "noatime");
+        self.powered = Some(Powered { filesystem, disk, folder });
+    }
+
+    /// All at once; the server is dead then. How many of the devices had something to lose.
+    fn lose_power(&mut self, seed: u64) -> usize {
+        let unflushed = self.shelf.lose_power(seed);
+        self.cluster.strike();
+        self.shelf.let_go();
+        self.cluster.kill();
+        self.unplug();
+        unflushed
+    }
+
+    fn unplug(&mut self) {
+        let Powered { filesystem, disk, folder } = self.powered.take().expect("it's plugged in");
+        filesystem.unmount();
+        drop(disk);
+        folder.umount_and_join().expect("nobody uses it any more");
+    }
+
+    fn check_drives(&self) {
+        for number in 0..DRIVES {
+            run(Command::new(tepal()).args(["drive", "check"]).arg(drive_of(&self.cluster, number))).succeeded();
+        }
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        if self.cluster.runs() {
+            self.cluster.strike();
+            self.shelf.let_go();
+            self.cluster.kill();
+        }
+    }
+}
+
+fn folder_of(cluster: &Cluster) -> PathBuf {
+    cluster.folder().join("shelf")
+}
+
+fn drive_of(cluster: &Cluster, number: usize) -> PathBuf {
+    folder_of(cluster).join(format!("drive{number}"))
+}
+
+const ROUNDS: u64 = 4;
+
+#[test]
+fn what_was_promised_outlives_the_loss_of_power_at_any_moment() {
+    if let Some(why) = obstacle() {
+        skip!("{why}");
+    }
+    for (story, layout) in
+        ["mirror:2", "stripe", "mirror:2;durability=flush", "stripe;durability=flush"].into_iter().enumerate()
+    {
+        let mut rig = Rig::new();
+        rig.cluster.create("v0", "8M", layout);
+        let ledger = Ledger::new(71, 2048);
+        let ledger = if layout.contains("flush") { ledger.only_flushed() } else { ledger };
+        let writer = Writer::start(rig.cluster.address(), "v0", ledger);
+        let mut unflushed = 0;
+        for round in 0..ROUNDS {
+            // Not at the same place of a checkpoint each time.
+            writer.go_on_for(500 + 333 * round);
+            unflushed += rig.lose_power(ROUNDS * story as u64 + round);
+            rig.plug_in(false);
+            rig.check_drives();
+            rig.cluster.start();
+            assert_eq!(rig.cluster.drives_say("state"), ["up"; DRIVES], "{layout}, round {round}");
+        }
+        writer.go_on_for(500);
+        let mut ledger = writer.finish();
+        ledger.compare(&mut rig.cluster.connect("v0"));
+        rig.cluster.wait_until_healthy("v0");
+        rig.cluster.scrub_finds_nothing("v0");
+        rig.cluster.stop();
+        rig.check_drives();
+        let flushes: Vec<u64> = (0..=METADATA).map(|number| rig.shelf.media(number).flushes).collect();
+        println!("{layout}: {unflushed} devices had something to lose, flushes of each: {flushes:?}");
+        assert!(unflushed > 0 && flushes.iter().all(|flushes| *flushes > 0), "it tested nothing");
+        rig.unplug();
+    }
+}
+
+#[test]
+fn volumes_and_drives_that_were_made_or_removed_just_before_the_power_went_are_as_was_said() {
+    if let Some(why) = obstacle() {
+        skip!("{why}");
+    }
+    let mut rig = Rig::new();
+    let mut volumes: Vec<String> = Vec::new();
+    for round in 0..6 {
+        let name = format!("v{round}");
+        rig.cluster.create(&name, "4M", "mirror:2");
+        volumes.push(name);
+        if round % 2 == 1 {
+            let gone = volumes.remove(0);
+            rig.cluster.tepal(&["volume", "rm", &gone, "--no-wait"]).succeeded();
+        }
+        rig.lose_power(100 + round);
+        rig.plug_in(false);
+        rig.cluster.start();
+        let found = rig.cluster.ask(&["volume", "ls"]);
+        let names: Vec<&str> =
+            found.as_array().expect("a list").iter().filter_map(|volume| volume["name"].as_str()).collect();
+        assert_eq!(names, volumes);
+        assert_eq!(rig.cluster.drives_say("state"), ["up"; DRIVES]);
+    }
+    rig.cluster.stop();
+    rig.check_drives();
+    rig.unplug();
+}
