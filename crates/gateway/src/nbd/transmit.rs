@@ -35,6 +35,9 @@ const SKIPPED_UP_TO: u64 = 256 << 20;
 /// After so many requests or bytes it's the turn of other connections.
 const TURN_REQUESTS: usize = 256;
 const TURN_BYTES: u64 = 4 << 20;
+/// With so many bytes waiting to be sent nothing is started: what would be read now is out of the processor's caches by
+/// the time it's sent.
+const LADEN: u64 = 1 << 20;
 
 /// How a connection ended well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,6 +116,8 @@ enum Pause {
     Hungry,
     /// Memory or places are lacking; the task is woken when it's worth another try.
     Full,
+    /// Enough waits to be sent.
+    Laden,
     /// Others have their turn first.
     TurnOver,
     Ending,
@@ -215,7 +220,8 @@ where
                     return Poll::Pending;
                 }
                 Pause::Full if holds < held => {}
-                Pause::Full => return Poll::Pending,
+                Pause::Laden if self.state.outbox.pending() < LADEN => {}
+                Pause::Full | Pause::Laden => return Poll::Pending,
                 Pause::Hungry => match ready!(self.poll_receive(cx)) {
                     Ok(0) => self.end(Ok(End::Closed)),
                     Ok(count) => {
@@ -267,6 +273,9 @@ where
             }
             if turn.is_over() {
                 return Pause::TurnOver;
+            }
+            if self.state.outbox.pending() >= LADEN {
+                return Pause::Laden;
             }
             let job = match std::mem::replace(&mut self.state.expect, Expect::Header) {
                 Expect::Header => match self.next_header(cx, in_flight.len()) {

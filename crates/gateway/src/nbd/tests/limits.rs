@@ -41,14 +41,38 @@ fn a_client_that_does_not_read_its_replies_stops_itself_and_loses_nothing() {
         let disk = TestDisk::patterned(1 << 20);
         let server = server(&disk, Limits { connection_bytes: MAX_REQUEST, ..Limits::default() });
         let (mut client, _end) = server.attach(Mode::Simple).await;
+        disk.pace(Pace::Held);
         for cookie in 0..200 {
             client.request(command::READ, 0, cookie, 0, 1 << 20).await;
         }
         settle().await;
+        assert_eq!(disk.active(), 32, "MiB for a limit of 32");
+        disk.let_go(200);
+        settle().await;
         let asked = disk.calls().len();
-        assert!((32..=34).contains(&asked), "{asked} MiB for a limit of 32, and what the socket holds");
+        assert!((32..=34).contains(&asked), "{asked} MiB: those of before, and what the socket holds");
         let data = patterns(0, 1 << 20);
         for cookie in 0..200 {
+            assert_eq!(client.outcome().await, (cookie, 0));
+            assert!(client.receive(1 << 20).await.unwrap() == data);
+        }
+    });
+}
+
+#[test]
+fn nothing_is_read_long_before_it_can_be_sent() {
+    run(async {
+        let disk = TestDisk::patterned(1 << 20);
+        let server = server(&disk, Limits::default());
+        let (mut client, _end) = server.attach(Mode::Simple).await;
+        for cookie in 0..20 {
+            client.request(command::READ, 0, cookie, 0, 1 << 20).await;
+        }
+        settle().await;
+        let asked = disk.calls().len();
+        assert!((1..=3).contains(&asked), "{asked} MiB wait for a client that reads nothing");
+        let data = patterns(0, 1 << 20);
+        for cookie in 0..20 {
             assert_eq!(client.outcome().await, (cookie, 0));
             assert!(client.receive(1 << 20).await.unwrap() == data);
         }
