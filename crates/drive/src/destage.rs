@@ -63,6 +63,7 @@ impl<W: World> Drive<W> {
             }
             taken
         };
+        let writes = !taken.runs.is_empty();
         let mut written = Ok(());
         for (first, pieces) in taken.runs.drain(..) {
             let offset = self.shared.geometry.block_offset(slot, first);
@@ -74,8 +75,11 @@ impl<W: World> Drive<W> {
         // The page may have been dropped from the cache meanwhile.
         let loaded = self.load_sums(slot).await;
         let mut state = self.shared.lock();
-        state.destaging.remove(&slot);
-        state.release_freed();
+        if writes {
+            // Another pass may be writing the slot if this one isn't: then it can't be freed yet.
+            state.destaging.remove(&slot);
+            state.release_freed();
+        }
         written.and(loaded)?;
         settle(&mut state, slot, &taken);
         Ok(())
