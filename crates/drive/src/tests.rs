@@ -1,6 +1,8 @@
 //! A drive on a device that forgets what wasn't flushed. Schedules and faults are the simulator's; these are the plain
 //! stories.
 
+mod kept_image;
+
 use crate::world::{Clock, Device, DeviceError, Gather, Random, Spawn, Tick, World};
 use crate::{Change, Drive, DriveError, Mark, MarkKind, NewDrive, OpenError, Options, Write, format};
 use bytes::Bytes;
