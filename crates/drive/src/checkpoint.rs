@@ -103,8 +103,9 @@ pub fn map_sum(versions: &[u64]) -> u64 {
 }
 
 impl Cut {
-    /// Called by the committer, with everything applied on stable media.
-    pub(crate) fn capture<W: World>(state: &mut State, shared: &Shared<W>, sum_pages: &[u32]) -> Self {
+    /// Called by the committer, with everything applied on stable media. Replay needs nothing before `tail` if these pages
+    /// of checksums are written.
+    pub(crate) fn capture<W: World>(state: &mut State, shared: &Shared<W>, sum_pages: &[u32], tail: Position) -> Self {
         let (drive, geometry) = (shared.label.drive, &shared.geometry);
         let checkpoint = state.checkpoint + 1;
         if let Some(&last) = state.dirty_map_pages.last() {
@@ -130,7 +131,7 @@ impl Cut {
         let header = Header {
             checkpoint,
             cut: state.applied,
-            tail: state.tail_after(state.applied),
+            tail,
             map_pages: state.map_versions.len() as u32,
             map_sum: map_sum(&state.map_versions),
         };

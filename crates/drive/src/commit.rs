@@ -224,10 +224,12 @@ impl<W: World> Drive<W> {
                 let (batch, crc) = builder.finish(shared.label.drive, head.sequence, state.durable, head.previous);
                 let position = state.ring.advance(offset, length, crc);
                 state.batches.push_back(position);
-                (offset, batch, head.sequence, pages)
+                // Data that comes to its slot from now on has its checksum in a page that may not be among these.
+                let tail = state.tail_after(head.sequence);
+                (offset, batch, head.sequence, pages, tail)
             })
         };
-        let Some((offset, batch, sequence, pages)) = planned else {
+        let Some((offset, batch, sequence, pages, tail)) = planned else {
             let reason = "its log is too small for its marks".to_owned();
             return Err(DeviceError::Failed { operation: "checkpoint", offset: 0, reason });
         };
@@ -239,7 +241,7 @@ impl<W: World> Drive<W> {
                 state.applied = sequence;
                 state.durable = sequence;
                 state.release_freed();
-                Ok(Cut::capture(&mut state, shared, &pages))
+                Ok(Cut::capture(&mut state, shared, &pages, tail))
             }
             Err(error) => Err(shared.lose(error.clone())),
         };
