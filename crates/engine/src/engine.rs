@@ -49,12 +49,11 @@ enum Status<W: World> {
 }
 
 /// How far a drive's leaving is.
-enum Leave<W: World> {
+enum Leave {
     /// It had left before.
     Gone,
     UnderWay(oneshot::Receiver<()>),
     Begun {
-        volumes: Vec<Volume<W>>,
         left: Option<View>,
     },
 }
@@ -129,12 +128,12 @@ impl<W: World> Engine<W> {
         let end = match self.begin_leave(id, &loss) {
             Leave::Gone => return,
             Leave::UnderWay(end) => end,
-            Leave::Begun { volumes, left } => {
+            Leave::Begun { left } => {
                 let (over, end) = oneshot::channel();
                 let engine = self.clone();
                 // A task of its own: who noticed may be the request of a client that goes away.
                 self.world().spawn(Box::pin(async move {
-                    engine.finish_leave(id, loss, volumes, left).await;
+                    engine.finish_leave(id, loss, left).await;
                     let _ = over.send(()); // nobody may wait any more
                 }));
                 end
@@ -143,10 +142,10 @@ impl<W: World> Engine<W> {
         let _ = end.await; // dropped unsent only when the engine goes
     }
 
-    async fn finish_leave(&self, id: DriveId, loss: Loss, volumes: Vec<Volume<W>>, known_left: Option<View>) {
+    async fn finish_leave(&self, id: DriveId, loss: Loss, known_left: Option<View>) {
         let may_return = matches!(loss, Loss::Gone { .. });
         tracing::warn!(drive = %id, %loss, "drive left");
-        volumes.iter().for_each(|volume| volume.member_leaving(id));
+        self.volumes().iter().for_each(|volume| volume.member_leaving(id));
         let Some(view) = self.shared.authority.drive_down(id, loss).await else {
             return; // it can't be agreed: this server is stopping, or cut off; nothing is acknowledged meanwhile
         };
@@ -170,7 +169,7 @@ impl<W: World> Engine<W> {
         self.volumes().iter().for_each(Volume::wake);
     }
 
-    fn begin_leave(&self, id: DriveId, loss: &Loss) -> Leave<W> {
+    fn begin_leave(&self, id: DriveId, loss: &Loss) -> Leave {
         let mut state = self.lock();
         let state = &mut *state;
         let Some(entry) = state.drives.get_mut(&id) else { return Leave::Gone };
@@ -184,7 +183,7 @@ impl<W: World> Engine<W> {
             Status::Here(drive) => drive.pull(&loss.to_string()),
         }
         entry.status = Status::Leaving(Vec::new());
-        Leave::Begun { volumes: state.volumes.values().cloned().collect(), left: entry.left }
+        Leave::Begun { left: entry.left }
     }
 
     /// Serves a volume. What a crash left unsettled is settled as it's read, and in the background.
