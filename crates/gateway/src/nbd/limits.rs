@@ -1,7 +1,16 @@
 //! What clients may take of this server, before and after they have negotiated.
 
+use crate::disk::VirtualDisk;
 use std::time::Duration;
 use tepal_model::MAX_REQUEST;
+
+/// Clients count bytes in signed numbers, and QEMU wants to round them up to 1 GiB.
+const LARGEST_EXPORT: u64 = (1 << 63) - (1 << 30);
+
+/// What clients see of a disk's size: all of it, unless they couldn't count that far.
+pub fn exported_size(disk: &impl VirtualDisk) -> u64 {
+    disk.size().min(LARGEST_EXPORT)
+}
 
 /// Bounds on clients. The defaults suit a server of a few GiB of memory.
 ///

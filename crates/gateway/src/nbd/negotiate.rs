@@ -6,7 +6,7 @@
 //!    wait, and the handshake's deadline ends it.
 
 use super::inbox::Inbox;
-use super::limits::Limits;
+use super::limits::{Limits, exported_size};
 use super::option::{ContextRequest, ExportRequest, Malformed, text};
 use super::reply::ALLOCATION_CONTEXT;
 use super::wire::{
@@ -221,7 +221,7 @@ where
     async fn export_name(&mut self, data: &[u8]) -> Result<Next<E::Disk>, HandshakeError> {
         let name = self.open(text(data)?).await?;
         let agreed = self.agree(&name);
-        self.out.extend_from_slice(&agreed.disk.size().to_be_bytes());
+        self.out.extend_from_slice(&exported_size(&agreed.disk).to_be_bytes());
         self.out.extend_from_slice(&transmission_flags(&agreed.disk, agreed.structured).to_be_bytes());
         if self.zeroes {
             self.out.extend_from_slice(&[0; 124]);
@@ -247,7 +247,7 @@ where
         };
         let name = self.open_or_refuse(option, request.name).await?;
         let (_, disk) = self.opened.as_ref().expect("it was opened just now");
-        let size = disk.size().to_be_bytes();
+        let size = exported_size(disk).to_be_bytes();
         let flags = transmission_flags(disk, self.structured).to_be_bytes();
         self.reply(option, reply::INFO, &[&info::EXPORT.to_be_bytes(), &size, &flags]);
         if request.wanted.contains(&info::NAME) {

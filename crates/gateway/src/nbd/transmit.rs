@@ -13,6 +13,7 @@ use super::admission::Allowance;
 use super::execute::{Finished, Job, cost};
 use super::in_flight::InFlight;
 use super::inbox::Inbox;
+use super::limits::exported_size;
 use super::outbox::Outbox;
 use super::reply::{put_failure, put_reply};
 use super::request::{Command, Failure, Terms, check, payload_length};
@@ -324,7 +325,7 @@ where
             structured: self.structured,
             allocation: self.allocation,
             read_only: self.disk.read_only(),
-            size: self.disk.size(),
+            size: exported_size(self.disk),
         };
         let (cookie, payload) = (header.cookie, payload_length(&header));
         let checked = check(&header, &terms);

@@ -28,7 +28,7 @@ impl fmt::Display for Presence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Presence::Here => write!(f, "here"),
-            Presence::Missing => write!(f, "removed"),
+            Presence::Missing => write!(f, "there is nothing at its path"),
             Presence::Replaced => write!(f, "replaced by something else"),
             Presence::CutShort { size, expected } => write!(f, "cut short from {expected} to {size} bytes"),
             Presence::Unknown(reason) => write!(f, "out of sight: {reason}"),

@@ -175,6 +175,22 @@ fn info_tells_size_flags_name_and_block_sizes() {
     }
 }
 
+/// nbdinfo called a disk of 2^63 bytes a negative number of bytes, and QEMU an empty one.
+#[test]
+fn no_disk_is_larger_than_clients_can_count() {
+    run(async {
+        let disk = TestDisk::new(4096);
+        disk.resize(1 << 63);
+        let (mut client, _end) = Server::of(&disk).connect();
+        client.greet().await;
+        let replies = client.option(option::GO, &name_and("v0", &[0, 0])).await;
+        let largest = i64::MAX as u64 / (1 << 30) * (1 << 30);
+        assert_eq!(replies[0].data, export_info(largest, ALWAYS));
+        client.request(command::READ, 0, 1, largest - 1, 2).await;
+        assert_eq!(client.outcome().await, (1, 22));
+    });
+}
+
 #[test]
 fn export_name_answers_with_size_and_flags_and_pads_for_old_clients() {
     for (flags, padding) in [(handshake_flag::FIXED_NEWSTYLE, 124), (0, 124), (3, 0), (handshake_flag::NO_ZEROES, 0)] {
