@@ -17,5 +17,6 @@ mod drives;
 mod durability;
 mod filesystems;
 mod metadata;
+mod metrics;
 mod power;
 mod volumes;

@@ -15,6 +15,8 @@ pub mod device;
 mod drives;
 mod exports;
 mod log;
+mod meter;
+mod metered;
 mod nbd;
 mod private_file;
 #[cfg(test)]

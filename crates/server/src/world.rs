@@ -1,6 +1,6 @@
 //! The production side of the injected world: the machine's clock and randomness, tokio's tasks, and real drives.
 
-use crate::device::DriveDevice;
+use crate::metered::MeteredDevice;
 use futures_util::future::LocalBoxFuture;
 use std::cell::RefCell;
 use std::sync::LazyLock;
@@ -77,7 +77,7 @@ impl Spawn for ServerWorld {
 }
 
 impl World for ServerWorld {
-    type Device = DriveDevice;
+    type Device = MeteredDevice;
 }
 
 #[cfg(test)]

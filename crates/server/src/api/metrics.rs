@@ -3,6 +3,7 @@
 use super::Shared;
 use super::drives::of_server;
 use super::failure::Failure;
+use super::requests::Readings;
 use super::types::ErrorKind;
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
@@ -72,6 +73,13 @@ pub async fn show(State(context): State<Shared>) -> Result<Response, Failure> {
         "Bytes on drives, copies counted",
         volumes.iter().map(|v| (label(v.spec().name), v.allocated())).collect(),
     );
+    context.meters.keep(|id| volumes.iter().any(|volume| volume.id() == id));
+    let meters: Vec<_> = volumes.iter().map(|v| (v.spec().name, context.meters.of(v.id()))).collect();
+    let meters = meters.iter().map(|(name, meter)| (name.clone(), &**meter));
+    registry.register_collector(Box::new(Readings::take("volume_request", "volume", meters)));
+    let open = context.drives.open();
+    let meters = open.iter().map(|(id, open)| (id.to_string(), open.drive.device().meter()));
+    registry.register_collector(Box::new(Readings::take("drive_io", "drive", meters)));
     let mut text = String::new();
     encode(&mut text, &registry).map_err(|error| Failure::new(ErrorKind::Internal, error))?;
     Ok(([(CONTENT_TYPE, CONTENT)], text).into_response())

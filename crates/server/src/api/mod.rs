@@ -10,6 +10,7 @@ mod front;
 mod health_text;
 mod metrics;
 mod pools;
+mod requests;
 mod scrub;
 mod sql;
 pub mod types;
@@ -18,6 +19,7 @@ mod volumes;
 pub use front::Front;
 
 use crate::drives::{Drives, Parts};
+use crate::meter::Meters;
 use crate::volumes::Volumes;
 use axum::Router;
 use axum::extract::Request;
@@ -49,6 +51,7 @@ pub struct Api {
     pub parts: Parts,
     pub drives: Arc<Drives>,
     pub volumes: Arc<Volumes>,
+    pub meters: Meters,
     pub started: Instant,
     pub address: SocketAddr,
     pub nbd: Vec<String>,

@@ -7,9 +7,12 @@ use super::generations::Generations;
 use super::{DriveOperationError, Drives, OpenDrive};
 use crate::authority::left;
 use crate::device::DriveDevice;
+use crate::meter::Meter;
+use crate::metered::MeteredDevice;
 use crate::world::ServerWorld;
 use futures_util::future::join_all;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use tepal_drive::{Drive, Label, Options};
 use tepal_engine::Standing;
 use tepal_metadata::{Command, DriveRecord, DriveState};
@@ -58,10 +61,14 @@ impl Drives {
 
     pub(super) async fn open_one(&self, candidate: Candidate) -> Result<OpenDrive, DriveOperationError> {
         let Candidate { path, device, log, .. } = candidate;
-        let (for_drive, for_log) = (device.clone(), log.clone());
+        let meter = Arc::<Meter>::default();
+        let metered = |device: &DriveDevice| MeteredDevice::new(device.clone(), meter.clone());
+        let (for_drive, for_log) = (metered(&device), log.as_ref().map(metered));
         let work = move || async move { Drive::open(ServerWorld, for_drive, for_log, Options::default()).await };
         match self.parts.threads.run_on(self.some_thread(), work).await? {
-            Ok(drive) => Ok(OpenDrive { path, drive, device, log }),
+            Ok(drive) => {
+                Ok(OpenDrive { path, drive, device, log })
+            }
             Err(reason) => Err(DriveOperationError::Open { path, reason }),
         }
     }
@@ -98,9 +105,9 @@ impl Drives {
         Ok(self.parts.threads.run_on(self.some_thread(), work).await?)
     }
 
-    async fn record_place(&self, id: DriveId, path: &std::path::Path) -> Result<(), DriveOperationError> {
+    async fn record_place(&self, id: DriveId, path: &Path) -> Result<(), DriveOperationError> {
         let record = self.record(id)?;
-        if record.server != self.server || std::path::Path::new(&record.path) != path {
+        if record.server != self.server || Path::new(&record.path) != path {
             let path = path.display().to_string();
             self.parts.authority.propose(Command::DriveMoved { id, server: self.server, path }).await?;
         }

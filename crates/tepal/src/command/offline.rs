@@ -336,7 +336,7 @@ mod tests {
                 log_length: None,
             };
             tepal_drive::format(&device, None, new).await.expect("blank");
-            let drive = Drive::open(tepal_server::world::ServerWorld, device, None, Options::default())
+            let drive = Drive::open(tepal_server::world::ServerWorld, device.into(), None, Options::default())
                 .await
                 .expect("made just now");
             drive.close().await.expect("closed");

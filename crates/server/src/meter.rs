@@ -1,0 +1,145 @@
+//! How many requests there were, how much they moved, and how long they took: counted where they pass, read by whoever
+//! scrapes the metrics.
+//!
+//! Counting costs two looks at the clock and a few relaxed additions; a number may be behind its neighbours for a moment.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tepal_model::VolumeId;
+
+/// Upper bounds of the latency buckets, in microseconds. One more bucket has what takes longer.
+pub const BOUNDS_MICROS: [u64; 16] = [
+    20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000, 500_000, 1_000_000,
+    10_000_000,
+];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    Read,
+    Write,
+    Flush,
+    /// Also zeroes that may become holes.
+    Discard,
+}
+
+impl Operation {
+    pub const ALL: [Operation; 4] = [Operation::Read, Operation::Write, Operation::Flush, Operation::Discard];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Operation::Read => "read",
+            Operation::Write => "write",
+            Operation::Flush => "flush",
+            Operation::Discard => "discard",
+        }
+    }
+}
+
+/// Of one volume or drive, since it was opened.
+#[derive(Debug, Default)]
+pub struct Meter([Counts; Operation::ALL.len()]);
+
+#[derive(Debug, Default)]
+struct Counts {
+    buckets: [AtomicU64; BOUNDS_MICROS.len() + 1],
+    bytes: AtomicU64,
+    nanos: AtomicU64,
+    errors: AtomicU64,
+}
+
+/// What a meter shows of one operation.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reading {
+    /// How many took at most as long as each of [`BOUNDS_MICROS`], and longer than the bound before; then the rest.
+    pub buckets: [u64; BOUNDS_MICROS.len() + 1],
+    pub seconds: f64,
+    pub bytes: u64,
+    pub errors: u64,
+}
+
+impl Meter {
+    /// Counts an operation that moves so many bytes. One that is given up isn't counted.
+    pub async fn time<T, E>(
+        &self,
+        operation: Operation,
+        bytes: u64,
+        work: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
+        let began = Instant::now();
+        let outcome = work.await;
+        self.count(operation, bytes, began.elapsed(), outcome.is_ok());
+        outcome
+    }
+
+    fn count(&self, operation: Operation, bytes: u64, took: Duration, good: bool) {
+        let counts = &self.0[operation as usize];
+        let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        let bucket = BOUNDS_MICROS.partition_point(|bound| bound * 1000 < nanos);
+        counts.buckets[bucket].fetch_add(1, Ordering::Relaxed);
+        counts.nanos.fetch_add(nanos, Ordering::Relaxed);
+        match good {
+            true if bytes == 0 => {}
+            true => drop(counts.bytes.fetch_add(bytes, Ordering::Relaxed)),
+            false => drop(counts.errors.fetch_add(1, Ordering::Relaxed)),
+        }
+    }
+
+    pub fn read(&self, operation: Operation) -> Reading {
+        let counts = &self.0[operation as usize];
+        let now = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        Reading {
+            buckets: std::array::from_fn(|bucket| now(&counts.buckets[bucket])),
+            seconds: now(&counts.nanos) as f64 / 1e9,
+            bytes: now(&counts.bytes),
+            errors: now(&counts.errors),
+        }
+    }
+}
+
+/// The meters of volumes that were used since the server started. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct Meters(Arc<Mutex<BTreeMap<VolumeId, Arc<Meter>>>>);
+
+impl Meters {
+    pub fn of(&self, volume: VolumeId) -> Arc<Meter> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(volume).or_default().clone()
+    }
+
+    /// Forgets volumes that are gone.
+    pub fn keep(&self, lives: impl Fn(VolumeId) -> bool) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|volume, _| lives(*volume));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn each_operation_is_counted_by_how_long_it_took_and_what_came_of_it() {
+        let meter = Meter::default();
+        let longest = BOUNDS_MICROS[BOUNDS_MICROS.len() - 1];
+        for (micros, good) in [(1, true), (20, true), (21, true), (longest, false), (longest + 1, true)] {
+            meter.count(Operation::Write, 4096, Duration::from_micros(micros), good);
+        }
+        assert_eq!(meter.time(Operation::Read, 512, async { Ok::<_, ()>(7) }).await, Ok(7));
+        let written = meter.read(Operation::Write);
+        let mut buckets = [0; BOUNDS_MICROS.len() + 1];
+        (buckets[0], buckets[1], buckets[BOUNDS_MICROS.len() - 1], buckets[BOUNDS_MICROS.len()]) = (2, 1, 1, 1);
+        assert_eq!((written.buckets, written.bytes, written.errors), (buckets, 4 * 4096, 1));
+        assert_eq!((meter.read(Operation::Read).bytes, meter.read(Operation::Flush).buckets.iter().sum()), (512, 0u64));
+    }
+
+    #[test]
+    fn a_volume_that_is_gone_has_no_meter() {
+        let meters = Meters::default();
+        meters.of(VolumeId(1)).count(Operation::Flush, 0, Duration::ZERO, true);
+        meters.keep(|_| true);
+        assert_eq!(meters.of(VolumeId(1)).read(Operation::Flush).buckets[0], 1);
+        meters.keep(|_| false);
+        assert_eq!(meters.of(VolumeId(1)).read(Operation::Flush).buckets[0], 0);
+    }
+}

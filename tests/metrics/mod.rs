@@ -1,0 +1,89 @@
+//! The numbers for Prometheus: what clients asked of volumes and what that cost the drives.
+
+use crate::cluster::{Cluster, Plan};
+use crate::nbd::{BLOCK, kind};
+use serde_json::Value;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+/// The lines of `/metrics` that begin so.
+fn metrics(cluster: &Cluster, beginning: &str) -> Vec<(String, f64)> {
+    let addresses = std::fs::read(cluster.data().join("addresses.json")).expect("the server's addresses");
+    let addresses: Value = serde_json::from_slice(&addresses).expect("JSON");
+    let api = addresses["api"].as_str().expect("an address");
+    let token = std::fs::read_to_string(cluster.data().join("token")).expect("the server's token");
+    let mut stream = TcpStream::connect(api).expect("it listens");
+    stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a time");
+    let token = token.trim();
+    let request =
+        format!("GET /metrics HTTP/1.1\r\nHost: {api}\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).expect("sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("text");
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    let lines = answer.lines().filter(|line| line.starts_with(beginning));
+    lines
+        .map(|line| {
+            let (name, value) = line.rsplit_once(' ').expect("a name and a value");
+            (name.to_owned(), value.parse().expect("a number"))
+        })
+        .collect()
+}
+
+fn sum(metrics: &[(String, f64)], part: &str) -> f64 {
+    metrics.iter().filter(|(name, _)| name.contains(part)).map(|(_, value)| value).sum()
+}
+
+#[test]
+fn requests_of_volumes_and_their_cost_on_drives_are_counted_and_timed() {
+    let cluster = Plan { drives: 2, ..Plan::default() }.up();
+    cluster.create("v0", "4M", "mirror:2");
+    cluster.create("v1", "4M", "stripe");
+    let mut volume = cluster.connect("v0");
+    for block in 0..20 {
+        volume.write(block * BLOCK as u64, &[7; BLOCK]).expect("written");
+    }
+    for block in 0..30 {
+        volume.read(block * BLOCK as u64, 2 * BLOCK as u32).expect("read");
+    }
+    volume.flush().expect("flushed");
+    volume.trim(0, 1 << 20).expect("trimmed");
+    volume.send(kind::READ, 0, 1 << 40, 4096, &[]).expect("sent");
+    volume.answer().expect("an answer").1.expect_err("past the end");
+
+    let seen = metrics(&cluster, "tepal_volume_request_");
+    for (name, operation, value) in [
+        ("seconds_count", "write", 20.0),
+        ("seconds_count", "read", 30.0),
+        ("seconds_count", "flush", 1.0),
+        ("seconds_count", "discard", 1.0),
+        ("bytes_total", "write", 20.0 * BLOCK as f64),
+        ("bytes_total", "read", 60.0 * BLOCK as f64),
+        ("bytes_total", "discard", (1 << 20) as f64),
+        ("errors_total", "write", 0.0),
+    ] {
+        let labelled = format!("tepal_volume_request_{name}{{volume=\"v0\",operation=\"{operation}\"}}");
+        let found = seen.iter().find(|(name, _)| *name == labelled).map(|(_, value)| *value);
+        assert_eq!(found, Some(value), "{labelled}");
+    }
+    assert_eq!(sum(&seen, "volume=\"v1\""), 0.0);
+    // Each bucket also counts what is in those before it.
+    let buckets: Vec<f64> = seen
+        .iter()
+        .filter(|(name, _)| name.contains("seconds_bucket") && name.contains("\"v0\"") && name.contains("write"))
+        .map(|(_, value)| *value)
+        .collect();
+    assert!(buckets.len() > 10 && buckets.is_sorted() && buckets.last() == Some(&20.0), "{buckets:?}");
+
+    let drives = metrics(&cluster, "tepal_drive_io_");
+    for number in 0..2 {
+        let id = cluster.drive_id(cluster.drive(number));
+        let of_drive: Vec<(String, f64)> = drives.iter().filter(|(name, _)| name.contains(&id)).cloned().collect();
+        let count =
+            |operation: &str| sum(&of_drive, &format!("seconds_count{{drive=\"{id}\",operation=\"{operation}\""));
+        assert!(count("write") >= 20.0 && count("flush") >= 20.0, "both copies, each on stable media: {of_drive:?}");
+    }
+    cluster.tepal(&["volume", "rm", "v0"]).succeeded();
+    assert_eq!(metrics(&cluster, "tepal_volume_request_").iter().filter(|(name, _)| name.contains("v0")).count(), 0);
+}
