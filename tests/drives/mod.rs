@@ -2,8 +2,10 @@
 
 mod damaged;
 mod emulated;
+mod given_up;
 mod health;
 mod kinds;
 mod members;
 mod pulled;
 mod refused;
+mod wiped;

@@ -106,7 +106,7 @@ const CASES: [Case; 6] = [
             std::fs::remove_file(drive).expect("ours");
             make_drive(drive, 256 << 20);
         },
-        said: "not found",
+        said: "it has no Tepal label",
     },
     Case {
         what: "an older image of it is in its place",

@@ -142,6 +142,19 @@ impl<W: World> Engine<W> {
         let _ = end.await; // dropped unsent only when the engine goes
     }
 
+    /// A drive that left before won't return: requests that wait for it end, with an error where only it had the data.
+    /// That must have been agreed.
+    pub fn retire_absent(&self, id: DriveId) {
+        {
+            let mut state = self.lock();
+            match state.drives.get_mut(&id).map(|entry| &mut entry.status) {
+                Some(status @ Status::Missing) => *status = Status::Failed,
+                _ => return,
+            }
+        }
+        self.volumes().iter().for_each(|volume| volume.member_retired(id));
+    }
+
     async fn finish_leave(&self, id: DriveId, loss: Loss, known_left: Option<View>) {
         let may_return = matches!(loss, Loss::Gone { .. });
         tracing::warn!(drive = %id, %loss, "drive left");

@@ -466,6 +466,16 @@ impl<W: World> Volume<W> {
         self.wake();
     }
 
+    /// It had left, and won't return.
+    pub(crate) fn member_retired(&self, id: DriveId) {
+        {
+            let mut state = self.lock();
+            let Some(at) = state.members.position(id) else { return };
+            state.members.list[at].presence = Presence::Failed;
+        }
+        self.wake();
+    }
+
     pub(crate) fn member_returned(&self, drive: &Drive<W>, standing: Standing) {
         {
             let mut state = self.lock();

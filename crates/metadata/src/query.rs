@@ -55,6 +55,10 @@ pub enum QueryError {
     /// Fix the query.
     #[error("the query is not right: {0}")]
     Invalid(String),
+    #[error("the query is empty: write one SELECT statement")]
+    Empty,
+    #[error("the query has {0} bytes, and at most {MAX_SQL} are possible")]
+    LongQuery(usize),
     /// Fix the query: it would change something or reach beyond the database.
     #[error("the query is refused: it may only read the cluster's tables, in one statement")]
     NotReading,
@@ -91,6 +95,12 @@ impl Querier {
     }
 
     pub async fn query(&self, sql: &str, limits: QueryLimits) -> Result<Rows, QueryError> {
+        if sql.trim().is_empty() {
+            return Err(QueryError::Empty);
+        }
+        if sql.len() > MAX_SQL as usize {
+            return Err(QueryError::LongQuery(sql.len()));
+        }
         let permit = self.running.clone().acquire_owned().await.map_err(|_| QueryError::Stopped)?;
         let (file, sql) = (self.file.clone(), sql.to_owned());
         let done = tokio::task::spawn_blocking(move || {

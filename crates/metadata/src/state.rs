@@ -53,6 +53,11 @@ impl State {
         self.cluster.view
     }
 
+    /// No map has had this number or a higher one yet.
+    pub fn next_map(&self) -> MapId {
+        MapId(self.counters.map)
+    }
+
     /// The active volume of this name.
     pub fn volume_named(&self, name: &str) -> Option<&Arc<VolumeRecord>> {
         self.names.get(name).and_then(|id| self.volumes.get(id))

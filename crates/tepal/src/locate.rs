@@ -118,7 +118,7 @@ fn data_folders(folder: &Path) -> Result<Vec<PathBuf>, LocateError> {
     if found.is_empty() { Err(LocateError::NoCluster(folder.to_owned())) } else { Ok(found) }
 }
 
-fn addresses(what: &'static str, text: &str) -> Result<Vec<String>, LocateError> {
+pub fn addresses(what: &'static str, text: &str) -> Result<Vec<String>, LocateError> {
     let wrong = || LocateError::Addresses { what, text: text.chars().take(100).collect() };
     let plain = text.split(',').map(|part| part.trim().trim_start_matches("http://").trim_end_matches('/'));
     let valid = |part: &&str| {

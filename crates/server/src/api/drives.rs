@@ -30,7 +30,7 @@ pub async fn add(State(context): State<Shared>, Input(add): Input<AddDrive>) -> 
         return Err(Failure::bad(format!("'{shown}' is not an absolute path on server {}", add.server)));
     }
     let pool = add.pool.unwrap_or_else(|| DEFAULT_POOL.to_owned());
-    let request = NewDriveRequest { path, pool, force: add.force };
+    let request = NewDriveRequest { path, pool, create: add.create, force: add.force };
     let id = context.drives.add(request).await?;
     one(&context, id)
 }

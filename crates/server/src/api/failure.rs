@@ -97,9 +97,12 @@ impl From<IoError> for Failure {
 impl From<QueryError> for Failure {
     fn from(error: QueryError) -> Self {
         let kind = match error {
-            QueryError::Invalid(_) | QueryError::NotReading | QueryError::TooMuch { .. } | QueryError::TooLong(_) => {
-                ErrorKind::BadRequest
-            }
+            QueryError::Empty
+            | QueryError::LongQuery(_)
+            | QueryError::Invalid(_)
+            | QueryError::NotReading
+            | QueryError::TooMuch { .. }
+            | QueryError::TooLong(_) => ErrorKind::BadRequest,
             QueryError::Stopped => ErrorKind::Unavailable,
             _ => ErrorKind::Internal,
         };
@@ -112,11 +115,15 @@ impl From<DriveOperationError> for Failure {
         use DriveOperationError as E;
         let kind = match error {
             E::Metadata(error) => return error.into(),
-            E::Path(_) => ErrorKind::BadRequest,
+            E::Path(_) | E::TooSmall { .. } => ErrorKind::BadRequest,
+            E::Create(device::CreateError::Exists { .. }) => ErrorKind::Conflict,
+            E::Create(device::CreateError::TooLarge { .. }) => ErrorKind::OutOfSpace,
+            E::Create(_) => ErrorKind::BadRequest,
             E::Device(device::OpenError::InUse { .. }) => ErrorKind::Conflict,
             E::Device(device::OpenError::NotFound { .. }) | E::Unknown(_) | E::NoPool(_) => ErrorKind::NotFound,
             E::Device(_) | E::Open { .. } => ErrorKind::BadRequest,
             E::Refused { .. }
+            | E::Ahead { .. }
             | E::NotEmpty { .. }
             | E::IsLog { .. }
             | E::LabelLost { .. }

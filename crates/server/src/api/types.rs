@@ -37,7 +37,7 @@
 //! `{name}` and `{id}` are percent-encoded. `data` takes up to [`MAX_DATA`] bytes a request.
 
 use serde::{Deserialize, Serialize};
-pub use tepal_metadata::DriveState;
+pub use tepal_metadata::{DEFAULT_POOL, DriveState};
 use tepal_model::{ClusterId, DriveId, ServerId};
 
 /// The longest body of `data`, and the longest range it can be asked for, in bytes.
@@ -239,8 +239,11 @@ pub struct AddDrive {
     /// `default`, if not said.
     #[serde(default)]
     pub pool: Option<String>,
-    /// Take it even if it carries data that looks like somebody's (a filesystem, a partition table, another cluster's
-    /// label): that data is lost. A drive of this cluster is never overwritten.
+    /// Make a file of so many bytes there first. Nothing may be there but a blank file of that size.
+    #[serde(default)]
+    pub create: Option<u64>,
+    /// Take it even if it carries data that looks like somebody's (a filesystem, a partition table): that data is lost.
+    /// A drive of this or another cluster is never overwritten.
     #[serde(default)]
     pub force: bool,
 }

@@ -6,8 +6,10 @@ use crate::config::PathError;
 use crate::data_threads::Stopped;
 use crate::device;
 use std::path::PathBuf;
+use tepal_drive::geometry::MIN_DRIVE;
 use tepal_drive::world::DeviceError;
 use tepal_metadata::{DriveState, ProposeError};
+use tepal_model::size::Size;
 use tepal_model::{DriveId, ServerId};
 
 #[derive(Debug, thiserror::Error)]
@@ -16,6 +18,10 @@ pub enum DriveOperationError {
     Path(#[from] PathError),
     #[error(transparent)]
     Device(#[from] device::OpenError),
+    #[error(transparent)]
+    Create(#[from] device::CreateError),
+    #[error("{}: {size} is too small: a drive has at least {}", path.display(), Size(MIN_DRIVE))]
+    TooSmall { path: PathBuf, size: Size },
     #[error("{}: {why}", path.display())]
     Refused { path: PathBuf, why: Refused },
     #[error("{} holds {what}: use --force if that data is to be lost", path.display())]
@@ -30,6 +36,11 @@ pub enum DriveOperationError {
     Recorded { path: PathBuf, drive: DriveId, state: DriveState },
     #[error("{}: {reason}", path.display())]
     Open { path: PathBuf, reason: tepal_drive::OpenError },
+    #[error(
+        "{}: drive {drive} holds data of {maps} volumes that were made after this state of the cluster's records: \
+         cluster.db seems to be an older copy; put the newest one back", path.display()
+    )]
+    Ahead { path: PathBuf, drive: DriveId, maps: usize },
     #[error("{}: {reason}", path.display())]
     Io { path: PathBuf, reason: DeviceError },
     #[error("drive {drive} is not at {}: {found}", path.display())]

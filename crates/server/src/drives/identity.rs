@@ -39,7 +39,10 @@ pub enum Verdict {
 /// Why a device isn't used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    #[error("it belongs to another cluster, {cluster}, as drive {drive}")]
+    #[error(
+        "it belongs to another cluster, {cluster}, as drive {drive}; if that is not needed any more, `tepal drive wipe` \
+         empties it"
+    )]
     Foreign { cluster: ClusterId, drive: DriveId },
     #[error("it and {} both say that they are drive {drive}, and neither is newer: remove the copy", other.display())]
     Cloned { drive: DriveId, other: PathBuf },
@@ -52,7 +55,7 @@ pub enum Refused {
     Older { drive: DriveId, generation: u64, newest: u64 },
     #[error("drive {drive} has failed and is not used any more: {reason}. Remove it, and add a new one")]
     Failed { drive: DriveId, reason: String },
-    #[error("drive {drive} was removed from this cluster and still holds data: wipe it before it's added again")]
+    #[error("drive {drive} was removed from this cluster and still holds data: `tepal drive wipe` empties it")]
     Removed { drive: DriveId },
     #[error("{0}")]
     Label(LabelError),

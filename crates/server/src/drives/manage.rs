@@ -6,16 +6,21 @@ use super::start::Content;
 use super::take::Candidate;
 use super::{DriveOperationError, Drives};
 use crate::config::usable_path;
+use crate::device;
 use std::path::{Path, PathBuf};
 use tepal_drive::Loss;
+use tepal_drive::geometry::MIN_DRIVE;
 use tepal_metadata::{Command, DriveState, Reply};
 use tepal_model::DriveId;
+use tepal_model::size::Size;
 
 /// A device that is to become a drive.
 #[derive(Clone, Debug)]
 pub struct NewDriveRequest {
     pub path: PathBuf,
     pub pool: String,
+    /// Make it first, as a file of so many bytes.
+    pub create: Option<u64>,
     /// Even if it seems to hold somebody's data; never if it has a Tepal label.
     pub force: bool,
 }
@@ -40,7 +45,26 @@ impl Drives {
         if !self.parts.metadata.state().pools.contains_key(&request.pool) {
             return Err(DriveOperationError::NoPool(request.pool.chars().take(140).collect()));
         }
-        self.add_at(&mut generations, path, &request).await
+        let Some(size) = request.create else {
+            return self.add_at(&mut generations, path, &request).await;
+        };
+        if size < MIN_DRIVE {
+            return Err(DriveOperationError::TooSmall { path, size: Size(size) });
+        }
+        let made = match device::create_file(&path, size) {
+            Ok(()) => true,
+            // Made by this command when it was cut off; whether it's blank is looked at below.
+            Err(device::CreateError::Exists { .. }) if is_file_of(&path, size) => false,
+            Err(error) => return Err(error.into()),
+        };
+        let added = self.add_at(&mut generations, path.clone(), &request).await;
+        if added.is_err()
+            && made
+            && let Err(error) = std::fs::remove_file(&path)
+        {
+            tracing::warn!(path = %path.display(), %error, "a file that was made for a drive is left");
+        }
+        added
     }
 
     async fn add_at(
@@ -88,6 +112,8 @@ impl Drives {
         let reply = self.parts.authority.propose(Command::RemoveDrive { id, force }).await?;
         let open = self.table().open.remove(&id);
         self.lose(id, Loss::Retired { drive: id, reason: "removed by the operator".to_owned() }).await?;
+        // One that wasn't here has nothing to lose, and requests may wait for it.
+        self.parts.engine.retire_absent(id);
         if let Some(open) = open {
             self.wipe([Some(open.device), open.log], &open.path).await;
         }
@@ -144,4 +170,8 @@ impl Drives {
             .run_on(self.some_thread(), move || async move { engine.lose_drive(id, loss).await })
             .await?)
     }
+}
+
+fn is_file_of(path: &Path, size: u64) -> bool {
+    std::fs::symlink_metadata(path).is_ok_and(|found| found.is_file() && found.len() == size)
 }

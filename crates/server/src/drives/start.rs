@@ -9,7 +9,7 @@ use super::{DriveOperationError, Drives, OpenDrive};
 use crate::authority::left;
 use crate::device::DriveDevice;
 use crate::world::ServerWorld;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use tepal_drive::label::Role;
 use tepal_drive::world::{DeviceError, Random};
@@ -93,6 +93,9 @@ impl Drives {
                 }
                 Verdict::Ours(label) => plan.open.push(candidate(label, device)),
                 Verdict::Unrecorded(label) => plan.unrecorded.push(candidate(label, device)),
+                Verdict::Blank if state.drives_of_server(self.server).any(|record| Path::new(&record.path) == path) => {
+                    self.refuse(path, "it has no Tepal label, and the cluster's records have a drive there".to_owned());
+                }
                 Verdict::Blank => plan.blank.push((path, device)),
                 Verdict::LogOf(drive) => {
                     plan.logs.insert(drive, device);
@@ -143,9 +146,12 @@ impl Drives {
                         self.refuse(path, error.to_string());
                     }
                 }
-                Err(DriveOperationError::Open { path, reason }) => self.refuse(path, reason.to_string()),
-                Err(DriveOperationError::Io { path, reason }) => self.refuse(path, reason.to_string()),
-                Err(error) => return Err(error.into()),
+                Err(error) => match &error {
+                    DriveOperationError::Open { path, .. }
+                    | DriveOperationError::Io { path, .. }
+                    | DriveOperationError::Ahead { path, .. } => self.refuse(path.clone(), error.to_string()),
+                    _ => return Err(error.into()),
+                },
             }
         }
         Ok(())
@@ -160,14 +166,6 @@ impl Drives {
     ) -> Result<(), StartError> {
         drop(logs); // those of drives that aren't here
         let mut blank: BTreeMap<PathBuf, DriveDevice> = blank.into_iter().collect();
-        let state = self.parts.metadata.state();
-        let expected = |path: &Path| state.drives_of_server(self.server).find(|record| Path::new(&record.path) == path);
-        let recorded: BTreeSet<PathBuf> = blank.keys().filter(|path| expected(path).is_some()).cloned().collect();
-        for path in recorded {
-            blank.remove(&path);
-            let reason = "it has no label, and the cluster's records have a drive there".to_owned();
-            self.refuse(path, reason);
-        }
         for configured in &self.configured {
             let Some(device) = blank.remove(&configured.path) else { continue };
             let log = match &configured.log {

@@ -67,10 +67,23 @@ impl Drives {
         let work = move || async move { Drive::open(ServerWorld, for_drive, for_log, Options::default()).await };
         match self.parts.threads.run_on(self.some_thread(), work).await? {
             Ok(drive) => {
+                self.check_not_ahead(&drive, &path)?;
                 Ok(OpenDrive { path, drive, device, log })
             }
             Err(reason) => Err(DriveOperationError::Open { path, reason }),
         }
+    }
+
+    /// Maps are numbered in the order in which they are made. A drive that holds one of those to come has seen a later
+    /// state than these records: its unknown maps are no removed volumes, and new volumes would get their numbers.
+    fn check_not_ahead(&self, drive: &Drive<ServerWorld>, path: &Path) -> Result<(), DriveOperationError> {
+        let next = self.parts.metadata.state().next_map();
+        let maps = drive.allocated().into_iter().filter(|(map, _)| *map >= next).count();
+        if maps == 0 {
+            return Ok(());
+        }
+        drive.pull("it is of a later state than the cluster's records");
+        Err(DriveOperationError::Ahead { path: path.to_owned(), drive: drive.id(), maps })
     }
 
     /// Has the metadata say that the drive is here, and gives it to the engine: as current only if it never went away.

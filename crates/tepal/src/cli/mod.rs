@@ -46,7 +46,7 @@ pub struct Global {
     /// The cluster's servers, as HOST:PORT of their admin API; else TEPAL_CLUSTER, else --dir.
     ///
     /// The token that they want is read from TEPAL_TOKEN.
-    #[arg(long, global = true, value_name = "ADDR[,ADDR...]")]
+    #[arg(long, global = true, value_name = "ADDR[,ADDR...]", value_parser = value::servers)]
     pub cluster: Option<String>,
     /// The folder of a development cluster, or a server's data folder; ./tepal-dev if nothing is said.
     #[arg(long, global = true, value_name = "DIR")]

@@ -1,9 +1,9 @@
 //! Servers, drives, pools, volumes and the cluster.
 
-use super::value;
+use super::value::{self, DrivePlace};
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
-use tepal_model::{Layout, ServerId};
+use tepal_model::{DriveId, Layout, ServerId};
 
 /// Whether to wait for what goes on after the command was accepted.
 #[derive(Clone, Copy, Debug, Args)]
@@ -84,6 +84,17 @@ pub enum DriveCommand {
         #[arg(long, value_name = "PATH")]
         log: Option<PathBuf>,
     },
+    /// Make an empty device of a drive that no server uses: of a removed one, or of another cluster's. Its data is lost
+    Wipe {
+        /// A block device or file
+        path: PathBuf,
+        /// The drive's whole id, to show that it's the right one
+        #[arg(long, value_name = "ID")]
+        drive: Option<DriveId>,
+        /// Even if its label is damaged or of an unknown format, so that its id can't be compared
+        #[arg(long)]
+        force: bool,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -95,7 +106,10 @@ pub struct AddDriveArguments {
     /// The pool that it joins
     #[arg(long, value_parser = value::name)]
     pub pool: Option<String>,
-    /// Even if it carries a filesystem, partitions or another cluster's label, which are lost
+    /// Make it first, as a file of this size; nothing else may be there
+    #[arg(long, value_name = "SIZE", value_parser = value::drive_size, allow_negative_numbers = true)]
+    pub create: Option<u64>,
+    /// Even if it carries a filesystem or partitions, which are lost
     #[arg(long)]
     pub force: bool,
 }
@@ -130,7 +144,7 @@ pub struct CreatePoolArguments {
     pub layout: Option<Layout>,
     /// New drives to add to it, as SERVER:PATH; what is on them is lost
     #[arg(long, num_args = 1.., value_name = "SERVER:PATH")]
-    pub drives: Vec<String>,
+    pub drives: Vec<DrivePlace>,
 }
 
 #[derive(Debug, Subcommand)]

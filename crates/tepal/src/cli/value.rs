@@ -1,9 +1,11 @@
 //! Values of arguments that are more than a word: checked here, so that what is wrong is refused before anything is done.
 
 use std::str::FromStr;
+use tepal_drive::geometry::MIN_DRIVE;
 use tepal_model::layout::LayoutError;
 use tepal_model::size::{Size, SizeError};
-use tepal_model::{DriveId, Layout};
+use tepal_model::{BLOCK, DriveId, Layout, ServerId};
+use tepal_server::device::emulate::{Model, ModelError};
 
 /// `NAME=SIZE[,layout=LAYOUT]` of `dev up --volume`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,6 +15,16 @@ pub struct VolumeRequest {
     pub layout: Option<Layout>,
 }
 
+/// `SERVER:PATH` of a drive that is to be added.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DrivePlace {
+    pub server: ServerId,
+    pub path: String,
+}
+
+/// So much a bench must have to run over.
+pub const MIN_BENCH: u64 = 16 << 20;
+
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ValueError {
     #[error("'{0}' is not a volume: write NAME=SIZE or NAME=SIZE,layout=LAYOUT, as in v0=2G,layout=mirror:2")]
@@ -21,6 +33,18 @@ pub enum ValueError {
     Name(String),
     #[error(transparent)]
     Size(#[from] SizeError),
+    #[error("'{0}' is not a list of addresses: write HOST:PORT[,HOST:PORT...]")]
+    Servers(String),
+    #[error("'{0}' is not a drive to add: write SERVER:PATH, as in s1:/dev/sdb")]
+    Place(String),
+    #[error("at least {} are needed", Size(MIN_BENCH))]
+    SmallBench,
+    #[error("a drive has at least {}", Size(MIN_DRIVE))]
+    SmallDrive,
+    #[error("the size of a drive is a multiple of {BLOCK} bytes")]
+    OddDrive,
+    #[error(transparent)]
+    Model(#[from] ModelError),
     #[error(transparent)]
     Layout(#[from] LayoutError),
     #[error("'{0}' is not a drive's id, nor the beginning of one: it has 1 to 16 hexadecimal digits")]
@@ -44,6 +68,37 @@ pub fn size(text: &str) -> Result<u64, ValueError> {
     Ok(text.parse::<Size>()?.0)
 }
 
+/// The addresses of `--cluster`; kept as they were typed.
+pub fn servers(text: &str) -> Result<String, ValueError> {
+    match crate::locate::addresses("--cluster", text) {
+        Ok(_) => Ok(text.to_owned()),
+        Err(_) => Err(ValueError::Servers(shown(text))),
+    }
+}
+
+/// The size of a volume for a bench.
+pub fn bench_size(text: &str) -> Result<u64, ValueError> {
+    match size(text)? {
+        small if small < MIN_BENCH => Err(ValueError::SmallBench),
+        size => Ok(size),
+    }
+}
+
+/// The size of a drive that is to be made.
+pub fn drive_size(text: &str) -> Result<u64, ValueError> {
+    match size(text)? {
+        small if small < MIN_DRIVE => Err(ValueError::SmallDrive),
+        odd if !odd.is_multiple_of(BLOCK) => Err(ValueError::OddDrive),
+        size => Ok(size),
+    }
+}
+
+/// What drives are slowed to; kept as it was typed.
+pub fn model(text: &str) -> Result<String, ValueError> {
+    text.parse::<Model>()?;
+    Ok(text.to_owned())
+}
+
 pub fn layout(text: &str) -> Result<Layout, ValueError> {
     Ok(text.parse()?)
 }
@@ -55,6 +110,16 @@ pub fn drive(text: &str) -> Result<String, ValueError> {
         return Ok(text.to_ascii_lowercase());
     }
     Err(ValueError::Drive(shown(text)))
+}
+
+impl FromStr for DrivePlace {
+    type Err = ValueError;
+
+    fn from_str(text: &str) -> Result<Self, ValueError> {
+        let found = text.split_once(':').filter(|(_, path)| !path.is_empty());
+        let place = found.and_then(|(server, path)| Some((server.parse().ok()?, path.to_owned())));
+        place.map(|(server, path)| DrivePlace { server, path }).ok_or_else(|| ValueError::Place(shown(text)))
+    }
 }
 
 impl FromStr for VolumeRequest {
@@ -100,6 +165,22 @@ mod tests {
         ] {
             let error = text.parse::<VolumeRequest>().expect_err(text).to_string();
             assert!(error.contains(said), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_drive_to_be_made_is_large_enough_and_whole() {
+        assert_eq!(drive_size("8M"), Ok(8 << 20));
+        for text in ["0", "1K", "8388607", "8388609", "-8M", ""] {
+            assert!(drive_size(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_model_is_checked_and_kept_as_it_was_typed() {
+        assert_eq!(model("read=100us,iops=5000").as_deref(), Ok("read=100us,iops=5000"));
+        for text in ["", "warp", "iops=-1", "read=1us,iops"] {
+            assert!(model(text).is_err(), "{text}");
         }
     }
 

@@ -1,6 +1,6 @@
 //! `tepal drive`.
 
-use super::{CommandError, offline};
+use super::{CommandError, offline, wipe};
 use crate::cli::{AddDriveArguments, DriveCommand, Global};
 use crate::client::{Client, path};
 use crate::locate;
@@ -15,8 +15,6 @@ pub enum DriveArgumentError {
     Unknown(String),
     #[error("several drives' ids begin with '{prefix}': {}", .ids.join(", "))]
     Ambiguous { prefix: String, ids: Vec<String> },
-    #[error("'{0}' is not a drive to add: write SERVER:PATH, as in s1:/dev/sdb")]
-    Place(String),
     #[error("{}: the path is not UTF-8, which the cluster's records need", .0.display())]
     NotUnicode(PathBuf),
     #[error("{}: {error}", path.display())]
@@ -27,10 +25,11 @@ pub fn run(global: &Global, output: Output, command: DriveCommand) -> Result<Out
     let client = match &command {
         DriveCommand::Inspect { path, log } => return Ok(offline::inspect(output, path, log.as_deref())?),
         DriveCommand::Check { path, log } => return Ok(offline::check(output, path, log.as_deref())?),
+        DriveCommand::Wipe { path, drive, force } => return Ok(wipe::wipe(output, path, *drive, *force)?),
         _ => locate::client(global)?,
     };
     match command {
-        DriveCommand::Inspect { .. } | DriveCommand::Check { .. } => {}
+        DriveCommand::Inspect { .. } | DriveCommand::Check { .. } | DriveCommand::Wipe { .. } => {}
         DriveCommand::Ls => {
             let drives: Vec<DriveInfo> = client.get(route::DRIVES)?;
             output.show(&drives, |drives| list(drives))?;
@@ -58,11 +57,11 @@ pub fn run(global: &Global, output: Output, command: DriveCommand) -> Result<Out
 }
 
 fn request(arguments: AddDriveArguments) -> Result<AddDrive, DriveArgumentError> {
-    let AddDriveArguments { server, path, pool, force } = arguments;
+    let AddDriveArguments { server, path, pool, create, force } = arguments;
     // The server may have another working folder than this command.
     let path = std::path::absolute(&path).map_err(|error| DriveArgumentError::Path { path, error })?;
     let path = path.into_os_string().into_string().map_err(|path| DriveArgumentError::NotUnicode(path.into()))?;
-    Ok(AddDrive { server, path, pool, force })
+    Ok(AddDrive { server, path, pool, create, force })
 }
 
 fn change(client: &Client, output: Output, id: &str, route: &str) -> Result<(), CommandError> {

@@ -13,6 +13,7 @@ mod sql;
 mod status;
 mod transfer;
 mod volume;
+mod wipe;
 
 use crate::attach::AttachError;
 use crate::attach::nbd::client::Trouble;
@@ -45,6 +46,10 @@ pub enum CommandError {
     Transfer(#[from] transfer::TransferError),
     #[error(transparent)]
     Offline(#[from] offline::OfflineError),
+    #[error(transparent)]
+    Wipe(#[from] wipe::WipeError),
+    #[error(transparent)]
+    Pool(#[from] pool::PoolError),
     #[error(transparent)]
     Drive(#[from] drive::DriveArgumentError),
     #[error(transparent)]

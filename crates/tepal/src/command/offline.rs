@@ -112,13 +112,18 @@ pub fn check(output: Output, path: &Path, log: Option<&Path>) -> Result<Outcome,
 }
 
 /// On a runtime like that of a data thread, which the device needs.
-fn block_on<T>(work: impl Future<Output = Result<T, OfflineError>>) -> Result<T, OfflineError> {
+pub fn block_on<T, E: From<io::Error>>(work: impl Future<Output = Result<T, E>>) -> Result<T, E> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     tokio::task::LocalSet::new().block_on(&runtime, work)
 }
 
 fn open_device(path: &Path) -> Result<DriveDevice, OfflineError> {
-    DriveDevice::open(path, OpenOptions { writable: false, backend: None }).map_err(|error| match error {
+    open_as(path, false)
+}
+
+/// Nobody else may have it open for writing; if it's to be written to, nobody at all.
+pub fn open_as(path: &Path, writable: bool) -> Result<DriveDevice, OfflineError> {
+    DriveDevice::open(path, OpenOptions { writable, backend: None }).map_err(|error| match error {
         device::OpenError::InUse { path } => OfflineError::InUse(path),
         error => OfflineError::Device(error),
     })
@@ -340,7 +345,7 @@ mod tests {
                 .await
                 .expect("made just now");
             drive.close().await.expect("closed");
-            Ok(())
+            Ok::<(), OfflineError>(())
         })
         .expect("a runtime");
         (folder, path)

@@ -1,13 +1,19 @@
 //! `tepal pool`.
 
 use super::CommandError;
-use super::drive::DriveArgumentError;
 use crate::cli::{CreatePoolArguments, Global, PoolCommand};
-use crate::client::{Client, path};
+use crate::client::{Client, ClientError, path};
 use crate::locate;
 use crate::output::{self, Outcome, Output};
-use tepal_model::ServerId;
 use tepal_server::api::types::{AddDrive, CreatePool, Done, DriveInfo, PoolInfo, route};
+
+#[derive(Debug, thiserror::Error)]
+#[error("{error}; pool {name} is made, with {drives} drives: `tepal drive add --pool {name}` adds the others")]
+pub struct PoolError {
+    name: String,
+    drives: u32,
+    error: ClientError,
+}
 
 pub fn run(global: &Global, output: Output, command: PoolCommand) -> Result<Outcome, CommandError> {
     let client = locate::client(global)?;
@@ -30,27 +36,27 @@ pub fn run(global: &Global, output: Output, command: PoolCommand) -> Result<Outc
 }
 
 fn create(client: &Client, output: Output, arguments: CreatePoolArguments) -> Result<(), CommandError> {
-    let parse = |text: &String| {
-        let (server, path) = text.split_once(':')?;
-        let server: ServerId = server.parse().ok()?;
-        (!path.is_empty()).then(|| (server, path.to_owned()))
-    };
-    // All are looked at before anything is done.
-    let drives: Vec<(ServerId, String)> = arguments
-        .drives
-        .iter()
-        .map(|text| parse(text).ok_or_else(|| DriveArgumentError::Place(text.chars().take(100).collect())))
-        .collect::<Result<_, _>>()?;
-    let name = arguments.name;
-    let request = CreatePool { name: name.clone(), layout: arguments.layout.map(|layout| layout.to_string()) };
+    let CreatePoolArguments { name, layout, drives } = arguments;
+    let request = CreatePool { name: name.clone(), layout: layout.map(|layout| layout.to_string()) };
     let _: PoolInfo = client.post(route::POOLS, &request)?;
-    for (server, path) in drives {
-        let request = AddDrive { server, path, pool: Some(name.clone()), force: false };
-        let _: DriveInfo = client.post(route::DRIVES, &request)?;
+    for (place, done) in drives.iter().zip(0..) {
+        let (server, path) = (place.server, place.path.clone());
+        let request = AddDrive { server, path, pool: Some(name.clone()), create: None, force: false };
+        if let Err(error) = client.post::<DriveInfo>(route::DRIVES, &request) {
+            return Err(undone(client, name, done, error));
+        }
     }
     let pool: PoolInfo = client.get(&path(route::POOL, &name))?;
     output.show(&pool, |pool| format!("pool {} is made, with {} drives", pool.name, pool.drives.len()))?;
     Ok(())
+}
+
+/// A pool whose first drive can't be had is as if it had never been asked for; one that has drives stays.
+fn undone(client: &Client, name: String, drives: u32, error: ClientError) -> CommandError {
+    if drives == 0 && client.delete::<Done>(&path(route::POOL, &name)).is_ok() {
+        return error.into();
+    }
+    PoolError { name, drives, error }.into()
 }
 
 fn list(pools: &[PoolInfo]) -> String {

@@ -127,7 +127,7 @@ fn add_drives(cluster: &Cluster, client: &Client, server: ServerId) -> Result<()
             && plan.drives > known.len() as u32
         {
             let path = path.display().to_string();
-            let _: DriveInfo = client.post(route::DRIVES, &AddDrive { server, path, pool: None, force: false })?;
+            let _: DriveInfo = client.post(route::DRIVES, &AddDrive { server, path, pool: None, create: None, force: false })?;
         }
     }
     Ok(())

@@ -1,0 +1,86 @@
+//! `tepal drive wipe`: makes a drive that isn't needed any more an empty device again, without a server.
+
+use super::offline::{OfflineError, block_on, open_as};
+use crate::output::{Outcome, Output};
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use tepal_drive::Label;
+use tepal_drive::label::LabelError;
+use tepal_drive::world::{Device, DeviceError, Gather};
+use tepal_model::{BLOCK, Buffer, ClusterId, DriveId};
+use tepal_server::device::DriveDevice;
+
+/// How much is zeroed at each end, in bytes: all that tells what was on it.
+const ENDS: u64 = 1 << 20;
+const STEP: u64 = 128 << 10;
+
+#[derive(Debug, thiserror::Error)]
+pub enum WipeError {
+    #[error(transparent)]
+    Offline(#[from] OfflineError),
+    #[error("the command can't be run: {0}")]
+    System(#[from] std::io::Error),
+    #[error("{} has no Tepal label: there is nothing to wipe", .0.display())]
+    NoDrive(PathBuf),
+    #[error("{} is drive {drive} of cluster {cluster}: if its data is to be lost, type its id: --drive {drive}", path.display())]
+    NotNamed { path: PathBuf, drive: DriveId, cluster: ClusterId },
+    #[error("{} is drive {found}, not {named}: nothing is wiped", path.display())]
+    Other { path: PathBuf, found: DriveId, named: DriveId },
+    #[error("{}: {error}, so nobody knows which drive it is; to wipe it all the same, use --force", path.display())]
+    Unknown { path: PathBuf, error: LabelError },
+    #[error("{}: {error}", path.display())]
+    Device { path: PathBuf, error: DeviceError },
+}
+
+#[derive(Serialize)]
+struct WipeReport {
+    path: String,
+    /// `null` if its label couldn't be read.
+    drive: Option<DriveId>,
+}
+
+/// Nobody may have it open, a server least of all.
+pub fn wipe(output: Output, path: &Path, named: Option<DriveId>, force: bool) -> Result<Outcome, WipeError> {
+    let device = open_as(path, true)?;
+    let report = block_on(wipe_free(path, device, named, force))?;
+    output.show(&report, |report| format!("{} is wiped", report.path))?;
+    Ok(Outcome::Done)
+}
+
+async fn wipe_free(
+    path: &Path,
+    device: DriveDevice,
+    named: Option<DriveId>,
+    force: bool,
+) -> Result<WipeReport, WipeError> {
+    let owned = || path.to_owned();
+    let drive = match (Label::read(&device).await, named) {
+        (Ok(label), Some(named)) if label.drive == named => Some(named),
+        (Ok(label), Some(named)) => return Err(WipeError::Other { path: owned(), found: label.drive, named }),
+        (Ok(label), None) => {
+            return Err(WipeError::NotNamed { path: owned(), drive: label.drive, cluster: label.cluster });
+        }
+        (Err(LabelError::Missing), _) => return Err(WipeError::NoDrive(owned())),
+        (Err(LabelError::Device(error)), _) => return Err(WipeError::Device { path: owned(), error }),
+        (Err(_), _) if force => None,
+        (Err(error), _) => return Err(WipeError::Unknown { path: owned(), error }),
+    };
+    clear(&device).await.map_err(|error| WipeError::Device { path: owned(), error })?;
+    Ok(WipeReport { path: path.display().to_string(), drive })
+}
+
+/// The labels first, so that what a crash leaves is no drive.
+async fn clear(device: &DriveDevice) -> Result<(), DeviceError> {
+    tepal_drive::wipe(device).await?;
+    let size = device.size() / BLOCK * BLOCK;
+    let zeros = Buffer::zeroed(STEP as usize).freeze();
+    for (from, end) in [(0, ENDS.min(size)), (size.saturating_sub(ENDS), size)] {
+        let mut at = from;
+        while at < end {
+            let length = STEP.min(end - at);
+            device.write(at, Gather::from_iter([zeros.slice(..length as usize)])).await?;
+            at += length;
+        }
+    }
+    device.flush().await
+}
