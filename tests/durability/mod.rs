@@ -1,3 +1,4 @@
-//! What was acknowledged is there, whatever happens to the server.
+//! What was acknowledged is there, whatever happens to the server, and whenever.
 
+mod commands;
 mod killed;

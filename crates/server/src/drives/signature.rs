@@ -3,8 +3,10 @@
 //! A device counts as free only if its first and last bytes are all zeros: a list of known signatures, as `wipefs` has, can
 //! never be complete, so it only serves to give names.
 
+use tepal_drive::checkpoint::Header;
+use tepal_drive::geometry::HEADERS;
 use tepal_drive::world::{Device, DeviceError};
-use tepal_model::{BLOCK, Buffer};
+use tepal_model::{BLOCK, Buffer, DriveId};
 
 /// How much is looked at, at each end, in bytes. Known signatures are in the first 72 KiB, or at the very end.
 const LOOK: u64 = 128 << 10;
@@ -32,8 +34,20 @@ pub async fn content<D: Device>(device: &D) -> Result<Option<&'static str>, Devi
         return Ok(Some(name));
     }
     let last = device.read(device.size() / BLOCK * BLOCK - length, Buffer::take(length as usize)).await?;
-    let empty = first.iter().chain(last.iter()).all(|byte| *byte == 0);
-    Ok((!empty).then_some("data of a kind that is not known"))
+    let mut pages = first.chunks(BLOCK as usize).zip((0..).step_by(BLOCK as usize));
+    let empty = pages.all(|(page, at)| is_zero(page) || (HEADERS.contains(&at) && is_fresh_header(page)));
+    Ok((!empty || !is_zero(&last)).then_some("data of a kind that is not known"))
+}
+
+fn is_zero(bytes: &[u8]) -> bool {
+    bytes.iter().all(|byte| *byte == 0)
+}
+
+/// A drive that was being made when its server was killed has this and no label yet: nothing was ever on it.
+fn is_fresh_header(page: &[u8]) -> bool {
+    let Some(id) = page.get(8..16).and_then(|id| id.try_into().ok()) else { return false };
+    let header = Header::decode(page, DriveId(u64::from_le_bytes(id)));
+    header.is_some_and(|header| (header.checkpoint, header.cut, header.map_pages) == (1, 0, 0))
 }
 
 fn known(bytes: &[u8]) -> Option<&'static str> {
@@ -46,6 +60,28 @@ mod tests {
     use super::*;
     use crate::device::DriveDevice;
     use tepal_drive::world::Gather;
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_drive_whose_making_was_cut_off_before_it_had_a_label_is_empty_and_one_that_was_used_is_not() {
+        let device = DriveDevice::memory(64 << 20);
+        let new = tepal_drive::NewDrive {
+            cluster: tepal_model::ClusterId(1),
+            drive: DriveId(7),
+            pool: "default".into(),
+            log_length: None,
+        };
+        tepal_drive::format(&device, None, new).await.expect("memory");
+        assert!(content(&device).await.expect("memory").is_some(), "it has a label");
+        let zeros = Buffer::zeroed(BLOCK as usize).freeze();
+        for offset in [0, device.size() - BLOCK] {
+            device.write(offset, Gather::from_iter([zeros.clone()])).await.expect("memory");
+        }
+        assert_eq!(content(&device).await, Ok(None));
+        let mut page = device.read(HEADERS[0], Buffer::take(BLOCK as usize)).await.expect("memory");
+        page[16] += 1; // another checkpoint
+        device.write(HEADERS[0], Gather::from_iter([page.freeze()])).await.expect("memory");
+        assert!(content(&device).await.expect("memory").is_some());
+    }
 
     #[tokio::test(flavor = "current_thread")]
     async fn only_zeros_at_both_ends_look_empty() {

@@ -1,7 +1,7 @@
 //! A development cluster's servers: started, waited for, asked, stopped.
 
 use super::folder::{DevError, Folder, Plan};
-use super::process::{ProcessState, ServerProcess};
+use super::process::{OWN_SESSION, ProcessState, ServerProcess};
 use crate::client::Client;
 use crate::interrupt::Interrupt;
 use crate::locate::{Addresses, Keyring, read_token};
@@ -11,7 +11,7 @@ use std::net::TcpListener;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use tepal_model::ServerId;
 use tepal_server::api::types::{Status, route};
@@ -35,11 +35,15 @@ impl Cluster {
 
     pub fn new(folder: Folder) -> Result<Self, DevError> {
         let plan = folder.plan()?.ok_or_else(|| DevError::NoCluster(folder.named().to_owned()))?;
-        Ok(Cluster { folder, plan })
+        Self::with_plan(folder, plan)
     }
 
-    pub fn with_plan(folder: Folder, plan: Plan) -> Self {
-        Cluster { folder, plan }
+    pub fn with_plan(folder: Folder, plan: Plan) -> Result<Self, DevError> {
+        let cluster = Cluster { folder, plan };
+        for id in cluster.servers() {
+            cluster.process(id).adopt(&cluster.folder.data(id))?;
+        }
+        Ok(cluster)
     }
 
     pub fn folder(&self) -> &Folder {
@@ -94,9 +98,26 @@ impl Cluster {
                 _ => error.into(),
             });
         }
-        let address = self.wait_until_ready(server, &mut child, interrupt, |reason| {
+        let ended = move || child.try_wait().is_ok_and(|status| status.is_some());
+        let address = self.wait_until_ready(server, ended, interrupt, |reason| {
             failed(reason.unwrap_or_else(|| last_error(&log_path, log_start)))
         })?;
+        self.note_start(server, address)
+    }
+
+    /// Waits for a server that runs: whoever started it may have been killed before it was ready.
+    pub fn wait_for_running(&self, server: ServerId, interrupt: &Interrupt) -> Result<(), DevError> {
+        let log = self.folder.log(server);
+        let ended = || self.process(server).state().is_ok_and(|state| state == ProcessState::Down);
+        let address = self.wait_until_ready(server, ended, interrupt, |reason| {
+            let reason = reason.unwrap_or_else(|| last_error(&log, 0));
+            DevError::Start { server, reason, log: log.clone() }
+        })?;
+        self.note_start(server, address)
+    }
+
+    fn note_start(&self, server: ServerId, address: String) -> Result<(), DevError> {
+        let data = self.folder.data(server);
         let plan = Plan { api: Some(address.clone()), ..self.plan.clone() };
         self.folder.save(&plan)?;
         if let (Some(keyring), Some(token)) = (Keyring::find(), read_token(&data)?) {
@@ -109,7 +130,7 @@ impl Cluster {
     fn command(&self, server: ServerId, log: File) -> Command {
         // The very program that runs, even if its file was replaced meanwhile.
         let mut command = Command::new("/proc/self/exe");
-        command.arg("serve").arg("--own-session");
+        command.arg("serve").arg(OWN_SESSION);
         command.arg("--data").arg(self.folder.data(server));
         command.arg("--create").arg(NAME).arg("--server").arg(server.to_string());
         for number in 0..self.plan.drives {
@@ -130,14 +151,14 @@ impl Cluster {
     fn wait_until_ready(
         &self,
         server: ServerId,
-        child: &mut Child,
+        mut ended: impl FnMut() -> bool,
         interrupt: &Interrupt,
         failed: impl Fn(Option<String>) -> DevError,
     ) -> Result<String, DevError> {
         let end = Instant::now() + START_LIMIT;
         let socket = self.folder.socket();
         loop {
-            if let Ok(Some(_)) = child.try_wait() {
+            if ended() {
                 return Err(failed(None));
             }
             if let Some(addresses) = self.addresses(server)? {

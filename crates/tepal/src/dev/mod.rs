@@ -8,6 +8,7 @@
 //! DIR/s1/            the server's data folder: metadata, token, addresses.json
 //! DIR/s1/driveN      its drives; links to /dev/shm with --memory
 //! DIR/s1/process     its process, and since when it runs: a number alone could be another's by now
+//! DIR/s1/stopping     while it's being stopped
 //! DIR/s1/log
 //! ```
 

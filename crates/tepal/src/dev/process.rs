@@ -9,6 +9,7 @@ use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -54,6 +55,8 @@ pub struct ServerProcess {
 const STOP_LIMIT: Duration = Duration::from_secs(30);
 /// A killed process may take a while to give its memory back.
 const KILL_LIMIT: Duration = Duration::from_secs(20);
+/// The first argument of `serve` that servers of development clusters have.
+pub const OWN_SESSION: &str = "--own-session";
 const LOOK: Duration = Duration::from_millis(10);
 
 impl ServerProcess {
@@ -72,7 +75,29 @@ impl ServerProcess {
         let identity = Identity { pid, started: stat.started, boot: boot() };
         let text = serde_json::to_vec(&identity).map_err(|error| self.file_error(error.into()))?;
         let new = self.file.with_extension("new");
-        fs::write(&new, text).and_then(|()| fs::rename(&new, &self.file)).map_err(|error| self.file_error(error))
+        fs::write(&new, text).and_then(|()| fs::rename(&new, &self.file)).map_err(|error| self.file_error(error))?;
+        match fs::remove_file(self.ending()) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(self.file_error(error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes a server that runs and isn't on record for what it is: the command that started it was killed before it could
+    /// note that.
+    pub fn adopt(&self, data: &Path) -> Result<(), ProcessError> {
+        if self.state()? != ProcessState::Down {
+            return Ok(());
+        }
+        let entries = fs::read_dir("/proc").map_err(|error| self.file_error(error))?;
+        let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
+        match pids.into_iter().find(|pid| serves(*pid, data)) {
+            // It may have ended just now.
+            Some(pid) => match self.record(pid) {
+                Ok(()) | Err(ProcessError::Down { .. }) => Ok(()),
+                Err(error) => Err(error),
+            },
+            None => Ok(()),
+        }
     }
 
     pub fn state(&self) -> Result<ProcessState, ProcessError> {
@@ -93,6 +118,16 @@ impl ServerProcess {
             Some('T' | 't') => ProcessState::Paused { pid },
             Some(_) => ProcessState::Running { pid },
         })
+    }
+
+    /// There while the server is being stopped, also if who stops it is killed meanwhile.
+    fn ending(&self) -> PathBuf {
+        self.file.with_file_name("stopping")
+    }
+
+    /// Whether somebody has begun to stop it.
+    pub fn is_stopping(&self) -> bool {
+        self.ending().exists()
     }
 
     fn signal(&self, pid: i32, signal: Signal) -> Result<(), ProcessError> {
@@ -126,6 +161,7 @@ impl ServerProcess {
     /// In good order, if it can; says whether there was anything to stop.
     pub fn stop(&self) -> Result<bool, ProcessError> {
         let (ProcessState::Running { pid } | ProcessState::Paused { pid }) = self.state()? else { return Ok(false) };
+        fs::write(self.ending(), "").map_err(|error| self.file_error(error))?;
         self.signal(pid, Signal::SIGTERM)?;
         self.signal(pid, Signal::SIGCONT)?;
         if !self.wait_for(STOP_LIMIT, |state| state == ProcessState::Down)? {
@@ -173,6 +209,16 @@ impl Stat {
         let started = fields.nth(18)?.parse().ok()?;
         Some(Stat { state, started })
     }
+}
+
+/// Whether this process is a development cluster's server with this data folder.
+fn serves(pid: u32, data: &Path) -> bool {
+    let Ok(line) = fs::read(format!("/proc/{pid}/cmdline")) else { return false };
+    let mut words = line.split(|byte| *byte == 0).skip(1);
+    words.next() == Some(b"serve")
+        && words.next() == Some(OWN_SESSION.as_bytes())
+        && words.next() == Some(b"--data")
+        && words.next() == Some(data.as_os_str().as_bytes())
 }
 
 fn threads(pid: i32) -> usize {

@@ -49,16 +49,29 @@ pub fn bring_up(dir: &Path, arguments: &UpArguments, interrupt: &Interrupt) -> R
     let folder = Folder::make(dir)?;
     let _lock = folder.lock()?;
     let before = folder.plan()?;
-    let mut plan = revise(&folder, before, arguments)?;
+    let mut plan = revise(&folder, before.clone(), arguments)?;
     folder.save(&plan)?;
     let server = ServerId(1);
-    folder.check_memory(&plan)?;
-    folder.make_drives(server, &plan)?;
+    if let Err(error) = folder.check_memory(&plan).and_then(|()| folder.make_drives(server, &plan)) {
+        // What can't be had must not be in the way of what is asked for next.
+        match before {
+            Some(before) => folder.save(&before)?,
+            None => folder.purge()?,
+        }
+        return Err(error);
+    }
     plan.drives_made = plan.drives;
     folder.save(&plan)?;
-    let cluster = Cluster::with_plan(folder, plan);
-    let was = match cluster.process(server).state()? {
-        ProcessState::Running { .. } => Was::Running,
+    let cluster = Cluster::with_plan(folder, plan)?;
+    let process = cluster.process(server);
+    if process.is_stopping() {
+        process.stop()?; // somebody began to, and may have been killed
+    }
+    let was = match process.state()? {
+        ProcessState::Running { .. } => {
+            cluster.wait_for_running(server, interrupt)?;
+            Was::Running
+        }
         ProcessState::Paused { pid } => return Err(DevError::Paused { server, pid }),
         ProcessState::Down => {
             cluster.start(server, interrupt)?;
@@ -127,7 +140,8 @@ fn add_drives(cluster: &Cluster, client: &Client, server: ServerId) -> Result<()
             && plan.drives > known.len() as u32
         {
             let path = path.display().to_string();
-            let _: DriveInfo = client.post(route::DRIVES, &AddDrive { server, path, pool: None, create: None, force: false })?;
+            let _: DriveInfo =
+                client.post(route::DRIVES, &AddDrive { server, path, pool: None, create: None, force: false })?;
         }
     }
     Ok(())

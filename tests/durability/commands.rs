@@ -1,0 +1,148 @@
+//! Management commands that are cut off at any moment, by SIGKILL of the command or of the server: what they were to do is
+//! done or not, never half; they can be given again; and no space is lost.
+
+use crate::cluster::{Cluster, Media, Plan, make_drive};
+use crate::nbd::{Ledger, mixed};
+use crate::program::{self, kill_group, spawn, until, wait};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Victim {
+    Command,
+    Server,
+}
+
+/// For the server to free what was removed.
+const SOON: Duration = Duration::from_secs(60);
+const ROUNDS: u64 = 12;
+
+struct Cut {
+    cluster: Cluster,
+    seed: u64,
+}
+
+impl Cut {
+    /// Gives a command that is cut off, and then gives it again, until it's done: what it says then, if that isn't that it's
+    /// done, must be `done`.
+    fn until_done(&mut self, whom: Victim, took: &mut Duration, arguments: &[&str], done: &str) {
+        self.seed += 1;
+        // Anywhere within the time that the command takes, or a little later.
+        let moment = took.mul_f64((mixed(self.seed) % 120) as f64 / 100.0);
+        let mut child = spawn(self.cluster.command().args(arguments).stdout(Stdio::null()).stderr(Stdio::null()));
+        std::thread::sleep(moment);
+        match whom {
+            Victim::Command => kill_group(&mut child),
+            Victim::Server => {
+                self.cluster.kill();
+                wait(&mut child, program::LIMIT)
+                    .unwrap_or_else(|| panic!("{arguments:?} doesn't end without a server"));
+                self.cluster.start();
+            }
+        }
+        let began = Instant::now();
+        let again = self.cluster.tepal(arguments);
+        if again.status.success() {
+            // Only as a measure of the moments at which to cut; a slow one must not make all later cuts too late.
+            *took = (*took).min(began.elapsed()).max(Duration::from_millis(5));
+        } else {
+            let said = again.refused(1);
+            assert!(!done.is_empty() && said.contains(done), "{whom:?} cut off at {moment:?}: {arguments:?}: {said}");
+        }
+    }
+}
+
+#[test]
+fn a_command_that_is_cut_off_is_done_or_not_and_can_be_given_again() {
+    let mut cut = Cut { cluster: Plan { media: Media::Memory, drives: 3, ..Plan::default() }.up(), seed: 0 };
+    let mut took = [Duration::from_millis(100); 6];
+    for round in 0..ROUNDS {
+        let whom = if round % 2 == 0 { Victim::Server } else { Victim::Command };
+        let name = format!("v{round}");
+        let create = ["volume", "create", &name, "--size", "8M", "--layout", "mirror:2"];
+        cut.until_done(whom, &mut took[0], &create, "exists");
+        let mut ledger = Ledger::new(round, 512);
+        ledger.fill(&mut cut.cluster.connect(&name)).expect("written");
+        cut.until_done(whom, &mut took[1], &["volume", "resize", &name, "16M"], "");
+        cut.until_done(whom, &mut took[1], &["volume", "resize", &name, "4M", "--shrink"], "");
+        assert_eq!(cut.cluster.volume(&name)["size"], 4 << 20);
+
+        let new = cut.cluster.folder().join(format!("new{round}"));
+        let path = new.to_str().expect("ours").to_owned();
+        match round % 3 {
+            0 => cut.until_done(whom, &mut took[2], &["drive", "add", "s1", &path, "--create", "64M"], "in use"),
+            _ => {
+                make_drive(&new, 64 << 20);
+                cut.until_done(whom, &mut took[3], &["drive", "add", "s1", &path], "in use");
+            }
+        }
+        cut.cluster.wait_for_drive(&new, "up");
+        let id = cut.cluster.drive_id(&new);
+        cut.until_done(whom, &mut took[4], &["drive", "rm", &id], "no drive");
+        assert_eq!(cut.cluster.drives_say("state"), ["up"; 3]);
+
+        ledger.compare(&mut cut.cluster.connect(&name));
+        if round % 4 != 0 {
+            cut.until_done(whom, &mut took[5], &["volume", "rm", &name], "no volume");
+        }
+    }
+    println!("the commands take {took:?}");
+    let Cut { mut cluster, .. } = cut;
+    let kept: Vec<String> = (0..ROUNDS).filter(|round| round % 4 == 0).map(|round| format!("v{round}")).collect();
+    let found = cluster.ask(&["volume", "ls"]);
+    let mut names: Vec<&str> =
+        found.as_array().expect("a list").iter().filter_map(|volume| volume["name"].as_str()).collect();
+    names.sort_unstable();
+    assert_eq!(names, kept);
+    for name in &kept {
+        cluster.scrub_finds_nothing(name);
+    }
+    let allocated: u64 =
+        found.as_array().expect("a list").iter().filter_map(|volume| volume["allocated"].as_u64()).sum();
+    until("nothing else to take space", SOON, || (cluster.ask(&["status"])["used"] == allocated).then_some(()));
+    for name in &kept {
+        cluster.tepal(&["volume", "rm", name]).succeeded();
+    }
+    until("all space to be free", SOON, || (cluster.ask(&["status"])["used"] == 0).then_some(()));
+    cluster.stop_and_check_drives();
+}
+
+#[test]
+fn a_development_cluster_whose_start_or_end_is_cut_off_starts_again_and_leaves_no_process() {
+    let scratch = tempfile::tempdir().expect("space");
+    let folder = scratch.path().join("dev");
+    let dir = folder.to_str().expect("ours").to_owned();
+    let dev = |arguments: &[&str]| {
+        let mut command = std::process::Command::new(crate::cluster::tepal());
+        command.args(["--dir", &dir, "dev"]).args(arguments);
+        command
+    };
+    let up = ["up", "--drives", "2", "--drive-size", "64M", "--volume", "v0=4M,layout=mirror:2", "--detach"];
+    let mut took = Duration::from_millis(600);
+    for round in 0..10 {
+        for arguments in [&up[..], &["down"]] {
+            let moment = took.mul_f64((mixed(round ^ arguments.len() as u64) % 120) as f64 / 100.0);
+            let mut child = spawn(dev(arguments).stdout(Stdio::null()).stderr(Stdio::null()));
+            std::thread::sleep(moment);
+            kill_group(&mut child);
+            let began = Instant::now();
+            let again = program::run(&mut dev(&up));
+            assert!(again.status.success(), "{arguments:?} cut off at {moment:?}: {again}");
+            took = took.min(began.elapsed()).max(Duration::from_millis(20));
+            let status =
+                program::run(std::process::Command::new(crate::cluster::tepal()).args(["--dir", &dir, "status"]));
+            status.succeeded();
+        }
+    }
+    program::run(&mut dev(&["down", "--purge", &dir])).succeeded();
+    assert!(!folder.exists(), "it was to be removed");
+    let left: Vec<String> = processes().into_iter().filter(|command| command.contains(&dir)).collect();
+    assert_eq!(left, Vec::<String>::new());
+}
+
+/// The command lines of all processes.
+fn processes() -> Vec<String> {
+    let all = std::fs::read_dir("/proc").expect("Linux").filter_map(Result::ok);
+    let lines = all.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
+    lines.map(|line| String::from_utf8_lossy(&line).replace('\0', " ")).collect()
+}
