@@ -1,5 +1,7 @@
 //! Whatever is typed or sent: a clear error, nothing changed, and nobody else notices.
 
+mod commands;
+
 use crate::cluster::Plan;
 use crate::nbd::{Ledger, Stream, Writer, header, kind, option_bytes};
 use crate::program::run;

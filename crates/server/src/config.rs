@@ -80,6 +80,8 @@ pub enum ConfigError {
     Server(#[from] IdError),
     #[error("emulate: {0}")]
     Emulate(#[from] ModelError),
+    #[error("{what}: '{name}' is not a name: use 1 to 128 of A-Z a-z 0-9 . _ - and begin with none of . -")]
+    Name { what: &'static str, name: String },
     #[error("data_threads: {0} is not a number from 1 to {MOST_THREADS}")]
     Threads(i64),
     #[error("join: clusters of several servers are not available in this version; leave it out, and use --create")]
@@ -130,9 +132,9 @@ impl Config {
         Ok(Config {
             data,
             server: settings.server.map_or(Ok(DEFAULT_SERVER), |id| id.parse())?,
-            create: settings.create,
+            create: settings.create.map(|create| name("create", create)).transpose()?,
             drives: drives(settings.drives.unwrap_or_default())?,
-            pool: settings.pool.unwrap_or_else(|| DEFAULT_POOL.to_owned()),
+            pool: name("pool", settings.pool.unwrap_or_else(|| DEFAULT_POOL.to_owned()))?,
             listen,
             api,
             emulate: settings.emulate.map(|model| model.parse()).transpose()?,
@@ -183,6 +185,15 @@ fn drives(written: Vec<DriveSettings>) -> Result<Vec<DrivePath>, ConfigError> {
         drives.push(DrivePath { path, log });
     }
     Ok(drives)
+}
+
+/// A name as the cluster accepts it, checked before anything is made.
+fn name(what: &'static str, written: String) -> Result<String, ConfigError> {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    match written.len() {
+        1..=128 if written.bytes().all(allowed) && !written.starts_with(['.', '-']) => Ok(written),
+        _ => Err(ConfigError::Name { what, name: shown(&written) }),
+    }
 }
 
 fn threads(written: Option<i64>) -> Result<usize, ConfigError> {

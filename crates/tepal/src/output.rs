@@ -7,10 +7,14 @@ use crate::command::CommandError;
 use comfy_table::{CellAlignment, Table, presets};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
+use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use tepal_model::size::Size;
+
+/// Characters of an error.
+const LONGEST_LINE: usize = 800;
 
 /// Standard output, in the format that was asked for.
 #[derive(Clone, Copy, Debug)]
@@ -34,7 +38,7 @@ pub fn conclude(result: Result<Outcome, CommandError>) -> ExitCode {
         Err(CommandError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
             // If standard error is closed too, there is nobody to tell.
-            let _ = writeln!(io::stderr(), "error: {}", one_line(&error.to_string()));
+            let _ = writeln!(io::stderr(), "error: {}", readable(&one_line(&error.to_string())));
             ExitCode::FAILURE
         }
     }
@@ -44,6 +48,17 @@ pub fn conclude(result: Result<Outcome, CommandError>) -> ExitCode {
 pub fn one_line(text: &str) -> String {
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     lines.join("; ").chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+/// As much of a line as a reader takes in: whoever types a megabyte gets back its beginning and what was said of it.
+fn readable(line: &str) -> Cow<'_, str> {
+    let characters = line.chars().count();
+    if characters <= LONGEST_LINE {
+        return line.into();
+    }
+    let beginning: String = line.chars().take(LONGEST_LINE / 2).collect();
+    let end: String = line.chars().skip(characters - LONGEST_LINE / 2).collect();
+    format!("{beginning} ... {end}").into()
 }
 
 impl Output {

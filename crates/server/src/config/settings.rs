@@ -15,7 +15,8 @@
 //! ```
 
 use serde::Deserialize;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -73,6 +74,8 @@ pub enum FileError {
     Unreadable { path: PathBuf, error: io::Error },
     #[error("{}: it has more than {MOST_BYTES} bytes: is it a configuration file?", path.display())]
     TooLong { path: PathBuf },
+    #[error("{}: it isn't text in UTF-8: is it a configuration file?", path.display())]
+    NotText { path: PathBuf },
     #[error("{}, line {line}: {reason}", path.display())]
     Malformed { path: PathBuf, line: usize, reason: String },
 }
@@ -83,11 +86,14 @@ impl Settings {
     /// Reads a configuration file. Relative paths in it are relative to its folder.
     pub fn read(path: &Path) -> Result<Self, FileError> {
         let unreadable = |error| FileError::Unreadable { path: path.to_owned(), error };
-        let found = std::fs::metadata(path).map_err(unreadable)?;
-        if found.len() > MOST_BYTES {
+        // Not by its size: a device or a pipe says none, and may never end.
+        let file = File::open(path).map_err(unreadable)?;
+        let mut text = Vec::new();
+        file.take(MOST_BYTES + 1).read_to_end(&mut text).map_err(unreadable)?;
+        if text.len() as u64 > MOST_BYTES {
             return Err(FileError::TooLong { path: path.to_owned() });
         }
-        let text = std::fs::read_to_string(path).map_err(unreadable)?;
+        let text = String::from_utf8(text).map_err(|_| FileError::NotText { path: path.to_owned() })?;
         let mut settings = Self::parse(&text).map_err(|(line, reason)| FileError::Malformed {
             path: path.to_owned(),
             line,

@@ -53,6 +53,15 @@ pub enum Method {
     Nbd,
 }
 
+impl std::fmt::Display for Method {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Method::Fuse => "fuse",
+            Method::Nbd => "nbd",
+        })
+    }
+}
+
 #[derive(Clone, Debug)]
 pub struct AttachRequest {
     /// As the server names it, a snapshot's `VOLUME@SNAP` too.
@@ -130,7 +139,7 @@ pub struct DetachRequest {
 pub enum AttachError {
     #[error("attaching needs root: {0}")]
     NotRoot(&'static str),
-    #[error("this machine can't attach by {method:?}: {missing} is missing")]
+    #[error("this machine can't attach by {method}: {missing} is missing")]
     Unsupported { method: Method, missing: &'static str },
     #[error("volume '{volume}' is already attached as {}", .device.display())]
     AlreadyAttached { volume: String, device: PathBuf },
@@ -238,6 +247,10 @@ pub fn detach(request: &DetachRequest) -> Result<(), AttachError> {
     if !nix::unistd::geteuid().is_root() {
         return Err(AttachError::NotRoot("only root may take block devices away"));
     }
+    let nothing = || AttachError::NotAttached { what: request.what.clone() };
+    if !is_folder(&request.run_folder)? {
+        return Err(nothing());
+    }
     let run = RunFolder::open(&request.run_folder)?;
     let _turn = run.turn()?;
     for place in run.places()? {
@@ -263,12 +276,12 @@ pub fn detach(request: &DetachRequest) -> Result<(), AttachError> {
         }
         return place.clear();
     }
-    Err(AttachError::NotAttached { what: request.what.clone() })
+    Err(nothing())
 }
 
 /// All attachments that the run folder knows of.
 pub fn list(run_folder: &Path) -> Result<Vec<Attachment>, AttachError> {
-    if !run_folder.is_dir() {
+    if !is_folder(run_folder)? {
         return Ok(Vec::new());
     }
     let mut attachments = Vec::new();
@@ -302,6 +315,16 @@ fn give_up(place: &place::Place, record: &Record) -> Result<(), AttachError> {
         return Err(AttachError::WontEnd { volume: record.volume.clone(), pid: record.pid });
     }
     release::release(place, record, Flush::GiveUp)
+}
+
+/// Whether anything was ever attached there.
+fn is_folder(path: &Path) -> Result<bool, AttachError> {
+    match std::fs::metadata(path) {
+        Ok(found) if found.is_dir() => Ok(true),
+        Ok(_) => Err(AttachError::file("use", path, std::io::ErrorKind::NotADirectory.into())),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(AttachError::file("read", path, error)),
+    }
 }
 
 fn is_meant(record: &Record, what: &str) -> bool {

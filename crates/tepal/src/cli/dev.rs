@@ -36,13 +36,13 @@ pub struct UpArguments {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000), allow_negative_numbers = true)]
     pub drives: Option<u32>,
     /// How large each drive is [default: 4G]
-    #[arg(long, value_name = "SIZE", value_parser = value::size, allow_negative_numbers = true)]
+    #[arg(long, value_name = "SIZE", value_parser = value::drive_size, allow_negative_numbers = true)]
     pub drive_size: Option<u64>,
     /// Put the drives in memory (/dev/shm): fast, and gone with the machine
     #[arg(long)]
     pub memory: bool,
     /// Slow the drives to a model: hdd, sata-ssd, nvme, rz29, or read=100us,iops=5000,bandwidth=200M
-    #[arg(long, value_name = "MODEL")]
+    #[arg(long, value_name = "MODEL", value_parser = value::model)]
     pub emulate: Option<String>,
     /// A volume to create if it isn't there yet. May be given again
     #[arg(long = "volume", value_name = "NAME=SIZE[,layout=LAYOUT]")]

@@ -39,7 +39,7 @@ pub struct ServeArguments {
     #[arg(long, value_name = "NAME", value_parser = value::name)]
     pub pool: Option<String>,
     /// Slow all drives to a model: hdd, sata-ssd, nvme, rz29, or read=100us,iops=5000,bandwidth=200M
-    #[arg(long, value_name = "MODEL")]
+    #[arg(long, value_name = "MODEL", value_parser = value::model)]
     pub emulate: Option<String>,
     /// Threads that carry data [default: one for each core]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
@@ -109,6 +109,6 @@ pub struct BenchArguments {
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=600))]
     pub seconds: u64,
     /// How much of the volume is used
-    #[arg(long, default_value = "256M", value_parser = value::size, allow_negative_numbers = true)]
+    #[arg(long, default_value = "256M", value_parser = value::bench_size, allow_negative_numbers = true)]
     pub size: u64,
 }

@@ -57,15 +57,11 @@ fn table(attachments: &[Attachment]) -> String {
             AttachmentState::Waiting => "waiting",
             AttachmentState::Dead => "dead",
         };
-        let method = match attachment.method {
-            Method::Fuse => "fuse",
-            Method::Nbd => "nbd",
-        };
         vec![
             attachment.volume.clone(),
             attachment.device.display().to_string(),
             output::size(attachment.size),
-            method.to_owned(),
+            attachment.method.to_string(),
             if attachment.read_only { "ro" } else { "rw" }.to_owned(),
             state.to_owned(),
             attachment.address.to_string(),

@@ -20,15 +20,16 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tepal_drive::world::{Device, DeviceError, Gather};
+use tepal_model::size::Size;
 use tepal_model::{BLOCK, Buffer};
-use tepal_server::api::types::{CreateVolume, DriveInfo, Removal, VolumeInfo, route};
+use tepal_server::api::types::{CreateVolume, DEFAULT_POOL, DriveInfo, PoolInfo, Removal, VolumeInfo, route};
 use tepal_server::device::{self, CreateError, DriveDevice, OpenOptions, create_file};
 use tokio::task::JoinSet;
 
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
-    #[error("--size {0} is too small: at least 16M are needed")]
-    TooSmall(String),
+    #[error("--size {size} is more than pool '{pool}' has free, which is {free}")]
+    NoRoom { size: Size, pool: String, free: Size },
     #[error("a request to the volume failed at {offset}: {}", errno.desc())]
     Volume { offset: u64, errno: Errno },
     #[error("the raw drive's file: {0}")]
@@ -72,7 +73,6 @@ const SHAPES: [Shape; 6] = [
     shape("4K random write, 32 at once", true, K4, 32, true),
     shape("1M write, 8 at once", true, M1, 8, false),
 ];
-const SMALLEST: u64 = 16 << 20;
 
 #[derive(Serialize)]
 struct Report {
@@ -145,9 +145,6 @@ fn noise(length: u64) -> Bytes {
 }
 
 pub fn run(global: &Global, output: Output, arguments: &BenchArguments) -> Result<Outcome, CommandError> {
-    if arguments.size < SMALLEST {
-        return Err(BenchError::TooSmall(output::size(arguments.size)).into());
-    }
     let client = locate::client(global)?;
     let address = nbd_address(&client)?;
     let (layout, pool) = match &arguments.name {
@@ -157,6 +154,7 @@ pub fn run(global: &Global, output: Output, arguments: &BenchArguments) -> Resul
         }
         None => (arguments.layout.as_ref().map(ToString::to_string), None),
     };
+    check_room(&client, pool.as_deref(), arguments.size)?;
     let interrupt = Interrupt::catch()?;
     let raw = RawDrive::beside(&client, arguments.size, &interrupt)?;
     let name = format!("tepal-bench-{}", std::process::id());
@@ -171,6 +169,16 @@ pub fn run(global: &Global, output: Output, arguments: &BenchArguments) -> Resul
     removed?;
     output.show(&report, page)?;
     Ok(Outcome::Done)
+}
+
+/// The whole size is written. How many copies that makes the pool itself finds out.
+fn check_room(client: &Client, pool: Option<&str>, size: u64) -> Result<(), CommandError> {
+    let pool: PoolInfo = client.get(&path(route::POOL, pool.unwrap_or(DEFAULT_POOL)))?;
+    let free = pool.capacity.saturating_sub(pool.used);
+    match size <= free {
+        true => Ok(()),
+        false => Err(BenchError::NoRoom { size: Size(size), pool: pool.name, free: Size(free) }.into()),
+    }
 }
 
 fn measure(
