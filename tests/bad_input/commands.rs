@@ -12,6 +12,9 @@ const LONG: usize = 100_000;
 /// Far more than any of these may need, and far less than one that reads a device to its end.
 const LIMIT: Duration = Duration::from_secs(30);
 
+/// For several that take turns.
+const PATIENCE: Duration = Duration::from_secs(300);
+
 fn long() -> String {
     "a".repeat(LONG)
 }
@@ -60,7 +63,7 @@ fn pools_benches_and_queries_that_make_no_sense_are_refused_and_change_nothing()
         (2, vec!["pool", "create", "p", "--drives"], "--drives"),
         (2, vec!["pool", "create", "p", "--drives", "x"], "SERVER:PATH"),
         (2, vec!["pool", "create", "p", "--drives", "s1:"], "SERVER:PATH"),
-        (2, vec!["pool", "create", "p", "--drives", "-1:/x"], "SERVER:PATH"),
+        (2, vec!["pool", "create", "p", "--drives", "x1:/x"], "SERVER:PATH"),
         (1, vec!["pool", "create", "p", "--drives", "s9:/dev/x"], "s9"),
         (1, vec!["pool", "create", "p", "--drives", "s1:/nowhere"], "/nowhere"),
         (1, vec!["pool", "create", "p", "--drives", "s1:relative"], "relative"),
@@ -323,7 +326,7 @@ fn of_several_attaches_at_once_one_succeeds_and_the_others_say_that_it_is_attach
     let run_folder = cluster.folder().join("run");
     let attaching = ["v0", "v1", "v0", "v1", "v0"].map(|volume| {
         let mut command = attach(&cluster, &run_folder, &["attach", volume]);
-        (volume, std::thread::spawn(move || run(&mut command)))
+        (volume, std::thread::spawn(move || run_within(&mut command, PATIENCE)))
     });
     let mut devices = Vec::new();
     for (volume, attached) in attaching {
@@ -340,7 +343,7 @@ fn of_several_attaches_at_once_one_succeeds_and_the_others_say_that_it_is_attach
     assert_ne!(devices[0].1, devices[1].1);
     let detach = |(volume, _): &(&str, String)| {
         let mut command = attach(&cluster, &run_folder, &["detach", volume]);
-        std::thread::spawn(move || run(&mut command))
+        std::thread::spawn(move || run_within(&mut command, PATIENCE))
     };
     let detaching: Vec<_> = devices.iter().map(detach).collect();
     for detached in detaching {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 const DEPTH: usize = 16;
 /// For a server that was killed to be back.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
 /// A server that has nothing to wait for answers sooner.
 const QUIET: Duration = Duration::from_secs(1);
 
@@ -113,8 +113,9 @@ impl Work {
         let error = loop {
             let end = match Nbd::open(address, volume) {
                 Ok(mut nbd) => {
+                    let end = self.talk(&mut nbd);
                     since = Instant::now();
-                    self.talk(&mut nbd)
+                    end
                 }
                 Err(error) => End::Gone(error),
             };
