@@ -1,7 +1,7 @@
 //! Checkpoints: what the log says is brought into the tables, and the log's start moves up.
 //!
 //! Order, each step stable before the next: pending data goes to its slots; the committer makes a cut; copy A of every
-//! changed page; the header, which commits the checkpoint; copy B of the pages and the header's twin. A crash in between
+//! changed page; the header, which commits the checkpoint; copy B of the pages; the header's twin. A crash in between
 //! leaves the tables of either this checkpoint or the one before, whole.
 
 use crate::drive::{Drive, Shared};
@@ -213,6 +213,7 @@ impl<W: World> Drive<W> {
             self.start_committer(&mut state);
         }
         self.write_images(&cut.images, 1).await?;
+        shared.flush_slots().await?; // a second header says that the second pages are there
         shared.device.write(HEADERS[1], Gather::from_iter([header])).await?;
         shared.flush_slots().await?;
         self.discard(cut.trimmed).await

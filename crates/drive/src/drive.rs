@@ -176,6 +176,16 @@ impl<W: World> Drive<W> {
         self.shared.lock().dropped_tail
     }
 
+    /// The newest batch, if not all that it acknowledged is on stable media: a later opening that has it has lost nothing.
+    pub fn unflushed(&self) -> Option<u64> {
+        let state = self.shared.lock();
+        (state.durable != state.applied).then_some(state.applied)
+    }
+
+    pub fn newest_batch(&self) -> u64 {
+        self.shared.lock().applied
+    }
+
     /// Why it serves no more, if so.
     pub fn loss(&self) -> Option<Arc<Loss>> {
         self.shared.lock().loss.clone()

@@ -125,10 +125,11 @@ impl<W: World> Drive<W> {
             let unused = !prepared.fresh.contains(&piece.slot) && !state.in_flight.contains_key(&piece.slot);
             if unused && state.map.get(piece.key) == Some((piece.slot, 0)) {
                 state.map.remove(piece.key);
-                state.space.put(piece.slot);
+                state.freed.push_back((0, piece.slot)); // destaging may still be writing to it
             }
         }
         prepared.fresh.into_iter().for_each(|slot| state.space.put(slot));
+        state.release_freed();
     }
 
     async fn all(&self, waiting: SmallVec<[Done; 1]>) -> Result<(), DriveError> {
@@ -163,8 +164,11 @@ impl<W: World> Drive<W> {
                     state.map.insert(key, slot, 0);
                     (slot, span.count >= DIRECT)
                 }
-                // Nothing is overwritten, and nobody reads blocks that aren't present.
-                Some((slot, present)) if present & span.bits() == 0 => (slot, span.count >= DIRECT),
+                // Nothing is overwritten, and nobody reads blocks that aren't present. But destaging may still be writing
+                // blocks to the slot that were cleared meanwhile: that could land on top.
+                Some((slot, present)) if present & span.bits() == 0 => {
+                    (slot, span.count >= DIRECT && !state.destaging.contains(&slot))
+                }
                 Some((slot, _)) if u32::from(span.count) < BLOCKS => (slot, false),
                 // The whole extent is replaced; the reserve is for this. Without any room it goes through the log.
                 Some((slot, _)) if u64::from(state.space.free() + run.1) <= absent => (slot, false),

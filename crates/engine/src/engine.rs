@@ -176,10 +176,22 @@ impl<W: World> Engine<W> {
                 Status::Here(_) | Status::Missing | Status::Failed => Vec::new(),
             }
         };
+        for volume in self.volumes() {
+            if volume.is_leaving(id) {
+                volume.member_left(id, left, may_return).await; // it was opened meanwhile
+            }
+        }
         for sender in waiting {
             let _ = sender.send(()); // who has given up waiting needs no answer
         }
         self.volumes().iter().for_each(Volume::wake);
+    }
+
+    /// The same for a loss that somebody met: it may be of an earlier opening of a drive that has returned since.
+    pub(crate) async fn lose_met(&self, id: DriveId, loss: Loss) {
+        if self.drive(id).is_none_or(|drive| drive.loss().is_some()) {
+            self.lose_drive(id, loss).await;
+        }
     }
 
     fn begin_leave(&self, id: DriveId, loss: &Loss) -> Leave {
@@ -201,8 +213,13 @@ impl<W: World> Engine<W> {
 
     /// Serves a volume. What a crash left unsettled is settled as it's read, and in the background.
     pub async fn open_volume(&self, spec: VolumeSpec) -> Result<Volume<W>, OpenVolumeError> {
-        let volume = Volume::open(self, spec, |id| self.presence(id))?;
-        self.lock().volumes.insert(volume.id(), volume.clone());
+        let volume = {
+            // At one moment, so that no drive comes or goes unnoticed.
+            let mut state = self.lock();
+            let volume = Volume::open(self, spec, |id| state.presence(id))?;
+            state.volumes.insert(volume.id(), volume.clone());
+            volume
+        };
         volume.start_recovery();
         Ok(volume)
     }
@@ -215,21 +232,6 @@ impl<W: World> Engine<W> {
             state.drives.keys().copied().collect()
         };
         drives.into_iter().for_each(|id| self.settle_if_caught_up(id));
-    }
-
-    fn presence(&self, id: DriveId) -> (Presence<W>, Option<View>) {
-        match self.lock().drives.get(&id) {
-            None => (Presence::Missing, Some(0)),
-            Some(entry) => {
-                let presence = match &entry.status {
-                    Status::Here(drive) => Presence::Here(drive.clone()),
-                    Status::Leaving(_) => Presence::Leaving,
-                    Status::Missing => Presence::Missing,
-                    Status::Failed => Presence::Failed,
-                };
-                (presence, entry.left)
-            }
-        }
     }
 
     pub fn volume(&self, id: VolumeId) -> Option<Volume<W>> {
@@ -295,5 +297,22 @@ impl<W: World> Engine<W> {
             entry.left = None;
         }
         same
+    }
+}
+
+impl<W: World> State<W> {
+    fn presence(&self, id: DriveId) -> (Presence<W>, Option<View>) {
+        match self.drives.get(&id) {
+            None => (Presence::Missing, Some(0)),
+            Some(entry) => {
+                let presence = match &entry.status {
+                    Status::Here(drive) => Presence::Here(drive.clone()),
+                    Status::Leaving(_) => Presence::Leaving,
+                    Status::Missing => Presence::Missing,
+                    Status::Failed => Presence::Failed,
+                };
+                (presence, entry.left)
+            }
+        }
     }
 }

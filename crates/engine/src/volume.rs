@@ -12,12 +12,13 @@ use crate::protocol::primary::write::{Blocks, Written};
 use crate::seen_through::{Asker, SeenThrough};
 use bytes::Bytes;
 use futures_channel::oneshot;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use tepal_codec::checksum::block_crcs;
 use tepal_drive::world::World;
 use tepal_drive::{Change, Drive};
+use tepal_model::layout::Durability;
 use tepal_model::{BLOCK, Buffer, DriveId, IoError, Segments, VolumeId, buffer::join};
 
 /// Cheap to clone.
@@ -55,6 +56,12 @@ pub(crate) struct State<W: World> {
     pub copied: u64,
     /// What keeps a returned drive from catching up.
     pub obstacle: Option<String>,
+    /// How often a drive has come or gone.
+    pub changes: u64,
+    /// Drives, by position, that alone hold acknowledged data and went with some of it unflushed: up to which batch.
+    pub unflushed: BTreeMap<usize, u64>,
+    /// One of them returned without: the next flush must say so.
+    pub lost_unflushed: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -114,6 +121,9 @@ impl<W: World> Volume<W> {
             removed: false,
             copied: 0,
             obstacle: None,
+            changes: 0,
+            unflushed: BTreeMap::new(),
+            lost_unflushed: None,
             spec,
         };
         let shared = Shared {
@@ -125,11 +135,14 @@ impl<W: World> Volume<W> {
             state: Mutex::new(state),
         };
         let volume = Volume { shared: Arc::new(shared) };
-        let drives: Vec<Drive<W>> = {
-            let state = volume.lock();
-            state.members.list.iter().filter_map(|member| member.drive().cloned()).collect()
-        };
-        drives.iter().for_each(|drive| volume.hear(drive));
+        {
+            let mut state = volume.lock();
+            for at in 0..state.members.list.len() {
+                if let Some(drive) = state.members.list[at].drive().cloned() {
+                    volume.hear(&mut state, at, &drive);
+                }
+            }
+        }
         Ok(volume)
     }
 
@@ -142,21 +155,17 @@ impl<W: World> Volume<W> {
         self.shared.engine.upgrade().map(|shared| Engine { shared })
     }
 
-    /// Takes in the marks that a drive has.
-    fn hear(&self, drive: &Drive<W>) {
-        let outdated = {
-            let mut state = self.lock();
-            let Some(at) = state.members.position(drive.id()) else { return };
-            let map = state.spec.map;
-            let heard = state.members.hear(at, map, &drive.marks());
-            if self.shared.map.rotation.copies() > 1 {
-                for region in heard.busy {
-                    state.unresolved.insert(region);
-                    state.busy.entry(region).or_default().marked.insert(at);
-                }
+    /// Takes in the marks that a drive has. From the moment at which it's here.
+    fn hear(&self, state: &mut State<W>, at: usize, drive: &Drive<W>) {
+        let map = state.spec.map;
+        let heard = state.members.hear(at, map, &drive.marks());
+        if self.shared.map.rotation.copies() > 1 {
+            for region in heard.busy {
+                state.unresolved.insert(region);
+                state.busy.entry(region).or_default().marked.insert(at);
             }
-            heard.outdated
-        };
+        }
+        let outdated = heard.outdated;
         if !outdated.is_empty() {
             let gone = drive.record(outdated.into_iter().map(Change::Unmarked).collect(), false);
             self.shared.world.spawn(Box::pin(async move {
@@ -445,9 +454,21 @@ impl<W: World> Volume<W> {
 
     pub(crate) fn member_leaving(&self, id: DriveId) {
         let mut state = self.lock();
-        if let Some(at) = state.members.position(id) {
-            state.members.list[at].presence = Presence::Leaving;
+        let Some(at) = state.members.position(id) else { return };
+        if self.shared.map.rotation.copies() == 1 && state.spec.layout.durability == Durability::Flush {
+            let drive = state.members.list[at].drive();
+            if let Some(newest) = drive.and_then(Drive::unflushed) {
+                state.unflushed.insert(at, newest);
+            }
         }
+        state.members.list[at].presence = Presence::Leaving;
+        state.changes += 1;
+    }
+
+    pub(crate) fn is_leaving(&self, id: DriveId) -> bool {
+        let state = self.lock();
+        let at = state.members.position(id);
+        at.is_some_and(|at| matches!(state.members.list[at].presence, Presence::Leaving))
     }
 
     /// It's agreed that the drive is down: what was under way or not surely stable is marked stale for it, then writes
@@ -486,8 +507,15 @@ impl<W: World> Volume<W> {
             for busy in state.busy.values_mut() {
                 busy.marked.remove(&at);
             }
+            if let Some(newest) = state.unflushed.remove(&at)
+                && drive.newest_batch() < newest
+            {
+                let id = drive.id();
+                state.lost_unflushed = Some(format!("drive {id} has returned without data that had not been flushed"));
+            }
+            state.changes += 1;
+            self.hear(&mut state, at, drive);
         }
-        self.hear(drive);
         self.wake();
         self.start_recovery();
     }

@@ -7,8 +7,8 @@ use crate::members::Copies;
 use crate::protocol::primary::read::clean_copies;
 use crate::protocol::primary::write::pieces_in_regions;
 use crate::volume::{State, Volume};
-use futures_util::future::join_all;
-use std::collections::BTreeMap;
+use futures_util::future::{join_all, select};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tepal_drive::world::World;
 use tepal_drive::{Change, Drive, Mark, MarkKind};
@@ -21,6 +21,7 @@ const MOST_BUSY: usize = 16 << 10;
 /// How long to wait after recovery met an obstacle, such as a full drive.
 const RETRY: Duration = Duration::from_secs(5);
 
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Job {
     Resolve(u64),
     CatchUp { at: usize, region: u64 },
@@ -85,6 +86,8 @@ impl<W: World> Volume<W> {
             let mut by_member: BTreeMap<usize, Vec<Change>> = BTreeMap::new();
             for (&region, &writes) in quiet {
                 let same = state.busy.get(&region).is_some_and(|busy| busy.under_way == 0 && busy.writes == writes);
+                // A drive may have returned with a mark meanwhile.
+                let same = same && !state.unresolved.contains(&region);
                 let Some(busy) = same.then(|| state.busy.remove(&region)).flatten() else { continue };
                 for at in busy.marked {
                     let mark = Mark { map, region, kind: MarkKind::Busy };
@@ -111,26 +114,39 @@ impl<W: World> Volume<W> {
     }
 
     async fn recover_all(self) {
+        // What met an obstacle is tried again only after everything else.
+        let mut postponed: BTreeSet<Job> = BTreeSet::new();
         loop {
             let job = {
                 let mut state = self.lock();
-                let job = if state.removed { None } else { self.next_job(&state) };
-                state.recovering = job.is_some();
+                let job = if state.removed { None } else { self.next_job(&state, &postponed) };
+                state.recovering = job.is_some() || (!postponed.is_empty() && !state.removed);
+                if !state.recovering {
+                    break;
+                }
                 job
             };
             let outcome = match job {
-                None => break,
+                None => {
+                    let change = Volume::next_change(&mut self.lock());
+                    select(Box::pin(self.shared.world.sleep(RETRY)), change).await;
+                    postponed.clear();
+                    continue;
+                }
                 Some(Job::Resolve(region)) => self.resolve(region).await,
                 Some(Job::CatchUp { at, region }) => self.catch_up(at, region).await,
             };
             match outcome {
                 Ok(()) | Err(IoError::Fenced) => {
-                    self.lock().obstacle = None;
+                    if postponed.is_empty() {
+                        self.lock().obstacle = None;
+                    }
                     self.shared.world.give_way().await;
                 }
                 Err(error) => {
                     self.lock().obstacle = Some(format!("recovery waits: {error}"));
-                    self.shared.world.sleep(RETRY).await;
+                    postponed.extend(job);
+                    self.shared.world.give_way().await;
                 }
             }
         }
@@ -145,18 +161,20 @@ impl<W: World> Volume<W> {
         }
     }
 
-    fn next_job(&self, state: &State<W>) -> Option<Job> {
+    fn next_job(&self, state: &State<W>, postponed: &BTreeSet<Job>) -> Option<Job> {
         let possible = |region: u64| {
             let start = region * BLOCKS_IN_REGION;
             let mut pieces = pieces_in_regions(&self.shared.map, start, BLOCKS_IN_REGION);
             pieces.all(|piece| matches!(clean_copies(state, &self.shared.map, piece), Copies::Clean(_)))
         };
-        if let Some(&region) = state.unresolved.iter().find(|&&region| possible(region)) {
+        let now = |region: u64, job: Job| !postponed.contains(&job) && possible(region);
+        if let Some(&region) = state.unresolved.iter().find(|&&region| now(region, Job::Resolve(region))) {
             return Some(Job::Resolve(region));
         }
         state.members.list.iter().enumerate().filter(|(_, member)| member.drive().is_some()).find_map(|(at, member)| {
-            let region = member.stale.keys().copied().find(|&region| possible(region))?;
-            Some(Job::CatchUp { at, region })
+            let catch_up = |&region: &u64| Job::CatchUp { at, region };
+            let region = member.stale.keys().copied().find(|region| now(*region, catch_up(region)))?;
+            Some(catch_up(&region))
         })
     }
 

@@ -3,6 +3,7 @@
 use crate::map::{BLOCKS_IN_REGION, Piece, regions_of};
 use crate::members::Copies;
 use crate::protocol::primary::write::pieces_in_regions;
+use crate::seen_through::SeenThrough;
 use crate::volume::{State, Volume, cut};
 use futures_channel::oneshot;
 use futures_util::future::{join_all, try_join_all};
@@ -62,7 +63,7 @@ impl<W: World> Volume<W> {
         loop {
             match self.plan_read(first, count, reader) {
                 Plan::Refuse(error) => return Err(error),
-                Plan::Resolve(region) => Box::pin(self.resolve(region)).await?,
+                Plan::Resolve(region) => self.resolve_to_the_end(region).await?,
                 Plan::Wait(change) => {
                     let _ = change.await; // dropped unsent only when the volume goes
                 }
@@ -74,6 +75,12 @@ impl<W: World> Volume<W> {
                 },
             }
         }
+    }
+
+    /// A repair that has begun is not given up with the read that wanted it.
+    async fn resolve_to_the_end(&self, region: u64) -> Result<(), IoError> {
+        let volume = self.clone();
+        SeenThrough::new(self.shared.world.clone(), |_| async move { volume.resolve(region).await }).await
     }
 
     fn plan_read(&self, first: u64, count: u64, reader: Reader) -> Plan<W> {
@@ -117,22 +124,23 @@ impl<W: World> Volume<W> {
             }
             pieces += 1;
         }
-        parts.iter().for_each(|part| state.members.enqueue(part.at));
         Plan::Go { map: state.spec.map, parts, pieces }
     }
 
     async fn read_parts(&self, map: MapId, parts: SmallVec<[Part<W>; 1]>, pieces: usize) -> Result<Segments, Failed> {
         if let ([part], 1) = (parts.as_slice(), pieces) {
+            let queued = Queued::on(self, part.at);
             let outcome = part.drive.read(map, part.first, part.count).await;
-            self.lock().members.dequeue(part.at);
+            drop(queued);
             return match outcome {
                 Ok(segments) => Ok(segments),
                 Err(error) => Box::pin(self.read_around(map, part, error)).await.map(|mut found| found.remove(0).1),
             };
         }
         let reads = parts.iter().map(|part| async move {
+            let queued = Queued::on(self, part.at);
             let outcome = part.drive.read(map, part.first, part.count).await;
-            self.lock().members.dequeue(part.at);
+            drop(queued);
             match outcome {
                 Ok(segments) => Ok(split(part, segments)),
                 Err(error) => Box::pin(self.read_around(map, part, error)).await,
@@ -232,6 +240,25 @@ impl<W: World> Volume<W> {
             };
             let _ = change.await; // as above
         }
+    }
+}
+
+/// Counts as a request under way on a drive, until it's dropped.
+struct Queued<'a, W: World> {
+    volume: &'a Volume<W>,
+    at: usize,
+}
+
+impl<'a, W: World> Queued<'a, W> {
+    fn on(volume: &'a Volume<W>, at: usize) -> Self {
+        volume.lock().members.enqueue(at);
+        Queued { volume, at }
+    }
+}
+
+impl<W: World> Drop for Queued<'_, W> {
+    fn drop(&mut self) {
+        self.volume.lock().members.dequeue(self.at);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Making copies equal again: after a crash, after an absence, after rot.
 
 use crate::map::{BLOCKS_IN_REGION, Piece};
-use crate::members::Copies;
+use crate::members::{Copies, Member, Presence};
 use crate::protocol::primary::read::{Failed, clean_copies};
 use crate::protocol::primary::write::pieces_in_regions;
 use crate::volume::Volume;
@@ -30,13 +30,44 @@ enum Plan<W: World> {
 }
 
 impl<W: World> Volume<W> {
-    /// Settles a region whose copies may differ since a crash: the first clean copy decides.
+    /// Settles a region whose copies may differ since a crash: the first clean copy decides. Those on drives that are away
+    /// are stale from then on: somebody may read what was decided.
     pub(crate) async fn resolve(&self, region: u64) -> Result<(), IoError> {
-        for piece in pieces_in_regions(&self.shared.map, region * BLOCKS_IN_REGION, BLOCKS_IN_REGION) {
-            self.equalise(piece, None).await?;
+        loop {
+            let changes = self.lock().changes;
+            for piece in pieces_in_regions(&self.shared.map, region * BLOCKS_IN_REGION, BLOCKS_IN_REGION) {
+                self.equalise(piece, None).await?;
+            }
+            self.mark_absent_stale(region).await;
+            let mut state = self.lock();
+            if state.removed {
+                return Err(IoError::Fenced);
+            }
+            // A drive that came meanwhile was not compared everywhere.
+            if state.changes == changes {
+                state.unresolved.remove(&region);
+                return Ok(());
+            }
         }
-        self.lock().unresolved.remove(&region);
-        Ok(())
+    }
+
+    /// Marks an unresolved region, and all others at once, stale for the drives that are away and have no such mark yet.
+    async fn mark_absent_stale(&self, region: u64) {
+        let (absent, regions) = {
+            let state = self.lock();
+            let list = &state.members.list;
+            let witnessed = |member: &Member<W>| {
+                let witnesses = member.stale.get(&region);
+                witnesses.is_some_and(|all| all.iter().any(|&at| list[at].drive().is_some()))
+            };
+            let away = |member: &Member<W>| matches!(member.presence, Presence::Missing | Presence::Leaving);
+            let absent = list.iter().enumerate().filter(|(_, member)| away(member) && !witnessed(member));
+            let absent: Vec<usize> = absent.map(|(at, _)| at).collect();
+            (absent, state.unresolved.iter().copied().collect::<Vec<u64>>())
+        };
+        for at in absent {
+            self.mark_stale(at, &regions).await;
+        }
     }
 
     /// Brings one drive's copies in a region up to date, then takes its stale marks back.
@@ -64,6 +95,7 @@ impl<W: World> Volume<W> {
                 }
             }
         }
+        self.wake(); // writes may have waited for another copy
         for done in unmarked {
             let _ = done.await; // a mark too many only costs another look
         }

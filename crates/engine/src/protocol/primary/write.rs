@@ -103,7 +103,7 @@ impl<W: World> Volume<W> {
             return std::future::pending().await; // the server has stopped: nothing is agreed or acknowledged any more
         };
         for (id, loss) in drives {
-            engine.lose_drive(id, (*loss).clone()).await;
+            engine.lose_met(id, (*loss).clone()).await;
         }
     }
 
@@ -232,13 +232,22 @@ impl<W: World> Volume<W> {
         }
     }
 
-    /// The drives that are here; or, while one is leaving, when that is over.
+    /// The drives that are here. Or, while one is leaving or away with what must be flushed, the next change.
     fn drives_here(&self) -> Result<Result<Vec<Drive<W>>, oneshot::Receiver<()>>, IoError> {
         let mut state = self.lock();
         if state.removed {
             return Err(IoError::Fenced);
         }
-        if state.members.list.iter().any(|member| matches!(member.presence, Presence::Leaving)) {
+        if let Some(reason) = state.lost_unflushed.take() {
+            return Err(IoError::Unavailable { reason });
+        }
+        let of = |at: &usize| &state.members.list[*at];
+        if let Some(failed) = state.unflushed.keys().map(of).find(|m| matches!(m.presence, Presence::Failed)) {
+            let reason = format!("drive {} has failed, and data that was not flushed is lost with it", failed.id);
+            return Err(IoError::Unavailable { reason });
+        }
+        let leaving = state.members.list.iter().any(|member| matches!(member.presence, Presence::Leaving));
+        if leaving || !state.unflushed.is_empty() {
             return Ok(Err(Volume::next_change(&mut state)));
         }
         Ok(Ok(state.members.list.iter().filter_map(|member| member.drive().cloned()).collect()))
