@@ -176,14 +176,15 @@ impl<W: World> Drive<W> {
         self.shared.lock().dropped_tail
     }
 
-    /// The newest batch, if not all that it acknowledged is on stable media: a later opening that has it has lost nothing.
+    /// The newest batch, if not all that it acknowledged is on stable media: an opening that finds it has lost nothing.
     pub fn unflushed(&self) -> Option<u64> {
         let state = self.shared.lock();
         (state.durable != state.applied).then_some(state.applied)
     }
 
-    pub fn newest_batch(&self) -> u64 {
-        self.shared.lock().applied
+    /// The newest batch that was there when the drive was opened.
+    pub fn newest_found(&self) -> u64 {
+        self.shared.lock().newest_found
     }
 
     /// Why it serves no more, if so.

@@ -165,6 +165,7 @@ fn empty_state(geometry: &Geometry, options: &Options, header: Header) -> State 
         map_versions: Vec::new(),
         checkpoint: header.checkpoint,
         dropped_tail: false,
+        newest_found: header.cut,
         loss: None,
         closed: false,
         read_errors: 0,
@@ -298,6 +299,7 @@ async fn replay<W: World>(shared: &Shared<W>, header: Header) -> Result<Vec<u32>
     state.applied = found.head.sequence - 1;
     state.durable = state.applied;
     state.dropped_tail = found.dropped;
+    state.newest_found = state.applied;
     state.release_freed();
     let of_cut = found.batches.iter().filter(|(position, _)| position.sequence == header.cut);
     let pages = of_cut.flat_map(|(_, batch)| &batch.changes).filter_map(|change| match change {

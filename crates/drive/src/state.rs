@@ -94,6 +94,8 @@ pub struct State {
     pub map_versions: Vec<u64>,
     pub checkpoint: u64,
     pub dropped_tail: bool,
+    /// The newest batch when the drive was opened.
+    pub newest_found: u64,
     pub loss: Option<Arc<Loss>>,
     pub closed: bool,
     pub read_errors: u64,

@@ -3,6 +3,7 @@
 
 mod kept_image;
 
+use crate::geometry::HEADERS;
 use crate::world::{Clock, Device, DeviceError, Gather, Random, Spawn, Tick, World};
 use crate::{Change, Drive, DriveError, Mark, MarkKind, NewDrive, OpenError, Options, Write, format};
 use bytes::Bytes;
@@ -54,6 +55,8 @@ struct Platter {
     /// What differs between the two.
     unflushed: Vec<std::ops::Range<usize>>,
     flush_fails: bool,
+    /// The second header was written while other things weren't flushed.
+    second_header_early: bool,
 }
 
 impl TestDevice {
@@ -64,6 +67,7 @@ impl TestDevice {
             stable: blank,
             unflushed: Vec::new(),
             flush_fails: false,
+            second_header_early: false,
         })))
     }
     fn lose_power(&self) {
@@ -90,6 +94,7 @@ impl Device for TestDevice {
     }
     fn write(&self, offset: u64, data: Gather) -> impl Future<Output = Result<(), DeviceError>> {
         let mut platter = self.0.borrow_mut();
+        platter.second_header_early |= offset == HEADERS[1] && !platter.unflushed.is_empty();
         let mut at = offset as usize;
         for piece in data {
             platter.now[at..at + piece.len()].copy_from_slice(&piece);
@@ -349,6 +354,18 @@ fn a_rotten_batch_in_the_middle_of_the_log_is_damage_and_at_its_end_a_torn_tail(
     assert_eq!(opened.err(), Some(OpenError::LogDamaged { sequence: 2 }));
 }
 
+/// A second header that is stable before its pages hid that they were older; a second power loss then took the first ones.
+#[test]
+fn the_second_header_is_written_when_the_second_pages_are_stable() {
+    let mut rig = Rig::new();
+    rig.device.0.borrow_mut().second_header_early = false; // formatting flushes all at once
+    for first in [0, 16] {
+        rig.write(first, &[1; 16], true).unwrap();
+        rig.pool.run_until(rig.drive.checkpoint()).unwrap();
+    }
+    assert!(!rig.device.0.borrow().second_header_early);
+}
+
 impl TestDevice {
     fn clone_deep(&self) -> Self {
         let platter = self.0.borrow();
@@ -357,6 +374,7 @@ impl TestDevice {
             stable: platter.stable.clone(),
             unflushed: platter.unflushed.clone(),
             flush_fails: false,
+            second_header_early: false,
         };
         TestDevice(Rc::new(RefCell::new(copy)))
     }

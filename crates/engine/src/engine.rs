@@ -163,24 +163,22 @@ impl<W: World> Engine<W> {
             return; // it can't be agreed: this server is stopping, or cut off; nothing is acknowledged meanwhile
         };
         let left = known_left.unwrap_or(view);
-        for volume in self.volumes() {
-            volume.member_left(id, left, may_return).await;
-        }
-        let waiting = {
+        let waiting = loop {
+            for volume in self.volumes().into_iter().filter(|volume| volume.is_leaving(id)) {
+                volume.member_left(id, left, may_return).await;
+            }
             let mut state = self.lock();
+            if state.volumes.values().any(|volume| volume.is_leaving(id)) {
+                continue; // it was opened meanwhile
+            }
             let Some(entry) = state.drives.get_mut(&id) else { return };
             entry.left = Some(left);
             let status = if may_return { Status::Missing } else { Status::Failed };
-            match std::mem::replace(&mut entry.status, status) {
+            break match std::mem::replace(&mut entry.status, status) {
                 Status::Leaving(waiting) => waiting,
                 Status::Here(_) | Status::Missing | Status::Failed => Vec::new(),
-            }
+            };
         };
-        for volume in self.volumes() {
-            if volume.is_leaving(id) {
-                volume.member_left(id, left, may_return).await; // it was opened meanwhile
-            }
-        }
         for sender in waiting {
             let _ = sender.send(()); // who has given up waiting needs no answer
         }

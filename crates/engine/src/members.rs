@@ -62,8 +62,8 @@ impl<W: World> Member<W> {
 /// What can be done with an extent's copies in a region.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Copies {
-    /// Copy numbers with clean data. Where they may differ, the first decides: a drive that dropped the end of its log
-    /// comes after those that didn't.
+    /// Copy numbers with clean data. Where they may differ, the first decides: one with authority, for it may have
+    /// been read meanwhile; and a drive that dropped the end of its log comes after those that didn't.
     Clean(SmallVec<[usize; 4]>),
     /// None now, but a drive may return.
     Waiting,
@@ -92,7 +92,7 @@ impl<W: World> Members<W> {
             };
             let mut copies: SmallVec<[usize; 4]> =
                 drives.iter().enumerate().filter(clean).map(|(copy, _)| copy).collect();
-            copies.sort_by_key(|&copy| self.list[drives[copy]].dropped_tail());
+            copies.sort_by_key(|&copy| (!has_authority(drives[copy]), self.list[drives[copy]].dropped_tail()));
             return Copies::Clean(copies);
         }
         let may_return =

@@ -508,7 +508,7 @@ impl<W: World> Volume<W> {
                 busy.marked.remove(&at);
             }
             if let Some(newest) = state.unflushed.remove(&at)
-                && drive.newest_batch() < newest
+                && drive.newest_found() < newest
             {
                 let id = drive.id();
                 state.lost_unflushed = Some(format!("drive {id} has returned without data that had not been flushed"));
@@ -533,7 +533,8 @@ impl<W: World> Volume<W> {
     pub(crate) fn has_all(&self, id: DriveId) -> bool {
         let state = self.lock();
         let Some(at) = state.members.position(id) else { return true };
-        if !state.members.list[at].stale.is_empty() {
+        // While a region is unsettled, those that were up decide: it isn't one of them yet.
+        if !state.members.list[at].stale.is_empty() || !state.unresolved.is_empty() {
             return false;
         }
         // Somebody who knows must have been heard for each extent that it holds.

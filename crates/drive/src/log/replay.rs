@@ -136,10 +136,9 @@ impl Found {
             for ((slot, block), owed) in owed_by_slots(self, durable) {
                 let contradicts = OpenError::LogContradicts { sequence: owed.sequence };
                 let offset = offset_of(slot, block as u32).ok_or(contradicts)?;
-                let whole = match device.read(offset, Buffer::take(BLOCK as usize)).await {
-                    Ok(data) => bind(crc(&data), identity(owed.key, block)) == owed.sum,
-                    Err(DeviceError::Failed { .. }) => false,
-                    Err(gone) => return Err(gone.into()),
+                let whole = match read_patiently(device, offset).await? {
+                    Some(data) => bind(crc(&data), identity(owed.key, block)) == owed.sum,
+                    None => false,
                 };
                 if !whole {
                     self.end_before(owed.sequence);
@@ -149,6 +148,21 @@ impl Found {
             return Ok(());
         }
     }
+}
+
+/// How often a block is read before it counts as unreadable: torn by a power loss, perhaps. An error may be a passing one,
+/// and what an unreadable block costs is acknowledged data.
+const ATTEMPTS: usize = 4;
+
+async fn read_patiently<D: Device>(device: &D, offset: u64) -> Result<Option<Buffer>, OpenError> {
+    for _ in 0..ATTEMPTS {
+        match device.read(offset, Buffer::take(BLOCK as usize)).await {
+            Ok(data) => return Ok(Some(data)),
+            Err(DeviceError::Failed { .. }) => {}
+            Err(gone) => return Err(gone.into()),
+        }
+    }
+    Ok(None)
 }
 
 /// Writes again what isn't surely stable: the batches, and the data in slots that they speak of. They were read from a

@@ -1,5 +1,7 @@
 //! The protocol's plain stories, on simulated drives. Random schedules and faults are the simulator's.
 
+mod hazards;
+
 use crate::{Authority, Engine, Standing, View, Volume, VolumeHealth, VolumeSpec};
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, ready};

@@ -1,0 +1,228 @@
+//! Two things at a time that once broke a promise: each story says which.
+
+use super::*;
+use futures_util::future::{Either, select};
+use tepal_model::EXTENT;
+#[test]
+fn data_on_its_way_from_the_log_to_its_slot_never_lands_on_newer_data() {
+    told(|world| async move {
+        for round in 0..12u64 {
+            let rig =
+                Rig::new(world.clone(), if round % 2 == 0 { "stripe" } else { "mirror:2" }, 1 + (round % 2) as usize)
+                    .await;
+            for block in 0..16 {
+                rig.write(block, 1, 1).await.unwrap();
+            }
+            let drives: Vec<_> = (0..=round % 2).map(|nth| rig.engine.drive(DriveId(nth + 1)).unwrap()).collect();
+            for drive in &drives {
+                drive.checkpoint().await.unwrap();
+            }
+            for block in (0..16).step_by(2) {
+                rig.write(block, 2, 1).await.unwrap();
+            }
+            for drive in drives {
+                world.spawn_named("checkpoint", async move {
+                    let _ = drive.checkpoint().await;
+                });
+            }
+            world.sleep(Duration::from_micros(world.core().draw() % 400)).await;
+            rig.volume.trim(8 * BLOCK, 8 * BLOCK, false).await.unwrap();
+            rig.write(8, 9, 8).await.unwrap();
+            world.sleep(Duration::from_secs(5)).await;
+            for block in 8..16 {
+                assert_eq!(rig.read(block).await, Ok(9), "round {round} block {block}: acknowledged and lost");
+            }
+        }
+    });
+}
+
+#[test]
+fn what_a_crash_left_and_was_settled_without_a_drive_stays_when_the_drive_returns() {
+    told(|world| async move {
+        for round in 0..6usize {
+            let mut rig = Rig::new(SimWorld::boot(world.core(), "server"), "mirror:2", 2).await;
+            rig.write(0, 1, 1).await.unwrap();
+            rig.world.sleep(Duration::from_secs(12)).await; // marks are taken back
+            let (volume, core) = (rig.volume.clone(), rig.world.core().clone());
+            rig.world.spawn_named("a write that the crash interrupts", async move {
+                let _ = volume.write(0, Bytes::from(vec![2; BLOCK as usize]), false).await;
+            });
+            rig.world.sleep(Duration::from_micros(core.draw() % 600)).await;
+            rig.world.kill();
+            for disk in &rig.disks {
+                disk.cut_power();
+            }
+            let here = round % 2;
+            rig.restart(|nth| nth == here).await;
+            let first = rig.read(0).await.unwrap();
+            rig.world.sleep(Duration::from_secs(12)).await;
+            rig.bring_back(1 - here).await;
+            rig.until_healthy().await;
+            for round in 0..2 {
+                rig.lose(round % 2).await;
+                assert_eq!(rig.read(0).await, Ok(first), "once seen, it stays");
+                rig.bring_back(round % 2).await;
+                rig.until_healthy().await;
+            }
+        }
+    });
+}
+
+#[test]
+fn a_flush_never_says_that_unflushed_writes_are_safe_that_went_with_a_drive() {
+    told(|world| async move {
+        let rig = Rig::new(world.clone(), "stripe;durability=flush", 1).await;
+        rig.write(0, 1, 1).await.unwrap();
+        rig.disks[0].pull();
+        rig.disks[0].plug_in();
+        rig.lose(0).await;
+        let volume = rig.volume.clone();
+        let while_away = Box::pin(async move { volume.flush().await });
+        let waits = Box::pin(rig.world.sleep(Duration::from_secs(1)));
+        let Either::Right((_, while_away)) = select(while_away, waits).await else { panic!("it waits for the drive") };
+        rig.bring_back(0).await;
+        let flushed = while_away.await;
+        assert!(rig.read(0).await == Ok(1) || flushed.is_err(), "{flushed:?}");
+        assert_eq!(rig.volume.flush().await, Ok(()), "it's told once");
+    });
+}
+
+#[test]
+fn one_block_that_cannot_be_copied_keeps_nothing_else_from_catching_up() {
+    told(|world| async move {
+        let rig = Rig::new(world.clone(), "mirror:2", 2).await;
+        rig.lose(1).await;
+        rig.write(0, 2, 1).await.unwrap();
+        for region in 1..8 {
+            rig.write(region * 256, 2, 1).await.unwrap();
+        }
+        let drive = rig.engine.drive(DriveId(1)).unwrap();
+        drive.checkpoint().await.unwrap();
+        rig.disks[0].rot(drive.geometry().slots_start);
+        assert!(rig.read(0).await.is_err());
+        rig.bring_back(1).await;
+        rig.world.sleep(Duration::from_secs(120)).await;
+        assert_eq!(rig.volume.recovery().stale_regions, 1, "{:?}", rig.volume.health());
+    });
+}
+
+#[test]
+fn a_write_that_waits_for_a_copy_goes_on_when_its_region_has_caught_up() {
+    told(|world| async move {
+        let rig = Rig::new(world.clone(), "mirror:2;min_copies=2;durability=flush", 2).await;
+        for region in 0..8 {
+            rig.write(region * 256, 2, 1).await.unwrap();
+        }
+        let drive = rig.engine.drive(DriveId(1)).unwrap();
+        drive.checkpoint().await.unwrap();
+        rig.disks[1].pull();
+        rig.disks[1].plug_in();
+        rig.lose(1).await;
+        let volume = rig.volume.clone();
+        let mut write = Box::pin(async move { volume.write(0, Bytes::from(vec![5; 4096]), false).await });
+        let waits = Box::pin(rig.world.sleep(Duration::from_secs(1)));
+        let Either::Right((_, again)) = select(write, waits).await else { panic!() };
+        write = again;
+        // The last region can't be caught up: both copies are damaged there.
+        rig.disks[0].rot(drive.geometry().slots_start + 7 * EXTENT);
+        rig.bring_back(1).await;
+        let waits = Box::pin(rig.world.sleep(Duration::from_secs(100)));
+        let done = matches!(select(write, waits).await, Either::Left(_));
+        let now = rig.write(256, 6, 1).await;
+        assert!(
+            done,
+            "it still waits; stale regions: {}; a later write to the next region: {now:?}",
+            rig.volume.recovery().stale_regions
+        );
+    });
+}
+
+#[test]
+fn a_read_that_is_given_up_while_it_settles_a_region_leaks_nothing() {
+    told(|world| async move {
+        for _ in 0..6 {
+            let mut rig = Rig::new(SimWorld::boot(world.core(), "server"), "mirror:2", 2).await;
+            let (volume, core) = (rig.volume.clone(), rig.world.core().clone());
+            for region in 0..7 {
+                let volume = volume.clone();
+                rig.world.spawn_named("a write that the crash interrupts", async move {
+                    let _ = volume.write(region << 20, Bytes::from(vec![2; 256 * BLOCK as usize]), false).await;
+                });
+            }
+            rig.world.sleep(Duration::from_micros(core.draw() % 900)).await;
+            rig.world.kill();
+            for disk in &rig.disks {
+                disk.cut_power();
+            }
+            rig.restart(|_| true).await;
+            for _ in 0..20 {
+                let volume = rig.volume.clone();
+                let read = Box::pin(async move { volume.read(6 << 20, BLOCK).await });
+                let goes = Box::pin(rig.world.sleep(Duration::from_micros(core.draw() % 4000)));
+                select(read, goes).await;
+            }
+            rig.world.sleep(Duration::from_secs(20)).await;
+            let _ = rig.volume.read(0, 7 << 20).await;
+            for nth in 1..=2 {
+                let drive = rig.engine.drive(DriveId(nth)).unwrap();
+                assert_eq!(drive.slots_unaccounted(), 0, "slots leaked");
+            }
+            rig.volume.trim(0, 8 << 20, false).await.unwrap();
+            for nth in 1..=2 {
+                let drive = rig.engine.drive(DriveId(nth)).unwrap();
+                assert_eq!((drive.usage().used, drive.slots_unaccounted()), (0, 0), "trimmed space isn't back");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_drive_that_returns_while_a_region_is_being_settled_is_compared_too() {
+    told(|world| async move {
+        for round in 0..10usize {
+            let mut rig = Rig::new(SimWorld::boot(world.core(), "server"), "mirror:2", 2).await;
+            rig.write(0, 1, 256).await.unwrap();
+            rig.world.sleep(Duration::from_secs(12)).await;
+            for block in [3, 40, 80, 120, 160, 200, 240] {
+                let volume = rig.volume.clone();
+                rig.world.spawn_named("a write that the crash interrupts", async move {
+                    let _ = volume.write(block * BLOCK, Bytes::from(vec![2; BLOCK as usize]), false).await;
+                });
+            }
+            let core = rig.world.core().clone();
+            rig.world.sleep(Duration::from_micros(core.draw() % 400)).await;
+            rig.world.kill();
+            for disk in &rig.disks {
+                disk.cut_power();
+            }
+            let here = round % 2;
+            rig.restart(|nth| nth == here).await;
+            rig.world.sleep(Duration::from_micros(core.draw() % 300)).await;
+            rig.bring_back(1 - here).await;
+            rig.until_healthy().await;
+            rig.world.sleep(Duration::from_secs(12)).await;
+            let summary = rig.volume.scrub(|_| {}).await.unwrap();
+            assert_eq!(summary.unequal_extents, 0, "copies differ for ever");
+        }
+    });
+}
+
+#[test]
+fn reads_that_are_given_up_leave_no_place_in_the_queues() {
+    told(|world| async move {
+        let rig = Rig::new(world.clone(), "mirror:2", 2).await;
+        rig.write(0, 2, 16).await.unwrap();
+        for nth in 1..=2 {
+            rig.engine.drive(DriveId(nth)).unwrap().checkpoint().await.unwrap();
+        }
+        for _ in 0..50 {
+            let volume = rig.volume.clone();
+            let read = Box::pin(async move { volume.read(0, 16 * BLOCK).await });
+            let goes = Box::pin(rig.world.sleep(Duration::from_micros(3)));
+            select(read, goes).await;
+        }
+        rig.world.sleep(Duration::from_secs(2)).await;
+        let queues: Vec<usize> = rig.volume.lock().members.list.iter().map(|member| member.queue).collect();
+        assert_eq!(queues, [0, 0]);
+    });
+}
