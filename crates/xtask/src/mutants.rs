@@ -48,16 +48,17 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<(), Failure> {
         folder: workspace.target.join("mutants/tree"),
         built: workspace.target.join("mutants/target"),
     };
-    let mut rows = vec![["mutant", "seeds", "verdict"].map(str::to_owned)];
+    let mut rows = vec![["mutant", "seeds", "time", "verdict"].map(str::to_owned)];
     let mut wrong = 0;
     for patch in std::iter::once(None).chain(patches.iter().map(Some)) {
         let name = patch.map_or("(none: the control)".into(), |patch| name_of(patch));
         let began = Instant::now();
         let verdict = copy.mutate(patch.map(PathBuf::as_path), options.seeds)?;
-        eprintln!("{name}: {:.0} s", began.elapsed().as_secs_f32());
+        let took = began.elapsed();
+        eprintln!("{name}: {:.0} s", took.as_secs_f32());
         let right = matches!((patch, &verdict), (None, Verdict::Survived) | (Some(_), Verdict::Caught { .. }));
         wrong += usize::from(!right);
-        rows.push(row(&name, &verdict, options.seeds, right));
+        rows.push(row(&name, &verdict, options.seeds, took, right));
         if patch.is_none() && !right {
             break;
         }
@@ -66,7 +67,7 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<(), Failure> {
     if wrong > 0 { Err(Failure::Reported) } else { Ok(()) }
 }
 
-fn row(name: &str, verdict: &Verdict, limit: u64, right: bool) -> [String; 3] {
+fn row(name: &str, verdict: &Verdict, limit: u64, took: Duration, right: bool) -> [String; 4] {
     let (seeds, said) = match verdict {
         Verdict::Survived if right => (limit.to_string(), "passed".into()),
         Verdict::Survived => (limit.to_string(), "SURVIVED: nothing was noticed".into()),
@@ -74,7 +75,7 @@ fn row(name: &str, verdict: &Verdict, limit: u64, right: bool) -> [String; 3] {
         Verdict::Caught { seeds, said } => (seeds.to_string(), format!("FAILED without any mutation: {said}")),
         Verdict::NotMade(why) => ("-".into(), format!("NOT MADE: {why}")),
     };
-    [name.to_owned(), seeds, said]
+    [name.to_owned(), seeds, format!("{:.0} s", took.as_secs_f32()), said]
 }
 
 /// A copy of the tree, always in the same place, so that cargo compiles only what a patch touches.
@@ -210,11 +211,10 @@ fn verdict_line(said: &str) -> String {
 }
 
 /// Columns as wide as their widest cell, in characters.
-fn table(rows: &[[String; 3]]) -> String {
+fn table(rows: &[[String; 4]]) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths = [width(0), width(1)];
-    let line =
-        |row: &[String; 3]| format!("{:w0$}  {:>w1$}  {}\n", row[0], row[1], row[2], w0 = widths[0], w1 = widths[1]);
+    let (w0, w1, w2) = (width(0), width(1), width(2));
+    let line = |row: &[String; 4]| format!("{:w0$}  {:>w1$}  {:>w2$}  {}\n", row[0], row[1], row[2], row[3]);
     rows.iter().map(line).collect()
 }
 
@@ -250,8 +250,9 @@ mod tests {
     #[test]
     fn a_control_that_fails_is_not_called_caught() {
         let caught = Verdict::Caught { seeds: 3, said: "seed 2: x".into() };
-        assert!(row("control", &caught, 10, false)[2].starts_with("FAILED without any mutation"));
-        assert!(row("skip-mark", &Verdict::Survived, 10, false)[2].starts_with("SURVIVED"));
+        let verdict = |verdict: &Verdict| row("name", verdict, 10, Duration::ZERO, false)[3].clone();
+        assert!(verdict(&caught).starts_with("FAILED without any mutation"));
+        assert!(verdict(&Verdict::Survived).starts_with("SURVIVED"));
     }
 
     #[test]
@@ -269,7 +270,7 @@ mod tests {
 
     #[test]
     fn columns_line_up() {
-        let rows = [["a", "10", "x"], ["long", "1", "y"]].map(|row| row.map(str::to_owned));
-        assert_eq!(table(&rows), "a     10  x\nlong   1  y\n");
+        let rows = [["a", "10", "9 s", "x"], ["long", "1", "12 s", "y"]].map(|row| row.map(str::to_owned));
+        assert_eq!(table(&rows), "a     10   9 s  x\nlong   1  12 s  y\n");
     }
 }
