@@ -3,6 +3,7 @@
 use crate::cluster::{Cluster, Plan, tepal};
 use crate::program::{Ended, run, run_within};
 use crate::{need_root, skip};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -256,6 +257,10 @@ fn a_server_with_a_configuration_that_makes_no_sense_does_not_start_and_makes_no
         (1, vec!["--data", "d", "--data-threads", "-1"], "data_threads"),
     ];
     all_refused(&cases, serve);
+    let mode = || scratch.path().metadata().expect("ours").permissions().mode() & 0o777;
+    std::fs::set_permissions(scratch.path(), std::fs::Permissions::from_mode(0o755)).expect("ours");
+    let occupied = serve(&["--data", ".", "--create", "x"]).refused(1);
+    assert!(occupied.contains("other things") && mode() == 0o755, "{occupied}");
     let left: Vec<_> = std::fs::read_dir(scratch.path()).expect("ours").filter_map(Result::ok).collect();
     assert_eq!(left.len(), 1, "only the configuration: {left:?}");
 }

@@ -22,6 +22,8 @@ pub enum FolderError {
     Io { path: PathBuf, error: io::Error },
     #[error("{} is not a folder", .0.display())]
     NotAFolder(PathBuf),
+    #[error("{} holds other things and no cluster, and is open to others: name an empty folder, or a new one", .0.display())]
+    Occupied(PathBuf),
     #[error("{} belongs to user {owner}, and this server runs as user {user}", path.display())]
     NotOurs { path: PathBuf, owner: u32, user: u32 },
     #[error("{} is damaged: it should hold {TOKEN_LENGTH} hexadecimal digits. Remove it, and a new one is made", .0.display())]
@@ -58,9 +60,25 @@ pub fn prepare(folder: &Path) -> Result<(), FolderError> {
         return Err(FolderError::NotOurs { path: folder.to_owned(), owner: found.uid(), user });
     }
     if found.mode() & 0o077 != 0 {
+        if !may_be_closed(folder).map_err(io)? {
+            return Err(FolderError::Occupied(folder.to_owned()));
+        }
         fs::set_permissions(folder, Permissions::from_mode(0o700)).map_err(io)?;
     }
     Ok(())
+}
+
+/// Whether others lose nothing when they are kept out: a mistyped path could be a folder of the system's.
+fn may_be_closed(folder: &Path) -> io::Result<bool> {
+    if fs::exists(folder.join("cluster.db"))? {
+        return Ok(true);
+    }
+    for entry in fs::read_dir(folder)? {
+        if entry?.file_name() != "lost+found" {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// The token that the API asks for; made anew if there is none.
@@ -104,6 +122,19 @@ mod tests {
 
     fn mode(path: &Path) -> u32 {
         fs::metadata(path).expect("there").permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn a_folder_of_others_is_left_open_to_them() {
+        let folder = crate::scratch::folder("data-folder-of-others");
+        fs::set_permissions(&folder, Permissions::from_mode(0o755)).expect("ours");
+        fs::write(folder.join("passwd"), "").expect("ours");
+        assert!(matches!(prepare(&folder), Err(FolderError::Occupied(_))));
+        assert_eq!(mode(&folder), 0o755);
+        fs::rename(folder.join("passwd"), folder.join("cluster.db")).expect("ours");
+        prepare(&folder).expect("a cluster's");
+        assert_eq!(mode(&folder), 0o700);
+        fs::remove_dir_all(folder).expect("ours");
     }
 
     #[test]

@@ -71,10 +71,11 @@ pub enum ServeError {
 
 /// Runs a server until it is told to stop. Blocks. Logs by itself, and ends the process at once on any panic.
 pub fn serve(config: Config) -> Result<(), ServeError> {
+    // First: the log may be in it.
+    data_folder::prepare(&config.data)?;
     log::start(config.log_file.as_deref())?;
     log::abort_on_panic();
     let started = Instant::now();
-    data_folder::prepare(&config.data)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ServeError::System)?;
     let threads = Arc::new(DataThreads::start(config.data_threads)?);
     let outcome = runtime.block_on(run(config, started, threads.clone()));
