@@ -70,6 +70,22 @@ fn what_was_cut_off_by_shrinking_is_gone_when_the_volume_grows_again() {
     cluster.scrub_finds_nothing("v0");
 }
 
+/// Every 256 MiB between the new end and the last byte was looked at: exbibytes of them, for minutes or for ever.
+#[test]
+fn a_huge_volume_with_one_block_far_out_shrinks_at_once() {
+    let cluster = Plan::default().up();
+    cluster.create("v0", "8E", "mirror:2");
+    let mut volume = cluster.connect("v0");
+    let last = volume.size - BLOCK as u64;
+    volume.write(last, &[7; BLOCK]).expect("written");
+    volume.write(0, &[8; BLOCK]).expect("written");
+    cluster.tepal(&["volume", "resize", "v0", "1M", "--shrink"]).succeeded();
+    cluster.tepal(&["volume", "resize", "v0", "8E"]).succeeded();
+    let mut volume = cluster.connect("v0");
+    assert!(volume.read(last, BLOCK as u32).expect("read").iter().all(|&byte| byte == 0));
+    assert_eq!(volume.read(0, BLOCK as u32).expect("read"), [8; BLOCK]);
+}
+
 #[test]
 fn a_renamed_volume_keeps_its_bytes_and_a_removed_one_gives_back_its_space() {
     let cluster = Plan::default().up();

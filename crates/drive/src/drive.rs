@@ -9,7 +9,7 @@ use crate::world::{Device, DeviceError, World};
 use futures_channel::oneshot;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
-use tepal_model::{BLOCK, DriveId, EXTENT, MapId};
+use tepal_model::{DriveId, EXTENT, MapId};
 
 /// How long a drive that has been written to stays quiet before its log is brought into its tables.
 const QUIET: Duration = Duration::from_secs(1);
@@ -230,10 +230,10 @@ impl<W: World> Drive<W> {
         self.shared.lock().map.extents_of().get(&map).copied().unwrap_or(0) * EXTENT
     }
 
-    /// One past the last block that the drive may hold of a map. Looks at the whole map.
-    pub fn end_of(&self, map: MapId) -> u64 {
+    /// First block of each extent that the drive holds of a map, in no order. Looks at the whole map.
+    pub fn extents_of(&self, map: MapId) -> Vec<u64> {
         let extents = self.shared.lock().map.extents_within(map, 0, u64::MAX);
-        extents.iter().map(|(key, _)| key.first_block() + EXTENT / BLOCK).max().unwrap_or(0)
+        extents.into_iter().map(|(key, _)| key.first_block()).collect()
     }
 
     /// Slots that are neither free nor hold an extent: 0 when nothing is under way.

@@ -65,15 +65,16 @@ impl BlockMap {
         (drive, fragment * self.extent + piece.block % self.extent)
     }
 
-    /// No block of the volume from this one on is among a drive's first `blocks`.
-    pub fn end_of(&self, blocks: u64) -> u64 {
-        self.rotation.end_of(blocks.div_ceil(self.extent)) * self.extent
-    }
-
     /// Which block of the volume, and which copy of it, a block of a drive is.
     pub fn volume_block(&self, drive: usize, block: u64) -> (u64, usize) {
         let (extent, copy) = self.rotation.extent_at(CopyPlace { drive, fragment: block / self.extent });
         (extent * self.extent + block % self.extent, copy)
+    }
+
+    /// The blocks of the volume, as first one and count, that a range of a drive's blocks is.
+    pub fn volume_runs(&self, drive: usize, first: u64, count: u64) -> impl Iterator<Item = (u64, u64)> + use<> {
+        let map = *self;
+        self.pieces(first, count).map(move |there| (map.volume_block(drive, there.block).0, there.count))
     }
 
     /// The blocks of a range, drive by drive: whole rows as one run, the rest piece by piece.
@@ -149,6 +150,8 @@ mod tests {
                             by_pieces.insert((drive, at + nth));
                             assert_eq!(map.volume_block(drive, at + nth), (piece.block + nth, copy));
                         }
+                        let runs: Vec<_> = map.volume_runs(drive, at, piece.count).collect();
+                        assert_eq!(runs, [(piece.block, piece.count)]);
                     }
                 }
                 assert_eq!(by_runs, by_pieces, "{layout} {first}+{count}");

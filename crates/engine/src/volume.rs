@@ -19,7 +19,7 @@ use tepal_codec::checksum::block_crcs;
 use tepal_drive::world::World;
 use tepal_drive::{Change, Drive};
 use tepal_model::layout::Durability;
-use tepal_model::{BLOCK, Buffer, DriveId, IoError, Segments, VolumeId, buffer::join};
+use tepal_model::{BLOCK, Buffer, DriveId, EXTENT, IoError, Segments, VolumeId, buffer::join};
 
 /// Cheap to clone.
 pub struct Volume<W: World> {
@@ -266,13 +266,23 @@ impl<W: World> Volume<W> {
     /// Takes out what lies past the volume's end: what was cut off doesn't come back when the volume grows again. No two
     /// of these, nor a change of size, may be under way at a time.
     pub async fn clear_past_end(&self) -> Result<(), IoError> {
-        let (from, end) = {
+        let (from, steps) = {
             let state = self.lock();
-            let here = state.members.list.iter().filter_map(Member::drive);
-            let blocks = here.map(|drive| drive.end_of(state.spec.map)).max().unwrap_or(0);
-            (state.spec.size, self.shared.map.end_of(blocks) * BLOCK)
+            let from = state.spec.size;
+            let mut steps = BTreeSet::new();
+            for (at, member) in state.members.list.iter().enumerate() {
+                let extents = member.drive().map(|drive| drive.extents_of(state.spec.map)).unwrap_or_default();
+                let runs = extents.into_iter().flat_map(|first| self.shared.map.volume_runs(at, first, EXTENT / BLOCK));
+                let past = runs.filter(|(first, count)| (first + count) * BLOCK > from);
+                steps.extend(past.map(|(first, _)| first * BLOCK / STEP));
+            }
+            (from, steps)
         };
-        self.zero(from, end, false, false).await
+        // Only where something is: there may be exbibytes between.
+        for step in steps {
+            self.zero(from.max(step * STEP), (step + 1) * STEP, false, false).await?;
+        }
+        Ok(())
     }
 
     async fn zero(&self, from: u64, end: u64, allocate: bool, fua: bool) -> Result<(), IoError> {

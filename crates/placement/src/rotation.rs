@@ -51,11 +51,6 @@ impl Rotation {
         (place.fragment / self.copies * self.drives + first, copy as usize)
     }
 
-    /// No extent from this one on has a copy among a drive's first `fragments`.
-    pub fn end_of(&self, fragments: u64) -> u64 {
-        fragments.div_ceil(self.copies) * self.drives
-    }
-
     /// The fragments of whole rows within extents `first..end`: rows, as the extents and (the same on every drive) the
     /// fragments that they are. Empty if no row is whole.
     pub fn whole_rows(&self, first: u64, end: u64) -> (std::ops::Range<u64>, std::ops::Range<u64>) {

@@ -128,6 +128,7 @@ impl<W: World> Volume<W> {
             };
             let outcome = match job {
                 None => {
+                    self.settle_members();
                     let change = Volume::next_change(&mut self.lock());
                     select(Box::pin(self.shared.world.sleep(RETRY)), change).await;
                     postponed.clear();
@@ -151,6 +152,11 @@ impl<W: World> Volume<W> {
             }
         }
         self.start_settling();
+        self.settle_members();
+    }
+
+    /// Those that have caught up count as up again.
+    fn settle_members(&self) {
         let behind: Vec<DriveId> = {
             let state = self.lock();
             let behind = state.members.list.iter().filter(|m| m.drive().is_some() && !m.is_current());

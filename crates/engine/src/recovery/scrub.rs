@@ -48,7 +48,10 @@ impl<W: World> Volume<W> {
                 let (block, copy) = self.shared.map.volume_block(at, there);
                 match self.repair(block, copy).await {
                     Ok(()) => summary.repaired += 1,
-                    Err(_) => summary.lost.push(block * BLOCK),
+                    Err(error) => {
+                        tracing::error!(drive = %drive.id(), block, %error, "a damaged block has no right copy");
+                        summary.lost.push(block * BLOCK);
+                    }
                 }
             }
         }

@@ -268,7 +268,13 @@ pub fn detach(request: &DetachRequest) -> Result<(), AttachError> {
                 return Err(AttachError::Unreachable { volume, device, reason });
             }
             (true, Some(_)) => give_up(&place, &record)?,
-            (true, None) => release::release(&place, &record, Flush::First)?,
+            (true, None) => match release::release(&place, &record, Flush::First) {
+                // What can't reach the volume any more doesn't keep the device for ever.
+                Err(AttachError::Device { doing: "flush", .. }) if request.force => {
+                    release::release(&place, &record, Flush::GiveUp)?;
+                }
+                outcome => outcome?,
+            },
             (false, _) => release::release(&place, &record, Flush::GiveUp)?,
         }
         if !place.wait_for_end(END_LIMIT)? {

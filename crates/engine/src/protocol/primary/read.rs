@@ -209,8 +209,14 @@ impl<W: World> Volume<W> {
                 }
                 return;
             }
-            if let Err(error) = volume.repair(block.block, copy).await {
-                tracing::warn!(%error, block = block.block, "a damaged block was not repaired");
+            let id = volume.lock().members.list[at].id;
+            match volume.repair(block.block, copy).await {
+                Ok(()) => {
+                    tracing::warn!(drive = %id, block = block.block, "a damaged block was repaired from another copy")
+                }
+                Err(error) => {
+                    tracing::error!(drive = %id, block = block.block, %error, "a damaged block was not repaired")
+                }
             }
         }));
     }
