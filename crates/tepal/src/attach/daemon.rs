@@ -19,15 +19,17 @@ use super::place::{Place, Record, RunFolder};
 use super::release::{self, Flush};
 use super::{AttachError, Method, Unfit, fuse, relay};
 use linux_raw_sys::prctl::PR_SET_IO_FLUSHER;
-use nix::sys::mman::{MlockAllFlags, mlockall};
+use nix::sys::mman::{MlockAllFlags, mlock, mlockall};
 use nix::sys::signal::{SigSet, Signal};
 use serde::{Deserialize, Serialize};
+use std::ffi::c_void;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
@@ -127,8 +129,10 @@ fn protect() {
     if unsafe { nix::libc::prctl(PR_SET_IO_FLUSHER as i32, 1, 0, 0, 0) } != 0 {
         tracing::warn!("no PR_SET_IO_FLUSHER: a machine short of memory may stop here");
     }
-    let later = MlockAllFlags::MCL_FUTURE.union(MlockAllFlags::from_bits_retain(nix::libc::MCL_ONFAULT));
-    if let Err(error) = mlockall(MlockAllFlags::MCL_CURRENT).and_then(|()| mlockall(later)) {
+    // What is reserved and not in use yet must not be filled in: the allocator reserves a gigabyte.
+    let on_use = MlockAllFlags::from_bits_retain(nix::libc::MCL_ONFAULT);
+    let all = MlockAllFlags::MCL_CURRENT.union(MlockAllFlags::MCL_FUTURE).union(on_use);
+    if let Err(error) = mlockall(all).and_then(|()| lock_program()) {
         tracing::warn!("can't lock memory ({error}): a machine short of memory may stop here");
     }
     if let Err(error) = fs::write("/proc/self/oom_score_adj", "-1000") {
@@ -137,6 +141,23 @@ fn protect() {
     // Its file is called exe, since it was started by that name in /proc.
     // SAFETY: the argument is a C string, which the kernel copies.
     unsafe { nix::libc::prctl(nix::libc::PR_SET_NAME, c"tepal-attach".as_ptr(), 0, 0, 0) };
+}
+
+/// Keeps the program itself in memory, also what of it wasn't needed so far: it may lie on the very volume that is attached.
+fn lock_program() -> nix::Result<()> {
+    let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    for line in maps.lines() {
+        // Range, rights, offset, device, inode, path. See proc_pid_maps(5).
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let &[range, rights, _, _, inode, ..] = fields.as_slice() else { continue };
+        let is_file = inode != "0" && rights != "---p"; // a gap between a library's parts can't be filled in
+        let Some((from, end)) = range.split_once('-').filter(|_| is_file) else { continue };
+        let (Ok(from), Ok(end)) = (usize::from_str_radix(from, 16), usize::from_str_radix(end, 16)) else { continue };
+        let Some(start) = NonNull::new(from as *mut c_void) else { continue };
+        // SAFETY: the range is mapped, and locking changes nothing in it.
+        unsafe { mlock(start, end - from) }?;
+    }
+    Ok(())
 }
 
 const SIGNALS: [Signal; 4] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT];
