@@ -72,8 +72,14 @@ pub enum ServeError {
 /// Runs a server until it is told to stop. Blocks. Logs by itself, and ends the process at once on any panic.
 pub fn serve(config: Config) -> Result<(), ServeError> {
     // First: the log may be in it.
+    let existed = config.data.exists();
     data_folder::prepare(&config.data)?;
-    log::start(config.log_file.as_deref())?;
+    if let Err(error) = log::start(config.log_file.as_deref()) {
+        if !existed {
+            let _ = std::fs::remove_dir(&config.data); // nothing is left of a start that failed
+        }
+        return Err(error.into());
+    }
     log::abort_on_panic();
     let started = Instant::now();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ServeError::System)?;
