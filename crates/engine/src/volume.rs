@@ -465,7 +465,7 @@ impl<W: World> Volume<W> {
     pub(crate) fn member_leaving(&self, id: DriveId) {
         let mut state = self.lock();
         let Some(at) = state.members.position(id) else { return };
-        if self.shared.map.rotation.copies() == 1 && state.spec.layout.durability == Durability::Flush {
+        if state.spec.layout.durability == Durability::Flush && self.has_alone(&state, at) {
             let drive = state.members.list[at].drive();
             if let Some(newest) = drive.and_then(Drive::unflushed) {
                 state.unflushed.insert(at, newest);
@@ -528,6 +528,17 @@ impl<W: World> Volume<W> {
         }
         self.wake();
         self.start_recovery();
+    }
+
+    /// Whether the drive holds extents of which no other drive that is here and up has a copy.
+    fn has_alone(&self, state: &State<W>, at: usize) -> bool {
+        let rotation = &self.shared.map.rotation;
+        let is_up =
+            |other: usize| state.members.list[other].drive().is_some() && state.members.list[other].is_current();
+        (0..rotation.drives() as u64).any(|extent| {
+            let drives: Vec<usize> = (0..rotation.copies()).map(|copy| rotation.place(extent, copy).drive).collect();
+            drives.contains(&at) && !drives.iter().any(|&drive| drive != at && is_up(drive))
+        })
     }
 
     pub(crate) fn member_is_current(&self, id: DriveId) {

@@ -4,6 +4,7 @@ mod hazards;
 
 use crate::{Authority, Engine, Standing, View, Volume, VolumeHealth, VolumeSpec};
 use bytes::Bytes;
+use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, ready};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -275,6 +276,32 @@ fn copies_that_differ_after_a_crash_are_settled_before_anyone_reads_them() {
             assert_eq!(rig.read(0).await, Ok(first), "once seen, it stays");
             rig.bring_back(round % 2).await;
             rig.until_healthy().await;
+        }
+    });
+}
+
+#[test]
+fn a_flush_fails_once_if_what_was_not_flushed_is_lost_with_the_only_drive_that_had_it() {
+    // It was acknowledged without a look at the drives that were away.
+    told(|world| async move {
+        for (layout, drives) in [("stripe;durability=flush", 1), ("mirror:2;durability=flush", 2)] {
+            let rig = Rig::new(world.clone(), layout, drives).await;
+            rig.write(3, 1, 1).await.unwrap();
+            rig.volume.flush().await.unwrap();
+            for away in 0..drives {
+                rig.write(3, 2 + away as u8, 1).await.unwrap();
+                rig.disks[away].pull();
+                rig.lose(away).await;
+            }
+            let mut flush = Box::pin(rig.volume.flush());
+            assert!((&mut flush).now_or_never().is_none(), "{layout}: it may still return with all of it");
+            for back in (0..drives).rev() {
+                rig.disks[back].plug_in();
+                rig.bring_back(back).await;
+            }
+            let newest = rig.read(3).await.unwrap() == 1 + drives as u8;
+            assert_eq!(flush.await.is_ok(), newest, "{layout}");
+            assert_eq!(rig.volume.flush().await, Ok(()), "{layout}: it has been told");
         }
     });
 }
