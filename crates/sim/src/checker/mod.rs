@@ -54,6 +54,8 @@ pub enum Loss {
     Process,
     /// Also what is only in caches.
     Power,
+    /// What is only in one drive's cache.
+    Drive,
 }
 
 /// How a request ended.
@@ -245,8 +247,16 @@ impl Checker {
         for register in self.registers.values_mut() {
             register.crashed(self.moment);
             if loss == Loss::Power {
-                register.power_lost(self.moment);
+                register.power_lost();
             }
         }
+    }
+
+    /// A drive was without power while its server went on. `alone`: the blocks that no other drive has all of.
+    pub fn drive_returned(&mut self, now: Duration, alone: impl Fn(u64) -> bool) {
+        let crash = self.begin(now, Kind::Crash(Loss::Drive), 0, 0);
+        self.end(crash, now, Outcome::Done);
+        let registers = self.registers.iter_mut().filter(|(number, _)| alone(**number));
+        registers.for_each(|(_, register)| register.cache_lost());
     }
 }

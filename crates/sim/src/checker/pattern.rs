@@ -8,11 +8,12 @@ use std::ops::Range;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct OpId(pub u32);
 
-/// What a byte holds: the pattern of a write, or zero.
+/// What a byte holds: the pattern of a write, or zero, or whatever it may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Value {
     Zero,
     Written(OpId),
+    Anything,
 }
 
 const WORD: u64 = 8;
@@ -65,6 +66,7 @@ pub fn matches(seed: u64, value: Value, offset: u64, data: &[u8]) -> bool {
     match value {
         Value::Zero => data.iter().all(|&byte| byte == 0),
         Value::Written(op) => words(seed, op, offset, data.len(), |range, bytes| &data[range] == bytes),
+        Value::Anything => true,
     }
 }
 

@@ -86,6 +86,9 @@ struct Past {
     until: Moment,
 }
 
+/// If more can have become of a block than this, it counts as unknown: judging it would take too long.
+const MOST_AFTER_LOSS: usize = 64;
+
 /// No way is left in which the answers make sense.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Contradiction;
@@ -194,23 +197,57 @@ impl Register {
     }
 
     /// The power failed. Every request was abandoned before.
-    pub fn power_lost(&mut self, now: Moment) {
+    pub fn power_lost(&mut self) {
+        if self.keeps_past {
+            self.states = self.possible_or_past().into_iter().map(State::fresh).collect();
+            self.past.clear();
+            self.pending.clear();
+        }
+    }
+
+    /// The only drive that had all of this block was without power, while requests are under way.
+    pub fn cache_lost(&mut self) {
         if !self.keeps_past {
             return;
         }
-        let _ = self.narrow(now, &[], None, |_| false); // visits every state there can be, and keeps them as past ones
-        let possible: BTreeSet<Content> = self.past.drain(..).map(|past| past.content).collect();
-        self.states = possible.into_iter().map(State::fresh).collect();
-        self.pending.clear();
+        let (mut seen, mut left) = (self.reachable(), self.possible_or_past());
+        self.past.clear();
+        if seen.len() * left.len() > MOST_AFTER_LOSS {
+            let mut any = self.states[0].clone();
+            any.path = smallvec![Content::of(Value::Anything)];
+            any.reads.iter_mut().for_each(|(_, from)| *from = 0);
+            (seen, left) = (BTreeSet::from([any]), BTreeSet::from([Content::of(Value::Anything)]));
+        }
+        // A write under way may have been undone; it'll be made again. A read under way may have seen both.
+        let after = |seen: &State, content: &Content| {
+            let mut state = State { applied: SmallVec::new(), ..seen.clone() };
+            state.path.push(content.clone());
+            state.forget_path();
+            state
+        };
+        let states: BTreeSet<State> = seen.iter().flat_map(|seen| left.iter().map(|c| after(seen, c))).collect();
+        self.states = states.into_iter().collect();
     }
 
     /// What a read that begins now may return.
-    pub fn possible(&self) -> Vec<Content> {
-        let mut copy = self.clone();
-        copy.keeps_past = true;
-        copy.past.clear();
-        let _ = copy.narrow(0, &[], None, |_| false);
-        copy.past.into_iter().map(|past| past.content).collect::<BTreeSet<_>>().into_iter().collect()
+    pub fn possible(&self) -> BTreeSet<Content> {
+        self.reachable().iter().map(|state| state.content().clone()).collect()
+    }
+
+    fn possible_or_past(&self) -> BTreeSet<Content> {
+        self.possible().into_iter().chain(self.past.iter().map(|past| past.content.clone())).collect()
+    }
+
+    /// Every state there can be, whichever of the pending writes are in.
+    fn reachable(&self) -> BTreeSet<State> {
+        let mut reached = BTreeSet::new();
+        let mut open = self.states.clone();
+        while let Some(state) = open.pop() {
+            if reached.insert(state.clone()) {
+                open.extend(self.pending.iter().filter(|write| self.may_follow(&state, write)).map(|w| state.with(w)));
+            }
+        }
+        reached
     }
 
     /// Keeps the states of which `goal` is true, and the shortest extensions of the others of which it is. Writes that

@@ -146,6 +146,7 @@ impl Checker {
 fn name(value: Value) -> String {
     match value {
         Value::Zero => "zeros".to_owned(),
+        Value::Anything => "anything".to_owned(),
         Value::Written(op) => format!("write #{}", op.0),
     }
 }

@@ -1,7 +1,7 @@
 //! Histories of one block as short texts. `w1(` begins a write of the whole block and `w1)` acknowledges it; `w1?` ends it
 //! with nobody knowing, `w1!` refuses it. `W` is a write with FUA, `a` one of the first half, `b` of the second half, `z`
 //! zeroes. `r1(` begins a read, `r1=2` says that it returned what write 2 wrote, `r1=2|0` the first half of write 2 and
-//! zeros; `h` reads the second half only. `f1(`, `f1)` is a flush; `kill` and `power` are crashes.
+//! zeros; `h` reads the second half only. `f1(`, `f1)` is a flush; `kill` and `power` are crashes, `drive` is one of the block's only drive, `other` of another drive.
 
 use super::*;
 
@@ -57,6 +57,8 @@ impl Play {
         match token {
             "kill" => self.checker.crashed(self.now, Loss::Process),
             "power" => self.checker.crashed(self.now, Loss::Power),
+            "drive" => self.checker.drive_returned(self.now, |_| true),
+            "other" => self.checker.drive_returned(self.now, |number| number != 1),
             _ => {
                 let (name, rest) = token.split_at(2);
                 match (rest, self.ops.get(name).copied()) {
@@ -136,6 +138,13 @@ fn what_a_register_may_do_is_allowed() {
         ("flush", "W1( W1) w2( w2) power r1( r1=1"),
         ("flush", "w1( f1( f1) w1) power r1( r1=0"),
         ("flush", "w1( w2( w1) w2) power r1( r1=1"),
+        // A drive that was without power forgets, and its server goes on.
+        ("flush", "w1( w1) drive r1( r1=0 r2( r2=0"),
+        ("flush", "w1( w1) r1( drive r1=1 r2( r2=0"),
+        ("flush", "w1( w1) w2( drive w2) r1( r1=2"),
+        ("flush", "w1( w1) w2( r1( drive r1=2 r2( r2=1 w2) r3( r3=2"),
+        ("flush", "w1( w1) drive w2( w2) r1( r1=2"),
+        ("flush", "w1( w1) f1( f1) w2( w2) drive r1( r1=1"),
     ] {
         if let Err(violation) = judge(durability, history) {
             panic!("{durability}: {history}\n{violation}");
@@ -189,6 +198,12 @@ fn what_breaks_the_promise_is_found() {
         ("flush", "w1( w1) power r1( r1=0 r2( r2=1"),
         ("flush", "w1( w1) power w2( w2) kill r1( r1=1"),
         ("flush", "w1( w1) a2( a2) b3( b3) power r1( r1=1|3"),
+        ("flush", "w1( w1) f1( f1) drive r1( r1=0"),
+        ("flush", "w1( w1) drive r1( r1=0 r2( r2=1"),
+        ("flush", "w1( w1) w2( drive w2) r1( r1=1"),
+        ("flush", "w1( w1) w2( drive w2) f1( f1) drive r1( r1=1"),
+        ("flush", "w1( w1) other r1( r1=0"),
+        ("strict", "w1( w1) drive r1( r1=0"),
         // An acknowledgement that can't be.
         ("strict", "w1( kill w2( w2) r1( r1=2 r2( r2=1"),
     ] {

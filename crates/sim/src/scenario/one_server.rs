@@ -8,7 +8,7 @@ use super::agreement::{Agreement, Status};
 use super::convergence::{Unsettled, become_healthy, copies_are_equal, scrub_clean, space_returns};
 use super::life::{End, NEVER, on_machine, until};
 use super::server::{Hardware, Server, drive_id};
-use crate::checker::{Checker, Loss, Rules};
+use crate::checker::{Checker, Kind, Loss, Rules};
 use crate::device::{FaultKind, Faults, Rate, SimDisk};
 use crate::executor::{Core, Executor, Failure, SCENARIO, Sleep};
 use crate::random::Stream;
@@ -22,6 +22,7 @@ use tepal_drive::{NewDrive, Options, format};
 use tepal_engine::VolumeSpec;
 use tepal_model::layout::{Durability, Protection};
 use tepal_model::{BLOCK, ClusterId, EXTENT, IoError, Layout, MapId, VolumeId};
+use tepal_placement::Rotation;
 
 /// What goes wrong besides crashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +60,7 @@ impl Plan {
         let protection = if copies == 1 { Protection::Stripe } else { Protection::Mirror { copies } };
         let mut layout = Layout::new(protection);
         layout.extent = *random.pick(&[4 << 10, 64 << 10, 64 << 10, 1 << 20]);
-        if trouble != Pulled && random.one_in(2) {
+        if random.one_in(2) {
             layout.durability = Durability::Flush;
         }
         if matches!(trouble, Trouble::None | Pulled) && random.one_in(4) {
@@ -125,7 +126,8 @@ impl Bench {
         let checker = Rc::new(RefCell::new(Checker::new(random.draw(), rules)));
         let workload = Workload::new(core, checker.clone(), plan.mix.clone(), may_fail(&plan, &disks));
         let excuses = excuses(&plan, &disks);
-        let hardware = Hardware { disks, agreement, spec, options: plan.options.clone(), excuses };
+        let returned = returned(core, &checker, &agreement, &spec);
+        let hardware = Hardware { disks, agreement, spec, options: plan.options.clone(), excuses, returned };
         Bench { core: core.clone(), plan, random, hardware: Rc::new(hardware), checker, workload }
     }
 
@@ -204,8 +206,9 @@ impl Bench {
                 disk.plug_in();
             }
         }
-        // A stripe's drive whose flush failed has lost its cache, and with it what was not flushed.
-        let cache_lost = self.plan.trouble == Trouble::Broken && !self.plan.mirrored();
+        // A drive that was pulled has lost its cache, and so has a stripe's whose flush failed.
+        let broken = self.plan.trouble == Trouble::Broken && !self.plan.mirrored();
+        let cache_lost = broken || self.plan.trouble == Trouble::Pulled;
         let loss = if end == End::PowerCut || cache_lost { Loss::Power } else { Loss::Process };
         self.checker.borrow_mut().crashed(self.core.now(), loss);
     }
@@ -330,14 +333,37 @@ impl Hand {
 /// Which failures of requests the faults so far excuse: within what the layout tolerates, none.
 fn may_fail(plan: &Plan, disks: &[SimDisk]) -> MayFail {
     let (trouble, mirrored, victim) = (plan.trouble, plan.mirrored(), disks[plan.victim].clone());
-    Rc::new(move |error, _, _, _| {
+    let caches = plan.layout.durability == Durability::Flush;
+    Rc::new(move |error, kind, _, _| {
         let struck = victim.fault_log().count(|kind| !matches!(kind, FaultKind::Pulled)) > 0;
         match error {
             IoError::OutOfSpace => trouble == Trouble::Full,
             IoError::Damaged { .. } => !mirrored && trouble == Trouble::Corruption && struck,
+            // What was in the cache of a drive that was pulled is gone, and a flush has to say so.
+            IoError::Unavailable { .. } if kind == Kind::Flush && caches && trouble == Trouble::Pulled => true,
             IoError::Unavailable { .. } => !mirrored && struck,
             _ => false,
         }
+    })
+}
+
+/// A drive that returns has lost its cache, which counts for the blocks that no drive that is up has.
+fn returned(
+    core: &Rc<Core>,
+    checker: &Rc<RefCell<Checker>>,
+    agreement: &Agreement,
+    spec: &VolumeSpec,
+) -> Rc<dyn Fn(usize)> {
+    let (core, checker, agreement) = (core.clone(), checker.clone(), agreement.clone());
+    let rotation = Rotation::new(spec.drives.len(), spec.layout.copies()).expect("there is a drive for each copy");
+    let extent = u64::from(spec.layout.extent) / BLOCK;
+    Rc::new(move |at| {
+        let alone = |block: u64| {
+            let copies = 0..rotation.copies();
+            let drives: Vec<usize> = copies.map(|copy| rotation.place(block / extent, copy).drive).collect();
+            drives.contains(&at) && drives.iter().all(|&at| agreement.status(drive_id(at)) != Status::Up)
+        };
+        checker.borrow_mut().drive_returned(core.now(), alone);
     })
 }
 

@@ -28,6 +28,8 @@ pub struct Hardware {
     pub options: Options,
     /// Why a drive's refusal to open is no surprise.
     pub excuses: Excuses,
+    /// Told when the drive at this position was opened again, after it was away.
+    pub returned: Rc<dyn Fn(usize)>,
 }
 
 /// One running process.
@@ -87,6 +89,7 @@ impl Server {
                 match Drive::open(self.world.clone(), disk.open(), None, options).await {
                     Ok(drive) => {
                         self.world.core().note(left, || format!("drive {id} returns, with {:?}", drive.marks()));
+                        (self.hardware.returned)(at);
                         self.engine.add_drive(drive, Standing::Behind(left));
                     }
                     Err(error) => {
