@@ -16,6 +16,9 @@ use tepal_model::{Buffer, EXTENT};
 /// Slots that are written at once: as many as `try_join_all` keeps without a queue and an allocation for each.
 const WIDTH: usize = 30;
 
+/// How often a page of checksums is read while its copies can't be read.
+const ATTEMPTS: usize = 3;
+
 impl<W: World> Drive<W> {
     pub(crate) fn start_destaging(&self, state: &mut State) {
         if state.destager == Turn::Idle && state.checkpointer == Turn::Idle {
@@ -105,11 +108,18 @@ impl<W: World> Drive<W> {
         let shared = &self.shared;
         let (table, drive) = (&shared.geometry.sums, shared.label.drive);
         // A blank page stays: what it takes the place of should surely be unreadable.
-        for copy in [0, 1, 0, 1, 0, 1] {
-            match shared.device.read(table.offset(copy, page), Buffer::take(table::PAGE)).await {
-                Ok(bytes) if table::unseal(&bytes, TableKind::Sums, drive, page).is_some() => return Ok(bytes),
-                Ok(_) | Err(DeviceError::Failed { .. }) => {}
-                Err(gone @ DeviceError::Gone(_)) => return Err(gone),
+        for _ in 0..ATTEMPTS {
+            let mut unread = false;
+            for copy in [0, 1] {
+                match shared.device.read(table.offset(copy, page), Buffer::take(table::PAGE)).await {
+                    Ok(bytes) if table::unseal(&bytes, TableKind::Sums, drive, page).is_some() => return Ok(bytes),
+                    Ok(_) => {}
+                    Err(DeviceError::Failed { .. }) => unread = true,
+                    Err(gone @ DeviceError::Gone(_)) => return Err(gone),
+                }
+            }
+            if !unread {
+                break; // damaged, or never written
             }
         }
         Ok(table::blank())

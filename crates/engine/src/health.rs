@@ -62,7 +62,7 @@ impl<W: World> Volume<W> {
             troubles.push(Trouble::AllWaits { drives: ids(&wanting.all) });
         }
         if !wanting.writes.is_empty() {
-            let (wanted, here) = (wanted_copies(&state), wanting.fewest);
+            let (wanted, here) = (state.wanted_copies(), wanting.fewest);
             troubles.push(Trouble::WritesWait { wanted, here, drives: ids(&wanting.writes) });
         }
         let works = troubles.is_empty();
@@ -86,7 +86,7 @@ impl<W: World> Volume<W> {
         for extent in 0..rotation.drives() as u64 {
             let drives: Vec<usize> = (0..rotation.copies()).map(|copy| rotation.place(extent, copy).drive).collect();
             match state.members.clean(&drives, u64::MAX) {
-                Copies::Clean(copies) if copies.len() >= wanted_copies(state) => {}
+                Copies::Clean(copies) if copies.len() >= state.wanted_copies() => {}
                 Copies::Clean(copies) => {
                     wanting.fewest = wanting.fewest.min(copies.len());
                     wanting.writes.extend(drives.iter().filter(|&&at| state.members.list[at].drive().is_none()));
@@ -100,10 +100,6 @@ impl<W: World> Volume<W> {
         }
         wanting
     }
-}
-
-fn wanted_copies<W: World>(state: &State<W>) -> usize {
-    usize::from(state.spec.layout.min_copies).max(1)
 }
 
 fn trouble_with<W: World>(member: &Member<W>) -> Option<Trouble> {

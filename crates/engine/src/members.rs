@@ -80,9 +80,14 @@ impl<W: World> Members<W> {
         self.list.iter().position(|member| member.id == id)
     }
 
+    /// When the last of these drives was up: those that were up then have authority.
+    fn newest(&self, drives: &[usize]) -> View {
+        drives.iter().map(|&at| self.list[at].left_order()).max().unwrap_or(0)
+    }
+
     /// Which copies of an extent, on these drives in the order of copies, are clean in a region.
     pub fn clean(&self, drives: &[usize], region: u64) -> Copies {
-        let newest = drives.iter().map(|&at| self.list[at].left_order()).max().unwrap_or(0);
+        let newest = self.newest(drives);
         let has_authority = |at: usize| self.list[at].left_order() == newest;
         let here = drives.iter().any(|&at| has_authority(at) && self.list[at].drive().is_some());
         if here {
@@ -102,7 +107,7 @@ impl<W: World> Members<W> {
 
     /// The drives, of those of an extent, that have all of it: if some data is nowhere else, it is there.
     pub fn authorities(&self, drives: &[usize]) -> impl Iterator<Item = usize> {
-        let newest = drives.iter().map(|&at| self.list[at].left_order()).max().unwrap_or(0);
+        let newest = self.newest(drives);
         drives.iter().copied().filter(move |&at| self.list[at].left_order() == newest)
     }
 

@@ -611,6 +611,11 @@ pub(crate) fn cut(segments: Segments, mut skip: u64, mut length: u64) -> Segment
 }
 
 impl<W: World> State<W> {
+    /// Copies without which no write is acknowledged.
+    pub(crate) fn wanted_copies(&self) -> usize {
+        usize::from(self.spec.layout.min_copies).max(1)
+    }
+
     pub(crate) fn begin_busy(&mut self, first: u64, count: u64) {
         for region in regions_of(first, count) {
             let busy = self.busy.entry(region).or_default();

@@ -359,7 +359,7 @@ impl<W: World> Target<W> {
 fn check_copies<W: World>(state: &mut State<W>, drives: &[usize], region: u64) -> Option<Plan<W>> {
     let leaving = drives.iter().any(|&at| matches!(state.members.list[at].presence, Presence::Leaving));
     let enough = match state.members.clean(drives, region) {
-        Copies::Clean(copies) => copies.len() >= usize::from(state.spec.layout.min_copies).max(1),
+        Copies::Clean(copies) => copies.len() >= state.wanted_copies(),
         Copies::Waiting => false,
         Copies::Lost => {
             let reason = "the drive that held the data has failed".to_owned();
