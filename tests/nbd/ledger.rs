@@ -12,15 +12,14 @@ pub struct Ledger {
 
 #[derive(Clone, Copy, Default)]
 struct Versions {
-    /// Acknowledged, or seen.
+    /// Acknowledged, or seen, and not lost with the power since.
     promised: u64,
-    acknowledged: u64,
     /// Flushed, or written through.
     stable: u64,
     issued: u64,
 }
 
-/// What a flush covers: the version of each block that was acknowledged when it was sent.
+/// What a flush covers: the version of each block that was promised when it was sent.
 pub struct Covered(Vec<u64>);
 
 /// A read of the whole volume goes in pieces of this many blocks.
@@ -60,7 +59,6 @@ impl Ledger {
     pub fn promise(&mut self, first: usize, count: usize, through: bool) {
         for versions in &mut self.blocks[first..first + count] {
             versions.promised = versions.issued;
-            versions.acknowledged = versions.issued;
             if through {
                 versions.stable = versions.issued;
             }
@@ -69,7 +67,7 @@ impl Ledger {
 
     /// For when a flush is sent.
     pub fn covered(&self) -> Covered {
-        Covered(self.blocks.iter().map(|versions| versions.acknowledged).collect())
+        Covered(self.blocks.iter().map(|versions| versions.promised).collect())
     }
 
     /// A flush was acknowledged.
@@ -126,4 +124,24 @@ impl Ledger {
         self.flushed(covered);
         Ok(())
     }
+}
+
+#[test]
+fn a_flush_promises_nothing_that_went_with_the_power_before_it() {
+    let mut ledger = Ledger::new(1, 1).only_flushed();
+    let first = ledger.issue(0, 1);
+    ledger.promise(0, 1, true);
+    ledger.issue(0, 1);
+    ledger.promise(0, 1, false);
+    ledger.left_alone();
+    let covered = ledger.covered();
+    ledger.flushed(covered);
+    ledger.left_alone();
+    assert_eq!(ledger.see(0, &first), Ok(()), "the second was lost before the flush");
+    let third = ledger.issue(0, 1);
+    assert_eq!(ledger.see(0, &third), Ok(()));
+    let covered = ledger.covered();
+    ledger.flushed(covered);
+    ledger.left_alone();
+    assert!(ledger.see(0, &first).is_err(), "what was seen and then flushed stays");
 }
