@@ -11,6 +11,6 @@ pub type View = u64;
 pub trait Authority: Send + Sync + 'static {
     /// The drive isn't up any more. The answer is the view in which it was up last: from then on others know more.
     fn drive_down(&self, drive: DriveId, loss: Loss) -> BoxFuture<'static, Option<View>>;
-    /// The drive has everything that the others have: it's up again.
-    fn caught_up(&self, drive: DriveId) -> BoxFuture<'static, Option<View>>;
+    /// The drive knows by itself what it misses of what the others have: it's up again.
+    fn up_again(&self, drive: DriveId) -> BoxFuture<'static, Option<View>>;
 }

@@ -61,9 +61,9 @@ enum Leave {
 /// What the metadata says of a drive that is added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// It's up: it has every write.
+    /// It's up: it has every write, or knows itself what it misses.
     Current,
-    /// It was up in that view last, and takes part while it catches up.
+    /// It was up in that view last. It takes part, and is up again when it has noted what it misses.
     Behind(View),
 }
 
@@ -101,7 +101,7 @@ impl<W: World> Engine<W> {
         for volume in volumes {
             volume.member_returned(&drive, standing);
         }
-        self.settle_if_caught_up(id);
+        self.settle_if_known(id);
     }
 
     /// A drive that the metadata knows and that isn't here.
@@ -222,14 +222,14 @@ impl<W: World> Engine<W> {
         Ok(volume)
     }
 
-    /// Call this once all volumes that exist have been opened: only then can drives be found to have caught up.
+    /// Call this once all volumes that exist have been opened: only then can a drive be found to know what it misses.
     pub fn all_volumes_opened(&self) {
         let drives: Vec<DriveId> = {
             let mut state = self.lock();
             state.complete = true;
             state.drives.keys().copied().collect()
         };
-        drives.into_iter().for_each(|id| self.settle_if_caught_up(id));
+        drives.into_iter().for_each(|id| self.settle_if_known(id));
     }
 
     pub fn volume(&self, id: VolumeId) -> Option<Volume<W>> {
@@ -258,20 +258,20 @@ impl<W: World> Engine<W> {
         Ok(())
     }
 
-    /// A drive that misses nothing in any volume is up again, once that is agreed.
-    pub(crate) fn settle_if_caught_up(&self, id: DriveId) {
+    /// A drive that knows by itself what it misses in each volume is up again, once that is agreed.
+    pub(crate) fn settle_if_known(&self, id: DriveId) {
         let Some(drive) = self.behind(id) else { return };
-        if !self.volumes().iter().all(|volume| volume.has_all(id)) {
+        if !self.volumes().iter().all(|volume| volume.knows_what_it_misses(id)) {
             return;
         }
         let engine = self.clone();
         self.world().spawn(Box::pin(async move {
-            if engine.shared.authority.caught_up(id).await.is_none() {
+            if engine.shared.authority.up_again(id).await.is_none() {
                 return;
             }
             // It may have left meanwhile, and even be back: then it may miss something again.
             if engine.note_current(&drive) {
-                tracing::info!(drive = %id, "drive has caught up");
+                tracing::info!(drive = %id, "drive is up again");
                 engine.volumes().iter().for_each(|volume| volume.member_is_current(id));
             }
         }));

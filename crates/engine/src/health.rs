@@ -81,32 +81,49 @@ impl<W: World> Volume<W> {
     }
 
     fn wanting(&self, state: &State<W>) -> Wanting {
-        let rotation = &self.shared.map.rotation;
+        let (map, members) = (&self.shared.map, &state.members);
         let mut wanting = Wanting { fewest: usize::MAX, ..Wanting::default() };
-        for extent in 0..rotation.drives() as u64 {
-            let drives: Vec<usize> = (0..rotation.copies()).map(|copy| rotation.place(extent, copy).drive).collect();
-            match state.members.clean(&drives, u64::MAX) {
-                Copies::Clean(copies) if copies.len() >= state.wanted_copies() => {}
-                Copies::Clean(copies) => {
-                    wanting.fewest = wanting.fewest.min(copies.len());
-                    wanting.writes.extend(drives.iter().filter(|&&at| state.members.list[at].drive().is_none()));
-                }
-                Copies::Waiting => {
-                    let gone = |at: &usize| matches!(state.members.list[*at].presence, Presence::Failed);
-                    wanting.all.extend(state.members.authorities(&drives).filter(|at| !gone(at)));
-                }
-                Copies::Lost => wanting.lost.extend(state.members.authorities(&drives)),
-            }
+        for drives in map.all_holders() {
+            wanting.look(state, &drives, NOT_MISSED);
+        }
+        // Where all are here, somebody has it.
+        if members.list.iter().any(|member| member.drive().is_none()) {
+            let here = members.list.iter().filter(|member| member.drive().is_some());
+            here.flat_map(|member| member.missed.regions()).for_each(|region| {
+                wanting.look(state, &map.holders(region), region);
+            });
         }
         wanting
+    }
+}
+
+/// Stands for all regions of which no copy is behind.
+const NOT_MISSED: u64 = u64::MAX;
+
+impl Wanting {
+    fn look<W: World>(&mut self, state: &State<W>, drives: &[usize], region: u64) {
+        let members = &state.members;
+        match members.clean(drives, region) {
+            Copies::Clean(copies) if members.sure(drives, &copies) >= state.wanted_copies() => {}
+            Copies::Clean(copies) => {
+                self.fewest = self.fewest.min(members.sure(drives, &copies));
+                let is_up = |at: &usize| members.list[*at].drive().is_some() && members.list[*at].is_current();
+                self.writes.extend(drives.iter().filter(|at| !is_up(at)));
+            }
+            Copies::Waiting => {
+                let gone = |at: &usize| matches!(members.list[*at].presence, Presence::Failed);
+                self.all.extend(members.wanted(drives, region).into_iter().filter(|at| !gone(at)));
+            }
+            Copies::Lost => self.lost.extend(members.wanted(drives, region)),
+        }
     }
 }
 
 fn trouble_with<W: World>(member: &Member<W>) -> Option<Trouble> {
     let drive = member.id;
     match &member.presence {
-        Presence::Here(_) if member.is_current() => None,
-        Presence::Here(_) => Some(Trouble::Behind { drive, regions: member.stale.len() as u64 }),
+        Presence::Here(_) if member.is_current() && member.missed.is_empty() => None,
+        Presence::Here(_) => Some(Trouble::Behind { drive, regions: member.missed.len() }),
         Presence::Leaving | Presence::Missing => Some(Trouble::Away { drive }),
         Presence::Failed => Some(Trouble::Failed { drive }),
     }

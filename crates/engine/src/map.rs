@@ -1,5 +1,6 @@
 //! A volume's global map applied: which blocks of which drive a range of the volume is.
 
+use smallvec::SmallVec;
 use tepal_model::{BLOCK, DriveId, Layout, MapId, REGION, VolumeId};
 use tepal_placement::{CopyPlace, Rotation};
 
@@ -16,7 +17,7 @@ pub struct VolumeSpec {
     pub drives: Vec<DriveId>,
 }
 
-/// Blocks of a volume that lie in one extent.
+/// Blocks of a volume that lie in one extent and in one region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
     pub extent: u64,
@@ -33,7 +34,7 @@ pub struct BlockMap {
     extent: u64,
 }
 
-pub const BLOCKS_IN_REGION: u64 = REGION / BLOCK;
+const BLOCKS_IN_REGION: u64 = REGION / BLOCK;
 
 impl BlockMap {
     pub fn new(spec: &VolumeSpec) -> Option<Self> {
@@ -45,18 +46,81 @@ impl BlockMap {
         block / self.extent
     }
 
-    /// The range cut at extents.
+    /// The range cut at extents and at regions.
     pub fn pieces(&self, first: u64, count: u64) -> impl Iterator<Item = Piece> + use<> {
-        let (extent, end) = (self.extent, first + count);
+        let (extent, unit, end) = (self.extent, self.extent.min(BLOCKS_IN_REGION), first + count);
         let mut at = first;
         std::iter::from_fn(move || {
             (at < end).then(|| {
-                let count = (extent - at % extent).min(end - at);
+                let count = (unit - at % unit).min(end - at);
                 let piece = Piece { extent: at / extent, block: at, count };
                 at += count;
                 piece
             })
         })
+    }
+
+    /// Extents of one region: 1 if they're larger than it.
+    fn extents_in_region(&self) -> u64 {
+        (BLOCKS_IN_REGION / self.extent).max(1)
+    }
+
+    /// The region that a block is in. All blocks of a region are on the same drives: of extents smaller than a region it's
+    /// made of those that lie below each other, in as many rows as it takes.
+    pub fn region_of(&self, block: u64) -> u64 {
+        if self.extent >= BLOCKS_IN_REGION {
+            return block / BLOCKS_IN_REGION;
+        }
+        let (extent, drives) = (block / self.extent, self.rotation.drives() as u64);
+        extent / drives / self.extents_in_region() * drives + extent % drives
+    }
+
+    /// The regions that a range touches, each once.
+    pub fn regions(&self, first: u64, count: u64) -> impl Iterator<Item = u64> + use<> {
+        let last = first + count.max(1) - 1;
+        let drives = self.rotation.drives() as u64;
+        // What lies side by side: extents, of which each row group has so many; or whole regions.
+        let (unit, group, turns) = match self.extent >= BLOCKS_IN_REGION {
+            true => (BLOCKS_IN_REGION, 1, 1),
+            false => (self.extent, self.extents_in_region() * drives, drives),
+        };
+        let (from, to) = (first / unit, if count == 0 { first / unit } else { last / unit + 1 });
+        (from / group..to.div_ceil(group)).flat_map(move |number| {
+            let (start, end) = (from.max(number * group), to.min((number + 1) * group));
+            (start..end.min(start + turns)).map(move |at| number * turns + at % turns)
+        })
+    }
+
+    /// The whole of a region.
+    pub fn pieces_of(&self, region: u64) -> impl Iterator<Item = Piece> + use<> {
+        let (extent, drives, rows) = (self.extent, self.rotation.drives() as u64, self.extents_in_region());
+        let count = extent.min(BLOCKS_IN_REGION);
+        (0..rows).map(move |row| {
+            let block = match extent >= BLOCKS_IN_REGION {
+                true => region * BLOCKS_IN_REGION,
+                false => ((region / drives * rows + row) * drives + region % drives) * extent,
+            };
+            Piece { extent: block / extent, block, count }
+        })
+    }
+
+    /// The drives that a region's copies are on, in the order of copies.
+    pub fn holders(&self, region: u64) -> Holders {
+        let extent = match self.extent >= BLOCKS_IN_REGION {
+            true => region * BLOCKS_IN_REGION / self.extent,
+            false => region % self.rotation.drives() as u64,
+        };
+        self.holders_of_extent(extent)
+    }
+
+    fn holders_of_extent(&self, extent: u64) -> Holders {
+        (0..self.rotation.copies()).map(|copy| self.rotation.place(extent, copy).drive).collect()
+    }
+
+    /// Each different list of drives that some region's copies are on.
+    pub fn all_holders(&self) -> impl Iterator<Item = Holders> + use<> {
+        let map = *self;
+        (0..self.rotation.drives() as u64).map(move |extent| map.holders_of_extent(extent))
     }
 
     /// Which drive a copy of the piece is on, and its first block there.
@@ -110,9 +174,8 @@ pub struct DriveRun {
     pub count: u64,
 }
 
-pub fn regions_of(first: u64, count: u64) -> std::ops::Range<u64> {
-    if count == 0 { 0..0 } else { first / BLOCKS_IN_REGION..(first + count - 1) / BLOCKS_IN_REGION + 1 }
-}
+/// Positions of drives in the global map.
+pub type Holders = SmallVec<[usize; 4]>;
 
 #[cfg(test)]
 mod tests {
@@ -160,10 +223,28 @@ mod tests {
     }
 
     #[test]
-    fn regions_cover_the_range() {
-        assert_eq!(regions_of(0, 1), 0..1);
-        assert_eq!(regions_of(255, 2), 0..2);
-        assert_eq!(regions_of(256, 256), 1..2);
-        assert_eq!(regions_of(9, 0), 0..0);
+    fn a_region_is_a_mebibyte_on_the_same_drives_and_a_range_names_each_region_that_it_touches_once() {
+        for (layout, drives) in [("stripe", 4), ("mirror:2", 4), ("mirror:3;extent=4K", 5), ("mirror:2;extent=4M", 3)] {
+            let map = map(layout, drives);
+            for region in [0, 1, 5, 77] {
+                let pieces: Vec<Piece> = map.pieces_of(region).collect();
+                assert_eq!(pieces.iter().map(|piece| piece.count).sum::<u64>() * BLOCK, REGION);
+                for piece in pieces {
+                    assert_eq!(map.region_of(piece.block), region, "{layout}");
+                    assert_eq!(map.region_of(piece.block + piece.count - 1), region, "{layout}");
+                    let drives: Holders = (0..map.rotation.copies()).map(|copy| map.place(piece, copy).0).collect();
+                    assert_eq!(drives, map.holders(region), "{layout}");
+                }
+            }
+            for (first, count) in [(0, 1), (255, 2), (5, 300), (16, 64), (1000, 20_000), (1023, 2), (9, 0)] {
+                let touched: BTreeSet<u64> = (first..first + count).map(|block| map.region_of(block)).collect();
+                let named: Vec<u64> = map.regions(first, count).collect();
+                assert_eq!(named.len(), touched.len(), "{layout} {first}+{count}: none twice");
+                assert_eq!(named.into_iter().collect::<BTreeSet<_>>(), touched, "{layout} {first}+{count}");
+                assert!(
+                    map.pieces(first, count).all(|p| map.region_of(p.block) == map.region_of(p.block + p.count - 1))
+                );
+            }
+        }
     }
 }

@@ -1,13 +1,15 @@
 //! The drives of a volume, and which of them knows what.
 //!
-//! A drive that leaves misses writes; the others keep stale marks for it. After any sequence of leaving and returning,
-//! three rules say whose data counts:
-//! 1. A drive's word about another (a stale mark) counts if it was up after the other had left.
-//! 2. Of the drives that hold an extent, those that are up have authority; if none is, the one that left last has, since
+//! A drive that leaves misses writes; the others keep stale marks for it, by region. When it returns it notes on itself
+//! what it misses; from then on it's up, though some regions are still to be copied. After any sequence of leaving and
+//! returning, three rules say whose data counts:
+//! 1. A drive's word about itself counts, and its word about another if it was up after the other had left.
+//! 2. Of the drives that hold a region, those that are up have authority; if none is, the one that left last has, since
 //!    nothing was acknowledged after it left.
 //! 3. A copy is clean in a region if a drive with authority for it is here, and no word that counts says it's stale.
 
 use crate::authority::View;
+use crate::map::Holders;
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
 use tepal_drive::world::World;
@@ -20,11 +22,84 @@ pub struct Member<W: World> {
     pub presence: Presence<W>,
     /// `None` while it's up: it has everything. Else the view in which it was up last.
     pub left: Option<View>,
-    /// Regions in which its copies missed writes, each with the drives (by position) whose logs say so. A mark must be
-    /// on every drive that has taken a write that this one missed.
-    pub stale: BTreeMap<u64, BTreeSet<usize>>,
+    pub missed: Missed,
     /// Requests under way, for balancing.
     pub queue: usize,
+}
+
+/// Regions in which a drive's copies missed writes.
+#[derive(Debug, Default)]
+pub struct Missed {
+    /// Each with the drives, by position, whose logs say so. A mark must be on every drive that has taken a write that
+    /// this one missed.
+    regions: BTreeMap<u64, Witnesses>,
+    /// Whether this drive's own log says all of them.
+    noted: bool,
+}
+
+/// Drives by position.
+type Witnesses = SmallVec<[u16; 4]>;
+
+impl Missed {
+    pub fn contains(&self, region: u64) -> bool {
+        self.regions.contains_key(&region)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.regions.is_empty()
+    }
+
+    pub fn len(&self) -> u64 {
+        self.regions.len() as u64
+    }
+
+    pub fn regions(&self) -> impl Iterator<Item = u64> {
+        self.regions.keys().copied()
+    }
+
+    /// From now on it counts as missed; no log says so yet.
+    pub fn begin(&mut self, region: u64) {
+        if let std::collections::btree_map::Entry::Vacant(vacant) = self.regions.entry(region) {
+            vacant.insert(Witnesses::new());
+            self.noted = false;
+        }
+    }
+
+    /// A drive's log says so, of a region that was begun.
+    pub fn said(&mut self, region: u64, by: usize) {
+        let by = by as u16;
+        if let Some(witnesses) = self.regions.get_mut(&region).filter(|witnesses| !witnesses.contains(&by)) {
+            witnesses.push(by);
+        }
+    }
+
+    pub fn is_said(&self, region: u64, by: usize) -> bool {
+        self.regions.get(&region).is_some_and(|witnesses| witnesses.contains(&(by as u16)))
+    }
+
+    /// The region is up to date. The drives whose logs say otherwise.
+    pub fn end(&mut self, region: u64) -> Option<impl Iterator<Item = usize> + use<>> {
+        let witnesses = self.regions.remove(&region)?;
+        Some(witnesses.into_iter().map(usize::from))
+    }
+
+    /// What the drive's own log doesn't say, at most `limit` regions. If none: it's noted.
+    pub fn unnoted(&mut self, own: usize, limit: usize) -> Vec<u64> {
+        let unsaid = |(_, witnesses): &(&u64, &Witnesses)| !witnesses.contains(&(own as u16));
+        let found: Vec<u64> = self.regions.iter().filter(unsaid).map(|(&region, _)| region).take(limit).collect();
+        self.noted = found.is_empty();
+        found
+    }
+
+    pub fn is_noted(&self) -> bool {
+        self.noted || self.regions.is_empty()
+    }
+
+    /// What a drive said is heard anew.
+    fn unsay(&mut self, by: usize) {
+        self.regions.values_mut().for_each(|witnesses| witnesses.retain(|witness| usize::from(*witness) != by));
+        self.noted = false;
+    }
 }
 
 pub enum Presence<W: World> {
@@ -85,36 +160,55 @@ impl<W: World> Members<W> {
         drives.iter().map(|&at| self.list[at].left_order()).max().unwrap_or(0)
     }
 
-    /// Which copies of an extent, on these drives in the order of copies, are clean in a region.
+    fn has_authority(&self, drives: &[usize]) -> impl Fn(usize) -> bool + use<'_, W> {
+        let newest = self.newest(drives);
+        move |at| self.list[at].left_order() == newest
+    }
+
+    /// Whether a drive is here that knows what the others of these miss.
+    pub fn is_known(&self, drives: &[usize]) -> bool {
+        let has_authority = self.has_authority(drives);
+        drives.iter().any(|&at| has_authority(at) && self.list[at].drive().is_some())
+    }
+
+    /// Which copies of a region, on these drives in the order of copies, are clean.
     pub fn clean(&self, drives: &[usize], region: u64) -> Copies {
-        let newest = self.newest(drives);
-        let has_authority = |at: usize| self.list[at].left_order() == newest;
-        let here = drives.iter().any(|&at| has_authority(at) && self.list[at].drive().is_some());
-        if here {
-            let clean = |&(_, &at): &(usize, &usize)| {
-                let member = &self.list[at];
-                member.drive().is_some() && (has_authority(at) || !member.stale.contains_key(&region))
-            };
+        let has_authority = self.has_authority(drives);
+        let may_return = |at: usize| !matches!(self.list[at].presence, Presence::Failed);
+        let waits = if self.is_known(drives) {
+            let is_clean = |at: usize| !self.list[at].missed.contains(region);
+            let here = |&(_, &at): &(usize, &usize)| self.list[at].drive().is_some() && is_clean(at);
             let mut copies: SmallVec<[usize; 4]> =
-                drives.iter().enumerate().filter(clean).map(|(copy, _)| copy).collect();
-            copies.sort_by_key(|&copy| (!has_authority(drives[copy]), self.list[drives[copy]].dropped_tail()));
-            return Copies::Clean(copies);
-        }
-        let may_return =
-            drives.iter().any(|&at| has_authority(at) && !matches!(self.list[at].presence, Presence::Failed));
-        if may_return { Copies::Waiting } else { Copies::Lost }
+                drives.iter().enumerate().filter(here).map(|(copy, _)| copy).collect();
+            if !copies.is_empty() {
+                copies.sort_by_key(|&copy| (!has_authority(drives[copy]), self.list[drives[copy]].dropped_tail()));
+                return Copies::Clean(copies);
+            }
+            drives.iter().any(|&at| is_clean(at) && may_return(at))
+        } else {
+            drives.iter().any(|&at| has_authority(at) && may_return(at))
+        };
+        if waits { Copies::Waiting } else { Copies::Lost }
     }
 
-    /// The drives, of those of an extent, that have all of it: if some data is nowhere else, it is there.
-    pub fn authorities(&self, drives: &[usize]) -> impl Iterator<Item = usize> {
-        let newest = self.newest(drives);
-        drives.iter().copied().filter(move |&at| self.list[at].left_order() == newest)
+    /// How many of these copies will be believed whichever of the others is lost.
+    pub fn sure(&self, drives: &[usize], copies: &[usize]) -> usize {
+        let has_authority = self.has_authority(drives);
+        copies.iter().filter(|&&copy| has_authority(drives[copy])).count()
     }
 
-    /// Takes in what a drive that is here says. What it says of others and doesn't count is outdated.
+    /// Without which of these drives a region that has no clean copy here can't be read: those that have it.
+    pub fn wanted(&self, drives: &[usize], region: u64) -> Holders {
+        let (known, has_authority) = (self.is_known(drives), self.has_authority(drives));
+        let has = |at: usize| if known { !self.list[at].missed.contains(region) } else { has_authority(at) };
+        drives.iter().copied().filter(|&at| has(at)).collect()
+    }
+
+    /// Takes in what a drive that is here says, in place of what it said before. What doesn't count is outdated.
     pub fn hear(&mut self, speaker: usize, map: MapId, marks: &[Mark]) -> Heard {
-        let left = self.list[speaker].left_order();
+        let (id, left) = (self.list[speaker].id, self.list[speaker].left_order());
         let mut heard = Heard::default();
+        self.list.iter_mut().for_each(|member| member.missed.unsay(speaker));
         for mark in marks.iter().filter(|mark| mark.map == map) {
             match mark.kind {
                 MarkKind::Busy => {
@@ -122,9 +216,10 @@ impl<W: World> Members<W> {
                 }
                 MarkKind::Stale(drive) => {
                     let about = self.list.iter_mut().find(|member| member.id == drive);
-                    match about.filter(|about| about.left_order() < left) {
+                    match about.filter(|about| about.id == id || about.left_order() < left) {
                         Some(about) => {
-                            about.stale.entry(mark.region).or_default().insert(speaker);
+                            about.missed.begin(mark.region);
+                            about.missed.said(mark.region, speaker);
                         }
                         None => heard.outdated.push(*mark),
                     }

@@ -5,8 +5,8 @@
 
 use crate::authority::View;
 use crate::engine::{self, Engine, Standing};
-use crate::map::{BlockMap, VolumeSpec, regions_of};
-use crate::members::{BusyRegions, Copies, Member, Members, Presence};
+use crate::map::{BlockMap, Holders, VolumeSpec};
+use crate::members::{BusyRegions, Member, Members, Missed, Presence};
 use crate::order::{Place, Turn, WriteOrder};
 use crate::protocol::primary::write::{Blocks, Written};
 use crate::seen_through::{Asker, SeenThrough};
@@ -108,7 +108,7 @@ impl<W: World> Volume<W> {
         })?;
         let member = |&id: &DriveId| {
             let (presence, left) = presence(id);
-            Member { id, presence, left, stale: Default::default(), queue: 0 }
+            Member { id, presence, left, missed: Missed::default(), queue: 0 }
         };
         let members = Members { list: spec.drives.iter().map(member).collect() };
         let state = State {
@@ -206,7 +206,7 @@ impl<W: World> Volume<W> {
         let state = self.lock();
         Recovery {
             unresolved_regions: state.unresolved.len() as u64,
-            stale_regions: state.members.list.iter().map(|member| member.stale.len() as u64).sum(),
+            stale_regions: state.members.list.iter().map(|member| member.missed.len()).sum(),
             copied: state.copied,
         }
     }
@@ -485,13 +485,14 @@ impl<W: World> Volume<W> {
     /// go on without it.
     pub(crate) async fn member_left(&self, id: DriveId, left: View, may_return: bool) {
         let Some(at) = self.lock().members.position(id) else { return };
-        let unsure: Vec<u64> = {
-            let mut state = self.lock();
-            state.members.list[at].left = Some(left);
-            state.busy.keys().copied().collect()
-        };
         if self.shared.map.rotation.copies() > 1 {
-            self.mark_stale(at, &unsure).await;
+            let marking = {
+                let mut state = self.lock();
+                state.members.list[at].left = Some(left);
+                let unsure: Vec<u64> = state.busy.keys().copied().collect();
+                self.mark_stale(&mut state, at, unsure)
+            };
+            marking.await;
         }
         self.lock().members.list[at].presence = if may_return { Presence::Missing } else { Presence::Failed };
         self.wake();
@@ -530,15 +531,15 @@ impl<W: World> Volume<W> {
         self.start_recovery();
     }
 
-    /// Whether the drive holds extents of which no other drive that is here and up has a copy.
+    /// Whether the drive may hold data of which no other drive that is here and up has a copy.
     fn has_alone(&self, state: &State<W>, at: usize) -> bool {
-        let rotation = &self.shared.map.rotation;
-        let is_up =
-            |other: usize| state.members.list[other].drive().is_some() && state.members.list[other].is_current();
-        (0..rotation.drives() as u64).any(|extent| {
-            let drives: Vec<usize> = (0..rotation.copies()).map(|copy| rotation.place(extent, copy).drive).collect();
-            drives.contains(&at) && !drives.iter().any(|&drive| drive != at && is_up(drive))
-        })
+        let has_all = |other: usize| {
+            let member = &state.members.list[other];
+            member.drive().is_some() && member.is_current() && member.missed.is_empty()
+        };
+        let alone =
+            |drives: Holders| drives.contains(&at) && !drives.iter().any(|&other| other != at && has_all(other));
+        self.shared.map.all_holders().any(alone)
     }
 
     pub(crate) fn member_is_current(&self, id: DriveId) {
@@ -550,20 +551,16 @@ impl<W: World> Volume<W> {
         self.wake();
     }
 
-    /// Whether the drive misses nothing of this volume, or holds nothing of it.
-    pub(crate) fn has_all(&self, id: DriveId) -> bool {
+    /// Whether the drive knows by itself what it misses of this volume, or holds nothing of it.
+    pub(crate) fn knows_what_it_misses(&self, id: DriveId) -> bool {
         let state = self.lock();
         let Some(at) = state.members.position(id) else { return true };
+        let map = &self.shared.map;
         // While a region is unsettled, those that were up decide: it isn't one of them yet.
-        if !state.members.list[at].stale.is_empty() || !state.unresolved.is_empty() {
-            return false;
-        }
+        let settled = !state.unresolved.iter().any(|&region| map.holders(region).contains(&at));
         // Somebody who knows must have been heard for each extent that it holds.
-        let rotation = &self.shared.map.rotation;
-        (0..rotation.drives() as u64).all(|extent| {
-            let drives: Vec<usize> = (0..rotation.copies()).map(|copy| rotation.place(extent, copy).drive).collect();
-            !drives.contains(&at) || matches!(state.members.clean(&drives, u64::MAX), Copies::Clean(_))
-        })
+        let mut holders = map.all_holders().filter(|drives| drives.contains(&at));
+        settled && state.members.list[at].missed.is_noted() && holders.all(|drives| state.members.is_known(&drives))
     }
 
     pub(crate) async fn remove(&self) -> Result<(), IoError> {
@@ -616,16 +613,16 @@ impl<W: World> State<W> {
         usize::from(self.spec.layout.min_copies).max(1)
     }
 
-    pub(crate) fn begin_busy(&mut self, first: u64, count: u64) {
-        for region in regions_of(first, count) {
+    pub(crate) fn begin_busy(&mut self, map: &BlockMap, first: u64, count: u64) {
+        for region in map.regions(first, count) {
             let busy = self.busy.entry(region).or_default();
             busy.under_way += 1;
             busy.writes += 1;
         }
     }
 
-    pub(crate) fn end_busy(&mut self, first: u64, count: u64) {
-        for region in regions_of(first, count) {
+    pub(crate) fn end_busy(&mut self, map: &BlockMap, first: u64, count: u64) {
+        for region in map.regions(first, count) {
             if let Some(busy) = self.busy.get_mut(&region) {
                 busy.under_way -= 1;
             }

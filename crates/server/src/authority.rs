@@ -96,7 +96,7 @@ impl Authority for MetadataAuthority {
         self.clone().take_down(drive, to, reason).boxed()
     }
 
-    fn caught_up(&self, drive: DriveId) -> BoxFuture<'static, Option<View>> {
+    fn up_again(&self, drive: DriveId) -> BoxFuture<'static, Option<View>> {
         self.clone().bring_up(drive).boxed()
     }
 }
@@ -157,9 +157,9 @@ mod tests {
         authority.will_catch_up(DRIVE, authority.behind_now().await);
         assert!(authority.drive_down(DRIVE, gone()).await.is_some());
         let second = authority.behind_now().await;
-        assert_eq!(authority.caught_up(DRIVE).await, None, "that was the first time it was behind");
+        assert_eq!(authority.up_again(DRIVE).await, None, "that was the first time it was behind");
         authority.will_catch_up(DRIVE, second);
-        assert!(authority.caught_up(DRIVE).await.is_some());
+        assert!(authority.up_again(DRIVE).await.is_some());
         assert_eq!(authority.state_of(DRIVE).0, DriveState::Up);
     }
 

@@ -2,10 +2,7 @@
 
 pub mod scrub;
 
-use crate::map::BLOCKS_IN_REGION;
 use crate::members::Copies;
-use crate::protocol::primary::read::clean_copies;
-use crate::protocol::primary::write::pieces_in_regions;
 use crate::volume::{State, Volume};
 use futures_util::future::{join_all, select};
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,6 +21,7 @@ const RETRY: Duration = Duration::from_secs(5);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Job {
     Resolve(u64),
+    Note { at: usize },
     CatchUp { at: usize, region: u64 },
 }
 
@@ -135,12 +133,16 @@ impl<W: World> Volume<W> {
                     continue;
                 }
                 Some(Job::Resolve(region)) => self.resolve(region).await,
+                Some(Job::Note { at }) => self.note(at).await,
                 Some(Job::CatchUp { at, region }) => self.catch_up(at, region).await,
             };
             match outcome {
                 Ok(()) | Err(IoError::Fenced) => {
                     if postponed.is_empty() {
                         self.lock().obstacle = None;
+                    }
+                    if !matches!(job, Some(Job::CatchUp { .. })) {
+                        self.settle_members();
                     }
                     self.shared.world.give_way().await;
                 }
@@ -155,7 +157,7 @@ impl<W: World> Volume<W> {
         self.settle_members();
     }
 
-    /// Those that have caught up count as up again.
+    /// Those that know what they miss count as up again.
     fn settle_members(&self) {
         let behind: Vec<DriveId> = {
             let state = self.lock();
@@ -163,54 +165,25 @@ impl<W: World> Volume<W> {
             behind.map(|member| member.id).collect()
         };
         if let Some(engine) = self.engine() {
-            behind.into_iter().for_each(|id| engine.settle_if_caught_up(id));
+            behind.into_iter().for_each(|id| engine.settle_if_known(id));
         }
     }
 
     fn next_job(&self, state: &State<W>, postponed: &BTreeSet<Job>) -> Option<Job> {
-        let possible = |region: u64| {
-            let start = region * BLOCKS_IN_REGION;
-            let mut pieces = pieces_in_regions(&self.shared.map, start, BLOCKS_IN_REGION);
-            pieces.all(|piece| matches!(clean_copies(state, &self.shared.map, piece), Copies::Clean(_)))
-        };
+        let possible =
+            |region: u64| matches!(state.members.clean(&self.shared.map.holders(region), region), Copies::Clean(_));
         let now = |region: u64, job: Job| !postponed.contains(&job) && possible(region);
         if let Some(&region) = state.unresolved.iter().find(|&&region| now(region, Job::Resolve(region))) {
             return Some(Job::Resolve(region));
         }
-        state.members.list.iter().enumerate().filter(|(_, member)| member.drive().is_some()).find_map(|(at, member)| {
-            let catch_up = |&region: &u64| Job::CatchUp { at, region };
-            let region = member.stale.keys().copied().find(|region| now(*region, catch_up(region)))?;
-            Some(catch_up(&region))
+        let here = || state.members.list.iter().enumerate().filter(|(_, member)| member.drive().is_some());
+        if let Some((at, _)) = here().find(|(_, member)| !member.missed.is_noted()) {
+            return Some(Job::Note { at });
+        }
+        here().find_map(|(at, member)| {
+            let catch_up = |region: u64| Job::CatchUp { at, region };
+            let region = member.missed.regions().find(|&region| now(region, catch_up(region)))?;
+            Some(catch_up(region))
         })
-    }
-
-    /// Marks regions stale for a drive that has left, on every drive that is here.
-    pub(crate) async fn mark_stale(&self, at: usize, regions: &[u64]) {
-        let mut writes = Vec::new();
-        {
-            let mut state = self.lock();
-            let (map, id) = (state.spec.map, state.members.list[at].id);
-            for &region in regions {
-                state.members.list[at].stale.entry(region).or_default();
-            }
-            let changes: Vec<Change> =
-                regions.iter().map(|&region| Change::Marked(Mark { map, region, kind: MarkKind::Stale(id) })).collect();
-            for (other, member) in state.members.list.iter().enumerate().filter(|(other, _)| *other != at) {
-                if let Some(drive) = member.drive().filter(|_| !changes.is_empty()) {
-                    let recording = drive.record(changes.clone(), true);
-                    writes.push(async move { recording.await.map(|()| other) });
-                }
-            }
-        }
-        for outcome in join_all(writes).await {
-            // A drive that is lost here is noticed by the next write to it.
-            let Ok(witness) = outcome else { continue };
-            let mut state = self.lock();
-            for region in regions {
-                if let Some(recorded) = state.members.list[at].stale.get_mut(region) {
-                    recorded.insert(witness);
-                }
-            }
-        }
     }
 }

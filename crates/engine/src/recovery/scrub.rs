@@ -1,11 +1,11 @@
 //! Scrub of a volume: every copy of every block is read and checked, compared with the others, and repaired.
 
-use crate::map::{BLOCKS_IN_REGION, Piece};
-use crate::protocol::primary::write::pieces_in_regions;
+use crate::map::Piece;
 use crate::volume::Volume;
+use std::collections::BTreeSet;
 use tepal_drive::world::World;
 use tepal_drive::{Drive, DriveError};
-use tepal_model::{BLOCK, IoError};
+use tepal_model::{BLOCK, EXTENT, IoError};
 
 /// What a scrub did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -62,13 +62,19 @@ impl<W: World> Volume<W> {
     }
 
     async fn compare_copies(&self, summary: &mut ScrubSummary) -> Result<(), IoError> {
-        let regions = self.size().div_ceil(BLOCK * BLOCKS_IN_REGION);
-        if self.allocated() == 0 {
-            return Ok(());
-        }
-        for region in 0..regions {
+        let map = self.shared.map;
+        let regions: BTreeSet<u64> = {
+            let state = self.lock();
+            let here = state.members.list.iter().enumerate().filter_map(|(at, m)| m.drive().map(|drive| (at, drive)));
+            let held = here.flat_map(|(at, drive)| {
+                let extents = drive.extents_of(state.spec.map).into_iter();
+                extents.flat_map(move |first| map.volume_runs(at, first, EXTENT / BLOCK))
+            });
+            held.map(|(first, _)| map.region_of(first)).collect()
+        };
+        for region in regions {
             self.shared.world.give_way().await;
-            for piece in pieces_in_regions(&self.shared.map, region * BLOCKS_IN_REGION, BLOCKS_IN_REGION) {
+            for piece in map.pieces_of(region) {
                 if self.holds_any(piece) && !self.compare(piece).await? {
                     summary.unequal_extents += 1;
                 }

@@ -146,7 +146,7 @@ impl Authority for Agreement {
         self.ask(Change::Down(drive, loss))
     }
 
-    fn caught_up(&self, drive: DriveId) -> BoxFuture<'static, Option<View>> {
+    fn up_again(&self, drive: DriveId) -> BoxFuture<'static, Option<View>> {
         self.ask(Change::CaughtUp(drive))
     }
 }

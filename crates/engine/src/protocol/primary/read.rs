@@ -1,8 +1,7 @@
 //! Reading from any clean copy.
 
-use crate::map::{BLOCKS_IN_REGION, Piece, regions_of};
+use crate::map::{BlockMap, Piece};
 use crate::members::Copies;
-use crate::protocol::primary::write::pieces_in_regions;
 use crate::seen_through::SeenThrough;
 use crate::volume::{State, Volume, cut};
 use futures_channel::oneshot;
@@ -89,7 +88,7 @@ impl<W: World> Volume<W> {
             return Plan::Refuse(IoError::Fenced);
         }
         if reader == Reader::Client && !state.unresolved.is_empty() {
-            let differs = regions_of(first, count).find(|region| state.unresolved.contains(region));
+            let differs = self.shared.map.regions(first, count).find(|region| state.unresolved.contains(region));
             if let Some(region) = differs {
                 return Plan::Resolve(region);
             }
@@ -97,9 +96,8 @@ impl<W: World> Volume<W> {
         let map = &self.shared.map;
         let mut parts: SmallVec<[Part<W>; 1]> = SmallVec::new();
         let mut pieces = 0;
-        for piece in pieces_in_regions(map, first, count) {
-            let region = piece.block / BLOCKS_IN_REGION;
-            let copy = match choose(&state, map, piece, region, reader) {
+        for piece in map.pieces(first, count) {
+            let copy = match choose(&state, map, piece, reader) {
                 Ok(copy) => copy,
                 Err(Copies::Lost) => {
                     let reason = "the drive that held the data has failed".to_owned();
@@ -276,27 +274,13 @@ pub(crate) enum Failed {
     Io(IoError),
 }
 
-pub(crate) fn clean_copies<W: World>(state: &State<W>, map: &crate::map::BlockMap, piece: Piece) -> Copies {
-    let drives: SmallVec<[usize; 8]> = (0..map.rotation.copies()).map(|copy| map.place(piece, copy).0).collect();
-    state.members.clean(&drives, piece.block / BLOCKS_IN_REGION)
+pub(crate) fn clean_copies<W: World>(state: &State<W>, map: &BlockMap, piece: Piece) -> Copies {
+    let region = map.region_of(piece.block);
+    state.members.clean(&map.holders(region), region)
 }
 
 /// The clean copy on the drive with the shortest queue; of equals, one by turns.
-fn choose<W: World>(
-    state: &State<W>,
-    map: &crate::map::BlockMap,
-    piece: Piece,
-    region: u64,
-    reader: Reader,
-) -> Result<usize, Copies> {
-    let all = map.rotation.copies();
-    if all == 1 {
-        let (at, _) = map.place(piece, 0);
-        return match state.members.clean(&[at], region) {
-            Copies::Clean(_) => Ok(0),
-            other => Err(other),
-        };
-    }
+fn choose<W: World>(state: &State<W>, map: &BlockMap, piece: Piece, reader: Reader) -> Result<usize, Copies> {
     match clean_copies(state, map, piece) {
         // Under a turn the region may be unresolved: there the first copy decides.
         Copies::Clean(copies) if reader == Reader::HasTurn => Ok(copies[0]),

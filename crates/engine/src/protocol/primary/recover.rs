@@ -1,16 +1,20 @@
 //! Making copies equal again: after a crash, after an absence, after rot.
 
-use crate::map::{BLOCKS_IN_REGION, Piece};
-use crate::members::{Copies, Member, Presence};
+use crate::map::Piece;
+use crate::members::{Copies, Presence};
 use crate::protocol::primary::read::{Failed, clean_copies};
-use crate::protocol::primary::write::pieces_in_regions;
-use crate::volume::Volume;
+use crate::volume::{State, Volume};
 use futures_channel::oneshot;
+use futures_util::future::join_all;
+use std::collections::BTreeMap;
 use tepal_codec::checksum::block_crcs;
 use tepal_drive::world::World;
 use tepal_drive::{Change, Drive, DriveError, Mark, MarkKind, Write};
 use tepal_model::buffer::join;
-use tepal_model::{BLOCK, IoError, MapId};
+use tepal_model::{BLOCK, DriveId, IoError, MapId};
+
+/// Marks that go into a log as one.
+const MARKS_AT_ONCE: usize = 1024;
 
 /// One copy of a piece: the drive and its first block there.
 struct Copy<W: World> {
@@ -35,7 +39,7 @@ impl<W: World> Volume<W> {
     pub(crate) async fn resolve(&self, region: u64) -> Result<(), IoError> {
         loop {
             let changes = self.lock().changes;
-            for piece in pieces_in_regions(&self.shared.map, region * BLOCKS_IN_REGION, BLOCKS_IN_REGION) {
+            for piece in self.shared.map.pieces_of(region) {
                 self.equalise(piece, None).await?;
             }
             self.mark_absent_stale(region).await;
@@ -53,32 +57,61 @@ impl<W: World> Volume<W> {
 
     /// Marks an unresolved region, and all others at once, stale for the drives that are away and have no such mark yet.
     async fn mark_absent_stale(&self, region: u64) {
-        let (absent, regions) = {
-            let state = self.lock();
+        let mut marking = Vec::new();
+        {
+            let mut state = self.lock();
             let list = &state.members.list;
-            let witnessed = |member: &Member<W>| {
-                let witnesses = member.stale.get(&region);
-                witnesses.is_some_and(|all| all.iter().any(|&at| list[at].drive().is_some()))
+            let is_here = |&at: &usize| list[at].drive().is_some();
+            let is_away = |at: &usize| matches!(list[*at].presence, Presence::Missing | Presence::Leaving);
+            let holders = self.shared.map.holders(region);
+            let unsaid =
+                |at: &usize| !holders.iter().filter(|at| is_here(at)).any(|&by| list[*at].missed.is_said(region, by));
+            let absent: Vec<usize> = holders.iter().copied().filter(|at| is_away(at) && unsaid(at)).collect();
+            for at in absent {
+                let unresolved = state.unresolved.iter().copied().collect();
+                marking.push(self.mark_stale(&mut state, at, unresolved));
+            }
+        }
+        join_all(marking).await;
+    }
+
+    /// Has a drive that returned note on itself what it misses. From then on its word is enough.
+    pub(crate) async fn note(&self, at: usize) -> Result<(), IoError> {
+        loop {
+            let (drive, regions, recording) = {
+                let mut state = self.lock();
+                let Some(drive) = state.members.list[at].drive().cloned() else { return Ok(()) };
+                let regions = state.members.list[at].missed.unnoted(at, MARKS_AT_ONCE);
+                if regions.is_empty() {
+                    return Ok(());
+                }
+                let recording = drive.record(stale_marks(state.spec.map, drive.id(), &regions), true);
+                (drive, regions, recording)
             };
-            let away = |member: &Member<W>| matches!(member.presence, Presence::Missing | Presence::Leaving);
-            let absent = list.iter().enumerate().filter(|(_, member)| away(member) && !witnessed(member));
-            let absent: Vec<usize> = absent.map(|(at, _)| at).collect();
-            (absent, state.unresolved.iter().copied().collect::<Vec<u64>>())
-        };
-        for at in absent {
-            self.mark_stale(at, &regions).await;
+            if let Err(error) = recording.await {
+                return self.give_up(failed(&drive, error)).await;
+            }
+            let mut state = self.lock();
+            let member = &mut state.members.list[at];
+            if member.drive().is_none_or(|now| !now.is_same(&drive)) {
+                return Ok(());
+            }
+            regions.into_iter().for_each(|region| member.missed.said(region, at));
         }
     }
 
-    /// Brings one drive's copies in a region up to date, then takes its stale marks back.
+    /// Brings one drive's copy of a region up to date, then takes its stale marks back.
     pub(crate) async fn catch_up(&self, at: usize, region: u64) -> Result<(), IoError> {
         let drive = self.lock().members.list[at].drive().cloned();
         let Some(drive) = drive else { return Ok(()) };
-        for piece in pieces_in_regions(&self.shared.map, region * BLOCKS_IN_REGION, BLOCKS_IN_REGION) {
-            let copies = 0..self.shared.map.rotation.copies();
-            if copies.into_iter().any(|copy| self.shared.map.place(piece, copy).0 == at) {
-                self.equalise(piece, Some(at)).await?;
-            }
+        for piece in self.shared.map.pieces_of(region) {
+            self.equalise(piece, Some(at)).await?;
+        }
+        // Its own word first, and for good: alone it would be believed.
+        let mark = Mark { map: self.lock().spec.map, region, kind: MarkKind::Stale(drive.id()) };
+        let is_noted = self.lock().members.list[at].missed.is_said(region, at);
+        if is_noted && let Err(error) = drive.record(vec![Change::Unmarked(mark)], true).await {
+            return self.give_up(failed(&drive, error)).await;
         }
         let mut unmarked = Vec::new();
         {
@@ -87,10 +120,9 @@ impl<W: World> Volume<W> {
             if !still_here {
                 return Ok(()); // it left meanwhile, and may miss more now
             }
-            let Some(recorded) = state.members.list[at].stale.remove(&region) else { return Ok(()) };
-            let mark = Mark { map: state.spec.map, region, kind: MarkKind::Stale(drive.id()) };
-            for member in recorded {
-                if let Some(witness) = state.members.list[member].drive() {
+            let witnesses = state.members.list[at].missed.end(region).into_iter().flatten();
+            for witness in witnesses.filter(|&witness| witness != at) {
+                if let Some(witness) = state.members.list[witness].drive() {
                     unmarked.push(witness.record(vec![Change::Unmarked(mark)], false));
                 }
             }
@@ -100,6 +132,58 @@ impl<W: World> Volume<W> {
             let _ = done.await; // a mark too many only costs another look
         }
         Ok(())
+    }
+
+    /// The drive that a job was about is lost, or can't do it.
+    async fn give_up(&self, failed: Failed) -> Result<(), IoError> {
+        match failed {
+            Failed::Io(error) => return Err(error),
+            Failed::Lost(id, loss) => self.lose(vec![(id, loss)]).await,
+            Failed::Away => {}
+        }
+        Ok(())
+    }
+
+    /// Marks regions stale for a drive that isn't here, on every other drive that holds them. Not where it has the last
+    /// clean copy: nobody goes on without it. They are in line when this returns, and committed when the future is done.
+    pub(crate) fn mark_stale(
+        &self,
+        state: &mut State<W>,
+        at: usize,
+        regions: Vec<u64>,
+    ) -> impl Future<Output = ()> + use<W> {
+        let map = self.shared.map;
+        let mut by_witness: BTreeMap<usize, Vec<u64>> = BTreeMap::new();
+        for region in regions {
+            let holders = map.holders(region);
+            let Copies::Clean(_) = state.members.clean(&holders, region) else { continue };
+            if !holders.contains(&at) {
+                continue;
+            }
+            state.members.list[at].missed.begin(region);
+            for &witness in holders.iter().filter(|&&witness| state.members.list[witness].drive().is_some()) {
+                by_witness.entry(witness).or_default().push(region);
+            }
+        }
+        let id = state.members.list[at].id;
+        let mut recordings = Vec::new();
+        for (witness, regions) in by_witness {
+            let Some(drive) = state.members.list[witness].drive() else { continue };
+            for some in regions.chunks(MARKS_AT_ONCE) {
+                let recording = drive.record(stale_marks(state.spec.map, id, some), true);
+                let some = some.to_vec();
+                recordings.push(async move { recording.await.map(|()| (witness, some)) });
+            }
+        }
+        let volume = self.clone();
+        async move {
+            for outcome in join_all(recordings).await {
+                // A drive that is lost here is noticed by the next write to it.
+                let Ok((witness, regions)) = outcome else { continue };
+                let mut state = volume.lock();
+                regions.into_iter().for_each(|region| state.members.list[at].missed.said(region, witness));
+            }
+        }
     }
 
     /// Makes copies of a piece equal to the first clean one: that on one drive, or all clean ones.
@@ -275,6 +359,11 @@ impl<W: World> Copy<W> {
     async fn crcs(&self, map: MapId, piece: Piece) -> Result<Vec<Option<u32>>, Failed> {
         self.drive.crcs(map, self.first, piece.count).await.map_err(|error| failed(&self.drive, error))
     }
+}
+
+fn stale_marks(map: MapId, drive: DriveId, regions: &[u64]) -> Vec<Change> {
+    let mark = |&region: &u64| Change::Marked(Mark { map, region, kind: MarkKind::Stale(drive) });
+    regions.iter().map(mark).collect()
 }
 
 fn failed<W: World>(drive: &Drive<W>, error: DriveError) -> Failed {

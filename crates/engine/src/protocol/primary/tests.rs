@@ -43,7 +43,7 @@ impl Authority for Agrees {
     fn drive_down(&self, drive: DriveId, _: Loss) -> BoxFuture<'static, Option<View>> {
         self.say(drive, false)
     }
-    fn caught_up(&self, drive: DriveId) -> BoxFuture<'static, Option<View>> {
+    fn up_again(&self, drive: DriveId) -> BoxFuture<'static, Option<View>> {
         self.say(drive, true)
     }
 }

@@ -1,12 +1,12 @@
 //! Writing all copies.
 
-use crate::map::{BLOCKS_IN_REGION, Piece, regions_of};
 use crate::members::{Copies, Presence};
 use crate::volume::{HasTurn, State, Volume};
 use bytes::Bytes;
 use futures_channel::oneshot;
 use futures_util::future::join_all;
 use smallvec::SmallVec;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use tepal_drive::world::World;
 use tepal_drive::{Change, Drive, DriveError, Loss, Mark, MarkKind, Prepared, Refused, Write};
@@ -67,11 +67,11 @@ impl<W: World> Volume<W> {
         let (first, count) = (blocks.first, blocks.crcs.len() as u64);
         let mirrored = self.shared.map.rotation.copies() > 1;
         if mirrored {
-            self.lock().begin_busy(first, count);
+            self.lock().begin_busy(&self.shared.map, first, count);
         }
         let outcome = self.write_copies(&blocks, fua).await;
         if mirrored {
-            self.lock().end_busy(first, count);
+            self.lock().end_busy(&self.shared.map, first, count);
             self.start_settling();
         }
         outcome
@@ -115,11 +115,11 @@ impl<W: World> Volume<W> {
         }
         let map = self.shared.map;
         let mut targets = Targets::new();
-        for piece in pieces_in_regions(&map, first, count) {
+        for piece in map.pieces(first, count) {
             let places: SmallVec<[(usize, u64); 4]> =
                 (0..map.rotation.copies()).map(|copy| map.place(piece, copy)).collect();
             let drives: SmallVec<[usize; 4]> = places.iter().map(|&(at, _)| at).collect();
-            let region = piece.block / BLOCKS_IN_REGION;
+            let region = map.region_of(piece.block);
             if let Some(refusal) = check_copies(&mut state, &drives, region) {
                 return refusal;
             }
@@ -127,7 +127,7 @@ impl<W: World> Volume<W> {
             let absent: SmallVec<[usize; 4]> =
                 drives.iter().copied().filter(|&at| state.members.list[at].drive().is_none()).collect();
             for &at in &absent {
-                state.members.list[at].stale.entry(region).or_default();
+                state.members.list[at].missed.begin(region);
             }
             for (at, first_there) in places {
                 let Some(drive) = state.members.list[at].drive().cloned() else { continue };
@@ -194,9 +194,7 @@ impl<W: World> Volume<W> {
                 busy.marked.insert(target.at);
             }
             for &stale in &target.stale {
-                if let Some(recorded) = state.members.list[stale].stale.get_mut(&target.region) {
-                    recorded.insert(target.at);
-                }
+                state.members.list[stale].missed.said(target.region, target.at);
             }
         }
     }
@@ -258,9 +256,9 @@ impl<W: World> Volume<W> {
         if self.holds_nothing() {
             return Ok(Written::Done);
         }
-        self.lock().begin_busy(first, count);
+        self.lock().begin_busy(&self.shared.map, first, count);
         let outcome = self.clear_copies(first, count).await;
-        self.lock().end_busy(first, count);
+        self.lock().end_busy(&self.shared.map, first, count);
         self.start_settling();
         outcome
     }
@@ -286,8 +284,9 @@ impl<W: World> Volume<W> {
             for run in runs {
                 let of_drive = || targets.iter().filter(|target| target.at == run.drive);
                 let Some(drive) = of_drive().next().map(|target| target.drive.clone()) else { continue };
-                let mut marks: Vec<Change> = of_drive().flat_map(|target| target.marks.iter().cloned()).collect();
-                marks.dedup();
+                let mut named = BTreeSet::new();
+                let new = |change: &&Change| matches!(change, Change::Marked(mark) if named.insert(*mark));
+                let marks: Vec<Change> = of_drive().flat_map(|target| &target.marks).filter(new).cloned().collect();
                 clears.push(async move {
                     let outcome = drive.clear(map, run.first, run.count, marks).await;
                     (drive.id(), outcome)
@@ -359,7 +358,7 @@ impl<W: World> Target<W> {
 fn check_copies<W: World>(state: &mut State<W>, drives: &[usize], region: u64) -> Option<Plan<W>> {
     let leaving = drives.iter().any(|&at| matches!(state.members.list[at].presence, Presence::Leaving));
     let enough = match state.members.clean(drives, region) {
-        Copies::Clean(copies) => copies.len() >= state.wanted_copies(),
+        Copies::Clean(copies) => state.members.sure(drives, &copies) >= state.wanted_copies(),
         Copies::Waiting => false,
         Copies::Lost => {
             let reason = "the drive that held the data has failed".to_owned();
@@ -382,23 +381,8 @@ fn marks_needed<W: World>(
     if mirrored && state.busy.get(&region).is_none_or(|busy| !busy.marked.contains(&at)) {
         marks.push(mark(MarkKind::Busy));
     }
-    let unsaid =
-        |&&gone: &&usize| state.members.list[gone].stale.get(&region).is_none_or(|recorded| !recorded.contains(&at));
+    let unsaid = |&&gone: &&usize| !state.members.list[gone].missed.is_said(region, at);
     let stale: Vec<usize> = absent.iter().filter(unsaid).copied().collect();
     marks.extend(stale.iter().map(|&gone| mark(MarkKind::Stale(state.members.list[gone].id))));
     (marks, stale)
-}
-
-/// The range cut at extents and at regions.
-pub(crate) fn pieces_in_regions(
-    map: &crate::map::BlockMap,
-    first: u64,
-    count: u64,
-) -> impl Iterator<Item = Piece> + use<> {
-    let map = *map;
-    regions_of(first, count).flat_map(move |region| {
-        let start = first.max(region * BLOCKS_IN_REGION);
-        let end = (first + count).min((region + 1) * BLOCKS_IN_REGION);
-        map.pieces(start, end - start)
-    })
 }

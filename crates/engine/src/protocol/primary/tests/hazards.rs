@@ -107,6 +107,38 @@ fn one_block_that_cannot_be_copied_keeps_nothing_else_from_catching_up() {
 }
 
 #[test]
+fn when_the_last_drive_that_was_always_up_fails_one_that_was_catching_up_serves_what_it_does_not_miss() {
+    told(|world| async move {
+        let mut rig = Rig::new(SimWorld::boot(world.core(), "server"), "mirror:2", 2).await;
+        for group in 0..4 {
+            rig.write(group * 512, 1, 1).await.unwrap();
+        }
+        rig.lose(1).await;
+        rig.write(0, 2, 1).await.unwrap();
+        rig.write(512, 2, 1).await.unwrap();
+        let drive = rig.engine.drive(DriveId(1)).unwrap();
+        drive.checkpoint().await.unwrap();
+        rig.disks[0].rot(drive.geometry().slots_start); // so the first region can't be copied
+        rig.bring_back(1).await;
+        rig.world.sleep(Duration::from_secs(120)).await;
+        assert_eq!(rig.volume.recovery().stale_regions, 1);
+        rig.write(1024, 3, 1).await.unwrap();
+        let failed = Loss::Retired { drive: DriveId(1), reason: "it is worn out".into() };
+        rig.engine.lose_drive(DriveId(1), failed).await;
+        for life in 0..2 {
+            assert!(rig.read(0).await.is_err(), "it misses this, and says so");
+            assert_eq!((rig.read(512).await, rig.read(1024).await, rig.read(1536).await), (Ok(2), Ok(3), Ok(1)));
+            assert!(matches!(rig.volume.health(), VolumeHealth::Unavailable(_)), "{:?}", rig.volume.health());
+            rig.write(512, 2, 1).await.unwrap();
+            if life == 0 {
+                rig.restart(|nth| nth == 1).await;
+                rig.engine.retire_absent(DriveId(1));
+            }
+        }
+    });
+}
+
+#[test]
 fn a_write_that_waits_for_a_copy_goes_on_when_its_region_has_caught_up() {
     told(|world| async move {
         let rig = Rig::new(world.clone(), "mirror:2;min_copies=2;durability=flush", 2).await;
