@@ -195,7 +195,11 @@ impl<W: World> Drive<W> {
 
     async fn checkpoint_once(&self) -> Result<(), DeviceError> {
         let shared = &self.shared;
-        self.destage_all().await?;
+        // What another pass hasn't brought to its slot yet keeps the log's start where it is.
+        self.begin_destaging().await;
+        let destaged = self.destage_all().await;
+        self.end_destaging();
+        destaged?;
         let Ok(cut) = self.cut().await else { return Ok(()) };
         self.write_images(&cut.images, 0).await?;
         shared.flush_slots().await?;

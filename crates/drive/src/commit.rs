@@ -213,7 +213,7 @@ impl<W: World> Drive<W> {
             let mut state = shared.lock();
             let mut builder = BatchBuilder::default();
             builder.push(&Change::MarksReset, None);
-            state.marks.iter().for_each(|mark| builder.push(&Change::Marked(*mark), None));
+            state.marks.changes().for_each(|change| builder.push(&change, None));
             let pages = state.sums.dirty_pages();
             for run in runs(&pages) {
                 builder.push(&Change::SumPages { first: run.start, count: run.len() as u32 }, None);

@@ -9,6 +9,7 @@ use crate::pending::PendingSlot;
 use crate::state::{State, Turn};
 use crate::table::{self, TableKind};
 use crate::world::{Device, DeviceError, Gather, World};
+use futures_channel::oneshot;
 use futures_util::future::try_join_all;
 use smallvec::SmallVec;
 use tepal_model::{Buffer, EXTENT};
@@ -28,8 +29,33 @@ impl<W: World> Drive<W> {
                 if let Err(error) = drive.destage_all().await {
                     drive.shared.lose(error);
                 }
-                drive.shared.lock().destager = Turn::Idle;
+                drive.end_destaging();
             }));
+        }
+    }
+
+    /// Waits for the pass that is under way, and keeps others from starting until [`Self::end_destaging`].
+    pub(crate) async fn begin_destaging(&self) {
+        loop {
+            let ended = {
+                let mut state = self.shared.lock();
+                if state.destager == Turn::Idle {
+                    state.destager = Turn::Running;
+                    return;
+                }
+                let (sender, receiver) = oneshot::channel();
+                state.destage_waiters.push(sender);
+                receiver
+            };
+            let _ = ended.await; // told by dropping or by sending; either way it's over
+        }
+    }
+
+    pub(crate) fn end_destaging(&self) {
+        let mut state = self.shared.lock();
+        state.destager = Turn::Idle;
+        for waiter in state.destage_waiters.drain(..) {
+            let _ = waiter.send(()); // who has given up waiting needs no answer
         }
     }
 
@@ -91,17 +117,20 @@ impl<W: World> Drive<W> {
     /// Has the checksum page of this slot in memory. A page that is damaged in both copies, or was never written,
     /// is blank: what it vouched for doesn't match any more and counts as damaged.
     pub(crate) async fn load_sums(&self, slot: u32) -> Result<(), DeviceError> {
-        let page = {
-            let state = self.shared.lock();
-            let page = state.sums.page_of(slot);
-            if state.sums.has(page) {
+        loop {
+            let (page, writes) = {
+                let state = self.shared.lock();
+                let page = state.sums.page_of(slot);
+                if state.sums.has(page) {
+                    return Ok(());
+                }
+                (page, state.sums.writes())
+            };
+            let bytes = Box::pin(self.read_sums(page)).await?;
+            if self.shared.lock().sums.offer(page, bytes, writes) {
                 return Ok(());
             }
-            page
-        };
-        let bytes = Box::pin(self.read_sums(page)).await?;
-        self.shared.lock().sums.offer(page, bytes);
-        Ok(())
+        }
     }
 
     async fn read_sums(&self, page: u32) -> Result<Buffer, DeviceError> {

@@ -247,7 +247,9 @@ impl<W: World> Drive<W> {
     }
 
     pub fn marks(&self) -> Vec<Mark> {
-        self.shared.lock().marks.iter().copied().collect()
+        let mut marks: Vec<Mark> = self.shared.lock().marks.iter().collect();
+        marks.sort_unstable();
+        marks
     }
 
     /// Which of the blocks hold something, as runs in order: how many blocks, and whether they do. A hole that goes on

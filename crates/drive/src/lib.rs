@@ -19,6 +19,7 @@ pub mod geometry;
 pub mod label;
 pub mod log;
 mod map;
+mod marks;
 mod open;
 mod pending;
 mod read;

@@ -8,6 +8,7 @@ use crate::label::{Label, LabelError, Role};
 use crate::log::replay::{Found, LogReader, write_unsure};
 use crate::log::{Change, Position, Ring};
 use crate::map::PhysicalMap;
+use crate::marks::Marks;
 use crate::pending::Pending;
 use crate::space::Space;
 use crate::state::{State, Turn};
@@ -143,7 +144,7 @@ fn empty_state(geometry: &Geometry, options: &Options, header: Header) -> State 
         space: Space::new(geometry.slots),
         pending: Pending::default(),
         sums: SumCache::new(geometry.sums.clone(), options.sum_cache),
-        marks: BTreeSet::new(),
+        marks: Marks::default(),
         ring: Ring { length: geometry.log_length, head: header.tail, tail: header.tail },
         batches: VecDeque::new(),
         queue: VecDeque::new(),
@@ -151,6 +152,7 @@ fn empty_state(geometry: &Geometry, options: &Options, header: Header) -> State 
         cut: None,
         committer: Turn::Idle,
         destager: Turn::Idle,
+        destage_waiters: Vec::new(),
         checkpointer: Turn::Idle,
         checkpoint_waiters: Vec::new(),
         maintenance: Turn::Idle,
@@ -370,7 +372,7 @@ fn apply_all(state: &mut State, found: &Found, cut: u64, geometry: &Geometry) ->
                     continue;
                 }
             }
-            let is_mark = matches!(change, Change::Marked(_) | Change::Unmarked(_) | Change::MarksReset);
+            let is_mark = change.is_of_marks();
             if position.sequence > cut || is_mark {
                 state.apply(change, position.sequence, payload.as_ref(), geometry);
             }

@@ -3,8 +3,9 @@
 use crate::error::Loss;
 use crate::geometry::Geometry;
 use crate::log::change::Sums;
-use crate::log::{BlockSpan, Change, ExtentKey, Mark, Position, Ring};
+use crate::log::{BlockSpan, Change, ExtentKey, Position, Ring};
 use crate::map::PhysicalMap;
+use crate::marks::Marks;
 use crate::pending::Pending;
 use crate::space::Space;
 use crate::sums::SumCache;
@@ -62,7 +63,7 @@ pub struct State {
     pub space: Space,
     pub pending: Pending,
     pub sums: SumCache,
-    pub marks: BTreeSet<Mark>,
+    pub marks: Marks,
     pub ring: Ring,
     /// Where each batch since the tail starts.
     pub batches: VecDeque<Position>,
@@ -73,6 +74,7 @@ pub struct State {
     pub cut: Option<oneshot::Sender<Result<super::checkpoint::Cut, Arc<Loss>>>>,
     pub committer: Turn,
     pub destager: Turn,
+    pub destage_waiters: Vec<oneshot::Sender<()>>,
     pub checkpointer: Turn,
     pub checkpoint_waiters: Vec<oneshot::Sender<()>>,
     pub maintenance: Turn,
@@ -140,9 +142,11 @@ impl State {
             Change::Marked(mark) => {
                 self.marks.insert(*mark);
             }
+            Change::MarkedMany { map, kind, word, regions } => self.marks.insert_many(*map, *kind, *word, *regions),
             Change::Unmarked(mark) => {
                 self.marks.remove(mark);
             }
+            Change::UnmarkedMap { map } => self.marks.remove_map(*map),
             Change::MarksReset => self.marks.clear(),
             Change::SumPages { .. } => {} // of use to an interrupted checkpoint only
         }

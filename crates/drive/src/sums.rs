@@ -24,6 +24,8 @@ pub struct SumCache {
     hand: VecDeque<u32>,
     most_pages: usize,
     dirty: usize,
+    /// How often pages have been written.
+    writes: u64,
 }
 
 impl SumCache {
@@ -34,6 +36,7 @@ impl SumCache {
             hand: VecDeque::new(),
             most_pages: (budget as usize / PAGE).max(16),
             dirty: 0,
+            writes: 0,
         }
     }
 
@@ -63,14 +66,24 @@ impl SumCache {
         true
     }
 
-    /// Adds a page read from the drive, unless there is one: that is newer.
-    pub fn offer(&mut self, page: u32, bytes: Buffer) {
+    /// To be asked before a page is read.
+    pub fn writes(&self) -> u64 {
+        self.writes
+    }
+
+    /// Adds a page read from the drive, unless there is one: that is newer. False if pages were written since the read began:
+    /// this may be how it was before.
+    pub fn offer(&mut self, page: u32, bytes: Buffer, writes: u64) -> bool {
         if self.has(page) {
-            return;
+            return true;
+        }
+        if writes != self.writes {
+            return false;
         }
         while self.pages.len() >= self.most_pages && self.evict() {}
         self.pages.insert(page, CachedPage { bytes, dirty: false, writing: false, recent: true });
         self.hand.push_back(page);
+        true
     }
 
     /// Forgets a clean page, so that it's read again.
@@ -121,6 +134,7 @@ impl SumCache {
     /// The captured pages are on the drive.
     pub fn written(&mut self) {
         self.pages.values_mut().for_each(|page| page.writing = false);
+        self.writes += 1;
     }
 }
 
@@ -133,33 +147,53 @@ mod tests {
         SumCache::new(Table::new(64, 63 * 1000), 16 * PAGE as u64)
     }
 
+    fn offer_all(cache: &mut SumCache, pages: std::ops::Range<u32>) {
+        for page in pages {
+            assert!(cache.offer(page, blank(), cache.writes()));
+        }
+    }
+
+    #[test]
+    fn a_page_that_was_read_before_a_newer_one_was_written_and_dropped_is_refused() {
+        let mut cache = cache();
+        let before = cache.writes();
+        assert!(cache.offer(0, blank(), before));
+        assert!(cache.set(0, 0, 5));
+        cache.capture(&[0]);
+        cache.written();
+        offer_all(&mut cache, 1..40);
+        assert!(!cache.has(0));
+        assert!(!cache.offer(0, blank(), before), "what was read then is older than what was dropped");
+        assert!(cache.offer(0, blank(), cache.writes()));
+    }
+
     #[test]
     fn sums_are_kept_by_slot_and_block() {
         let mut cache = cache();
         assert_eq!(cache.get(70, 3), None, "not loaded");
-        cache.offer(1, blank());
+        cache.offer(1, blank(), 0);
         assert!(!cache.set(0, 0, 1), "not loaded");
         assert!(cache.set(70, 3, 77));
         assert_eq!((cache.get(70, 3), cache.get(70, 4), cache.get(71, 3)), (Some(77), Some(0), Some(0)));
-        cache.offer(1, blank());
+        cache.offer(1, blank(), 0);
         assert_eq!(cache.get(70, 3), Some(77), "what the drive has is older");
     }
 
     #[test]
     fn dirty_pages_stay_whatever_the_budget_says() {
         let mut cache = cache();
-        cache.offer(0, blank());
+        cache.offer(0, blank(), 0);
         assert!(cache.set(0, 0, 5));
-        (1..200).for_each(|page| cache.offer(page, blank()));
+        offer_all(&mut cache, 1..200);
         assert_eq!(cache.get(0, 0), Some(5));
         assert_eq!(cache.pages.len(), 16);
         assert_eq!(cache.dirty_pages(), [0]);
         assert_eq!(cache.capture(&[0]).len(), 1);
         assert_eq!(cache.dirty(), 0);
-        (200..400).for_each(|page| cache.offer(page, blank()));
+        offer_all(&mut cache, 200..400);
         assert_eq!(cache.get(0, 0), Some(5), "being written");
         cache.written();
-        (400..600).for_each(|page| cache.offer(page, blank()));
+        offer_all(&mut cache, 400..600);
         assert_eq!(cache.get(0, 0), None);
     }
 }

@@ -315,6 +315,22 @@ fn rot_is_never_returned_and_an_overwrite_mends_it() {
 }
 
 #[test]
+fn a_drive_marks_a_hundred_thousand_regions_in_the_smallest_log_and_forgets_them_with_their_map() {
+    let mut rig = Rig::new();
+    let mark = |region| Change::Marked(Mark { map: MAP, region, kind: MarkKind::Stale(DriveId(9)) });
+    const REGIONS: u64 = 100_000;
+    for first in (0..REGIONS).step_by(10_000) {
+        rig.pool.run_until(rig.drive.record((first..first + 10_000).map(mark).collect(), true)).unwrap();
+        rig.pool.run_until(rig.drive.checkpoint()).unwrap();
+    }
+    rig.reopen();
+    assert_eq!(rig.drive.marks().len() as u64, REGIONS);
+    rig.pool.run_until(rig.drive.remove_map(MAP)).unwrap();
+    rig.reopen();
+    assert_eq!(rig.drive.marks(), []);
+}
+
+#[test]
 fn marks_survive_and_are_taken_back() {
     let mut rig = Rig::new();
     let mark = |region, kind| Mark { map: MAP, region, kind };

@@ -225,7 +225,7 @@ impl<W: World> Drive<W> {
     /// Gives back everything that the drive holds of a map.
     pub async fn remove_map(&self, map: MapId) -> Result<(), DriveError> {
         let mut changes = vec![Change::ClearedExtents { map, first: 0, count: u64::MAX }];
-        changes.extend(self.marks().into_iter().filter(|mark| mark.map == map).map(Change::Unmarked));
+        changes.push(Change::UnmarkedMap { map });
         self.record(changes, true).await
     }
 

@@ -272,7 +272,7 @@ impl<W: World> Engine<W> {
             // It may have left meanwhile, and even be back: then it may miss something again.
             if engine.note_current(&drive) {
                 tracing::info!(drive = %id, "drive is up again");
-                engine.volumes().iter().for_each(|volume| volume.member_is_current(id));
+                engine.volumes().iter().for_each(|volume| volume.member_is_current(&drive));
             }
         }));
     }

@@ -25,6 +25,8 @@ pub struct Member<W: World> {
     pub missed: Missed,
     /// Requests under way, for balancing.
     pub queue: usize,
+    /// How often it was opened: tells whether it left in between.
+    pub opening: u64,
 }
 
 /// Regions in which a drive's copies missed writes.

@@ -108,7 +108,7 @@ impl<W: World> Volume<W> {
         })?;
         let member = |&id: &DriveId| {
             let (presence, left) = presence(id);
-            Member { id, presence, left, missed: Missed::default(), queue: 0 }
+            Member { id, presence, left, missed: Missed::default(), queue: 0, opening: 0 }
         };
         let members = Members { list: spec.drives.iter().map(member).collect() };
         let state = State {
@@ -514,6 +514,7 @@ impl<W: World> Volume<W> {
             let Some(at) = state.members.position(drive.id()) else { return };
             state.members.list[at].left = standing.left();
             state.members.list[at].presence = Presence::Here(drive.clone());
+            state.members.list[at].opening += 1;
             // What it had marked is heard again below.
             for busy in state.busy.values_mut() {
                 busy.marked.remove(&at);
@@ -542,10 +543,11 @@ impl<W: World> Volume<W> {
         self.shared.map.all_holders().any(alone)
     }
 
-    pub(crate) fn member_is_current(&self, id: DriveId) {
+    pub(crate) fn member_is_current(&self, drive: &Drive<W>) {
         let mut state = self.lock();
-        if let Some(at) = state.members.position(id) {
-            state.members.list[at].left = None;
+        let member = state.members.list.iter_mut().find(|member| member.id == drive.id());
+        if let Some(member) = member.filter(|member| member.drive().is_some_and(|now| now.is_same(drive))) {
+            member.left = None;
         }
         drop(state);
         self.wake();

@@ -205,6 +205,8 @@ mod tests {
             Change::MarksReset,
             Change::SumPages { first: 3, count: 9 },
             Change::Marked(mark),
+            Change::MarkedMany { map: mark.map, kind: mark.kind, word: 3, regions: 0b1011 },
+            Change::UnmarkedMap { map: mark.map },
             Change::Unmarked(Mark { kind: MarkKind::Busy, ..mark }),
         ];
         let mut builder = BatchBuilder::default();

@@ -77,6 +77,17 @@ pub enum Change {
     /// A busy or stale mark set or taken back.
     Marked(Mark),
     Unmarked(Mark),
+    /// Marks of one kind on many regions: of `64 * word` on, those whose bits are set.
+    MarkedMany {
+        map: MapId,
+        kind: MarkKind,
+        word: u64,
+        regions: u64,
+    },
+    /// No mark on a region of this map holds any more.
+    UnmarkedMap {
+        map: MapId,
+    },
     /// No mark that was set before this holds; those that do follow.
     MarksReset,
     /// The checkpoint whose cut is this batch writes these pages of the checksum table.
@@ -111,6 +122,8 @@ const MARKED: u8 = 5;
 const UNMARKED: u8 = 6;
 const MARKS_RESET: u8 = 7;
 const SUM_PAGES: u8 = 8;
+const MARKED_MANY: u8 = 9;
+const UNMARKED_MAP: u8 = 10;
 const BUSY: u8 = 1;
 const STALE: u8 = 2;
 
@@ -122,9 +135,16 @@ impl Change {
             Change::Cleared { .. } => 1 + 12 + 2,
             Change::ClearedExtents { .. } => 1 + 4 + 8 + 8,
             Change::Marked(_) | Change::Unmarked(_) => 1 + 4 + 8 + 1 + 8,
+            Change::MarkedMany { .. } => 1 + 4 + 8 + 1 + 8 + 8,
+            Change::UnmarkedMap { .. } => 1 + 4,
             Change::MarksReset => 1,
             Change::SumPages { .. } => 1 + 4 + 4,
         }
+    }
+
+    pub fn is_of_marks(&self) -> bool {
+        use Change::{Marked, MarkedMany, MarksReset, Unmarked, UnmarkedMap};
+        matches!(self, Marked(_) | MarkedMany { .. } | Unmarked(_) | UnmarkedMap { .. } | MarksReset)
     }
 
     /// Blocks of payload that go with it.
@@ -161,14 +181,16 @@ impl Change {
             }
             Change::Marked(mark) | Change::Unmarked(mark) => {
                 out.push(if matches!(self, Change::Marked(_)) { MARKED } else { UNMARKED });
-                out.extend(mark.map.0.to_le_bytes());
-                out.extend(mark.region.to_le_bytes());
-                let (kind, drive) = match mark.kind {
-                    MarkKind::Busy => (BUSY, 0),
-                    MarkKind::Stale(drive) => (STALE, drive.0),
-                };
-                out.push(kind);
-                out.extend(drive.to_le_bytes());
+                encode_marked(out, mark.map, mark.region, mark.kind);
+            }
+            Change::MarkedMany { map, kind, word, regions } => {
+                out.push(MARKED_MANY);
+                encode_marked(out, *map, *word, *kind);
+                out.extend(regions.to_le_bytes());
+            }
+            Change::UnmarkedMap { map } => {
+                out.push(UNMARKED_MAP);
+                out.extend(map.0.to_le_bytes());
             }
             Change::MarksReset => out.push(MARKS_RESET),
             Change::SumPages { first, count } => {
@@ -197,6 +219,12 @@ impl Change {
             }
             MARKED => Change::Marked(decode_mark(reader)?),
             UNMARKED => Change::Unmarked(decode_mark(reader)?),
+            MARKED_MANY => {
+                let Mark { map, region: word, kind } = decode_mark(reader)?;
+                let regions = reader.u64()?;
+                (word <= u64::MAX / 64).then_some(Change::MarkedMany { map, kind, word, regions })?
+            }
+            UNMARKED_MAP => Change::UnmarkedMap { map: MapId(reader.u32()?) },
             MARKS_RESET => Change::MarksReset,
             SUM_PAGES => Change::SumPages { first: reader.u32()?, count: reader.u32()? },
             _ => return None,
@@ -212,6 +240,17 @@ fn decode_key(reader: &mut Reader<'_>) -> Option<ExtentKey> {
 fn decode_span(reader: &mut Reader<'_>) -> Option<BlockSpan> {
     let span = BlockSpan { first: reader.u8()?, count: reader.u8()? };
     (span.count > 0 && u32::from(span.first) + u32::from(span.count) <= BLOCKS).then_some(span)
+}
+
+fn encode_marked(out: &mut Vec<u8>, map: MapId, region_or_word: u64, kind: MarkKind) {
+    out.extend(map.0.to_le_bytes());
+    out.extend(region_or_word.to_le_bytes());
+    let (kind, drive) = match kind {
+        MarkKind::Busy => (BUSY, 0),
+        MarkKind::Stale(drive) => (STALE, drive.0),
+    };
+    out.push(kind);
+    out.extend(drive.to_le_bytes());
 }
 
 fn decode_mark(reader: &mut Reader<'_>) -> Option<Mark> {

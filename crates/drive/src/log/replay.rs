@@ -216,7 +216,12 @@ fn owed_by_slots(found: &Found, durable: u64) -> BTreeMap<(u32, usize), Owed> {
                     let range = *first..first.saturating_add(*count);
                     owed.retain(|_, owed| owed.key.map != *map || !range.contains(&owed.key.index));
                 }
-                Change::Marked(_) | Change::Unmarked(_) | Change::MarksReset | Change::SumPages { .. } => {}
+                Change::Marked(_)
+                | Change::MarkedMany { .. }
+                | Change::Unmarked(_)
+                | Change::UnmarkedMap { .. }
+                | Change::MarksReset
+                | Change::SumPages { .. } => {}
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Making copies equal again: after a crash, after an absence, after rot.
 
 use crate::map::Piece;
-use crate::members::{Copies, Presence};
+use crate::members::{Copies, Member, Presence};
 use crate::protocol::primary::read::{Failed, clean_copies};
 use crate::volume::{State, Volume};
 use futures_channel::oneshot;
@@ -11,7 +11,7 @@ use tepal_codec::checksum::block_crcs;
 use tepal_drive::world::World;
 use tepal_drive::{Change, Drive, DriveError, Mark, MarkKind, Write};
 use tepal_model::buffer::join;
-use tepal_model::{BLOCK, DriveId, IoError, MapId};
+use tepal_model::{BLOCK, DriveId, IoError, MapId, Segments};
 
 /// Marks that go into a log as one.
 const MARKS_AT_ONCE: usize = 1024;
@@ -20,6 +20,15 @@ const MARKS_AT_ONCE: usize = 1024;
 struct Copy<W: World> {
     drive: Drive<W>,
     first: u64,
+}
+
+/// How copies are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Comparing {
+    /// Of what was under way at a crash, or must be the same by now.
+    Checksums,
+    /// Of what a drive missed.
+    Data,
 }
 
 enum Plan<W: World> {
@@ -102,23 +111,30 @@ impl<W: World> Volume<W> {
 
     /// Brings one drive's copy of a region up to date, then takes its stale marks back.
     pub(crate) async fn catch_up(&self, at: usize, region: u64) -> Result<(), IoError> {
-        let drive = self.lock().members.list[at].drive().cloned();
-        let Some(drive) = drive else { return Ok(()) };
+        // The drive itself isn't kept meanwhile: if it's pulled, it must be free to be opened again.
+        let opening = self.lock().members.list[at].opening;
         for piece in self.shared.map.pieces_of(region) {
             self.equalise(piece, Some(at)).await?;
         }
+        let here = |member: &Member<W>| member.drive().filter(|_| member.opening == opening).cloned();
+        let (drive, mark) = {
+            let state = self.lock();
+            let member = &state.members.list[at];
+            let Some(drive) = here(member) else { return Ok(()) }; // it left meanwhile, and may miss more now
+            let mark = Mark { map: state.spec.map, region, kind: MarkKind::Stale(member.id) };
+            (member.missed.is_said(region, at).then_some(drive), mark)
+        };
         // Its own word first, and for good: alone it would be believed.
-        let mark = Mark { map: self.lock().spec.map, region, kind: MarkKind::Stale(drive.id()) };
-        let is_noted = self.lock().members.list[at].missed.is_said(region, at);
-        if is_noted && let Err(error) = drive.record(vec![Change::Unmarked(mark)], true).await {
+        if let Some(drive) = drive
+            && let Err(error) = drive.record(vec![Change::Unmarked(mark)], true).await
+        {
             return self.give_up(failed(&drive, error)).await;
         }
         let mut unmarked = Vec::new();
         {
             let mut state = self.lock();
-            let still_here = state.members.list[at].drive().is_some_and(|now| now.is_same(&drive));
-            if !still_here {
-                return Ok(()); // it left meanwhile, and may miss more now
+            if here(&state.members.list[at]).is_none() {
+                return Ok(());
             }
             let witnesses = state.members.list[at].missed.end(region).into_iter().flatten();
             for witness in witnesses.filter(|&witness| witness != at) {
@@ -169,11 +185,8 @@ impl<W: World> Volume<W> {
         let mut recordings = Vec::new();
         for (witness, regions) in by_witness {
             let Some(drive) = state.members.list[witness].drive() else { continue };
-            for some in regions.chunks(MARKS_AT_ONCE) {
-                let recording = drive.record(stale_marks(state.spec.map, id, some), true);
-                let some = some.to_vec();
-                recordings.push(async move { recording.await.map(|()| (witness, some)) });
-            }
+            let recording = drive.record(stale_marks(state.spec.map, id, &regions), true);
+            recordings.push(async move { recording.await.map(|()| (witness, regions)) });
         }
         let volume = self.clone();
         async move {
@@ -198,7 +211,8 @@ impl<W: World> Volume<W> {
                     continue;
                 }
             };
-            match self.copy_differences(map, piece, &source, &targets, only.is_none()).await {
+            let how = if only.is_some() { Comparing::Data } else { Comparing::Checksums };
+            match self.copy_differences(map, piece, &source, &targets, how).await {
                 Ok(()) => return Ok(()),
                 Err(Failed::Lost(id, loss)) => {
                     self.lose(vec![(id, loss)]).await;
@@ -235,27 +249,31 @@ impl<W: World> Volume<W> {
         piece: Piece,
         source: &Copy<W>,
         targets: &[Copy<W>],
-        skip_damaged: bool,
+        how: Comparing,
     ) -> Result<(), Failed> {
         let wanted = source.crcs(map, piece).await?;
         for target in targets {
             let found = target.crcs(map, piece).await?;
+            let mut differs: Vec<bool> = wanted.iter().zip(&found).map(|(wanted, found)| wanted != found).collect();
+            if how == Comparing::Data {
+                self.compare_data(map, source, target, &wanted, &mut differs).await?;
+            }
             let mut at = 0;
             while at < wanted.len() {
-                if wanted[at] == found[at] {
+                if !differs[at] {
                     at += 1;
                     continue;
                 }
                 let hole = wanted[at].is_none();
-                let differs = |nth: &usize| wanted[*nth] != found[*nth] && wanted[*nth].is_none() == hole;
-                let end = (at..wanted.len()).take_while(differs).last().unwrap_or(at) + 1;
+                let alike = |nth: &usize| differs[*nth] && wanted[*nth].is_none() == hole;
+                let end = (at..wanted.len()).take_while(alike).last().unwrap_or(at) + 1;
                 let run = |from: usize, to: usize| Piece {
                     block: piece.block + from as u64,
                     count: (to - from) as u64,
                     ..piece
                 };
                 match self.copy_run(map, run(at, end), hole, target, at).await {
-                    Err(Failed::Io(IoError::Damaged { .. })) if skip_damaged => {
+                    Err(Failed::Io(IoError::Damaged { .. })) if how == Comparing::Checksums => {
                         // Where the deciding copy is damaged, the other one is what there is.
                         for one in at..end {
                             match self.copy_run(map, run(one, one + 1), hole, target, one).await {
@@ -272,12 +290,37 @@ impl<W: World> Volume<W> {
         Ok(())
     }
 
+    /// Looks at the data where the checksums are the same: of all that a drive missed, some block's may be by chance.
+    async fn compare_data(
+        &self,
+        map: MapId,
+        source: &Copy<W>,
+        target: &Copy<W>,
+        wanted: &[Option<u32>],
+        differs: &mut [bool],
+    ) -> Result<(), Failed> {
+        let mut at = 0;
+        while at < wanted.len() {
+            let same = |nth: &usize| !differs[*nth] && wanted[*nth].is_some();
+            let count = (at..wanted.len()).take_while(same).count();
+            if count > 0
+                && let (Ok(wanted), Ok(found)) = (source.read(map, at, count).await, target.read(map, at, count).await)
+            {
+                let (wanted, found) = (join(&wanted), join(&found));
+                let blocks = wanted.chunks(BLOCK as usize).zip(found.chunks(BLOCK as usize));
+                blocks.enumerate().for_each(|(nth, (wanted, found))| differs[at + nth] = wanted != found);
+            }
+            at += count.max(1);
+        }
+        Ok(())
+    }
+
     async fn copy_run(&self, map: MapId, run: Piece, hole: bool, target: &Copy<W>, at: usize) -> Result<(), Failed> {
         let first = target.first + at as u64;
         let outcome = if hole {
             target.drive.clear(map, first, run.count, Vec::new()).await
         } else {
-            let mut data = tepal_model::Segments::new();
+            let mut data = Segments::new();
             for block in run.block..run.block + run.count {
                 data.extend(self.read_block_but(map, Piece { block, count: 1, ..run }, target).await?);
             }
@@ -293,12 +336,7 @@ impl<W: World> Volume<W> {
     }
 
     /// The block from a clean copy other than the target's.
-    async fn read_block_but(
-        &self,
-        map: MapId,
-        block: Piece,
-        target: &Copy<W>,
-    ) -> Result<tepal_model::Segments, Failed> {
+    async fn read_block_but(&self, map: MapId, block: Piece, target: &Copy<W>) -> Result<Segments, Failed> {
         let damaged = || Failed::Io(IoError::Damaged { offset: block.block * BLOCK, length: BLOCK });
         let sources: Vec<Copy<W>> = {
             let state = self.lock();
@@ -356,6 +394,10 @@ impl<W: World> Volume<W> {
 }
 
 impl<W: World> Copy<W> {
+    async fn read(&self, map: MapId, nth: usize, count: usize) -> Result<Segments, DriveError> {
+        self.drive.read(map, self.first + nth as u64, count as u64).await
+    }
+
     async fn crcs(&self, map: MapId, piece: Piece) -> Result<Vec<Option<u32>>, Failed> {
         self.drive.crcs(map, self.first, piece.count).await.map_err(|error| failed(&self.drive, error))
     }
