@@ -117,6 +117,15 @@ impl<W: World> Engine<W> {
         }
     }
 
+    pub fn drives_here(&self) -> Vec<Drive<W>> {
+        let state = self.lock();
+        let here = state.drives.values().filter_map(|entry| match &entry.status {
+            Status::Here(drive) => Some(drive.clone()),
+            Status::Leaving(_) | Status::Missing | Status::Failed => None,
+        });
+        here.collect()
+    }
+
     /// Forgets a drive that no volume uses.
     pub fn forget_drive(&self, id: DriveId) {
         self.lock().drives.remove(&id);

@@ -157,9 +157,20 @@ impl Volumes {
         let removed = self.threads.run_on(0, move || async move { engine.remove_volume(id).await }).await;
         removed.map_err(|stopped| stopped.to_string())?.map_err(|error| error.to_string())?;
         match self.authority.propose(Command::FinishRemoveVolume { id }).await {
-            Ok(_) | Err(ProposeError::Refused(Refusal::NoVolumeId(_))) => Ok(()),
-            Err(error) => Err(error.to_string()),
+            Ok(_) | Err(ProposeError::Refused(Refusal::NoVolumeId(_))) => {}
+            Err(error) => return Err(error.to_string()),
         }
+        // A drive that came back meanwhile was told that the volume is there.
+        let (engine, metadata) = (self.engine.clone(), self.metadata.clone());
+        let freeing = move || async move {
+            for drive in engine.drives_here() {
+                let known = |map| metadata.state().maps.contains_key(&map);
+                if let Err(error) = engine.free_unknown(&drive, known).await {
+                    tracing::warn!(drive = %drive.id(), %error, "space of a removed volume is given back when the drive returns");
+                }
+            }
+        };
+        self.threads.run_on(0, freeing).await.map_err(|stopped| stopped.to_string())
     }
 
     /// The volume, if it is served now.
