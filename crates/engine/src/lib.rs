@@ -16,6 +16,7 @@ mod health;
 mod map;
 mod members;
 mod order;
+mod presence;
 pub mod protocol;
 mod recovery;
 mod seen_through;

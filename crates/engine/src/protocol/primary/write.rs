@@ -218,15 +218,7 @@ impl<W: World> Volume<W> {
             if lost.is_empty() {
                 return Ok(());
             }
-            // What a lost drive alone held unflushed is lost with it: then there's nothing to promise. A strict layout
-            // acknowledges nothing unflushed.
-            let strict = self.lock().spec.layout.durability == Durability::Strict;
-            let alone = self.shared.map.rotation.copies() == 1 && !strict;
-            let reason = lost[0].1.to_string();
             self.lose(lost).await;
-            if alone {
-                return Err(IoError::Unavailable { reason });
-            }
         }
     }
 
