@@ -67,10 +67,29 @@ fn the_last_good_copy_is_only_removed_by_force() {
     let drives = [0, 1].map(|number| cluster.drive_id(cluster.drive(number)));
     cluster.tepal(&["drive", "offline", &drives[0]]).succeeded();
     let refused = cluster.tepal(&["drive", "rm", &drives[1]]).refused(1);
-    assert!(refused.contains("v0") || refused.contains("--force"), "{refused}");
+    assert!(refused.contains("v0") && refused.contains("--force"), "{refused}");
     ledger.compare(&mut cluster.connect("v0"));
     cluster.tepal(&["drive", "online", &drives[0]]).succeeded();
     cluster.wait_until_healthy("v0");
     ledger.compare(&mut cluster.connect("v0"));
     cluster.scrub_finds_nothing("v0");
+}
+
+#[test]
+fn a_drive_is_not_removed_while_one_that_is_back_still_misses_what_it_has() {
+    let slow = "read=10ms,write=10ms,flush=5ms,bandwidth=16M";
+    let cluster = Plan { drives: 2, emulate: Some(slow), ..Plan::default() }.up();
+    cluster.create("v0", "32M", "mirror:2");
+    let drives = [0, 1].map(|number| cluster.drive_id(cluster.drive(number)));
+    let mut ledger = Ledger::new(34, 8192);
+    cluster.tepal(&["drive", "offline", &drives[0]]).succeeded();
+    ledger.fill(&mut cluster.connect("v0")).expect("written");
+    cluster.tepal(&["drive", "online", &drives[0]]).succeeded();
+    cluster.wait_for_drive(cluster.drive(0), "up");
+    let refused = cluster.tepal(&["drive", "rm", &drives[1]]).refused(1);
+    assert!(refused.contains("v0") && refused.contains("--force"), "{refused}");
+    assert_eq!(cluster.volume("v0")["state"], "recovering", "else this tested nothing");
+    cluster.wait_until_healthy("v0");
+    cluster.tepal(&["drive", "rm", &drives[1]]).succeeded();
+    ledger.compare(&mut cluster.connect("v0"));
 }

@@ -126,6 +126,12 @@ impl<W: World> Engine<W> {
         here.collect()
     }
 
+    /// Names of volumes of which this drive may have the only copy of something that is here and up to date.
+    pub fn volumes_with_last_copy_on(&self, id: DriveId) -> Vec<String> {
+        let volumes = self.volumes().into_iter().filter(|volume| volume.may_be_alone(id));
+        volumes.map(|volume| volume.spec().name).collect()
+    }
+
     /// Forgets a drive that no volume uses.
     pub fn forget_drive(&self, id: DriveId) {
         self.lock().drives.remove(&id);

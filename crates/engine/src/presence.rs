@@ -43,7 +43,11 @@ impl<W: World> Volume<W> {
             };
             marking.await;
         }
-        self.lock().members.list[at].presence = if may_return { Presence::Missing } else { Presence::Failed };
+        if may_return {
+            self.lock().members.list[at].presence = Presence::Missing;
+        } else {
+            self.lock().fail(at);
+        }
         self.wake();
     }
 
@@ -52,7 +56,7 @@ impl<W: World> Volume<W> {
         {
             let mut state = self.lock();
             let Some(at) = state.members.position(id) else { return };
-            state.members.list[at].presence = Presence::Failed;
+            state.fail(at);
         }
         self.wake();
     }
@@ -72,13 +76,18 @@ impl<W: World> Volume<W> {
                 && drive.newest_found() < newest
             {
                 let id = drive.id();
-                state.lost_unflushed = Some(format!("drive {id} has returned without data that had not been flushed"));
+                state.lost_unflushed.add(format!("drive {id} has returned without data that had not been flushed"));
             }
             state.changes += 1;
             self.hear(&mut state, at, drive);
         }
         self.wake();
         self.start_recovery();
+    }
+
+    pub(crate) fn may_be_alone(&self, id: DriveId) -> bool {
+        let state = self.lock();
+        state.members.position(id).is_some_and(|at| self.has_alone(&state, at))
     }
 
     /// Whether the drive may hold data of which no other drive that is here and up has a copy.
@@ -130,6 +139,17 @@ impl<W: World> Volume<W> {
             self.shared.world.spawn(Box::pin(async move {
                 let _ = gone.await; // if the drive is lost, that is noticed where it matters
             }));
+        }
+    }
+}
+
+impl<W: World> State<W> {
+    /// It won't return, nor what it alone had unflushed.
+    fn fail(&mut self, at: usize) {
+        self.members.list[at].presence = Presence::Failed;
+        if self.unflushed.remove(&at).is_some() {
+            let id = self.members.list[at].id;
+            self.lost_unflushed.add(format!("drive {id} has failed, and data that was not flushed is lost with it"));
         }
     }
 }

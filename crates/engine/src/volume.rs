@@ -58,8 +58,35 @@ pub(crate) struct State<W: World> {
     pub changes: u64,
     /// Drives, by position, that alone hold acknowledged data and went with some of it unflushed: up to which batch.
     pub unflushed: BTreeMap<usize, u64>,
-    /// One of them returned without: the next flush must say so.
-    pub lost_unflushed: Option<String>,
+    /// Those that returned without it: flushes must say so.
+    pub lost_unflushed: LostUnflushed,
+}
+
+/// Unflushed data that is known to be lost. Every flush that had been asked for before one said so must say so too.
+#[derive(Debug, Default)]
+pub(crate) struct LostUnflushed {
+    times: u64,
+    /// How many of them a flush has said.
+    said: u64,
+    reason: String,
+}
+
+impl LostUnflushed {
+    pub fn add(&mut self, reason: String) {
+        self.times += 1;
+        self.reason = reason;
+    }
+
+    /// To be asked when a flush begins.
+    pub fn said(&self) -> u64 {
+        self.said
+    }
+
+    /// What a flush must say that began when so many had been said.
+    pub fn say(&mut self, said_before: u64) -> Option<String> {
+        self.said = self.times;
+        (self.times > said_before).then(|| self.reason.clone())
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -121,7 +148,7 @@ impl<W: World> Volume<W> {
             obstacle: None,
             changes: 0,
             unflushed: BTreeMap::new(),
-            lost_unflushed: None,
+            lost_unflushed: LostUnflushed::default(),
             spec,
         };
         let shared = Shared {

@@ -10,7 +10,7 @@ use crate::device;
 use std::path::{Path, PathBuf};
 use tepal_drive::Loss;
 use tepal_drive::geometry::MIN_DRIVE;
-use tepal_metadata::{Command, DriveState, Reply};
+use tepal_metadata::{Command, DriveState, ProposeError, Refusal, Reply};
 use tepal_model::DriveId;
 use tepal_model::size::Size;
 
@@ -108,6 +108,11 @@ impl Drives {
         let record = self.record(id)?;
         if record.server != self.server {
             return Err(DriveOperationError::OnOtherServer { drive: id, server: record.server });
+        }
+        // A drive that is up may still miss what only this one has; the metadata doesn't know.
+        let volumes = self.parts.engine.volumes_with_last_copy_on(id);
+        if !force && record.state != DriveState::Failed && !volumes.is_empty() {
+            return Err(ProposeError::Refused(Refusal::LastCopy { id, volumes }).into());
         }
         let reply = self.parts.authority.propose(Command::RemoveDrive { id, force }).await?;
         let open = self.table().open.remove(&id);

@@ -16,6 +16,9 @@ use tepal_model::{BLOCK, DriveId, IoError, MapId, Segments};
 /// Marks that go into a log as one.
 const MARKS_AT_ONCE: usize = 1024;
 
+/// Pieces of a region that are compared and copied at a time.
+const PIECES_AT_ONCE: usize = 16;
+
 /// One copy of a piece: the drive and its first block there.
 struct Copy<W: World> {
     drive: Drive<W>,
@@ -48,9 +51,7 @@ impl<W: World> Volume<W> {
     pub(crate) async fn resolve(&self, region: u64) -> Result<(), IoError> {
         loop {
             let changes = self.lock().changes;
-            for piece in self.shared.map.pieces_of(region) {
-                self.equalise(piece, None).await?;
-            }
+            self.equalise_region(region, None).await?;
             self.mark_absent_stale(region).await;
             let mut state = self.lock();
             if state.removed {
@@ -113,9 +114,7 @@ impl<W: World> Volume<W> {
     pub(crate) async fn catch_up(&self, at: usize, region: u64) -> Result<(), IoError> {
         // The drive itself isn't kept meanwhile: if it's pulled, it must be free to be opened again.
         let opening = self.lock().members.list[at].opening;
-        for piece in self.shared.map.pieces_of(region) {
-            self.equalise(piece, Some(at)).await?;
-        }
+        self.equalise_region(region, Some(at)).await?;
         let here = |member: &Member<W>| member.drive().filter(|_| member.opening == opening).cloned();
         let (drive, mark) = {
             let state = self.lock();
@@ -197,6 +196,16 @@ impl<W: World> Volume<W> {
                 regions.into_iter().for_each(|region| state.members.list[at].missed.said(region, witness));
             }
         }
+    }
+
+    /// Some pieces at a time, and each to its end.
+    async fn equalise_region(&self, region: u64, only: Option<usize>) -> Result<(), IoError> {
+        let pieces: Vec<Piece> = self.shared.map.pieces_of(region).collect();
+        for some in pieces.chunks(PIECES_AT_ONCE) {
+            let outcomes = join_all(some.iter().map(|&piece| self.equalise(piece, only))).await;
+            outcomes.into_iter().collect::<Result<(), IoError>>()?;
+        }
+        Ok(())
     }
 
     /// Makes copies of a piece equal to the first clean one: that on one drive, or all clean ones.
@@ -320,10 +329,16 @@ impl<W: World> Volume<W> {
         let outcome = if hole {
             target.drive.clear(map, first, run.count, Vec::new()).await
         } else {
-            let mut data = Segments::new();
-            for block in run.block..run.block + run.count {
-                data.extend(self.read_block_but(map, Piece { block, count: 1, ..run }, target).await?);
-            }
+            let data = match self.read_but(map, run, target).await {
+                Err(Failed::Io(IoError::Damaged { .. })) if run.count > 1 => {
+                    let mut data = Segments::new();
+                    for block in run.block..run.block + run.count {
+                        data.extend(self.read_but(map, Piece { block, count: 1, ..run }, target).await?);
+                    }
+                    data
+                }
+                other => other?,
+            };
             let data = join(&data);
             let crcs: Vec<u32> = block_crcs(&data).collect();
             target
@@ -335,13 +350,13 @@ impl<W: World> Volume<W> {
         outcome.map_err(|error| failed(&target.drive, error))
     }
 
-    /// The block from a clean copy other than the target's.
-    async fn read_block_but(&self, map: MapId, block: Piece, target: &Copy<W>) -> Result<Segments, Failed> {
-        let damaged = || Failed::Io(IoError::Damaged { offset: block.block * BLOCK, length: BLOCK });
+    /// The blocks from a clean copy other than the target's.
+    async fn read_but(&self, map: MapId, run: Piece, target: &Copy<W>) -> Result<Segments, Failed> {
+        let damaged = || Failed::Io(IoError::Damaged { offset: run.block * BLOCK, length: run.count * BLOCK });
         let sources: Vec<Copy<W>> = {
             let state = self.lock();
-            let Copies::Clean(clean) = clean_copies(&state, &self.shared.map, block) else { return Err(Failed::Away) };
-            let place = |copy| self.shared.map.place(block, copy);
+            let Copies::Clean(clean) = clean_copies(&state, &self.shared.map, run) else { return Err(Failed::Away) };
+            let place = |copy| self.shared.map.place(run, copy);
             let drive = |at: usize| state.members.list[at].drive().cloned();
             clean
                 .into_iter()
@@ -354,7 +369,7 @@ impl<W: World> Volume<W> {
             return Err(Failed::Away);
         }
         for source in others {
-            match source.drive.read(map, source.first, 1).await {
+            match source.read(map, 0, run.count as usize).await {
                 Ok(segments) => return Ok(segments),
                 Err(DriveError::Damaged { .. } | DriveError::OutOfSpace) => {}
                 Err(DriveError::Lost(loss)) => return Err(Failed::Lost(source.drive.id(), loss)),

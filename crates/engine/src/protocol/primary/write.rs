@@ -55,6 +55,14 @@ enum Plan<W: World> {
     Refuse(IoError),
 }
 
+enum Flush<W: World> {
+    /// The drives that are here.
+    Go(Vec<Drive<W>>),
+    /// One is leaving, or away with what must be flushed.
+    Wait(oneshot::Receiver<()>),
+    Refuse(IoError),
+}
+
 enum Failed {
     Space,
     /// These drives left.
@@ -201,10 +209,12 @@ impl<W: World> Volume<W> {
 
     /// Everything that was acknowledged is stable on every copy that is here.
     pub(crate) async fn flush_members(&self) -> Result<(), IoError> {
+        let said = self.lock().lost_unflushed.said();
         loop {
-            let drives = match self.drives_here()? {
-                Ok(drives) => drives,
-                Err(change) => {
+            let drives = match self.plan_flush(said) {
+                Flush::Go(drives) => drives,
+                Flush::Refuse(error) => return Err(error),
+                Flush::Wait(change) => {
                     let _ = change.await; // dropped unsent only when the volume goes
                     continue;
                 }
@@ -222,25 +232,19 @@ impl<W: World> Volume<W> {
         }
     }
 
-    /// The drives that are here. Or, while one is leaving or away with what must be flushed, the next change.
-    fn drives_here(&self) -> Result<Result<Vec<Drive<W>>, oneshot::Receiver<()>>, IoError> {
+    fn plan_flush(&self, said: u64) -> Flush<W> {
         let mut state = self.lock();
         if state.removed {
-            return Err(IoError::Fenced);
+            return Flush::Refuse(IoError::Fenced);
         }
-        if let Some(reason) = state.lost_unflushed.take() {
-            return Err(IoError::Unavailable { reason });
-        }
-        let of = |at: &usize| &state.members.list[*at];
-        if let Some(failed) = state.unflushed.keys().map(of).find(|m| matches!(m.presence, Presence::Failed)) {
-            let reason = format!("drive {} has failed, and data that was not flushed is lost with it", failed.id);
-            return Err(IoError::Unavailable { reason });
+        if let Some(reason) = state.lost_unflushed.say(said) {
+            return Flush::Refuse(IoError::Unavailable { reason });
         }
         let leaving = state.members.list.iter().any(|member| matches!(member.presence, Presence::Leaving));
         if leaving || !state.unflushed.is_empty() {
-            return Ok(Err(Volume::next_change(&mut state)));
+            return Flush::Wait(Volume::next_change(&mut state));
         }
-        Ok(Ok(state.members.list.iter().filter_map(|member| member.drive().cloned()).collect()))
+        Flush::Go(state.members.list.iter().filter_map(|member| member.drive().cloned()).collect())
     }
 
     /// Takes blocks out of every copy. The caller has their turn.

@@ -82,9 +82,15 @@ fn a_flush_never_says_that_unflushed_writes_are_safe_that_went_with_a_drive() {
         let while_away = Box::pin(async move { volume.flush().await });
         let waits = Box::pin(rig.world.sleep(Duration::from_secs(1)));
         let Either::Right((_, while_away)) = select(while_away, waits).await else { panic!("it waits for the drive") };
+        let second = rig.volume.clone();
+        let second = Box::pin(async move { second.flush().await });
+        let Either::Right((_, second)) = select(second, Box::pin(rig.world.sleep(Duration::from_secs(1)))).await else {
+            panic!("it waits for the drive")
+        };
         rig.bring_back(0).await;
         let flushed = while_away.await;
         assert!(rig.read(0).await == Ok(1) || flushed.is_err(), "{flushed:?}");
+        assert_eq!(second.await, flushed, "everybody is told who waited");
         assert_eq!(rig.volume.flush().await, Ok(()), "it's told once");
     });
 }
