@@ -252,6 +252,14 @@ impl<W: World> Drive<W> {
         marks
     }
 
+    /// Whether none of the blocks hold anything.
+    pub fn is_empty(&self, map: MapId, first: u64, count: u64) -> bool {
+        let state = self.shared.lock();
+        crate::state::extents_of(first, count).all(|(index, span, _)| {
+            state.map.get(ExtentKey { map, index }).is_none_or(|(_, bits)| bits & span.bits() == 0)
+        })
+    }
+
     /// Which of the blocks hold something, as runs in order: how many blocks, and whether they do. A hole that goes on
     /// for more than `look` extents is cut there.
     pub fn present(&self, map: MapId, first: u64, count: u64, look: u64) -> Vec<(u64, bool)> {

@@ -27,80 +27,67 @@ pub struct Member<W: World> {
     pub queue: usize,
     /// How often it was opened: tells whether it left in between.
     pub opening: u64,
+    /// Whether its log says all that it and others miss of the regions that it holds, as far as is known here.
+    pub noted: bool,
 }
 
-/// Regions in which a drive's copies missed writes.
+/// Regions in which a drive's copies missed writes, each with the drives, by position, whose logs say so. A mark must be on
+/// every drive that has taken a write that this one missed.
 #[derive(Debug, Default)]
-pub struct Missed {
-    /// Each with the drives, by position, whose logs say so. A mark must be on every drive that has taken a write that
-    /// this one missed.
-    regions: BTreeMap<u64, Witnesses>,
-    /// Whether this drive's own log says all of them.
-    noted: bool,
-}
+pub struct Missed(BTreeMap<u64, Witnesses>);
 
 /// Drives by position.
 type Witnesses = SmallVec<[u16; 4]>;
 
 impl Missed {
     pub fn contains(&self, region: u64) -> bool {
-        self.regions.contains_key(&region)
+        self.0.contains_key(&region)
     }
 
     pub fn is_empty(&self) -> bool {
-        self.regions.is_empty()
+        self.0.is_empty()
     }
 
     pub fn len(&self) -> u64 {
-        self.regions.len() as u64
+        self.0.len() as u64
     }
 
     pub fn regions(&self) -> impl Iterator<Item = u64> {
-        self.regions.keys().copied()
+        self.0.keys().copied()
     }
 
     /// From now on it counts as missed; no log says so yet.
     pub fn begin(&mut self, region: u64) {
-        if let std::collections::btree_map::Entry::Vacant(vacant) = self.regions.entry(region) {
-            vacant.insert(Witnesses::new());
-            self.noted = false;
-        }
+        self.0.entry(region).or_default();
     }
 
     /// A drive's log says so, of a region that was begun.
     pub fn said(&mut self, region: u64, by: usize) {
         let by = by as u16;
-        if let Some(witnesses) = self.regions.get_mut(&region).filter(|witnesses| !witnesses.contains(&by)) {
+        if let Some(witnesses) = self.0.get_mut(&region).filter(|witnesses| !witnesses.contains(&by)) {
             witnesses.push(by);
         }
     }
 
     pub fn is_said(&self, region: u64, by: usize) -> bool {
-        self.regions.get(&region).is_some_and(|witnesses| witnesses.contains(&(by as u16)))
+        self.0.get(&region).is_some_and(|witnesses| witnesses.contains(&(by as u16)))
     }
 
     /// The region is up to date. The drives whose logs say otherwise.
     pub fn end(&mut self, region: u64) -> Option<impl Iterator<Item = usize> + use<>> {
-        let witnesses = self.regions.remove(&region)?;
+        let witnesses = self.0.remove(&region)?;
         Some(witnesses.into_iter().map(usize::from))
     }
 
-    /// What the drive's own log doesn't say, at most `limit` regions. If none: it's noted.
-    pub fn unnoted(&mut self, own: usize, limit: usize) -> Vec<u64> {
-        let unsaid = |(_, witnesses): &(&u64, &Witnesses)| !witnesses.contains(&(own as u16));
-        let found: Vec<u64> = self.regions.iter().filter(unsaid).map(|(&region, _)| region).take(limit).collect();
-        self.noted = found.is_empty();
-        found
-    }
-
-    pub fn is_noted(&self) -> bool {
-        self.noted || self.regions.is_empty()
+    /// What a drive's log doesn't say, of the regions from `first` on.
+    pub fn unsaid(&self, by: usize, first: u64) -> impl Iterator<Item = u64> {
+        let unsaid = move |(_, witnesses): &(&u64, &Witnesses)| !witnesses.contains(&(by as u16));
+        self.0.range(first..).filter(unsaid).map(|(&region, _)| region)
     }
 
     /// What a drive said is heard anew.
     fn unsay(&mut self, by: usize) {
-        self.regions.values_mut().for_each(|witnesses| witnesses.retain(|witness| usize::from(*witness) != by));
-        self.noted = false;
+        self.0.values_mut().for_each(|witnesses| witnesses.retain(|witness| usize::from(*witness) != by));
     }
 }
 
@@ -210,7 +197,10 @@ impl<W: World> Members<W> {
     pub fn hear(&mut self, speaker: usize, map: MapId, marks: &[Mark]) -> Heard {
         let (id, left) = (self.list[speaker].id, self.list[speaker].left_order());
         let mut heard = Heard::default();
-        self.list.iter_mut().for_each(|member| member.missed.unsay(speaker));
+        for member in &mut self.list {
+            member.missed.unsay(speaker);
+            member.noted = false; // it may learn something
+        }
         for mark in marks.iter().filter(|mark| mark.map == map) {
             match mark.kind {
                 MarkKind::Busy => {

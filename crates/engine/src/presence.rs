@@ -14,14 +14,16 @@ impl<W: World> Volume<W> {
     pub(crate) fn member_leaving(&self, id: DriveId) {
         let mut state = self.lock();
         let Some(at) = state.members.position(id) else { return };
-        if state.spec.layout.durability == Durability::Flush && self.has_alone(&state, at) {
-            let drive = state.members.list[at].drive();
-            if let Some(newest) = drive.and_then(Drive::unflushed) {
-                state.unflushed.insert(at, newest);
-            }
-        }
+        let unflushed = state.members.list[at].drive().and_then(Drive::unflushed);
         state.members.list[at].presence = Presence::Leaving;
         state.changes += 1;
+        if state.spec.layout.durability == Durability::Flush {
+            state.leaving_unflushed.extend(unflushed.map(|newest| (at, newest)));
+            // Of drives that leave together, each may have relied on the others.
+            let alone = state.leaving_unflushed.iter().filter(|&(&at, _)| self.has_alone(&state, at));
+            let alone: Vec<(usize, u64)> = alone.map(|(&at, &newest)| (at, newest)).collect();
+            state.unflushed.extend(alone);
+        }
     }
 
     pub(crate) fn is_leaving(&self, id: DriveId) -> bool {
@@ -43,10 +45,14 @@ impl<W: World> Volume<W> {
             };
             marking.await;
         }
-        if may_return {
-            self.lock().members.list[at].presence = Presence::Missing;
-        } else {
-            self.lock().fail(at);
+        {
+            let mut state = self.lock();
+            state.leaving_unflushed.remove(&at);
+            if may_return {
+                state.members.list[at].presence = Presence::Missing;
+            } else {
+                state.fail(at);
+            }
         }
         self.wake();
     }
@@ -80,6 +86,14 @@ impl<W: World> Volume<W> {
             }
             state.changes += 1;
             self.hear(&mut state, at, drive);
+            // Where nobody could go on without it, and it may not have all that was under way.
+            let holds = |region: u64| self.shared.map.holders(region).contains(&at);
+            let missed = &state.members.list[at].missed;
+            let unsure = state.busy.keys().copied().filter(|&region| holds(region) && !missed.contains(region));
+            let unsure: Vec<u64> = unsure.collect();
+            if self.shared.map.rotation.copies() > 1 {
+                state.unresolved.extend(unsure);
+            }
         }
         self.wake();
         self.start_recovery();
@@ -111,7 +125,7 @@ impl<W: World> Volume<W> {
         self.wake();
     }
 
-    /// Whether the drive knows by itself what it misses of this volume, or holds nothing of it.
+    /// Whether the drive's word is enough for what it holds of this volume, as it's about itself and about others.
     pub(crate) fn knows_what_it_misses(&self, id: DriveId) -> bool {
         let state = self.lock();
         let Some(at) = state.members.position(id) else { return true };
@@ -120,7 +134,7 @@ impl<W: World> Volume<W> {
         let settled = !state.unresolved.iter().any(|&region| map.holders(region).contains(&at));
         // Somebody who knows must have been heard for each extent that it holds.
         let mut holders = map.all_holders().filter(|drives| drives.contains(&at));
-        settled && state.members.list[at].missed.is_noted() && holders.all(|drives| state.members.is_known(&drives))
+        settled && state.members.list[at].noted && holders.all(|drives| state.members.is_known(&drives))
     }
 
     /// Takes in the marks that a drive has. From the moment at which it's here.

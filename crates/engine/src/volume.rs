@@ -56,7 +56,9 @@ pub(crate) struct State<W: World> {
     pub obstacle: Option<String>,
     /// How often a drive has come or gone.
     pub changes: u64,
-    /// Drives, by position, that alone hold acknowledged data and went with some of it unflushed: up to which batch.
+    /// Drives, by position, that are leaving with unflushed data: up to which batch.
+    pub leaving_unflushed: BTreeMap<usize, u64>,
+    /// Those of them that alone held some of it.
     pub unflushed: BTreeMap<usize, u64>,
     /// Those that returned without it: flushes must say so.
     pub lost_unflushed: LostUnflushed,
@@ -133,7 +135,7 @@ impl<W: World> Volume<W> {
         })?;
         let member = |&id: &DriveId| {
             let (presence, left) = presence(id);
-            Member { id, presence, left, missed: Missed::default(), queue: 0, opening: 0 }
+            Member { id, presence, left, missed: Missed::default(), queue: 0, opening: 0, noted: false }
         };
         let members = Members { list: spec.drives.iter().map(member).collect() };
         let state = State {
@@ -147,6 +149,7 @@ impl<W: World> Volume<W> {
             copied: 0,
             obstacle: None,
             changes: 0,
+            leaving_unflushed: BTreeMap::new(),
             unflushed: BTreeMap::new(),
             lost_unflushed: LostUnflushed::default(),
             spec,

@@ -2,7 +2,8 @@
 
 pub mod scrub;
 
-use crate::members::Copies;
+use crate::members::{Copies, Presence};
+use crate::protocol::primary::recover::Stuck;
 use crate::volume::{State, Volume};
 use futures_util::future::{join_all, select};
 use std::collections::{BTreeMap, BTreeSet};
@@ -47,12 +48,14 @@ impl<W: World> Volume<W> {
                     state.settling = false;
                     return;
                 }
+                // What one that leaves has unflushed isn't known to be anywhere.
+                let leaving = state.members.list.iter().any(|member| matches!(member.presence, Presence::Leaving));
                 let many = state.busy.len() > MOST_BUSY;
                 let is_quiet = |region: &u64, writes: u64| many || seen.get(region) == Some(&writes);
                 let quiet: BTreeMap<u64, u64> = state
                     .busy
                     .iter()
-                    .filter(|(region, busy)| busy.under_way == 0 && is_quiet(region, busy.writes))
+                    .filter(|(region, busy)| !leaving && busy.under_way == 0 && is_quiet(region, busy.writes))
                     .filter(|(region, _)| !state.unresolved.contains(region))
                     .map(|(&region, busy)| (region, busy.writes))
                     .collect();
@@ -133,11 +136,11 @@ impl<W: World> Volume<W> {
                     continue;
                 }
                 Some(Job::Resolve(region)) => self.resolve(region).await,
-                Some(Job::Note { at }) => self.note(at).await,
+                Some(Job::Note { at }) => self.note(at).await.map_err(Stuck::Failed),
                 Some(Job::CatchUp { at, region }) => self.catch_up(at, region).await,
             };
             match outcome {
-                Ok(()) | Err(IoError::Fenced) => {
+                Ok(()) | Err(Stuck::Failed(IoError::Fenced)) => {
                     if postponed.is_empty() {
                         self.lock().obstacle = None;
                     }
@@ -146,8 +149,10 @@ impl<W: World> Volume<W> {
                     }
                     self.shared.world.give_way().await;
                 }
-                Err(error) => {
-                    self.lock().obstacle = Some(format!("recovery waits: {error}"));
+                Err(stuck) => {
+                    if let Stuck::Failed(error) = stuck {
+                        self.lock().obstacle = Some(format!("recovery waits: {error}"));
+                    }
                     postponed.extend(job);
                     self.shared.world.give_way().await;
                 }
@@ -177,7 +182,7 @@ impl<W: World> Volume<W> {
             return Some(Job::Resolve(region));
         }
         let here = || state.members.list.iter().enumerate().filter(|(_, member)| member.drive().is_some());
-        if let Some((at, _)) = here().find(|(_, member)| !member.missed.is_noted()) {
+        if let Some((at, _)) = here().find(|(_, member)| !member.noted) {
             return Some(Job::Note { at });
         }
         here().find_map(|(at, member)| {

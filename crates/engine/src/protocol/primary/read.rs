@@ -2,6 +2,7 @@
 
 use crate::map::{BlockMap, Piece};
 use crate::members::Copies;
+use crate::protocol::primary::recover::Stuck;
 use crate::seen_through::SeenThrough;
 use crate::volume::{State, Volume, cut};
 use futures_channel::oneshot;
@@ -79,7 +80,18 @@ impl<W: World> Volume<W> {
     /// A repair that has begun is not given up with the read that wanted it.
     async fn resolve_to_the_end(&self, region: u64) -> Result<(), IoError> {
         let volume = self.clone();
-        SeenThrough::new(self.shared.world.clone(), |_| async move { volume.resolve(region).await }).await
+        let resolve = |_| async move {
+            loop {
+                match volume.resolve(region).await {
+                    Ok(()) => return Ok(()),
+                    Err(Stuck::Failed(error)) => return Err(error),
+                    Err(Stuck::Waits(change)) => {
+                        let _ = change.await; // dropped unsent only when the volume goes
+                    }
+                }
+            }
+        };
+        SeenThrough::new(self.shared.world.clone(), resolve).await
     }
 
     fn plan_read(&self, first: u64, count: u64, reader: Reader) -> Plan<W> {
@@ -100,8 +112,7 @@ impl<W: World> Volume<W> {
             let copy = match choose(&state, map, piece, reader) {
                 Ok(copy) => copy,
                 Err(Copies::Lost) => {
-                    let reason = "the drive that held the data has failed".to_owned();
-                    return Plan::Refuse(IoError::Unavailable { reason });
+                    return Plan::Refuse(lost());
                 }
                 Err(Copies::Waiting | Copies::Clean(_)) => return Plan::Wait(Volume::next_change(&mut state)),
             };
@@ -236,10 +247,7 @@ impl<W: World> Volume<W> {
                         Volume::next_change(&mut state)
                     }
                     Copies::Waiting => Volume::next_change(&mut state),
-                    Copies::Lost => {
-                        let reason = "the drive that held the data has failed".to_owned();
-                        return Err(IoError::Unavailable { reason });
-                    }
+                    Copies::Lost => return Err(lost()),
                 }
             };
             let _ = change.await; // as above
@@ -272,6 +280,10 @@ pub(crate) enum Failed {
     /// Drives have left since it was planned.
     Away,
     Io(IoError),
+}
+
+pub(crate) fn lost() -> IoError {
+    IoError::Unavailable { reason: "the drive that held the data has failed".to_owned() }
 }
 
 pub(crate) fn clean_copies<W: World>(state: &State<W>, map: &BlockMap, piece: Piece) -> Copies {

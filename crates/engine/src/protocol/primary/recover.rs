@@ -2,7 +2,7 @@
 
 use crate::map::Piece;
 use crate::members::{Copies, Member, Presence};
-use crate::protocol::primary::read::{Failed, clean_copies};
+use crate::protocol::primary::read::{Failed, clean_copies, lost};
 use crate::volume::{State, Volume};
 use futures_channel::oneshot;
 use futures_util::future::join_all;
@@ -42,20 +42,26 @@ enum Plan<W: World> {
     },
     /// There's no other clean copy.
     Nothing,
-    Wait(oneshot::Receiver<()>),
+}
+
+/// Why copies can't be made equal now.
+pub(crate) enum Stuck {
+    /// No clean copy is here; one may return.
+    Waits(oneshot::Receiver<()>),
+    Failed(IoError),
 }
 
 impl<W: World> Volume<W> {
     /// Settles a region whose copies may differ since a crash: the first clean copy decides. Those on drives that are away
     /// are stale from then on: somebody may read what was decided.
-    pub(crate) async fn resolve(&self, region: u64) -> Result<(), IoError> {
+    pub(crate) async fn resolve(&self, region: u64) -> Result<(), Stuck> {
         loop {
             let changes = self.lock().changes;
             self.equalise_region(region, None).await?;
             self.mark_absent_stale(region).await;
             let mut state = self.lock();
             if state.removed {
-                return Err(IoError::Fenced);
+                return Err(Stuck::Failed(IoError::Fenced));
             }
             // A drive that came meanwhile was not compared everywhere.
             if state.changes == changes {
@@ -75,7 +81,7 @@ impl<W: World> Volume<W> {
             let is_away = |at: &usize| matches!(list[*at].presence, Presence::Missing | Presence::Leaving);
             let holders = self.shared.map.holders(region);
             let unsaid =
-                |at: &usize| !holders.iter().filter(|at| is_here(at)).any(|&by| list[*at].missed.is_said(region, by));
+                |at: &usize| !holders.iter().filter(|at| is_here(at)).all(|&by| list[*at].missed.is_said(region, by));
             let absent: Vec<usize> = holders.iter().copied().filter(|at| is_away(at) && unsaid(at)).collect();
             for at in absent {
                 let unresolved = state.unresolved.iter().copied().collect();
@@ -85,38 +91,67 @@ impl<W: World> Volume<W> {
         join_all(marking).await;
     }
 
-    /// Has a drive that returned note on itself what it misses. From then on its word is enough.
+    /// Has a drive that returned note what it misses, and what others miss of the regions that it holds. From then on its
+    /// word is enough.
     pub(crate) async fn note(&self, at: usize) -> Result<(), IoError> {
+        let mut changes = self.lock().changes;
+        // Which member's misses are next, and from which region on.
+        let mut next = (0, 0);
         loop {
-            let (drive, regions, recording) = {
+            let (drive, unsaid, recording) = {
                 let mut state = self.lock();
                 let Some(drive) = state.members.list[at].drive().cloned() else { return Ok(()) };
-                let regions = state.members.list[at].missed.unnoted(at, MARKS_AT_ONCE);
-                if regions.is_empty() {
-                    return Ok(());
+                if state.changes != changes {
+                    (changes, next) = (state.changes, (0, 0)); // there may be more to say
                 }
-                let recording = drive.record(stale_marks(state.spec.map, drive.id(), &regions), true);
-                (drive, regions, recording)
+                let unsaid = self.unsaid(&state, at, next);
+                let Some(&(of, last)) = unsaid.last() else {
+                    state.members.list[at].noted = true;
+                    return Ok(());
+                };
+                next = (of, last + 1);
+                let mark = |&(of, region): &(usize, u64)| stale_mark(state.spec.map, state.members.list[of].id, region);
+                let recording = drive.record(unsaid.iter().map(mark).collect(), true);
+                (drive, unsaid, recording)
             };
             if let Err(error) = recording.await {
                 return self.give_up(failed(&drive, error)).await;
             }
             let mut state = self.lock();
-            let member = &mut state.members.list[at];
-            if member.drive().is_none_or(|now| !now.is_same(&drive)) {
+            if state.members.list[at].drive().is_none_or(|now| !now.is_same(&drive)) {
                 return Ok(());
             }
-            regions.into_iter().for_each(|region| member.missed.said(region, at));
+            unsaid.into_iter().for_each(|(of, region)| state.members.list[of].missed.said(region, at));
         }
     }
 
+    /// Some of what members miss of the regions that a drive holds, and its log doesn't say; from a member's region on.
+    fn unsaid(&self, state: &State<W>, at: usize, (from, first): (usize, u64)) -> Vec<(usize, u64)> {
+        let members = state.members.list.iter().enumerate().skip(from);
+        let unsaid = members.flat_map(|(of, member)| {
+            let first = if of == from { first } else { 0 };
+            member.missed.unsaid(at, first).map(move |region| (of, region))
+        });
+        let held = unsaid.filter(|&(_, region)| self.shared.map.holders(region).contains(&at));
+        held.take(MARKS_AT_ONCE).collect()
+    }
+
     /// Brings one drive's copy of a region up to date, then takes its stale marks back.
-    pub(crate) async fn catch_up(&self, at: usize, region: u64) -> Result<(), IoError> {
+    pub(crate) async fn catch_up(&self, at: usize, region: u64) -> Result<(), Stuck> {
         // The drive itself isn't kept meanwhile: if it's pulled, it must be free to be opened again.
         let opening = self.lock().members.list[at].opening;
         self.equalise_region(region, Some(at)).await?;
+        // What it has learned from isn't lost with a cache once it's clean.
+        let learned_from = self.drives_but(at, region);
+        for (drive, outcome) in learned_from.iter().zip(join_all(learned_from.iter().map(Drive::flush)).await) {
+            if let Err(loss) = outcome {
+                self.lose(vec![(drive.id(), loss)]).await;
+                return Ok(()); // it's tried again
+            }
+        }
+        drop(learned_from);
         let here = |member: &Member<W>| member.drive().filter(|_| member.opening == opening).cloned();
-        let (drive, mark) = {
+        let (own, mark) = {
             let state = self.lock();
             let member = &state.members.list[at];
             let Some(drive) = here(member) else { return Ok(()) }; // it left meanwhile, and may miss more now
@@ -124,10 +159,10 @@ impl<W: World> Volume<W> {
             (member.missed.is_said(region, at).then_some(drive), mark)
         };
         // Its own word first, and for good: alone it would be believed.
-        if let Some(drive) = drive
+        if let Some(drive) = own
             && let Err(error) = drive.record(vec![Change::Unmarked(mark)], true).await
         {
-            return self.give_up(failed(&drive, error)).await;
+            return self.give_up(failed(&drive, error)).await.map_err(Stuck::Failed);
         }
         let mut unmarked = Vec::new();
         {
@@ -147,6 +182,13 @@ impl<W: World> Volume<W> {
             let _ = done.await; // a mark too many only costs another look
         }
         Ok(())
+    }
+
+    /// The drives here that hold a region, but one.
+    fn drives_but(&self, at: usize, region: u64) -> Vec<Drive<W>> {
+        let state = self.lock();
+        let others = self.shared.map.holders(region).into_iter().filter(|&other| other != at);
+        others.filter_map(|other| state.members.list[other].drive().cloned()).collect()
     }
 
     /// The drive that a job was about is lost, or can't do it.
@@ -184,7 +226,8 @@ impl<W: World> Volume<W> {
         let mut recordings = Vec::new();
         for (witness, regions) in by_witness {
             let Some(drive) = state.members.list[witness].drive() else { continue };
-            let recording = drive.record(stale_marks(state.spec.map, id, &regions), true);
+            let marks = regions.iter().map(|&region| stale_mark(state.spec.map, id, region)).collect();
+            let recording = drive.record(marks, true);
             recordings.push(async move { recording.await.map(|()| (witness, regions)) });
         }
         let volume = self.clone();
@@ -199,46 +242,46 @@ impl<W: World> Volume<W> {
     }
 
     /// Some pieces at a time, and each to its end.
-    async fn equalise_region(&self, region: u64, only: Option<usize>) -> Result<(), IoError> {
+    async fn equalise_region(&self, region: u64, only: Option<usize>) -> Result<(), Stuck> {
         let pieces: Vec<Piece> = self.shared.map.pieces_of(region).collect();
         for some in pieces.chunks(PIECES_AT_ONCE) {
             let outcomes = join_all(some.iter().map(|&piece| self.equalise(piece, only))).await;
-            outcomes.into_iter().collect::<Result<(), IoError>>()?;
+            outcomes.into_iter().collect::<Result<(), Stuck>>()?;
         }
         Ok(())
     }
 
-    /// Makes copies of a piece equal to the first clean one: that on one drive, or all clean ones.
-    async fn equalise(&self, piece: Piece, only: Option<usize>) -> Result<(), IoError> {
+    /// Makes copies of a piece equal to the first clean one: that on one drive, or all clean ones. Doesn't wait for drives:
+    /// it would have the piece's turn meanwhile.
+    async fn equalise(&self, piece: Piece, only: Option<usize>) -> Result<(), Stuck> {
         let _turn = self.shared.order.line_up_repair(piece.block, piece.count).turn().await;
         loop {
             let (map, source, targets) = match self.plan_equalise(piece, only)? {
                 Plan::Go { map, source, targets } => (map, source, targets),
                 Plan::Nothing => return Ok(()),
-                Plan::Wait(change) => {
-                    let _ = change.await; // dropped unsent only when the volume goes
-                    continue;
-                }
             };
             let how = if only.is_some() { Comparing::Data } else { Comparing::Checksums };
             match self.copy_differences(map, piece, &source, &targets, how).await {
                 Ok(()) => return Ok(()),
                 Err(Failed::Lost(id, loss)) => {
+                    drop((source, targets));
                     self.lose(vec![(id, loss)]).await;
                 }
                 Err(Failed::Away) => {} // drives have left since this was planned
-                Err(Failed::Io(error)) => return Err(error),
+                Err(Failed::Io(error)) => return Err(Stuck::Failed(error)),
             }
         }
     }
 
-    fn plan_equalise(&self, piece: Piece, only: Option<usize>) -> Result<Plan<W>, IoError> {
+    fn plan_equalise(&self, piece: Piece, only: Option<usize>) -> Result<Plan<W>, Stuck> {
         let mut state = self.lock();
         if state.removed {
-            return Err(IoError::Fenced);
+            return Err(Stuck::Failed(IoError::Fenced));
         }
-        let Copies::Clean(clean) = clean_copies(&state, &self.shared.map, piece) else {
-            return Ok(Plan::Wait(Volume::next_change(&mut state)));
+        let clean = match clean_copies(&state, &self.shared.map, piece) {
+            Copies::Clean(clean) => clean,
+            Copies::Waiting => return Err(Stuck::Waits(Volume::next_change(&mut state))),
+            Copies::Lost => return Err(Stuck::Failed(lost())),
         };
         let copy_at = |copy: usize| {
             let (at, first) = self.shared.map.place(piece, copy);
@@ -403,8 +446,11 @@ impl<W: World> Volume<W> {
     /// Whether all clean copies of the piece hold the same, by their checksums. Makes them equal if not.
     pub(crate) async fn compare(&self, piece: Piece) -> Result<bool, IoError> {
         let before = self.lock().copied;
-        self.equalise(piece, None).await?;
-        Ok(self.lock().copied == before)
+        match self.equalise(piece, None).await {
+            Ok(()) => Ok(self.lock().copied == before),
+            Err(Stuck::Waits(_)) => Ok(true), // there's nothing to compare with
+            Err(Stuck::Failed(error)) => Err(error),
+        }
     }
 }
 
@@ -418,9 +464,8 @@ impl<W: World> Copy<W> {
     }
 }
 
-fn stale_marks(map: MapId, drive: DriveId, regions: &[u64]) -> Vec<Change> {
-    let mark = |&region: &u64| Change::Marked(Mark { map, region, kind: MarkKind::Stale(drive) });
-    regions.iter().map(mark).collect()
+fn stale_mark(map: MapId, drive: DriveId, region: u64) -> Change {
+    Change::Marked(Mark { map, region, kind: MarkKind::Stale(drive) })
 }
 
 fn failed<W: World>(drive: &Drive<W>, error: DriveError) -> Failed {

@@ -1,6 +1,8 @@
 //! Writing all copies.
 
+use crate::map::Piece;
 use crate::members::{Copies, Presence};
+use crate::protocol::primary::read::lost;
 use crate::volume::{HasTurn, State, Volume};
 use bytes::Bytes;
 use futures_channel::oneshot;
@@ -12,6 +14,9 @@ use tepal_drive::world::World;
 use tepal_drive::{Change, Drive, DriveError, Loss, Mark, MarkKind, Prepared, Refused, Write};
 use tepal_model::layout::Durability;
 use tepal_model::{BLOCK, DriveId, IoError, MapId};
+
+/// Empty blocks between others that are cleared with them, in one go.
+const SMALL_GAP: u64 = (16 << 20) / BLOCK;
 
 /// Whole blocks to write.
 #[derive(Debug)]
@@ -198,6 +203,9 @@ impl<W: World> Volume<W> {
         }
         let mut state = self.lock();
         for target in targets {
+            if !state.members.list[target.at].drive().is_some_and(|now| now.is_same(&target.drive)) {
+                continue; // what it has now is heard when it returns
+            }
             if let Some(busy) = state.busy.get_mut(&target.region) {
                 busy.marked.insert(target.at);
             }
@@ -252,11 +260,45 @@ impl<W: World> Volume<W> {
         if self.holds_nothing() {
             return Ok(Written::Done);
         }
-        self.lock().begin_busy(&self.shared.map, first, count);
-        let outcome = self.clear_copies(first, count).await;
-        self.lock().end_busy(&self.shared.map, first, count);
-        self.start_settling();
-        outcome
+        let mut cleared = false;
+        for (first, count) in self.held(first, count) {
+            self.lock().begin_busy(&self.shared.map, first, count);
+            let outcome = self.clear_copies(first, count).await;
+            self.lock().end_busy(&self.shared.map, first, count);
+            self.start_settling();
+            if let Written::Waits { change, begun } = outcome? {
+                return Ok(Written::Waits { change, begun: begun || cleared });
+            }
+            cleared = true;
+        }
+        Ok(Written::Done)
+    }
+
+    /// The parts of a range, as first block and count, in which copies hold anything, or may. What is empty in all clean
+    /// ones needs no clearing: marks for all of a large volume wouldn't fit into a log.
+    fn held(&self, first: u64, count: u64) -> Vec<(u64, u64)> {
+        let state = self.lock();
+        let map = &self.shared.map;
+        let is_empty = |piece: Piece| {
+            let region = map.region_of(piece.block);
+            let Copies::Clean(copies) = state.members.clean(&map.holders(region), region) else { return false };
+            !state.unresolved.contains(&region)
+                && copies.into_iter().all(|copy| {
+                    let (at, there) = map.place(piece, copy);
+                    let drive = state.members.list[at].drive();
+                    drive.is_some_and(|drive| drive.is_empty(state.spec.map, there, piece.count))
+                })
+        };
+        let mut held: Vec<(u64, u64)> = Vec::new();
+        for piece in map.pieces(first, count).filter(|&piece| !is_empty(piece)) {
+            match held.last_mut() {
+                Some((start, count)) if piece.block - (*start + *count) <= SMALL_GAP => {
+                    *count = piece.block + piece.count - *start;
+                }
+                _ => held.push((piece.block, piece.count)),
+            }
+        }
+        held
     }
 
     /// Every copy is here and empty.
@@ -357,8 +399,7 @@ fn check_copies<W: World>(state: &mut State<W>, drives: &[usize], region: u64) -
         Copies::Clean(copies) => state.members.sure(drives, &copies) >= state.wanted_copies(),
         Copies::Waiting => false,
         Copies::Lost => {
-            let reason = "the drive that held the data has failed".to_owned();
-            return Some(Plan::Refuse(IoError::Unavailable { reason }));
+            return Some(Plan::Refuse(lost()));
         }
     };
     (leaving || !enough).then(|| Plan::Wait(Volume::next_change(state)))
