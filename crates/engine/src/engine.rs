@@ -5,8 +5,9 @@ use crate::map::VolumeSpec;
 use crate::members::Presence;
 use crate::volume::{OpenVolumeError, Volume};
 use futures_channel::oneshot;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 use tepal_drive::world::World;
 use tepal_drive::{Drive, Loss};
 use tepal_model::{DriveId, IoError, MapId, VolumeId};
@@ -33,7 +34,12 @@ struct State<W: World> {
     complete: bool,
     drives: BTreeMap<DriveId, Entry<W>>,
     volumes: BTreeMap<VolumeId, Volume<W>>,
+    /// Drives of which it's being agreed that they are up again.
+    settling: BTreeSet<DriveId>,
 }
+
+/// After it could not be agreed that a drive is up.
+const AGREE_AGAIN: Duration = Duration::from_secs(5);
 
 struct Entry<W: World> {
     status: Status<W>,
@@ -78,7 +84,12 @@ impl Standing {
 
 impl<W: World> Engine<W> {
     pub fn new(world: W, authority: Arc<dyn Authority>) -> Self {
-        let state = Mutex::new(State { complete: false, drives: BTreeMap::new(), volumes: BTreeMap::new() });
+        let state = Mutex::new(State {
+            complete: false,
+            drives: BTreeMap::new(),
+            volumes: BTreeMap::new(),
+            settling: BTreeSet::new(),
+        });
         Engine { shared: Arc::new(Shared { world, authority, state }) }
     }
 
@@ -275,20 +286,24 @@ impl<W: World> Engine<W> {
 
     /// A drive that knows by itself what it misses in each volume is up again, once that is agreed.
     pub(crate) fn settle_if_known(&self, id: DriveId) {
-        let Some(drive) = self.behind(id) else { return };
-        if !self.volumes().iter().all(|volume| volume.knows_what_it_misses(id)) {
+        if self.behind(id).is_none() || !self.volumes().iter().all(|volume| volume.knows_what_it_misses(id)) {
             return;
         }
+        let Some(drive) = self.begin_settling(id) else { return };
         let engine = self.clone();
         self.world().spawn(Box::pin(async move {
-            if engine.shared.authority.up_again(id).await.is_none() {
-                return;
-            }
+            let agreed = engine.shared.authority.up_again(id).await.is_some();
             // It may have left meanwhile, and even be back: then it may miss something again.
-            if engine.note_current(&drive) {
-                tracing::info!(drive = %id, "drive is up again");
+            if agreed && engine.note_current(&drive) {
+                tracing::debug!(drive = %id, "drive is up again");
                 engine.volumes().iter().for_each(|volume| volume.member_is_current(&drive));
             }
+            drop(drive);
+            if !agreed {
+                engine.world().sleep(AGREE_AGAIN).await;
+            }
+            engine.end_settling(id);
+            engine.settle_if_known(id);
         }));
     }
 
@@ -300,6 +315,16 @@ impl<W: World> Engine<W> {
             Status::Here(drive) => Some(drive.clone()),
             Status::Leaving(_) | Status::Missing | Status::Failed => None,
         }
+    }
+
+    /// The same, if nobody is at it already.
+    fn begin_settling(&self, id: DriveId) -> Option<Drive<W>> {
+        let drive = self.behind(id)?;
+        self.lock().settling.insert(id).then_some(drive)
+    }
+
+    fn end_settling(&self, id: DriveId) {
+        self.lock().settling.remove(&id);
     }
 
     fn note_current(&self, drive: &Drive<W>) -> bool {

@@ -1,9 +1,11 @@
 //! The protocol's plain stories, on simulated drives. Random schedules and faults are the simulator's.
 
+mod absences;
 mod hazards;
 
 use crate::{Authority, Engine, Standing, View, Volume, VolumeHealth, VolumeSpec};
 use bytes::Bytes;
+use futures_channel::oneshot;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, ready};
 use std::sync::{Arc, Mutex};
@@ -18,33 +20,60 @@ use tepal_sim::{Executor, SimDisk, SimWorld};
 type Left = Vec<(DriveId, Option<View>)>;
 
 /// Agrees to everything, and remembers who was up last when, as the metadata does.
-#[derive(Default)]
-struct Agrees(Mutex<(View, Left)>);
+#[derive(Clone, Default)]
+struct Agrees(Arc<Mutex<Agreed>>);
+
+#[derive(Debug, Default)]
+struct Agreed {
+    view: View,
+    left: Left,
+    /// Drives whose leaving is agreed only then.
+    held: Vec<(DriveId, oneshot::Receiver<()>)>,
+    /// Once, that a drive is up can't be agreed.
+    refuses: bool,
+}
 
 impl Agrees {
-    fn say(&self, drive: DriveId, up: bool) -> BoxFuture<'static, Option<View>> {
+    fn say(&self, drive: DriveId, up: bool) -> Option<View> {
         let mut state = self.0.lock().unwrap();
-        state.0 += 1;
-        let view = state.0;
-        let left = state.1.iter().find(|(id, _)| *id == drive).and_then(|(_, left)| *left);
-        state.1.retain(|(id, _)| *id != drive);
-        state.1.push((drive, if up { None } else { left.or(Some(view)) }));
-        Box::pin(ready(Some(left.unwrap_or(view))))
+        state.view += 1;
+        let view = state.view;
+        let left = state.left.iter().find(|(id, _)| *id == drive).and_then(|(_, left)| *left);
+        state.left.retain(|(id, _)| *id != drive);
+        state.left.push((drive, if up { None } else { left.or(Some(view)) }));
+        Some(left.unwrap_or(view))
     }
 
     fn standing(&self, drive: DriveId) -> Standing {
         let state = self.0.lock().unwrap();
-        let left = state.1.iter().find(|(id, _)| *id == drive).and_then(|(_, left)| *left);
+        let left = state.left.iter().find(|(id, _)| *id == drive).and_then(|(_, left)| *left);
         left.map_or(Standing::Current, Standing::Behind)
+    }
+
+    fn hold(&self, drive: DriveId, until: oneshot::Receiver<()>) {
+        self.0.lock().unwrap().held.push((drive, until));
+    }
+
+    fn refuse_once(&self) {
+        self.0.lock().unwrap().refuses = true;
     }
 }
 
 impl Authority for Agrees {
     fn drive_down(&self, drive: DriveId, _: Loss) -> BoxFuture<'static, Option<View>> {
-        self.say(drive, false)
+        let agrees = self.clone();
+        let mut state = self.0.lock().unwrap();
+        let held = state.held.iter().position(|(id, _)| *id == drive).map(|at| state.held.remove(at).1);
+        Box::pin(async move {
+            if let Some(held) = held {
+                let _ = held.await; // sent or dropped, it's time
+            }
+            agrees.say(drive, false)
+        })
     }
     fn up_again(&self, drive: DriveId) -> BoxFuture<'static, Option<View>> {
-        self.say(drive, true)
+        let refuses = std::mem::take(&mut self.0.lock().unwrap().refuses);
+        Box::pin(ready(if refuses { None } else { self.say(drive, true) }))
     }
 }
 
@@ -87,7 +116,7 @@ impl Rig {
                 let drive = Drive::open(world.clone(), disk.open(), None, Options::default()).await.unwrap();
                 engine.add_drive(drive, authority.standing(id));
             } else {
-                let left = authority.say(id, false).await.unwrap();
+                let left = authority.say(id, false).unwrap();
                 engine.add_absent_drive(id, left, true);
             }
         }

@@ -1,0 +1,323 @@
+//! Drives that leave and return in any order, at any moment: each story once broke a promise.
+
+use super::*;
+use futures_util::future::{Either, select};
+
+impl Rig {
+    /// That the drive is down is agreed only after this is used.
+    fn gate(&self, nth: usize) -> oneshot::Sender<()> {
+        let (sender, receiver) = oneshot::channel();
+        self.authority.hold(DriveId(nth as u64 + 1), receiver);
+        sender
+    }
+    fn begin_losing(&self, nth: usize) {
+        let (engine, drive) = (self.engine.clone(), DriveId(nth as u64 + 1));
+        self.world.spawn_named("losing", async move {
+            engine.lose_drive(drive, Loss::Gone { drive, reason: "pulled".into() }).await;
+        });
+    }
+    async fn fail(&self, nth: usize) {
+        let drive = DriveId(nth as u64 + 1);
+        self.engine.lose_drive(drive, Loss::Retired { drive, reason: "worn out".into() }).await;
+    }
+    async fn secs(&self, secs: u64) {
+        self.world.sleep(Duration::from_secs(secs)).await;
+    }
+    async fn within<T>(&self, secs: u64, work: impl Future<Output = T>) -> Option<T> {
+        match select(Box::pin(work), Box::pin(self.world.sleep(Duration::from_secs(secs)))).await {
+            Either::Left((done, _)) => Some(done),
+            Either::Right(_) => None,
+        }
+    }
+    fn is_up(&self, nth: usize) -> bool {
+        let state = self.volume.lock();
+        state.members.list[nth].drive().is_some() && state.members.list[nth].is_current()
+    }
+}
+
+#[test]
+fn what_was_flushed_while_a_drive_was_leaving_is_not_taken_from_it_when_it_is_back() {
+    told(|world| async move {
+        let rig = Rig::new(world, "mirror:2;durability=flush", 2).await;
+        rig.write(0, 1, 1).await.unwrap();
+        rig.volume.flush().await.unwrap();
+        rig.secs(12).await;
+        rig.write(0, 2, 1).await.unwrap();
+        rig.disks[1].pull();
+        rig.disks[1].plug_in();
+        let gate = rig.gate(1);
+        rig.begin_losing(1);
+        rig.secs(7).await;
+        gate.send(()).unwrap();
+        rig.secs(1).await;
+        assert_eq!(rig.volume.flush().await, Ok(()));
+        rig.bring_back(1).await;
+        rig.until_healthy().await;
+        rig.lose(0).await;
+        assert_eq!(rig.read(0).await, Ok(2), "acknowledged and flushed");
+    });
+}
+
+#[test]
+fn a_returned_drive_knows_also_what_a_third_one_missed_while_it_was_away() {
+    told(|world| async move {
+        let mut rig = Rig::new(SimWorld::boot(world.core(), "s"), "mirror:3", 3).await;
+        rig.write(0, 1, 1).await.unwrap();
+        rig.secs(12).await;
+        rig.lose(2).await;
+        rig.lose(1).await;
+        rig.write(0, 2, 1).await.unwrap();
+        rig.bring_back(1).await;
+        rig.secs(60).await;
+        assert!(rig.is_up(1) && rig.volume.lock().members.list[1].missed.is_empty());
+        rig.restart(|nth| nth == 1).await;
+        rig.engine.retire_absent(DriveId(1));
+        assert_eq!(rig.read(0).await, Ok(2));
+        rig.bring_back(2).await;
+        rig.secs(60).await;
+        let mut seen = Vec::new();
+        for _ in 0..4 {
+            seen.push(rig.read(0).await);
+        }
+        rig.lose(1).await;
+        seen.push(rig.read(0).await);
+        assert!(seen.iter().all(|read| *read == Ok(2)), "{seen:?}");
+    });
+}
+
+#[test]
+fn nothing_waits_for_ever_when_the_drive_that_others_learn_from_fails_for_good() {
+    told(|world| async move {
+        for _ in 0..6 {
+            let rig = Rig::new(SimWorld::boot(world.core(), "s"), "mirror:2", 2).await;
+            for region in 0..8 {
+                rig.write(region * 256, 1, 1).await.unwrap();
+            }
+            rig.lose(1).await;
+            for region in 0..8u64 {
+                rig.write(region % 2 * 16 + region / 2 * 512, 2, 16).await.unwrap();
+            }
+            rig.bring_back(1).await;
+            let core = rig.world.core().clone();
+            rig.world.sleep(Duration::from_micros(core.draw() % 9000)).await;
+            rig.fail(0).await;
+            rig.secs(20).await;
+            for region in 0..8u64 {
+                let done = rig.within(100, rig.write(region % 2 * 16 + region / 2 * 512, 3, 1)).await;
+                assert!(done.is_some(), "a write to region {region} hangs: {:?}", rig.volume.health());
+            }
+            assert!(rig.within(100, rig.volume.scrub(|_| {})).await.is_some(), "scrub hangs");
+        }
+    });
+}
+
+#[test]
+fn catching_up_waits_for_no_drive_that_holds_nothing_of_the_region() {
+    told(|world| async move {
+        for _ in 0..6 {
+            let rig = Rig::new(SimWorld::boot(world.core(), "s"), "mirror:2", 4).await;
+            rig.volume.resize(64 << 20);
+            let extents: Vec<u64> = (0..16).flat_map(|group| (0..4).map(move |col| group * 64 + col)).collect();
+            for extent in &extents {
+                rig.write(extent * 16, 1, 1).await.unwrap();
+            }
+            rig.lose(1).await;
+            for extent in &extents {
+                rig.write(extent * 16, 2, 1).await.unwrap();
+            }
+            rig.bring_back(1).await;
+            let core = rig.world.core().clone();
+            rig.world.sleep(Duration::from_micros(core.draw() % 20000)).await;
+            rig.lose(0).await;
+            rig.secs(100).await;
+            let state = rig.volume.lock();
+            let left = state.members.list[1].missed.regions().filter(|region| region % 4 == 1).count();
+            assert_eq!(left, 0, "column (1,2) isn't caught up though both are here");
+        }
+    });
+}
+
+#[test]
+fn copies_are_equal_after_the_source_left_in_the_middle_of_catching_up() {
+    told(|world| async move {
+        for _ in 0..10 {
+            let rig = Rig::new(SimWorld::boot(world.core(), "s"), "mirror:2;durability=flush", 2).await;
+            for region in 0..8 {
+                rig.write(region % 2 * 16 + region / 2 * 512, 1, 1).await.unwrap();
+            }
+            rig.volume.flush().await.unwrap();
+            rig.secs(12).await;
+            rig.lose(1).await;
+            for region in 0..8 {
+                rig.write(region % 2 * 16 + region / 2 * 512, 2, 1).await.unwrap();
+            }
+            rig.volume.flush().await.unwrap();
+            rig.bring_back(1).await;
+            for region in 0..8 {
+                rig.write(region % 2 * 16 + region / 2 * 512 + 1, 3, 1).await.unwrap();
+            }
+            let core = rig.world.core().clone();
+            rig.world.sleep(Duration::from_micros(core.draw() % 4000)).await;
+            rig.disks[0].pull();
+            rig.disks[0].plug_in();
+            rig.lose(0).await;
+            rig.bring_back(0).await;
+            rig.until_healthy().await;
+            let summary = rig.volume.scrub(|_| {}).await.unwrap();
+            assert_eq!(summary.unequal_extents, 0, "clean copies differ");
+        }
+    });
+}
+
+#[test]
+fn a_drive_is_up_again_when_the_volume_that_it_was_behind_in_is_removed() {
+    told(|world| async move {
+        let rig = Rig::new(world, "mirror:2", 2).await;
+        let spec = VolumeSpec { id: VolumeId(2), name: "w".into(), map: MapId(2), ..rig.volume.spec() };
+        let other = rig.engine.open_volume(spec).await.unwrap();
+        rig.lose(1).await;
+        rig.write(0, 1, 1).await.unwrap();
+        other.write(0, Bytes::from(vec![5; 4096]), false).await.unwrap();
+        rig.bring_back(1).await;
+        rig.engine.remove_volume(VolumeId(2)).await.unwrap();
+        rig.secs(100).await;
+        assert!(rig.is_up(1), "{:?}", rig.volume.health());
+    });
+}
+
+#[test]
+fn a_huge_sparse_volume_is_trimmed_while_a_copy_is_away() {
+    let executor = Executor::new(1, Limits { steps: 100_000_000, time: Duration::from_secs(360_000) }, false);
+    let world = SimWorld::boot(executor.core(), "server");
+    let outcome = executor.run(async move {
+        let rig = Rig::new(world, "mirror:2;extent=4M", 2).await;
+        let size = 4u64 << 40;
+        rig.volume.resize(size);
+        rig.write(0, 1, 1).await.unwrap();
+        rig.lose(1).await;
+        let survivor = rig.engine.drive(DriveId(1)).unwrap();
+        let trimmed = rig.within(3600, rig.volume.trim(1 << 20, size - (1 << 20), false)).await;
+        let health = rig.volume.health();
+        rig.secs(1).await;
+        let lost = rig.engine.drive(DriveId(1)).is_none();
+        assert!(
+            !lost,
+            "the survivor is lost: {:?} log {} {trimmed:?} {health:?}",
+            survivor.loss(),
+            survivor.usage().log_length
+        );
+        assert_eq!(rig.within(100, rig.read(0)).await, Some(Ok(1)));
+    });
+    outcome.unwrap();
+}
+
+#[test]
+fn a_flush_tells_what_was_lost_with_drives_that_left_together() {
+    told(|world| async move {
+        let rig = Rig::new(world, "mirror:2;durability=flush", 2).await;
+        rig.write(3, 1, 1).await.unwrap();
+        rig.volume.flush().await.unwrap();
+        rig.secs(12).await;
+        rig.write(3, 2, 1).await.unwrap();
+        rig.disks[0].pull();
+        rig.disks[0].plug_in();
+        let (first, second) = (rig.gate(0), rig.gate(1));
+        rig.begin_losing(0);
+        rig.world.sleep(Duration::from_millis(1)).await;
+        rig.begin_losing(1);
+        rig.world.sleep(Duration::from_millis(1)).await;
+        second.send(()).unwrap();
+        rig.world.sleep(Duration::from_millis(1)).await;
+        first.send(()).unwrap();
+        rig.secs(1).await;
+        let volume = rig.volume.clone();
+        let flush = Box::pin(async move { volume.flush().await });
+        rig.bring_back(0).await;
+        rig.bring_back(1).await;
+        rig.until_healthy().await;
+        let flushed = flush.await;
+        let read = rig.read(3).await;
+        assert!(read == Ok(2) || flushed.is_err(), "{read:?} {flushed:?}");
+    });
+}
+
+#[test]
+fn every_drive_that_is_here_says_what_the_absent_one_missed_though_the_server_was_killed_meanwhile() {
+    told(|world| async move {
+        for _ in 0..30 {
+            let mut rig = Rig::new(SimWorld::boot(world.core(), "s"), "mirror:3;durability=flush", 3).await;
+            rig.write(0, 1, 1).await.unwrap();
+            rig.volume.flush().await.unwrap();
+            rig.secs(12).await;
+            rig.write(0, 2, 1).await.unwrap();
+            rig.disks[2].pull();
+            rig.disks[2].plug_in();
+            rig.begin_losing(2);
+            let core = rig.world.core().clone();
+            rig.world.sleep(Duration::from_micros(core.draw() % 1500)).await;
+            rig.world.kill();
+            rig.restart(|nth| nth != 2).await;
+            assert_eq!(rig.read(0).await, Ok(2));
+            rig.volume.flush().await.unwrap();
+            rig.secs(12).await;
+            let marks: Vec<_> = (1..3).map(|id| rig.engine.drive(DriveId(id)).unwrap().marks()).collect();
+            rig.restart(|nth| nth == 1).await;
+            rig.engine.retire_absent(DriveId(1));
+            assert_eq!(rig.read(0).await, Ok(2));
+            rig.bring_back(2).await;
+            rig.secs(30).await;
+            rig.lose(1).await;
+            assert_eq!(rig.read(0).await, Ok(2), "marks on the first two before the last restart: {marks:?}");
+        }
+    });
+}
+
+#[test]
+fn a_drive_is_back_while_its_leaving_ends() {
+    told(|world| async move {
+        let rig = Rig::new(world, "mirror:2", 2).await;
+        rig.write(0, 1, 1).await.unwrap();
+        let core = rig.world.core().clone();
+        rig.begin_losing(1);
+        rig.world.sleep(Duration::from_micros(core.draw() % 300)).await;
+        rig.bring_back(1).await; // agreed already, marks are on their way
+        assert!(rig.within(100, rig.until_healthy()).await.is_some(), "{:?}", rig.volume.health());
+    });
+}
+
+#[test]
+fn old_data_is_not_believed_when_all_who_had_newer_are_gone() {
+    told(|world| async move {
+        let mut rig = Rig::new(SimWorld::boot(world.core(), "s"), "mirror:3", 3).await;
+        rig.write(0, 1, 1).await.unwrap();
+        rig.secs(12).await;
+        rig.lose(2).await;
+        rig.lose(1).await;
+        rig.write(0, 2, 1).await.unwrap();
+        let drive = rig.engine.drive(DriveId(1)).unwrap();
+        drive.checkpoint().await.unwrap();
+        rig.disks[0].rot(drive.geometry().slots_start); // so it can't be copied
+        rig.bring_back(1).await;
+        rig.secs(60).await;
+        assert!(rig.is_up(1) && !rig.volume.lock().members.list[1].missed.is_empty());
+        rig.restart(|nth| nth == 1).await;
+        rig.engine.retire_absent(DriveId(1));
+        rig.bring_back(2).await;
+        rig.secs(60).await;
+        let read = rig.within(100, rig.read(0)).await;
+        assert!(!matches!(read, Some(Ok(1))), "old data: {read:?}");
+    });
+}
+
+#[test]
+fn a_drive_is_up_again_though_that_could_not_be_agreed_at_first() {
+    told(|world| async move {
+        let rig = Rig::new(world, "mirror:2", 2).await;
+        rig.lose(1).await;
+        rig.write(0, 1, 1).await.unwrap();
+        rig.authority.refuse_once();
+        rig.bring_back(1).await;
+        rig.secs(300).await;
+        assert!(rig.is_up(1), "{:?}", rig.volume.health());
+    });
+}
