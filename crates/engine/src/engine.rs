@@ -270,16 +270,21 @@ impl<W: World> Engine<W> {
     pub async fn remove_volume(&self, id: VolumeId) -> Result<(), IoError> {
         let Some(volume) = self.volume(id) else { return Ok(()) };
         volume.remove().await?;
-        self.lock().volumes.remove(&id);
+        let drives: Vec<DriveId> = {
+            let mut state = self.lock();
+            state.volumes.remove(&id);
+            state.drives.keys().copied().collect()
+        };
+        drives.into_iter().for_each(|id| self.settle_if_known(id)); // they may have been behind in this volume only
         Ok(())
     }
 
-    /// Gives space back that a drive holds for maps that are gone: their volumes were removed while it was away.
+    /// Gives back what a drive holds for maps that are gone, marks too: their volumes were removed while it was away.
     pub async fn free_unknown(&self, drive: &Drive<W>, known: impl Fn(MapId) -> bool) -> Result<(), IoError> {
-        for (map, _) in drive.allocated() {
-            if !known(map) {
-                drive.remove_map(map).await.map_err(|error| IoError::Unavailable { reason: error.to_string() })?;
-            }
+        let marked = drive.marks().into_iter().map(|mark| mark.map);
+        let maps: BTreeSet<MapId> = drive.allocated().into_iter().map(|(map, _)| map).chain(marked).collect();
+        for map in maps.into_iter().filter(|&map| !known(map)) {
+            drive.remove_map(map).await.map_err(|error| IoError::Unavailable { reason: error.to_string() })?;
         }
         Ok(())
     }

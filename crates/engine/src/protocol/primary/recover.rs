@@ -100,7 +100,8 @@ impl<W: World> Volume<W> {
         loop {
             let (drive, unsaid, recording) = {
                 let mut state = self.lock();
-                let Some(drive) = state.members.list[at].drive().cloned() else { return Ok(()) };
+                let drive = state.members.list[at].drive().cloned().filter(|_| !state.removed);
+                let Some(drive) = drive else { return Ok(()) };
                 if state.changes != changes {
                     (changes, next) = (state.changes, (0, 0)); // there may be more to say
                 }
@@ -211,6 +212,7 @@ impl<W: World> Volume<W> {
     ) -> impl Future<Output = ()> + use<W> {
         let map = self.shared.map;
         let mut by_witness: BTreeMap<usize, Vec<u64>> = BTreeMap::new();
+        let regions = if state.removed { Vec::new() } else { regions }; // nobody would take the marks back
         for region in regions {
             let holders = map.holders(region);
             let Copies::Clean(_) = state.members.clean(&holders, region) else { continue };

@@ -421,3 +421,25 @@ fn a_removed_volume_gives_all_its_space_back_and_answers_nobody() {
         assert_eq!(rig.write(0, 1, 1).await, Err(IoError::Fenced));
     });
 }
+
+#[test]
+fn a_drive_that_was_away_when_a_volume_was_removed_gives_its_space_back_and_is_up_again() {
+    // It was behind in that volume only, and stayed so for ever; marks about it stayed too.
+    told(|world| async move {
+        let rig = Rig::new(world, "mirror:2", 2).await;
+        rig.write(0, 1, 300).await.unwrap();
+        rig.lose(1).await;
+        rig.write(0, 2, 300).await.unwrap();
+        let (removed, ()) = futures_util::future::join(rig.engine.remove_volume(VolumeId(1)), rig.bring_back(1)).await;
+        removed.unwrap();
+        for drive in rig.engine.drives_here() {
+            rig.engine.free_unknown(&drive, |_| false).await.unwrap();
+        }
+        rig.world.sleep(Duration::from_secs(1)).await;
+        for nth in 1..=2 {
+            let drive = rig.engine.drive(DriveId(nth)).unwrap();
+            assert_eq!((drive.usage().used, drive.marks()), (0, vec![]), "drive {nth}");
+            assert_eq!(rig.authority.standing(DriveId(nth)), Standing::Current, "drive {nth}");
+        }
+    });
+}
