@@ -1,6 +1,8 @@
-//! The command `sim`: every seed is a run of its own; a failure prints what to type to see it again.
+//! The command `sim`: every seed is a run of its own; a failure prints what to type to see it again. With `--kept` the kept
+//! seeds come first.
 
 use crate::executor::Failure;
+use crate::kept::KEPT;
 use crate::scenario::{Report, SCENARIOS, Scenario};
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,7 +11,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-const USAGE: &str = "usage: sim --seeds N [--first S] [--jobs J] [--scenario NAME]
+const USAGE: &str = "usage: sim --seeds N [--first S] [--jobs J] [--kept] [--scenario NAME]
        sim --seed S [--scenario NAME] [--trace]";
 
 #[derive(Debug, PartialEq, Eq)]
@@ -19,6 +21,29 @@ struct Arguments {
     jobs: u64,
     scenario: Option<String>,
     trace: bool,
+    kept: bool,
+}
+
+impl Arguments {
+    fn kept(&self) -> u64 {
+        if self.kept { KEPT.len() as u64 } else { 0 }
+    }
+
+    fn runs(&self) -> u64 {
+        self.kept() + self.seeds
+    }
+
+    /// The kept seeds, then the others.
+    fn run(&self, index: u64) -> (Scenario, u64) {
+        match index.checked_sub(self.kept()) {
+            None => (KEPT[index as usize].scenario(), KEPT[index as usize].seed),
+            Some(nth) => {
+                let seed = self.first.wrapping_add(nth);
+                let named = self.scenario.as_deref().and_then(Scenario::named);
+                (named.unwrap_or_else(|| Scenario::of_seed(seed)), seed)
+            }
+        }
+    }
 }
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -31,16 +56,20 @@ enum UsageError {
     NoNumber { option: String, value: String },
     #[error("there is no scenario '{0}'")]
     NoScenario(String),
-    #[error("say --seeds N or --seed S")]
+    #[error("say --seeds N, --seed S or --kept")]
     Nothing,
 }
 
 fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Arguments, UsageError> {
-    let mut parsed = Arguments { first: 0, seeds: 0, jobs: 1, scenario: None, trace: false };
+    let mut parsed = Arguments { first: 0, seeds: 0, jobs: 1, scenario: None, trace: false, kept: false };
     let mut arguments = arguments.into_iter();
     while let Some(option) = arguments.next() {
         if option == "--trace" {
             parsed.trace = true;
+            continue;
+        }
+        if option == "--kept" {
+            parsed.kept = true;
             continue;
         }
         if !["--seeds", "--seed", "--first", "--jobs", "--scenario"].contains(&option.as_str()) {
@@ -60,7 +89,7 @@ fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Arguments, Usage
             _ => parsed.jobs = number.clamp(1, 64),
         }
     }
-    if parsed.seeds == 0 { Err(UsageError::Nothing) } else { Ok(parsed) }
+    if parsed.runs() == 0 { Err(UsageError::Nothing) } else { Ok(parsed) }
 }
 
 /// Why a seed failed.
@@ -112,14 +141,14 @@ pub fn main() -> ExitCode {
     let next = AtomicU64::new(0);
     let tally = Mutex::new(Tally::default());
     std::thread::scope(|scope| {
-        for _ in 0..arguments.jobs.min(arguments.seeds) {
+        for _ in 0..arguments.jobs.min(arguments.runs()) {
             scope.spawn(|| {
                 loop {
                     let index = next.fetch_add(1, Ordering::Relaxed);
-                    if index >= arguments.seeds {
+                    if index >= arguments.runs() {
                         return;
                     }
-                    one(&arguments, arguments.first.wrapping_add(index), &tally);
+                    one(&arguments, index, &tally);
                 }
             });
         }
@@ -128,25 +157,24 @@ pub fn main() -> ExitCode {
     let tally = tally.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
     println!(
         "{} seeds, {} failed, {} requests, {} steps, {elapsed:.1} s, {:.1} seeds/s",
-        arguments.seeds,
+        arguments.runs(),
         tally.failed.len(),
         tally.requests,
         tally.steps,
-        arguments.seeds as f64 / elapsed
+        arguments.runs() as f64 / elapsed
     );
     if tally.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn one(arguments: &Arguments, seed: u64, tally: &Mutex<Tally>) {
-    let named = arguments.scenario.as_deref().and_then(Scenario::named);
-    let scenario = named.unwrap_or_else(|| Scenario::of_seed(seed));
+fn one(arguments: &Arguments, index: u64, tally: &Mutex<Tally>) {
+    let (scenario, seed) = arguments.run(index);
     let outcome = run_seed(scenario, seed, arguments.trace);
     let mut tally = tally.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let wrong = match outcome {
         Ok(report) => {
             tally.steps += report.steps;
             tally.requests += report.requests;
-            if arguments.seeds == 1 {
+            if arguments.runs() == 1 {
                 println!("seed {seed}, {}: {report:?}", scenario.name);
             }
             return;
@@ -155,7 +183,8 @@ fn one(arguments: &Arguments, seed: u64, tally: &Mutex<Tally>) {
         Err(Wrong::Panic(text)) => text,
     };
     tally.failed.push(seed);
-    let option = named.map_or(String::new(), |scenario| format!(" -- --scenario {}", scenario.name));
+    let usual = Scenario::of_seed(seed).name == scenario.name;
+    let option = if usual { String::new() } else { format!(" -- --scenario {}", scenario.name) };
     println!(
         "seed {seed} failed, scenario {}\n{wrong}\nreplay: cargo xtask sim --seed {seed}{option}\n",
         scenario.name
@@ -179,9 +208,18 @@ mod tests {
     }
 
     #[test]
+    fn kept_seeds_come_first_and_are_of_their_own_scenario() {
+        let all = parsed("--kept --seeds 2 --first 5 --scenario one_drive").unwrap();
+        assert_eq!(all.runs(), KEPT.len() as u64 + 2);
+        assert_eq!((all.run(0).0.name, all.run(0).1), (KEPT[0].scenario, KEPT[0].seed));
+        let (scenario, seed) = all.run(all.runs() - 1);
+        assert_eq!((scenario.name, seed), ("one_drive", 6));
+    }
+
+    #[test]
     fn a_wrong_command_line_is_refused_with_the_reason() {
         for (line, said) in [
-            ("", "--seeds N or --seed S"),
+            ("", "--seeds N, --seed S"),
             ("--seeds", "wants a value"),
             ("--seeds -1", "not a number"),
             ("--seeds 1 --scenario nothing", "no scenario 'nothing'"),

@@ -7,6 +7,7 @@ pub mod checker;
 pub mod command;
 pub mod device;
 pub mod executor;
+pub mod kept;
 pub mod random;
 pub mod scenario;
 pub mod workload;

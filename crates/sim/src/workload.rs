@@ -9,10 +9,12 @@ use bytes::Bytes;
 use futures_util::future::{Either, select};
 use std::cell::{Cell, RefCell};
 use std::future::Future;
+use std::ops::Range;
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 use tepal_drive::world::Clock;
+use tepal_engine::Run;
 use tepal_model::buffer::join;
 use tepal_model::{BLOCK, IoError, Segments};
 
@@ -24,6 +26,7 @@ pub trait VolumeUnderTest: 'static {
     fn flush(&self) -> impl Future<Output = Result<(), IoError>>;
     fn trim(&self, offset: u64, length: u64, fua: bool) -> impl Future<Output = Result<(), IoError>>;
     fn write_zeroes(&self, offset: u64, length: u64, fua: bool) -> impl Future<Output = Result<(), IoError>>;
+    fn block_status(&self, offset: u64, length: u64, limit: usize) -> impl Future<Output = Result<Vec<Run>, IoError>>;
 }
 
 /// What clients do, and how often, as weights.
@@ -34,6 +37,8 @@ pub struct Mix {
     pub flush: u32,
     pub trim: u32,
     pub zeroes: u32,
+    /// Questions which blocks are holes.
+    pub status: u32,
     /// Of a million writes, so many with FUA.
     pub fua_per_million: u32,
     /// Of a million requests, so many are given up half way.
@@ -59,6 +64,7 @@ impl Mix {
             flush: random.below(3) as u32,
             trim: random.below(4) as u32,
             zeroes: random.below(3) as u32,
+            status: 0,
             fua_per_million: *random.pick(&[0, 50_000, 500_000]),
             abandon_per_million: *random.pick(&[0, 0, 20_000]),
             unaligned_per_million: *random.pick(&[0, 200_000, 700_000]),
@@ -85,6 +91,9 @@ pub struct Workload {
     left: Rc<Cell<u64>>,
     refused: Rc<Cell<u64>>,
 }
+
+/// No client asks for more runs at a time.
+const MOST_RUNS: usize = 64;
 
 /// The checker judges a block the faster, the fewer requests overlap in it.
 const OVERLAP: usize = 5;
@@ -134,10 +143,11 @@ impl Workload {
         self.refused.get()
     }
 
-    /// A range for a request: mostly near the start, aligned or not.
-    fn range(&self, random: &mut Stream) -> (u64, u64) {
+    /// A range for a request to a volume of this size: mostly near the start, aligned or not.
+    fn range(&self, random: &mut Stream, size: u64) -> (u64, u64) {
         let mix = &self.mix;
-        let end = if random.one_in(8) { mix.reach } else { mix.hot.min(mix.reach) };
+        let reach = mix.reach.min(size);
+        let end = if random.one_in(8) { reach } else { mix.hot.min(reach) };
         if random.chance(mix.unaligned_per_million) {
             let offset = random.below(end);
             return (offset, random.skewed(mix.longest).min(end - offset));
@@ -147,19 +157,20 @@ impl Workload {
         (block * BLOCK, length.min(end / BLOCK * BLOCK - block * BLOCK))
     }
 
-    fn choose(&self) -> Option<(Kind, u64, u64)> {
+    fn choose(&self, size: u64) -> Option<(Kind, u64, u64)> {
         let mut random = self.random.borrow_mut();
         let mix = &self.mix;
         let fua = random.chance(mix.fua_per_million);
-        let kind = match random.weighted(&[mix.read, mix.write, mix.flush, mix.trim, mix.zeroes]) {
+        let kind = match random.weighted(&[mix.read, mix.write, mix.flush, mix.trim, mix.zeroes, mix.status]) {
             0 => Kind::Read,
             1 => Kind::Write { fua },
             2 => return Some((Kind::Flush, 0, 0)),
             3 => Kind::Trim { fua },
-            _ => Kind::Zeroes { fua },
+            4 => Kind::Zeroes { fua },
+            _ => Kind::Status,
         };
         for _ in 0..8 {
-            let (offset, length) = self.range(&mut random);
+            let (offset, length) = self.range(&mut random, size);
             if self.checker.borrow().load(offset, length) < OVERLAP {
                 return Some((kind, offset, length));
             }
@@ -168,7 +179,7 @@ impl Workload {
     }
 
     async fn one(&self, world: &SimWorld, volume: &impl VolumeUnderTest) {
-        let Some((kind, offset, length)) = self.choose() else {
+        let Some((kind, offset, length)) = self.choose(volume.size()) else {
             return world.sleep(Duration::from_micros(200)).await;
         };
         let patience = {
@@ -204,13 +215,37 @@ impl Workload {
             Kind::Trim { fua } => volume.trim(offset, length, fua).await,
             Kind::Zeroes { fua } => volume.write_zeroes(offset, length, fua).await,
             Kind::Flush => volume.flush().await,
-            Kind::Crash(_) => unreachable!("a client sends no crash"),
+            Kind::Status => match volume.block_status(offset, length, MOST_RUNS).await {
+                Ok(runs) => {
+                    guard.ended.set(true);
+                    let runs: Vec<_> = runs.into_iter().map(|run| (run.length, run.mapped)).collect();
+                    return self.judge(|checker, now| checker.told(now, op, &runs), op);
+                }
+                Err(error) => Err(error),
+            },
+            Kind::Cut | Kind::Crash(_) => unreachable!("a client sends no such thing"),
         };
         guard.ended.set(true);
         match result {
             Ok(()) => self.judge(|checker, now| checker.acknowledged(now, op), op),
             Err(error) => self.excuse(op, &error, kind, offset, length),
         }
+    }
+
+    /// Has what lies in these bytes, past the volume's end, taken out, and says whether it surely is.
+    pub async fn cut(&self, range: Range<u64>, work: impl Future<Output = Option<Result<(), IoError>>>) -> bool {
+        let (offset, length) = (range.start, range.end - range.start);
+        let op = self.checker.borrow_mut().begin(self.core.now(), Kind::Cut, offset, length);
+        self.core.note(u64::from(op.0), || format!("#{} cut {offset}+{length}", op.0));
+        let guard = Guard { workload: self, op, ended: Cell::new(false) };
+        let result = work.await;
+        let Some(result) = result else { return false }; // it was given up
+        guard.ended.set(true);
+        match &result {
+            Ok(()) => self.judge(|checker, now| checker.acknowledged(now, op), op),
+            Err(error) => self.excuse(op, error, Kind::Cut, offset, length),
+        }
+        result.is_ok()
     }
 
     fn excuse(&self, op: OpId, error: &IoError, kind: Kind, offset: u64, length: u64) {

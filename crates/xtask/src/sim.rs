@@ -11,6 +11,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+/// The seeds that are run every time, before any others: crates/sim/src/kept.rs.
+const KEPT: &str = "--kept";
+
 /// Many seeds may take all night; something that takes longer is a hang.
 const LIMIT: Duration = Duration::from_secs(24 * 3600);
 
@@ -49,12 +52,12 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<(), Failure> {
         return if process::pass_through(&mut one)?.success() { Ok(()) } else { Err(Failure::Reported) };
     }
     let began = Instant::now();
-    let outcome = many(&simulator, options.first, options.seeds, LIMIT, &options.more)?;
+    let outcome = with_kept(&simulator, options.first, options.seeds, LIMIT, &options.more)?;
     let took = began.elapsed().as_secs_f32();
     match outcome {
         Outcome::Passed => {
             let last = (options.first + options.seeds).saturating_sub(1);
-            println!("simulator: seeds {} to {last} passed ({took:.1} s)", options.first);
+            println!("simulator: the kept seeds and {} to {last} passed ({took:.1} s)", options.first);
             Ok(())
         }
         Outcome::Failed { said, .. } => {
@@ -62,6 +65,18 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<(), Failure> {
             Err(Failure::Reported)
         }
     }
+}
+
+/// The same as [`many`], after the kept ones.
+pub fn with_kept(
+    simulator: &Path,
+    first: u64,
+    seeds: u64,
+    limit: Duration,
+    more: &[String],
+) -> Result<Outcome, Failure> {
+    let more: Vec<String> = std::iter::once(KEPT.to_owned()).chain(more.iter().cloned()).collect();
+    many(simulator, first, seeds, limit, &more)
 }
 
 /// Runs `seeds` histories from `first` on, on every core. `more` are further arguments for the simulator.

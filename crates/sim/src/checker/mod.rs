@@ -30,9 +30,19 @@ use tepal_model::{BLOCK, Buffer};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Read,
-    Write { fua: bool },
-    Trim { fua: bool },
-    Zeroes { fua: bool },
+    Write {
+        fua: bool,
+    },
+    Trim {
+        fua: bool,
+    },
+    Zeroes {
+        fua: bool,
+    },
+    /// The volume shrank, or is about to grow: what lies past its end reads as zeros when it's there again.
+    Cut,
+    /// Which blocks are holes.
+    Status,
     Flush,
     Crash(Loss),
 }
@@ -43,7 +53,7 @@ impl Kind {
     }
 
     fn is_write(self) -> bool {
-        matches!(self, Kind::Write { .. } | Kind::Trim { .. } | Kind::Zeroes { .. })
+        matches!(self, Kind::Write { .. } | Kind::Trim { .. } | Kind::Zeroes { .. } | Kind::Cut)
     }
 }
 
@@ -152,11 +162,17 @@ impl Checker {
         self.under_way.insert(op);
         let keeps_past = self.rules.durability == Durability::Flush;
         for (number, span) in blocks(offset, length) {
+            // Past a volume's end nobody asks for anything; only in the block where it ends.
+            if kind == Kind::Cut && number > offset / BLOCK && !self.registers.contains_key(&number) {
+                continue;
+            }
             let register = self.registers.entry(number).or_insert_with(|| Register::new(keeps_past));
             match kind {
-                Kind::Read => register.begin_read(op),
+                Kind::Read | Kind::Status => register.begin_read(op),
                 Kind::Write { .. } => register.begin_write(op, Value::Written(op), span, self.moment),
-                Kind::Trim { .. } | Kind::Zeroes { .. } => register.begin_write(op, Value::Zero, span, self.moment),
+                Kind::Trim { .. } | Kind::Zeroes { .. } | Kind::Cut => {
+                    register.begin_write(op, Value::Zero, span, self.moment);
+                }
                 Kind::Flush | Kind::Crash(_) => {}
             }
         }
@@ -213,6 +229,37 @@ impl Checker {
             let fits = |content: &content::Content| content.shows(self.seed, number * BLOCK, &span, piece);
             if register.end_read(op, fits, settles, self.moment).is_err() {
                 return Err(self.tell(number, op, Wrong::Bytes, span, piece));
+            }
+        }
+        Ok(())
+    }
+
+    /// It was told which bytes are mapped, as lengths of runs from the start of what was asked. A hole must be able to read
+    /// as zeros; what is mapped may hold anything.
+    pub fn told(&mut self, now: Duration, op: OpId, runs: &[(u64, bool)]) -> Result<(), Violation> {
+        let ended = self.end(op, now, Outcome::Done);
+        let asked = ended.offset..ended.offset + ended.length;
+        let told: u64 = runs.iter().map(|run| run.0).sum();
+        let alternate = runs.iter().zip(runs.iter().skip(1)).all(|(one, next)| one.1 != next.1);
+        if told == 0 || told > ended.length || !alternate || runs.iter().any(|run| run.0 == 0) {
+            return Err(self.tell(ended.offset / BLOCK, op, Wrong::Runs, WHOLE, &[]));
+        }
+        let mut at = asked.start;
+        for &(length, mapped) in runs {
+            for (number, span) in blocks(at, length).filter(|_| !mapped) {
+                let Some(register) = self.registers.get(&number) else { continue };
+                let zeros = [0; BLOCK as usize];
+                let hole =
+                    |content: &content::Content| content.shows(self.seed, number * BLOCK, &span, &zeros[..span.len()]);
+                if !register.may_show(op, hole) {
+                    return Err(self.tell(number, op, Wrong::Hole, span, &[]));
+                }
+            }
+            at += length;
+        }
+        for (number, _) in blocks(ended.offset, ended.length) {
+            if let Some(register) = self.registers.get_mut(&number) {
+                register.end_read_unseen(op);
             }
         }
         Ok(())

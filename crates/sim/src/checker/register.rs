@@ -156,6 +156,13 @@ impl Register {
         Ok(())
     }
 
+    /// Whether the block may have shown this at some time since the read began. Other than by a read's answer, nothing is
+    /// settled by it: who asks what is mapped doesn't wait for the writes that are under way.
+    pub fn may_show(&self, op: OpId, fits: impl Fn(&Content) -> bool) -> bool {
+        let shows = |state: &State| state.seen_by(op).iter().any(&fits);
+        self.states.iter().any(shows) || self.reachable().iter().any(shows)
+    }
+
     /// The read gave nothing.
     pub fn end_read_unseen(&mut self, op: OpId) {
         for state in &mut self.states {

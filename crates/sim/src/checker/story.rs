@@ -21,6 +21,10 @@ pub enum Wrong {
     Bytes,
     /// A read returned another number of bytes than asked for.
     Length { got: u64 },
+    /// The runs of mapped and unmapped bytes don't fit what was asked, or each other.
+    Runs,
+    /// Blocks were called a hole that must hold something.
+    Hole,
     /// A write was acknowledged although reads have shown that it can't have been done.
     Impossible,
     /// A write was refused, and reads have shown its bytes.
@@ -45,6 +49,8 @@ impl Checker {
         let _ = match wrong {
             Wrong::Bytes => writeln!(story, "returned\n{}", self.decode(number, &span, data)),
             Wrong::Length { got } => writeln!(story, "returned {got} bytes"),
+            Wrong::Runs => writeln!(story, "told runs of no length, of too much, or two of a kind side by side"),
+            Wrong::Hole => writeln!(story, "called a hole"),
             Wrong::Impossible => writeln!(story, "acknowledged, but what was read doesn't allow it"),
             Wrong::RefusedYetSeen => writeln!(story, "refused, but its bytes were read"),
         };

@@ -1,7 +1,8 @@
 //! Histories of one block as short texts. `w1(` begins a write of the whole block and `w1)` acknowledges it; `w1?` ends it
 //! with nobody knowing, `w1!` refuses it. `W` is a write with FUA, `a` one of the first half, `b` of the second half, `z`
 //! zeroes. `r1(` begins a read, `r1=2` says that it returned what write 2 wrote, `r1=2|0` the first half of write 2 and
-//! zeros; `h` reads the second half only. `f1(`, `f1)` is a flush; `kill` and `power` are crashes, `drive` is one of the block's only drive, `other` of another drive.
+//! zeros; `h` reads the second half only. `c` cuts the block off with the volume's end. `s1(` asks what is mapped, `s1=hole`
+//! and `s1=data` are the answers. `f1(`, `f1)` is a flush; `kill` and `power` are crashes, `drive` is one of the block's only drive, `other` of another drive.
 
 use super::*;
 
@@ -44,6 +45,8 @@ impl Play {
             "a" => (Kind::Write { fua: false }, 0, HALF),
             "b" => (Kind::Write { fua: false }, HALF, HALF),
             "z" => (Kind::Zeroes { fua: false }, 0, BLOCK),
+            "c" => (Kind::Cut, 0, BLOCK),
+            "s" => (Kind::Status, 0, BLOCK),
             "r" => (Kind::Read, 0, BLOCK),
             "h" => (Kind::Read, HALF, HALF),
             _ => (Kind::Flush, 0, 0),
@@ -65,6 +68,8 @@ impl Play {
                     ("(", _) => self.begin(name),
                     (")", Some(op)) => self.checker.acknowledged(self.now, op)?,
                     ("?", Some(op)) => self.checker.failed(self.now, op, Fate::Unknown)?,
+                    ("=hole", Some(op)) => self.checker.told(self.now, op, &[(BLOCK, false)])?,
+                    ("=data", Some(op)) => self.checker.told(self.now, op, &[(BLOCK, true)])?,
                     ("!", Some(op)) => self.checker.failed(self.now, op, Fate::Refused)?,
                     (_, Some(op)) => {
                         let whole = self.bytes(&rest[1..]);
@@ -145,6 +150,17 @@ fn what_a_register_may_do_is_allowed() {
         ("flush", "w1( w1) w2( r1( drive r1=2 r2( r2=1 w2) r3( r3=2"),
         ("flush", "w1( w1) drive w2( w2) r1( r1=2"),
         ("flush", "w1( w1) f1( f1) w2( w2) drive r1( r1=1"),
+        // What was cut off reads as zeros when the volume has grown again.
+        ("strict", "w1( w1) c2( c2) r1( r1=0"),
+        ("strict", "w1( w1) c2( kill c3( c3) r1( r1=0"),
+        ("flush", "w1( w1) f1( f1) c2( c2) power r1( r1=1"),
+        // A hole may hold zeros; what is mapped may hold anything. Nothing is settled by it.
+        ("strict", "s1( s1=hole w1( w1) s2( s2=data z3( z3) s4( s4=hole s5( s5=data"),
+        ("strict", "w1( s1( s1=hole s2( s2=data s3( s3=hole w1)"),
+        ("strict", "s1( w1( w1) s1=hole"),
+        ("strict", "w1( w1) z2( s1( s1=hole r1( r1=1 z2) r2( r2=0"),
+        ("strict", "w1( kill s1( s1=hole r1( r1=1"),
+        ("flush", "w1( w1) power s1( s1=hole"),
     ] {
         if let Err(violation) = judge(durability, history) {
             panic!("{durability}: {history}\n{violation}");
@@ -204,6 +220,13 @@ fn what_breaks_the_promise_is_found() {
         ("flush", "w1( w1) w2( drive w2) f1( f1) drive r1( r1=1"),
         ("flush", "w1( w1) other r1( r1=0"),
         ("strict", "w1( w1) drive r1( r1=0"),
+        // What was cut off comes back; what was promised is called a hole.
+        ("strict", "w1( w1) c2( c2) r1( r1=1"),
+        ("strict", "w1( w1) s1( s1=hole"),
+        ("strict", "w1( w1) z2( z2) a3( a3) s1( s1=hole"),
+        ("strict", "w1( w1) kill s1( s1=hole"),
+        ("strict", "w1( r1( r1=1 s1( s1=hole"),
+        ("flush", "w1( w1) f1( f1) power s1( s1=hole"),
         // An acknowledgement that can't be.
         ("strict", "w1( kill w2( w2) r1( r1=2 r2( r2=1"),
     ] {
@@ -233,6 +256,23 @@ fn a_read_of_another_length_than_asked_for_is_wrong() {
     let op = checker.begin(Duration::ZERO, Kind::Read, 100, 10);
     let violation = checker.returned(Duration::ZERO, op, &[0; 9]).unwrap_err();
     assert_eq!(violation.wrong, Wrong::Length { got: 9 });
+}
+
+#[test]
+fn runs_that_do_not_fit_what_was_asked_are_wrong() {
+    for runs in [&[][..], &[(0, true)], &[(BLOCK, true), (BLOCK, true)], &[(3 * BLOCK, false)]] {
+        let mut checker = Checker::new(SEED, rules("strict"));
+        let op = checker.begin(Duration::ZERO, Kind::Status, 0, 2 * BLOCK);
+        assert_eq!(checker.told(Duration::ZERO, op, runs).unwrap_err().wrong, Wrong::Runs, "{runs:?}");
+    }
+}
+
+#[test]
+fn cutting_off_touches_only_what_was_ever_asked_for() {
+    let mut checker = Checker::new(SEED, rules("strict"));
+    let cut = checker.begin(Duration::ZERO, Kind::Cut, 512, 1 << 26);
+    checker.acknowledged(Duration::ZERO, cut).unwrap();
+    assert_eq!(checker.touched(), vec![Range { start: 0, end: BLOCK }]);
 }
 
 #[test]

@@ -45,13 +45,26 @@ pub struct Faults {
     pub flush_error: Rate,
     /// These bytes can't be read until they're written again.
     pub unreadable: Vec<Range<u64>>,
-    /// Lost and misdirected writes strike, and land, only within these bytes; anywhere if empty.
+    /// Lost and misdirected writes strike only within these bytes; anywhere if empty.
     pub within: Range<u64>,
+    /// Where misdirected writes land and misdirected reads come from; as `within` if empty.
+    pub astray: Range<u64>,
     /// Every operation takes so many times as long; 0 counts as 1.
     pub slowdown: u32,
 }
 
 impl Faults {
+    /// Where misdirected operations go.
+    pub(super) fn elsewhere(&self, size: u64) -> Range<u64> {
+        let ranges = [&self.astray, &self.within];
+        ranges.into_iter().find(|range| !range.is_empty()).cloned().unwrap_or(0..size)
+    }
+
+    pub(super) fn fits_elsewhere(&self, length: u64, size: u64) -> bool {
+        let Range { start, end } = self.elsewhere(size);
+        length <= end - start
+    }
+
     pub(super) fn may_strike(&self, offset: u64, length: u64) -> bool {
         self.within.is_empty() || (self.within.start <= offset && offset + length <= self.within.end)
     }
@@ -123,5 +136,49 @@ impl FaultLog {
 
     pub fn count(&self, kind: impl Fn(FaultKind) -> bool) -> usize {
         self.struck.iter().filter(|fault| kind(fault.kind)).count()
+    }
+}
+
+/// Tells whether a log that was damaged has gone on since, long enough for what's behind the damage to show it.
+///
+/// Damage to the newest record of a log looks like a write that a power cut prevented: no drive can tell by itself.
+#[derive(Clone, Debug, Default)]
+pub(super) struct LogWatch {
+    pub within: Range<u64>,
+    damaged: bool,
+    /// Position of the newest write that no flush has covered yet.
+    written: Option<u64>,
+    /// How often it was written to and then flushed since the damage.
+    rounds: u32,
+}
+
+/// After so many rounds some whole record says that the damaged one had been stable.
+const ROUNDS: u32 = 3;
+
+impl LogWatch {
+    fn overlaps(&self, offset: u64, length: u64) -> bool {
+        offset < self.within.end && self.within.start < offset + length
+    }
+
+    pub fn damage(&mut self, offset: u64, length: u64) {
+        if self.overlaps(offset, length) {
+            (self.damaged, self.rounds, self.written) = (true, 0, None);
+        }
+    }
+
+    pub fn wrote(&mut self, offset: u64, length: u64, position: u64) {
+        if self.overlaps(offset, length) {
+            self.written = Some(position);
+        }
+    }
+
+    pub fn flushed(&mut self, mark: u64) {
+        if self.written.take_if(|written| *written <= mark).is_some() {
+            self.rounds += 1;
+        }
+    }
+
+    pub fn end_is_unsure(&self) -> bool {
+        self.damaged && self.rounds < ROUNDS
     }
 }

@@ -18,6 +18,7 @@ pub use media::{SECTOR, Survival};
 use crate::executor::Core;
 use crate::random::Stream;
 use bytes::Bytes;
+use faults::LogWatch;
 use media::{ALL, Media, Sectors};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -69,6 +70,7 @@ struct Disk {
     random: Stream,
     faults: Faults,
     log: FaultLog,
+    watch: LogWatch,
     counters: Counters,
 }
 
@@ -104,6 +106,7 @@ impl SimDisk {
             random: core.fork(),
             faults: Faults::default(),
             log: FaultLog::default(),
+            watch: LogWatch::default(),
             counters: Counters::default(),
         };
         SimDisk { disk: Rc::new(RefCell::new(disk)) }
@@ -143,8 +146,7 @@ impl SimDisk {
         self.cut_power();
         let mut disk = self.disk.borrow_mut();
         disk.plugged = false;
-        let now = disk.core.now();
-        disk.log.record(now, FaultKind::Pulled, 0, 0);
+        disk.record(FaultKind::Pulled, 0, 0);
     }
 
     /// Puts it back. It must be opened again: handles from before stay dead.
@@ -179,6 +181,16 @@ impl SimDisk {
         self.set_faults(Faults::default());
     }
 
+    /// From now on these bytes count as the drive's log.
+    pub fn watch_log(&self, within: Range<u64>) {
+        self.disk.borrow_mut().watch.within = within;
+    }
+
+    /// Whether the end of its log was damaged so that it may look as if the power had been cut there.
+    pub fn log_end_is_unsure(&self) -> bool {
+        self.disk.borrow().watch.end_is_unsure()
+    }
+
     pub fn fault_log(&self) -> FaultLog {
         self.disk.borrow().log.clone()
     }
@@ -209,13 +221,24 @@ impl Disk {
     fn rot(&mut self, number: u64) {
         self.media.rot(number, &mut self.random);
         self.core.note(number ^ 0x707, || format!("{}: block at {} rots", self.name, number * BLOCK));
-        self.log.record(self.core.now(), FaultKind::Rot, number * BLOCK, BLOCK);
+        self.record(FaultKind::Rot, number * BLOCK, BLOCK);
+    }
+
+    fn record(&mut self, kind: FaultKind, offset: u64, length: u64) {
+        self.log.record(self.core.now(), kind, offset, length);
+        match kind {
+            FaultKind::LostWrite | FaultKind::Rot => self.watch.damage(offset, length),
+            FaultKind::MisdirectedWrite { landed } => {
+                self.watch.damage(offset, length);
+                self.watch.damage(landed, length);
+            }
+            _ => {}
+        }
     }
 
     /// Where a misdirected operation of this length goes.
     fn elsewhere(&mut self, offset: u64, length: u64) -> u64 {
-        let within = &self.faults.within;
-        let (start, end) = if within.is_empty() { (0, self.size) } else { (within.start, within.end) };
+        let Range { start, end } = self.faults.elsewhere(self.size);
         let places = (end - start - length) / BLOCK + 1;
         let here = offset.saturating_sub(start) / BLOCK;
         let near = self.random.one_in(2);
@@ -259,13 +282,13 @@ impl Disk {
         let length = buffer.len() as u64;
         let unreadable = self.faults.unreadable.iter().any(|bad| bad.start < offset + length && offset < bad.end);
         if unreadable || self.faults.read_error.strikes(&mut self.random) {
-            self.log.record(self.core.now(), FaultKind::ReadError, offset, length);
+            self.record(FaultKind::ReadError, offset, length);
             return Err(failed("read", offset));
         }
         let mut from = offset;
-        if self.faults.misdirected_read.strikes(&mut self.random) {
+        if self.faults.fits_elsewhere(length, self.size) && self.faults.misdirected_read.strikes(&mut self.random) {
             from = self.elsewhere(offset, length);
-            self.log.record(self.core.now(), FaultKind::MisdirectedRead { from }, offset, length);
+            self.record(FaultKind::MisdirectedRead { from }, offset, length);
         }
         let blocks = from / BLOCK..(from + length) / BLOCK;
         let overlapping = |flight: &Flight| {
@@ -299,31 +322,32 @@ impl Disk {
     }
 
     fn store(&mut self, id: u64, offset: u64, length: u64) -> Result<(), DeviceError> {
-        let now = self.core.now();
         if self.faults.write_error.strikes(&mut self.random) {
             self.apply(id, |_, random| random.draw() as Sectors);
-            self.log.record(now, FaultKind::WriteError, offset, length);
+            self.record(FaultKind::WriteError, offset, length);
             return Err(failed("write", offset));
         }
         self.counters.writes += 1;
         self.counters.bytes_written += length;
         let exposed = self.faults.may_strike(offset, length);
         if exposed && self.faults.lost_write.strikes(&mut self.random) {
-            self.log.record(now, FaultKind::LostWrite, offset, length);
+            self.record(FaultKind::LostWrite, offset, length);
             return Ok(());
         }
-        if exposed && self.faults.misdirected_write.strikes(&mut self.random) {
+        let fits = self.faults.fits_elsewhere(length, self.size);
+        if exposed && fits && self.faults.misdirected_write.strikes(&mut self.random) {
             let landed = self.elsewhere(offset, length);
             if let Some(flight) = self.flights.get_mut(&id) {
                 flight.offset = landed;
                 flight.applied.fill(0);
             }
             self.apply(id, |_, _| ALL);
-            self.log.record(now, FaultKind::MisdirectedWrite { landed }, offset, length);
+            self.record(FaultKind::MisdirectedWrite { landed }, offset, length);
             return Ok(());
         }
         self.apply(id, |_, _| ALL);
         self.log.rewritten(offset, length);
+        self.watch.wrote(offset, length, self.media.mark());
         self.faults.unreadable.retain(|bad| !(offset <= bad.start && bad.end <= offset + length));
         Ok(())
     }
@@ -331,10 +355,11 @@ impl Disk {
     fn finish_flush(&mut self, mark: u64) -> Result<(), DeviceError> {
         if self.faults.flush_error.strikes(&mut self.random) {
             self.media.fail_flush(&mut self.random);
-            self.log.record(self.core.now(), FaultKind::FlushError, 0, 0);
+            self.record(FaultKind::FlushError, 0, 0);
             return Err(failed("flush", 0));
         }
         self.media.flush(mark);
+        self.watch.flushed(mark);
         self.counters.flushes += 1;
         Ok(())
     }

@@ -129,6 +129,42 @@ fn each_armed_fault_strikes_does_its_harm_and_is_logged() {
 }
 
 #[test]
+fn a_write_that_goes_astray_is_struck_in_one_place_and_lands_in_another() {
+    let always = Rate::at_most(9, 1_000_000);
+    with_disk(1, |disk, _| async move {
+        let (device, within, astray) = (disk.open(), 0..8 * BLOCK, 32 * BLOCK..40 * BLOCK);
+        disk.set_faults(Faults { misdirected_write: always, within, astray: astray.clone(), ..Faults::default() });
+        device.write(8 * BLOCK, block(1)).await.unwrap();
+        assert_eq!(first_byte(&device, 8 * BLOCK).await, Ok(1), "it's outside");
+        device.write(0, block(2)).await.unwrap();
+        let FaultKind::MisdirectedWrite { landed } = disk.fault_log().struck[0].kind else { panic!("not misdirected") };
+        assert!(astray.contains(&landed));
+        let long: Gather = (0..8).flat_map(block).collect();
+        disk.set_faults(Faults { misdirected_write: always, astray: 0..4 * BLOCK, ..Faults::default() });
+        device.write(8 * BLOCK, long).await.unwrap();
+        assert_eq!(first_byte(&device, 9 * BLOCK).await, Ok(1), "it doesn't fit anywhere else");
+    });
+}
+
+#[test]
+fn damage_to_a_log_is_sure_to_be_seen_once_the_log_has_gone_on() {
+    with_disk(1, |disk, _| async move {
+        let device = disk.open();
+        disk.watch_log(4 * BLOCK..8 * BLOCK);
+        disk.rot(9 * BLOCK);
+        assert!(!disk.log_end_is_unsure(), "it's outside");
+        disk.rot(5 * BLOCK);
+        for round in 0..3 {
+            assert!(disk.log_end_is_unsure(), "round {round}");
+            device.write(6 * BLOCK, block(1)).await.unwrap();
+            device.flush().await.unwrap();
+            device.flush().await.unwrap(); // nothing new
+        }
+        assert!(!disk.log_end_is_unsure());
+    });
+}
+
+#[test]
 fn unreadable_bytes_stay_so_until_they_are_written() {
     with_disk(1, |disk, _| async move {
         let device = disk.open();

@@ -62,6 +62,11 @@ impl Agreement {
         self.lock().drives[&drive]
     }
 
+    /// Whether every drive is up or retired.
+    pub fn all_are_settled(&self) -> bool {
+        !self.lock().drives.values().any(|status| matches!(status, Status::Away(_)))
+    }
+
     /// Agreed at once: what a starting server finds before it serves.
     pub fn declare_down(&self, drive: DriveId, may_return: bool) -> View {
         self.lock().down(drive, may_return)

@@ -1,11 +1,12 @@
 //! Once nothing goes wrong any more: the volume becomes healthy by itself, scrub finds nothing left to repair, all copies
-//! are equal, and what is given back is free again.
+//! are equal, and what is given back is free again, as is everything once the volume was removed.
 
 use super::agreement::{Agreement, Status};
+use super::record::{Record, VolumeState};
 use super::server::{Server, drive_id};
 use std::time::Duration;
 use tepal_drive::world::Clock;
-use tepal_drive::{DriveError, Loss};
+use tepal_drive::{DriveError, Loss, Mark};
 use tepal_engine::{OpenVolumeError, ScrubSummary, VolumeHealth};
 use tepal_model::{BLOCK, IoError};
 use tepal_placement::Rotation;
@@ -27,6 +28,10 @@ pub enum Unsettled {
     Sums { at: usize, error: DriveError },
     #[error("giving all space back failed: {0}")]
     GiveBack(IoError),
+    #[error("{waited:?} after the volume was removed it's {state:?}, and drives {left:?} hold something of it")]
+    NotRemoved { waited: Duration, state: VolumeState, left: Vec<usize> },
+    #[error("the volume was removed, and drive {at} keeps {marks:?}")]
+    Marks { at: usize, marks: Vec<Mark> },
     #[error("drive {at} was lost when it was closed: {loss}")]
     Close { at: usize, loss: Loss },
     #[error("drive {at} holds {used} bytes after everything was given back, {unaccounted} slots are unaccounted for")]
@@ -36,15 +41,37 @@ pub enum Unsettled {
 /// How long the volume may take.
 const PATIENCE: Duration = Duration::from_secs(600);
 
+/// Once the volume was removed: waits until nothing of it is left to do, and every drive that isn't retired is up.
+pub async fn removal_ends(server: &Server, agreement: &Agreement, record: &Record) -> Result<(), Unsettled> {
+    let begun = server.world.now().0;
+    let drives = || server.drives().filter(|(at, _)| !matches!(agreement.status(drive_id(*at)), Status::Retired(_)));
+    loop {
+        let left: Vec<usize> = drives().filter(|(_, drive)| drive.usage().used > 0).map(|(at, _)| at).collect();
+        if record.state() == VolumeState::Gone && agreement.all_are_settled() && left.is_empty() {
+            break;
+        }
+        let waited = server.world.now().0 - begun;
+        if waited > PATIENCE {
+            return Err(Unsettled::NotRemoved { waited, state: record.state(), left });
+        }
+        server.world.sleep(Duration::from_millis(50)).await;
+    }
+    let marked = drives().find(|(_, drive)| !drive.marks().is_empty());
+    if let Some((at, drive)) = marked {
+        return Err(Unsettled::Marks { at, marks: drive.marks() });
+    }
+    drives_are_empty(server).await
+}
+
 /// Waits until every drive that isn't retired is up, and the copies have been compared.
 pub async fn become_healthy(server: &Server, agreement: &Agreement, drives: usize) -> Result<(), Unsettled> {
     let begun = server.world.now().0;
     loop {
         let up = (0..drives).all(|at| !matches!(agreement.status(drive_id(at)), Status::Away(_)));
         let retired = (0..drives).any(|at| matches!(agreement.status(drive_id(at)), Status::Retired(_)));
-        let health = server.volume.health();
+        let health = server.volume().health();
         let settled =
-            if retired { server.volume.recovery().unresolved_regions == 0 } else { health == VolumeHealth::Healthy };
+            if retired { server.volume().recovery().unresolved_regions == 0 } else { health == VolumeHealth::Healthy };
         if up && settled {
             return Ok(());
         }
@@ -59,7 +86,7 @@ pub async fn become_healthy(server: &Server, agreement: &Agreement, drives: usiz
 /// `faulty`: drives went wrong before, so a first scrub may find something. `losing`: beyond what the layout tolerates.
 pub async fn scrub_clean(server: &Server, faulty: bool, losing: bool) -> Result<(), Unsettled> {
     for (when, may_repair) in [("at first", faulty), ("after the first one", false)] {
-        let found = server.volume.scrub(|_| {}).await.map_err(Unsettled::Scrub)?;
+        let found = server.volume().scrub(|_| {}).await.map_err(Unsettled::Scrub)?;
         server.world.core().note(2, || format!("scrub {when}: {found:?}"));
         let repaired = found.repaired > 0 || found.unequal_extents > 0;
         if (repaired && !may_repair) || (!found.lost.is_empty() && !losing) {
@@ -71,7 +98,7 @@ pub async fn scrub_clean(server: &Server, faulty: bool, losing: bool) -> Result<
 
 /// Every copy that is here says the same of every block.
 pub async fn copies_are_equal(server: &Server) -> Result<(), Unsettled> {
-    let spec = server.volume.spec();
+    let spec = server.volume().spec();
     let Some(rotation) = Rotation::new(spec.drives.len(), spec.layout.copies()) else { return Ok(()) };
     let extent = u64::from(spec.layout.extent) / BLOCK;
     for number in 0..(spec.size / BLOCK).div_ceil(extent) {
@@ -92,10 +119,16 @@ pub async fn copies_are_equal(server: &Server) -> Result<(), Unsettled> {
     Ok(())
 }
 
-/// Gives everything back; nothing may be left.
-pub async fn space_returns(server: &Server) -> Result<(), Unsettled> {
-    let size = server.volume.size();
-    server.volume.write_zeroes(0, size, false, true).await.map_err(Unsettled::GiveBack)?;
+/// Gives everything back of a volume that was at most so large; nothing may be left.
+pub async fn space_returns(server: &Server, most: u64) -> Result<(), Unsettled> {
+    server.volume().clear_past_end().await.map_err(Unsettled::GiveBack)?;
+    server.volume().resize(most);
+    server.volume().write_zeroes(0, most, false, true).await.map_err(Unsettled::GiveBack)?;
+    drives_are_empty(server).await
+}
+
+/// No drive that is here holds anything.
+pub async fn drives_are_empty(server: &Server) -> Result<(), Unsettled> {
     let drives: Vec<_> = server.drives().collect();
     for (at, drive) in drives {
         drive.close().await.map_err(|loss| Unsettled::Close { at, loss: (*loss).clone() })?;

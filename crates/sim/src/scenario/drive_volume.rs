@@ -10,6 +10,7 @@ use std::future::Future;
 use std::rc::Rc;
 use tepal_codec::checksum::block_crcs;
 use tepal_drive::{Drive, DriveError, Write};
+use tepal_engine::Run;
 use tepal_model::buffer::{join, zeros};
 use tepal_model::layout::Durability;
 use tepal_model::{BLOCK, Buffer, IoError, MapId, Segments};
@@ -149,5 +150,18 @@ impl VolumeUnderTest for DriveVolume {
         }
         let data = join(&zeros(length));
         self.change(offset, length, move |inner| async move { inner.store(offset, data, fua).await }).await
+    }
+
+    async fn block_status(&self, offset: u64, length: u64, limit: usize) -> Result<Vec<Run>, IoError> {
+        let (first, end) = (offset / BLOCK, (offset + length).div_ceil(BLOCK));
+        let mut at = offset;
+        let runs =
+            self.0.drive.present(self.0.map, first, end - first, u64::MAX).into_iter().map(|(blocks, mapped)| {
+                let next = ((at / BLOCK + blocks) * BLOCK).min(offset + length);
+                let run = Run { length: next - at, mapped };
+                at = next;
+                run
+            });
+        Ok(runs.take(limit).collect())
     }
 }

@@ -1,12 +1,14 @@
 //! Scenarios: a machine, a workload and what goes wrong, all drawn from one seed.
 
 mod agreement;
+mod bay;
 mod convergence;
 mod drive_volume;
 mod life;
 mod locks;
 mod one_drive;
 mod one_server;
+mod record;
 mod server;
 
 use crate::executor::{Executor, Failure, Limits};
@@ -30,8 +32,11 @@ pub struct Scenario {
 }
 
 /// All there are. Each seed runs one, chosen by the seed.
-pub const SCENARIOS: &[Scenario] =
-    &[Scenario { name: "one_drive", run: one_drive::run }, Scenario { name: "one_server", run: one_server::run }];
+pub const SCENARIOS: &[Scenario] = &[
+    Scenario { name: "one_drive", run: one_drive::run },
+    Scenario { name: "one_server", run: one_server::run },
+    Scenario { name: "operated", run: one_server::run_operated },
+];
 
 impl Scenario {
     pub fn of_seed(seed: u64) -> Scenario {

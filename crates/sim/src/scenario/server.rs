@@ -2,17 +2,20 @@
 //! be are declared down, those that return are taken in.
 
 use super::agreement::{Agreement, Status};
-use crate::device::SimDisk;
+use super::bay::Bay;
+use super::record::{Record, VolumeState};
 use crate::workload::VolumeUnderTest;
 use crate::world::SimWorld;
 use bytes::Bytes;
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use tepal_drive::error::OpenError;
 use tepal_drive::world::{Clock, DeviceError};
 use tepal_drive::{Drive, Loss, Options};
-use tepal_engine::{Engine, Standing, Volume, VolumeSpec};
+use tepal_engine::{Engine, Run, Standing, Volume};
 use tepal_model::{DriveId, IoError, Segments};
 
 /// Whether a refusal of the drive at this position is no surprise.
@@ -22,22 +25,27 @@ pub type Excuses = Rc<dyn Fn(usize, &OpenError) -> bool>;
 #[derive(Clone)]
 pub struct Hardware {
     /// In the order of the volume's global map.
-    pub disks: Vec<SimDisk>,
+    pub bays: Vec<Bay>,
     pub agreement: Agreement,
-    pub spec: VolumeSpec,
+    pub record: Record,
     pub options: Options,
     /// Why a drive's refusal to open is no surprise.
     pub excuses: Excuses,
     /// Told when the drive at this position was opened again, after it was away.
     pub returned: Rc<dyn Fn(usize)>,
+    pub complete: Complete,
 }
+
+/// The drives, by position, that were seen to miss nothing since they were away last.
+pub type Complete = Rc<RefCell<BTreeSet<usize>>>;
 
 /// One running process.
 #[derive(Clone)]
 pub struct Server {
     pub world: SimWorld,
     pub engine: Engine<SimWorld>,
-    pub volume: Volume<SimWorld>,
+    /// Until it was removed.
+    volume: Option<Volume<SimWorld>>,
     hardware: Rc<Hardware>,
 }
 
@@ -50,53 +58,93 @@ impl Server {
     /// Starts on that machine: opens what is plugged in, and serves.
     pub async fn start(world: SimWorld, hardware: Rc<Hardware>) -> Option<Self> {
         let engine = Engine::new(world.clone(), Arc::new(hardware.agreement.clone()));
-        for at in 0..hardware.disks.len() {
+        for at in 0..hardware.bays.len() {
             start_drive(&world, &engine, &hardware, at).await;
         }
-        let volume = match engine.open_volume(hardware.spec.clone()).await {
-            Ok(volume) => volume,
-            Err(error) => {
-                world.core().fail(format!("the volume can't be opened: {error}"));
-                return None;
-            }
+        let volume = match hardware.record.state() {
+            VolumeState::Gone => None,
+            VolumeState::Active | VolumeState::Deleting => match engine.open_volume(hardware.record.spec()).await {
+                Ok(volume) => Some(volume),
+                Err(error) => {
+                    world.core().fail(format!("the volume can't be opened: {error}"));
+                    return None;
+                }
+            },
         };
         engine.all_volumes_opened();
         world.core().note(3, || format!("serves; {:?}", hardware.agreement));
         let server = Server { world, engine, volume, hardware };
         let tended = server.clone();
         server.world.spawn_named("tend-drives", async move { tended.tend().await });
+        if server.hardware.record.state() == VolumeState::Deleting {
+            server.begin_removal();
+        }
         Some(server)
     }
 
+    pub fn volume(&self) -> &Volume<SimWorld> {
+        self.volume.as_ref().expect("the scenario asks only while there is one")
+    }
+
     pub fn under_test(&self) -> Rc<ServedVolume> {
-        Rc::new(ServedVolume(self.volume.clone()))
+        Rc::new(ServedVolume(self.volume().clone()))
+    }
+
+    /// The volume was removed: nobody may use it from here on, and its space is given back.
+    pub fn begin_removal(&self) {
+        self.hardware.record.become_state(VolumeState::Deleting);
+        let (server, id) = (self.clone(), self.volume().id());
+        self.world.spawn_named("remove", async move {
+            while let Err(error) = server.engine.remove_volume(id).await {
+                server.world.core().note(5, || format!("removing the volume failed: {error}"));
+                server.world.sleep(Duration::from_secs(1)).await;
+            }
+            server.world.sleep(Duration::from_millis(2)).await; // until that is agreed
+            server.hardware.record.become_state(VolumeState::Gone);
+            server.world.core().note(5, || "the volume is gone".to_owned());
+            // A drive that came back meanwhile was told that the volume is there.
+            for drive in server.engine.drives_here() {
+                free_unknown(&server.engine, &server.hardware, &drive).await;
+            }
+        });
     }
 
     /// Takes in what has returned.
     async fn tend(self) {
         loop {
             self.world.sleep(Duration::from_millis(5)).await;
-            for at in 0..self.hardware.disks.len() {
-                let (disk, id) = (&self.hardware.disks[at], drive_id(at));
-                let returned = disk.is_plugged() && matches!(self.hardware.agreement.status(id), Status::Away(_));
+            self.note_complete();
+            for at in 0..self.hardware.bays.len() {
+                let (bay, id) = (&self.hardware.bays[at], drive_id(at));
+                let returned = bay.is_plugged() && matches!(self.hardware.agreement.status(id), Status::Away(_));
                 if !returned || self.engine.drive(id).is_some() {
                     continue;
                 }
                 // It may still be on its way out.
                 self.engine.lose_drive(id, Loss::Gone { drive: id, reason: "it was unplugged".to_owned() }).await;
                 let Status::Away(left) = self.hardware.agreement.status(id) else { continue };
-                let options = self.hardware.options.clone();
-                match Drive::open(self.world.clone(), disk.open(), None, options).await {
+                let (options, (device, log)) = (self.hardware.options.clone(), bay.open());
+                match Drive::open(self.world.clone(), device, log, options).await {
                     Ok(drive) => {
                         self.world.core().note(left, || format!("drive {id} returns, with {:?}", drive.marks()));
                         (self.hardware.returned)(at);
-                        self.engine.add_drive(drive, Standing::Behind(left));
+                        put_in_service(&self.engine, &self.hardware, drive, Standing::Behind(left)).await;
                     }
                     Err(error) => {
                         refused(&self.world, &self.hardware, at, &error);
                     }
                 }
             }
+        }
+    }
+
+    /// Only what misses something itself, or waits to be compared, isn't complete although it's up.
+    fn note_complete(&self) {
+        let left = self.volume.as_ref().map(Volume::recovery).unwrap_or_default();
+        if left.stale_regions == 0 && left.unresolved_regions == 0 {
+            let all = 0..self.hardware.bays.len();
+            let up = all.filter(|at| self.hardware.agreement.status(drive_id(*at)) == Status::Up);
+            self.hardware.complete.borrow_mut().extend(up);
         }
     }
 
@@ -111,30 +159,45 @@ impl Server {
 
     /// The drives that are open.
     pub fn drives(&self) -> impl Iterator<Item = (usize, Drive<SimWorld>)> + '_ {
-        (0..self.hardware.disks.len()).filter_map(|at| self.engine.drive(drive_id(at)).map(|drive| (at, drive)))
+        (0..self.hardware.bays.len()).filter_map(|at| self.engine.drive(drive_id(at)).map(|drive| (at, drive)))
     }
 }
 
 async fn start_drive(world: &SimWorld, engine: &Engine<SimWorld>, hardware: &Hardware, at: usize) {
-    let (disk, id, agreement) = (&hardware.disks[at], drive_id(at), &hardware.agreement);
+    let (bay, id, agreement) = (&hardware.bays[at], drive_id(at), &hardware.agreement);
     let standing = match agreement.status(id) {
         Status::Retired(left) => return engine.add_absent_drive(id, left, false),
         Status::Up => Standing::Current,
-        Status::Away(left) => Standing::Behind(left),
+        Status::Away(left) => {
+            hardware.complete.borrow_mut().remove(&at);
+            Standing::Behind(left)
+        }
     };
-    if !disk.is_plugged() {
+    if !bay.is_plugged() {
         return engine.add_absent_drive(id, agreement.declare_down(id, true), true);
     }
-    match Drive::open(world.clone(), disk.open(), None, hardware.options.clone()).await {
+    let (device, log) = bay.open();
+    match Drive::open(world.clone(), device, log, hardware.options.clone()).await {
         Ok(drive) => {
             world.core().note(4, || format!("drive {id} starts {standing:?}, with {:?}", drive.marks()));
-            engine.add_drive(drive, standing);
+            put_in_service(engine, hardware, drive, standing).await;
         }
         Err(error) => {
             let gone = refused(world, hardware, at, &error);
             engine.add_absent_drive(id, agreement.declare_down(id, gone), gone);
         }
     }
+}
+
+/// Gives a drive to the engine; if the volume was removed while it was away, its space comes back.
+async fn put_in_service(engine: &Engine<SimWorld>, hardware: &Hardware, drive: Drive<SimWorld>, standing: Standing) {
+    engine.add_drive(drive.clone(), standing);
+    free_unknown(engine, hardware, &drive).await;
+}
+
+async fn free_unknown(engine: &Engine<SimWorld>, hardware: &Hardware, drive: &Drive<SimWorld>) {
+    let known = |_| hardware.record.state() != VolumeState::Gone;
+    let _ = engine.free_unknown(drive, known).await; // if the drive is lost, that is noticed where it matters
 }
 
 /// Whether a drive that can't be opened may return: it does if it only was pulled again.
@@ -177,5 +240,9 @@ impl VolumeUnderTest for ServedVolume {
     async fn write_zeroes(&self, offset: u64, length: u64, fua: bool) -> Result<(), IoError> {
         let allocate = offset.is_multiple_of(3); // either way, by what the seed drew
         self.0.write_zeroes(offset, length, allocate, fua).await
+    }
+
+    async fn block_status(&self, offset: u64, length: u64, limit: usize) -> Result<Vec<Run>, IoError> {
+        self.0.block_status(offset, length, limit).await
     }
 }

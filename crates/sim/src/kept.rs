@@ -1,0 +1,55 @@
+//! Seeds that once found a bug, and are run ever since, before any others.
+//!
+//! A seed's run changes with every change of what draws from it: the scenario, and the order in which drive and engine do
+//! things. So no seed promises to meet its old bug again; each is a hard run that was worth something once. What surely
+//! catches its bug is the test that tells the story, or a mutant (`tests/mutants/`).
+
+use crate::scenario::Scenario;
+
+/// A seed, and what it found when it was kept.
+pub struct Kept {
+    pub scenario: &'static str,
+    pub seed: u64,
+    pub story: &'static str,
+}
+
+impl Kept {
+    pub fn scenario(&self) -> Scenario {
+        Scenario::named(self.scenario).expect("the table names scenarios that there are")
+    }
+}
+
+const fn kept(scenario: &'static str, seed: u64, story: &'static str) -> Kept {
+    Kept { scenario, seed, story }
+}
+
+/// In the order in which they were found.
+pub const KEPT: &[Kept] = &[
+    kept("one_server", 247, "a write that some copies had gave up its turn, and landed again over newer ones"),
+    kept("one_server", 100_153, "the same, by way of another copy"),
+    kept(
+        "one_server",
+        486,
+        "a client went away in the middle of a drive's leaving, and the drive was leaving for ever",
+    ),
+    kept("one_server", 571, "a slot was freed and given away while another pass of destaging still wrote to it"),
+    kept("one_server", 341, "a checkpoint chose its tail after its pages: data came back with its old checksum"),
+    kept("one_server", 378, "the same, found by a scrub after a crash"),
+    kept("one_server", 18, "a flush was acknowledged that a drive which was away had data to flush for"),
+    kept("operated", 32, "a volume was removed while a drive left: marks about it stayed for ever"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kept_seed_is_of_a_scenario_that_there_is_and_tells_a_story_of_its_own() {
+        for (nth, kept) in KEPT.iter().enumerate() {
+            assert_eq!(kept.scenario().name, kept.scenario);
+            assert!(!kept.story.is_empty() && kept.story.len() < 120, "{}", kept.story);
+            let same = |other: &&Kept| (other.scenario, other.seed) == (kept.scenario, kept.seed);
+            assert_eq!(KEPT.iter().position(|other| same(&other)), Some(nth), "{} is there twice", kept.seed);
+        }
+    }
+}
