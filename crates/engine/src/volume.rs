@@ -5,8 +5,8 @@
 
 use crate::authority::View;
 use crate::engine::{self, Engine};
-use crate::map::{BlockMap, VolumeSpec};
-use crate::members::{BusyRegions, Member, Members, Missed, Presence};
+use crate::map::{BlockMap, Holders, VolumeSpec};
+use crate::members::{BusyRegions, Copies, Member, Members, Missed, Presence};
 use crate::order::{Place, Turn, WriteOrder};
 use crate::protocol::primary::write::{Blocks, Written};
 use crate::seen_through::{Asker, SeenThrough};
@@ -275,23 +275,45 @@ impl<W: World> Volume<W> {
     /// Takes out what lies past the volume's end: what was cut off doesn't come back when the volume grows again. No two
     /// of these, nor a change of size, may be under way at a time.
     pub async fn clear_past_end(&self) -> Result<(), IoError> {
-        let (from, steps) = {
-            let state = self.lock();
-            let from = state.spec.size;
-            let mut steps = BTreeSet::new();
-            for (at, member) in state.members.list.iter().enumerate() {
-                let extents = member.drive().map(|drive| drive.extents_of(state.spec.map)).unwrap_or_default();
-                let runs = extents.into_iter().flat_map(|first| self.shared.map.volume_runs(at, first, EXTENT / BLOCK));
-                let past = runs.filter(|(first, count)| (first + count) * BLOCK > from);
-                steps.extend(past.map(|(first, _)| first * BLOCK / STEP));
-            }
-            (from, steps)
+        let (from, steps) = loop {
+            let change = {
+                let mut state = self.lock();
+                if state.removed {
+                    return Err(IoError::Fenced);
+                }
+                let waits = |drives: Holders| state.members.clean(&drives, u64::MAX) == Copies::Waiting;
+                if !self.shared.map.all_holders().any(waits) {
+                    break (state.spec.size, self.steps_past_end(&state));
+                }
+                Volume::next_change(&mut state) // those who know what there is are away
+            };
+            let _ = change.await; // dropped unsent only when the volume goes
         };
         // Only where something is: there may be exbibytes between.
         for step in steps {
             self.zero(from.max(step * STEP), (step + 1) * STEP, false, false).await?;
         }
         Ok(())
+    }
+
+    /// The steps in which something lies past the volume's end, or may: where all that have it are away.
+    fn steps_past_end(&self, state: &State<W>) -> BTreeSet<u64> {
+        let (map, members) = (&self.shared.map, &state.members);
+        let mut steps = BTreeSet::new();
+        let mut add = |first: u64, count: u64| {
+            if (first + count) * BLOCK > state.spec.size {
+                steps.insert(first * BLOCK / STEP);
+            }
+        };
+        for (at, member) in members.list.iter().enumerate() {
+            let extents = member.drive().map(|drive| drive.extents_of(state.spec.map)).unwrap_or_default();
+            let runs = extents.into_iter().flat_map(|first| map.volume_runs(at, first, EXTENT / BLOCK));
+            runs.for_each(|(first, count)| add(first, count));
+            let waits = |&region: &u64| members.clean(&map.holders(region), region) == Copies::Waiting;
+            let pieces = member.missed.regions().filter(waits).flat_map(|region| map.pieces_of(region));
+            pieces.for_each(|piece| add(piece.block, piece.count));
+        }
+        steps
     }
 
     async fn zero(&self, from: u64, end: u64, allocate: bool, fua: bool) -> Result<(), IoError> {

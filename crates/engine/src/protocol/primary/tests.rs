@@ -443,3 +443,24 @@ fn a_drive_that_was_away_when_a_volume_was_removed_gives_its_space_back_and_is_u
         }
     });
 }
+
+#[test]
+fn what_is_cut_off_while_the_drives_that_have_it_are_away_does_not_come_back() {
+    // Nothing was found to clear on the drives that were here, and so nothing was waited for.
+    told(|world| async move {
+        let rig = Rig::new(world, "mirror:2", 2).await;
+        rig.write(300, 7, 1).await.unwrap();
+        rig.lose(0).await;
+        rig.lose(1).await;
+        rig.volume.resize(1 << 20);
+        let return_later = async {
+            rig.world.sleep(Duration::from_millis(10)).await;
+            rig.bring_back(0).await;
+            rig.bring_back(1).await;
+        };
+        let (cleared, ()) = futures_util::future::join(rig.volume.clear_past_end(), return_later).await;
+        cleared.unwrap();
+        rig.volume.resize(8 << 20);
+        assert_eq!(rig.read(300).await, Ok(0));
+    });
+}
