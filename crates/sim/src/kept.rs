@@ -37,6 +37,8 @@ pub const KEPT: &[Kept] = &[
     kept("one_server", 378, "the same, found by a scrub after a crash"),
     kept("one_server", 18, "a flush was acknowledged that a drive which was away had data to flush for"),
     kept("operated", 32, "a volume was removed while a drive left: marks about it stayed for ever"),
+    kept("operated", 305, "a drive was behind in a volume that was removed, and stayed behind for ever"),
+    kept("operated", 201_058, "a volume shrank while all its drives were away: what was cut off came back"),
 ];
 
 #[cfg(test)]

@@ -108,6 +108,10 @@ impl Plan {
         plan.mix.status = random.below(4) as u32;
         plan.resized = random.one_in(2);
         plan.removed = random.one_in(3);
+        if plan.trouble == Trouble::None && random.one_in(2) {
+            plan.trouble = Trouble::Corruption; // it has many places to strike
+            plan.layout.min_copies = 1; // without the victim, writes would wait for ever
+        }
         plan
     }
 
