@@ -98,7 +98,7 @@ impl Copy<'_> {
             let mut git = Command::new("git");
             // The copy is no repository, and may lie inside one whose paths are not these.
             git.current_dir(&self.folder).env("GIT_CEILING_DIRECTORIES", self.folder.parent().unwrap_or(&self.folder));
-            let applied = process::capture(git.args(["apply", "--recount"]).arg(patch), QUICK)?;
+            let applied = process::capture(git.args(["apply", "--recount", "-C1"]).arg(patch), QUICK)?;
             if !applied.status.success() {
                 return Ok(Verdict::NotMade(first_line(&applied.output())));
             }
