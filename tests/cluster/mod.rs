@@ -11,7 +11,7 @@ use serde_json::Value;
 use server::Server;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -163,6 +163,11 @@ impl Cluster {
     /// In good order.
     pub fn stop(&mut self) {
         self.server.take().expect("it runs").stop();
+    }
+
+    /// How it ended by itself.
+    pub fn wait_for_end(&mut self) -> ExitStatus {
+        self.server.take().expect("it runs").wait_for_end()
     }
 
     /// What the server logged, of all its starts.

@@ -7,7 +7,7 @@ use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 use std::fs::{File, OpenOptions};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::{Child, Command, ExitStatus};
 use std::time::Duration;
 
 pub struct Server(Child);
@@ -48,6 +48,10 @@ impl Server {
         self.signal(libc::SIGTERM);
         let status = program::wait(&mut self.0, program::LIMIT).expect("the server stops when it's told to");
         assert!(status.success(), "the server stopped with {status}");
+    }
+
+    pub fn wait_for_end(mut self) -> ExitStatus {
+        program::wait(&mut self.0, program::LIMIT).expect("the server ends")
     }
 }
 

@@ -1,4 +1,6 @@
-//! The cluster's metadata, read with standard SQL while the server runs and after.
+//! The cluster's metadata: read with standard SQL while the server runs and after, and when it can't be written.
+
+mod without_room;
 
 use crate::cluster::Plan;
 use crate::need;

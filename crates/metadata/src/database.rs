@@ -122,9 +122,18 @@ pub fn open(file: &Path, kind: Kind) -> Result<Connection, StoreError> {
     connection
         .execute_batch(
             "PRAGMA synchronous=FULL; PRAGMA trusted_schema=OFF; PRAGMA cell_size_check=ON;
-             PRAGMA journal_size_limit=4194304;",
+             PRAGMA journal_size_limit=4194304; SELECT 1 FROM sqlite_schema LIMIT 1;",
         )
         .map_err(StoreError::sqlite(file))?;
+    // The read just now opened the write-ahead log. If a flush of it failed before this start, the kernel may show what
+    // isn't on the disk: all of it is written once more.
+    let settle = connection.query_row("PRAGMA wal_checkpoint", [], |_| Ok(()));
+    match settle.map_err(StoreError::sqlite(file)) {
+        Err(error) if error.lacks_room() => {
+            tracing::warn!(%error, "no room to settle what was written before this start")
+        }
+        outcome => outcome?,
+    }
     Ok(connection)
 }
 

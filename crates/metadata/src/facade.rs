@@ -23,6 +23,7 @@ use openraft::type_config::async_runtime::watch::WatchReceiver;
 use openraft::{Raft, ServerState};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tepal_model::{ClusterId, ServerId};
@@ -76,6 +77,9 @@ pub enum ProposeError {
     /// Look at the state, then ask again if need be: the leader changed while the command was under way.
     #[error("the leader changed meanwhile: whether the command was carried out must be looked up")]
     Unknown,
+    /// Free some space. If the command has begun, it's carried out then.
+    #[error("the cluster's state can't be written: {lack}: free some space there{}", if *.begun { BEGUN } else { "" })]
+    NoRoom { lack: String, begun: bool },
     /// Open it again: the server is stopping. Whether the command was carried out shows then.
     #[error("the server is stopping")]
     Stopped,
@@ -85,8 +89,11 @@ pub enum ProposeError {
     Storage(String),
 }
 
+const BEGUN: &str = ", then see whether this was carried out";
 /// The longest command, as JSON, in bytes.
 const MAX_COMMAND: usize = 64 << 10;
+/// How long a command may wait for room before its proposer is told.
+const ROOM_WITHIN: Duration = Duration::from_secs(3);
 /// A lone voter leads at once, unless its disk hangs.
 const LEAD_WITHIN: Duration = Duration::from_secs(30);
 
@@ -118,8 +125,7 @@ impl Metadata {
         let (log, machine) = (opened.log.clone(), opened.machine.clone());
         let started = Self::start(dir, opened).await;
         if started.is_err() {
-            log.close().await;
-            machine.close().await;
+            close(&log, &machine).await;
         }
         started
     }
@@ -134,6 +140,9 @@ impl Metadata {
             .map_err(|error| trouble(error.to_string()))?;
         let metadata = Metadata { querier: Querier::new(dir), state: machine.state(), raft, log, machine };
         if let Err(what) = metadata.take_part(&identity, behind).await {
+            let what = metadata.lack_of_room().unwrap_or(what);
+            metadata.log.room().close();
+            metadata.machine.room().close();
             let _ = metadata.raft.shutdown().await;
             return Err(trouble(what));
         }
@@ -173,13 +182,30 @@ impl Metadata {
     }
 
     /// Has the cluster carry out `command`. When this returns, the outcome is on stable media on a majority, and
-    /// shows in [`Metadata::state`] of this server. Dropping the future doesn't stop the command.
+    /// shows in [`Metadata::state`] of this server. Dropping the future doesn't stop the command. If there is no room for
+    /// it, that is said after a few seconds.
     pub async fn propose(&self, command: Command) -> Result<Reply, ProposeError> {
         let bytes = serde_json::to_vec(&command).map_or(usize::MAX, |text| text.len());
         if bytes > MAX_COMMAND {
             return Err(Refusal::TooLong { bytes, limit: MAX_COMMAND }.into());
         }
-        self.write(Proposal { version: VERSION, unix_ms: wall_clock_ms(), command }).await
+        if let Some(lack) = self.lack_of_room() {
+            return Err(ProposeError::NoRoom { lack, begun: false });
+        }
+        let mut writing = pin!(self.write(Proposal { version: VERSION, unix_ms: wall_clock_ms(), command }));
+        loop {
+            if let Ok(written) = tokio::time::timeout(ROOM_WITHIN, writing.as_mut()).await {
+                return written;
+            }
+            if let Some(lack) = self.lack_of_room() {
+                return Err(ProposeError::NoRoom { lack, begun: true });
+            }
+        }
+    }
+
+    /// What keeps this server's part of the state from being written now: commands wait until it can.
+    pub fn lack_of_room(&self) -> Option<String> {
+        self.log.room().lack().or_else(|| self.machine.room().lack())
     }
 
     async fn write(&self, proposal: Proposal) -> Result<Reply, ProposeError> {
@@ -229,13 +255,19 @@ impl Metadata {
 
     /// Stops taking part, and closes the databases. Other clones answer `Stopped` from now on.
     pub async fn shutdown(self) {
+        self.log.room().close();
+        self.machine.room().close();
         if let Err(error) = self.raft.shutdown().await {
             tracing::error!(%error, "the consensus core didn't stop cleanly");
         }
         self.querier.close().await;
-        self.log.close().await;
-        self.machine.close().await;
+        close(&self.log, &self.machine).await;
     }
+}
+
+async fn close(log: &LogStore, machine: &StateMachine) {
+    log.close().await;
+    machine.close().await;
 }
 
 /// The first command of a cluster.

@@ -15,6 +15,7 @@ mod network;
 mod query;
 mod record;
 mod refusal;
+mod room;
 #[cfg(test)]
 mod scratch;
 mod state;

@@ -5,7 +5,8 @@
 //!    later read.
 //! 2. An append is reported as flushed only after its commit is on stable media. Appends that wait together share a
 //!    commit.
-//! 3. The entries are `purged + 1 ..= last` without a hole, and each has a checksum bound to its index.
+//! 3. What finds no room to be written waits for some (see [`Room`]), and all that comes after it.
+//! 4. The entries are `purged + 1 ..= last` without a hole, and each has a checksum bound to its index.
 
 mod table;
 #[cfg(test)]
@@ -15,6 +16,7 @@ pub use table::{FILE, Identity, LogSummary, LogTable, create};
 
 use crate::consensus::{Entry, LogId, Types, Vote};
 use crate::database::{StoreError, Task, Worker, task};
+use crate::room::Room;
 use openraft::storage::{IOFlushed, LogState, RaftLogStorage};
 use openraft::{OptionalSend, RaftLogReader};
 use std::collections::VecDeque;
@@ -32,13 +34,20 @@ enum Job {
 #[derive(Clone)]
 pub struct LogStore {
     worker: Worker<Job>,
+    room: Room,
 }
 
 impl LogStore {
     /// `lock` is held until the database is closed.
     pub fn start(table: LogTable, lock: Arc<File>) -> io::Result<Self> {
-        let worker = Worker::start("raft-log", (table, lock), |(table, _lock), jobs| work(table, jobs))?;
-        Ok(LogStore { worker })
+        let room = Room::default();
+        let here = room.clone();
+        let worker = Worker::start("raft-log", (table, lock), move |(table, _lock), jobs| work(table, &here, jobs))?;
+        Ok(LogStore { worker, room })
+    }
+
+    pub fn room(&self) -> &Room {
+        &self.room
     }
 
     pub async fn close(&self) {
@@ -47,16 +56,17 @@ impl LogStore {
 
     async fn call<R: Send + 'static>(
         &self,
-        body: impl FnOnce(&mut LogTable) -> Result<R, StoreError> + Send + 'static,
+        mut body: impl FnMut(&mut LogTable) -> Result<R, StoreError> + Send + 'static,
     ) -> Result<R, io::Error> {
-        let (task, answer) = task(body);
+        let room = self.room.clone();
+        let (task, answer) = task(move |table| room.wait_for(|| body(table)));
         self.worker.send(Job::Task(task))?;
         Ok(answer.await.map_err(|_| StoreError::Stopped)??)
     }
 }
 
 /// Does the first job, or the first few if all of them append.
-fn work(table: &mut LogTable, jobs: &mut VecDeque<Job>) {
+fn work(table: &mut LogTable, room: &Room, jobs: &mut VecDeque<Job>) {
     let mut batch = Vec::new();
     let mut waiting = Vec::new();
     while let Some(job) = jobs.pop_front() {
@@ -72,7 +82,7 @@ fn work(table: &mut LogTable, jobs: &mut VecDeque<Job>) {
             }
         }
     }
-    let result = table.append(&batch).map_err(|error| error.to_string());
+    let result = room.wait_for(|| table.append(&batch)).map_err(|error| error.to_string());
     for flushed in waiting {
         flushed.io_completed(result.clone().map_err(io::Error::other));
     }

@@ -59,6 +59,8 @@ impl MetadataAuthority {
             match self.propose(command).await {
                 // Done, or it changed meanwhile, or may have: look again.
                 Ok(_) | Err(ProposeError::Refused(_) | ProposeError::Unknown) => {}
+                // The volumes' writes wait, and must not wait for ever.
+                Err(ProposeError::NoRoom { .. }) => tokio::time::sleep(PAUSE).await,
                 Err(error) => {
                     tracing::error!(%drive, %error, "the cluster can't be told that a drive is down: its writes can't go on");
                     return None;
@@ -71,7 +73,13 @@ impl MetadataAuthority {
         let view = self.behind().get(&drive).copied()?;
         let reason = "caught up".to_owned();
         let command = Command::SetDriveState { id: drive, to: DriveState::Up, reason, expected_view: Some(view) };
-        match self.propose(command).await {
+        let outcome = loop {
+            match self.propose(command.clone()).await {
+                Err(ProposeError::NoRoom { .. }) => tokio::time::sleep(PAUSE).await,
+                outcome => break outcome,
+            }
+        };
+        match outcome {
             Ok(_) => tracing::info!(%drive, "drive caught up"),
             Err(error) => tracing::warn!(%drive, %error, "a drive that caught up isn't taken back"),
         }

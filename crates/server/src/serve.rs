@@ -36,9 +36,11 @@ enum ExitReason {
     Signal,
     /// The API was asked to stop it.
     Requested,
+    /// It can't go on.
+    Failed,
 }
 
-/// Why a server didn't start.
+/// Why a server didn't start, or can't go on.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     #[error(transparent)]
@@ -65,6 +67,8 @@ pub enum ServeError {
     Nbd(#[from] BindError),
     #[error("the cluster's state can't be changed: {0}")]
     Propose(#[from] ProposeError),
+    #[error("{0}; the server has stopped: start it again once that is mended")]
+    Failed(ProposeError),
     #[error("the server can't be set up: {0}")]
     System(#[source] io::Error),
 }
@@ -100,13 +104,14 @@ async fn run(config: Config, started: Instant, threads: Arc<DataThreads>) -> Res
     let server = Running::start(config, started, threads, metadata.clone(), listener, api_address).await;
     let outcome = match server {
         Ok(server) => {
-            let reason = tokio::select! {
-                () = signals.any() => ExitReason::Signal,
-                () = server.stop.notified() => ExitReason::Requested,
+            let (reason, outcome) = tokio::select! {
+                () = signals.any() => (ExitReason::Signal, Ok(())),
+                () = server.stop.notified() => (ExitReason::Requested, Ok(())),
+                error = metadata.failed() => (ExitReason::Failed, Err(ServeError::Failed(error))),
             };
             tracing::info!(?reason, "stopping");
             server.close().await;
-            Ok(())
+            outcome
         }
         Err(error) => Err(error),
     };

@@ -95,16 +95,16 @@ impl Machine {
     }
 
     /// Applies one entry in one transaction, which also says that it was applied.
-    pub fn apply(&mut self, id: LogId, payload: Payload) -> Result<Answer, StoreError> {
+    pub fn apply(&mut self, id: LogId, payload: &Payload) -> Result<Answer, StoreError> {
         let mut next = self.content.clone();
         next.applied = Some(id);
         let (answer, changes) = match payload {
             Payload::Blank => (Ok(Reply::Done), Vec::new()),
             Payload::Membership(membership) => {
-                next.membership = StoredMembership::new(Some(id), membership);
+                next.membership = StoredMembership::new(Some(id), membership.clone());
                 (Ok(Reply::Done), Vec::new())
             }
-            Payload::Normal(proposal) => match self.carry_out(&proposal)? {
+            Payload::Normal(proposal) => match self.carry_out(proposal)? {
                 Ok(Applied { state, changes, reply }) => {
                     next.digest = self.content.digest.after(&self.content.state, &changes, &state.counters);
                     next.state = Arc::new(state);

@@ -23,6 +23,7 @@ pub use snapshot::SnapshotFile;
 
 use crate::consensus::{LogId, SnapshotMeta, StoredMembership, Types};
 use crate::database::{StoreError, Task, Worker, task};
+use crate::room::Room;
 use crate::state::State;
 use futures_util::{Stream, StreamExt};
 use openraft::storage::{EntryResponder, RaftStateMachine};
@@ -39,6 +40,7 @@ type Snapshot = SnapshotOf<Types, SnapshotFile>;
 #[derive(Clone)]
 pub struct StateMachine {
     worker: Worker<Task<Machine>>,
+    room: Room,
     state: watch::Receiver<Arc<State>>,
 }
 
@@ -51,7 +53,12 @@ impl StateMachine {
                 task(machine);
             }
         };
-        Ok(StateMachine { worker: Worker::start("state-machine", (machine, lock), work)?, state })
+        let worker = Worker::start("state-machine", (machine, lock), work)?;
+        Ok(StateMachine { worker, room: Room::default(), state })
+    }
+
+    pub fn room(&self) -> &Room {
+        &self.room
     }
 
     pub fn state(&self) -> watch::Receiver<Arc<State>> {
@@ -64,9 +71,10 @@ impl StateMachine {
 
     async fn call<R: Send + 'static>(
         &self,
-        body: impl FnOnce(&mut Machine) -> Result<R, StoreError> + Send + 'static,
+        mut body: impl FnMut(&mut Machine) -> Result<R, StoreError> + Send + 'static,
     ) -> Result<R, io::Error> {
-        let (task, answer) = task(body);
+        let room = self.room.clone();
+        let (task, answer) = task(move |machine| room.wait_for(|| body(machine)));
         self.worker.send(task)?;
         Ok(answer.await.map_err(|_| StoreError::Stopped)??)
     }
@@ -86,7 +94,7 @@ impl RaftStateMachine<Types> for StateMachine {
     {
         while let Some(next) = entries.next().await {
             let (entry, responder) = next?;
-            let answer = self.call(move |machine| machine.apply(entry.log_id, entry.payload)).await?;
+            let answer = self.call(move |machine| machine.apply(entry.log_id, &entry.payload)).await?;
             if let Some(responder) = responder {
                 responder.send(answer);
             }
@@ -98,9 +106,9 @@ impl RaftStateMachine<Types> for StateMachine {
         self.clone()
     }
 
-    async fn install_snapshot(&mut self, meta: &SnapshotMeta, snapshot: SnapshotFile) -> Result<(), io::Error> {
+    async fn install_snapshot(&mut self, meta: &SnapshotMeta, mut snapshot: SnapshotFile) -> Result<(), io::Error> {
         let meta = meta.clone();
-        self.call(move |machine| machine.install_snapshot(&meta, snapshot)).await
+        self.call(move |machine| machine.install_snapshot(&meta, &mut snapshot)).await
     }
 
     async fn get_current_snapshot(&mut self) -> Result<Option<Snapshot>, io::Error> {

@@ -55,7 +55,7 @@ impl Machine {
 
     /// Replaces all that is here by a snapshot, in one transaction. Those who read `cluster.db` meanwhile see the old
     /// state or the new one.
-    pub fn install_snapshot(&mut self, meta: &SnapshotMeta, mut snapshot: SnapshotFile) -> Result<(), StoreError> {
+    pub fn install_snapshot(&mut self, meta: &SnapshotMeta, snapshot: &mut SnapshotFile) -> Result<(), StoreError> {
         let incoming = self.folder.join(INCOMING);
         database::remove_database(&incoming)?;
         let mut copy = database::make_private(&incoming)?;

@@ -30,7 +30,7 @@ fn machine(folder: &Path) -> Machine {
 }
 
 fn carry_out(machine: &mut Machine, index: u64, command: Command) {
-    let answer = machine.apply(entry(index), Payload::Normal(proposal(command)));
+    let answer = machine.apply(entry(index), &Payload::Normal(proposal(command)));
     answer.expect("the database can be written").expect("the command is accepted");
 }
 
@@ -102,7 +102,7 @@ proptest! {
         let mut expected = State::before_everything();
         for (index, command) in (0..).zip(std::iter::once(setup()).chain(commands)) {
             let pure = apply::apply(&expected, &proposal(command.clone()));
-            let answer = machine.apply(entry(index), Payload::Normal(proposal(command))).unwrap();
+            let answer = machine.apply(entry(index), &Payload::Normal(proposal(command))).unwrap();
             match pure {
                 Ok(applied) => {
                     let events = applied.changes.iter().filter(|change| matches!(change, Change::Event(_))).count();
@@ -146,13 +146,13 @@ fn a_snapshot_carries_everything_to_another_server() {
     let (from, to) = (Scratch::new(), Scratch::new());
     let mut source = machine(from.path());
     carry_out(&mut source, 0, setup());
-    let (meta, snapshot) = source.build_snapshot().unwrap();
+    let (meta, mut snapshot) = source.build_snapshot().unwrap();
     // What comes after isn't in it.
     let server = Command::AddServer { id: ServerId(2), address: "h:2".to_owned() };
     carry_out(&mut source, 1, server);
 
     let mut target = machine(to.path());
-    target.install_snapshot(&meta, snapshot).unwrap();
+    target.install_snapshot(&meta, &mut snapshot).unwrap();
     assert_eq!(target.content.applied, Some(entry(0)));
     assert_eq!(target.content.state.servers.len(), 1);
     assert_eq!(target.published.borrow().cluster.id, ClusterId(1));
@@ -167,12 +167,12 @@ fn a_snapshot_of_another_cluster_is_refused() {
     let (from, to) = (Scratch::new(), Scratch::new());
     let mut source = machine(from.path());
     carry_out(&mut source, 0, setup());
-    let (meta, snapshot) = source.build_snapshot().unwrap();
+    let (meta, mut snapshot) = source.build_snapshot().unwrap();
     let mut target = machine(to.path());
     let other =
         Command::InitCluster { id: ClusterId(2), name: "d".to_owned(), server: ServerId(1), address: "h:1".to_owned() };
     carry_out(&mut target, 0, other);
-    let refused = target.install_snapshot(&meta, snapshot);
+    let refused = target.install_snapshot(&meta, &mut snapshot);
     assert!(
         matches!(&refused, Err(StoreError::Damaged { what, .. }) if what.contains("another cluster")),
         "{refused:?}"
@@ -198,6 +198,6 @@ fn a_command_of_a_newer_build_stops_the_state_machine_rather_than_be_skipped() {
     let scratch = Scratch::new();
     let mut machine = machine(scratch.path());
     let newer = Proposal { version: 2, ..proposal(setup()) };
-    assert!(matches!(machine.apply(entry(0), Payload::Normal(newer)), Err(StoreError::Newer { found: 2, .. })));
+    assert!(matches!(machine.apply(entry(0), &Payload::Normal(newer)), Err(StoreError::Newer { found: 2, .. })));
     assert_eq!(machine.content.applied, None);
 }

@@ -103,6 +103,10 @@ fn health(context: &Context) -> (Health, Vec<String>) {
         worst = worst.max(health);
         reasons.push(reason);
     };
+    if let Some(lack) = context.parts.metadata.lack_of_room() {
+        let until = "until then nothing can be changed, and the writes of a volume that loses a drive wait";
+        add(Health::Degraded, format!("the cluster's state can't be written: {lack}: free some space there; {until}"));
+    }
     for drive in state.drives.values() {
         let health = match drive.state {
             DriveState::Up => continue,

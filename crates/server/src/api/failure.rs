@@ -69,6 +69,7 @@ impl From<ProposeError> for Failure {
             ProposeError::NoLeader { .. } | ProposeError::Unknown | ProposeError::Stopped => {
                 Failure::new(ErrorKind::Unavailable, error)
             }
+            ProposeError::NoRoom { .. } => Failure::new(ErrorKind::OutOfSpace, error),
             ProposeError::Storage(_) => Failure::new(ErrorKind::Internal, error),
         }
     }
