@@ -81,12 +81,18 @@ fn a_rotten_block_without_another_copy_is_an_error_on_exactly_that_block() {
     }
     let scrub = cluster.command().args(["volume", "scrub", "v0", "-o", "json"]).output().expect("it runs");
     assert_eq!(scrub.status.code(), Some(1), "a scrub that finds damage fails");
+    let damaged = cluster.volume("v0");
+    assert_eq!((&damaged["state"], &damaged["damaged_blocks"]), (&"unavailable".into(), &rotten.len().into()));
+    let status = cluster.ask(&["status"]);
+    let said = status["reason"].to_string();
+    assert!(said.contains("3 blocks") && said.contains(&(5 * BLOCK).to_string()), "{status}");
     // What is written again is whole again.
     for number in rotten {
         volume.write((number * BLOCK) as u64, &block(number)).expect("written");
         assert!(volume.read((number * BLOCK) as u64, BLOCK as u32).expect("read") == block(number));
     }
     drop(volume);
+    assert_eq!(cluster.ask(&["status"])["health"], "ok");
     cluster.scrub_finds_nothing("v0");
     cluster.stop_and_check_drives();
 }

@@ -61,6 +61,7 @@ fn requests_that_wait_for_the_only_copy_fail_once_its_drive_is_removed_by_force(
     });
     assert_eq!(failed.count(), 32, "exactly what the drive held");
 
+    drop(client);
     // When the volume is gone, nothing is left of the drive.
     cluster.tepal(&["volume", "rm", "v0"]).succeeded();
     cluster.tepal(&["drive", "rm", &id]).succeeded();

@@ -84,6 +84,7 @@ fn requests_of_volumes_and_their_cost_on_drives_are_counted_and_timed() {
             |operation: &str| sum(&of_drive, &format!("seconds_count{{drive=\"{id}\",operation=\"{operation}\""));
         assert!(count("write") >= 20.0 && count("flush") >= 20.0, "both copies, each on stable media: {of_drive:?}");
     }
+    drop(volume);
     cluster.tepal(&["volume", "rm", "v0"]).succeeded();
     assert_eq!(metrics(&cluster, "tepal_volume_request_").iter().filter(|(name, _)| name.contains("v0")).count(), 0);
 }

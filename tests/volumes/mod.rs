@@ -97,7 +97,11 @@ fn a_renamed_volume_keeps_its_bytes_and_a_removed_one_gives_back_its_space() {
     cluster.tepal(&["volume", "show", "v0"]).refused(1);
     assert!(cluster.ask(&["status"])["used"].as_u64() >= Some(32 << 20));
     let mut last = cluster.connect("v1");
-    cluster.tepal(&["volume", "rm", "v1"]).succeeded();
+    assert_eq!(cluster.volume("v1")["clients"], 1);
+    let refused = cluster.tepal(&["volume", "rm", "v1"]).refused(1);
+    assert!(refused.contains("'v1' is in use, a client is connected") && refused.contains("--force"), "{refused}");
+    last.write(0, &[1; BLOCK]).expect("it is still there");
+    cluster.tepal(&["volume", "rm", "v1", "--force"]).succeeded();
     assert!(last.write(0, &[1; BLOCK]).is_err(), "no request to a removed volume is applied");
     until("the space to be free", SOON, || (cluster.ask(&["status"])["used"] == 0).then_some(()));
 }
@@ -139,6 +143,13 @@ fn a_full_pool_is_no_space_left_and_loses_nothing() {
     };
     assert_eq!(errno, Errno(NO_SPACE));
     assert!(written > 32, "only {written} MiB of 64");
+    let status = cluster.ask(&["status"]);
+    assert_eq!(status["health"], "degraded", "{status}");
+    assert!(status["reason"].to_string().contains("of pool 'default' is full"), "{status}");
+    let shown = cluster.volume("v0");
+    assert_eq!(shown["state"], "degraded", "{shown}");
+    assert!(shown["reason"].to_string().contains("writes that need new space fail"), "{shown}");
+    until("the log to tell", SOON, || cluster.log().contains("drive fills up").then_some(()));
     let check = |volume: &mut crate::nbd::Nbd| {
         for piece in 0..written {
             assert!(volume.read(piece << 20, 1 << 20).expect("read") == noise(piece, 1 << 20), "MiB {piece}");
@@ -152,6 +163,7 @@ fn a_full_pool_is_no_space_left_and_loses_nothing() {
     // What is given back can be used.
     volume.trim(0, 8 << 20).expect("trimmed");
     volume.flush().expect("flushed");
+    until("health to be ok", SOON, || (cluster.ask(&["status"])["health"] == "ok").then_some(()));
     until("space to be there", SOON, || volume.write(512 << 20, &noise(9, 4 << 20)).is_ok().then_some(()));
     drop(volume);
     cluster.scrub_finds_nothing("v0");

@@ -12,6 +12,10 @@ pub trait VirtualDisk: 'static {
     /// Bytes, as of now: a volume can be resized while it is attached.
     fn size(&self) -> u64;
     fn read_only(&self) -> bool;
+    /// What it's called now, where that can differ from the name that it was opened by.
+    fn name(&self) -> Option<String> {
+        None
+    }
     fn read(&self, offset: u64, length: u64) -> impl Future<Output = Result<Segments, IoError>>;
     /// With `fua`, what was written is on stable media before this returns, whatever the layout's durability.
     fn write(&self, offset: u64, data: Bytes, fua: bool) -> impl Future<Output = Result<(), IoError>>;

@@ -1,22 +1,24 @@
 //! Volumes as the NBD front-end wants them.
 
-use crate::meter::{Meter, Meters, Operation};
+use crate::api::types::BY_ID;
+use crate::meter::Operation;
+use crate::observed::{Client, Observations};
 use crate::volumes::Closed;
 use crate::world::ServerWorld;
 use bytes::Bytes;
 use std::sync::Arc;
 use tepal_engine::{Engine, Volume};
 use tepal_gateway::disk::{Exports, OpenError, Run, VirtualDisk};
-use tepal_metadata::Metadata;
-use tepal_model::{IoError, Segments};
+use tepal_metadata::{Metadata, State, VolumeRecord, VolumeState};
+use tepal_model::{IoError, Segments, VolumeId};
 
-/// The volumes of the cluster, by their names as of now.
+/// The volumes of the cluster, by their names as of now, or by [`BY_ID`] and their ids.
 #[derive(Clone)]
 pub struct ServerExports {
     pub metadata: Metadata,
     pub engine: Engine<ServerWorld>,
     pub closed: Closed,
-    pub meters: Meters,
+    pub observations: Observations,
 }
 
 impl Exports for ServerExports {
@@ -30,20 +32,30 @@ impl Exports for ServerExports {
 
     async fn open(&self, name: &str) -> Result<VolumeDisk, OpenError> {
         let state = self.metadata.state();
-        let record = state.volume_named(name).ok_or_else(|| OpenError::Unknown(name.to_owned()))?;
+        let record = find(&state, name).ok_or_else(|| OpenError::Unknown(name.to_owned()))?;
         let unavailable = || {
             let reason = self.closed.reason(record.id).unwrap_or_else(|| "it is being opened".to_owned());
             OpenError::Unavailable { name: name.to_owned(), reason }
         };
         let volume = self.engine.volume(record.id).ok_or_else(unavailable)?;
-        Ok(VolumeDisk { volume, meter: self.meters.of(record.id) })
+        Ok(VolumeDisk { volume, client: Client::new(self.observations.of(record.id)) })
+    }
+}
+
+fn find<'a>(state: &'a State, name: &str) -> Option<&'a Arc<VolumeRecord>> {
+    match name.strip_prefix(BY_ID) {
+        None => state.volume_named(name),
+        Some(id) => {
+            let id = VolumeId(id.parse().ok()?);
+            state.volumes.get(&id).filter(|record| record.state == VolumeState::Active)
+        }
     }
 }
 
 /// A volume as one connection's disk. It stays the same volume when that is renamed.
 pub struct VolumeDisk {
     volume: Volume<ServerWorld>,
-    meter: Arc<Meter>,
+    client: Client,
 }
 
 impl VirtualDisk for VolumeDisk {
@@ -55,27 +67,41 @@ impl VirtualDisk for VolumeDisk {
         false
     }
 
+    fn name(&self) -> Option<String> {
+        Some(self.volume.spec().name)
+    }
+
     async fn read(&self, offset: u64, length: u64) -> Result<Segments, IoError> {
-        self.meter.time(Operation::Read, length, self.volume.read(offset, length)).await
+        let read = self.client.meter.time(Operation::Read, length, self.volume.read(offset, length)).await;
+        self.client.damaged().learn(offset, length, &read);
+        read
     }
 
     async fn write(&self, offset: u64, data: Bytes, fua: bool) -> Result<(), IoError> {
         let length = data.len() as u64;
-        self.meter.time(Operation::Write, length, self.volume.write(offset, data, fua)).await
+        let write = self.volume.write(offset, data, fua);
+        let written = self.client.meter.time(Operation::Write, length, write).await;
+        self.client.damaged().learn(offset, length, &written);
+        written
     }
 
     async fn flush(&self) -> Result<(), IoError> {
-        self.meter.time(Operation::Flush, 0, self.volume.flush()).await
+        self.client.meter.time(Operation::Flush, 0, self.volume.flush()).await
     }
 
     async fn trim(&self, offset: u64, length: u64, fua: bool) -> Result<(), IoError> {
-        self.meter.time(Operation::Discard, length, self.volume.trim(offset, length, fua)).await
+        let trim = self.volume.trim(offset, length, fua);
+        let trimmed = self.client.meter.time(Operation::Discard, length, trim).await;
+        self.client.damaged().learn(offset, length, &trimmed);
+        trimmed
     }
 
     async fn write_zeroes(&self, offset: u64, length: u64, allocate: bool, fua: bool) -> Result<(), IoError> {
         let zeroes = self.volume.write_zeroes(offset, length, allocate, fua);
         let operation = if allocate { Operation::Write } else { Operation::Discard };
-        self.meter.time(operation, length, zeroes).await
+        let zeroed = self.client.meter.time(operation, length, zeroes).await;
+        self.client.damaged().learn(offset, length, &zeroed);
+        zeroed
     }
 
     async fn block_status(&self, offset: u64, length: u64, limit: usize) -> Result<Vec<Run>, IoError> {

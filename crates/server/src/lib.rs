@@ -18,6 +18,7 @@ mod log;
 mod meter;
 mod metered;
 mod nbd;
+mod observed;
 mod private_file;
 #[cfg(test)]
 mod scratch;

@@ -3,12 +3,9 @@
 //!
 //! Counting costs two looks at the clock and a few relaxed additions; a number may be behind its neighbours for a moment.
 
-use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use tepal_model::VolumeId;
 
 /// Upper bounds of the latency buckets, in microseconds. One more bucket has what takes longer.
 pub const BOUNDS_MICROS: [u64; 16] = [
@@ -99,21 +96,6 @@ impl Meter {
     }
 }
 
-/// The meters of volumes that were used since the server started. Cheap to clone.
-#[derive(Clone, Default)]
-pub struct Meters(Arc<Mutex<BTreeMap<VolumeId, Arc<Meter>>>>);
-
-impl Meters {
-    pub fn of(&self, volume: VolumeId) -> Arc<Meter> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(volume).or_default().clone()
-    }
-
-    /// Forgets volumes that are gone.
-    pub fn keep(&self, lives: impl Fn(VolumeId) -> bool) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|volume, _| lives(*volume));
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -131,15 +113,5 @@ mod tests {
         (buckets[0], buckets[1], buckets[BOUNDS_MICROS.len() - 1], buckets[BOUNDS_MICROS.len()]) = (2, 1, 1, 1);
         assert_eq!((written.buckets, written.bytes, written.errors), (buckets, 4 * 4096, 1));
         assert_eq!((meter.read(Operation::Read).bytes, meter.read(Operation::Flush).buckets.iter().sum()), (512, 0u64));
-    }
-
-    #[test]
-    fn a_volume_that_is_gone_has_no_meter() {
-        let meters = Meters::default();
-        meters.of(VolumeId(1)).count(Operation::Flush, 0, Duration::ZERO, true);
-        meters.keep(|_| true);
-        assert_eq!(meters.of(VolumeId(1)).read(Operation::Flush).buckets[0], 1);
-        meters.keep(|_| false);
-        assert_eq!(meters.of(VolumeId(1)).read(Operation::Flush).buckets[0], 0);
     }
 }

@@ -8,8 +8,8 @@ use crate::data_threads::{self, DataThreads};
 use crate::drives::{self, Drives, Generations, GenerationsError, Parts};
 use crate::exports::ServerExports;
 use crate::log::{self, LogError};
-use crate::meter::Meters;
 use crate::nbd::Front;
+use crate::observed::Observations;
 use crate::volumes::Volumes;
 use crate::world::ServerWorld;
 use std::io;
@@ -212,8 +212,9 @@ impl Running {
                 "other machines can reach this server: there is no encryption, and any NBD client may read and write every volume"
             );
         }
-        let meters = Meters::default();
-        let exports = ServerExports { metadata, engine, closed: volumes.closed().clone(), meters: meters.clone() };
+        let observations = Observations::default();
+        let closed = volumes.closed().clone();
+        let exports = ServerExports { metadata, engine, closed, observations: observations.clone() };
         let front = Front::open(&config.listen, exports, &threads).await?;
         let nbd: Vec<String> = front.endpoints().iter().map(ToString::to_string).collect();
         let stop = Arc::new(Notify::new());
@@ -224,7 +225,7 @@ impl Running {
                 parts,
                 drives: drives.clone(),
                 volumes: volumes.clone(),
-                meters,
+                observations,
                 started,
                 address: api_address,
                 nbd: nbd.clone(),

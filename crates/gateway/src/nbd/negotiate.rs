@@ -249,9 +249,11 @@ where
         let (_, disk) = self.opened.as_ref().expect("it was opened just now");
         let size = exported_size(disk).to_be_bytes();
         let flags = transmission_flags(disk, self.structured).to_be_bytes();
+        let called = disk.name();
         self.reply(option, reply::INFO, &[&info::EXPORT.to_be_bytes(), &size, &flags]);
         if request.wanted.contains(&info::NAME) {
-            self.reply(option, reply::INFO, &[&info::NAME.to_be_bytes(), name.as_bytes()]);
+            let called = called.as_ref().unwrap_or(&name);
+            self.reply(option, reply::INFO, &[&info::NAME.to_be_bytes(), called.as_bytes()]);
         }
         if request.wanted.contains(&info::DESCRIPTION) {
             self.reply(option, reply::INFO, &[&info::DESCRIPTION.to_be_bytes(), DESCRIPTION.as_bytes()]);

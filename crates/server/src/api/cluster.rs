@@ -3,10 +3,12 @@
 use super::drives::of_server;
 use super::extract::Named;
 use super::failure::Failure;
-use super::types::{ClusterInfo, Health, ServerDrive, ServerInfo, ServerState, Status, VolumeState};
+use super::types::{ClusterInfo, DriveInfo, Health, ServerDrive, ServerInfo, ServerState, Status, VolumeState};
 use super::{Context, Shared, volumes};
+use crate::drives::Fullness;
 use axum::Json;
 use axum::extract::State;
+use std::collections::BTreeMap;
 use tepal_metadata::{DriveState, Refusal};
 use tepal_model::ServerId;
 
@@ -95,6 +97,18 @@ impl Space {
     }
 }
 
+/// The open drive of each pool that has the least space left.
+fn fullest_drives(context: &Context) -> BTreeMap<String, DriveInfo> {
+    let mut fullest = BTreeMap::<String, DriveInfo>::new();
+    let left = |drive: &DriveInfo| drive.capacity.saturating_sub(drive.used);
+    for drive in of_server(context).into_iter().filter(|drive| drive.open.is_some()) {
+        if fullest.get(&drive.pool).is_none_or(|other| left(&drive) < left(other)) {
+            fullest.insert(drive.pool.clone(), drive);
+        }
+    }
+    fullest
+}
+
 /// The worst that is the case, and all that keeps it from being `ok`.
 fn health(context: &Context) -> (Health, Vec<String>) {
     let state = context.parts.metadata.state();
@@ -127,8 +141,16 @@ fn health(context: &Context) -> (Health, Vec<String>) {
             add(Health::Degraded, format!("{} is not used: {reason}", path.display()));
         }
     }
+    for (pool, drive) in fullest_drives(context) {
+        let fullness = Fullness::of(drive.capacity, drive.used);
+        if fullness > Fullness::Ample {
+            let text = fullness.text(drive.capacity, drive.used);
+            add(Health::Degraded, format!("drive {} of pool '{pool}' is {text}", drive.id));
+        }
+    }
     for record in state.active_volumes() {
-        let info = volumes::info(context, &state, record);
+        // What full drives are to it is said above.
+        let info = volumes::info_besides_space(context, &state, record);
         let health = match info.state {
             VolumeState::Healthy => continue,
             VolumeState::Recovering => Health::Recovering,

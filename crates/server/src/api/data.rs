@@ -29,8 +29,13 @@ pub async fn read(
         return Err(Failure::bad(format!("{length} bytes are too many: ask for at most {MAX_DATA} at a time")));
     }
     let _place = place(&context).await?;
-    let segments =
-        on_data_thread(&context, volume, move |volume| async move { volume.read(offset, length).await }).await?;
+    let observed = context.observations.of(volume.id());
+    let read = move |volume: Volume<ServerWorld>| async move {
+        let read = volume.read(offset, length).await;
+        observed.damaged().learn(offset, length, &read);
+        read
+    };
+    let segments = on_data_thread(&context, volume, read).await?;
     let pieces = stream::iter(segments.into_iter().map(Ok::<_, Infallible>));
     Ok(([(CONTENT_TYPE, "application/octet-stream")], Body::from_stream(pieces)).into_response())
 }
@@ -44,7 +49,14 @@ pub async fn write(
     let volume = volumes::served(&context, &name.0)?;
     let _place = place(&context).await?;
     let data = body(request, MAX_DATA as usize).await?;
-    on_data_thread(&context, volume, move |volume| async move { volume.write(offset, data, false).await }).await?;
+    let observed = context.observations.of(volume.id());
+    let write = move |volume: Volume<ServerWorld>| async move {
+        let length = data.len() as u64;
+        let written = volume.write(offset, data, false).await;
+        observed.damaged().learn(offset, length, &written);
+        written
+    };
+    on_data_thread(&context, volume, write).await?;
     Ok(Json(Done {}))
 }
 
@@ -54,7 +66,13 @@ pub async fn zero(
     Input(Range { offset, length }): Input<Range>,
 ) -> Result<Json<Done>, Failure> {
     let volume = volumes::served(&context, &name.0)?;
-    on_data_thread(&context, volume, move |volume| async move { volume.trim(offset, length, false).await }).await?;
+    let observed = context.observations.of(volume.id());
+    let trim = move |volume: Volume<ServerWorld>| async move {
+        let trimmed = volume.trim(offset, length, false).await;
+        observed.damaged().learn(offset, length, &trimmed);
+        trimmed
+    };
+    on_data_thread(&context, volume, trim).await?;
     Ok(Json(Done {}))
 }
 

@@ -1,9 +1,10 @@
 //! What keeps a volume from being healthy, for people: what happens to its requests, because of which drive, and what the
 //! operator can do.
 
+use crate::observed::Damaged;
 use tepal_engine::Trouble;
 use tepal_metadata::{DriveState, State};
-use tepal_model::DriveId;
+use tepal_model::{BLOCK, DriveId};
 
 /// One line of reason.
 pub fn reason(trouble: &Trouble, state: &State, volume: &str) -> String {
@@ -38,6 +39,21 @@ pub fn reason(trouble: &Trouble, state: &State, volume: &str) -> String {
         Trouble::Comparing { regions } => format!("{regions} regions are being compared after a crash"),
         Trouble::Obstacle(text) => text.clone(),
     }
+}
+
+/// Offsets of damaged blocks that are named.
+const DAMAGED_NAMED: usize = 4;
+
+/// What no copy has right.
+pub fn damage(damaged: &Damaged) -> String {
+    let first: Vec<String> = damaged.first(DAMAGED_NAMED).iter().map(ToString::to_string).collect();
+    let more = if damaged.count() > DAMAGED_NAMED { ", ..." } else { "" };
+    format!(
+        "{} blocks of {BLOCK} bytes are damaged on every copy that is here (at {}{more}), and reads of them fail: write them again, or \
+         restore the volume from elsewhere",
+        damaged.count(),
+        first.join(", ")
+    )
 }
 
 /// Each drive with its state and place.

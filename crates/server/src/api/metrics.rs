@@ -73,9 +73,9 @@ pub async fn show(State(context): State<Shared>) -> Result<Response, Failure> {
         "Bytes on drives, copies counted",
         volumes.iter().map(|v| (label(v.spec().name), v.allocated())).collect(),
     );
-    context.meters.keep(|id| volumes.iter().any(|volume| volume.id() == id));
-    let meters: Vec<_> = volumes.iter().map(|v| (v.spec().name, context.meters.of(v.id()))).collect();
-    let meters = meters.iter().map(|(name, meter)| (name.clone(), &**meter));
+    context.observations.keep(|id| volumes.iter().any(|volume| volume.id() == id));
+    let observed: Vec<_> = volumes.iter().map(|v| (v.spec().name, context.observations.of(v.id()))).collect();
+    let meters = observed.iter().map(|(name, observed)| (name.clone(), &observed.meter));
     registry.register_collector(Box::new(Readings::take("volume_request", "volume", meters)));
     let open = context.drives.open();
     let meters = open.iter().map(|(id, open)| (id.to_string(), open.drive.device().meter()));

@@ -19,7 +19,7 @@ mod volumes;
 pub use front::Front;
 
 use crate::drives::{Drives, Parts};
-use crate::meter::Meters;
+use crate::observed::Observations;
 use crate::volumes::Volumes;
 use axum::Router;
 use axum::extract::Request;
@@ -51,7 +51,7 @@ pub struct Api {
     pub parts: Parts,
     pub drives: Arc<Drives>,
     pub volumes: Arc<Volumes>,
-    pub meters: Meters,
+    pub observations: Observations,
     pub started: Instant,
     pub address: SocketAddr,
     pub nbd: Vec<String>,

@@ -83,11 +83,14 @@ pub async fn start(State(context): State<Shared>, name: Named) -> Result<Json<Sc
     let volume = volumes::served(&context, &name.0)?;
     let id = volume.id();
     if let Some(blocks) = context.scrubs.begin(id, volume.allocated()) {
-        let scrubs = context.scrubs.clone();
+        let (scrubs, observed) = (context.scrubs.clone(), context.observations.of(id));
         // The last thread has the fewest connections.
         context.parts.threads.spawn_on(context.parts.threads.count() - 1, move || async move {
             let outcome = match volume.scrub(|done| blocks.store(done, Ordering::Relaxed)).await {
-                Ok(summary) => Outcome::Done(summary),
+                Ok(summary) => {
+                    observed.damaged().replace(&summary.lost);
+                    Outcome::Done(summary)
+                }
                 Err(error) => Outcome::Failed(error.to_string()),
             };
             scrubs.end(id, outcome);

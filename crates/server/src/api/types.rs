@@ -23,7 +23,7 @@
 //! | POST `/v1/volumes` | [`CreateVolume`] | [`VolumeInfo`] |
 //! | POST `/v1/volumes/{name}/resize` | [`ResizeVolume`] | [`VolumeInfo`] |
 //! | POST `/v1/volumes/{name}/rename` | [`RenameVolume`] | [`VolumeInfo`] |
-//! | DELETE `/v1/volumes/{name}` | | [`Removal`], at once; its space is freed in the background |
+//! | DELETE `/v1/volumes/{name}?force=BOOL` | | [`Removal`], at once; its space is freed in the background |
 //! | GET `/v1/removals` | | list of [`Removal`] that go on |
 //! | POST `/v1/volumes/{name}/scrub` | | [`Scrub`]: starts one, or tells of the one that runs |
 //! | GET `/v1/volumes/{name}/scrub` | | [`Scrub`]: the one that runs, or the last one |
@@ -42,6 +42,10 @@ use tepal_model::{ClusterId, DriveId, ServerId};
 
 /// The longest body of `data`, and the longest range it can be asked for, in bytes.
 pub const MAX_DATA: u64 = tepal_model::MAX_REQUEST;
+
+/// Begins an NBD export's name that is a volume's id ([`VolumeInfo::id`]) instead of its name, as `id:7`: it stays when the
+/// volume is renamed. No volume's name has a colon.
+pub const BY_ID: &str = "id:";
 
 /// Paths of the API. What stands in braces is a parameter, in the form that axum's router takes.
 pub mod route {
@@ -318,8 +322,14 @@ pub struct VolumeInfo {
     pub size: u64,
     pub layout: String,
     pub state: VolumeState,
-    /// What keeps the state from `healthy`, for people.
+    /// What keeps the state from `healthy`, for people; or what soon may.
     pub reason: Vec<String>,
+    /// NBD connections that have it open.
+    #[serde(default)]
+    pub clients: u64,
+    /// Blocks that no copy had right when they were last read; at least so many are damaged.
+    #[serde(default)]
+    pub damaged_blocks: u64,
     /// Bytes on drives, copies counted.
     pub allocated: u64,
     pub epoch: u64,
@@ -439,7 +449,7 @@ pub struct OffsetQuery {
     pub offset: u64,
 }
 
-/// The query of DELETE of a drive.
+/// The query of DELETE of a drive or a volume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForceQuery {
     #[serde(default)]

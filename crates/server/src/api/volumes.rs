@@ -1,20 +1,27 @@
 //! Volumes as such; their bytes are in [`super::data`].
 
 use super::data::on_data_thread;
-use super::extract::{Input, Named};
+use super::extract::{Input, Named, Options};
 use super::failure::Failure;
-use super::types::{CreateVolume, RecoveryInfo, Removal, RenameVolume, ResizeVolume, VolumeInfo, VolumeState};
+use super::types::{
+    CreateVolume, ErrorKind, ForceQuery, RecoveryInfo, Removal, RenameVolume, ResizeVolume, VolumeInfo, VolumeState,
+};
 use super::{Context, Shared, health_text};
+use crate::drives::Fullness;
+use crate::observed::Observed;
 use crate::world::ServerWorld;
 use axum::Json;
 use axum::extract::State as Extract;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tepal_engine::{Trouble, Volume, VolumeHealth};
 use tepal_metadata::{self as metadata, Command, DEFAULT_POOL, Refusal, State, VolumeRecord};
 use tepal_model::IoError;
 
 const CLEARING: Duration = Duration::from_secs(20);
+/// How long a client that hung up may take to be noticed.
+const HANG_UP: Duration = Duration::from_secs(1);
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 pub async fn list(Extract(context): Extract<Shared>) -> Json<Vec<VolumeInfo>> {
     let state = context.parts.metadata.state();
@@ -82,12 +89,35 @@ pub async fn rename(
     one(&context, &new_name)
 }
 
-pub async fn remove(Extract(context): Extract<Shared>, name: Named) -> Result<Json<Removal>, Failure> {
+/// A volume in use is removed only by force: its users get errors from then on.
+pub async fn remove(
+    Extract(context): Extract<Shared>,
+    name: Named,
+    Options(ForceQuery { force }): Options<ForceQuery>,
+) -> Result<Json<Removal>, Failure> {
     let record = record(&context, &name.0)?;
+    let clients = if force { 0 } else { clients_that_stay(&context.observations.of(record.id)).await };
+    if clients > 0 {
+        let connected =
+            if clients == 1 { "a client is connected".to_owned() } else { format!("{clients} clients are connected") };
+        let error = format!(
+            "volume '{}' is in use, {connected}: detach it or stop them first, or use --force, and they get errors",
+            record.name
+        );
+        return Err(Failure::new(ErrorKind::Conflict, error));
+    }
     let removal = removal(&context, &record);
     context.propose(Command::RemoveVolume { name: name.0 }).await?;
     context.volumes.settle().await;
     Ok(Json(removal))
+}
+
+async fn clients_that_stay(observed: &Observed) -> u64 {
+    let end = Instant::now() + HANG_UP;
+    while observed.clients() > 0 && Instant::now() < end {
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+    observed.clients()
 }
 
 pub async fn removals(Extract(context): Extract<Shared>) -> Json<Vec<Removal>> {
@@ -112,7 +142,7 @@ pub fn served(context: &Context, name: &str) -> Result<Volume<ServerWorld>, Fail
     let record = record(context, name)?;
     context.volumes.served(record.id).ok_or_else(|| {
         let reason = context.volumes.closed().reason(record.id).unwrap_or_else(|| "it is being opened".to_owned());
-        Failure::new(super::types::ErrorKind::Unavailable, format!("volume '{name}' can't be served now: {reason}"))
+        Failure::new(ErrorKind::Unavailable, format!("volume '{name}' can't be served now: {reason}"))
     })
 }
 
@@ -122,17 +152,41 @@ fn one(context: &Context, name: &str) -> Result<Json<VolumeInfo>, Failure> {
 }
 
 pub fn info(context: &Context, state: &State, record: &VolumeRecord) -> VolumeInfo {
+    let info = info_besides_space(context, state, record);
+    let open = context.drives.open();
+    let full = info.drives.iter().filter_map(|id| open.get(id)).find_map(|open| {
+        let usage = open.drive.usage();
+        let fullness = Fullness::of(usage.capacity, usage.used);
+        let text = || format!("drive {} is {}", open.drive.id(), fullness.text(usage.capacity, usage.used));
+        (fullness == Fullness::Full).then(text)
+    });
+    match full {
+        None => info,
+        Some(text) => {
+            let state = if info.state == VolumeState::Healthy { VolumeState::Degraded } else { info.state };
+            VolumeInfo { state, reason: [info.reason, vec![text]].concat(), ..info }
+        }
+    }
+}
+
+/// Without what full drives are to it.
+pub fn info_besides_space(context: &Context, state: &State, record: &VolumeRecord) -> VolumeInfo {
     let volume = context.volumes.served(record.id);
     let said = |troubles: Vec<Trouble>| {
         troubles.iter().map(|trouble| health_text::reason(trouble, state, &record.name)).collect::<Vec<_>>()
     };
-    let (health, reason) = match volume.as_ref().map(Volume::health) {
+    let (mut health, mut reason) = match volume.as_ref().map(Volume::health) {
         Some(VolumeHealth::Healthy) => (VolumeState::Healthy, Vec::new()),
         Some(VolumeHealth::Degraded(troubles)) => (VolumeState::Degraded, said(troubles)),
         Some(VolumeHealth::Recovering(troubles)) => (VolumeState::Recovering, said(troubles)),
         Some(VolumeHealth::Unavailable(troubles)) => (VolumeState::Unavailable, said(troubles)),
         None => (VolumeState::Unavailable, context.volumes.closed().reason(record.id).into_iter().collect()),
     };
+    let observed = context.observations.of(record.id);
+    if observed.damaged().count() > 0 {
+        health = VolumeState::Unavailable;
+        reason.push(health_text::damage(observed.damaged()));
+    }
     let recovery = volume.as_ref().map(Volume::recovery).unwrap_or_default();
     VolumeInfo {
         name: record.name.clone(),
@@ -141,6 +195,8 @@ pub fn info(context: &Context, state: &State, record: &VolumeRecord) -> VolumeIn
         layout: record.layout.to_string(),
         state: health,
         reason,
+        clients: observed.clients(),
+        damaged_blocks: observed.damaged().count() as u64,
         allocated: volume.as_ref().map_or(0, Volume::allocated),
         epoch: record.epoch,
         revision: record.revision,

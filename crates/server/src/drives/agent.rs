@@ -1,6 +1,7 @@
 //! The drive agent: notices, once a second, drives that were pulled or replaced, and those that are back (V:Drive's drive
 //! agent).
 
+use super::fullness;
 use super::generations::Generations;
 use super::identity::{Verdict, judge};
 use super::look::{Looked, distinct};
@@ -26,10 +27,11 @@ const TRY_AGAIN: Duration = Duration::from_secs(15);
 pub async fn watch(drives: Arc<Drives>) {
     let mut ticks = interval(EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut attempts = Attempts::default();
+    let (mut attempts, mut fullness) = (Attempts::default(), BTreeMap::new());
     loop {
         ticks.tick().await;
         drives.look_after(&mut attempts).await;
+        fullness::log_changes(&mut fullness, &drives.open());
     }
 }
 

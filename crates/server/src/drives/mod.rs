@@ -8,6 +8,7 @@
 
 mod agent;
 mod error;
+mod fullness;
 mod generations;
 mod identity;
 mod look;
@@ -19,6 +20,7 @@ mod take;
 
 pub use agent::watch;
 pub use error::DriveOperationError;
+pub use fullness::Fullness;
 pub use generations::{Generations, GenerationsError};
 pub use manage::NewDriveRequest;
 pub use scan::{Fitness, ScannedDrive};

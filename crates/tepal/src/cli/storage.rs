@@ -185,6 +185,9 @@ pub enum VolumeCommand {
         /// The volume's name
         #[arg(value_parser = value::name)]
         name: String,
+        /// Even if clients are connected to it: they get errors from then on
+        #[arg(long)]
+        force: bool,
         #[command(flatten)]
         wait: WaitArguments,
     },

@@ -164,7 +164,7 @@ pub fn run(global: &Global, output: Output, arguments: &BenchArguments) -> Resul
         .map_err(BenchError::from)
         .and_then(|disk| measure(arguments, &volume.layout, raw.as_ref(), &disk, &interrupt));
     // Also after a failure; which of two errors is told is the first.
-    let removed = client.delete::<Removal>(&path(route::VOLUME, &name));
+    let removed = client.delete::<Removal>(&format!("{}?force=true", path(route::VOLUME, &name)));
     let report = outcome?;
     removed?;
     output.show(&report, page)?;

@@ -49,7 +49,7 @@ pub fn run(global: &Global, output: Output, command: VolumeCommand) -> Result<Ou
             let volume: VolumeInfo = client.post(&path(route::VOLUME_RENAME, &name), &RenameVolume { new_name })?;
             output.show(&volume, |volume| format!("volume {name} is called {} now", volume.name))?;
         }
-        VolumeCommand::Rm { name, wait } => remove(&client, output, &name, wait.waits())?,
+        VolumeCommand::Rm { name, force, wait } => remove(&client, output, &name, force, wait.waits())?,
         VolumeCommand::Scrub { name, wait } => scrub(&client, output, &name, wait.waits())?,
         VolumeCommand::Export { name } => transfer::export(&client, &name)?,
         VolumeCommand::Import(arguments) => transfer::import(&client, output, arguments)?,
@@ -62,8 +62,8 @@ fn request(arguments: CreateVolumeArguments) -> CreateVolume {
     CreateVolume { name, size, layout: layout.map(|layout| layout.to_string()), pool }
 }
 
-fn remove(client: &Client, output: Output, name: &str, wait: bool) -> Result<(), CommandError> {
-    let mut removal: Removal = client.delete(&path(route::VOLUME, name))?;
+fn remove(client: &Client, output: Output, name: &str, force: bool, wait: bool) -> Result<(), CommandError> {
+    let mut removal: Removal = client.delete(&format!("{}?force={force}", path(route::VOLUME, name)))?;
     if !wait {
         output.show(&removal, |_| format!("volume {name} is removed; its space is being freed"))?;
         return Ok(());
@@ -154,6 +154,7 @@ fn page(volume: &VolumeInfo) -> String {
         ("layout", volume.layout.clone()),
         ("pool", volume.pool.clone()),
         ("drives", drives.join(" ")),
+        ("clients", volume.clients.to_string()),
         ("state", volume_state(volume.state).to_owned()),
     ];
     facts.extend(volume.reason.iter().map(|reason| ("reason", reason.clone())));

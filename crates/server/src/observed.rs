@@ -1,0 +1,169 @@
+//! What was seen of the volumes since the server started: what they were asked for, by how many clients, and which blocks no
+//! copy had right.
+
+use crate::meter::Meter;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tepal_model::{BLOCK, IoError, VolumeId};
+
+/// Damaged blocks that are remembered of one volume. A scrub lists all.
+const MOST_DAMAGED: usize = 1 << 16;
+
+/// Of one volume.
+#[derive(Debug, Default)]
+pub struct Observed {
+    pub meter: Meter,
+    clients: AtomicU64,
+    damaged: Damaged,
+}
+
+impl Observed {
+    /// How many connections have the volume open.
+    pub fn clients(&self) -> u64 {
+        self.clients.load(Ordering::Relaxed)
+    }
+
+    pub fn damaged(&self) -> &Damaged {
+        &self.damaged
+    }
+}
+
+/// Counts as a client until it's dropped.
+#[derive(Debug)]
+pub struct Client(Arc<Observed>);
+
+impl Client {
+    pub fn new(observed: Arc<Observed>) -> Self {
+        observed.clients.fetch_add(1, Ordering::Relaxed);
+        Client(observed)
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.0.clients.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl std::ops::Deref for Client {
+    type Target = Observed;
+    fn deref(&self) -> &Observed {
+        &self.0
+    }
+}
+
+/// The blocks of a volume that couldn't be read because no copy was right, until they are read or written with success.
+#[derive(Debug, Default)]
+pub struct Damaged {
+    blocks: Mutex<BTreeSet<u64>>,
+    /// Of `blocks`, so that what is whole costs no lock.
+    count: AtomicUsize,
+}
+
+impl Damaged {
+    /// Learns from the outcome of a read or a write of these bytes.
+    pub fn learn<T>(&self, offset: u64, length: u64, outcome: &Result<T, IoError>) {
+        match outcome {
+            Ok(_) if length > 0 && self.count() > 0 => {
+                let mut blocks = self.blocks();
+                let whole: Vec<u64> = blocks.range(touched(offset, length)).copied().collect();
+                for block in whole {
+                    blocks.remove(&block);
+                }
+                self.count.store(blocks.len(), Ordering::Relaxed);
+            }
+            Err(IoError::Damaged { offset, length }) => {
+                let mut blocks = self.blocks();
+                let room = MOST_DAMAGED.saturating_sub(blocks.len());
+                blocks.extend(touched(*offset, *length).take(room));
+                self.count.store(blocks.len(), Ordering::Relaxed);
+            }
+            _ => {}
+        }
+    }
+
+    /// A scrub has read everything: these are all, by their offsets.
+    pub fn replace(&self, offsets: &[u64]) {
+        let mut blocks = self.blocks();
+        *blocks = offsets.iter().map(|offset| offset / BLOCK).take(MOST_DAMAGED).collect();
+        self.count.store(blocks.len(), Ordering::Relaxed);
+    }
+
+    pub fn count(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// The offsets of the first few.
+    pub fn first(&self, most: usize) -> Vec<u64> {
+        self.blocks().iter().take(most).map(|block| block * BLOCK).collect()
+    }
+
+    fn blocks(&self) -> MutexGuard<'_, BTreeSet<u64>> {
+        self.blocks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn touched(offset: u64, length: u64) -> std::ops::Range<u64> {
+    offset / BLOCK..offset.saturating_add(length).div_ceil(BLOCK)
+}
+
+/// Of all volumes that were used since the server started. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct Observations(Arc<Mutex<BTreeMap<VolumeId, Arc<Observed>>>>);
+
+impl Observations {
+    pub fn of(&self, volume: VolumeId) -> Arc<Observed> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(volume).or_default().clone()
+    }
+
+    /// Forgets volumes that are gone.
+    pub fn keep(&self, lives: impl Fn(VolumeId) -> bool) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|volume, _| lives(*volume));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::meter::Operation;
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_volume_that_is_gone_has_no_meter() {
+        let observations = Observations::default();
+        let flush = async { Ok::<_, ()>(()) };
+        observations.of(VolumeId(1)).meter.time(Operation::Flush, 0, flush).await.expect("it's ready");
+        observations.keep(|_| true);
+        let flushes = || observations.of(VolumeId(1)).meter.read(Operation::Flush).buckets.iter().sum::<u64>();
+        assert_eq!(flushes(), 1);
+        observations.keep(|_| false);
+        assert_eq!(flushes(), 0);
+    }
+
+    #[test]
+    fn a_client_counts_until_it_goes() {
+        let observed = Arc::<Observed>::default();
+        let clients = [(); 3].map(|()| Client::new(observed.clone()));
+        assert_eq!(observed.clients(), 3);
+        drop(clients);
+        assert_eq!(observed.clients(), 0);
+    }
+
+    #[test]
+    fn damage_is_remembered_until_the_block_is_read_or_written_with_success_or_a_scrub_knows_better() {
+        let damaged = Damaged::default();
+        let bad = |block: u64| Err::<(), _>(IoError::Damaged { offset: block * BLOCK, length: BLOCK });
+        for block in [9, 3, 4, 3] {
+            damaged.learn(0, 100 * BLOCK, &bad(block));
+        }
+        damaged.learn(9 * BLOCK, BLOCK, &Err::<(), _>(IoError::OutOfSpace));
+        assert_eq!(damaged.first(8), [3 * BLOCK, 4 * BLOCK, 9 * BLOCK]);
+        damaged.learn(4 * BLOCK + 17, 1, &Ok(()));
+        damaged.learn(5 * BLOCK, 4 * BLOCK, &Ok(()));
+        assert_eq!((damaged.count(), damaged.first(1)), (2, vec![3 * BLOCK]));
+        damaged.replace(&[7 * BLOCK]);
+        assert_eq!((damaged.count(), damaged.first(8)), (1, vec![7 * BLOCK]));
+        damaged.learn(0, u64::MAX, &Ok(()));
+        assert_eq!(damaged.count(), 0);
+    }
+}
