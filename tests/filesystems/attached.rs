@@ -31,6 +31,11 @@ impl<'a> Attached<'a> {
         attached
     }
 
+    /// The volume was given this name.
+    fn renamed(&mut self, name: &str) {
+        self.volume = name.to_owned();
+    }
+
     fn tepal(&self, verb: &str, arguments: &[&str]) -> Ended {
         let mut tepal = command_for(self.data);
         run(tepal.args([verb, &self.volume, "--run-folder"]).arg(&self.run_folder).args(arguments))
@@ -160,4 +165,41 @@ fn what_can_not_be_attached_leaves_nothing_behind() {
     assert!(not_there.contains("nothing is attached as 'v9'"), "{not_there}");
     let list = cluster.ask(&["attach", "--list", "--run-folder", run_folder]);
     assert_eq!(list, serde_json::json!([]));
+}
+
+/// Story: the device waited for ever after a rename and a restart, and the volume could be attached twice.
+#[test]
+fn an_attached_volume_that_is_renamed_stays_what_it_is_through_kill_9_though_another_takes_its_name() {
+    if let Some(why) = obstacle() {
+        skip!("{why}");
+    }
+    let mut cluster = Plan::default().up();
+    cluster.create("v0", "32M", "mirror:2");
+    let (data, at) = (cluster.data(), cluster.folder().join("mnt"));
+    let mut attached = Attached::new(&data, "v0", &[]);
+    make_ext4(&attached.device);
+    let mounted = Mounted::new(&attached.device, &at, "rw");
+    write_file(&at, 1, true).expect("space");
+    cluster.tepal(&["volume", "rename", "v0", "v1"]).succeeded();
+    cluster.create("v0", "32M", "mirror:2");
+    attached.renamed("v1");
+    let again = attached.tepal("attach", &[]).refused(1);
+    assert!(again.contains("already attached"), "{again}");
+    cluster.kill();
+    cluster.start();
+    write_file(&at, 2, true).expect("it goes on with the server");
+    compare_files(&at, [1, 2]);
+    mounted.unmount();
+    let in_use = cluster.tepal(&["volume", "rm", "v1"]).refused(1);
+    assert!(in_use.contains("a client is connected"), "{in_use}");
+    cluster.tepal(&["volume", "rename", "v1", "v2"]).succeeded();
+    attached.renamed("v2");
+    attached.detach();
+
+    assert!(cluster.connect("v0").read(0, 32 << 20).expect("read").iter().all(|&byte| byte == 0), "it was never used");
+    let attached = Attached::new(&data, "v2", &["--read-only"]);
+    let mounted = Mounted::new(&attached.device, &at, "ro");
+    compare_files(&at, [1, 2]);
+    mounted.unmount();
+    attached.detach();
 }

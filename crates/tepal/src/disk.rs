@@ -29,7 +29,8 @@ impl<T> Request<T> {
 
 impl Disk {
     pub fn open(address: &NbdAddress, volume: &str) -> Result<Self, Trouble> {
-        let target = Target { address: address.clone(), volume: volume.to_owned(), read_only: false };
+        let target =
+            Target { address: address.clone(), volume: volume.to_owned(), export: volume.to_owned(), read_only: false };
         Ok(Disk { client: Client::open(target, PAUSES, Box::new(|_| {}))? })
     }
 

@@ -38,6 +38,8 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Order {
     pub volume: String,
+    pub export: String,
+    pub key: String,
     pub address: NbdAddress,
     pub read_only: bool,
     pub run_folder: PathBuf,
@@ -56,7 +58,7 @@ enum Event {
     Ended,
 }
 
-/// How often the server is asked whether the volume has grown.
+/// How often the server is asked whether the volume has grown or has another name.
 const GROWTH_INTERVAL: Duration = Duration::from_secs(10);
 /// Server's units that a block device can have.
 const BLOCKS: std::ops::RangeInclusive<u32> = 1..=4096;
@@ -76,7 +78,7 @@ pub fn serve(order: &str) -> ExitCode {
         }
     };
     let place = match RunFolder::open(&order.run_folder) {
-        Ok(run) => run.place(&order.volume),
+        Ok(run) => run.place(&order.key),
         Err(error) => return fail(&error),
     };
     protect();
@@ -178,7 +180,7 @@ enum Front {
 impl Daemon {
     /// Connects, makes the device, and tells the parent.
     fn start(order: Order, place: Place, tell: &Sender<Event>) -> Result<Daemon, AttachError> {
-        let Order { volume, address, read_only, method, .. } = order;
+        let Order { volume, export, address, read_only, method, .. } = order;
         watch_signals(tell.clone());
         let heard = tell.clone();
         let observer = move |notice: Notice<'_>| {
@@ -189,10 +191,9 @@ impl Daemon {
             };
             let _ = heard.send(event); // nobody listens any more when the process is ending
         };
-        let target = Target { address: address.clone(), volume: volume.clone(), read_only };
+        let target = Target { address: address.clone(), volume: volume.clone(), export: export.clone(), read_only };
         let client = Arc::new(Client::open(target, PAUSES, Box::new(observer))?);
-        let export = client.export();
-        let block = fit(&volume, &export)?;
+        let block = fit(&volume, &client.export())?;
         let ended = tell.clone();
         let ended = move || drop(ended.send(Event::Ended));
         let (front, device) = match method {
@@ -201,7 +202,7 @@ impl Daemon {
         };
         let size = client.size();
         let pid = std::process::id();
-        let record = Record { volume, device, method, address, read_only, size, pid, waiting: None };
+        let record = Record { volume, export, device, method, address, read_only, size, pid, waiting: None };
         let daemon = Daemon { client, front, place, record };
         daemon.announce()?;
         Ok(daemon)
@@ -236,8 +237,20 @@ impl Daemon {
                     self.follow_growth();
                 }
                 // An error here is an outage that the client notices by itself.
-                Err(RecvTimeoutError::Timeout) => drop(self.client.look_for_growth()),
+                Err(RecvTimeoutError::Timeout) => {
+                    if let Ok(Some(name)) = self.client.look_again() {
+                        self.now_called(name);
+                    }
+                }
             }
+        }
+    }
+
+    fn now_called(&mut self, name: String) {
+        if name != self.record.volume {
+            tracing::info!("volume '{}' is called '{name}' now", self.record.volume);
+            self.record.volume = name;
+            self.save();
         }
     }
 

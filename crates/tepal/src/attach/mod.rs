@@ -35,7 +35,7 @@ pub use in_use::User;
 pub use nbd::NbdAddress;
 
 use nbd::client::{self, Target, Trouble};
-use nbd::{Flags, HandshakeError};
+use nbd::{Described, Flags, HandshakeError};
 use place::{Occupant, Record, RunFolder};
 use release::Flush;
 use serde::{Deserialize, Serialize};
@@ -64,8 +64,12 @@ impl std::fmt::Display for Method {
 
 #[derive(Clone, Debug)]
 pub struct AttachRequest {
-    /// As the server names it, a snapshot's `VOLUME@SNAP` too.
+    /// As it is called now.
     pub volume: String,
+    /// What the server is asked for: what stays when the volume is renamed.
+    pub export: String,
+    /// Tells the volume from all others, of this cluster and of others.
+    pub key: String,
     pub address: NbdAddress,
     pub read_only: bool,
     /// Where attachments are kept track of; created if need be. Best on a file system in memory.
@@ -158,6 +162,8 @@ pub enum AttachError {
     Unfit { volume: String, what: Unfit },
     #[error("nothing is attached as '{what}'; see `tepal attach --list`")]
     NotAttached { what: String },
+    #[error("volumes of several clusters are attached as '{what}': name the device, see `tepal attach --list`")]
+    Ambiguous { what: String },
     #[error("volume '{volume}' can't be taken away: {} is in use, {user}", .device.display())]
     InUse { volume: String, device: PathBuf, user: User },
     #[error(
@@ -212,7 +218,7 @@ pub fn attach(request: &AttachRequest) -> Result<Attached, AttachError> {
     let method = method::choose(request.method)?;
     let run = RunFolder::open(&request.run_folder)?;
     let _turn = run.turn()?;
-    let place = run.place(&request.volume);
+    let place = run.place(&request.key);
     let volume = || request.volume.clone();
     match place.occupant()? {
         Occupant::Nobody => release::unmount(&place.mountpoint())?, // a daemon may have died before it had a device
@@ -229,6 +235,8 @@ pub fn attach(request: &AttachRequest) -> Result<Attached, AttachError> {
     place.create()?;
     let order = daemon::Order {
         volume: volume(),
+        export: request.export.clone(),
+        key: request.key.clone(),
         address: absolute(&request.address)?,
         read_only,
         run_folder: run.path().into(),
@@ -253,36 +261,67 @@ pub fn detach(request: &DetachRequest) -> Result<(), AttachError> {
     }
     let run = RunFolder::open(&request.run_folder)?;
     let _turn = run.turn()?;
-    for place in run.places()? {
-        let (record, lives) = match place.occupant()? {
-            Occupant::Alive(record) => (record, true),
-            Occupant::Dead(record) => (record, false),
-            Occupant::Nobody | Occupant::Starting => continue,
-        };
-        if !is_meant(&record, &request.what) {
-            continue;
-        }
-        let Record { volume, device, pid, waiting, .. } = record.clone();
-        match (lives, waiting) {
-            (true, Some(reason)) if !request.force => {
-                return Err(AttachError::Unreachable { volume, device, reason });
-            }
-            (true, Some(_)) => give_up(&place, &record)?,
-            (true, None) => match release::release(&place, &record, Flush::First) {
-                // What can't reach the volume any more doesn't keep the device for ever.
-                Err(AttachError::Device { doing: "flush", .. }) if request.force => {
-                    release::release(&place, &record, Flush::GiveUp)?;
-                }
-                outcome => outcome?,
-            },
-            (false, _) => release::release(&place, &record, Flush::GiveUp)?,
-        }
-        if !place.wait_for_end(END_LIMIT)? {
-            return Err(AttachError::WontEnd { volume, pid });
-        }
-        return place.clear();
+    let known = known(&run)?;
+    let is_meant = |one: &&Known| one.record.volume == request.what || one.record.device == Path::new(&request.what);
+    let mut meant: Vec<&Known> = known.iter().filter(is_meant).collect();
+    if meant.is_empty() {
+        // It may have another name since the daemons looked.
+        meant = known.iter().filter(|one| one.name_now().as_ref() == Some(&request.what)).collect();
     }
-    Err(nothing())
+    match meant[..] {
+        [] => Err(nothing()),
+        [one] => take_away(one, request.force),
+        _ => Err(AttachError::Ambiguous { what: request.what.clone() }),
+    }
+}
+
+fn take_away(Known { place, record, lives }: &Known, force: bool) -> Result<(), AttachError> {
+    let Record { volume, device, pid, waiting, .. } = record.clone();
+    match (lives, waiting) {
+        (true, Some(reason)) if !force => return Err(AttachError::Unreachable { volume, device, reason }),
+        (true, Some(_)) => give_up(place, record)?,
+        (true, None) => match release::release(place, record, Flush::First) {
+            // What can't reach the volume any more doesn't keep the device for ever.
+            Err(AttachError::Device { doing: "flush", .. }) if force => {
+                release::release(place, record, Flush::GiveUp)?;
+            }
+            outcome => outcome?,
+        },
+        (false, _) => release::release(place, record, Flush::GiveUp)?,
+    }
+    if !place.wait_for_end(END_LIMIT)? {
+        return Err(AttachError::WontEnd { volume, pid });
+    }
+    place.clear()
+}
+
+/// An attachment as the run folder knows it.
+struct Known {
+    place: place::Place,
+    record: Record,
+    lives: bool,
+}
+
+impl Known {
+    /// What the server calls the volume, if it can be asked.
+    fn name_now(&self) -> Option<String> {
+        let Record { address, volume, export, read_only, waiting, .. } = self.record.clone();
+        let target = Target { address, volume, export, read_only };
+        let can_be_asked = self.lives && waiting.is_none();
+        can_be_asked.then(|| client::inspect(&target).ok()).flatten()?.name
+    }
+}
+
+fn known(run: &RunFolder) -> Result<Vec<Known>, AttachError> {
+    let mut known = Vec::new();
+    for place in run.places()? {
+        match place.occupant()? {
+            Occupant::Alive(record) => known.push(Known { place, record, lives: true }),
+            Occupant::Dead(record) => known.push(Known { place, record, lives: false }),
+            Occupant::Nobody | Occupant::Starting => {}
+        }
+    }
+    Ok(known)
 }
 
 /// All attachments that the run folder knows of.
@@ -291,18 +330,13 @@ pub fn list(run_folder: &Path) -> Result<Vec<Attachment>, AttachError> {
         return Ok(Vec::new());
     }
     let mut attachments = Vec::new();
-    for place in RunFolder::open(run_folder)?.places()? {
-        let (record, lives) = match place.occupant()? {
-            Occupant::Alive(record) => (record, true),
-            Occupant::Dead(record) => (record, false),
-            Occupant::Nobody | Occupant::Starting => continue,
-        };
+    for Known { record, lives, .. } in known(&RunFolder::open(run_folder)?)? {
         let state = match &record.waiting {
             _ if !lives => AttachmentState::Dead,
             Some(_) => AttachmentState::Waiting,
             None => AttachmentState::Connected,
         };
-        let Record { volume, device, method, address, read_only, size, pid, waiting: reason } = record;
+        let Record { volume, device, method, address, read_only, size, pid, waiting: reason, .. } = record;
         attachments.push(Attachment { volume, device, method, address, read_only, size, pid, state, reason });
     }
     Ok(attachments)
@@ -333,16 +367,13 @@ fn is_folder(path: &Path) -> Result<bool, AttachError> {
     }
 }
 
-fn is_meant(record: &Record, what: &str) -> bool {
-    record.volume == what || record.device == Path::new(what)
-}
-
 /// Whether it must be read-only; and the errors that the caller can do something about, before any daemon is started.
 fn probe(request: &AttachRequest) -> Result<bool, AttachError> {
-    let AttachRequest { address, volume, read_only, .. } = request;
-    let target = Target { address: address.clone(), volume: volume.clone(), read_only: *read_only };
+    let AttachRequest { address, volume, export, read_only, .. } = request;
+    let target =
+        Target { address: address.clone(), volume: volume.clone(), export: export.clone(), read_only: *read_only };
     match client::inspect(&target) {
-        Ok(export) => Ok(*read_only || export.flags.has(Flags::READ_ONLY)),
+        Ok(Described { export, .. }) => Ok(*read_only || export.flags.has(Flags::READ_ONLY)),
         Err(Trouble::Handshake { source: HandshakeError::Unknown { .. }, .. }) => {
             let offered = client::list(address).unwrap_or_default();
             Err(AttachError::Unknown { volume: volume.clone(), address: address.clone(), offered })

@@ -1,11 +1,12 @@
-//! Where attachments are kept track of: one folder for each volume, in the run folder, all for the owner's eyes only.
+//! Where attachments are kept track of: one folder for each volume, in the run folder, all for the owner's eyes only. It's named
+//! by what stays when the volume is renamed.
 //!
 //! ```text
 //! RUN/lock          held for the time of one attach or detach, so that they take turns
-//! RUN/NAME/daemon   held by the daemon for as long as it lives: how everybody else sees that it does
-//! RUN/NAME/record   what is attached where, as JSON; replaced, never rewritten
-//! RUN/NAME/log      what the daemon has to say
-//! RUN/NAME/mount/   FUSE's folder
+//! RUN/KEY/daemon   held by the daemon for as long as it lives: how everybody else sees that it does
+//! RUN/KEY/record   what is attached where, as JSON; replaced, never rewritten
+//! RUN/KEY/log      what the daemon has to say
+//! RUN/KEY/mount/   FUSE's folder
 //! ```
 
 use super::{AttachError, Method, NbdAddress};
@@ -19,7 +20,11 @@ use std::time::{Duration, Instant};
 /// What the daemon tells about itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
+    /// As it was called when that was last looked at.
     pub volume: String,
+    /// What the server is asked for.
+    #[serde(default)] // what daemons of older versions wrote has none
+    pub export: String,
     pub device: PathBuf,
     pub method: Method,
     pub address: NbdAddress,
@@ -70,8 +75,8 @@ impl RunFolder {
         Ok(file)
     }
 
-    pub fn place(&self, volume: &str) -> Place {
-        Place { path: self.path.join(file_name(volume)) }
+    pub fn place(&self, key: &str) -> Place {
+        Place { path: self.path.join(file_name(key)) }
     }
 
     /// Every place that somebody has or had.
@@ -193,13 +198,13 @@ fn open_private(path: &Path) -> Result<File, AttachError> {
     options.open(path).map_err(|source| AttachError::file("open", path, source))
 }
 
-/// A volume's name as a file's: bytes that mean something to file systems or people's shells are written %XX.
-fn file_name(volume: &str) -> String {
-    if volume.is_empty() {
+/// A volume's key as a file's name: bytes that mean something to file systems or people's shells are written %XX.
+fn file_name(key: &str) -> String {
+    if key.is_empty() {
         return "%".into();
     }
-    let mut name = String::with_capacity(volume.len());
-    for (at, byte) in volume.bytes().enumerate() {
+    let mut name = String::with_capacity(key.len());
+    for (at, byte) in key.bytes().enumerate() {
         let plain = byte.is_ascii_alphanumeric() || b"_-@".contains(&byte) || (byte == b'.' && at > 0);
         if plain {
             name.push(char::from(byte));
@@ -217,6 +222,7 @@ mod tests {
     fn record() -> Record {
         Record {
             volume: "v0".into(),
+            export: "id:7".into(),
             device: "/dev/loop7".into(),
             method: Method::Fuse,
             address: NbdAddress::Unix("/run/nbd.sock".into()),

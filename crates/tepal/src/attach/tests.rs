@@ -32,12 +32,13 @@ impl Disk {
         let folder = tempfile::tempdir().unwrap();
         let place = RunFolder::open(folder.path()).unwrap().place("v0");
         place.create().unwrap();
-        let target = Target { address: server.address.clone(), volume: "v0".into(), read_only };
+        let target = Target { address: server.address.clone(), volume: "v0".into(), export: "v0".into(), read_only };
         let client = Arc::new(Client::open(target, PAUSES, Box::new(|_| {})).unwrap());
         let (tell, ended) = mpsc::channel();
         let device = daemon::make_loop(&client, read_only, 512, &place, move || tell.send(()).unwrap()).unwrap();
         let record = Record {
             volume: "v0".into(),
+            export: "v0".into(),
             device,
             method: Method::Fuse,
             address: NbdAddress::Unix(PathBuf::new()),

@@ -4,11 +4,11 @@ use super::CommandError;
 use crate::attach::{self, AttachRequest, Attachment, AttachmentState, DaemonCommand, DetachRequest, Method};
 use crate::attach::{Attached, NbdAddress};
 use crate::cli::{ATTACH_DAEMON, AttachArguments, DetachArguments, Global, MethodName};
-use crate::client::Client;
+use crate::client::{Client, path};
 use crate::locate::{self, LocateError};
 use crate::output::{self, Outcome, Output};
 use serde_json::json;
-use tepal_server::api::types::{Status, route};
+use tepal_server::api::types::{BY_ID, ClusterInfo, Status, VolumeInfo, route};
 
 pub fn attach(global: &Global, output: Output, arguments: AttachArguments) -> Result<Outcome, CommandError> {
     let AttachArguments { volume, read_only, list, method, run_folder } = arguments;
@@ -17,13 +17,18 @@ pub fn attach(global: &Global, output: Output, arguments: AttachArguments) -> Re
         output.show(&attachments, |attachments| table(attachments))?;
         return Ok(Outcome::Done);
     };
-    let address = nbd_address(&locate::client(global)?)?;
+    let client = locate::client(global)?;
+    let found: VolumeInfo = client.get(&path(route::VOLUME, &volume))?;
+    let cluster: ClusterInfo = client.get(route::CLUSTER)?;
+    let address = nbd_address(&client)?;
     let method = method.map(|name| match name {
         MethodName::Fuse => Method::Fuse,
         MethodName::Nbd => Method::Nbd,
     });
     let daemon = DaemonCommand::this_program(ATTACH_DAEMON);
-    let attached = attach::attach(&AttachRequest { volume, address, read_only, run_folder, method, daemon })?;
+    let (export, key) = (format!("{BY_ID}{}", found.id), format!("{}-{}", cluster.id, found.id));
+    let request = AttachRequest { volume, export, key, address, read_only, run_folder, method, daemon };
+    let attached = attach::attach(&request)?;
     output.show(&attached, |attached: &Attached| attached.device.display().to_string())?;
     Ok(Outcome::Done)
 }

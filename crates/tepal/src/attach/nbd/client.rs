@@ -5,7 +5,7 @@
 //! One thread receives, and reconnects. One sends again after a reconnection, since the receiver must be reading answers
 //! meanwhile, or both sides could wait for each other with full sockets.
 
-use super::handshake::{self, Export, HandshakeError};
+use super::handshake::{self, Described, Export, HandshakeError};
 use super::receive::{self, Broken};
 use super::socket::{NbdAddress, Socket};
 use super::wire::{self, Flags, Operation, REQUEST_SIZE};
@@ -26,7 +26,10 @@ pub type Done = Box<dyn FnOnce(Result<&[u8], Errno>) + Send>;
 #[derive(Clone, Debug)]
 pub struct Target {
     pub address: NbdAddress,
+    /// For people.
     pub volume: String,
+    /// What the server is asked for: best a name that stays, whatever the volume is called.
+    pub export: String,
     pub read_only: bool,
 }
 
@@ -171,16 +174,17 @@ impl Client {
         self.shared.size.load(Ordering::Acquire)
     }
 
-    /// Asks the server, on a connection of its own, whether the volume has grown; NBD has no message for that. If so, it
-    /// connects anew, since servers may hold a connection to the size it began with. [`Notice::Resumed`] follows.
-    pub fn look_for_growth(&self) -> Result<(), Trouble> {
-        let export = inspect(&self.shared.target)?;
+    /// Asks the server, on a connection of its own, what the volume is called now, and whether it has grown; NBD has no
+    /// message for that. If so, it connects anew, since servers may hold a connection to the size it began with.
+    /// [`Notice::Resumed`] follows.
+    pub fn look_again(&self) -> Result<Option<String>, Trouble> {
+        let Described { export, name } = inspect(&self.shared.target)?;
         if export.size > self.size()
             && let Some(link) = &mut self.shared.lock().link
         {
             link.stop();
         }
-        Ok(())
+        Ok(name)
     }
 
     /// Never blocks for long: it writes to the socket, or leaves that to the thread that is writing.
@@ -402,17 +406,17 @@ impl Batch {
 fn connect(target: &Target) -> Result<(Arc<Socket>, Export), Trouble> {
     let address = || target.address.clone();
     let socket = Socket::connect(&target.address).map_err(|source| Trouble::Connect { address: address(), source })?;
-    let export = handshake::open(&mut &socket, &target.volume)
+    let export = handshake::open(&mut &socket, &target.export)
         .and_then(|export| Ok(socket.wait_for_ever().map(|()| export)?))
         .map_err(|source| Trouble::Handshake { address: address(), source })?;
     Ok((Arc::new(socket), export))
 }
 
 /// The volume as it is now, by a connection of its own.
-pub fn inspect(target: &Target) -> Result<Export, Trouble> {
+pub fn inspect(target: &Target) -> Result<Described, Trouble> {
     let address = || target.address.clone();
     let socket = Socket::connect(&target.address).map_err(|source| Trouble::Connect { address: address(), source })?;
-    handshake::inspect(&mut &socket, &target.volume).map_err(|source| Trouble::Handshake { address: address(), source })
+    handshake::inspect(&mut &socket, &target.export).map_err(|source| Trouble::Handshake { address: address(), source })
 }
 
 /// The names that are served there.

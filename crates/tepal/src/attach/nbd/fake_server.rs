@@ -165,7 +165,7 @@ impl Connection {
             match option {
                 8 if style == Style::Simple => self.send(&reply(1 | 1 << 31, b""))?,
                 8 => self.send(&reply(1, b""))?,
-                6 | 7 if !data.ends_with(b"v0\0\x01\0\x03") => self.send(&reply(6 | 1 << 31, b"no such export"))?,
+                6 | 7 if !data.starts_with(b"\0\0\0\x02v0") => self.send(&reply(6 | 1 << 31, b"no such export"))?,
                 6 | 7 => {
                     let mut export = vec![0, 0];
                     export.extend_from_slice(&self.script.size.to_be_bytes());

@@ -25,6 +25,7 @@ const ERR_UNKNOWN: u32 = 6 | 1 << 31;
 const IS_ERROR: u32 = 1 << 31;
 
 const INFO_EXPORT: u16 = 0;
+const INFO_NAME: u16 = 1;
 const INFO_BLOCK_SIZE: u16 = 3;
 
 /// A server's answer to one option is never longer: an export name has at most 4096 bytes, the rest is text.
@@ -79,15 +80,23 @@ pub fn open(stream: &mut (impl Read + Write), volume: &str) -> Result<Export, Ha
         Reply { kind, .. } if kind & IS_ERROR != 0 => false,
         _ => return Err(HandshakeError::Malformed { option: OPT_STRUCTURED_REPLY }),
     };
-    describe(stream, OPT_GO, volume, structured)
+    Ok(describe(stream, OPT_GO, volume, structured)?.export)
+}
+
+/// An export as it is now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Described {
+    pub export: Export,
+    /// What the server calls it, if it says; it may have been asked for by another name.
+    pub name: Option<String>,
 }
 
 /// The volume as it is now, without opening it.
-pub fn inspect(stream: &mut (impl Read + Write), volume: &str) -> Result<Export, HandshakeError> {
+pub fn inspect(stream: &mut (impl Read + Write), volume: &str) -> Result<Described, HandshakeError> {
     greet(stream)?;
-    let export = describe(stream, OPT_INFO, volume, false)?;
+    let described = describe(stream, OPT_INFO, volume, false)?;
     abort(stream)?;
-    Ok(export)
+    Ok(described)
 }
 
 /// The names that the server offers.
@@ -131,26 +140,29 @@ fn describe(
     option: u32,
     volume: &str,
     structured: bool,
-) -> Result<Export, HandshakeError> {
+) -> Result<Described, HandshakeError> {
     let malformed = HandshakeError::Malformed { option };
-    let mut data = Vec::with_capacity(volume.len() + 8);
+    let mut data = Vec::with_capacity(volume.len() + 10);
     data.extend_from_slice(&(volume.len() as u32).to_be_bytes());
     data.extend_from_slice(volume.as_bytes());
-    data.extend_from_slice(&1u16.to_be_bytes());
+    data.extend_from_slice(&2u16.to_be_bytes());
+    data.extend_from_slice(&INFO_NAME.to_be_bytes());
     data.extend_from_slice(&INFO_BLOCK_SIZE.to_be_bytes());
     send_option(stream, option, &data)?;
-    let mut described = None;
+    let (mut described, mut name) = (None, None);
     let (mut minimum, mut maximum) = (1, DEFAULT_MAXIMUM);
     for _ in 0..REPLIES_LIMIT {
         let Reply { kind, data } = read_reply(stream, option)?;
         match kind {
             REP_ACK => {
                 let (size, flags) = described.ok_or(malformed)?;
-                return Ok(Export { size, flags, minimum, maximum, structured });
+                let export = Export { size, flags, minimum, maximum, structured };
+                return Ok(Described { export, name });
             }
             REP_INFO if data.len() >= 2 => match u16_at(&data, 0) {
                 INFO_EXPORT if data.len() == 12 => described = Some((u64_at(&data, 2), Flags(u16_at(&data, 10)))),
                 INFO_BLOCK_SIZE if data.len() == 14 => (minimum, maximum) = (u32_at(&data, 2), u32_at(&data, 10)),
+                INFO_NAME => name = Some(String::from_utf8_lossy(&data[2..]).into_owned()),
                 INFO_EXPORT | INFO_BLOCK_SIZE => return Err(malformed),
                 _ => {}
             },

@@ -33,6 +33,6 @@ pub mod fake_server;
 #[cfg(test)]
 mod tests;
 
-pub use handshake::{Export, HandshakeError};
+pub use handshake::{Described, Export, HandshakeError};
 pub use socket::NbdAddress;
 pub use wire::{Flags, Operation};

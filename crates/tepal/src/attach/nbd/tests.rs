@@ -19,7 +19,7 @@ struct Opened {
 }
 
 fn target(server: &FakeServer, volume: &str) -> Target {
-    Target { address: server.address.clone(), volume: volume.into(), read_only: false }
+    Target { address: server.address.clone(), volume: volume.into(), export: volume.into(), read_only: false }
 }
 
 fn open(server: &FakeServer) -> Opened {
@@ -172,10 +172,10 @@ fn a_volume_that_grew_is_connected_to_anew_with_its_new_size() {
     let server = FakeServer::start(Style::Whole, [WHOLE, grown, grown]);
     let opened = open(&server);
     assert_eq!(opened.client.size(), SIZE as u64);
-    opened.client.look_for_growth().unwrap();
+    opened.client.look_again().unwrap();
     assert_eq!(answer(&ask(&opened.client, write(0, 5))), Ok(vec![]));
     assert_eq!(opened.client.size(), 4096);
-    opened.client.look_for_growth().unwrap(); // the fake's size is as at first again: nothing shrinks
+    opened.client.look_again().unwrap(); // the fake's size is as at first again: nothing shrinks
     assert_eq!(answer(&ask(&opened.client, write(0, 6))), Ok(vec![]));
     assert_eq!((opened.client.size(), server.seen.lock().unwrap().connections), (4096, 4));
 }
