@@ -145,6 +145,20 @@ fn a_development_cluster_whose_start_or_end_is_cut_off_starts_again_and_leaves_n
     assert_eq!(left, Vec::<String>::new());
 }
 
+#[test]
+fn a_tour_whose_output_nobody_reads_to_the_end_leaves_no_server() {
+    let scratch = tempfile::tempdir().expect("space");
+    let dir = scratch.path().join("dev").to_str().expect("ours").to_owned();
+    let pipe = "\"$0\" --dir \"$1\" dev tour --memory | head -n 1";
+    let mut tour = std::process::Command::new("sh");
+    let ended = program::run(tour.args(["-c", pipe]).arg(crate::cluster::tepal()).arg(&dir));
+    assert!(ended.stderr.contains("standard output can't be written"), "{ended}");
+    let served = |command: &String| command.contains(&dir);
+    until("the server to be gone", SOON, || (!processes().iter().any(served)).then_some(()));
+    let mut purge = std::process::Command::new(crate::cluster::tepal());
+    program::run(purge.args(["--dir", &dir, "dev", "down", "--purge", &dir])).succeeded();
+}
+
 /// The command lines of all processes.
 fn processes() -> Vec<String> {
     let all = std::fs::read_dir("/proc").expect("Linux").filter_map(Result::ok);

@@ -51,9 +51,9 @@ pub const MAX_COPIES: u8 = 8;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutError {
-    #[error("unknown layout '{0}': known are stripe, mirror:N, chained")]
+    #[error("unknown layout '{0}': known are stripe, mirror:N")]
     Unknown(String),
-    #[error("layout '{0}' is not available in this version: available are stripe, mirror:N, chained")]
+    #[error("layout '{0}' is not available in this version: available are stripe, mirror:N")]
     NotAvailable(String),
     #[error("layout '{0}': mirror needs 2 to {MAX_COPIES} copies, as in mirror:2")]
     Copies(String),

@@ -115,14 +115,14 @@ pub fn run(dir: &Path, output: Output, arguments: &TourArguments) -> Result<(), 
     let (cluster, was) = up::bring_up(dir, &up, &interrupt)?;
     let client = cluster.client()?;
     let mut tour = Tour { cluster: &cluster, client, interrupt: &interrupt, output, steps: Vec::new() };
-    let outcome = tour.walk(begun);
-    if let Err(error) = outcome {
-        tour.tidy_up(was, matches!(error, TourError::Interrupted));
-        return Err(error);
+    let outcome = tour
+        .walk(begun)
+        .and_then(|()| Ok(output.show(&serde_json::json!({ "ok": true, "steps": tour.steps }), |_| next(&cluster))?));
+    if let Err(error) = &outcome {
+        // Who can't be told that a cluster was left up gets none.
+        tour.tidy_up(was, matches!(error, TourError::Interrupted | TourError::Output(_)));
     }
-    let steps = std::mem::take(&mut tour.steps);
-    output.show(&serde_json::json!({ "ok": true, "steps": steps }), |_| next(&cluster))?;
-    Ok(())
+    outcome
 }
 
 impl Tour<'_> {
@@ -421,14 +421,14 @@ impl Tour<'_> {
     }
 
     /// After a failure the cluster stays for whoever wants to look; after Ctrl-C it's as it was.
-    fn tidy_up(&self, was: Was, interrupted: bool) {
+    fn tidy_up(&self, was: Was, unattended: bool) {
         // All of it is to leave things better than they are; the next tour does what can't be done now.
         if let Some(mark @ Mark { pulled: Some(drive), .. }) = Mark::read(self.cluster)
             && self.change(drive, route::DRIVE_ONLINE).is_ok()
         {
             let _ = Mark { pulled: None, ..mark }.write(self.cluster);
         }
-        if interrupted && was == Was::Down {
+        if unattended && was == Was::Down {
             let _ = self.cluster.stop();
         }
     }
