@@ -55,3 +55,25 @@ fn what_one_server_acknowledged_before_it_was_killed_the_next_reads() {
         cluster.stop_and_check_drives();
     }
 }
+
+#[test]
+fn a_stop_while_copies_are_compared_under_load_ends_in_good_order_and_loses_no_drive() {
+    for layout in ["mirror:2", "stripe", "mirror:2;durability=flush"] {
+        let mut cluster = Plan { media: Media::Files, ..Plan::default() }.up();
+        cluster.create("v0", "8M", layout);
+        let writer = Writer::start(cluster.address(), "v0", Ledger::new(7, 2048));
+        for _ in 0..3 {
+            writer.go_on_for(1500);
+            // So that copies are still being compared when it's stopped.
+            cluster.kill();
+            cluster.start();
+            cluster.stop();
+            let log = cluster.log();
+            assert!(!log.contains("out of service") && !log.contains("ERROR"), "{layout}: {log}");
+            cluster.start();
+        }
+        writer.go_on_for(500);
+        writer.finish().compare(&mut cluster.connect("v0"));
+        cluster.stop_and_check_drives();
+    }
+}

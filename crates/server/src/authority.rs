@@ -3,6 +3,7 @@
 
 use futures_util::future::{BoxFuture, FutureExt};
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tepal_drive::Loss;
@@ -19,16 +20,23 @@ pub struct MetadataAuthority {
     metadata: Metadata,
     /// The views in which the drives that are catching up began to.
     behind_since: Arc<Mutex<BTreeMap<DriveId, u64>>>,
+    /// The server is closing its drives, which aren't lost for that.
+    stopping: Arc<AtomicBool>,
 }
 
 impl MetadataAuthority {
     pub fn new(metadata: Metadata) -> Self {
-        MetadataAuthority { metadata, behind_since: Arc::default() }
+        MetadataAuthority { metadata, behind_since: Arc::default(), stopping: Arc::default() }
     }
 
     /// Must be called before the engine is given a drive that is behind: only what began in this view counts as caught up.
     pub fn will_catch_up(&self, drive: DriveId, state_view: u64) {
         self.behind().insert(drive, state_view);
+    }
+
+    /// From now on no drive is declared down: whoever asks goes on no more.
+    pub fn stop(&self) {
+        self.stopping.store(true, Ordering::Relaxed);
     }
 
     fn behind(&self) -> MutexGuard<'_, BTreeMap<DriveId, u64>> {
@@ -100,6 +108,9 @@ impl Authority for MetadataAuthority {
             Loss::Gone { reason, .. } => (DriveState::Missing, reason),
             Loss::Retired { reason, .. } => (DriveState::Failed, reason),
         };
+        if self.stopping.load(Ordering::Relaxed) {
+            return std::future::ready(None).boxed();
+        }
         tracing::warn!(%drive, %to, reason, "drive out of service");
         self.clone().take_down(drive, to, reason).boxed()
     }
@@ -168,6 +179,14 @@ mod tests {
         assert_eq!(authority.up_again(DRIVE).await, None, "that was the first time it was behind");
         authority.will_catch_up(DRIVE, second);
         assert!(authority.up_again(DRIVE).await.is_some());
+        assert_eq!(authority.state_of(DRIVE).0, DriveState::Up);
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_drive_that_is_closed_when_the_server_stops_is_not_lost_and_nobody_goes_on_without_it() {
+        let authority = authority("stops").await;
+        authority.stop();
+        assert_eq!(authority.drive_down(DRIVE, gone()).await, None);
         assert_eq!(authority.state_of(DRIVE).0, DriveState::Up);
     }
 

@@ -130,6 +130,7 @@ impl Drives {
     /// Brings all drives' logs into their tables, so that the next start finds nothing to replay. They take no more I/O.
     pub async fn close(&self) {
         let _turn = self.turn.lock().await;
+        self.parts.authority.stop();
         let open = std::mem::take(&mut self.table().open);
         let closing = open.into_values().map(|open| {
             let id = open.drive.id();
