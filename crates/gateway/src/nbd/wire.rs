@@ -1,5 +1,5 @@
 //! The numbers and the fixed-size messages of the NBD protocol, as its specification (`doc/proto.md` of the NBD project)
-//! gives them. Everything is big-endian. No I/O, no policy.
+//! gives them, for both sides. Everything is big-endian. No I/O, no policy.
 
 /// Sent first by the server: "NBDMAGIC".
 pub const INIT_MAGIC: u64 = 0x4e42_444d_4147_4943;
@@ -46,11 +46,14 @@ pub mod option {
 
 pub mod option_reply {
     pub const ACK: u32 = 1;
+    /// Set in every kind that reports an error.
+    pub const IS_ERROR: u32 = 1 << 31;
     pub const SERVER: u32 = 2;
     pub const INFO: u32 = 3;
     pub const META_CONTEXT: u32 = 4;
     pub const ERR_UNSUP: u32 = (1 << 31) + 1;
     pub const ERR_INVALID: u32 = (1 << 31) + 3;
+    pub const ERR_TLS_REQUIRED: u32 = (1 << 31) + 5;
     pub const ERR_UNKNOWN: u32 = (1 << 31) + 6;
     pub const ERR_TOO_BIG: u32 = (1 << 31) + 9;
 }
@@ -86,7 +89,10 @@ pub mod chunk {
     pub const DONE: u16 = 1 << 0;
     pub const NONE: u16 = 0;
     pub const OFFSET_DATA: u16 = 1;
+    pub const OFFSET_HOLE: u16 = 2;
     pub const BLOCK_STATUS: u16 = 5;
+    /// Set in every kind that reports an error.
+    pub const IS_ERROR: u16 = 1 << 15;
     pub const ERROR: u16 = (1 << 15) + 1;
     pub const ERROR_OFFSET: u16 = (1 << 15) + 2;
 }

@@ -43,14 +43,14 @@ fn take_requests(client: &Client, mut requests: UnixStream, answers: &Arc<Mutex<
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
             Err(error) => return Err(error),
         }
-        let header = RequestHeader::parse(&header)
-            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "a request without the magic"))?;
+        let header =
+            RequestHeader::decode(&header).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
         let RequestHeader { offset, length, .. } = header;
-        let fua = header.flags & wire::FLAG_FUA != 0;
+        let fua = header.flags & wire::command_flag::FUA != 0;
         let done = answer(Arc::clone(answers), header.cookie);
         match header.kind {
-            wire::CMD_READ => client.submit(Operation::Read { offset, length }, done),
-            wire::CMD_WRITE => {
+            wire::command::READ => client.submit(Operation::Read { offset, length }, done),
+            wire::command::WRITE => {
                 let mut data = Vec::with_capacity(length as usize);
                 (&mut requests).take(u64::from(length)).read_to_end(&mut data)?;
                 if data.len() < length as usize {
@@ -58,17 +58,17 @@ fn take_requests(client: &Client, mut requests: UnixStream, answers: &Arc<Mutex<
                 }
                 client.submit(Operation::Write { offset, data: Bytes::from(data), fua }, done);
             }
-            wire::CMD_FLUSH => client.submit(Operation::Flush, done),
-            wire::CMD_TRIM => {
+            wire::command::FLUSH => client.submit(Operation::Flush, done),
+            wire::command::TRIM => {
                 let piece = move |offset, length| Operation::Trim { offset, length, fua };
                 range::submit(client, offset, u64::from(length), piece, done);
             }
-            wire::CMD_WRITE_ZEROES => {
-                let no_hole = header.flags & wire::FLAG_NO_HOLE != 0;
+            wire::command::WRITE_ZEROES => {
+                let no_hole = header.flags & wire::command_flag::NO_HOLE != 0;
                 let piece = move |offset, length| Operation::WriteZeroes { offset, length, no_hole, fua };
                 range::submit(client, offset, u64::from(length), piece, done);
             }
-            wire::CMD_DISCONNECT => return Ok(()),
+            wire::command::DISC => return Ok(()),
             _ => done(Err(Errno::EINVAL)),
         }
     }

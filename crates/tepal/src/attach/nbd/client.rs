@@ -212,7 +212,7 @@ impl Client {
         drop(exchange);
         self.shared.changed.notify_all();
         if let Some(link) = link {
-            let goodbye = wire::request(0, wire::CMD_DISCONNECT, 0, 0, 0);
+            let goodbye = wire::request(0, wire::command::DISC, 0, 0, 0);
             let _ = link.socket.write_all_vectored(&mut [IoSlice::new(&goodbye)]);
             link.socket.shutdown(Shutdown::Write);
         }

@@ -1,7 +1,7 @@
 //! A server for tests: a small disk in memory, and connections that break wherever a test says.
 
 use super::socket::NbdAddress;
-use super::wire::{self, Flags, REQUEST_SIZE, RequestHeader, u32_at, u64_at};
+use super::wire::{self, Flags, REQUEST_SIZE, RequestHeader, u32_at};
 use std::collections::{HashSet, VecDeque};
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
@@ -126,10 +126,10 @@ impl Connection {
         self.handshake(style)?;
         self.counting = true;
         loop {
-            let header = RequestHeader::parse(&self.receive::<REQUEST_SIZE>()?).expect("clients send the right magic");
+            let header = RequestHeader::decode(&self.receive::<REQUEST_SIZE>()?).expect("clients send the right magic");
             let data = match header.kind {
-                wire::CMD_WRITE => self.receive_vec(header.length as usize)?,
-                wire::CMD_DISCONNECT => return Ok(()),
+                wire::command::WRITE => self.receive_vec(header.length as usize)?,
+                wire::command::DISC => return Ok(()),
                 _ => Vec::new(),
             };
             let answer = {
@@ -185,15 +185,15 @@ impl Connection {
 fn apply(seen: &mut Seen, header: RequestHeader, data: &[u8], style: Style) -> Vec<u8> {
     let range = header.offset as usize..header.offset as usize + header.length as usize;
     match header.kind {
-        wire::CMD_WRITE => seen.disk[range].copy_from_slice(data),
-        wire::CMD_WRITE_ZEROES | wire::CMD_TRIM => seen.disk[range].fill(0),
-        wire::CMD_FLUSH => seen.flushes += 1,
-        wire::CMD_READ => return read_answer(&seen.disk[range], header, style),
+        wire::command::WRITE => seen.disk[range].copy_from_slice(data),
+        wire::command::WRITE_ZEROES | wire::command::TRIM => seen.disk[range].fill(0),
+        wire::command::FLUSH => seen.flushes += 1,
+        wire::command::READ => return read_answer(&seen.disk[range], header, style),
         other => panic!("unknown request {other}"),
     }
     match style {
         Style::Simple => wire::simple_reply(0, header.cookie).to_vec(),
-        _ => chunk(wire::CHUNK_DONE, wire::CHUNK_NONE, header.cookie, &[]),
+        _ => chunk(wire::chunk::DONE, wire::chunk::NONE, header.cookie, &[]),
     }
 }
 
@@ -203,26 +203,19 @@ fn read_answer(bytes: &[u8], header: RequestHeader, style: Style) -> Vec<u8> {
         let hole = style == Style::Halves && bytes[from..to].iter().all(|&byte| byte == 0);
         if hole {
             body.extend_from_slice(&((to - from) as u32).to_be_bytes());
-            return chunk(flags, wire::CHUNK_HOLE, header.cookie, &body);
+            return chunk(flags, wire::chunk::OFFSET_HOLE, header.cookie, &body);
         }
         body.extend_from_slice(&bytes[from..to]);
-        chunk(flags, wire::CHUNK_DATA, header.cookie, &body)
+        chunk(flags, wire::chunk::OFFSET_DATA, header.cookie, &body)
     };
     let half = bytes.len() / 2;
     match style {
         Style::Simple => [&wire::simple_reply(0, header.cookie)[..], bytes].concat(),
-        Style::Whole => piece(0, bytes.len(), wire::CHUNK_DONE),
-        Style::Halves => [piece(half, bytes.len(), 0), piece(0, half, wire::CHUNK_DONE)].concat(),
+        Style::Whole => piece(0, bytes.len(), wire::chunk::DONE),
+        Style::Halves => [piece(half, bytes.len(), 0), piece(0, half, wire::chunk::DONE)].concat(),
     }
 }
 
 fn chunk(flags: u16, kind: u16, cookie: u64, body: &[u8]) -> Vec<u8> {
-    let mut bytes = wire::CHUNK_MAGIC.to_be_bytes().to_vec();
-    bytes.extend_from_slice(&flags.to_be_bytes());
-    bytes.extend_from_slice(&kind.to_be_bytes());
-    bytes.extend_from_slice(&cookie.to_be_bytes());
-    bytes.extend_from_slice(&(body.len() as u32).to_be_bytes());
-    bytes.extend_from_slice(body);
-    debug_assert_eq!(u64_at(&bytes, 8), cookie);
-    bytes
+    [&tepal_gateway::nbd::wire::chunk_header(flags, kind, cookie, body.len() as u32), body].concat()
 }

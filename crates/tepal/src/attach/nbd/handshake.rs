@@ -2,31 +2,8 @@
 
 use super::wire::{Flags, u16_at, u32_at, u64_at};
 use std::io::{self, Read, Write};
-
-const GREETING: u64 = 0x4e42_444d_4147_4943; // "NBDMAGIC"
-const OPTION_MAGIC: u64 = 0x4948_4156_454f_5054; // "IHAVEOPT"
-const REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
-
-const FIXED_NEWSTYLE: u16 = 1;
-const NO_ZEROES: u16 = 2;
-
-const OPT_ABORT: u32 = 2;
-const OPT_LIST: u32 = 3;
-const OPT_INFO: u32 = 6;
-const OPT_GO: u32 = 7;
-const OPT_STRUCTURED_REPLY: u32 = 8;
-
-const REP_ACK: u32 = 1;
-const REP_SERVER: u32 = 2;
-const REP_INFO: u32 = 3;
-const ERR_UNSUP: u32 = 1 | 1 << 31;
-const ERR_TLS_REQUIRED: u32 = 5 | 1 << 31;
-const ERR_UNKNOWN: u32 = 6 | 1 << 31;
-const IS_ERROR: u32 = 1 << 31;
-
-const INFO_EXPORT: u16 = 0;
-const INFO_NAME: u16 = 1;
-const INFO_BLOCK_SIZE: u16 = 3;
+use tepal_gateway::nbd::wire::handshake_flag::{FIXED_NEWSTYLE, NO_ZEROES};
+use tepal_gateway::nbd::wire::{INIT_MAGIC, OPTION_MAGIC, OPTION_REPLY_MAGIC, info, option, option_reply};
 
 /// A server's answer to one option is never longer: an export name has at most 4096 bytes, the rest is text.
 const REPLY_LIMIT: u32 = 64 << 10;
@@ -75,12 +52,12 @@ fn reason(text: &str) -> String {
 /// Opens the volume: afterwards the stream is in the transmission phase.
 pub fn open(stream: &mut (impl Read + Write), volume: &str) -> Result<Export, HandshakeError> {
     greet(stream)?;
-    let structured = match ask(stream, OPT_STRUCTURED_REPLY, &[])? {
-        Reply { kind: REP_ACK, .. } => true,
-        Reply { kind, .. } if kind & IS_ERROR != 0 => false,
-        _ => return Err(HandshakeError::Malformed { option: OPT_STRUCTURED_REPLY }),
+    let structured = match ask(stream, option::STRUCTURED_REPLY, &[])? {
+        Reply { kind: option_reply::ACK, .. } => true,
+        Reply { kind, .. } if kind & option_reply::IS_ERROR != 0 => false,
+        _ => return Err(HandshakeError::Malformed { option: option::STRUCTURED_REPLY }),
     };
-    Ok(describe(stream, OPT_GO, volume, structured)?.export)
+    Ok(describe(stream, option::GO, volume, structured)?.export)
 }
 
 /// An export as it is now.
@@ -94,7 +71,7 @@ pub struct Described {
 /// The volume as it is now, without opening it.
 pub fn inspect(stream: &mut (impl Read + Write), volume: &str) -> Result<Described, HandshakeError> {
     greet(stream)?;
-    let described = describe(stream, OPT_INFO, volume, false)?;
+    let described = describe(stream, option::INFO, volume, false)?;
     abort(stream)?;
     Ok(described)
 }
@@ -102,22 +79,22 @@ pub fn inspect(stream: &mut (impl Read + Write), volume: &str) -> Result<Describ
 /// The names that the server offers.
 pub fn list(stream: &mut (impl Read + Write)) -> Result<Vec<String>, HandshakeError> {
     greet(stream)?;
-    send_option(stream, OPT_LIST, &[])?;
+    send_option(stream, option::LIST, &[])?;
     let mut names = Vec::new();
     while names.len() < NAMES_LIMIT {
-        let reply = read_reply(stream, OPT_LIST)?;
+        let reply = read_reply(stream, option::LIST)?;
         match reply.kind {
-            REP_ACK => {
+            option_reply::ACK => {
                 abort(stream)?;
                 break;
             }
-            REP_SERVER if reply.data.len() >= 4 => {
+            option_reply::SERVER if reply.data.len() >= 4 => {
                 let length = u32_at(&reply.data, 0) as usize;
-                let name = reply.data.get(4..4 + length).ok_or(HandshakeError::Malformed { option: OPT_LIST })?;
+                let name = reply.data.get(4..4 + length).ok_or(HandshakeError::Malformed { option: option::LIST })?;
                 names.push(String::from_utf8_lossy(name).into_owned());
             }
-            kind if kind & IS_ERROR != 0 => break, // it doesn't tell
-            _ => return Err(HandshakeError::Malformed { option: OPT_LIST }),
+            kind if kind & option_reply::IS_ERROR != 0 => break, // it doesn't tell
+            _ => return Err(HandshakeError::Malformed { option: option::LIST }),
         }
     }
     Ok(names)
@@ -127,7 +104,7 @@ fn greet(stream: &mut (impl Read + Write)) -> Result<(), HandshakeError> {
     let mut greeting = [0; 18];
     stream.read_exact(&mut greeting)?;
     let flags = u16_at(&greeting, 16);
-    if u64_at(&greeting, 0) != GREETING || u64_at(&greeting, 8) != OPTION_MAGIC || flags & FIXED_NEWSTYLE == 0 {
+    if u64_at(&greeting, 0) != INIT_MAGIC || u64_at(&greeting, 8) != OPTION_MAGIC || flags & FIXED_NEWSTYLE == 0 {
         return Err(HandshakeError::NotNbd);
     }
     stream.write_all(&u32::from(flags & (FIXED_NEWSTYLE | NO_ZEROES)).to_be_bytes())?;
@@ -146,32 +123,36 @@ fn describe(
     data.extend_from_slice(&(volume.len() as u32).to_be_bytes());
     data.extend_from_slice(volume.as_bytes());
     data.extend_from_slice(&2u16.to_be_bytes());
-    data.extend_from_slice(&INFO_NAME.to_be_bytes());
-    data.extend_from_slice(&INFO_BLOCK_SIZE.to_be_bytes());
+    data.extend_from_slice(&info::NAME.to_be_bytes());
+    data.extend_from_slice(&info::BLOCK_SIZE.to_be_bytes());
     send_option(stream, option, &data)?;
     let (mut described, mut name) = (None, None);
     let (mut minimum, mut maximum) = (1, DEFAULT_MAXIMUM);
     for _ in 0..REPLIES_LIMIT {
         let Reply { kind, data } = read_reply(stream, option)?;
         match kind {
-            REP_ACK => {
+            option_reply::ACK => {
                 let (size, flags) = described.ok_or(malformed)?;
                 let export = Export { size, flags, minimum, maximum, structured };
                 return Ok(Described { export, name });
             }
-            REP_INFO if data.len() >= 2 => match u16_at(&data, 0) {
-                INFO_EXPORT if data.len() == 12 => described = Some((u64_at(&data, 2), Flags(u16_at(&data, 10)))),
-                INFO_BLOCK_SIZE if data.len() == 14 => (minimum, maximum) = (u32_at(&data, 2), u32_at(&data, 10)),
-                INFO_NAME => name = Some(String::from_utf8_lossy(&data[2..]).into_owned()),
-                INFO_EXPORT | INFO_BLOCK_SIZE => return Err(malformed),
+            option_reply::INFO if data.len() >= 2 => match u16_at(&data, 0) {
+                info::EXPORT if data.len() == 12 => described = Some((u64_at(&data, 2), Flags(u16_at(&data, 10)))),
+                info::BLOCK_SIZE if data.len() == 14 => (minimum, maximum) = (u32_at(&data, 2), u32_at(&data, 10)),
+                info::NAME => name = Some(String::from_utf8_lossy(&data[2..]).into_owned()),
+                info::EXPORT | info::BLOCK_SIZE => return Err(malformed),
                 _ => {}
             },
-            ERR_UNKNOWN => return Err(HandshakeError::Unknown { volume: volume.into() }),
-            ERR_TLS_REQUIRED => return Err(HandshakeError::Tls),
-            ERR_UNSUP => return Err(HandshakeError::TooOld),
-            code if code & IS_ERROR != 0 => {
+            option_reply::ERR_UNKNOWN => return Err(HandshakeError::Unknown { volume: volume.into() }),
+            option_reply::ERR_TLS_REQUIRED => return Err(HandshakeError::Tls),
+            option_reply::ERR_UNSUP => return Err(HandshakeError::TooOld),
+            code if code & option_reply::IS_ERROR != 0 => {
                 let text = String::from_utf8_lossy(&data).into_owned();
-                return Err(HandshakeError::Refused { volume: volume.into(), code: code & !IS_ERROR, text });
+                return Err(HandshakeError::Refused {
+                    volume: volume.into(),
+                    code: code & !option_reply::IS_ERROR,
+                    text,
+                });
             }
             _ => return Err(malformed),
         }
@@ -202,7 +183,7 @@ fn read_reply(stream: &mut impl Read, option: u32) -> Result<Reply, HandshakeErr
     let mut header = [0; 20];
     stream.read_exact(&mut header)?;
     let length = u32_at(&header, 16);
-    if u64_at(&header, 0) != REPLY_MAGIC || u32_at(&header, 8) != option || length > REPLY_LIMIT {
+    if u64_at(&header, 0) != OPTION_REPLY_MAGIC || u32_at(&header, 8) != option || length > REPLY_LIMIT {
         return Err(HandshakeError::Malformed { option });
     }
     let mut data = vec![0; length as usize];
@@ -212,7 +193,7 @@ fn read_reply(stream: &mut impl Read, option: u32) -> Result<Reply, HandshakeErr
 
 /// Says goodbye. A server may hang up without an answer, so none is waited for.
 fn abort(stream: &mut impl Write) -> Result<(), HandshakeError> {
-    match send_option(stream, OPT_ABORT, &[]) {
+    match send_option(stream, option::ABORT, &[]) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
         _ => Ok(()),
     }

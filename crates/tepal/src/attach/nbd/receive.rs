@@ -3,10 +3,7 @@
 use super::client::{Exchange, Pending, Shared};
 use super::inbox::Inbox;
 use super::socket::Socket;
-use super::wire::{
-    self, CHUNK_DATA, CHUNK_DONE, CHUNK_HOLE, CHUNK_IS_ERROR, CHUNK_MAGIC, CHUNK_NONE, CHUNK_SIZE, SIMPLE_MAGIC,
-    SIMPLE_SIZE, u16_at, u32_at, u64_at,
-};
+use super::wire::{self, CHUNK_SIZE, SIMPLE_REPLY_MAGIC, SIMPLE_SIZE, STRUCTURED_REPLY_MAGIC, u16_at, u32_at, u64_at};
 use nix::errno::Errno;
 use std::io;
 use std::net::Shutdown;
@@ -66,9 +63,9 @@ pub(super) fn receive(shared: &Shared, socket: &Socket, structured: bool) -> Bro
 
 fn next_answer(shared: &Shared, inbox: &mut Inbox<'_>, structured: bool) -> Result<(), Broken> {
     match u32_at(inbox.next(4)?, 0) {
-        SIMPLE_MAGIC => simple(shared, inbox, structured),
-        CHUNK_MAGIC if structured => chunk(shared, inbox),
-        CHUNK_MAGIC => Err(Violation::Structured.into()),
+        SIMPLE_REPLY_MAGIC => simple(shared, inbox, structured),
+        STRUCTURED_REPLY_MAGIC if structured => chunk(shared, inbox),
+        STRUCTURED_REPLY_MAGIC => Err(Violation::Structured.into()),
         other => Err(Violation::Magic(other).into()),
     }
 }
@@ -110,10 +107,10 @@ fn chunk(shared: &Shared, inbox: &mut Inbox<'_>) -> Result<(), Broken> {
     }
     let size = CHUNK_SIZE + length as usize;
     let body = &inbox.next(size)?[CHUNK_SIZE..];
-    let last = flags & CHUNK_DONE != 0;
+    let last = flags & wire::chunk::DONE != 0;
     let mut exchange = shared.lock();
     let Some(pending) = exchange.pending.get_mut(&cookie) else { return Err(Violation::Stranger(cookie).into()) };
-    if last && kind == CHUNK_DATA && pending.is_all(body) {
+    if last && kind == wire::chunk::OFFSET_DATA && pending.is_all(body) {
         drop(exchange);
         finish(shared, cookie, Ok(&body[8..]));
     } else {
@@ -139,17 +136,17 @@ impl Pending {
     fn take(&mut self, kind: u16, length: u32, body: &[u8]) -> Result<bool, Violation> {
         let malformed = Violation::Chunk { kind, length };
         match kind {
-            CHUNK_NONE if length == 0 => {}
-            CHUNK_DATA if length > 8 => {
+            wire::chunk::NONE if length == 0 => {}
+            wire::chunk::OFFSET_DATA if length > 8 => {
                 let at = self.place(u64_at(body, 0), body.len() - 8)?;
                 self.partial.bytes[at..at + body.len() - 8].copy_from_slice(&body[8..]);
             }
-            CHUNK_HOLE if length == 12 => {
+            wire::chunk::OFFSET_HOLE if length == 12 => {
                 let hole = u32_at(body, 8) as usize;
                 let at = self.place(u64_at(body, 0), hole)?;
                 self.partial.bytes[at..at + hole].fill(0);
             }
-            _ if kind & CHUNK_IS_ERROR != 0 && length >= 6 => match u32_at(body, 0) {
+            _ if kind & wire::chunk::IS_ERROR != 0 && length >= 6 => match u32_at(body, 0) {
                 wire::ESHUTDOWN => return Ok(true),
                 error => self.partial.error = Some(wire::errno(error)),
             },
