@@ -48,8 +48,8 @@ pub struct DriveRecord {
     pub reason: String,
     /// The view in which it came into this state.
     pub state_view: u64,
-    /// Writes of this view and later ones may be missing on it; none are while it is up. Of the copies of an extent
-    /// that all went away, the one with the highest number has everything.
+    /// Writes of this view and later ones may be missing on it, and it doesn't know which; while it is up, it does. Of the
+    /// copies of an extent that all went away, the one with the highest number has everything.
     pub missed_since: Option<u64>,
 }
 
@@ -57,9 +57,9 @@ pub struct DriveRecord {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DriveState {
-    /// In service; it has every acknowledged write.
+    /// In service; it has every acknowledged write, or its own log says in which regions it hasn't yet.
     Up,
-    /// There, and taking new writes, but it missed some and is being caught up.
+    /// There, and taking new writes, but it missed some and hasn't noted yet which.
     Behind,
     /// Not there: unplugged, its server is down, or it doesn't answer.
     Missing,

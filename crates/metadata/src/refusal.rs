@@ -35,7 +35,7 @@ pub enum Refusal {
     #[error("drive {id} is {from} and can't become {to}: it may become {}", words(.from.may_become()))]
     Transition { id: DriveId, from: DriveState, to: DriveState },
     #[error(
-        "drive {id} can be brought back up only by whoever saw it catch up: name the view it has been behind since"
+        "drive {id} can be brought back up only by whoever saw what it missed: name the view it has been behind since"
     )]
     ViewNeeded { id: DriveId },
     #[error("drive {id} changed meanwhile: it is {state} since view {state_view}; look again")]

@@ -18,7 +18,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 #[derive(Clone)]
 pub struct MetadataAuthority {
     metadata: Metadata,
-    /// The views in which the drives that are catching up began to.
+    /// The views in which drives that are behind came back.
     behind_since: Arc<Mutex<BTreeMap<DriveId, u64>>>,
     /// The server is closing its drives, which aren't lost for that.
     stopping: Arc<AtomicBool>,
@@ -29,8 +29,8 @@ impl MetadataAuthority {
         MetadataAuthority { metadata, behind_since: Arc::default(), stopping: Arc::default() }
     }
 
-    /// Must be called before the engine is given a drive that is behind: only what began in this view counts as caught up.
-    pub fn will_catch_up(&self, drive: DriveId, state_view: u64) {
+    /// Must be called before the engine is given a drive that is behind: only what was learned since this view counts.
+    pub fn is_behind_since(&self, drive: DriveId, state_view: u64) {
         self.behind().insert(drive, state_view);
     }
 
@@ -79,7 +79,7 @@ impl MetadataAuthority {
 
     async fn bring_up(self, drive: DriveId) -> Option<View> {
         let view = self.behind().get(&drive).copied()?;
-        let reason = "caught up".to_owned();
+        let reason = "it has noted what it missed".to_owned();
         let command = Command::SetDriveState { id: drive, to: DriveState::Up, reason, expected_view: Some(view) };
         let outcome = loop {
             match self.propose(command.clone()).await {
@@ -88,8 +88,8 @@ impl MetadataAuthority {
             }
         };
         match outcome {
-            Ok(_) => tracing::info!(%drive, "drive caught up"),
-            Err(error) => tracing::warn!(%drive, %error, "a drive that caught up isn't taken back"),
+            Ok(_) => tracing::info!(%drive, "drive is up again"),
+            Err(error) => tracing::warn!(%drive, %error, "a drive that knows what it missed isn't taken back"),
         }
         // Also after an error, since whether it was done may then be unknown.
         let state = self.metadata.state();
@@ -173,11 +173,11 @@ mod tests {
     async fn a_drive_that_went_away_again_while_it_caught_up_is_not_taken_back() {
         let authority = authority("again").await;
         assert!(authority.drive_down(DRIVE, gone()).await.is_some());
-        authority.will_catch_up(DRIVE, authority.behind_now().await);
+        authority.is_behind_since(DRIVE, authority.behind_now().await);
         assert!(authority.drive_down(DRIVE, gone()).await.is_some());
         let second = authority.behind_now().await;
         assert_eq!(authority.up_again(DRIVE).await, None, "that was the first time it was behind");
-        authority.will_catch_up(DRIVE, second);
+        authority.is_behind_since(DRIVE, second);
         assert!(authority.up_again(DRIVE).await.is_some());
         assert_eq!(authority.state_of(DRIVE).0, DriveState::Up);
     }

@@ -79,7 +79,7 @@ impl Volumes {
         }
     }
 
-    /// Opens all volumes there are, when the server starts. From then on drives can be found to have caught up.
+    /// Opens all volumes there are, when the server starts. From then on a drive can be found to know what it misses.
     pub async fn open_all(self: &Arc<Self>) -> Result<(), Stopped> {
         self.settle().await;
         let engine = self.engine.clone();

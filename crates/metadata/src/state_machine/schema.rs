@@ -26,7 +26,7 @@ pub const KIND: Kind = Kind {
             state TEXT NOT NULL,            -- up, behind, missing, offline, failed
             reason TEXT NOT NULL,
             state_view INTEGER NOT NULL,    -- the view in which it came into this state
-            missed_since INTEGER            -- the first view whose writes may be missing; null if none are
+            missed_since INTEGER            -- the first view whose writes may be missing, of which it knows none; null if it knows
         ) STRICT;
         CREATE TABLE pools (name TEXT PRIMARY KEY, layout TEXT) STRICT;
         CREATE TABLE volumes (

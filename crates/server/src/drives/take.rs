@@ -101,7 +101,7 @@ impl Drives {
                 Standing::Behind(left(&*self.record(id)?))
             }
         };
-        self.parts.authority.will_catch_up(id, self.record(id)?.state_view);
+        self.parts.authority.is_behind_since(id, self.record(id)?.state_view);
         self.accept(open.clone());
         let OpenDrive { path, drive, device, .. } = open;
         let (backend, why) = (device.backend(), device.backend_reason().to_owned());

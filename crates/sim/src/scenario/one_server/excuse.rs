@@ -29,7 +29,7 @@ pub fn may_fail(plan: &Plan, bays: &[Bay], record: &Record) -> MayFail {
             IoError::OutOfSpace => trouble == Trouble::Full,
             IoError::Damaged { .. } => !mirrored && trouble == Trouble::Corruption && struck,
             // What was in the cache of a drive that was pulled is gone, and a flush has to say so.
-            IoError::Unavailable { .. } if kind == Kind::Flush && caches && trouble == Trouble::Pulled => true,
+            IoError::Unavailable { .. } if kind == Kind::Flush && caches && victim.struck(|_| true) > 0 => true,
             IoError::Unavailable { .. } => !mirrored && struck,
             _ => false,
         }
