@@ -259,12 +259,13 @@ impl Bench {
                     random: self.random.fork(),
                     is_seen: false,
                 };
-                world.spawn_named("hand", hand.pull_and_put_back(self.hardware.bays.clone()));
                 if self.hardware.record.state() == VolumeState::Active {
                     self.workload.start(&world, &server.under_test(), 100);
                     until(&self.core, self.core.steps() + self.random.skewed(1_000), || false).await;
                     server.begin_removal();
                 }
+                // Not before: the volume's users may rely on the drives that there are.
+                world.spawn_named("hand", hand.pull_and_put_back(self.hardware.bays.clone()));
                 until(&self.core, deadline, || false).await;
             }
             self.end(end, &world);
