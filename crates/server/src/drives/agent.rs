@@ -89,7 +89,8 @@ impl Drives {
             return;
         }
         let mut generations = self.turn.lock().await;
-        let wanted: Vec<DriveId> = missing.into_keys().collect();
+        // Not those that were taken offline, or brought back, while this waited for its turn.
+        let wanted: Vec<DriveId> = self.missing().into_keys().collect();
         if let Err(error) = self.try_paths(&mut generations, &paths, &wanted).await {
             tracing::warn!(%error, "missing drives can't be brought back");
         }
