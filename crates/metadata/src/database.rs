@@ -160,7 +160,25 @@ pub fn check(connection: &Connection, file: &Path, kind: Kind) -> Result<(), Sto
     if verdict != "ok" {
         return Err(StoreError::damaged(file, verdict));
     }
+    let expected = Connection::open_in_memory().and_then(|memory| {
+        memory.execute_batch(kind.schema)?;
+        columns(&memory)
+    });
+    let expected = expected.map_err(StoreError::sqlite(file))?;
+    let found = columns(connection).map_err(|error| StoreError::damaged(file, error))?;
+    if let Some(missing) = expected.iter().find(|column| !found.contains(column)) {
+        return Err(StoreError::damaged(file, format!("its schema has no {missing}")));
+    }
     Ok(())
+}
+
+/// Each column of each table: SQLite itself doesn't notice if a bit of a name was flipped.
+fn columns(connection: &Connection) -> rusqlite::Result<Vec<String>> {
+    let mut query = connection.prepare(
+        "SELECT t.name || '.' || c.name || ' ' || c.type || ' ' || c.\"notnull\" || ' ' || c.pk
+         FROM sqlite_schema t, pragma_table_info(t.name) c WHERE t.type = 'table'",
+    )?;
+    query.query_map([], |row| row.get(0))?.collect()
 }
 
 fn connect(file: &Path) -> Result<Connection, StoreError> {

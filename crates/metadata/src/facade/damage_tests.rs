@@ -129,6 +129,21 @@ fn a_flipped_bit_is_an_error_that_names_the_file_or_does_no_harm() {
 }
 
 #[test]
+fn a_flipped_bit_in_a_columns_name_is_noticed_when_the_database_is_opened() {
+    let images = Images::make();
+    let error = images.open_harmed(STOPPED, "a column's name", |folder| {
+        let path = folder.join("cluster.db");
+        let mut bytes = fs::read(&path).unwrap();
+        let (table, column) = (b"CREATE TABLE events".as_slice(), b"text TEXT".as_slice());
+        let from = bytes.windows(table.len()).position(|window| window == table).unwrap();
+        let at = bytes[from..].windows(column.len()).position(|window| window == column).unwrap();
+        bytes[from + at] ^= 1;
+        fs::write(&path, bytes).unwrap();
+    });
+    assert!(matches!(error, Some(OpenError::Damaged { .. })), "{error:?}");
+}
+
+#[test]
 fn a_file_that_was_cut_short_is_an_error_that_names_the_file_or_does_no_harm() {
     let images = Images::make();
     let mut number = numbers();

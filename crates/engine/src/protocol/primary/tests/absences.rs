@@ -321,3 +321,49 @@ fn a_drive_is_up_again_though_that_could_not_be_agreed_at_first() {
         assert!(rig.is_up(1), "{:?}", rig.volume.health());
     });
 }
+
+#[test]
+fn marks_of_a_removed_volume_are_taken_back() {
+    told(|world| async move {
+        let rig = Rig::new(world, "mirror:2", 2).await;
+        let spec = VolumeSpec { id: VolumeId(2), name: "w".into(), map: MapId(2), size: 8 << 30, ..rig.volume.spec() };
+        let other = rig.engine.open_volume(spec).await.unwrap();
+        rig.lose(1).await;
+        other.write(0, Bytes::from(vec![5; 4096]), false).await.unwrap();
+        other.trim(0, 8 << 30, false).await.unwrap();
+        rig.bring_back(1).await;
+        rig.world.sleep(Duration::from_micros(rig.world.core().draw() % 3000)).await;
+        rig.engine.remove_volume(VolumeId(2)).await.unwrap();
+        rig.secs(100).await;
+        for id in 1..3 {
+            let drive = rig.engine.drive(DriveId(id)).unwrap();
+            rig.engine.free_unknown(&drive, |map| map == MapId(1)).await.unwrap();
+            let left = drive.marks().iter().filter(|mark| mark.map == MapId(2)).count();
+            assert_eq!(left, 0, "marks of a removed volume on drive {id}");
+        }
+    });
+}
+
+#[test]
+fn a_drive_is_up_again_when_a_volume_in_which_nothing_was_settled_is_removed() {
+    told(|world| async move {
+        let mut rig = Rig::new(SimWorld::boot(world.core(), "s"), "mirror:2", 2).await;
+        let spec =
+            VolumeSpec { id: VolumeId(2), name: "w".into(), map: MapId(2), size: 256 << 20, ..rig.volume.spec() };
+        let other = rig.engine.open_volume(spec.clone()).await.unwrap();
+        rig.write(0, 1, 1).await.unwrap();
+        rig.secs(12).await;
+        rig.lose(1).await;
+        for region in 0..150u64 {
+            other.write((region % 2 * 16 + region / 2 * 512) * BLOCK, Bytes::from(vec![5; 4096]), false).await.unwrap();
+        }
+        rig.world.kill();
+        rig.restart(|nth| nth == 0).await;
+        rig.engine.open_volume(spec).await.unwrap();
+        rig.bring_back(1).await;
+        rig.world.sleep(Duration::from_micros(rig.world.core().draw() % 200)).await;
+        rig.engine.remove_volume(VolumeId(2)).await.unwrap();
+        rig.secs(100).await;
+        assert!(rig.is_up(1), "{:?}", rig.volume.health());
+    });
+}
