@@ -23,13 +23,14 @@ pub fn may_fail(plan: &Plan, bays: &[Bay], record: &Record) -> MayFail {
     let (resized, record) = (plan.resized, record.clone());
     Rc::new(move |error, kind, _, _| {
         let struck = victim.struck(|kind| !matches!(kind, FaultKind::Pulled)) > 0;
+        let pulled = || trouble == Trouble::Pulled || victim.struck(|kind| matches!(kind, FaultKind::Pulled)) > 0;
         match error {
             _ if record.state() != VolumeState::Active => true,
             IoError::OutOfRange { .. } => resized,
             IoError::OutOfSpace => trouble == Trouble::Full,
             IoError::Damaged { .. } => !mirrored && trouble == Trouble::Corruption && struck,
             // What was in the cache of a drive that was pulled is gone, and a flush has to say so.
-            IoError::Unavailable { .. } if kind == Kind::Flush && caches && victim.struck(|_| true) > 0 => true,
+            IoError::Unavailable { .. } if kind == Kind::Flush && caches && pulled() => true,
             IoError::Unavailable { .. } => !mirrored && struck,
             _ => false,
         }
