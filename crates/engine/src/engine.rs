@@ -46,6 +46,15 @@ struct Entry<W: World> {
     left: Option<View>,
 }
 
+impl<W: World> Entry<W> {
+    fn drive(&self) -> Option<&Drive<W>> {
+        match &self.status {
+            Status::Here(drive) => Some(drive),
+            Status::Leaving(_) | Status::Missing | Status::Failed => None,
+        }
+    }
+}
+
 enum Status<W: World> {
     Here(Drive<W>),
     /// Being declared down; these wait for the end of it.
@@ -122,19 +131,11 @@ impl<W: World> Engine<W> {
     }
 
     pub fn drive(&self, id: DriveId) -> Option<Drive<W>> {
-        match &self.lock().drives.get(&id)?.status {
-            Status::Here(drive) => Some(drive.clone()),
-            Status::Leaving(_) | Status::Missing | Status::Failed => None,
-        }
+        self.lock().drives.get(&id)?.drive().cloned()
     }
 
     pub fn drives_here(&self) -> Vec<Drive<W>> {
-        let state = self.lock();
-        let here = state.drives.values().filter_map(|entry| match &entry.status {
-            Status::Here(drive) => Some(drive.clone()),
-            Status::Leaving(_) | Status::Missing | Status::Failed => None,
-        });
-        here.collect()
+        self.lock().drives.values().filter_map(Entry::drive).cloned().collect()
     }
 
     /// Names of volumes of which this drive may have the only copy of something that is here and up to date.
@@ -316,10 +317,7 @@ impl<W: World> Engine<W> {
     fn behind(&self, id: DriveId) -> Option<Drive<W>> {
         let state = self.lock();
         let entry = state.drives.get(&id).filter(|entry| state.complete && entry.left.is_some())?;
-        match &entry.status {
-            Status::Here(drive) => Some(drive.clone()),
-            Status::Leaving(_) | Status::Missing | Status::Failed => None,
-        }
+        entry.drive().cloned()
     }
 
     /// The same, if nobody is at it already.

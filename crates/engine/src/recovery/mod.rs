@@ -4,6 +4,7 @@ pub mod scrub;
 
 use crate::members::{Copies, Presence};
 use crate::protocol::primary::recover::Stuck;
+use crate::protocol::primary::write::flush_all;
 use crate::volume::{State, Volume};
 use futures_util::future::{join_all, select};
 use std::collections::{BTreeMap, BTreeSet};
@@ -67,9 +68,7 @@ impl<W: World> Volume<W> {
                 continue;
             }
             // The marks may go only when every copy is stable.
-            let outcomes = join_all(drives.iter().map(Drive::flush)).await;
-            let lost: Vec<_> =
-                drives.iter().zip(outcomes).filter_map(|(d, o)| o.err().map(|loss| (d.id(), loss))).collect();
+            let lost = flush_all(drives).await;
             if lost.is_empty() {
                 self.unmark_busy(&quiet).await;
             } else {

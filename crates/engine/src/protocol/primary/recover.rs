@@ -3,6 +3,7 @@
 use crate::map::Piece;
 use crate::members::{Copies, Member, Presence};
 use crate::protocol::primary::read::{Failed, clean_copies, lost};
+use crate::protocol::primary::write::flush_all;
 use crate::volume::{State, Volume};
 use futures_channel::oneshot;
 use futures_util::future::join_all;
@@ -143,14 +144,11 @@ impl<W: World> Volume<W> {
         let opening = self.lock().members.list[at].opening;
         self.equalise_region(region, Some(at)).await?;
         // What it has learned from isn't lost with a cache once it's clean.
-        let learned_from = self.drives_but(at, region);
-        for (drive, outcome) in learned_from.iter().zip(join_all(learned_from.iter().map(Drive::flush)).await) {
-            if let Err(loss) = outcome {
-                self.lose(vec![(drive.id(), loss)]).await;
-                return Ok(()); // it's tried again
-            }
+        let lost = flush_all(self.drives_but(at, region)).await;
+        if !lost.is_empty() {
+            self.lose(lost).await;
+            return Ok(()); // it's tried again
         }
-        drop(learned_from);
         let here = |member: &Member<W>| member.drive().filter(|_| member.opening == opening).cloned();
         let (own, mark) = {
             let state = self.lock();

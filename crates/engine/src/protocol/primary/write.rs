@@ -227,12 +227,7 @@ impl<W: World> Volume<W> {
                     continue;
                 }
             };
-            let outcomes = join_all(drives.iter().map(Drive::flush)).await;
-            let lost: Vec<_> = drives
-                .iter()
-                .zip(outcomes)
-                .filter_map(|(drive, outcome)| outcome.err().map(|loss| (drive.id(), loss)))
-                .collect();
+            let lost = flush_all(drives).await;
             if lost.is_empty() {
                 return Ok(());
             }
@@ -344,6 +339,12 @@ impl<W: World> Volume<W> {
             self.lose(lost).await;
         }
     }
+}
+
+/// Flushes drives. Those that were lost by it, or before.
+pub(crate) async fn flush_all<W: World>(drives: Vec<Drive<W>>) -> Vec<(DriveId, Arc<Loss>)> {
+    let outcomes = join_all(drives.iter().map(Drive::flush)).await;
+    drives.iter().zip(outcomes).filter_map(|(drive, outcome)| outcome.err().map(|loss| (drive.id(), loss))).collect()
 }
 
 /// Finds space on all drives, or on none: a full drive must not leave the copies different.
