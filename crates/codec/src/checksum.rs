@@ -24,9 +24,11 @@ pub fn block_crcs(data: &[u8]) -> impl Iterator<Item = u32> {
 /// Which block this is: nothing else on any drive has the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
+    /// The global map whose data this is.
     pub map: MapId,
     /// Block number within what this drive holds of the map.
     pub block: u64,
+    /// The volume's epoch when it was written.
     pub epoch: u32,
 }
 

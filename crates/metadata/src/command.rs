@@ -18,43 +18,24 @@ pub struct Proposal {
     pub command: Command,
 }
 
+/// A change of the state. Ids and sizes are chosen by the proposer; names and texts are checked when it's applied.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "a field is the one of the record that it sets, where nothing else is said")]
 pub enum Command {
     /// The first entry of every cluster: names it, and makes the pool [`crate::DEFAULT_POOL`] and the first server.
-    InitCluster {
-        id: ClusterId,
-        name: String,
-        server: ServerId,
-        address: String,
-    },
-    AddServer {
-        id: ServerId,
-        address: String,
-    },
-    SetServerAddress {
-        id: ServerId,
-        address: String,
-    },
-    SetServerState {
-        id: ServerId,
-        to: ServerState,
-        reason: String,
-    },
+    InitCluster { id: ClusterId, name: String, server: ServerId, address: String },
+    /// Adds a server, which is up at once.
+    AddServer { id: ServerId, address: String },
+    /// The server is reached elsewhere now.
+    SetServerAddress { id: ServerId, address: String },
+    /// The server went away or came back.
+    SetServerState { id: ServerId, to: ServerState, reason: String },
     /// Adds an empty drive, which is `Up` at once.
-    AddDrive {
-        id: DriveId,
-        server: ServerId,
-        pool: String,
-        path: String,
-        capacity: u64,
-    },
+    AddDrive { id: DriveId, server: ServerId, pool: String, path: String, capacity: u64 },
     /// The drive was found at another place.
-    DriveMoved {
-        id: DriveId,
-        server: ServerId,
-        path: String,
-    },
+    DriveMoved { id: DriveId, server: ServerId, path: String },
+    /// The drive went away, came back, or was judged ([`DriveState::may_become`]).
     SetDriveState {
         id: DriveId,
         to: DriveState,
@@ -70,13 +51,15 @@ pub enum Command {
         /// Even if the last good copy of something is on it.
         force: bool,
     },
+    /// Adds a pool without drives.
     CreatePool {
         name: String,
+        /// For its volumes that are created without one.
         layout: Option<String>,
     },
-    RemovePool {
-        name: String,
-    },
+    /// Removes a pool without drives and volumes.
+    RemovePool { name: String },
+    /// Adds a volume and its map, over the drives of the pool that are up.
     CreateVolume {
         name: String,
         /// Bytes.
@@ -85,47 +68,43 @@ pub enum Command {
         layout: Option<String>,
         pool: String,
     },
+    /// Makes the volume larger or smaller.
     ResizeVolume {
         name: String,
+        /// Bytes, as it shall be.
         size: u64,
         /// Allow the volume to become smaller, which loses what is past its new end.
         shrink: bool,
     },
-    RenameVolume {
-        name: String,
-        new_name: String,
-    },
+    /// Gives the volume another name; its users go on.
+    RenameVolume { name: String, new_name: String },
     /// The volume is gone for its users at once; its record stays `Deleting` until [`Command::FinishRemoveVolume`].
-    RemoveVolume {
-        name: String,
-    },
+    RemoveVolume { name: String },
     /// The space of a removed volume is free on every drive: forget it, and its map.
-    FinishRemoveVolume {
-        id: VolumeId,
-    },
+    FinishRemoveVolume { id: VolumeId },
     /// Makes requests that were sent with the volume's old revision stale.
-    BumpRevision {
-        id: VolumeId,
-    },
-    RecordEvent {
-        kind: String,
-        subject: String,
-        text: String,
-    },
+    BumpRevision { id: VolumeId },
+    /// Adds to what people read in `events`.
+    RecordEvent { kind: String, subject: String, text: String },
 }
 
 /// What an accepted command came to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reply {
+    /// There is nothing else to say.
     Done,
+    /// The new volume's ids.
     VolumeCreated {
+        /// The volume's.
         id: VolumeId,
+        /// Its map's.
         map: MapId,
     },
     /// The drive is out, but these volumes' maps still name it: it stays listed as failed, until it's removed once
     /// more after they are gone.
     DriveRetired {
+        /// Their names.
         volumes: Vec<String>,
     },
 }

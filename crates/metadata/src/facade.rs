@@ -41,6 +41,7 @@ pub struct Metadata {
 
 /// Why the state in a data folder can't be used. Nothing in it was changed.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "each message says what it is")]
 pub enum OpenError {
     /// Create it.
     #[error("{} holds no cluster's state", .0.display())]
@@ -73,13 +74,21 @@ pub enum ProposeError {
     Refused(#[from] Refusal),
     /// Ask that server, or again a little later: nothing was changed.
     #[error("this server doesn't lead the cluster now{}", leader.map(|id| format!(": {id} does")).unwrap_or_default())]
-    NoLeader { leader: Option<ServerId> },
+    NoLeader {
+        /// Who leads, as far as is known here.
+        leader: Option<ServerId>,
+    },
     /// Look at the state, then ask again if need be: the leader changed while the command was under way.
     #[error("the leader changed meanwhile: whether the command was carried out must be looked up")]
     Unknown,
     /// Free some space. If the command has begun, it's carried out then.
     #[error("the cluster's state can't be written: {lack}: free some space there{}", if *.begun { BEGUN } else { "" })]
-    NoRoom { lack: String, begun: bool },
+    NoRoom {
+        /// Which file can't be written, and why.
+        lack: String,
+        /// Whether the command is in the log already.
+        begun: bool,
+    },
     /// Open it again: the server is stopping. Whether the command was carried out shows then.
     #[error("the server is stopping")]
     Stopped,

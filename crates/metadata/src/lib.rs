@@ -4,6 +4,8 @@
 //! [`Metadata`] is the way in. A [`Command`] proposed there is answered once it has been applied; [`State`] is what
 //! all applied commands came to. The consensus library's types stay inside.
 
+#![warn(missing_docs)]
+
 mod command;
 mod consensus;
 mod database;

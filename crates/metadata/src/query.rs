@@ -22,9 +22,11 @@ use tokio::sync::Semaphore;
 /// What one query may use.
 #[derive(Clone, Copy, Debug)]
 pub struct QueryLimits {
+    /// Most rows of the answer.
     pub rows: usize,
-    /// Of all values together.
+    /// Most bytes of all its values together.
     pub bytes: usize,
+    /// How long it may run.
     pub time: Duration,
 }
 
@@ -34,14 +36,18 @@ impl Default for QueryLimits {
     }
 }
 
+/// A query's whole answer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rows {
+    /// Their names, as the query gives them.
     pub columns: Vec<String>,
     /// Each has a value for every column.
     pub rows: Vec<Vec<Value>>,
 }
 
+/// One value of SQLite's five kinds.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "the kinds are SQLite's")]
 pub enum Value {
     Null,
     Integer(i64),
@@ -50,7 +56,9 @@ pub enum Value {
     Blob(Vec<u8>),
 }
 
+/// Why a query has no answer.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "each message says what it is")]
 pub enum QueryError {
     /// Fix the query.
     #[error("the query is not right: {0}")]

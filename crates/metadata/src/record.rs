@@ -9,40 +9,54 @@ use tepal_model::{ClusterId, DriveId, Layout, MapId, ServerId, VolumeId};
 /// The pool that every cluster begins with.
 pub const DEFAULT_POOL: &str = "default";
 
+/// The cluster itself: one row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterRecord {
+    /// Drawn when it was made; never 0.
     pub id: ClusterId,
+    /// For people.
     pub name: String,
+    /// By the wall clock of the server that made it, in milliseconds since 1970; for people.
     pub created_unix_ms: u64,
     /// Counts the changes of membership and of the states of servers and drives.
     pub view: u64,
 }
 
+/// One server: a `tepal serve` process, on one machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerRecord {
+    /// Counted from `s1`.
     pub id: ServerId,
     /// Where other servers and gateways reach it, as `host:port` or `unix:PATH`.
     pub address: String,
+    /// Whether it serves.
     pub state: ServerState,
 }
 
+/// Whether a server serves, as the cluster agrees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ServerState {
+    /// It serves.
     Up,
+    /// It doesn't, and others act in its place.
     Down,
 }
 
+/// One labelled drive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DriveRecord {
+    /// As on its label.
     pub id: DriveId,
     /// The server that it was last seen on.
     pub server: ServerId,
+    /// The pool whose volumes it serves.
     pub pool: String,
     /// Where it was last seen on that server. A hint: drives are found by label.
     pub path: String,
     /// Bytes.
     pub capacity: u64,
+    /// What it's good for.
     pub state: DriveState,
     /// Why it is in this state, for people.
     pub reason: String,
@@ -70,6 +84,7 @@ pub enum DriveState {
 }
 
 impl DriveState {
+    /// Each of them.
     pub const ALL: [DriveState; 5] =
         [DriveState::Up, DriveState::Behind, DriveState::Missing, DriveState::Offline, DriveState::Failed];
 
@@ -92,15 +107,19 @@ impl DriveState {
     }
 }
 
+/// Drives of one kind, for volumes that share them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolRecord {
+    /// Unique.
     pub name: String,
     /// For volumes that are created without a layout; `stripe` if neither says.
     pub layout: Option<Layout>,
 }
 
+/// One virtual disk: an entry of the volume directory (Petal 2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeRecord {
+    /// Counted from 1.
     pub id: VolumeId,
     /// Unique among the active volumes; the name of a volume that is being deleted may be used again.
     pub name: String,
@@ -108,19 +127,25 @@ pub struct VolumeRecord {
     pub size: u64,
     /// As the user asked for it; the map says what came of it.
     pub layout: Layout,
+    /// The pool whose drives it uses.
     pub pool: String,
+    /// Its global map.
     pub map: MapId,
     /// Counts the volume's snapshots, from 1.
     pub epoch: u64,
     /// Counts the changes of this record, from 1.
     pub revision: u64,
+    /// Whether it's in use or on its way out.
     pub state: VolumeState,
+    /// By the proposer's wall clock, in milliseconds since 1970; for people.
     pub created_unix_ms: u64,
 }
 
+/// Whether a volume is in use or on its way out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum VolumeState {
+    /// It may be served.
     Active,
     /// Removed by the user: serves nobody; its space is being freed.
     Deleting,
@@ -129,7 +154,9 @@ pub enum VolumeState {
 /// A global map: immutable, and never used again after its volume is gone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MapRecord {
+    /// Counted from 1; on every drive that holds something of it.
     pub id: MapId,
+    /// The one volume that uses it.
     pub volume: VolumeId,
     /// The volume's layout with its failure domain settled: `domain` is always `Some` here.
     pub layout: Layout,
@@ -138,7 +165,7 @@ pub struct MapRecord {
 }
 
 impl MapRecord {
-    /// Bytes.
+    /// The unit of placement, in bytes.
     pub fn extent(&self) -> u32 {
         self.layout.extent
     }
@@ -147,17 +174,22 @@ impl MapRecord {
 /// Something that happened, for people. Only the latest [`EVENTS_KEPT`] are kept.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EventRecord {
+    /// Counted from 1, in the order in which things were agreed.
     pub seq: u64,
+    /// By the proposer's wall clock, in milliseconds since 1970.
     pub unix_ms: u64,
     /// A word such as `drive`, `volume`, `cluster`.
     pub kind: String,
     /// The thing's id or name.
     pub subject: String,
+    /// One sentence.
     pub text: String,
 }
 
+/// How many events are kept; older ones go.
 pub const EVENTS_KEPT: u64 = 10_000;
 
+/// A text isn't a state's name. Of a long text the beginning is shown.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{text}' is not a state of a {what}")]
 pub struct StateNameError {
@@ -169,6 +201,7 @@ pub struct StateNameError {
 macro_rules! state_names {
     ($name:ident, $what:literal, $($variant:ident = $word:literal),+) => {
         impl $name {
+            /// As users and SQL see it.
             pub const fn as_str(self) -> &'static str {
                 match self { $($name::$variant => $word),+ }
             }

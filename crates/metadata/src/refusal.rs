@@ -5,8 +5,10 @@ use crate::record::{DriveState, ServerState};
 use serde::{Deserialize, Serialize};
 use tepal_model::{DriveId, ServerId, VolumeId};
 
+/// The rule that a command broke, or what stood in its way. Its proposer should change the command, or what it's about.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "each message says what it is, and what to do")]
 pub enum Refusal {
     #[error("the cluster is already set up, as '{name}'")]
     ClusterExists { name: String },
@@ -90,8 +92,11 @@ pub enum Refusal {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Thing {
+    /// A cluster.
     Cluster,
+    /// A pool.
     Pool,
+    /// A volume.
     Volume,
 }
 

@@ -1,20 +1,25 @@
 //! The whole of the cluster's state at one moment, in memory. A `State` never changes: each applied command makes the
 //! next one, which shares every record that stayed the same.
 
-use crate::record::{
-    ClusterRecord, DriveRecord, DriveState, MapRecord, PoolRecord, ServerRecord, VolumeRecord, VolumeState,
-};
+use crate::record::{ClusterRecord, DriveRecord, MapRecord, PoolRecord, ServerRecord, VolumeRecord, VolumeState};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tepal_model::{ClusterId, DriveId, MapId, ServerId, VolumeId};
 
+/// What all applied commands came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
+    /// The cluster itself.
     pub cluster: Arc<ClusterRecord>,
+    /// All servers.
     pub servers: BTreeMap<ServerId, Arc<ServerRecord>>,
+    /// All drives, also those that are away or retired.
     pub drives: BTreeMap<DriveId, Arc<DriveRecord>>,
+    /// All pools, by name.
     pub pools: BTreeMap<String, Arc<PoolRecord>>,
+    /// All volumes, also those being deleted.
     pub volumes: BTreeMap<VolumeId, Arc<VolumeRecord>>,
+    /// The maps of these volumes.
     pub maps: BTreeMap<MapId, Arc<MapRecord>>,
     /// The active volumes by name.
     pub(crate) names: BTreeMap<String, VolumeId>,
@@ -49,6 +54,7 @@ impl State {
         self.cluster.id != ClusterId(0)
     }
 
+    /// Counts the changes of membership and of the states of servers and drives.
     pub fn view(&self) -> u64 {
         self.cluster.view
     }
@@ -68,20 +74,19 @@ impl State {
         self.maps.get(&volume.map)
     }
 
+    /// Those that may be served, in order of their ids.
     pub fn active_volumes(&self) -> impl Iterator<Item = &Arc<VolumeRecord>> {
         self.volumes.values().filter(|volume| volume.state == VolumeState::Active)
     }
 
+    /// The drives that were last seen on this server.
     pub fn drives_of_server(&self, server: ServerId) -> impl Iterator<Item = &Arc<DriveRecord>> {
         self.drives.values().filter(move |drive| drive.server == server)
     }
 
+    /// The drives of this pool, in any state.
     pub fn drives_of_pool<'a>(&'a self, pool: &'a str) -> impl Iterator<Item = &'a Arc<DriveRecord>> {
         self.drives.values().filter(move |drive| drive.pool == pool)
-    }
-
-    pub fn drives_in_state(&self, state: DriveState) -> impl Iterator<Item = &Arc<DriveRecord>> {
-        self.drives.values().filter(move |drive| drive.state == state)
     }
 
     /// The volumes, also those being deleted, whose maps name this drive.

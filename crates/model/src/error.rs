@@ -1,11 +1,19 @@
-//! What can become of a read or a write. Each kind tells the caller what to do next.
+//! What can become of a read or a write. Each kind tells the caller what to do next. Offsets, lengths and sizes are bytes of the
+//! volume.
 
 /// The outcome of an I/O request that wasn't done.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IoError {
     /// Fix the request: it reaches past the volume's end.
     #[error("the request {offset}+{length} reaches past the volume's end at {size}")]
-    OutOfRange { offset: u64, length: u64, size: u64 },
+    OutOfRange {
+        /// Where the request begins.
+        offset: u64,
+        /// How long it is.
+        length: u64,
+        /// The volume's size when it came.
+        size: u64,
+    },
     /// Fix the request: the volume is attached read-only.
     #[error("the volume is attached read-only")]
     ReadOnly,
@@ -14,10 +22,18 @@ pub enum IoError {
     OutOfSpace,
     /// Restore these bytes from elsewhere: no copy of them is right. Nothing else is affected.
     #[error("bytes {offset}+{length} are damaged on every copy that there is")]
-    Damaged { offset: u64, length: u64 },
+    Damaged {
+        /// Where the first damaged block begins.
+        offset: u64,
+        /// How far damage reaches at most.
+        length: u64,
+    },
     /// Bring drives or servers back: fewer copies are up than the layout wants.
     #[error("too few copies are available: {reason}")]
-    Unavailable { reason: String },
+    Unavailable {
+        /// Which are away, for people.
+        reason: String,
+    },
     /// Attach again: the volume was removed, or another client took it over.
     #[error("the volume is gone, or another client has taken it over")]
     Fenced,

@@ -9,9 +9,11 @@ use std::str::FromStr;
 /// How a volume's data is distributed over drives, and what an acknowledgement of a write promises.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Layout {
+    /// How many copies there are, and where.
     pub protection: Protection,
     /// The unit of placement, in bytes: a power of two from 4 KiB to 4 MiB.
     pub extent: u32,
+    /// What an acknowledged write outlives.
     pub durability: Durability,
     /// What the copies of one extent must not share; the widest that the cluster can offer, if not said.
     pub domain: Option<FailureDomain>,
@@ -19,16 +21,21 @@ pub struct Layout {
     pub min_copies: u8,
 }
 
+/// How many copies of the data there are, and where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Protection {
     /// One copy, striped over all drives (Petal 2).
     Stripe,
     /// `copies` copies of each extent on different failure domains.
-    Mirror { copies: u8 },
+    Mirror {
+        /// From 2 to [`MAX_COPIES`].
+        copies: u8,
+    },
     /// Two copies on neighbours in a ring of servers (Petal 2.4).
     Chained,
 }
 
+/// What an acknowledged write outlives. A flush, or a write with FUA, is always on stable media.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Durability {
     /// An acknowledged write is on stable media.
@@ -37,19 +44,27 @@ pub enum Durability {
     Flush,
 }
 
+/// What fails as one, from narrow to wide: two copies in different domains aren't lost together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FailureDomain {
+    /// One drive.
     Drive,
+    /// One server with all its drives.
     Server,
+    /// One place with all its servers.
     Site,
 }
 
+/// Smallest extent, in bytes: one block.
 pub const MIN_EXTENT: u32 = 4 << 10;
+/// Largest extent, in bytes.
 pub const MAX_EXTENT: u32 = 4 << 20;
-/// As many mirrors as Vinum allowed plexes.
+/// Most copies of an extent: as many as Vinum allowed plexes.
 pub const MAX_COPIES: u8 = 8;
 
+/// The rule that a layout breaks. Texts are quoted as they were given, long ones by their beginning.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "each message states the rule")]
 pub enum LayoutError {
     #[error("unknown layout '{0}': known are stripe, mirror:N")]
     Unknown(String),
@@ -74,6 +89,7 @@ pub enum LayoutError {
 }
 
 impl Layout {
+    /// With everything that isn't said as it is by default: extents of 64 KiB, strict, acknowledged with one copy.
     pub fn new(protection: Protection) -> Self {
         Layout { protection, extent: EXTENT as u32, durability: Durability::Strict, domain: None, min_copies: 1 }
     }
@@ -85,11 +101,6 @@ impl Layout {
             Protection::Mirror { copies } => copies,
             Protection::Chained => 2,
         }
-    }
-
-    /// How many of the copies' failure domains may be lost without loss of data.
-    pub fn tolerates(&self) -> u8 {
-        self.copies() - 1
     }
 }
 

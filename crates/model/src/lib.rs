@@ -1,5 +1,7 @@
 //! The words of Tepal as types: ids, sizes, layouts, buffers and the kinds of error. No I/O, no async.
 
+#![warn(missing_docs)]
+
 pub mod buffer;
 pub mod error;
 pub mod id;

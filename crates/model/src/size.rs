@@ -18,10 +18,13 @@ pub const MAX_VOLUME: u64 = 1 << 63;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Size(pub u64);
 
+/// Why a text isn't a size. Of a long text the beginning is shown.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SizeError {
+    /// Not a whole number with at most one suffix.
     #[error("'{0}' is not a size: write bytes, or a whole number with K, M, G, T, P or E, as in 10G")]
     Malformed(String),
+    /// More than [`MAX_VOLUME`].
     #[error("the size '{0}' is larger than 2^63 bytes")]
     TooLarge(String),
 }

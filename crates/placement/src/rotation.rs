@@ -27,10 +27,12 @@ impl Rotation {
         (copies >= 1 && drives >= usize::from(copies)).then_some(rotation)
     }
 
+    /// How many drives the copies rotate over.
     pub fn drives(&self) -> usize {
         self.drives as usize
     }
 
+    /// How many copies there are of each extent.
     pub fn copies(&self) -> usize {
         self.copies as usize
     }
