@@ -56,7 +56,7 @@ pub fn svg(runs: &[Run], subtitle: &str) -> String {
             );
         }
         let middle = start + (group - GAP) / 2.0;
-        let unit = if is_sequential(job.name) { "MB/s" } else { "IOPS" };
+        let unit = if is_sequential(job.name) { "MiB/s" } else { "IOPS" };
         let base = TOP + HEIGHT;
         image += &format!(
             "<text x=\"{middle:.1}\" y=\"{:.1}\" text-anchor=\"middle\" font-size=\"11\">{}</text>\n\
@@ -83,7 +83,7 @@ fn ceiling(runs: &[Run]) -> f64 {
 }
 
 fn quantity(job: &str) -> Quantity {
-    if is_sequential(job) { Quantity::Megabytes } else { Quantity::Iops }
+    if is_sequential(job) { Quantity::Mebibytes } else { Quantity::Iops }
 }
 
 fn is_sequential(job: &str) -> bool {
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     fn run(system: &str, job: &str, iops: f64) -> Run {
-        Run { system: system.into(), job: job.into(), repetition: 1, iops, megabytes: 1.0, p50_us: 1.0, p99_us: 1.0 }
+        Run { system: system.into(), job: job.into(), repetition: 1, iops, mebibytes: 1.0, p50_us: 1.0, p99_us: 1.0 }
     }
 
     #[test]

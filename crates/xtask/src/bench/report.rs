@@ -6,7 +6,7 @@ use crate::process;
 use std::process::Command;
 use std::time::Duration;
 
-pub const TSV_HEAD: &str = "system\tjob\trepetition\tiops\tmb_per_s\tp50_us\tp99_us";
+pub const TSV_HEAD: &str = "system\tjob\trepetition\tiops\tmib_per_s\tp50_us\tp99_us";
 
 /// What a reader must know to judge the figures. No names of machines or people.
 pub struct Circumstances {
@@ -81,7 +81,7 @@ pub fn markdown(
     text += &format!("\n## Medians\n\n| job | | {NBDKIT} | {STRIPE} | {MIRROR} |\n| --- | --- | --- | --- | --- |\n");
     for job in JOBS {
         let sequential = job.name.contains("1m");
-        let (unit, quantity) = if sequential { ("MB/s", Quantity::Megabytes) } else { ("IOPS", Quantity::Iops) };
+        let (unit, quantity) = if sequential { ("MiB/s", Quantity::Mebibytes) } else { ("IOPS", Quantity::Iops) };
         let cell = |system| {
             let Some(median) = median_of(runs, system, job.name, quantity) else { return "-".into() };
             let latency = median_of(runs, system, job.name, Quantity::MedianLatency).unwrap_or_default();

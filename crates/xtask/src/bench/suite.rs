@@ -41,15 +41,16 @@ pub struct Run {
     pub job: String,
     pub repetition: u32,
     pub iops: f64,
-    pub megabytes: f64,
+    /// In a second.
+    pub mebibytes: f64,
     pub p50_us: f64,
     pub p99_us: f64,
 }
 
 impl Run {
     pub fn tsv(&self) -> String {
-        let Run { system, job, repetition, iops, megabytes, p50_us, p99_us } = self;
-        format!("{system}\t{job}\t{repetition}\t{iops:.0}\t{megabytes:.1}\t{p50_us:.0}\t{p99_us:.0}")
+        let Run { system, job, repetition, iops, mebibytes, p50_us, p99_us } = self;
+        format!("{system}\t{job}\t{repetition}\t{iops:.0}\t{mebibytes:.1}\t{p50_us:.0}\t{p99_us:.0}")
     }
 
     fn from_tsv(line: &str) -> Option<Run> {
@@ -59,7 +60,7 @@ impl Run {
             job: cells.next()?.into(),
             repetition: cells.next()?.parse().ok()?,
             iops: cells.next()?.parse().ok()?,
-            megabytes: cells.next()?.parse().ok()?,
+            mebibytes: cells.next()?.parse().ok()?,
             p50_us: cells.next()?.parse().ok()?,
             p99_us: cells.next()?.parse().ok()?,
         })
@@ -128,7 +129,7 @@ fn measured(output: &str, system: &str, job: &str, repetition: u32) -> Result<Ru
         job: job.into(),
         repetition,
         iops: number(&side["iops"], "iops")?,
-        megabytes: number(&side["bw"], "bw")? / 1024.0,
+        mebibytes: number(&side["bw"], "bw")? / 1024.0,
         p50_us: percentile("50.000000")?,
         p99_us: percentile("99.000000")?,
     })

@@ -58,7 +58,7 @@ impl Target {
 #[derive(Clone, Copy)]
 pub enum Quantity {
     Iops,
-    Megabytes,
+    Mebibytes,
     MedianLatency,
 }
 
@@ -66,7 +66,7 @@ impl Quantity {
     fn of(self, run: &Run) -> f64 {
         match self {
             Quantity::Iops => run.iops,
-            Quantity::Megabytes => run.megabytes,
+            Quantity::Mebibytes => run.mebibytes,
             Quantity::MedianLatency => run.p50_us,
         }
     }
@@ -96,26 +96,26 @@ pub fn ratio(runs: &[Run], system: &str, to: &str, job: &str, quantity: Quantity
 
 pub fn targets(runs: &[Run], extra: &Extra) -> Vec<Target> {
     use Bound::{AtLeast, AtMost};
-    use Quantity::{Iops, MedianLatency, Megabytes};
+    use Quantity::{Iops, Mebibytes, MedianLatency};
     let compared: &[(&str, &str, &str, Quantity, Bound)] = &[
         (STRIPE, NBDKIT, "randread-4k-q32", Iops, AtLeast(1.0)),
         (STRIPE, NBDKIT, "randread-4k-q1", MedianLatency, AtMost(1.2)),
-        (STRIPE, NBDKIT, "read-1m-q8", Megabytes, AtLeast(1.0)),
+        (STRIPE, NBDKIT, "read-1m-q8", Mebibytes, AtLeast(1.0)),
         (STRIPE, NBDKIT, "randwrite-4k-q32", Iops, AtLeast(0.65)),
-        (STRIPE, NBDKIT, "write-1m-q8", Megabytes, AtLeast(0.7)),
+        (STRIPE, NBDKIT, "write-1m-q8", Mebibytes, AtLeast(0.7)),
         (MIRROR, NBDKIT, "randread-4k-q32", Iops, AtLeast(1.0)),
         (MIRROR, NBDKIT, "randread-4k-q1", MedianLatency, AtMost(1.2)),
-        (MIRROR, NBDKIT, "read-1m-q8", Megabytes, AtLeast(1.0)),
+        (MIRROR, NBDKIT, "read-1m-q8", Mebibytes, AtLeast(1.0)),
         (MIRROR, STRIPE, "randwrite-4k-q1", Iops, AtLeast(0.5)),
         (MIRROR, STRIPE, "randwrite-4k-q32", Iops, AtLeast(0.5)),
-        (MIRROR, STRIPE, "write-1m-q8", Megabytes, AtLeast(0.5)),
+        (MIRROR, STRIPE, "write-1m-q8", Mebibytes, AtLeast(0.5)),
     ];
     let mut targets: Vec<Target> = compared
         .iter()
         .map(|&(system, to, job, quantity, bound)| {
             let unit = match quantity {
                 Iops => "IOPS",
-                Megabytes => "MB/s",
+                Mebibytes => "MiB/s",
                 MedianLatency => "median latency",
             };
             let what = format!("{system} {job}: {unit} in multiples of {to}");
@@ -139,7 +139,7 @@ mod tests {
             job: job.into(),
             repetition: 1,
             iops,
-            megabytes: iops / 256.0,
+            mebibytes: iops / 256.0,
             p50_us,
             p99_us: p50_us,
         }
