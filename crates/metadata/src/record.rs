@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
+use tepal_model::text::shown;
 use tepal_model::{ClusterId, DriveId, Layout, MapId, ServerId, VolumeId};
 
 /// The pool that every cluster begins with.
@@ -218,7 +219,7 @@ macro_rules! state_names {
             fn from_str(text: &str) -> Result<Self, StateNameError> {
                 match text {
                     $($word => Ok($name::$variant),)+
-                    _ => Err(StateNameError { what: $what, text: text.chars().take(40).collect() }),
+                    _ => Err(StateNameError { what: $what, text: shown(text) }),
                 }
             }
         }

@@ -3,6 +3,7 @@
 
 use crate::record::{DriveState, ServerState};
 use serde::{Deserialize, Serialize};
+use tepal_model::text::NAME_RULE;
 use tepal_model::{DriveId, ServerId, VolumeId};
 
 /// The rule that a command broke, or what stood in its way. Its proposer should change the command, or what it's about.
@@ -56,7 +57,7 @@ pub enum Refusal {
     #[error("pool '{name}' still has {drives} drives and {volumes} volumes: remove them first")]
     PoolInUse { name: String, drives: usize, volumes: usize },
 
-    #[error("'{name}' is not a name for a {what}: use 1 to 128 of A-Z a-z 0-9 . _ - and begin with none of . -")]
+    #[error("'{name}' is not a name for a {what}: {NAME_RULE}")]
     Name { what: Thing, name: String },
     #[error("there is no volume '{0}': `tepal volume ls` lists them")]
     NoVolume(String),

@@ -1,5 +1,6 @@
 //! Names of things. Random ids are drawn by whoever makes the thing; counted ids by the metadata state machine.
 
+use crate::text::shown;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -37,7 +38,7 @@ macro_rules! random_id {
             fn from_str(text: &str) -> Result<Self, IdError> {
                 let valid = text.len() == size_of::<$int>() * 2 && text.bytes().all(|b| b.is_ascii_hexdigit());
                 let parsed = if valid { <$int>::from_str_radix(text, 16).ok() } else { None };
-                parsed.map($name).ok_or_else(|| IdError { what: $what, text: text.chars().take(40).collect() })
+                parsed.map($name).ok_or_else(|| IdError { what: $what, text: shown(text) })
             }
         }
 
@@ -87,7 +88,7 @@ impl FromStr for ServerId {
     fn from_str(text: &str) -> Result<Self, IdError> {
         let digits = text.strip_prefix('s').filter(|d| d.bytes().all(|b| b.is_ascii_digit()));
         let number = digits.and_then(|d| d.parse().ok()).filter(|&n| n > 0);
-        number.map(ServerId).ok_or_else(|| IdError { what: "server", text: text.chars().take(40).collect() })
+        number.map(ServerId).ok_or_else(|| IdError { what: "server", text: shown(text) })
     }
 }
 

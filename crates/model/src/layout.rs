@@ -3,6 +3,7 @@
 //! `stripe` | `mirror:N` | `chained`, then any of `;extent=64K;durability=strict|flush;domain=drive|server|site;min_copies=N`.
 
 use crate::size::{EXTENT, Size};
+use crate::text::shown;
 use std::fmt;
 use std::str::FromStr;
 
@@ -108,10 +109,6 @@ impl Default for Layout {
     fn default() -> Self {
         Layout::new(Protection::Stripe)
     }
-}
-
-fn shown(text: &str) -> String {
-    text.chars().take(60).collect()
 }
 
 impl FromStr for Layout {

@@ -7,6 +7,7 @@ pub mod error;
 pub mod id;
 pub mod layout;
 pub mod size;
+pub mod text;
 
 pub use buffer::{Buffer, Segments};
 pub use error::IoError;

@@ -1,5 +1,6 @@
 //! Units, limits, and sizes as people write them (`64K`, `10G`, `1T`, binary; or plain bytes).
 
+use crate::text::shown;
 use std::fmt;
 use std::str::FromStr;
 
@@ -35,7 +36,7 @@ impl FromStr for Size {
     type Err = SizeError;
 
     fn from_str(text: &str) -> Result<Self, SizeError> {
-        let malformed = || SizeError::Malformed(text.chars().take(40).collect());
+        let malformed = || SizeError::Malformed(shown(text));
         let bare = text.strip_suffix("iB").or_else(|| text.strip_suffix('B')).unwrap_or(text);
         let last = bare.chars().next_back().ok_or_else(malformed)?.to_ascii_uppercase();
         let (digits, shift) = match SUFFIXES.iter().find(|(suffix, _)| *suffix == last) {
@@ -45,7 +46,7 @@ impl FromStr for Size {
         if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
             return Err(malformed());
         }
-        let too_large = || SizeError::TooLarge(text.chars().take(40).collect());
+        let too_large = || SizeError::TooLarge(shown(text));
         let number: u64 = digits.parse().map_err(|_| too_large())?;
         match number.checked_mul(1 << shift) {
             Some(bytes) if bytes <= MAX_VOLUME => Ok(Size(bytes)),

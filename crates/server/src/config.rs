@@ -19,6 +19,7 @@ use tepal_gateway::nbd::{Endpoint, EndpointError};
 use tepal_metadata::DEFAULT_POOL;
 use tepal_model::ServerId;
 use tepal_model::id::IdError;
+use tepal_model::text::{NAME_RULE, is_name, shown};
 
 /// What a server runs with.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,7 +81,7 @@ pub enum ConfigError {
     Server(#[from] IdError),
     #[error("emulate: {0}")]
     Emulate(#[from] ModelError),
-    #[error("{what}: '{name}' is not a name: use 1 to 128 of A-Z a-z 0-9 . _ - and begin with none of . -")]
+    #[error("{what}: '{name}' is not a name: {NAME_RULE}")]
     Name { what: &'static str, name: String },
     #[error("data_threads: {0} is not a number from 1 to {MOST_THREADS}")]
     Threads(i64),
@@ -189,11 +190,7 @@ fn drives(written: Vec<DriveSettings>) -> Result<Vec<DrivePath>, ConfigError> {
 
 /// A name as the cluster accepts it, checked before anything is made.
 fn name(what: &'static str, written: String) -> Result<String, ConfigError> {
-    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-    match written.len() {
-        1..=128 if written.bytes().all(allowed) && !written.starts_with(['.', '-']) => Ok(written),
-        _ => Err(ConfigError::Name { what, name: shown(&written) }),
-    }
+    if is_name(&written) { Ok(written) } else { Err(ConfigError::Name { what, name: shown(&written) }) }
 }
 
 fn threads(written: Option<i64>) -> Result<usize, ConfigError> {
@@ -223,9 +220,4 @@ pub fn usable_path(path: &Path) -> Result<PathBuf, PathError> {
         (_, None) => Err(PathError::NotUnicode),
         (_, Some(_)) => Ok(path),
     }
-}
-
-/// As much of a text as an error shows.
-fn shown(text: &str) -> String {
-    text.chars().take(60).collect()
 }

@@ -11,6 +11,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use tepal_model::text::shown;
 
 pub const DEFAULT_DIR: &str = "tepal-dev";
 const ADDRESSES: &str = "addresses.json";
@@ -119,7 +120,7 @@ fn data_folders(folder: &Path) -> Result<Vec<PathBuf>, LocateError> {
 }
 
 pub fn addresses(what: &'static str, text: &str) -> Result<Vec<String>, LocateError> {
-    let wrong = || LocateError::Addresses { what, text: text.chars().take(100).collect() };
+    let wrong = || LocateError::Addresses { what, text: shown(text) };
     let plain = text.split(',').map(|part| part.trim().trim_start_matches("http://").trim_end_matches('/'));
     let valid = |part: &&str| {
         let host = |c: char| c.is_ascii_alphanumeric() || ".-_[]:".contains(c);

@@ -10,6 +10,7 @@ use axum::extract::State;
 use std::path::PathBuf;
 use tepal_metadata::{DEFAULT_POOL, DriveRecord, Refusal};
 use tepal_model::DriveId;
+use tepal_model::text::shown;
 
 pub async fn list(State(context): State<Shared>) -> Json<Vec<DriveInfo>> {
     Json(of_server(&context))
@@ -26,8 +27,8 @@ pub async fn add(State(context): State<Shared>, Input(add): Input<AddDrive>) -> 
     }
     let path = PathBuf::from(&add.path);
     if !path.is_absolute() {
-        let shown: String = add.path.chars().take(100).collect();
-        return Err(Failure::bad(format!("'{shown}' is not an absolute path on server {}", add.server)));
+        let path = shown(&add.path);
+        return Err(Failure::bad(format!("'{path}' is not an absolute path on server {}", add.server)));
     }
     let pool = add.pool.unwrap_or_else(|| DEFAULT_POOL.to_owned());
     let request = NewDriveRequest { path, pool, create: add.create, force: add.force };

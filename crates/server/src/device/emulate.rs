@@ -11,6 +11,7 @@ use std::str::FromStr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tepal_model::size::Size;
+use tepal_model::text::shown;
 
 /// How slow a drive is. Reads from text: a name of [`NAMED`], or settings such as
 /// `read=100us,write=20us,iops=100000,bandwidth=500M`, or a name and then settings that differ from it.
@@ -113,11 +114,6 @@ impl FromStr for Model {
         }
         Ok(model)
     }
-}
-
-/// As much of a text as an error shows.
-fn shown(text: &str) -> String {
-    text.chars().take(40).collect()
 }
 
 fn duration(text: &str) -> Option<Duration> {

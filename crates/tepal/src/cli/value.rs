@@ -4,6 +4,7 @@ use std::str::FromStr;
 use tepal_drive::geometry::MIN_DRIVE;
 use tepal_model::layout::LayoutError;
 use tepal_model::size::{Size, SizeError};
+use tepal_model::text::{NAME_RULE, is_name, shown};
 use tepal_model::{BLOCK, DriveId, Layout, ServerId};
 use tepal_server::device::emulate::{Model, ModelError};
 
@@ -29,7 +30,7 @@ pub const MIN_BENCH: u64 = 16 << 20;
 pub enum ValueError {
     #[error("'{0}' is not a volume: write NAME=SIZE or NAME=SIZE,layout=LAYOUT, as in v0=2G,layout=mirror:2")]
     Volume(String),
-    #[error("'{0}' is not a name: use 1 to 128 of A-Z a-z 0-9 . _ - and begin with none of . -")]
+    #[error("'{0}' is not a name: {NAME_RULE}")]
     Name(String),
     #[error(transparent)]
     Size(#[from] SizeError),
@@ -51,17 +52,9 @@ pub enum ValueError {
     Drive(String),
 }
 
-fn shown(text: &str) -> String {
-    text.chars().take(60).collect()
-}
-
 /// A name of a volume or pool, as the cluster would accept it.
 pub fn name(text: &str) -> Result<String, ValueError> {
-    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-    match text.len() {
-        1..=128 if text.bytes().all(allowed) && !text.starts_with(['.', '-']) => Ok(text.to_owned()),
-        _ => Err(ValueError::Name(shown(text))),
-    }
+    if is_name(text) { Ok(text.to_owned()) } else { Err(ValueError::Name(shown(text))) }
 }
 
 pub fn size(text: &str) -> Result<u64, ValueError> {
@@ -181,17 +174,6 @@ mod tests {
         assert_eq!(model("read=100us,iops=5000").as_deref(), Ok("read=100us,iops=5000"));
         for text in ["", "warp", "iops=-1", "read=1us,iops"] {
             assert!(model(text).is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn hostile_names_are_refused() {
-        let long = "a".repeat(129);
-        for text in ["", ".", "..", "-x", "a/b", "a b", "a\nb", "a\0", "naïve", "a?b", "a%2e", long.as_str()] {
-            assert!(matches!(name(text), Err(ValueError::Name(_))), "{text:?}");
-        }
-        for text in ["a", "v0", "A.b_c-9", &long[..128]] {
-            assert_eq!(name(text).as_deref(), Ok(text));
         }
     }
 

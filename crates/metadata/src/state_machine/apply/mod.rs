@@ -22,6 +22,7 @@ use crate::record::{
 use crate::refusal::{Refusal, Thing};
 use crate::state::State;
 use std::sync::Arc;
+use tepal_model::text::{is_name, shown};
 use tepal_model::{DriveId, MapId, VolumeId};
 
 /// A row of `cluster.db` that an accepted command writes or deletes, in the order that it happened.
@@ -190,7 +191,5 @@ fn clipped(text: &str, limit: usize) -> String {
 }
 
 fn check_name(what: Thing, name: &str) -> Result<(), Refusal> {
-    let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
-    let well_formed = (1..=128).contains(&name.len()) && !name.starts_with(['-', '.']) && name.bytes().all(allowed);
-    if well_formed { Ok(()) } else { Err(Refusal::Name { what, name: clipped(name, 140) }) }
+    if is_name(name) { Ok(()) } else { Err(Refusal::Name { what, name: shown(name) }) }
 }
