@@ -20,7 +20,6 @@ const CLIENTS: &[(&str, &str)] = &[
     ("mkfs.ext4", "e2fsprogs"),
     ("nbd-client", "nbd-client"),
     ("nbdinfo", "libnbd-bin"),
-    ("nbdkit", "nbdkit"),
     ("qemu-io", "qemu-utils"),
     ("socat", "socat"),
     ("sqlite3", "sqlite3"),
