@@ -7,6 +7,7 @@
 //! Each connection is one task on one thread and shares nothing with others but its [`Admission`].
 
 mod admission;
+mod attention;
 mod connection;
 mod execute;
 mod in_flight;

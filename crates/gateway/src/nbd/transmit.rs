@@ -10,6 +10,7 @@
 //!    the client takes it.
 
 use super::admission::Allowance;
+use super::attention::Attention;
 use super::execute::{Finished, Job, cost};
 use super::in_flight::InFlight;
 use super::inbox::Inbox;
@@ -22,10 +23,11 @@ use crate::disk::VirtualDisk;
 use bytes::Bytes;
 use std::future::Future;
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 use tepal_model::{Buffer, MAX_REQUEST};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Instant;
 
 /// A payload longer than this is received where it will stay; a shorter one is received among others and copied out.
 const COPIED_UP_TO: usize = 32 << 10;
@@ -85,6 +87,9 @@ pub struct State {
     under_way: u64,
     /// A long payload came last.
     glance: bool,
+    attention: Attention,
+    /// Something was, since that was asked for the last time.
+    answered: bool,
     ending: Option<Result<End, TransmissionError>>,
     /// Counts bytes moved, to notice when none are.
     moved: u64,
@@ -131,6 +136,8 @@ impl State {
             outbox: Outbox::default(),
             under_way: 0,
             glance: false,
+            attention: Attention::default(),
+            answered: false,
             ending: None,
             moved: 0,
             moved_at_check: 0,
@@ -154,6 +161,13 @@ impl Turn {
     fn is_over(&self) -> bool {
         self.requests >= TURN_REQUESTS || self.bytes >= TURN_BYTES
     }
+}
+
+/// Has the task polled again when all others of its thread, and other threads that wait for this core, have had a turn.
+fn look_again_soon(cx: &mut Context<'_>) {
+    std::thread::yield_now();
+    // Its first poll has the runtime look what sockets have received, then wake the task.
+    let _ = pin!(tokio::task::yield_now()).poll(cx);
 }
 
 impl<S, D> Transmission<'_, S, D>
@@ -223,13 +237,21 @@ where
                 Pause::Full if holds < held => {}
                 Pause::Laden if self.state.outbox.pending() < LADEN => {}
                 Pause::Full | Pause::Laden => return Poll::Pending,
-                Pause::Hungry => match ready!(self.poll_receive(cx)) {
-                    Ok(0) => self.end(Ok(End::Closed)),
-                    Ok(count) => {
+                Pause::Hungry => match self.poll_receive(cx) {
+                    Poll::Ready(Ok(0)) => self.end(Ok(End::Closed)),
+                    Poll::Ready(Ok(count)) => {
+                        self.state.attention.received(Instant::now);
                         turn.bytes += count as u64;
                         self.state.moved += count as u64;
                     }
-                    Err(error) => return Poll::Ready(Err(error.into())),
+                    Poll::Ready(Err(error)) => return Poll::Ready(Err(error.into())),
+                    Poll::Pending => {
+                        let answered = holds == 0 && std::mem::take(&mut self.state.answered);
+                        if self.state.attention.looks_again(answered, Instant::now) {
+                            look_again_soon(cx);
+                        }
+                        return Poll::Pending;
+                    }
                 },
             }
         }
@@ -393,6 +415,7 @@ where
 
     fn answer(&mut self, finished: Finished) {
         self.state.under_way -= finished.cost;
+        self.state.answered = true;
         put_reply(&mut self.state.outbox, self.structured, finished);
     }
 }
