@@ -11,13 +11,15 @@ use tepal_model::{IoError, Segments};
 pub trait VirtualDisk: 'static {
     /// Bytes, as of now: a volume can be resized while it is attached.
     fn size(&self) -> u64;
+    /// Whether clients may only read. Writing is refused before it gets here, so this must not change.
     fn read_only(&self) -> bool;
     /// What it's called now, where that can differ from the name that it was opened by.
     fn name(&self) -> Option<String> {
         None
     }
+    /// The bytes, in pieces that joined are `length` long.
     fn read(&self, offset: u64, length: u64) -> impl Future<Output = Result<Segments, IoError>>;
-    /// With `fua`, what was written is on stable media before this returns, whatever the layout's durability.
+    /// Writes all of `data` at `offset`. With `fua`, what was written is on stable media before this returns, whatever the layout's durability.
     fn write(&self, offset: u64, data: Bytes, fua: bool) -> impl Future<Output = Result<(), IoError>>;
     /// Puts every write that was acknowledged on any connection on stable media.
     fn flush(&self) -> impl Future<Output = Result<(), IoError>>;
@@ -39,22 +41,34 @@ pub trait VirtualDisk: 'static {
 /// A run of bytes that are all mapped, or all a hole that reads as zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
+    /// Bytes, at least one.
     pub length: u64,
+    /// Whether drives hold it.
     pub mapped: bool,
 }
 
 /// The volumes that a front-end can offer.
 pub trait Exports: 'static {
+    /// What an opened volume is.
     type Disk: VirtualDisk;
     /// Names, in order.
     fn names(&self) -> Vec<String>;
+    /// The volume of this name, for one connection.
     fn open(&self, name: &str) -> impl Future<Output = Result<Self::Disk, OpenError>>;
 }
 
+/// Why a client doesn't get a volume.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
+    /// Fix the name.
     #[error("there is no volume '{0}'")]
     Unknown(String),
+    /// Ask again once what `reason` names is mended.
     #[error("volume '{name}' can't be served now: {reason}")]
-    Unavailable { name: String, reason: String },
+    Unavailable {
+        /// As the client gave it.
+        name: String,
+        /// For people.
+        reason: String,
+    },
 }

@@ -18,6 +18,7 @@ use tokio::sync::{AcquireError, Notify, OwnedSemaphorePermit, Semaphore};
 /// The grain of the shared memory's account, in bytes.
 const UNIT: u64 = 64 << 10;
 
+/// The account of connections and of their memory.
 #[derive(Debug)]
 pub struct Admission {
     limits: Limits,
@@ -44,6 +45,7 @@ pub struct Permit {
 }
 
 impl Admission {
+    /// With the limits made workable ([`Limits::workable`]).
     pub fn new(limits: Limits) -> Arc<Self> {
         let limits = limits.workable();
         let units = usize::try_from(limits.shared_bytes / UNIT).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS);
@@ -55,6 +57,7 @@ impl Admission {
         })
     }
 
+    /// What it holds clients to.
     pub fn limits(&self) -> &Limits {
         &self.limits
     }
@@ -95,6 +98,7 @@ impl Admission {
 }
 
 impl Permit {
+    /// Whose place it is.
     pub fn admission(&self) -> &Arc<Admission> {
         &self.admission
     }

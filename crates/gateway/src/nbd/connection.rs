@@ -27,6 +27,7 @@ const KEEPALIVE: Duration = Duration::from_secs(60);
 
 /// Why a connection ended badly. Nobody else is affected.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "each message says what it is")]
 pub enum ConnectionError {
     #[error(transparent)]
     Handshake(#[from] HandshakeError),

@@ -21,10 +21,13 @@ const AFTER_ERROR: Duration = Duration::from_millis(50);
 /// `unix:PATH`, or an IP address with a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Endpoint {
+    /// The path of a unix socket.
     Unix(PathBuf),
+    /// Port 0 lets the system choose one.
     Tcp(SocketAddr),
 }
 
+/// A text that is no address to listen on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{0}' is not an address to listen on: write unix:PATH, or IP:PORT as in 127.0.0.1:10809")]
 pub struct EndpointError(String);
@@ -50,7 +53,9 @@ impl fmt::Display for Endpoint {
     }
 }
 
+/// Why nothing listens there now.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "each message says what it is")]
 pub enum BindError {
     #[error("something is listening on {0} already")]
     InUse(PathBuf),
@@ -73,7 +78,9 @@ enum Bound {
 /// An accepted connection that can go to another thread, whose runtime then takes it on.
 #[derive(Debug)]
 pub enum Accepted {
+    /// Over a unix socket.
     Unix(std::os::unix::net::UnixStream),
+    /// Over TCP.
     Tcp(std::net::TcpStream),
 }
 
@@ -100,6 +107,7 @@ impl Listener {
         }
     }
 
+    /// The next connection. An error concerns one connection, or a lack that may pass; the listener goes on listening.
     pub async fn accept(&self) -> io::Result<Accepted> {
         match &self.0 {
             Bound::Unix { listener, .. } => Ok(Accepted::Unix(listener.accept().await?.0.into_std()?)),

@@ -34,7 +34,9 @@ pub struct Agreed<D> {
     pub allocation: bool,
 }
 
+/// Why a client got no export: it, or its connection, is at fault.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "each message says what it is")]
 pub enum HandshakeError {
     #[error("the connection failed during the handshake: {0}")]
     Stream(#[from] io::Error),

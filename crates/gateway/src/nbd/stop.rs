@@ -10,12 +10,14 @@ pub struct Stopper(watch::Sender<bool>);
 #[derive(Clone, Debug)]
 pub struct Stop(watch::Receiver<bool>);
 
+/// Both sides, before stopping was asked for.
 pub fn stop_signal() -> (Stopper, Stop) {
     let (asker, asked) = watch::channel(false);
     (Stopper(asker), Stop(asked))
 }
 
 impl Stopper {
+    /// Asks everybody. Once is enough.
     pub fn stop(&self) {
         self.0.send_replace(true);
     }

@@ -53,7 +53,9 @@ pub enum End {
     Stopped,
 }
 
+/// Why a connection ended badly after its handshake.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "each message says what it is")]
 pub enum TransmissionError {
     #[error("the connection failed: {0}")]
     Stream(#[from] io::Error),

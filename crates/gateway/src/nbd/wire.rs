@@ -1,13 +1,19 @@
 //! The numbers and the fixed-size messages of the NBD protocol, as its specification (`doc/proto.md` of the NBD project)
 //! gives them, for both sides. Everything is big-endian. No I/O, no policy.
 
+#![expect(missing_docs, reason = "numbers have the names of the specification, which says what they mean")]
+
 /// Sent first by the server: "NBDMAGIC".
 pub const INIT_MAGIC: u64 = 0x4e42_444d_4147_4943;
 /// "IHAVEOPT": precedes the server's handshake flags, and each option of the client.
 pub const OPTION_MAGIC: u64 = 0x4948_4156_454f_5054;
+/// Begins each answer to an option.
 pub const OPTION_REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
+/// Begins each request.
 pub const REQUEST_MAGIC: u32 = 0x2560_9513;
+/// Begins a reply without chunks.
 pub const SIMPLE_REPLY_MAGIC: u32 = 0x6744_6698;
+/// Begins each chunk of a structured reply.
 pub const STRUCTURED_REPLY_MAGIC: u32 = 0x668e_33ef;
 
 /// Longest string (name, query, message) that the protocol allows, in bytes.
@@ -122,7 +128,9 @@ pub struct RequestHeader {
     pub kind: u16,
     /// The client's own mark, returned in the reply.
     pub cookie: u64,
+    /// Bytes.
     pub offset: u64,
+    /// Bytes.
     pub length: u32,
 }
 
@@ -132,6 +140,7 @@ pub struct RequestHeader {
 pub struct BadRequestMagic(pub u32);
 
 impl RequestHeader {
+    /// Bytes on the wire.
     pub const SIZE: usize = 28;
 
     pub fn decode(bytes: &[u8; Self::SIZE]) -> Result<Self, BadRequestMagic> {
@@ -171,6 +180,7 @@ fn split<const N: usize>(bytes: &[u8]) -> ([u8; N], &[u8]) {
     (*first, rest)
 }
 
+/// The header of a reply without chunks; a successful read's data follow it. `error` is 0 or an [`ErrorCode`].
 pub fn simple_reply(error: u32, cookie: u64) -> [u8; 16] {
     let mut bytes = [0; 16];
     bytes[0..4].copy_from_slice(&SIMPLE_REPLY_MAGIC.to_be_bytes());
