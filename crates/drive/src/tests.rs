@@ -162,8 +162,11 @@ impl Rig {
     fn write(&mut self, first: u64, blocks: &[u8], durable: bool) -> Result<(), DriveError> {
         let data: Vec<u8> = blocks.iter().flat_map(|&byte| [byte; BLOCK as usize]).collect();
         let crcs: Vec<u32> = block_crcs(&data).collect();
-        let write =
-            Write { map: MAP, first, data: Bytes::from(data), crcs: &crcs, marks: Vec::new(), durable, repair: false };
+        self.write_pieces(first, Gather::from_iter([Bytes::from(data)]), crcs, durable)
+    }
+
+    fn write_pieces(&mut self, first: u64, data: Gather, crcs: Vec<u32>, durable: bool) -> Result<(), DriveError> {
+        let write = Write { map: MAP, first, data, crcs: crcs.into(), marks: Vec::new(), durable, repair: false };
         self.pool.run_until(self.drive.write(write))
     }
 
@@ -181,6 +184,21 @@ fn uniform(block: &[u8]) -> u8 {
 #[test]
 fn what_was_never_written_reads_as_zeros() {
     assert_eq!(Rig::new().read(5, 40), Ok(vec![0; 40]));
+}
+
+#[test]
+fn data_that_lies_in_many_pieces_of_memory_is_written_as_one() {
+    // From within an extent over the whole of one into a third, cut where extents aren't and where they are.
+    for lengths in [&[1, 4, 20, 3][..], &[6, 16, 6], &[28], &[1; 28]] {
+        let mut rig = Rig::new();
+        let blocks: Vec<u8> = (1..=28).collect();
+        let mut rest: Vec<u8> = blocks.iter().flat_map(|&byte| [byte; BLOCK as usize]).collect();
+        let crcs: Vec<u32> = block_crcs(&rest).collect();
+        let piece = |&count: &usize| Bytes::from(rest.drain(..count * BLOCK as usize).collect::<Vec<u8>>());
+        let data = lengths.iter().map(piece).collect();
+        rig.write_pieces(10, data, crcs, true).unwrap();
+        assert_eq!(rig.read(10, 28), Ok(blocks), "{lengths:?}");
+    }
 }
 
 #[test]

@@ -12,6 +12,7 @@ use crate::world::{Device, DeviceError, Gather, World};
 use bytes::Bytes;
 use futures_util::future::try_join_all;
 use smallvec::SmallVec;
+use std::borrow::Cow;
 use std::sync::Arc;
 use tepal_model::{BLOCK, Buffer, EXTENT, MapId};
 
@@ -26,15 +27,64 @@ pub struct Write<'a> {
     pub map: MapId,
     /// Number, within what this drive holds of the map, of the first block.
     pub first: u64,
-    pub data: Bytes,
+    /// The blocks one after another, each of them in one piece of memory.
+    pub data: Gather,
     /// CRC of each block, as computed where the data entered.
-    pub crcs: &'a [u32],
+    pub crcs: Cow<'a, [u32]>,
     /// Marks that must be stable no later than the data.
     pub marks: Vec<Change>,
     /// Acknowledged only when on stable media.
     pub durable: bool,
     /// It makes copies equal, and may take the space that's kept back for that.
     pub repair: bool,
+}
+
+impl Write<'_> {
+    /// Bytes.
+    fn length(&self) -> u64 {
+        self.data.iter().map(|piece| piece.len() as u64).sum()
+    }
+}
+
+/// Gathered data cut anew, from the start to the end.
+struct Slices<'a> {
+    pieces: &'a [Bytes],
+    /// Within the first piece.
+    at: usize,
+}
+
+impl<'a> Slices<'a> {
+    fn of(data: &'a Gather) -> Self {
+        Slices { pieces: data, at: 0 }
+    }
+
+    /// The next bytes as they lie, or copied together if they lie apart.
+    fn next(&mut self, length: usize) -> Bytes {
+        if let [piece, ..] = self.pieces
+            && piece.len() - self.at >= length
+        {
+            return self.part(length);
+        }
+        let mut together = Buffer::take(length);
+        let mut filled = 0;
+        while filled < length {
+            let part = self.part(length - filled);
+            together[filled..filled + part.len()].copy_from_slice(&part);
+            filled += part.len();
+        }
+        together.freeze()
+    }
+
+    /// At most so many, of the first piece.
+    fn part(&mut self, most: usize) -> Bytes {
+        let piece = &self.pieces[0];
+        let part = piece.slice(self.at..piece.len().min(self.at + most));
+        self.at += part.len();
+        if self.at == piece.len() {
+            (self.pieces, self.at) = (&self.pieces[1..], 0);
+        }
+        part
+    }
 }
 
 /// A piece of a write that has its place.
@@ -82,7 +132,8 @@ impl<W: World> Drive<W> {
 
     /// Writes the data to its place. Once begun it must be seen through: what it holds is given back by its end only.
     pub async fn commit(&self, prepared: Prepared, write: Write<'_>) -> Result<(), DriveError> {
-        assert_eq!(write.data.len() as u64, write.crcs.len() as u64 * BLOCK, "whole blocks, each with its CRC");
+        let length = write.length();
+        assert_eq!(length, write.crcs.len() as u64 * BLOCK, "whole blocks, each with its CRC");
         let pieces = prepared.pieces;
         if pieces.iter().any(|piece| piece.direct)
             && let Err(error) = Box::pin(self.write_direct(&pieces)).await
@@ -103,7 +154,7 @@ impl<W: World> Drive<W> {
             } else {
                 changes.push(Change::Logged { key, slot, span, sums });
                 // It stays until it's destaged; the rest of a long write shouldn't stay with it.
-                payload.push(if data.len() < write.data.len() / 2 { Buffer::copy_of(&data).freeze() } else { data });
+                payload.push(if (data.len() as u64) < length / 2 { Buffer::copy_of(&data).freeze() } else { data });
                 blocks += count as u32;
             }
             if blocks >= LOGGED_TOGETHER || changes.len() >= 256 {
@@ -153,10 +204,11 @@ impl<W: World> Drive<W> {
         }
         let mut prepared = Prepared { pieces: SmallVec::new(), fresh: Vec::new() };
         let mut run = (0, 0);
-        let most = (write.data.len() as u64 / EXTENT).clamp(1, 64) as u32;
-        for (index, span, at) in extents_of(write.first, count) {
+        let most = (write.length() / EXTENT).clamp(1, 64) as u32;
+        let mut data_of = Slices::of(&write.data);
+        for (index, span, _) in extents_of(write.first, count) {
             let key = key_of(index);
-            let data = write.data.slice(at as usize..at as usize + usize::from(span.count) * BLOCK as usize);
+            let data = data_of.next(usize::from(span.count) * BLOCK as usize);
             let (slot, direct) = match state.map.get(key) {
                 None => {
                     let slot = take_slot(&mut state, &mut run, most).expect("there is room: it was counted above");

@@ -39,6 +39,11 @@ pub const KEPT: &[Kept] = &[
     kept("operated", 32, "a volume was removed while a drive left: marks about it stayed for ever"),
     kept("operated", 305, "a drive was behind in a volume that was removed, and stayed behind for ever"),
     kept("operated", 201_058, "a volume shrank while all its drives were away: what was cut off came back"),
+    kept(
+        "operated",
+        200_076,
+        "a write was acknowledged though a drive that had taken it had left, lost it and returned meanwhile",
+    ),
 ];
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use futures_channel::oneshot;
 use std::future::Future;
 use std::rc::Rc;
 use tepal_codec::checksum::block_crcs;
+use tepal_drive::world::Gather;
 use tepal_drive::{Drive, DriveError, Write};
 use tepal_engine::Run;
 use tepal_model::buffer::{join, zeros};
@@ -70,7 +71,8 @@ impl Inner {
         let (first, data) = self.widened(offset, data).await?;
         let crcs: Vec<u32> = block_crcs(&data).collect();
         let durable = fua || self.durability == Durability::Strict;
-        let write = Write { map: self.map, first, data, crcs: &crcs, marks: Vec::new(), durable, repair: false };
+        let data = Gather::from_iter([data]);
+        let write = Write { map: self.map, first, data, crcs: crcs.into(), marks: Vec::new(), durable, repair: false };
         self.drive.write(write).await.map_err(refusal)
     }
 

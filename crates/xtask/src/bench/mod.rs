@@ -23,7 +23,7 @@ use targets::{Extra, MIRROR, NBDKIT, STRIPE};
 
 const IDLE: Duration = Duration::from_secs(10);
 /// After the last client has gone: what it left to do is not idleness.
-const SETTLE: Duration = Duration::from_secs(10);
+const SETTLE: Duration = Duration::from_secs(30);
 const SEEDS: u64 = 1000;
 const SEEDS_LIMIT: Duration = Duration::from_secs(1800);
 

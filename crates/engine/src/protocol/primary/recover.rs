@@ -9,7 +9,7 @@ use futures_channel::oneshot;
 use futures_util::future::join_all;
 use std::collections::BTreeMap;
 use tepal_codec::checksum::block_crcs;
-use tepal_drive::world::World;
+use tepal_drive::world::{Gather, World};
 use tepal_drive::{Change, Drive, DriveError, Mark, MarkKind, Write};
 use tepal_model::buffer::join;
 use tepal_model::{BLOCK, DriveId, IoError, MapId, Segments};
@@ -383,11 +383,9 @@ impl<W: World> Volume<W> {
                 other => other?,
             };
             let data = join(&data);
-            let crcs: Vec<u32> = block_crcs(&data).collect();
-            target
-                .drive
-                .write(Write { map, first, data, crcs: &crcs, marks: Vec::new(), durable: true, repair: true })
-                .await
+            let crcs = block_crcs(&data).collect();
+            let data = Gather::from_iter([data]);
+            target.drive.write(Write { map, first, data, crcs, marks: Vec::new(), durable: true, repair: true }).await
         };
         self.lock().copied += run.count * BLOCK;
         outcome.map_err(|error| failed(&target.drive, error))

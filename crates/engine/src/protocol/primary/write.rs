@@ -1,6 +1,6 @@
 //! Writing all copies.
 
-use crate::map::Piece;
+use crate::map::{Holders, Piece};
 use crate::members::{Copies, Presence};
 use crate::protocol::primary::read::lost;
 use crate::volume::{HasTurn, State, Volume};
@@ -8,7 +8,9 @@ use bytes::Bytes;
 use futures_channel::oneshot;
 use futures_util::future::join_all;
 use smallvec::SmallVec;
+use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
 use tepal_drive::world::World;
 use tepal_drive::{Change, Drive, DriveError, Loss, Mark, MarkKind, Prepared, Refused, Write};
@@ -37,23 +39,35 @@ pub(crate) enum Written {
     },
 }
 
-/// One copy of one piece, and the marks that must be there with it.
+/// Pieces that lie side by side on one drive, and so are one write there, and the marks that must be there with them.
 struct Target<W: World> {
     at: usize,
     drive: Drive<W>,
     first: u64,
-    region: u64,
-    /// Where the piece starts in the data, and its length, in blocks.
-    from: usize,
-    count: usize,
+    count: u64,
+    /// Where the pieces are in the data, in blocks.
+    parts: SmallVec<[Range<usize>; 1]>,
+    regions: SmallVec<[u64; 1]>,
     marks: Vec<Change>,
-    /// Drives that the marks call stale, by position.
-    stale: Vec<usize>,
+    /// What the marks call stale: the region, and the drive by position.
+    stale: Vec<(u64, usize)>,
 }
 
-/// One for each copy, for most writes lie in one extent.
+/// One for each drive, for most writes lie in one extent.
 type Targets<W> = SmallVec<[Target<W>; 2]>;
 
+/// A copy of a piece.
+struct Place {
+    at: usize,
+    /// The first block on the drive.
+    first: u64,
+    part: Range<usize>,
+    region: u64,
+    /// The drives by position that miss it.
+    absent: Holders,
+}
+
+#[expect(clippy::large_enum_variant, reason = "a box would be an allocation for each write")]
 enum Plan<W: World> {
     Go(Targets<W>),
     Wait(oneshot::Receiver<()>),
@@ -101,10 +115,8 @@ impl<W: World> Volume<W> {
             };
             begun = true;
             match self.write_targets(&targets, blocks, fua).await {
-                Ok(()) => {
-                    self.note_marks(&targets);
-                    return Ok(Written::Done);
-                }
+                Ok(()) if self.took(&targets) => return Ok(Written::Done),
+                Ok(()) => {}
                 Err(Failed::Space) => return Err(IoError::OutOfSpace),
                 Err(Failed::Lost(drives)) => Box::pin(self.lose(drives)).await,
             }
@@ -127,34 +139,34 @@ impl<W: World> Volume<W> {
             return Plan::Refuse(IoError::Fenced);
         }
         let map = self.shared.map;
-        let mut targets = Targets::new();
+        let mut places: SmallVec<[Place; 2]> = SmallVec::new();
         for piece in map.pieces(first, count) {
-            let places: SmallVec<[(usize, u64); 4]> =
-                (0..map.rotation.copies()).map(|copy| map.place(piece, copy)).collect();
-            let drives: SmallVec<[usize; 4]> = places.iter().map(|&(at, _)| at).collect();
             let region = map.region_of(piece.block);
+            let drives = map.holders(region);
             if let Some(refusal) = check_copies(&mut state, &drives, region) {
                 return refusal;
             }
             // From now on nobody reads what these drives miss, whenever they return.
-            let absent: SmallVec<[usize; 4]> =
+            let absent: Holders =
                 drives.iter().copied().filter(|&at| state.members.list[at].drive().is_none()).collect();
             for &at in &absent {
                 state.members.list[at].missed.begin(region);
             }
-            for (at, first_there) in places {
-                let Some(drive) = state.members.list[at].drive().cloned() else { continue };
-                let (marks, stale) = marks_needed(&state, at, region, &absent, drives.len() > 1);
-                targets.push(Target {
-                    at,
-                    drive,
-                    first: first_there,
-                    region,
-                    from: (piece.block - first) as usize,
-                    count: piece.count as usize,
-                    marks,
-                    stale,
-                });
+            let from = (piece.block - first) as usize;
+            for copy in 0..map.rotation.copies() {
+                let (at, first) = map.place(piece, copy);
+                let part = from..from + piece.count as usize;
+                places.push(Place { at, first, part, region, absent: absent.clone() });
+            }
+        }
+        places.sort_unstable_by_key(|place| (place.at, place.first));
+        let mut targets = Targets::new();
+        for place in places {
+            let Some(drive) = state.members.list[place.at].drive() else { continue };
+            let joins = |target: &&mut Target<W>| target.at == place.at && target.first + target.count == place.first;
+            match targets.last_mut().filter(joins) {
+                Some(target) => target.add(&state, place),
+                None => targets.push(Target::at(&state, drive.clone(), place)),
             }
         }
         Plan::Go(targets)
@@ -165,13 +177,14 @@ impl<W: World> Volume<W> {
             let state = self.lock();
             (state.spec.map, state.spec.layout.durability == Durability::Strict)
         };
-        let request = Request { blocks, map, durable: strict || fua };
-        let prepared = match prepare(targets, &request) {
+        let writes: SmallVec<[Write<'_>; 2]> =
+            targets.iter().map(|target| target.write(blocks, map, strict || fua)).collect();
+        let prepared = match prepare(targets, &writes) {
             Err(Refusal { at, refused: Refused::FullUntilFlush }) => {
                 Box::pin(targets[at].drive.flush())
                     .await
                     .map_err(|loss| Failed::Lost(vec![(targets[at].drive.id(), loss)]))?;
-                prepare(targets, &request)
+                prepare(targets, &writes)
             }
             other => other,
         };
@@ -179,10 +192,8 @@ impl<W: World> Volume<W> {
             Refused::Full | Refused::FullUntilFlush => Failed::Space,
             Refused::Lost(loss) => Failed::Lost(vec![(targets[at].drive.id(), loss)]),
         })?;
-        let commits = targets
-            .iter()
-            .zip(prepared)
-            .map(|(target, prepared)| target.drive.commit(prepared, target.write(&request)));
+        let commits = targets.iter().zip(prepared).zip(writes);
+        let commits = commits.map(|((target, prepared), write)| target.drive.commit(prepared, write));
         let mut lost = Vec::new();
         for (target, outcome) in targets.iter().zip(join_all(commits).await) {
             match outcome {
@@ -196,23 +207,26 @@ impl<W: World> Volume<W> {
         if lost.is_empty() { Ok(()) } else { Err(Failed::Lost(lost)) }
     }
 
-    /// The marks are committed: later writes need not bring them again.
-    fn note_marks(&self, targets: &[Target<W>]) {
-        if targets.iter().all(|target| target.marks.is_empty()) {
-            return;
-        }
+    /// All targets have the write: whether they are still here. One that has left since may have lost it again, and be
+    /// back without it. The marks are committed: later writes need not bring them again.
+    fn took(&self, targets: &[Target<W>]) -> bool {
         let mut state = self.lock();
-        for target in targets {
-            if !state.members.list[target.at].drive().is_some_and(|now| now.is_same(&target.drive)) {
-                continue; // what it has now is heard when it returns
+        let is_here =
+            |target: &Target<W>| state.members.list[target.at].drive().is_some_and(|now| now.is_same(&target.drive));
+        if !targets.iter().all(is_here) {
+            return false;
+        }
+        for target in targets.iter().filter(|target| !target.marks.is_empty()) {
+            for region in &target.regions {
+                if let Some(busy) = state.busy.get_mut(region) {
+                    busy.marked.insert(target.at);
+                }
             }
-            if let Some(busy) = state.busy.get_mut(&target.region) {
-                busy.marked.insert(target.at);
-            }
-            for &stale in &target.stale {
-                state.members.list[stale].missed.said(target.region, target.at);
+            for &(region, stale) in &target.stale {
+                state.members.list[stale].missed.said(region, target.at);
             }
         }
+        true
     }
 
     /// Everything that was acknowledged is stable on every copy that is here.
@@ -332,8 +346,7 @@ impl<W: World> Volume<W> {
                     Ok(()) | Err(DriveError::OutOfSpace | DriveError::Damaged { .. }) => {}
                 }
             }
-            if lost.is_empty() {
-                self.note_marks(&targets);
+            if lost.is_empty() && self.took(&targets) {
                 return Ok(Written::Done);
             }
             self.lose(lost).await;
@@ -348,10 +361,10 @@ pub(crate) async fn flush_all<W: World>(drives: Vec<Drive<W>>) -> Vec<(DriveId, 
 }
 
 /// Finds space on all drives, or on none: a full drive must not leave the copies different.
-fn prepare<W: World>(targets: &[Target<W>], request: &Request<'_>) -> Result<SmallVec<[Prepared; 2]>, Refusal> {
+fn prepare<W: World>(targets: &[Target<W>], writes: &[Write<'_>]) -> Result<SmallVec<[Prepared; 2]>, Refusal> {
     let mut prepared: SmallVec<[Prepared; 2]> = SmallVec::with_capacity(targets.len());
-    for (at, target) in targets.iter().enumerate() {
-        match target.drive.prepare(&target.write(request)) {
+    for (at, (target, write)) in targets.iter().zip(writes).enumerate() {
+        match target.drive.prepare(write) {
             Ok(one) => prepared.push(one),
             Err(refused) => {
                 for (target, one) in targets.iter().zip(prepared) {
@@ -364,13 +377,6 @@ fn prepare<W: World>(targets: &[Target<W>], request: &Request<'_>) -> Result<Sma
     Ok(prepared)
 }
 
-/// What is the same for all targets of a write.
-struct Request<'a> {
-    blocks: &'a Blocks,
-    map: MapId,
-    durable: bool,
-}
-
 struct Refusal {
     /// Which target.
     at: usize,
@@ -378,14 +384,58 @@ struct Refusal {
 }
 
 impl<W: World> Target<W> {
-    fn write<'a>(&self, request: &Request<'a>) -> Write<'a> {
-        let &Request { blocks, map, durable } = request;
-        let bytes = self.from * BLOCK as usize..(self.from + self.count) * BLOCK as usize;
+    fn at(state: &State<W>, drive: Drive<W>, place: Place) -> Self {
+        let mut target = Target {
+            at: place.at,
+            drive,
+            first: place.first,
+            count: 0,
+            parts: SmallVec::new(),
+            regions: SmallVec::new(),
+            marks: Vec::new(),
+            stale: Vec::new(),
+        };
+        target.add(state, place);
+        target
+    }
+
+    fn add(&mut self, state: &State<W>, place: Place) {
+        self.count += place.part.len() as u64;
+        if !self.regions.contains(&place.region) {
+            self.regions.push(place.region);
+            self.mark(state, place.region, &place.absent);
+        }
+        match self.parts.last_mut() {
+            Some(part) if part.end == place.part.start => part.end = place.part.end,
+            _ => self.parts.push(place.part),
+        }
+    }
+
+    /// Adds the marks of a region that this drive's log doesn't have yet: its busy mark, and a stale mark for each absent
+    /// copy.
+    fn mark(&mut self, state: &State<W>, region: u64, absent: &[usize]) {
+        let mark = |kind| Change::Marked(Mark { map: state.spec.map, region, kind });
+        let mirrored = state.spec.layout.copies() > 1;
+        if mirrored && state.busy.get(&region).is_none_or(|busy| !busy.marked.contains(&self.at)) {
+            self.marks.push(mark(MarkKind::Busy));
+        }
+        for &gone in absent.iter().filter(|&&gone| !state.members.list[gone].missed.is_said(region, self.at)) {
+            self.marks.push(mark(MarkKind::Stale(state.members.list[gone].id)));
+            self.stale.push((region, gone));
+        }
+    }
+
+    fn write<'a>(&self, blocks: &'a Blocks, map: MapId, durable: bool) -> Write<'a> {
+        let bytes = |part: &Range<usize>| blocks.data.slice(part.start * BLOCK as usize..part.end * BLOCK as usize);
+        let crcs = match self.parts.as_slice() {
+            [part] => Cow::Borrowed(&blocks.crcs[part.clone()]),
+            parts => parts.iter().flat_map(|part| &blocks.crcs[part.clone()]).copied().collect(),
+        };
         Write {
             map,
             first: self.first,
-            data: blocks.data.slice(bytes),
-            crcs: &blocks.crcs[self.from..self.from + self.count],
+            data: self.parts.iter().map(bytes).collect(),
+            crcs,
             marks: self.marks.clone(),
             durable: durable || !self.stale.is_empty(),
             repair: false,
@@ -404,23 +454,4 @@ fn check_copies<W: World>(state: &mut State<W>, drives: &[usize], region: u64) -
         }
     };
     (leaving || !enough).then(|| Plan::Wait(Volume::next_change(state)))
-}
-
-/// Marks that this drive's log doesn't have yet: the region's busy mark, and a stale mark for each absent copy.
-fn marks_needed<W: World>(
-    state: &State<W>,
-    at: usize,
-    region: u64,
-    absent: &[usize],
-    mirrored: bool,
-) -> (Vec<Change>, Vec<usize>) {
-    let mark = |kind| Change::Marked(Mark { map: state.spec.map, region, kind });
-    let mut marks = Vec::new();
-    if mirrored && state.busy.get(&region).is_none_or(|busy| !busy.marked.contains(&at)) {
-        marks.push(mark(MarkKind::Busy));
-    }
-    let unsaid = |&&gone: &&usize| !state.members.list[gone].missed.is_said(region, at);
-    let stale: Vec<usize> = absent.iter().filter(unsaid).copied().collect();
-    marks.extend(stale.iter().map(|&gone| mark(MarkKind::Stale(state.members.list[gone].id))));
-    (marks, stale)
 }

@@ -4,6 +4,7 @@ use super::*;
 use futures_util::future::{Either, select};
 use tepal_codec::checksum::crc;
 use tepal_model::EXTENT;
+use tepal_sim::device::Faults;
 
 #[test]
 fn data_on_its_way_from_the_log_to_its_slot_never_lands_on_newer_data() {
@@ -311,5 +312,27 @@ fn reads_that_are_given_up_leave_no_place_in_the_queues() {
         rig.world.sleep(Duration::from_secs(2)).await;
         let queues: Vec<usize> = rig.volume.lock().members.list.iter().map(|member| member.queue).collect();
         assert_eq!(queues, [0, 0]);
+    });
+}
+
+#[test]
+fn what_a_drive_took_and_lost_again_before_the_others_had_it_is_written_again() {
+    told(|world| async move {
+        let rig = Rig::new(world, "stripe;durability=flush", 2).await;
+        rig.write(0, 1, 32).await.unwrap();
+        rig.disks[1].set_faults(Faults { slowdown: 10_000, ..Faults::default() });
+        let write = rig.write(15, 2, 2);
+        let outage = async {
+            rig.world.sleep(Duration::from_millis(20)).await; // the first drive has its block by now, and nobody flushes
+            rig.disks[0].pull();
+            rig.lose(0).await;
+            rig.disks[0].plug_in();
+            rig.bring_back(0).await;
+        };
+        let (written, ()) = futures_util::future::join(write, outage).await;
+        written.unwrap();
+        for block in [15, 16] {
+            assert_eq!(rig.read(block).await, Ok(2), "block {block}");
+        }
     });
 }
