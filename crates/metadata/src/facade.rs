@@ -39,6 +39,9 @@ pub struct Metadata {
     state: watch::Receiver<Arc<State>>,
 }
 
+/// What the consensus core or the database says, in types that stay in this crate.
+pub type Cause = Box<dyn std::error::Error + Send + Sync>;
+
 /// Why the state in a data folder can't be used. Nothing in it was changed.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "each message says what it is")]
@@ -61,9 +64,12 @@ pub enum OpenError {
     /// Fix the request.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// Fix the folder's permissions, space or device, then try again.
-    #[error("{}: {what}", .path.display())]
-    Io { path: PathBuf, what: String },
+    /// Free some space, then try again.
+    #[error("the cluster's state can't be written: {lack}: free some space there")]
+    NoRoom { lack: String },
+    /// Fix the folder's permissions or device, then try again.
+    #[error("{}: {cause}", .path.display())]
+    Io { path: PathBuf, cause: Cause },
 }
 
 /// Why a command wasn't carried out, or can't be known to have been.
@@ -95,7 +101,7 @@ pub enum ProposeError {
     /// Call an operator: the state can't be kept here any more. Whether the command was carried out shows after a
     /// restart.
     #[error("the cluster's state can't be stored: {0}")]
-    Storage(String),
+    Storage(Cause),
 }
 
 const BEGUN: &str = ", then see whether this was carried out";
@@ -141,19 +147,19 @@ impl Metadata {
 
     async fn start(dir: &Path, opened: Opened) -> Result<Self, OpenError> {
         let Opened { identity, log, machine, behind } = opened;
-        let trouble = |what: String| OpenError::Io { path: dir.to_owned(), what };
+        let trouble = |cause: Cause| OpenError::Io { path: dir.to_owned(), cause };
         let id = consensus::node_id(identity.server);
-        let config = consensus::config(&identity.name).validate().map_err(|error| trouble(error.to_string()))?;
+        let config = consensus::config(&identity.name).validate().map_err(|error| trouble(error.into()))?;
         let raft = Raft::new(id, Arc::new(config), NoPeers, log.clone(), machine.clone())
             .await
-            .map_err(|error| trouble(error.to_string()))?;
+            .map_err(|error| trouble(error.into()))?;
         let metadata = Metadata { querier: Querier::new(dir), state: machine.state(), raft, log, machine };
-        if let Err(what) = metadata.take_part(&identity, behind).await {
-            let what = metadata.lack_of_room().unwrap_or(what);
+        if let Err(cause) = metadata.take_part(&identity, behind).await {
+            let lack = metadata.lack_of_room();
             metadata.log.room().close();
             metadata.machine.room().close();
             let _ = metadata.raft.shutdown().await;
-            return Err(trouble(what));
+            return Err(lack.map_or_else(|| trouble(cause), |lack| OpenError::NoRoom { lack }));
         }
         tokio::spawn(tick_while_there_are_peers(metadata.raft.clone()));
         Ok(metadata)
@@ -161,31 +167,30 @@ impl Metadata {
 
     /// Finishes setting the cluster up if that was interrupted. A lone voter then leads, and has applied its whole
     /// log.
-    async fn take_part(&self, identity: &Identity, behind: bool) -> Result<(), String> {
+    async fn take_part(&self, identity: &Identity, behind: bool) -> Result<(), Cause> {
         let id = consensus::node_id(identity.server);
-        if !self.raft.is_initialized().await.map_err(|error| error.to_string())? {
+        if !self.raft.is_initialized().await? {
             let members = BTreeMap::from([(id, BasicNode { addr: identity.address.clone() })]);
-            self.raft.initialize(members).await.map_err(|error| error.to_string())?;
+            self.raft.initialize(members).await?;
         }
         // Asked of the core itself: what it publishes may be a step behind, and a second election would depose the
         // first's winner.
         let position =
             self.raft.with_raft_state(|state| (state.membership_state.effective().nodes().count(), state.server_state));
-        let (members, role) = position.await.map_err(|error| error.to_string())?;
+        let (members, role) = position.await?;
         if members > 1 {
             return Ok(());
         }
         if !matches!(role, ServerState::Leader | ServerState::Candidate) {
-            self.raft.trigger().elect(false).await.map_err(|error| error.to_string())?;
+            self.raft.trigger().elect(false).await?;
         }
-        let led = self.raft.wait(Some(LEAD_WITHIN)).current_leader(id, "a lone voter leads").await;
-        led.map_err(|error| error.to_string())?;
+        self.raft.wait(Some(LEAD_WITHIN)).current_leader(id, "a lone voter leads").await?;
         if behind {
             // A leader doesn't apply what it finds in its log until something of its own time is committed after it.
-            self.raft.write_blank().await.map_err(|error| error.to_string())?;
+            self.raft.write_blank().await?;
         }
         if !self.state().is_set_up() {
-            self.write(setup(identity)).await.map_err(|error| error.to_string())?;
+            self.write(setup(identity)).await?;
         }
         Ok(())
     }
@@ -224,9 +229,9 @@ impl Metadata {
                 Err(ProposeError::NoLeader { leader: forward.leader_id.and_then(consensus::server_id) })
             }
             Err(RaftError::APIError(ClientWriteError::LogEntryDiscarded(_))) => Err(ProposeError::Unknown),
-            Err(RaftError::APIError(error)) => Err(ProposeError::Storage(error.to_string())),
+            Err(RaftError::APIError(error)) => Err(ProposeError::Storage(error.into())),
             Err(RaftError::Fatal(Fatal::Stopped)) => Err(ProposeError::Stopped),
-            Err(RaftError::Fatal(error)) => Err(ProposeError::Storage(error.to_string())),
+            Err(RaftError::Fatal(error)) => Err(ProposeError::Storage(error.into())),
         }
     }
 
@@ -253,7 +258,7 @@ impl Metadata {
             let running = metrics.borrow_watched().running_state.clone();
             match running {
                 Err(Fatal::Stopped) => return ProposeError::Stopped,
-                Err(error) => return ProposeError::Storage(error.to_string()),
+                Err(error) => return ProposeError::Storage(error.into()),
                 Ok(()) => {}
             }
             if metrics.changed().await.is_err() {
@@ -308,7 +313,7 @@ async fn blocking<R: Send + 'static>(
 ) -> Result<R, OpenError> {
     match tokio::task::spawn_blocking(body).await {
         Ok(result) => Ok(result?),
-        Err(error) => Err(OpenError::Io { path: dir.to_owned(), what: error.to_string() }),
+        Err(error) => Err(OpenError::Io { path: dir.to_owned(), cause: error.into() }),
     }
 }
 
@@ -329,13 +334,11 @@ impl From<FolderError> for OpenError {
                 OpenError::NewerFormat { file, found, known }
             }
             FolderError::Store(StoreError::Sqlite { file, source }) => {
-                OpenError::Io { path: file, what: source.to_string() }
+                OpenError::Io { path: file, cause: source.into() }
             }
-            FolderError::Store(StoreError::File { file, source }) => {
-                OpenError::Io { path: file, what: source.to_string() }
-            }
+            FolderError::Store(StoreError::File { file, source }) => OpenError::Io { path: file, cause: source.into() },
             FolderError::Store(StoreError::Stopped) => {
-                OpenError::Io { path: PathBuf::new(), what: StoreError::Stopped.to_string() }
+                OpenError::Io { path: PathBuf::new(), cause: StoreError::Stopped.into() }
             }
         }
     }

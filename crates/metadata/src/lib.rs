@@ -24,7 +24,7 @@ mod state;
 mod state_machine;
 
 pub use command::{Command, Reply};
-pub use facade::{Metadata, OpenError, ProposeError};
+pub use facade::{Cause, Metadata, OpenError, ProposeError};
 pub use query::{QueryError, QueryLimits, Rows, Value};
 pub use record::{
     ClusterRecord, DEFAULT_POOL, DriveRecord, DriveState, EVENTS_KEPT, EventRecord, MapRecord, PoolRecord,

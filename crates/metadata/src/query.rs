@@ -9,6 +9,7 @@
 #[cfg(test)]
 mod tests;
 
+use crate::facade::Cause;
 use crate::state_machine;
 use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
 use rusqlite::limits::Limit;
@@ -78,7 +79,7 @@ pub enum QueryError {
     TooLong(Duration),
     /// Call an operator.
     #[error("the database can't be read: {0}")]
-    Storage(String),
+    Storage(Cause),
     #[error("the server is stopping")]
     Stopped,
 }
@@ -115,7 +116,7 @@ impl Querier {
             let _running = permit;
             run(&file, &sql, limits)
         });
-        done.await.map_err(|error| QueryError::Storage(error.to_string()))?
+        done.await.map_err(|error| QueryError::Storage(error.into()))?
     }
 
     /// Lets the running queries end, and takes no more.
@@ -128,7 +129,7 @@ impl Querier {
 }
 
 fn run(file: &Path, sql: &str, limits: QueryLimits) -> Result<Rows, QueryError> {
-    let connection = connect(file, limits).map_err(|error| QueryError::Storage(error.to_string()))?;
+    let connection = connect(file, limits).map_err(|error| QueryError::Storage(error.into()))?;
     let explain = |error: rusqlite::Error| explain(error, limits);
     let mut statement = connection.prepare(sql).map_err(explain)?;
     if !statement.readonly() {
@@ -183,7 +184,7 @@ fn explain(error: rusqlite::Error, limits: QueryLimits) -> QueryError {
         Some(ErrorCode::OperationInterrupted) => QueryError::TooLong(limits.time),
         Some(ErrorCode::TooBig) => QueryError::TooMuch { rows: limits.rows, bytes: limits.bytes },
         Some(ErrorCode::Unknown | ErrorCode::ApiMisuse) => QueryError::Invalid(error.to_string()),
-        Some(_) => QueryError::Storage(error.to_string()),
+        Some(_) => QueryError::Storage(error.into()),
         None => match error {
             rusqlite::Error::MultipleStatement => QueryError::NotReading,
             other => QueryError::Invalid(other.to_string()),

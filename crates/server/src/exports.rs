@@ -33,10 +33,8 @@ impl Exports for ServerExports {
     async fn open(&self, name: &str) -> Result<VolumeDisk, OpenError> {
         let state = self.metadata.state();
         let record = find(&state, name).ok_or_else(|| OpenError::Unknown(name.to_owned()))?;
-        let unavailable = || {
-            let reason = self.closed.reason(record.id).unwrap_or_else(|| "it is being opened".to_owned());
-            OpenError::Unavailable { name: name.to_owned(), reason }
-        };
+        let unavailable =
+            || OpenError::Unavailable { name: name.to_owned(), reason: self.closed.reason(record.id).to_string() };
         let volume = self.engine.volume(record.id).ok_or_else(unavailable)?;
         Ok(VolumeDisk { volume, client: Client::new(self.observations.of(record.id)) })
     }

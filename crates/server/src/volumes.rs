@@ -14,23 +14,51 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tepal_engine::{Engine, Volume, VolumeSpec};
+use tepal_engine::{Engine, OpenVolumeError, Volume, VolumeSpec};
 use tepal_metadata::{Command, Metadata, ProposeError, Refusal, State, VolumeRecord, VolumeState};
-use tepal_model::VolumeId;
+use tepal_model::{IoError, VolumeId};
 
 /// After a removal that couldn't be finished.
 const TRY_AGAIN: Duration = Duration::from_secs(5);
 
+/// Why a volume isn't served.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotServed {
+    #[error("it is being opened")]
+    BeingOpened,
+    #[error("its map is not in the metadata")]
+    NoMap,
+    #[error(transparent)]
+    Refused(#[from] OpenVolumeError),
+    #[error(transparent)]
+    Stopped(#[from] Stopped),
+}
+
+/// Why the space of a removed volume isn't free yet.
+#[derive(Debug, thiserror::Error)]
+enum NotFreed {
+    #[error("its drives can't be asked: {0}")]
+    NotServed(#[from] NotServed),
+    #[error(transparent)]
+    Io(#[from] IoError),
+    #[error(transparent)]
+    Metadata(#[from] ProposeError),
+    #[error(transparent)]
+    Stopped(#[from] Stopped),
+}
+
 /// The volumes that should be served and can't be, and why. Cheap to clone.
 #[derive(Clone, Default)]
-pub struct Closed(Arc<Mutex<BTreeMap<VolumeId, String>>>);
+pub struct Closed(Arc<Mutex<BTreeMap<VolumeId, NotServed>>>);
 
 impl Closed {
-    pub fn reason(&self, id: VolumeId) -> Option<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
+    /// Why this volume isn't among those that are served.
+    pub fn reason(&self, id: VolumeId) -> NotServed {
+        let closed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        closed.get(&id).cloned().unwrap_or(NotServed::BeingOpened)
     }
 
-    fn set(&self, id: VolumeId, reason: Option<String>) {
+    fn set(&self, id: VolumeId, reason: Option<NotServed>) {
         let mut closed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match reason {
             Some(reason) => drop(closed.insert(id, reason)),
@@ -111,13 +139,13 @@ impl Volumes {
         }
         let outcome = self.open(state, record).await;
         if let Err(reason) = &outcome {
-            tracing::error!(volume = record.name, reason, "a volume can't be served");
+            tracing::error!(volume = record.name, %reason, "a volume can't be served");
         }
         self.closed.set(record.id, outcome.err());
     }
 
-    async fn open(&self, state: &State, record: &VolumeRecord) -> Result<(), String> {
-        let map = state.map_of(record).ok_or_else(|| "its map is not in the metadata".to_owned())?;
+    async fn open(&self, state: &State, record: &VolumeRecord) -> Result<(), NotServed> {
+        let map = state.map_of(record).ok_or(NotServed::NoMap)?;
         let spec = VolumeSpec {
             id: record.id,
             name: record.name.clone(),
@@ -129,7 +157,7 @@ impl Volumes {
         let engine = self.engine.clone();
         let thread = self.next_thread.fetch_add(1, Ordering::Relaxed) % self.threads.count();
         let opened = self.threads.run_on(thread, move || async move { engine.open_volume(spec).await.map(drop) }).await;
-        opened.map_err(|stopped| stopped.to_string())?.map_err(|error| error.to_string())
+        Ok(opened??)
     }
 
     /// Starts to free the space of a removed volume, unless that goes on already. Its users are cut off at once.
@@ -139,7 +167,7 @@ impl Volumes {
             let (volumes, state, record) = (self.clone(), state.clone(), record.clone());
             tokio::spawn(async move {
                 while let Err(reason) = volumes.remove(&state, &record).await {
-                    tracing::warn!(volume = record.name, reason, "space of a removed volume can't be freed now");
+                    tracing::warn!(volume = record.name, %reason, "space of a removed volume can't be freed now");
                     tokio::time::sleep(TRY_AGAIN).await;
                 }
                 volumes.removing.lock().unwrap_or_else(PoisonError::into_inner).remove(&record.id);
@@ -147,18 +175,17 @@ impl Volumes {
         }
     }
 
-    async fn remove(&self, state: &State, record: &VolumeRecord) -> Result<(), String> {
+    async fn remove(&self, state: &State, record: &VolumeRecord) -> Result<(), NotFreed> {
         let id = record.id;
         if self.engine.volume(id).is_none() && state.map_of(record).is_some() {
             self.open(state, record).await?;
         }
         self.closed.set(id, None);
         let engine = self.engine.clone();
-        let removed = self.threads.run_on(0, move || async move { engine.remove_volume(id).await }).await;
-        removed.map_err(|stopped| stopped.to_string())?.map_err(|error| error.to_string())?;
+        self.threads.run_on(0, move || async move { engine.remove_volume(id).await }).await??;
         match self.authority.propose(Command::FinishRemoveVolume { id }).await {
             Ok(_) | Err(ProposeError::Refused(Refusal::NoVolumeId(_))) => {}
-            Err(error) => return Err(error.to_string()),
+            Err(error) => return Err(error.into()),
         }
         // A drive that came back meanwhile was told that the volume is there.
         let (engine, metadata) = (self.engine.clone(), self.metadata.clone());
@@ -170,7 +197,7 @@ impl Volumes {
                 }
             }
         };
-        self.threads.run_on(0, freeing).await.map_err(|stopped| stopped.to_string())
+        Ok(self.threads.run_on(0, freeing).await?)
     }
 
     /// The volume, if it is served now.

@@ -171,7 +171,7 @@ fn a_database_that_can_t_be_written_fails_the_server_and_loses_nothing_acknowled
         let refused = metadata.propose(create_volume("v0")).await;
         assert!(matches!(refused, Err(ProposeError::Storage(_) | ProposeError::Stopped)), "{refused:?}");
         let why = metadata.failed().await;
-        assert!(matches!(&why, ProposeError::Storage(why) if why.contains("locked")), "{why:?}");
+        assert!(matches!(&why, ProposeError::Storage(why) if why.to_string().contains("locked")), "{why:?}");
         assert_eq!(metadata.state(), acknowledged);
         drop(other);
         metadata.shutdown().await;

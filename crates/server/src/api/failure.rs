@@ -57,8 +57,18 @@ fn kind_of_refusal(refusal: &Refusal) -> ErrorKind {
         | Refusal::VolumeExists(_)
         | Refusal::NotDeleting(_)
         | Refusal::Shrink { .. }
-        | Refusal::NoDrives(_) => ErrorKind::Conflict,
-        _ => ErrorKind::BadRequest,
+        | Refusal::NoDrives(_)
+        | Refusal::NoMapsLeft => ErrorKind::Conflict,
+        Refusal::ClusterId
+        | Refusal::Address(_)
+        | Refusal::Capacity { .. }
+        | Refusal::Path(_)
+        | Refusal::Name { .. }
+        | Refusal::Size { .. }
+        | Refusal::Layout { .. }
+        | Refusal::NoSites { .. }
+        | Refusal::ChainedDomain { .. }
+        | Refusal::TooLong { .. } => ErrorKind::BadRequest,
     }
 }
 
@@ -105,7 +115,7 @@ impl From<QueryError> for Failure {
             | QueryError::TooMuch { .. }
             | QueryError::TooLong(_) => ErrorKind::BadRequest,
             QueryError::Stopped => ErrorKind::Unavailable,
-            _ => ErrorKind::Internal,
+            QueryError::Storage(_) => ErrorKind::Internal,
         };
         Failure::new(kind, error)
     }

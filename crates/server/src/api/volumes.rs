@@ -141,7 +141,7 @@ fn record(context: &Context, name: &str) -> Result<Arc<VolumeRecord>, Failure> {
 pub fn served(context: &Context, name: &str) -> Result<Volume<ServerWorld>, Failure> {
     let record = record(context, name)?;
     context.volumes.served(record.id).ok_or_else(|| {
-        let reason = context.volumes.closed().reason(record.id).unwrap_or_else(|| "it is being opened".to_owned());
+        let reason = context.volumes.closed().reason(record.id);
         Failure::new(ErrorKind::Unavailable, format!("volume '{name}' can't be served now: {reason}"))
     })
 }
@@ -180,7 +180,7 @@ pub fn info_besides_space(context: &Context, state: &State, record: &VolumeRecor
         Some(VolumeHealth::Degraded(troubles)) => (VolumeState::Degraded, said(troubles)),
         Some(VolumeHealth::Recovering(troubles)) => (VolumeState::Recovering, said(troubles)),
         Some(VolumeHealth::Unavailable(troubles)) => (VolumeState::Unavailable, said(troubles)),
-        None => (VolumeState::Unavailable, context.volumes.closed().reason(record.id).into_iter().collect()),
+        None => (VolumeState::Unavailable, vec![context.volumes.closed().reason(record.id).to_string()]),
     };
     let observed = context.observations.of(record.id);
     if observed.damaged().count() > 0 {
