@@ -59,7 +59,7 @@ fn drives_and_pools_come_and_go_while_a_writer_goes_on() {
 }
 
 #[test]
-fn the_last_good_copy_is_only_removed_by_force() {
+fn the_last_good_copy_is_not_removed_without_force() {
     let cluster = Plan { drives: 2, ..Plan::default() }.up();
     cluster.create("v0", "8M", "mirror:2");
     let mut ledger = Ledger::new(33, 2048);

@@ -154,7 +154,8 @@ impl DataThread {
     }
 }
 
-/// Runs a future on this thread as a data thread would: for tools that use drives without a server.
+/// Runs a future on this thread as a data thread would.
+#[cfg(test)]
 pub fn run_here<T>(work: impl Future<Output = T>) -> io::Result<T> {
     Ok(run(&runtime()?, work))
 }
@@ -254,16 +255,6 @@ mod tests {
     fn an_idle_thread_never_wakes() {
         let threads = DataThreads::start(1).expect("threads");
         let id = wait(threads.run_on(0, || async { rustix::thread::gettid() })).expect("the thread runs");
-        let switches = || {
-            let path = format!("/proc/self/task/{}/status", id.as_raw_nonzero());
-            let status = std::fs::read_to_string(path).expect("the thread lives");
-            let line =
-                status.lines().find(|line| line.starts_with("voluntary_ctxt_switches")).expect("a Linux machine");
-            line.to_owned()
-        };
-        std::thread::sleep(Duration::from_millis(50));
-        let before = switches();
-        std::thread::sleep(Duration::from_millis(300));
-        assert_eq!(switches(), before);
+        crate::idle::assert_sleeps(id.as_raw_nonzero().get());
     }
 }

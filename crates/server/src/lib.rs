@@ -14,6 +14,8 @@ pub mod data_threads;
 pub mod device;
 mod drives;
 mod exports;
+#[cfg(test)]
+mod idle;
 mod log;
 mod meter;
 mod metered;

@@ -1,7 +1,7 @@
 //! Processes that are killed, and one that is left alone. The child is this same test program, told by its
 //! environment what to do.
 
-use super::tests::{SERVER, add_drive, create_volume, created, on_runtime};
+use super::tests::{add_drive, create_volume, created, on_runtime};
 use super::*;
 use crate::scratch::Scratch;
 use std::io::{BufRead, BufReader, Write};
@@ -185,38 +185,4 @@ fn a_lone_voter_with_nothing_to_do_does_nothing() {
     println!("{switches} wake-ups, {micros} us of CPU in {:?}", begin.elapsed());
     // Reading the counts takes some of both.
     assert!(switches < 20 && micros < 20_000, "{switches} wake-ups, {micros} us of CPU");
-}
-
-/// What a proposal costs on this machine. Run by hand, with a folder on a real disk in the variable.
-#[test]
-#[ignore = "a measurement"]
-fn proposals_are_acknowledged_within_milliseconds() {
-    let Some(folder) = std::env::var_os(FOLDER) else { panic!("set {FOLDER}") };
-    on_runtime(async {
-        let metadata = created(Path::new(&folder)).await;
-        metadata.propose(add_drive(1)).await.unwrap();
-        let mut took = Vec::new();
-        for n in 0..500 {
-            let begin = Instant::now();
-            metadata.propose(create_volume(&format!("v{n}"))).await.unwrap();
-            took.push(begin.elapsed());
-        }
-        took.sort();
-        println!("one after another: median {:?}, 99 % {:?}", took[250], took[495]);
-        let begin = Instant::now();
-        let names: Vec<String> = (0..500).map(|n| format!("w{n}")).collect();
-        let all = names.iter().map(|name| metadata.propose(create_volume(name)));
-        for answer in futures_util::future::join_all(all).await {
-            answer.unwrap();
-        }
-        println!("500 at once: {:?}", begin.elapsed());
-        let begin = Instant::now();
-        metadata.shutdown().await;
-        println!("shutdown: {:?}", begin.elapsed());
-        let begin = Instant::now();
-        let metadata = Metadata::open(Path::new(&folder)).await.unwrap();
-        println!("open: {:?}", begin.elapsed());
-        assert_eq!(metadata.state().servers.keys().next(), Some(&SERVER));
-        metadata.shutdown().await;
-    });
 }

@@ -5,7 +5,7 @@ use std::time::Instant;
 use tepal_model::DriveId;
 
 pub const CLUSTER: ClusterId = ClusterId(0xabcd);
-pub const SERVER: ServerId = ServerId(1);
+const SERVER: ServerId = ServerId(1);
 const ADDRESS: &str = "127.0.0.1:7000";
 
 pub fn on_runtime<R>(body: impl Future<Output = R>) -> R {

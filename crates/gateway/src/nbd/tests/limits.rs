@@ -9,6 +9,13 @@ use std::time::Duration;
 use tepal_model::MAX_REQUEST;
 
 const MAX: u32 = MAX_REQUEST as u32;
+const PATIENCE: Duration = Duration::from_millis(20);
+
+/// Until every connection has looked several times whether it's out of patience: timers of one runtime fire in order, however
+/// slow the machine is.
+async fn outlast_patience() {
+    tokio::time::sleep(4 * PATIENCE).await;
+}
 
 fn server(disk: &TestDisk, limits: Limits) -> Server {
     Server::new(TestExports::of(&[("v0", disk)]), limits)
@@ -155,18 +162,14 @@ fn memory_is_shared_and_who_waits_for_it_gets_it() {
 fn a_stalled_client_is_closed_when_others_wait_for_what_it_holds() {
     run(async {
         let disk = TestDisk::new(MAX_REQUEST);
-        let limits = Limits {
-            connection_base_bytes: 0,
-            shared_bytes: MAX_REQUEST,
-            patience: Duration::from_millis(30),
-            ..Limits::default()
-        };
+        let limits =
+            Limits { connection_base_bytes: 0, shared_bytes: MAX_REQUEST, patience: PATIENCE, ..Limits::default() };
         let server = server(&disk, limits);
         // One doesn't read its reply, one doesn't send its payload.
         for kind in [command::READ, command::WRITE] {
             let (mut stalled, end) = server.attach(Mode::Simple).await;
             stalled.request(kind, 0, 1, 0, MAX).await;
-            tokio::time::sleep(Duration::from_millis(100)).await;
+            outlast_patience().await;
             assert!(!end.is_finished(), "nobody waits");
             let (mut other, _end) = server.attach(Mode::Simple).await;
             assert!(other.read(2, 0, MAX).await.is_ok());
@@ -205,11 +208,11 @@ fn a_stop_finishes_what_is_under_way_and_takes_no_more() {
 fn a_stop_does_not_wait_for_ever() {
     run(async {
         let disk = TestDisk::new(4096);
-        let server = server(&disk, Limits { patience: Duration::from_millis(20), ..Limits::default() });
+        let server = server(&disk, Limits { patience: PATIENCE, ..Limits::default() });
         let (mut client, end) = server.attach(Mode::Simple).await;
         disk.pace(Pace::Held);
         client.request(command::FLUSH, 0, 1, 0, 0).await;
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        outlast_patience().await;
         assert!(!end.is_finished(), "a slow disk alone ends nothing");
         server.stopper.stop();
         let ended = end.await.unwrap();

@@ -67,13 +67,5 @@ fn an_idle_ring_never_wakes_its_thread() {
         rustix::thread::gettid()
     };
     let thread = on_data_thread(threads.run_on(0, read)).expect("the thread runs");
-    let switches = || {
-        let status = std::fs::read_to_string(format!("/proc/self/task/{}/status", thread.as_raw_nonzero()));
-        let status = status.expect("the thread lives");
-        status.lines().find(|line| line.starts_with("voluntary_ctxt_switches")).expect("a Linux machine").to_owned()
-    };
-    std::thread::sleep(std::time::Duration::from_millis(50));
-    let before = switches();
-    std::thread::sleep(std::time::Duration::from_millis(300));
-    assert_eq!(switches(), before);
+    crate::idle::assert_sleeps(thread.as_raw_nonzero().get());
 }
