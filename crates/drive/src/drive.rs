@@ -131,7 +131,7 @@ impl<W: World> Shared<W> {
                 DeviceError::Gone(reason) => Loss::Gone { drive, reason },
                 failed @ DeviceError::Failed { .. } => Loss::Retired { drive, reason: failed.to_string() },
             };
-            tracing::error!(%loss, "drive lost");
+            tracing::debug!(%loss, "drive lost");
             Arc::new(loss)
         });
         loss.clone()

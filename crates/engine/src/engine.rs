@@ -184,7 +184,7 @@ impl<W: World> Engine<W> {
 
     async fn finish_leave(&self, id: DriveId, loss: Loss, known_left: Option<View>) {
         let may_return = matches!(loss, Loss::Gone { .. });
-        tracing::warn!(drive = %id, %loss, "drive left");
+        tracing::debug!(drive = %id, %loss, "drive left");
         self.volumes().iter().for_each(|volume| volume.member_leaving(id));
         let Some(view) = self.shared.authority.drive_down(id, loss).await else {
             return; // it can't be agreed: this server is stopping, or cut off; nothing is acknowledged meanwhile

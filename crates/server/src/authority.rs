@@ -111,7 +111,11 @@ impl Authority for MetadataAuthority {
         if self.stopping.load(Ordering::Relaxed) {
             return std::future::ready(None).boxed();
         }
-        tracing::warn!(%drive, %to, reason, "drive out of service");
+        // The one line about it: drive and engine say more only to who debugs them.
+        match to {
+            DriveState::Failed => tracing::error!(%drive, %to, reason, "drive out of service"),
+            _ => tracing::warn!(%drive, %to, reason, "drive out of service"),
+        }
         self.clone().take_down(drive, to, reason).boxed()
     }
 

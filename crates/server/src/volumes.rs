@@ -193,7 +193,7 @@ impl Volumes {
             for drive in engine.drives_here() {
                 let known = |map| metadata.state().maps.contains_key(&map);
                 if let Err(error) = engine.free_unknown(&drive, known).await {
-                    tracing::warn!(drive = %drive.id(), %error, "space of a removed volume is given back when the drive returns");
+                    tracing::warn!(drive = %drive.id(), %error, "space of a removed volume is given back when the drive is opened again");
                 }
             }
         };
