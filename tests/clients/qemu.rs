@@ -98,7 +98,7 @@ fn requests_past_the_end_are_refused_and_change_nothing() {
         for outcome in
             [volume.write(offset, &data), volume.read(offset, length).map(|_| ()), volume.trim(offset, length)]
         {
-            assert!(matches!(outcome, Err(crate::nbd::Trouble::Refused(_))), "{offset}+{length}: {outcome:?}");
+            assert!(matches!(outcome, Err(crate::nbd::RequestError::Refused(_))), "{offset}+{length}: {outcome:?}");
         }
     }
     assert_eq!(volume.read((1 << 20) - 4096, 4096).expect("read"), noise(9, 4096));

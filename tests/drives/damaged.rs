@@ -2,7 +2,7 @@
 //! none.
 
 use crate::cluster::{Cluster, Media, Plan, overwrite};
-use crate::nbd::{BLOCK, Trouble, noise};
+use crate::nbd::{BLOCK, RequestError, noise};
 use std::path::Path;
 
 const BLOCKS: usize = 2048;
@@ -75,8 +75,8 @@ fn a_rotten_block_without_another_copy_is_an_error_on_exactly_that_block() {
     for number in 0..BLOCKS {
         match volume.read((number * BLOCK) as u64, BLOCK as u32) {
             Ok(bytes) => assert!(bytes == block(number) && !rotten.contains(&number), "block {number}"),
-            Err(Trouble::Refused(_)) => assert!(rotten.contains(&number), "block {number}"),
-            Err(Trouble::Broken(error)) => panic!("{error}"),
+            Err(RequestError::Refused(_)) => assert!(rotten.contains(&number), "block {number}"),
+            Err(RequestError::Broken(error)) => panic!("{error}"),
         }
     }
     let scrub = cluster.command().args(["volume", "scrub", "v0", "-o", "json"]).output().expect("it runs");

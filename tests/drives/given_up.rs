@@ -1,7 +1,7 @@
 //! Drives that an operator gives up: what waits for them ends, and what is still there stays.
 
 use crate::cluster::Plan;
-use crate::nbd::{BLOCK, Errno, Ledger, Nbd, Trouble, kind};
+use crate::nbd::{BLOCK, Errno, Ledger, Nbd, RequestError, kind};
 use crate::program::until;
 use std::time::Duration;
 
@@ -56,8 +56,8 @@ fn requests_that_wait_for_the_only_copy_fail_once_its_drive_is_removed_by_force(
     let mut client = cluster.connect("v0");
     let failed = (0..64).filter(|extent| match client.read(extent * (64 << 10), 64 << 10) {
         Ok(_) => false,
-        Err(Trouble::Refused(errno)) => errno == IO_ERROR,
-        Err(Trouble::Broken(error)) => panic!("{error}"),
+        Err(RequestError::Refused(errno)) => errno == IO_ERROR,
+        Err(RequestError::Broken(error)) => panic!("{error}"),
     });
     assert_eq!(failed.count(), 32, "exactly what the drive held");
 

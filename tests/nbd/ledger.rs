@@ -1,6 +1,6 @@
 //! What may be on a volume: of each block, between the last version that was promised and the last that was asked for.
 
-use super::{BLOCK, Nbd, Stamp, Trouble};
+use super::{BLOCK, Nbd, RequestError, Stamp};
 
 #[derive(Clone)]
 pub struct Ledger {
@@ -112,7 +112,7 @@ impl Ledger {
     }
 
     /// Writes every block once, and flushes.
-    pub fn fill(&mut self, volume: &mut Nbd) -> Result<(), Trouble> {
+    pub fn fill(&mut self, volume: &mut Nbd) -> Result<(), RequestError> {
         for first in (0..self.blocks.len()).step_by(PIECE) {
             let count = PIECE.min(self.blocks.len() - first);
             let data = self.issue(first, count);

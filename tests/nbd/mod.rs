@@ -88,16 +88,16 @@ pub struct Errno(pub u32);
 
 /// Why a request has no good answer.
 #[derive(Debug)]
-pub enum Trouble {
+pub enum RequestError {
     /// The server said no.
     Refused(Errno),
     /// The server is gone, or talks nonsense.
     Broken(io::Error),
 }
 
-impl From<io::Error> for Trouble {
+impl From<io::Error> for RequestError {
     fn from(error: io::Error) -> Self {
-        Trouble::Broken(error)
+        RequestError::Broken(error)
     }
 }
 
@@ -148,37 +148,37 @@ impl Nbd {
         Ok(data)
     }
 
-    fn ask(&mut self, kind: u16, flags: u16, offset: u64, length: u32, data: &[u8]) -> Result<(), Trouble> {
+    fn ask(&mut self, kind: u16, flags: u16, offset: u64, length: u32, data: &[u8]) -> Result<(), RequestError> {
         let sent = self.send(kind, flags, offset, length, data)?;
         let (cookie, outcome) = self.answer()?;
         if cookie != sent {
             return Err(nonsense("an answer to something else").into());
         }
-        outcome.map_err(Trouble::Refused)
+        outcome.map_err(RequestError::Refused)
     }
 
-    pub fn read(&mut self, offset: u64, length: u32) -> Result<Vec<u8>, Trouble> {
+    pub fn read(&mut self, offset: u64, length: u32) -> Result<Vec<u8>, RequestError> {
         self.ask(kind::READ, 0, offset, length, &[])?;
         Ok(self.data(length as usize)?)
     }
 
-    pub fn write(&mut self, offset: u64, data: &[u8]) -> Result<(), Trouble> {
+    pub fn write(&mut self, offset: u64, data: &[u8]) -> Result<(), RequestError> {
         self.ask(kind::WRITE, 0, offset, data.len() as u32, data)
     }
 
-    pub fn write_through(&mut self, offset: u64, data: &[u8]) -> Result<(), Trouble> {
+    pub fn write_through(&mut self, offset: u64, data: &[u8]) -> Result<(), RequestError> {
         self.ask(kind::WRITE, flag::FUA, offset, data.len() as u32, data)
     }
 
-    pub fn flush(&mut self) -> Result<(), Trouble> {
+    pub fn flush(&mut self) -> Result<(), RequestError> {
         self.ask(kind::FLUSH, 0, 0, 0, &[])
     }
 
-    pub fn trim(&mut self, offset: u64, length: u32) -> Result<(), Trouble> {
+    pub fn trim(&mut self, offset: u64, length: u32) -> Result<(), RequestError> {
         self.ask(kind::TRIM, 0, offset, length, &[])
     }
 
-    pub fn write_zeroes(&mut self, offset: u64, length: u32) -> Result<(), Trouble> {
+    pub fn write_zeroes(&mut self, offset: u64, length: u32) -> Result<(), RequestError> {
         self.ask(kind::WRITE_ZEROES, 0, offset, length, &[])
     }
 }

@@ -2,7 +2,7 @@
 //! once.
 
 use crate::cluster::{Media, Plan};
-use crate::nbd::{BLOCK, Errno, Ledger, NO_SPACE, Trouble, noise};
+use crate::nbd::{BLOCK, Errno, Ledger, NO_SPACE, RequestError, noise};
 use crate::program::until;
 use std::process::Stdio;
 use std::time::Duration;
@@ -51,7 +51,10 @@ fn a_volume_grows_and_shrinks_under_its_clients() {
     let refused = cluster.tepal(&["volume", "resize", "v0", "1M"]).refused(1);
     assert!(refused.contains("--shrink"), "{refused}");
     cluster.tepal(&["volume", "resize", "v0", "1M", "--shrink"]).succeeded();
-    assert!(matches!(volume.read(1 << 20, 4096), Err(Trouble::Refused(_))), "past the end, also for who was there");
+    assert!(
+        matches!(volume.read(1 << 20, 4096), Err(RequestError::Refused(_))),
+        "past the end, also for who was there"
+    );
     assert!(volume.read(0, 1 << 20).expect("read") == bytes[..1 << 20]);
     cluster.scrub_finds_nothing("v0");
 }
@@ -136,8 +139,8 @@ fn a_full_pool_is_no_space_left_and_loses_nothing() {
     let errno = loop {
         match volume.write(written << 20, &noise(written, 1 << 20)) {
             Ok(()) => written += 1,
-            Err(Trouble::Refused(errno)) => break errno,
-            Err(Trouble::Broken(error)) => panic!("{error}"),
+            Err(RequestError::Refused(errno)) => break errno,
+            Err(RequestError::Broken(error)) => panic!("{error}"),
         }
         assert!(written < 64, "more than the drives have");
     };

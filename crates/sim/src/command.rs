@@ -93,7 +93,7 @@ fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Arguments, Usage
 }
 
 /// Why a seed failed.
-enum Wrong {
+enum SeedFailure {
     Failure(Failure),
     Panic(String),
 }
@@ -112,10 +112,10 @@ fn remember_panics() {
     }));
 }
 
-fn run_seed(scenario: Scenario, seed: u64, trace: bool) -> Result<Report, Wrong> {
+fn run_seed(scenario: Scenario, seed: u64, trace: bool) -> Result<Report, SeedFailure> {
     match catch_unwind(AssertUnwindSafe(|| scenario.run(seed, trace))) {
-        Ok(outcome) => outcome.map_err(Wrong::Failure),
-        Err(_) => Err(Wrong::Panic(PANIC.with(|text| text.take()))),
+        Ok(outcome) => outcome.map_err(SeedFailure::Failure),
+        Err(_) => Err(SeedFailure::Panic(PANIC.with(|text| text.take()))),
     }
 }
 
@@ -179,8 +179,8 @@ fn one(arguments: &Arguments, index: u64, tally: &Mutex<Tally>) {
             }
             return;
         }
-        Err(Wrong::Failure(failure)) => failure.to_string(),
-        Err(Wrong::Panic(text)) => text,
+        Err(SeedFailure::Failure(failure)) => failure.to_string(),
+        Err(SeedFailure::Panic(text)) => text,
     };
     tally.failed.push(seed);
     let usual = Scenario::of_seed(seed).name == scenario.name;

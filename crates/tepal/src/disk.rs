@@ -1,6 +1,6 @@
 //! A volume as a program uses it: many requests in flight over NBD, answers taken as they come. For the tour and the bench.
 
-use crate::attach::nbd::client::{Client, PAUSES, Target, Trouble};
+use crate::attach::nbd::client::{Client, ConnectError, PAUSES, Target};
 use crate::attach::nbd::{NbdAddress, Operation};
 use bytes::Bytes;
 use nix::errno::Errno;
@@ -28,7 +28,7 @@ impl<T> Request<T> {
 }
 
 impl Disk {
-    pub fn open(address: &NbdAddress, volume: &str) -> Result<Self, Trouble> {
+    pub fn open(address: &NbdAddress, volume: &str) -> Result<Self, ConnectError> {
         let target =
             Target { address: address.clone(), volume: volume.to_owned(), export: volume.to_owned(), read_only: false };
         Ok(Disk { client: Client::open(target, PAUSES, Box::new(|_| {}))? })

@@ -27,7 +27,7 @@ const MAP: MapId = MapId(7);
 
 /// What goes wrong besides crashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Trouble {
+enum Hazard {
     None,
     /// The volume is larger than the drive.
     Full,
@@ -43,7 +43,7 @@ enum Trouble {
 
 #[derive(Clone, Debug)]
 struct Plan {
-    trouble: Trouble,
+    hazard: Hazard,
     durability: Durability,
     size: u64,
     volume: u64,
@@ -55,17 +55,17 @@ struct Plan {
 
 impl Plan {
     fn draw(random: &mut Stream) -> Self {
-        use Trouble::{Broken, Corruption, Full, Pulled, ReadErrors};
-        let trouble = *random.pick(&[Trouble::None, Trouble::None, Full, Corruption, ReadErrors, Broken, Pulled]);
+        use Hazard::{Broken, Corruption, Full, Pulled, ReadErrors};
+        let hazard = *random.pick(&[Hazard::None, Hazard::None, Full, Corruption, ReadErrors, Broken, Pulled]);
         let size = random.between(8..24) << 20;
-        let volume = if trouble == Full { 2 * size } else { size / 2 } / BLOCK * BLOCK;
+        let volume = if hazard == Full { 2 * size } else { size / 2 } / BLOCK * BLOCK;
         let mut mix = Mix::draw(random, volume);
-        if trouble == Full {
+        if hazard == Full {
             mix.hot = volume;
             mix.trim += 1;
         }
         Plan {
-            trouble,
+            hazard,
             durability: *random.pick(&[Durability::Strict, Durability::Flush]),
             size,
             volume,
@@ -86,11 +86,11 @@ pub fn run(executor: &Executor, mut random: Stream) -> Result<u64, Failure> {
     let plan = Plan::draw(&mut random);
     let core = executor.core().clone();
     core.note(0, || format!("{plan:?}"));
-    executor.run(async move { Bench::new(&core, plan, random).run().await })
+    executor.run(async move { Rig::new(&core, plan, random).run().await })
 }
 
 /// The hardware and who watches it.
-struct Bench {
+struct Rig {
     core: Rc<Core>,
     plan: Plan,
     random: Stream,
@@ -112,15 +112,15 @@ struct Life {
 /// A failure of the run: told to the core, which ends it.
 struct Told;
 
-impl Bench {
+impl Rig {
     fn new(core: &Rc<Core>, plan: Plan, mut random: Stream) -> Self {
         let disk = SimDisk::new(core, "d0", plan.size);
         let log = plan.log_device.map(|size| SimDisk::new(core, "log", size));
         let rules = Rules { durability: plan.durability, reads_settle: true };
         let checker = Rc::new(RefCell::new(Checker::new(random.draw(), rules)));
-        let may_fail = may_fail(plan.trouble, &disk, log.as_ref());
+        let may_fail = may_fail(plan.hazard, &disk, log.as_ref());
         let workload = Workload::new(core, checker.clone(), plan.mix.clone(), may_fail);
-        Bench { core: core.clone(), plan, random, disk, log, checker, workload, slots: 0..0 }
+        Rig { core: core.clone(), plan, random, disk, log, checker, workload, slots: 0..0 }
     }
 
     async fn run(mut self) -> u64 {
@@ -170,7 +170,7 @@ impl Bench {
     async fn live(&mut self) -> Result<(), Told> {
         let drawn = End::draw(&mut self.random);
         // One copy can't tell data that the drive lost from data that a power cut prevented, so that only mirrors survive both.
-        let end = if self.plan.trouble == Trouble::Corruption { End::Close } else { drawn };
+        let end = if self.plan.hazard == Hazard::Corruption { End::Close } else { drawn };
         let life = Rc::new(Life::default());
         let world = self.boot(&life);
         // A crash comes at some step: while it opens, while it works, or when all is done.
@@ -207,7 +207,7 @@ impl Bench {
     async fn close(&self, world: &SimWorld, volume: &Rc<DriveVolume>) {
         let volume = volume.clone();
         let closed = on_machine(&self.core, world, "close", async move { volume.drive().close().await }).await;
-        let may_be_lost = !matches!(self.plan.trouble, Trouble::None | Trouble::Full);
+        let may_be_lost = !matches!(self.plan.hazard, Hazard::None | Hazard::Full);
         if let Err(loss) = closed
             && !may_be_lost
         {
@@ -231,7 +231,7 @@ impl Bench {
             disk.plug_in();
         }
         // A drive that was pulled, or whose flush failed, has lost its cache as in a power cut.
-        let cache_lost = end == End::PowerCut || matches!(self.plan.trouble, Trouble::Pulled | Trouble::Broken);
+        let cache_lost = end == End::PowerCut || matches!(self.plan.hazard, Hazard::Pulled | Hazard::Broken);
         let loss = if cache_lost { Loss::Power } else { Loss::Process };
         self.checker.borrow_mut().crashed(self.core.now(), loss);
     }
@@ -243,9 +243,9 @@ impl Bench {
         let random = &mut self.random;
         let mut rate =
             |most: u64| Rate::at_most(random.below(most + 1) as u32, *random.pick(&[2_000, 20_000, 200_000]));
-        match self.plan.trouble {
-            Trouble::None | Trouble::Full => {}
-            Trouble::Corruption => {
+        match self.plan.hazard {
+            Hazard::None | Hazard::Full => {}
+            Hazard::Corruption => {
                 let (lost_write, misdirected_write, misdirected_read) = (rate(2), rate(2), rate(2));
                 let within = self.slots.clone();
                 let faults = Faults { lost_write, misdirected_write, misdirected_read, within, ..Faults::default() };
@@ -256,7 +256,7 @@ impl Bench {
                     self.disk.rot_somewhere(everywhere);
                 }
             }
-            Trouble::ReadErrors => {
+            Hazard::ReadErrors => {
                 let read_error = rate(4);
                 let mut unreadable = Vec::new();
                 if self.random.one_in(2) {
@@ -265,13 +265,13 @@ impl Bench {
                 }
                 self.disk.set_faults(Faults { read_error, unreadable, ..Faults::default() });
             }
-            Trouble::Broken => {
+            Hazard::Broken => {
                 let (write_error, flush_error) = (rate(1), rate(1));
                 let faults = Faults { write_error, flush_error, ..Faults::default() };
                 let on_log = self.random.one_in(2);
                 self.log.as_ref().filter(|_| on_log).unwrap_or(&self.disk).set_faults(faults);
             }
-            Trouble::Pulled => {
+            Hazard::Pulled => {
                 let (disk, core) = (self.disk.clone(), self.core.clone());
                 let after = self.random.skewed(10_000);
                 let pulled = async move {
@@ -286,7 +286,7 @@ impl Bench {
     /// The drive refuses to open: fine if it has a reason.
     fn excuse_refusal(&self, error: &OpenError) -> Result<(), Told> {
         let damaged = self.disks().any(|disk| disk.fault_log().damaged().next().is_some());
-        let unreadable = self.plan.trouble == Trouble::ReadErrors;
+        let unreadable = self.plan.hazard == Hazard::ReadErrors;
         if damaged || unreadable {
             return Ok(());
         }
@@ -319,7 +319,7 @@ impl Bench {
 
 /// What the books of a drive have wrong.
 #[derive(Debug, thiserror::Error)]
-enum Wrong {
+enum Unaccounted {
     #[error("scrubbing failed: {0}")]
     Scrub(DriveError),
     #[error("scrub found {damaged} damaged blocks, and {faults} faults struck")]
@@ -335,25 +335,25 @@ enum Wrong {
 }
 
 /// Scrubs, compares the books with what is there, gives everything back and looks again.
-async fn accounts(core: &Rc<Core>, volume: &DriveVolume, size: u64, faults: u64) -> Result<(), Wrong> {
+async fn accounts(core: &Rc<Core>, volume: &DriveVolume, size: u64, faults: u64) -> Result<(), Unaccounted> {
     let drive = volume.drive();
-    let report = drive.scrub(None, |_| std::future::ready(())).await.map_err(Wrong::Scrub)?;
+    let report = drive.scrub(None, |_| std::future::ready(())).await.map_err(Unaccounted::Scrub)?;
     // One block of checksums is about many blocks of data.
     let excused = faults * (BLOCK / SUM_RECORD as u64) * (EXTENT / BLOCK);
     let damaged = report.damaged.len() as u64;
     if damaged > excused {
-        return Err(Wrong::Damaged { damaged, faults });
+        return Err(Unaccounted::Damaged { damaged, faults });
     }
     let mapped = extents_with_data(&drive.present(MAP, 0, size / BLOCK, u64::MAX)) * EXTENT;
     let usage = drive.usage();
     if usage.used != mapped || drive.allocated_of(MAP) != mapped {
-        return Err(Wrong::Mapped { mapped, usage });
+        return Err(Unaccounted::Mapped { mapped, usage });
     }
     core.note(1, || format!("{usage:?}, scrubbed {report:?}"));
-    drive.remove_map(MAP).await.map_err(Wrong::Remove)?;
-    drive.close().await.map_err(Wrong::Close)?;
+    drive.remove_map(MAP).await.map_err(Unaccounted::Remove)?;
+    drive.close().await.map_err(Unaccounted::Close)?;
     let (usage, unaccounted) = (drive.usage(), drive.slots_unaccounted());
-    if usage.used != 0 || unaccounted != 0 { Err(Wrong::NotEmpty { usage, unaccounted }) } else { Ok(()) }
+    if usage.used != 0 || unaccounted != 0 { Err(Unaccounted::NotEmpty { usage, unaccounted }) } else { Ok(()) }
 }
 
 fn extents_with_data(runs: &[(u64, bool)]) -> u64 {
@@ -369,12 +369,12 @@ fn extents_with_data(runs: &[(u64, bool)]) -> u64 {
 }
 
 /// Which failures the faults that have struck so far excuse.
-fn may_fail(trouble: Trouble, disk: &SimDisk, log: Option<&SimDisk>) -> MayFail {
+fn may_fail(hazard: Hazard, disk: &SimDisk, log: Option<&SimDisk>) -> MayFail {
     let disks: Vec<SimDisk> = std::iter::once(disk).chain(log).cloned().collect();
     Rc::new(move |error, _, _, _| {
         let struck = |kinds: &dyn Fn(FaultKind) -> bool| disks.iter().any(|disk| disk.fault_log().count(kinds) > 0);
         match error {
-            IoError::OutOfSpace => trouble == Trouble::Full,
+            IoError::OutOfSpace => hazard == Hazard::Full,
             IoError::Damaged { .. } => struck(&|kind| {
                 use FaultKind::{LostWrite, MisdirectedRead, MisdirectedWrite, ReadError, Rot};
                 matches!(kind, LostWrite | MisdirectedWrite { .. } | MisdirectedRead { .. } | ReadError | Rot)

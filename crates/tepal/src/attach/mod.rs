@@ -34,7 +34,7 @@ pub use daemon::serve;
 pub use in_use::User;
 pub use nbd::NbdAddress;
 
-use nbd::client::{self, Target, Trouble};
+use nbd::client::{self, ConnectError, Target};
 use nbd::{Described, Flags, HandshakeError};
 use place::{Occupant, Record, RunFolder};
 use release::Flush;
@@ -157,7 +157,7 @@ pub enum AttachError {
     #[error("there is no volume '{volume}' at {address}; there {}", offer(.offered))]
     Unknown { volume: String, address: NbdAddress, offered: Vec<String> },
     #[error(transparent)]
-    Volume(#[from] Trouble),
+    Volume(#[from] ConnectError),
     #[error("volume '{volume}' is served in a way that no block device has: {what}")]
     Unfit { volume: String, what: Unfit },
     #[error("nothing is attached as '{what}'; see `tepal attach --list`")]
@@ -374,7 +374,7 @@ fn probe(request: &AttachRequest) -> Result<bool, AttachError> {
         Target { address: address.clone(), volume: volume.clone(), export: export.clone(), read_only: *read_only };
     match client::inspect(&target) {
         Ok(Described { export, .. }) => Ok(*read_only || export.flags.has(Flags::READ_ONLY)),
-        Err(Trouble::Handshake { source: HandshakeError::Unknown { .. }, .. }) => {
+        Err(ConnectError::Handshake { source: HandshakeError::Unknown { .. }, .. }) => {
             let offered = client::list(address).unwrap_or_default();
             Err(AttachError::Unknown { volume: volume.clone(), address: address.clone(), offered })
         }

@@ -5,7 +5,7 @@
 
 use super::CommandError;
 use super::attach::nbd_address;
-use crate::attach::nbd::client::Trouble;
+use crate::attach::nbd::client::ConnectError;
 use crate::cli::{BenchArguments, Global};
 use crate::client::{Client, ClientError, path};
 use crate::disk::{Disk, Request};
@@ -43,7 +43,7 @@ pub enum BenchError {
     #[error("interrupted")]
     Interrupted,
     #[error(transparent)]
-    Nbd(#[from] Trouble),
+    Nbd(#[from] ConnectError),
     #[error(transparent)]
     Client(#[from] ClientError),
 }

@@ -16,7 +16,7 @@ mod volume;
 mod wipe;
 
 use crate::attach::AttachError;
-use crate::attach::nbd::client::Trouble;
+use crate::attach::nbd::client::ConnectError;
 use crate::cli::{self, Cli, Command};
 use crate::client::ClientError;
 use crate::dev::{self, DevError, TourError};
@@ -41,7 +41,7 @@ pub enum CommandError {
     #[error(transparent)]
     Attach(#[from] AttachError),
     #[error(transparent)]
-    Nbd(#[from] Trouble),
+    Nbd(#[from] ConnectError),
     #[error(transparent)]
     Transfer(#[from] transfer::TransferError),
     #[error(transparent)]

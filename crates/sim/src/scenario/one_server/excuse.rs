@@ -1,6 +1,6 @@
 //! What the faults that have struck so far excuse: within what the layout tolerates, nothing.
 
-use super::plan::{Plan, Struck, Trouble};
+use super::plan::{Hazard, Plan, Struck};
 use crate::checker::{Checker, Kind};
 use crate::device::FaultKind;
 use crate::executor::Core;
@@ -18,17 +18,17 @@ use tepal_placement::Rotation;
 
 /// Which failures of requests.
 pub fn may_fail(plan: &Plan, bays: &[Bay], record: &Record) -> MayFail {
-    let (trouble, mirrored, victim) = (plan.trouble, plan.mirrored(), bays[plan.victim].clone());
+    let (hazard, mirrored, victim) = (plan.hazard, plan.mirrored(), bays[plan.victim].clone());
     let caches = plan.layout.durability == Durability::Flush;
     let (resized, record) = (plan.resized, record.clone());
     Rc::new(move |error, kind, _, _| {
         let struck = victim.struck(|kind| !matches!(kind, FaultKind::Pulled)) > 0;
-        let pulled = || trouble == Trouble::Pulled || victim.struck(|kind| matches!(kind, FaultKind::Pulled)) > 0;
+        let pulled = || hazard == Hazard::Pulled || victim.struck(|kind| matches!(kind, FaultKind::Pulled)) > 0;
         match error {
             _ if record.state() != VolumeState::Active => true,
             IoError::OutOfRange { .. } => resized,
-            IoError::OutOfSpace => trouble == Trouble::Full,
-            IoError::Damaged { .. } => !mirrored && trouble == Trouble::Corruption && struck,
+            IoError::OutOfSpace => hazard == Hazard::Full,
+            IoError::Damaged { .. } => !mirrored && hazard == Hazard::Corruption && struck,
             // What was in the cache of a drive that was pulled is gone, and a flush has to say so.
             IoError::Unavailable { .. } if kind == Kind::Flush && caches && pulled() => true,
             IoError::Unavailable { .. } => !mirrored && struck,

@@ -22,7 +22,7 @@ use crate::workload::Workload;
 use crate::world::SimWorld;
 use excuse::{excuses, may_fail, returned};
 use hands::{Hand, Operator};
-use plan::{Plan, Struck, Trouble, rate};
+use plan::{Hazard, Plan, Struck, rate};
 use std::cell::RefCell;
 use std::future::Future;
 use std::rc::Rc;
@@ -45,10 +45,10 @@ pub fn run_operated(executor: &Executor, mut random: Stream) -> Result<u64, Fail
 fn run_plan(executor: &Executor, plan: Plan, random: Stream) -> Result<u64, Failure> {
     let core = executor.core().clone();
     core.note(0, || format!("{plan:?}"));
-    executor.run(async move { Bench::new(&core, plan, random).run().await })
+    executor.run(async move { Rig::new(&core, plan, random).run().await })
 }
 
-struct Bench {
+struct Rig {
     core: Rc<Core>,
     plan: Plan,
     random: Stream,
@@ -57,7 +57,7 @@ struct Bench {
     workload: Workload,
 }
 
-impl Bench {
+impl Rig {
     fn new(core: &Rc<Core>, plan: Plan, mut random: Stream) -> Self {
         let bay = |at| Bay::new(core, at, plan.drive_size, plan.logs[at]);
         let bays: Vec<Bay> = (0..plan.drives).map(bay).collect();
@@ -72,7 +72,7 @@ impl Bench {
             drives: (0..plan.drives).map(drive_id).collect(),
         };
         // While all copies are here, the first clean one decides for good.
-        let reads_settle = matches!(plan.trouble, Trouble::None | Trouble::Full);
+        let reads_settle = matches!(plan.hazard, Hazard::None | Hazard::Full);
         let rules = Rules { durability: plan.layout.durability, reads_settle };
         let checker = Rc::new(RefCell::new(Checker::new(random.draw(), rules)));
         let record = Record::new(spec.clone());
@@ -81,7 +81,7 @@ impl Bench {
         let complete = Complete::new(RefCell::new((0..plan.drives).collect()));
         let returned = returned(core, &checker, &agreement, &spec, &complete);
         let hardware = Hardware { bays, agreement, record, options: plan.options.clone(), excuses, returned, complete };
-        Bench { core: core.clone(), plan, random, hardware: Rc::new(hardware), checker, workload }
+        Rig { core: core.clone(), plan, random, hardware: Rc::new(hardware), checker, workload }
     }
 
     async fn run(mut self) -> u64 {
@@ -112,7 +112,7 @@ impl Bench {
     }
 
     async fn live(&mut self) {
-        let lies = self.plan.trouble == Trouble::Corruption && self.random.one_in(2);
+        let lies = self.plan.hazard == Hazard::Corruption && self.random.one_in(2);
         let drawn = End::draw(&mut self.random);
         let end = if self.plan.needs_close(lies) { End::Close } else { drawn };
         let requests = self.random.between(20..600);
@@ -166,17 +166,17 @@ impl Bench {
             self.hardware.agreement.declare_down(drive_id(self.plan.victim), false);
         }
         // A drive that was pulled has lost its cache, and so has a stripe's whose flush failed.
-        let broken = self.plan.trouble == Trouble::Broken && !self.plan.mirrored();
-        let cache_lost = broken || self.plan.trouble == Trouble::Pulled;
+        let broken = self.plan.hazard == Hazard::Broken && !self.plan.mirrored();
+        let cache_lost = broken || self.plan.hazard == Hazard::Pulled;
         let loss = if end == End::PowerCut || cache_lost { Loss::Power } else { Loss::Process };
         self.checker.borrow_mut().crashed(self.core.now(), loss);
     }
 
     /// Lets drives go wrong from now on, as planned.
     fn arm(&mut self, server: &Server, lies: bool) {
-        match self.plan.trouble {
-            Trouble::None | Trouble::Full => {}
-            Trouble::Pulled => {
+        match self.plan.hazard {
+            Hazard::None | Hazard::Full => {}
+            Hazard::Pulled => {
                 let hand = Hand {
                     core: self.core.clone(),
                     server: server.clone(),
@@ -186,8 +186,8 @@ impl Bench {
                 let bays = self.hardware.bays.clone();
                 server.world.spawn_named("hand", hand.pull_and_put_back(bays));
             }
-            Trouble::Corruption => self.corrupt(server, lies),
-            Trouble::Broken => {
+            Hazard::Corruption => self.corrupt(server, lies),
+            Hazard::Broken => {
                 let (write_error, flush_error) = (rate(&mut self.random, 1), rate(&mut self.random, 1));
                 let victim = &self.hardware.bays[self.plan.victim];
                 let on_log = victim.log.is_some() && self.random.one_in(2);
@@ -294,7 +294,7 @@ async fn converge(server: &Server, agreement: &Agreement, workload: &Workload, p
     }
     become_healthy(server, agreement, plan.drives).await?;
     workload.read_back(&*server.under_test()).await;
-    let faulty = matches!(plan.trouble, Trouble::Corruption | Trouble::Broken);
+    let faulty = matches!(plan.hazard, Hazard::Corruption | Hazard::Broken);
     scrub_clean(server, faulty, faulty && !plan.mirrored()).await?;
     copies_are_equal(server).await?;
     workload.read_back(&*server.under_test()).await;

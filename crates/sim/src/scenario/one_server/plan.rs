@@ -12,7 +12,7 @@ use tepal_model::{BLOCK, EXTENT, Layout};
 
 /// What goes wrong besides crashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Trouble {
+pub enum Hazard {
     None,
     /// The volume is larger than the drives.
     Full,
@@ -41,7 +41,7 @@ pub enum Struck {
 
 #[derive(Clone, Debug)]
 pub struct Plan {
-    pub trouble: Trouble,
+    pub hazard: Hazard,
     pub layout: Layout,
     pub drives: usize,
     pub drive_size: u64,
@@ -63,8 +63,8 @@ pub struct Plan {
 
 impl Plan {
     pub fn draw(random: &mut Stream) -> Self {
-        use Trouble::{Broken, Corruption, Full, Pulled};
-        let trouble = *random.pick(&[Trouble::None, Trouble::None, Full, Pulled, Pulled, Corruption, Broken]);
+        use Hazard::{Broken, Corruption, Full, Pulled};
+        let hazard = *random.pick(&[Hazard::None, Hazard::None, Full, Pulled, Pulled, Corruption, Broken]);
         let copies = *random.pick(&[1, 2, 2, 2, 3]);
         let protection = if copies == 1 { Protection::Stripe } else { Protection::Mirror { copies } };
         let mut layout = Layout::new(protection);
@@ -72,15 +72,15 @@ impl Plan {
         if random.one_in(2) {
             layout.durability = Durability::Flush;
         }
-        if matches!(trouble, Trouble::None | Pulled) && random.one_in(4) {
+        if matches!(hazard, Hazard::None | Pulled) && random.one_in(4) {
             layout.min_copies = copies;
         }
         let drives = usize::from(copies) + random.index(3);
         let drive_size = random.between(8..13) << 20;
         let room = (drive_size - (3 << 20)) * drives as u64 / u64::from(copies);
-        let size = if trouble == Full { room + room / 2 } else { room.min(16 << 20) / 2 } / BLOCK * BLOCK;
+        let size = if hazard == Full { room + room / 2 } else { room.min(16 << 20) / 2 } / BLOCK * BLOCK;
         let mut mix = Mix::draw(random, size);
-        if trouble == Full {
+        if hazard == Full {
             mix.hot = size;
             mix.trim += 1;
         }
@@ -93,7 +93,7 @@ impl Plan {
         let (lives, victim) = (random.between(1..5), random.index(drives));
         let (struck, logs) = (Struck::Slots, vec![None; drives]);
         let (resized, removed) = (false, false);
-        Plan { trouble, layout, drives, drive_size, size, options, lives, victim, mix, struck, logs, resized, removed }
+        Plan { hazard, layout, drives, drive_size, size, options, lives, victim, mix, struck, logs, resized, removed }
     }
 
     /// With an operator, logs on devices of their own, and corruption anywhere on a drive.
@@ -108,8 +108,8 @@ impl Plan {
         plan.mix.status = random.below(4) as u32;
         plan.resized = random.one_in(2);
         plan.removed = random.one_in(3);
-        if plan.trouble == Trouble::None && random.one_in(2) {
-            plan.trouble = Trouble::Corruption; // it has many places to strike
+        if plan.hazard == Hazard::None && random.one_in(2) {
+            plan.hazard = Hazard::Corruption; // it has many places to strike
             plan.layout.min_copies = 1; // without the victim, writes would wait for ever
         }
         plan

@@ -35,7 +35,7 @@ pub struct Target {
 
 /// Why the volume can't be used now.
 #[derive(Debug, thiserror::Error)]
-pub enum Trouble {
+pub enum ConnectError {
     #[error("can't connect to {address}: {source}")]
     Connect { address: NbdAddress, source: io::Error },
     #[error("the server at {address} can't be used: {source}")]
@@ -55,7 +55,7 @@ pub enum Trouble {
 pub enum Notice<'a> {
     Lost(&'a Broken),
     /// An attempt to connect again failed; there will be another.
-    Waiting(&'a Trouble),
+    Waiting(&'a ConnectError),
     /// Connected again; so many requests are sent again. The volume may have grown.
     Resumed {
         resent: usize,
@@ -141,10 +141,10 @@ struct Batch {
 
 impl Client {
     /// Connects and opens the volume, once.
-    pub fn open(target: Target, pauses: Pauses, observer: Observer) -> Result<Client, Trouble> {
+    pub fn open(target: Target, pauses: Pauses, observer: Observer) -> Result<Client, ConnectError> {
         let (socket, export) = connect(&target)?;
         if export.flags.has(Flags::READ_ONLY) && !target.read_only {
-            return Err(Trouble::ReadOnly { volume: target.volume });
+            return Err(ConnectError::ReadOnly { volume: target.volume });
         }
         let exchange = Exchange { next_cookie: 1, pending: BTreeMap::new(), link: None, closed: false };
         let shared = Arc::new(Shared {
@@ -177,7 +177,7 @@ impl Client {
     /// Asks the server, on a connection of its own, what the volume is called now, and whether it has grown; NBD has no
     /// message for that. If so, it connects anew, since servers may hold a connection to the size it began with.
     /// [`Notice::Resumed`] follows.
-    pub fn look_again(&self) -> Result<Option<String>, Trouble> {
+    pub fn look_again(&self) -> Result<Option<String>, ConnectError> {
         let Described { export, name } = inspect(&self.shared.target)?;
         if export.size > self.size()
             && let Some(link) = &mut self.shared.lock().link
@@ -280,20 +280,20 @@ impl Shared {
     }
 
     /// Whether what came back isn't what was attached (invariant 4).
-    fn unfit(&self, now: &Export) -> Option<Trouble> {
+    fn unfit(&self, now: &Export) -> Option<ConnectError> {
         let volume = || self.target.volume.clone();
         let before = &self.export;
         let size = self.size.load(Ordering::Acquire);
         if now.size < size {
-            return Some(Trouble::Smaller { volume: volume(), before: size, now: now.size });
+            return Some(ConnectError::Smaller { volume: volume(), before: size, now: now.size });
         }
         if now.flags.has(Flags::READ_ONLY) && !self.target.read_only {
-            return Some(Trouble::ReadOnly { volume: volume() });
+            return Some(ConnectError::ReadOnly { volume: volume() });
         }
         let able = now.flags.has(before.flags.and(ABILITIES))
             && now.minimum <= before.minimum
             && now.maximum >= before.maximum;
-        (!able).then(|| Trouble::LessAble { volume: volume(), before: before.flags.0, now: now.flags.0 })
+        (!able).then(|| ConnectError::LessAble { volume: volume(), before: before.flags.0, now: now.flags.0 })
     }
 
     /// Makes the connection the current one, with all that is pending to be sent. Says how many requests that are.
@@ -403,28 +403,32 @@ impl Batch {
     }
 }
 
-fn connect(target: &Target) -> Result<(Arc<Socket>, Export), Trouble> {
+fn connect(target: &Target) -> Result<(Arc<Socket>, Export), ConnectError> {
     let address = || target.address.clone();
-    let socket = Socket::connect(&target.address).map_err(|source| Trouble::Connect { address: address(), source })?;
+    let socket =
+        Socket::connect(&target.address).map_err(|source| ConnectError::Connect { address: address(), source })?;
     let export = handshake::open(&mut &socket, &target.export)
         .and_then(|export| Ok(socket.wait_for_ever().map(|()| export)?))
-        .map_err(|source| Trouble::Handshake { address: address(), source })?;
+        .map_err(|source| ConnectError::Handshake { address: address(), source })?;
     Ok((Arc::new(socket), export))
 }
 
 /// The volume as it is now, by a connection of its own.
-pub fn inspect(target: &Target) -> Result<Described, Trouble> {
+pub fn inspect(target: &Target) -> Result<Described, ConnectError> {
     let address = || target.address.clone();
-    let socket = Socket::connect(&target.address).map_err(|source| Trouble::Connect { address: address(), source })?;
-    handshake::inspect(&mut &socket, &target.export).map_err(|source| Trouble::Handshake { address: address(), source })
+    let socket =
+        Socket::connect(&target.address).map_err(|source| ConnectError::Connect { address: address(), source })?;
+    handshake::inspect(&mut &socket, &target.export)
+        .map_err(|source| ConnectError::Handshake { address: address(), source })
 }
 
 /// The names that are served there.
-pub fn list(address: &NbdAddress) -> Result<Vec<String>, Trouble> {
-    let socket = Socket::connect(address).map_err(|source| Trouble::Connect { address: address.clone(), source })?;
-    handshake::list(&mut &socket).map_err(|source| Trouble::Handshake { address: address.clone(), source })
+pub fn list(address: &NbdAddress) -> Result<Vec<String>, ConnectError> {
+    let socket =
+        Socket::connect(address).map_err(|source| ConnectError::Connect { address: address.clone(), source })?;
+    handshake::list(&mut &socket).map_err(|source| ConnectError::Handshake { address: address.clone(), source })
 }
 
-fn start(name: &str, life: impl FnOnce() + Send + 'static) -> Result<(), Trouble> {
-    thread::Builder::new().name(name.into()).spawn(life).map(drop).map_err(Trouble::Thread)
+fn start(name: &str, life: impl FnOnce() + Send + 'static) -> Result<(), ConnectError> {
+    thread::Builder::new().name(name.into()).spawn(life).map(drop).map_err(ConnectError::Thread)
 }

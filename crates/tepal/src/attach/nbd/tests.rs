@@ -1,4 +1,4 @@
-use super::client::{Client, Notice, Pauses, Target, Trouble, list};
+use super::client::{Client, ConnectError, Notice, Pauses, Target, list};
 use super::fake_server::{FakeServer, SIZE, Script, Style, WHOLE};
 use super::handshake::HandshakeError;
 use super::wire::{ESHUTDOWN, Flags, Operation};
@@ -198,10 +198,10 @@ fn opening_says_what_is_wrong() {
     };
     let unknown = refused("v9");
     assert!(
-        matches!(&unknown, Trouble::Handshake { source: HandshakeError::Unknown { volume }, .. } if volume == "v9"),
+        matches!(&unknown, ConnectError::Handshake { source: HandshakeError::Unknown { volume }, .. } if volume == "v9"),
         "{unknown}"
     );
-    assert!(matches!(refused("v0"), Trouble::ReadOnly { .. }));
+    assert!(matches!(refused("v0"), ConnectError::ReadOnly { .. }));
     let nowhere = super::NbdAddress::Unix("/nonexistent/nbd.sock".into());
-    assert!(matches!(list(&nowhere), Err(Trouble::Connect { .. })));
+    assert!(matches!(list(&nowhere), Err(ConnectError::Connect { .. })));
 }

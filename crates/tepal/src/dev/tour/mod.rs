@@ -14,7 +14,7 @@ use super::status::nbd_uri;
 use super::up::{self, Was};
 use super::{dir_option, quoted};
 use crate::attach::nbd::NbdAddress;
-use crate::attach::nbd::client::Trouble;
+use crate::attach::nbd::client::ConnectError;
 use crate::cli::{TourArguments, UpArguments};
 use crate::client::{Client, ClientError, path};
 use crate::disk::{Disk, Request};
@@ -75,7 +75,7 @@ pub enum TourError {
     #[error("standard output can't be written: {0}")]
     Output(#[from] io::Error),
     #[error(transparent)]
-    Nbd(#[from] Trouble),
+    Nbd(#[from] ConnectError),
     #[error(transparent)]
     Client(#[from] ClientError),
     #[error(transparent)]
