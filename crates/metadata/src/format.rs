@@ -9,6 +9,7 @@ use openraft::vote::RaftLeaderId;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+use tepal_codec::checksum::{crc, crc_append};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EntryId {
@@ -102,7 +103,7 @@ pub fn decode_entry(place: &str, text: &str, crc: u32) -> Result<EntryForm, Form
 }
 
 fn checksum(place: &str, text: &str) -> u32 {
-    crc32c::crc32c_append(crc32c::crc32c(place.as_bytes()), text.as_bytes())
+    crc_append(crc(place.as_bytes()), text.as_bytes())
 }
 
 impl From<&LogId> for EntryId {

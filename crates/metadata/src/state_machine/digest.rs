@@ -11,6 +11,7 @@ use crate::state::{Counters, State};
 use rusqlite::types::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use tepal_codec::checksum::{crc, crc_append};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Digest(pub u32);
@@ -78,11 +79,11 @@ fn of_counters(counters: &Counters) -> u32 {
 
 /// Each value with its type and length before it, so that no two lists of values give the same bytes.
 fn of_values(table: &str, values: Vec<Value>) -> u32 {
-    let mut crc = crc32c::crc32c(table.as_bytes());
+    let mut sum = crc(table.as_bytes());
     let mut add = |kind: u8, bytes: &[u8]| {
-        crc = crc32c::crc32c_append(crc, &[kind]);
-        crc = crc32c::crc32c_append(crc, &(bytes.len() as u64).to_le_bytes());
-        crc = crc32c::crc32c_append(crc, bytes);
+        for part in [&[kind][..], &(bytes.len() as u64).to_le_bytes(), bytes] {
+            sum = crc_append(sum, part);
+        }
     };
     for value in values {
         match value {
@@ -93,5 +94,5 @@ fn of_values(table: &str, values: Vec<Value>) -> u32 {
             Value::Blob(bytes) => add(4, &bytes),
         }
     }
-    crc
+    sum
 }
