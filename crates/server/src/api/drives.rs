@@ -81,7 +81,7 @@ fn info(record: &DriveRecord, open: Option<&OpenDrive>) -> DriveInfo {
         used: usage.map_or(0, |usage| usage.used),
         open: open.zip(usage).map(|(open, usage)| OpenDriveInfo {
             backend: open.device.backend().to_string(),
-            backend_reason: open.device.backend_reason().to_owned(),
+            backend_reason: open.device.backend_reason().to_string(),
             emulated: open.device.emulated().map(ToString::to_string),
             log_length: usage.log_length,
             log_used: usage.log_used,

@@ -15,6 +15,7 @@
 //! 3. Nothing outside of a drive's size is read or written.
 
 mod alarm;
+mod backend;
 mod create;
 pub mod emulate;
 mod file;
@@ -28,6 +29,7 @@ mod uring;
 #[cfg(test)]
 mod tests;
 
+pub use backend::{Backend, BackendReason};
 pub use create::{CreateError, create_file};
 pub use open::{OpenError, OpenOptions};
 pub use presence::Presence;
@@ -37,7 +39,6 @@ use file::DriveFile;
 use memory::Memory;
 use plain::Threads;
 use presence::Identity;
-use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 use tepal_drive::world::{Device, DeviceError, Gather};
@@ -46,26 +47,6 @@ use uring::Ring;
 
 /// A write to memory of so many bytes is left to another thread, so that this one goes on receiving: about 30 us of copying.
 const WORTH_A_THREAD: usize = 128 << 10;
-
-/// How a drive's bytes are reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Backend {
-    Uring,
-    MemoryFile,
-    Plain,
-    Memory,
-}
-
-impl fmt::Display for Backend {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Backend::Uring => "io_uring",
-            Backend::MemoryFile => "memory file",
-            Backend::Plain => "plain",
-            Backend::Memory => "memory",
-        })
-    }
-}
 
 /// An open drive. Clones are the same drive; any data thread may use any of them.
 #[derive(Clone, Debug)]
@@ -87,7 +68,7 @@ struct FileStore {
     identity: Identity,
     threads: Threads,
     backend: Backend,
-    reason: String,
+    reason: BackendReason,
 }
 
 impl DriveDevice {
@@ -116,10 +97,10 @@ impl DriveDevice {
     }
 
     /// Why it is this back-end.
-    pub fn backend_reason(&self) -> &str {
+    pub fn backend_reason(&self) -> &BackendReason {
         match &*self.store {
             Store::File(store) => &store.reason,
-            Store::Memory(_) => "it was asked for",
+            Store::Memory(_) => &BackendReason::AskedFor,
         }
     }
 

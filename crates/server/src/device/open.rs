@@ -5,7 +5,7 @@
 use super::file::{Caching, DriveFile, Kind, size_of};
 use super::plain::Threads;
 use super::presence::Identity;
-use super::{Backend, FileStore, uring};
+use super::{Backend, BackendReason, FileStore, uring};
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
@@ -37,7 +37,7 @@ pub enum OpenError {
     #[error("{path} is too small: {size} bytes")]
     TooSmall { path: PathBuf, size: u64 },
     #[error("{path} can't be reached by {backend}: {reason}")]
-    BackendRefused { path: PathBuf, backend: Backend, reason: String },
+    BackendRefused { path: PathBuf, backend: Backend, reason: BackendReason },
     #[error("{path}: {operation}: {reason}")]
     Failed { path: PathBuf, operation: &'static str, reason: Errno },
 }
@@ -103,17 +103,17 @@ fn kind_of(path: &Path, mode: u32) -> Result<Kind, OpenError> {
 struct Choice {
     backend: Backend,
     file: Arc<DriveFile>,
-    reason: String,
+    reason: BackendReason,
 }
 
 fn choose(path: &Path, descriptor: OwnedFd, kind: Kind, wanted: Option<Backend>) -> Result<Choice, OpenError> {
     let fails = |operation| move |errno| OpenError::new(path, operation, errno);
     let in_memory = kind == Kind::Regular && is_in_memory(&descriptor).map_err(fails("look"))?;
     let direct = match wanted.unwrap_or(if in_memory { Backend::MemoryFile } else { Backend::Uring }) {
-        Backend::MemoryFile if in_memory => Err("tmpfs makes nobody wait".into()),
+        Backend::MemoryFile if in_memory => Err(BackendReason::InMemory),
         Backend::Uring | Backend::Plain => try_direct(&descriptor),
-        Backend::MemoryFile => return Err(refused(path, Backend::MemoryFile, "it isn't on tmpfs".into())),
-        Backend::Memory => return Err(refused(path, Backend::Memory, "it is a file".into())),
+        Backend::MemoryFile => return Err(refused(path, Backend::MemoryFile, BackendReason::NotInMemory)),
+        Backend::Memory => return Err(refused(path, Backend::Memory, BackendReason::IsFile)),
     };
     if direct.is_err() {
         rustix::fs::fcntl_setfl(&descriptor, OFlags::empty()).map_err(fails("set up"))?;
@@ -122,10 +122,10 @@ fn choose(path: &Path, descriptor: OwnedFd, kind: Kind, wanted: Option<Backend>)
     let file = Arc::new(DriveFile::new(descriptor, kind, caching));
     let (backend, reason) = match (wanted, direct) {
         (None | Some(Backend::MemoryFile), Err(reason)) if in_memory => (Backend::MemoryFile, reason),
-        (Some(Backend::Plain), Ok(_)) => (Backend::Plain, "it was asked for".into()),
+        (Some(Backend::Plain), Ok(_)) => (Backend::Plain, BackendReason::AskedFor),
         (_, Err(reason)) => (Backend::Plain, reason),
         (_, Ok(_)) => match uring::try_read(&file) {
-            Ok(()) => (Backend::Uring, "io_uring and O_DIRECT work on it".into()),
+            Ok(()) => (Backend::Uring, BackendReason::Works),
             Err(reason) => (Backend::Plain, reason),
         },
     };
@@ -135,7 +135,7 @@ fn choose(path: &Path, descriptor: OwnedFd, kind: Kind, wanted: Option<Backend>)
     }
 }
 
-fn refused(path: &Path, backend: Backend, reason: String) -> OpenError {
+fn refused(path: &Path, backend: Backend, reason: BackendReason) -> OpenError {
     OpenError::BackendRefused { path: path.to_owned(), backend, reason }
 }
 
@@ -148,28 +148,29 @@ fn is_in_memory(descriptor: &OwnedFd) -> Result<bool, Errno> {
 }
 
 /// Turns O_DIRECT on, and reads a block to see it work.
-fn try_direct(descriptor: &OwnedFd) -> Result<Caching, String> {
+fn try_direct(descriptor: &OwnedFd) -> Result<Caching, BackendReason> {
     let caching = Caching::Direct { alignment: memory_alignment(descriptor)? };
-    rustix::fs::fcntl_setfl(descriptor, OFlags::DIRECT).map_err(|errno| format!("O_DIRECT is refused: {errno}"))?;
+    rustix::fs::fcntl_setfl(descriptor, OFlags::DIRECT).map_err(BackendReason::DirectRefused)?;
     let mut block = Buffer::take(BLOCK as usize);
     match rustix::io::pread(descriptor, &mut block[..], 0) {
-        Err(errno @ (Errno::INVAL | Errno::OPNOTSUPP)) => Err(format!("an O_DIRECT read is refused: {errno}")),
+        Err(errno @ (Errno::INVAL | Errno::OPNOTSUPP)) => Err(BackendReason::DirectReadRefused(errno)),
         // Other errors are the drive's own; whoever reads its label reports them.
         Ok(_) | Err(_) => Ok(caching),
     }
 }
 
 /// What memory for O_DIRECT must be a multiple of.
-fn memory_alignment(descriptor: &OwnedFd) -> Result<usize, String> {
+fn memory_alignment(descriptor: &OwnedFd) -> Result<usize, BackendReason> {
     let answer = rustix::fs::statx(descriptor, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN);
     match answer {
         Ok(stat) if StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::DIOALIGN) => {
             let (memory, offset) = (stat.stx_dio_mem_align as u64, stat.stx_dio_offset_align as u64);
             if memory == 0 || offset == 0 {
-                return Err("its filesystem has no O_DIRECT".into());
+                return Err(BackendReason::NoDirect);
             }
+            let alignment = offset.max(memory);
             if !BLOCK.is_multiple_of(offset) || !BLOCK.is_multiple_of(memory) {
-                return Err(format!("its O_DIRECT wants multiples of {offset} bytes, and a block has {BLOCK}"));
+                return Err(BackendReason::DirectAlignment(alignment));
             }
             Ok(memory as usize)
         }

@@ -104,8 +104,8 @@ impl Drives {
         self.parts.authority.is_behind_since(id, self.record(id)?.state_view);
         self.accept(open.clone());
         let OpenDrive { path, drive, device, .. } = open;
-        let (backend, why) = (device.backend(), device.backend_reason().to_owned());
-        tracing::info!(drive = %id, path = %path.display(), ?standing, %backend, why, "drive in service");
+        let (backend, why) = (device.backend(), device.backend_reason());
+        tracing::info!(drive = %id, path = %path.display(), ?standing, %backend, %why, "drive in service");
         let (engine, metadata) = (self.parts.engine.clone(), self.parts.metadata.clone());
         let work = move || async move {
             engine.add_drive(drive.clone(), standing);

@@ -1,7 +1,7 @@
 //! Machines that refuse io_uring or O_DIRECT, as containers and some filesystems do: a thread under a seccomp filter is one.
 
 use super::{Scratch, WRITABLE, on_data_thread, pattern, spoiled};
-use crate::device::{Backend, DriveDevice, OpenError, OpenOptions};
+use crate::device::{Backend, BackendReason, DriveDevice, OpenError, OpenOptions};
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
 };
@@ -69,7 +69,8 @@ fn without_io_uring_plain_threads_do_the_work() {
         under(no_uring(errno), || {
             let drive = DriveDevice::open(&file.0, WRITABLE).expect("a drive");
             assert_eq!(drive.backend(), Backend::Plain);
-            assert!(drive.backend_reason().starts_with("io_uring is refused: "), "{}", drive.backend_reason());
+            let reason = drive.backend_reason();
+            assert!(matches!(reason, BackendReason::UringRefused(_)), "{reason}");
             works(&drive);
             drop(drive);
             let insist = OpenOptions { backend: Some(Backend::Uring), ..WRITABLE };
@@ -85,7 +86,8 @@ fn without_o_direct_plain_threads_do_the_work_through_the_page_cache() {
     under(no_direct(), || {
         let drive = DriveDevice::open(&file.0, WRITABLE).expect("a drive");
         assert_eq!(drive.backend(), Backend::Plain);
-        assert!(drive.backend_reason().starts_with("O_DIRECT is refused: "), "{}", drive.backend_reason());
+        let reason = drive.backend_reason();
+        assert!(matches!(reason, BackendReason::DirectRefused(_)), "{reason}");
         works(&drive);
     });
 }

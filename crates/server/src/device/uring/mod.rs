@@ -29,6 +29,7 @@ use tepal_model::{BLOCK, Buffer};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
+use super::backend::BackendReason;
 use super::file::DriveFile;
 
 thread_local! {
@@ -112,15 +113,15 @@ impl Ring {
 }
 
 /// Reads a block of the file by a ring, to see whether io_uring works for it here.
-pub(super) fn try_read(file: &Arc<DriveFile>) -> Result<(), String> {
-    let mut queue = Queue::new().map_err(|error| format!("io_uring is refused: {error}"))?;
+pub(super) fn try_read(file: &Arc<DriveFile>) -> Result<(), BackendReason> {
+    let mut queue = Queue::new().map_err(BackendReason::UringRefused)?;
     let key = queue.start(Operation::read(file.clone(), 0, Buffer::take(BLOCK as usize)));
     let mut context = Context::from_waker(Waker::noop());
     loop {
         if let Poll::Ready((_, outcome)) = queue.poll(key, &mut context) {
             // Where plain reads fail too it's the drive's fault, and whoever reads its label will hear of it.
             return match (outcome, file.read(0, &mut Buffer::take(BLOCK as usize))) {
-                (Err(error), Ok(())) => Err(format!("io_uring doesn't read it: {error}")),
+                (Err(error), Ok(())) => Err(BackendReason::UringReadFailed(error)),
                 _ => Ok(()),
             };
         }
