@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+const FOLDER: &str = "tests/mutants";
 const QUICK: Duration = Duration::from_secs(60);
 /// A mutant may hang instead of failing; that is noticed, and counts as caught.
 const HANG: Duration = Duration::from_secs(15 * 60);
@@ -42,7 +43,7 @@ enum Verdict {
 }
 
 pub fn run(workspace: &Workspace, options: &Options) -> Result<(), Failure> {
-    let patches = patches(&workspace.root.join("tests/mutants"), options.filter.as_deref())?;
+    let patches = patches(&workspace.root.join(FOLDER), options.filter.as_deref())?;
     if patches.is_empty() {
         return Err(Failure::Usage("no mutants: tests/mutants/ has no *.patch of that name".into()));
     }
@@ -72,6 +73,27 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<(), Failure> {
     if wrong > 0 { Err(Failure::Reported) } else { Ok(()) }
 }
 
+/// Each patch that no longer applies to the tree, and what is said of it.
+pub fn outdated(workspace: &Workspace) -> Result<Vec<String>, Failure> {
+    let mut outdated = Vec::new();
+    for patch in patches(&workspace.root.join(FOLDER), None)? {
+        let checked = process::capture(apply(&workspace.root).arg("--check").arg(&patch), QUICK)?;
+        if !checked.status.success() {
+            outdated.push(format!("{FOLDER}/{}.patch: {}", name_of(&patch), first_line(&checked.output())));
+        }
+    }
+    Ok(outdated)
+}
+
+/// The command that applies a patch, which comes last, to the tree in that folder.
+fn apply(folder: &Path) -> Command {
+    let mut git = Command::new("git");
+    // A copy is no repository, and may lie inside one whose paths are not these.
+    git.current_dir(folder).env("GIT_CEILING_DIRECTORIES", folder.parent().unwrap_or(folder));
+    git.args(["apply", "--recount", "-C1"]);
+    git
+}
+
 fn row(name: &str, verdict: &Verdict, limit: u64, took: Duration, right: bool) -> [String; 4] {
     let (seeds, said) = match verdict {
         Verdict::Survived if right => (limit.to_string(), "passed".into()),
@@ -95,10 +117,7 @@ impl Copy<'_> {
     fn mutate(&self, patch: Option<&Path>, seeds: u64) -> Result<Verdict, Failure> {
         self.restore()?;
         if let Some(patch) = patch {
-            let mut git = Command::new("git");
-            // The copy is no repository, and may lie inside one whose paths are not these.
-            git.current_dir(&self.folder).env("GIT_CEILING_DIRECTORIES", self.folder.parent().unwrap_or(&self.folder));
-            let applied = process::capture(git.args(["apply", "--recount", "-C1"]).arg(patch), QUICK)?;
+            let applied = process::capture(apply(&self.folder).arg(patch), QUICK)?;
             if !applied.status.success() {
                 return Ok(Verdict::NotMade(first_line(&applied.output())));
             }

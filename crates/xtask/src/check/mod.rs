@@ -36,6 +36,8 @@ enum Check {
     Law,
     /// The same bans of real time, randomness, threads and I/O in every pure crate
     Bans,
+    /// The breaks of the protocols that the simulator must notice still apply
+    Mutants,
     /// cargo fmt
     Format,
     /// Licences, sources and advisories of what we depend on
@@ -66,6 +68,7 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<(), Failure> {
             Check::Tidy => tidiness(workspace),
             Check::Law => dependency_law(workspace),
             Check::Bans => same_bans(workspace),
+            Check::Mutants => crate::mutants::outdated(workspace).map(verdict),
             Check::Format => format(workspace),
             Check::Deny => dependencies(workspace, options.install),
             Check::Lint => lint(workspace),
