@@ -29,8 +29,8 @@ pub struct ServeArguments {
     /// The name of the cluster to make, if the data folder holds none
     #[arg(long, value_name = "NAME", value_parser = value::name)]
     pub create: Option<String>,
-    /// Servers of the cluster to join (not in this version)
-    #[arg(long, value_name = "ADDR")]
+    /// Servers of the cluster to join: refused, until a cluster can have several
+    #[arg(long, value_name = "ADDR", hide = true)]
     pub join: Vec<String>,
     /// This server's id, as s1
     #[arg(long, value_name = "ID")]
