@@ -13,6 +13,9 @@ const NAMES_FOR_NOTHING: &[&str] = &["common", "helper", "helpers", "misc", "sha
 /// Folders that only exist on their owner's machine.
 const PRIVATE_FOLDERS: &[&str] = &["/home/", "/root/", "/Users/"];
 
+/// Folders at the root whose files documents name.
+const FOLDERS: &[&str] = &["bench", "crates", "docs", "tests"];
+
 /// Characters that a reader can't see, some of which make code read as what it isn't.
 const INVISIBLE: &[std::ops::RangeInclusive<char>] = &[
     '\u{a0}'..='\u{a0}',
@@ -58,6 +61,9 @@ pub fn breaches(path: &Path, text: &str, tree: &Tree) -> Vec<String> {
     if extension == "md" {
         for (line, target) in broken_links(path, text, tree.exists) {
             say(line, &format!("a link to '{target}', which doesn't exist"));
+        }
+        for (line, named) in missing_paths(text, tree.exists) {
+            say(line, &format!("`{named}` doesn't exist"));
         }
     }
     if is_text {
@@ -118,18 +124,41 @@ fn is_crate_manifest(path: &Path) -> bool {
 fn broken_links<'a>(path: &Path, text: &'a str, exists: &dyn Fn(&Path) -> bool) -> Vec<(usize, &'a str)> {
     let folder = path.parent().unwrap_or(Path::new(""));
     let mut broken = Vec::new();
-    let mut in_code = false;
-    for (index, line) in text.lines().enumerate() {
-        in_code ^= line.trim_start().starts_with("```");
-        for piece in line.split("](").skip(1).filter(|_| !in_code) {
+    for (number, line) in prose(text) {
+        for piece in line.split("](").skip(1) {
             let target = piece.split(')').next().unwrap_or_default();
             let file = target.split('#').next().unwrap_or_default();
             if !file.is_empty() && !file.contains("://") && !exists(&folder.join(file)) {
-                broken.push((index + 1, target));
+                broken.push((number, target));
             }
         }
     }
     broken
+}
+
+/// (line, path) of what Markdown names in code spans and isn't there: from the root, or `CRATE/...` within a crate's sources.
+fn missing_paths<'a>(text: &'a str, exists: &dyn Fn(&Path) -> bool) -> Vec<(usize, &'a str)> {
+    let is_missing = |span: &str| {
+        let plain = span.chars().all(|c| c.is_ascii_alphanumeric() || "_./-".contains(c));
+        let Some((first, rest)) = span.split_once('/').filter(|_| plain) else { return false };
+        if FOLDERS.contains(&first) {
+            return !exists(Path::new(span));
+        }
+        let room = Path::new("crates").join(first);
+        !first.is_empty() && exists(&room) && !exists(&room.join("src").join(rest)) && !exists(&room.join(rest))
+    };
+    let spans =
+        prose(text).flat_map(|(number, line)| line.split('`').skip(1).step_by(2).map(move |span| (number, span)));
+    spans.filter(|(_, span)| is_missing(span)).collect()
+}
+
+/// The lines outside of code blocks, with their numbers.
+fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut in_code = false;
+    text.lines().enumerate().filter_map(move |(index, line)| {
+        in_code ^= line.trim_start().starts_with("```");
+        (!in_code).then_some((index + 1, line))
+    })
 }
 
 #[cfg(test)]
@@ -139,7 +168,11 @@ mod tests {
     fn breaches_in(path: &str, text: &str) -> Vec<String> {
         let tree = Tree {
             root: "/somewhere/tepal".into(),
-            exists: &|path| path == Path::new("docs/formats.md") || path == Path::new("docs/../README.md"),
+            exists: &|path| {
+                let there =
+                    ["docs/formats.md", "docs/../README.md", "crates/", "crates/drive", "crates/drive/src/log/"];
+                there.iter().any(|there| path == Path::new(there))
+            },
         };
         breaches(Path::new(path), text, &tree)
     }
@@ -162,6 +195,8 @@ mod tests {
             ("docs/x.md", &home, "docs/x.md:1: '/ho"),
             ("docs/x.md", "in /somewhere/tepal/x\n", "docs/x.md:1: '/somewhere/tepal' is a place"),
             ("docs/x.md", "[a](nowhere.md#part)\n", "docs/x.md:1: a link to 'nowhere.md#part'"),
+            ("docs/x.md", "a\nin `docs/gone.md`\n", "docs/x.md:2: `docs/gone.md` doesn't exist"),
+            ("docs/x.md", "`a` and `drive/gone.rs`\n", "docs/x.md:1: `drive/gone.rs` doesn't exist"),
         ];
         for (path, text, expected) in cases {
             let found = breaches_in(path, text);
@@ -178,6 +213,10 @@ mod tests {
             ("crates/drive/Cargo.toml", "[package]\n\n[lints]\nworkspace = true\n"),
             ("Cargo.toml", "[workspace]\n"),
             ("docs/x.md", "[a](formats.md#log), [b](../README.md), [c](#part), [d](https://example.org)\n"),
+            (
+                "docs/x.md",
+                "`docs/formats.md`, `drive/log/`, `fuse/loop`, `/metrics`, `drive/*`, `docs/formats.md NAME`\n",
+            ),
             ("docs/x.md", "```rust\nlet x = table[i](nowhere);\n```\n"),
             ("bench/results/local.tsv", "a\tb\n"),
             ("tests/mutants/skip.patch", " context with nothing on it:\n \n"),
