@@ -7,6 +7,7 @@ use crate::log::{ExtentKey, Mark};
 use crate::state::{State, Turn, reserve};
 use crate::world::{Device, DeviceError, World};
 use futures_channel::oneshot;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tepal_model::{DriveId, EXTENT, MapId};
@@ -36,6 +37,8 @@ pub(crate) struct Shared<W: World> {
     /// One flush of a device at a time. An operating system tells a failure once: two at a time, and the one that isn't
     /// told would take the other's failure for success.
     flush_turns: [futures_util::lock::Mutex<()>; 2],
+    /// Reads under way.
+    pub reading: AtomicUsize,
     state: Mutex<State>,
 }
 
@@ -83,7 +86,8 @@ impl<W: World> Shared<W> {
         state: State,
     ) -> Self {
         let state = Mutex::new(state);
-        Shared { world, device, log_device, label, geometry, options, flush_turns: Default::default(), state }
+        let (flush_turns, reading) = Default::default();
+        Shared { world, device, log_device, label, geometry, options, flush_turns, reading, state }
     }
 
     pub fn lock(&self) -> MutexGuard<'_, State> {
@@ -201,6 +205,11 @@ impl<W: World> Drive<W> {
     pub fn retire(&self, reason: &str) {
         let reason = reason.to_owned();
         self.shared.lose(DeviceError::Failed { operation: "retire", offset: 0, reason });
+    }
+
+    /// How many reads are under way, of all volumes: how long the next one may have to wait.
+    pub fn reading(&self) -> usize {
+        self.shared.reading.load(Ordering::Relaxed)
     }
 
     pub fn usage(&self) -> Usage {

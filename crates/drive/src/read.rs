@@ -11,6 +11,7 @@ use crate::world::{Device, DeviceError, World};
 use bytes::Bytes;
 use futures_util::future::{join, join_all};
 use smallvec::SmallVec;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use tepal_codec::checksum::{bind, crc};
 use tepal_model::{BLOCK, Buffer, MapId, Segments, buffer::zeros};
 
@@ -46,12 +47,29 @@ impl Block {
     }
 }
 
+/// Counts as a read under way until it's dropped.
+struct Reading<'a>(&'a AtomicUsize);
+
+impl<'a> Reading<'a> {
+    fn begin(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Reading(count)
+    }
+}
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// One is by far the most common.
 type Pieces = SmallVec<[Piece; 1]>;
 
 impl<W: World> Drive<W> {
     /// Reads blocks `first..first + count` of what this drive holds of the map. What holds nothing reads as zeros.
     pub async fn read(&self, map: MapId, first: u64, count: u64) -> Result<Segments, DriveError> {
+        let _reading = Reading::begin(&self.shared.reading);
         let pieces = {
             let mut state = self.shared.lock();
             state.alive()?;

@@ -2,7 +2,7 @@
 
 use crate::authority::{Authority, View};
 use crate::map::VolumeSpec;
-use crate::members::Presence;
+use crate::protocol::primary::members::Presence;
 use crate::volume::{OpenVolumeError, Volume};
 use futures_channel::oneshot;
 use std::collections::{BTreeMap, BTreeSet};

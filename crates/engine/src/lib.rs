@@ -1,11 +1,9 @@
 //! What happens to a read, a write and a flush of a volume.
 //!
 //! ```text
-//! Volume (volume.rs): bytes -> blocks, edges merged, CRCs computed
+//! Volume (volume.rs, map.rs): its bytes go round the columns of its map
 //!    |
-//! protocol/primary: order, marks, copies (Petal 2.4)        recovery: what makes copies equal again
-//!    |                                                          |
-//! Members (members.rs): the drives of the volume, and who of them knows what
+//! protocol/primary: Group, one for each column: order, marks, copies (Petal 2.4), recovery
 //!    |
 //! tepal_drive::Drive
 //! ```
@@ -14,11 +12,8 @@ mod authority;
 mod engine;
 mod health;
 mod map;
-mod members;
-mod order;
-mod presence;
-pub mod protocol;
-mod recovery;
+mod protocol;
+mod scrub;
 mod seen_through;
 mod volume;
 
@@ -26,5 +21,5 @@ pub use authority::{Authority, View};
 pub use engine::{Engine, Standing};
 pub use health::{Trouble, VolumeHealth};
 pub use map::VolumeSpec;
-pub use recovery::scrub::ScrubSummary;
+pub use scrub::ScrubSummary;
 pub use volume::{OpenVolumeError, Recovery, Run, Volume};

@@ -1,8 +1,9 @@
-//! A volume's global map applied: which blocks of which drive a range of the volume is.
+//! A volume's global map applied: which bytes of which column a range of the volume is, and where a column's copies are.
 
 use smallvec::SmallVec;
-use tepal_model::{BLOCK, DriveId, Layout, MapId, REGION, VolumeId};
-use tepal_placement::{CopyPlace, Rotation};
+use std::ops::Range;
+use tepal_model::{BLOCK, DriveId, Layout, MAX_VOLUME, MapId, REGION, VolumeId};
+use tepal_placement::Rotation;
 
 /// What the metadata says of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,172 +18,169 @@ pub struct VolumeSpec {
     pub drives: Vec<DriveId>,
 }
 
-/// Blocks of a volume that lie in one extent and in one region.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Piece {
-    pub extent: u64,
-    /// First block, within the volume.
-    pub block: u64,
-    pub count: u64,
-}
-
-/// The arithmetic of one global map.
+/// How a volume's bytes go round its columns.
 #[derive(Clone, Copy, Debug)]
-pub struct BlockMap {
+pub(crate) struct Striping {
     pub rotation: Rotation,
-    /// Blocks in an extent.
+    /// Bytes of an extent.
     extent: u64,
 }
 
-const BLOCKS_IN_REGION: u64 = REGION / BLOCK;
+/// The bytes of a range that are in one column: there they lie side by side.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub column: usize,
+    /// The first byte, within the column.
+    pub offset: u64,
+    /// Where they are in the range, in order.
+    pub slices: SmallVec<[Range<usize>; 1]>,
+}
 
-impl BlockMap {
+impl Part {
+    pub fn length(&self) -> u64 {
+        self.slices.iter().map(|slice| slice.len() as u64).sum()
+    }
+}
+
+impl Striping {
     pub fn new(spec: &VolumeSpec) -> Option<Self> {
         let rotation = Rotation::new(spec.drives.len(), spec.layout.copies())?;
-        Some(BlockMap { rotation, extent: u64::from(spec.layout.extent) / BLOCK })
+        Some(Striping { rotation, extent: u64::from(spec.layout.extent) })
     }
 
-    pub fn extent_of(&self, block: u64) -> u64 {
-        block / self.extent
+    /// The parts of a range, each column once.
+    pub fn parts(&self, offset: u64, length: u64) -> SmallVec<[Part; 1]> {
+        let mut parts: SmallVec<[Part; 1]> = SmallVec::new();
+        let end = offset + length;
+        let mut at = offset;
+        while at < end {
+            let next = ((at / self.extent + 1) * self.extent).min(end);
+            let slice = (at - offset) as usize..(next - offset) as usize;
+            // The columns come in turns.
+            let nth = (at / self.extent - offset / self.extent) as usize % self.rotation.columns();
+            match parts.get_mut(nth) {
+                Some(part) => part.slices.push(slice),
+                None => {
+                    let (column, offset) = self.locate(at);
+                    parts.push(Part { column, offset, slices: SmallVec::from_iter([slice]) });
+                }
+            }
+            at = next;
+        }
+        parts
     }
 
-    /// The range cut at extents and at regions.
-    pub fn pieces(&self, first: u64, count: u64) -> impl Iterator<Item = Piece> + use<> {
-        let (extent, unit, end) = (self.extent, self.extent.min(BLOCKS_IN_REGION), first + count);
+    /// The bytes of a column that are within a range of the volume.
+    pub fn within(&self, column: usize, range: Range<u64>) -> Range<u64> {
+        self.before(column, range.start)..self.before(column, range.end)
+    }
+
+    /// How many bytes of a column lie before a byte of the volume.
+    pub fn before(&self, column: usize, offset: u64) -> u64 {
+        let extent = offset / self.extent;
+        let begun = if self.rotation.place(extent).0 == column { offset % self.extent } else { 0 };
+        self.rotation.rows_before(column, extent) * self.extent + begun
+    }
+
+    /// The column that a byte of the volume is in, and which of its bytes it is.
+    pub fn locate(&self, offset: u64) -> (usize, u64) {
+        let (column, row) = self.rotation.place(offset / self.extent);
+        (column, row * self.extent + offset % self.extent)
+    }
+
+    /// Where in the volume a byte of a column is.
+    pub fn offset_of(&self, column: usize, offset: u64) -> u64 {
+        self.rotation.extent_at(column, offset / self.extent) * self.extent + offset % self.extent
+    }
+
+    /// The end of the extent that a byte of the volume is in.
+    pub fn end_of_extent(&self, offset: u64) -> u64 {
+        (offset / self.extent + 1) * self.extent
+    }
+}
+
+/// One column of a global map: a small linear disk with copies. Its blocks are numbered from 0.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Column {
+    pub map: MapId,
+    pub number: usize,
+    /// How many columns the map has.
+    columns: u64,
+    /// How many blocks of each drive are kept for each copy.
+    area: u64,
+}
+
+const BLOCKS_IN_REGION: u64 = REGION / BLOCK;
+/// Blocks of the longest extent.
+const ALIGNMENT: u64 = 1 << 10;
+
+impl Column {
+    pub fn new(map: MapId, number: usize, columns: usize) -> Self {
+        let columns = columns as u64;
+        let area = (MAX_VOLUME / BLOCK).div_ceil(columns).next_multiple_of(ALIGNMENT);
+        Column { map, number, columns, area }
+    }
+
+    /// Where a copy's block is among what its drive holds of the map. A drive holds copies of other columns too: all first
+    /// copies come before all second ones.
+    pub fn place(&self, copy: usize, block: u64) -> u64 {
+        copy as u64 * self.area + block
+    }
+
+    /// Which copy, and which block of it, a block of a drive is; its column follows from the copy and the drive.
+    pub fn at_place(&self, place: u64) -> (usize, u64) {
+        ((place / self.area) as usize, place % self.area)
+    }
+
+    /// The region that a block is in. Regions of all columns of a map have different numbers, and each is a MiB of one.
+    pub fn region_of(&self, block: u64) -> u64 {
+        block / BLOCKS_IN_REGION * self.columns + self.number as u64
+    }
+
+    /// Whether a region is of this column.
+    pub fn has(&self, region: u64) -> bool {
+        region % self.columns == self.number as u64
+    }
+
+    /// Stands for all regions of the column.
+    pub fn every_region(&self) -> u64 {
+        (u64::MAX / self.columns - 1) * self.columns + self.number as u64
+    }
+
+    /// The regions that blocks touch.
+    pub fn regions(&self, first: u64, count: u64) -> impl Iterator<Item = u64> + use<> {
+        let column = *self;
+        let end = if count == 0 { first } else { first + count };
+        (first / BLOCKS_IN_REGION..end.div_ceil(BLOCKS_IN_REGION))
+            .filter(move |_| count > 0)
+            .map(move |number| column.region_of(number * BLOCKS_IN_REGION))
+    }
+
+    /// The first block of a region, and how many there are.
+    pub fn blocks_of(&self, region: u64) -> (u64, u64) {
+        (region / self.columns * BLOCKS_IN_REGION, BLOCKS_IN_REGION)
+    }
+
+    /// The range cut at regions, as first block and count.
+    pub fn cut(&self, first: u64, count: u64) -> impl Iterator<Item = (u64, u64)> + use<> {
+        let end = first + count;
         let mut at = first;
         std::iter::from_fn(move || {
             (at < end).then(|| {
-                let count = (unit - at % unit).min(end - at);
-                let piece = Piece { extent: at / extent, block: at, count };
+                let count = (BLOCKS_IN_REGION - at % BLOCKS_IN_REGION).min(end - at);
                 at += count;
-                piece
+                (at - count, count)
             })
         })
     }
-
-    /// Extents of one region: 1 if they're larger than it.
-    fn extents_in_region(&self) -> u64 {
-        (BLOCKS_IN_REGION / self.extent).max(1)
-    }
-
-    /// The region that a block is in. All blocks of a region are on the same drives: of extents smaller than a region it's
-    /// made of those that lie below each other, in as many rows as it takes.
-    pub fn region_of(&self, block: u64) -> u64 {
-        if self.extent >= BLOCKS_IN_REGION {
-            return block / BLOCKS_IN_REGION;
-        }
-        let (extent, drives) = (block / self.extent, self.rotation.drives() as u64);
-        extent / drives / self.extents_in_region() * drives + extent % drives
-    }
-
-    /// The regions that a range touches, each once.
-    pub fn regions(&self, first: u64, count: u64) -> impl Iterator<Item = u64> + use<> {
-        let last = first + count.max(1) - 1;
-        let drives = self.rotation.drives() as u64;
-        // What lies side by side: extents, of which each row group has so many; or whole regions.
-        let (unit, group, turns) = match self.extent >= BLOCKS_IN_REGION {
-            true => (BLOCKS_IN_REGION, 1, 1),
-            false => (self.extent, self.extents_in_region() * drives, drives),
-        };
-        let (from, to) = (first / unit, if count == 0 { first / unit } else { last / unit + 1 });
-        (from / group..to.div_ceil(group)).flat_map(move |number| {
-            let (start, end) = (from.max(number * group), to.min((number + 1) * group));
-            (start..end.min(start + turns)).map(move |at| number * turns + at % turns)
-        })
-    }
-
-    /// The whole of a region.
-    pub fn pieces_of(&self, region: u64) -> impl Iterator<Item = Piece> + use<> {
-        let (extent, drives, rows) = (self.extent, self.rotation.drives() as u64, self.extents_in_region());
-        let count = extent.min(BLOCKS_IN_REGION);
-        (0..rows).map(move |row| {
-            let block = match extent >= BLOCKS_IN_REGION {
-                true => region * BLOCKS_IN_REGION,
-                false => ((region / drives * rows + row) * drives + region % drives) * extent,
-            };
-            Piece { extent: block / extent, block, count }
-        })
-    }
-
-    /// The drives that a region's copies are on, in the order of copies.
-    pub fn holders(&self, region: u64) -> Holders {
-        let extent = match self.extent >= BLOCKS_IN_REGION {
-            true => region * BLOCKS_IN_REGION / self.extent,
-            false => region % self.rotation.drives() as u64,
-        };
-        self.holders_of_extent(extent)
-    }
-
-    fn holders_of_extent(&self, extent: u64) -> Holders {
-        (0..self.rotation.copies()).map(|copy| self.rotation.place(extent, copy).drive).collect()
-    }
-
-    /// Each different list of drives that some region's copies are on.
-    pub fn all_holders(&self) -> impl Iterator<Item = Holders> + use<> {
-        let map = *self;
-        (0..self.rotation.drives() as u64).map(move |extent| map.holders_of_extent(extent))
-    }
-
-    /// Which drive a copy of the piece is on, and its first block there.
-    pub fn place(&self, piece: Piece, copy: usize) -> (usize, u64) {
-        let CopyPlace { drive, fragment } = self.rotation.place(piece.extent, copy);
-        (drive, fragment * self.extent + piece.block % self.extent)
-    }
-
-    /// Which block of the volume, and which copy of it, a block of a drive is.
-    pub fn volume_block(&self, drive: usize, block: u64) -> (u64, usize) {
-        let (extent, copy) = self.rotation.extent_at(CopyPlace { drive, fragment: block / self.extent });
-        (extent * self.extent + block % self.extent, copy)
-    }
-
-    /// The blocks of the volume, as first one and count, that a range of a drive's blocks is.
-    pub fn volume_runs(&self, drive: usize, first: u64, count: u64) -> impl Iterator<Item = (u64, u64)> + use<> {
-        let map = *self;
-        self.pieces(first, count).map(move |there| (map.volume_block(drive, there.block).0, there.count))
-    }
-
-    /// The blocks of a range, drive by drive: whole rows as one run, the rest piece by piece.
-    pub fn runs_by_drive(&self, first: u64, count: u64) -> Vec<DriveRun> {
-        let (extents, fragments) = self.rotation.whole_rows(first.div_ceil(self.extent), (first + count) / self.extent);
-        let mut runs = Vec::new();
-        let mut edges = vec![(first, count)];
-        if !extents.is_empty() {
-            let (start, end) = (extents.start * self.extent, extents.end * self.extent);
-            edges = vec![(first, start - first), (end, first + count - end)];
-            let run = |drive| DriveRun {
-                drive,
-                first: fragments.start * self.extent,
-                count: (fragments.end - fragments.start) * self.extent,
-            };
-            runs.extend((0..self.rotation.drives()).map(run));
-        }
-        for piece in edges.into_iter().flat_map(|(first, count)| self.pieces(first, count)) {
-            for copy in 0..self.rotation.copies() {
-                let (drive, first) = self.place(piece, copy);
-                runs.push(DriveRun { drive, first, count: piece.count });
-            }
-        }
-        runs
-    }
 }
-
-/// Consecutive blocks of one drive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DriveRun {
-    pub drive: usize,
-    pub first: u64,
-    pub count: u64,
-}
-
-/// Positions of drives in the global map.
-pub type Holders = SmallVec<[usize; 4]>;
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    fn map(layout: &str, drives: u64) -> BlockMap {
+    fn striping(layout: &str, drives: u64) -> Striping {
         let spec = VolumeSpec {
             id: VolumeId(1),
             name: "v".into(),
@@ -191,60 +189,61 @@ mod tests {
             map: MapId(1),
             drives: (0..drives).map(DriveId).collect(),
         };
-        BlockMap::new(&spec).unwrap()
+        Striping::new(&spec).unwrap()
     }
 
     #[test]
-    fn every_block_of_a_range_is_in_exactly_one_run_of_each_copys_drive() {
+    fn every_byte_of_a_range_is_in_exactly_one_part_and_each_part_is_one_range_of_its_column() {
         for (layout, drives) in [("stripe", 4), ("mirror:2", 4), ("mirror:3;extent=4K", 5), ("stripe;extent=4M", 1)] {
-            let map = map(layout, drives);
-            for (first, count) in [(0, 1), (5, 300), (16, 64), (1000, 2000), (1023, 2), (0, 0)] {
-                let mut by_runs = BTreeSet::new();
-                for run in map.runs_by_drive(first, count) {
-                    for block in run.first..run.first + run.count {
-                        assert!(by_runs.insert((run.drive, block)), "{layout}: twice");
-                    }
-                }
-                let mut by_pieces = BTreeSet::new();
-                for piece in map.pieces(first, count) {
-                    for copy in 0..map.rotation.copies() {
-                        let (drive, at) = map.place(piece, copy);
-                        for nth in 0..piece.count {
-                            by_pieces.insert((drive, at + nth));
-                            assert_eq!(map.volume_block(drive, at + nth), (piece.block + nth, copy));
+            let striping = striping(layout, drives);
+            for (offset, length) in [(0, 1), (5, 300_000), (65_536, 65_536), (4095, 2_000_000), (7 << 20, 3), (9, 0)] {
+                let mut seen = vec![false; length];
+                let parts = striping.parts(offset, length as u64);
+                for part in &parts {
+                    let mut at = part.offset;
+                    for slice in &part.slices {
+                        for byte in slice.clone() {
+                            assert!(!std::mem::replace(&mut seen[byte], true), "twice");
+                            assert_eq!(striping.offset_of(part.column, at), offset + byte as u64);
+                            at += 1;
                         }
-                        let runs: Vec<_> = map.volume_runs(drive, at, piece.count).collect();
-                        assert_eq!(runs, [(piece.block, piece.count)]);
                     }
+                    let within = striping.within(part.column, offset..offset + length as u64);
+                    assert_eq!((within.start, within.end - within.start), (part.offset, part.length()), "{layout}");
                 }
-                assert_eq!(by_runs, by_pieces, "{layout} {first}+{count}");
+                assert!(seen.into_iter().all(|seen| seen), "{layout} {offset}+{length}");
+                let columns: BTreeSet<_> = parts.iter().map(|part| part.column).collect();
+                assert_eq!(columns.len(), parts.len(), "each column once");
             }
         }
     }
 
     #[test]
-    fn a_region_is_a_mebibyte_on_the_same_drives_and_a_range_names_each_region_that_it_touches_once() {
-        for (layout, drives) in [("stripe", 4), ("mirror:2", 4), ("mirror:3;extent=4K", 5), ("mirror:2;extent=4M", 3)] {
-            let map = map(layout, drives);
-            for region in [0, 1, 5, 77] {
-                let pieces: Vec<Piece> = map.pieces_of(region).collect();
-                assert_eq!(pieces.iter().map(|piece| piece.count).sum::<u64>() * BLOCK, REGION);
-                for piece in pieces {
-                    assert_eq!(map.region_of(piece.block), region, "{layout}");
-                    assert_eq!(map.region_of(piece.block + piece.count - 1), region, "{layout}");
-                    let drives: Holders = (0..map.rotation.copies()).map(|copy| map.place(piece, copy).0).collect();
-                    assert_eq!(drives, map.holders(region), "{layout}");
-                }
+    fn copies_of_columns_and_their_regions_are_told_apart_up_to_the_largest_volume() {
+        for columns in [1, 2, 5, 4000] {
+            let column = Column::new(MapId(1), columns - 1, columns);
+            let last = (MAX_VOLUME / BLOCK).div_ceil(columns as u64) - 1;
+            for (copy, block) in [(0, 0), (0, last), (columns.min(8) - 1, last)] {
+                let place = column.place(copy, block);
+                assert_eq!(column.at_place(place), (copy, block));
+                assert!(place / 16 < 1 << 48, "the index of an extent has 48 bits");
             }
-            for (first, count) in [(0, 1), (255, 2), (5, 300), (16, 64), (1000, 20_000), (1023, 2), (9, 0)] {
-                let touched: BTreeSet<u64> = (first..first + count).map(|block| map.region_of(block)).collect();
-                let named: Vec<u64> = map.regions(first, count).collect();
-                assert_eq!(named.len(), touched.len(), "{layout} {first}+{count}: none twice");
-                assert_eq!(named.into_iter().collect::<BTreeSet<_>>(), touched, "{layout} {first}+{count}");
-                assert!(
-                    map.pieces(first, count).all(|p| map.region_of(p.block) == map.region_of(p.block + p.count - 1))
-                );
-            }
+            let region = column.region_of(last);
+            assert!(column.has(region) && region < column.every_region() && column.has(column.every_region()));
+            let (first, count) = column.blocks_of(region);
+            assert!((first..first + count).contains(&last));
+        }
+    }
+
+    #[test]
+    fn a_range_names_each_region_that_it_touches_once() {
+        let column = Column::new(MapId(1), 1, 3);
+        for (first, count) in [(0, 1), (255, 2), (5, 300), (256, 256), (1000, 20_000), (9, 0)] {
+            let touched: BTreeSet<u64> = (first..first + count).map(|block| column.region_of(block)).collect();
+            assert_eq!(column.regions(first, count).collect::<Vec<_>>(), touched.into_iter().collect::<Vec<_>>());
+            let cut: Vec<(u64, u64)> = column.cut(first, count).collect();
+            assert_eq!(cut.iter().map(|(_, count)| count).sum::<u64>(), count);
+            assert!(cut.iter().all(|&(first, count)| column.regions(first, count).count() == 1));
         }
     }
 }

@@ -1,27 +1,22 @@
-//! A volume as its users see it: bytes in, bytes out.
-//!
-//! Requests become whole blocks here: edges are merged under the same turn that the write has, CRCs are computed once. A
-//! write is seen through even if its client goes away, so nothing is left half done.
+//! A volume as its users see it: bytes that go round the groups of its map.
 
 use crate::authority::View;
-use crate::engine::{self, Engine};
-use crate::map::{BlockMap, Holders, VolumeSpec};
-use crate::members::{BusyRegions, Copies, Member, Members, Missed, Presence};
-use crate::order::{Place, Turn, WriteOrder};
-use crate::protocol::primary::write::{Blocks, Written};
-use crate::seen_through::{Asker, SeenThrough};
+use crate::engine::{Engine, Standing};
+use crate::map::{Column, Part, Striping, VolumeSpec};
+use crate::protocol::primary::members::{Member, Members, Missed, Presence};
+use crate::protocol::primary::{Blocks, Group};
 use bytes::Bytes;
-use futures_channel::oneshot;
-use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
-use tepal_codec::checksum::block_crcs;
-use tepal_drive::world::World;
-use tepal_model::{BLOCK, Buffer, DriveId, EXTENT, IoError, Segments, VolumeId, buffer::join};
+use futures_util::future::join_all;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+use tepal_drive::Drive;
+use tepal_drive::world::{Gather, World};
+use tepal_model::layout::Durability;
+use tepal_model::{BLOCK, DriveId, IoError, Segments, VolumeId};
 
 /// Cheap to clone.
 pub struct Volume<W: World> {
-    pub(crate) shared: Arc<Shared<W>>,
+    shared: Arc<Shared<W>>,
 }
 
 impl<W: World> Clone for Volume<W> {
@@ -30,65 +25,13 @@ impl<W: World> Clone for Volume<W> {
     }
 }
 
-pub(crate) struct Shared<W: World> {
-    pub world: W,
-    /// The engine has its volumes, not they it.
-    engine: Weak<engine::Shared<W>>,
-    pub id: VolumeId,
-    pub map: BlockMap,
-    pub order: WriteOrder,
-    state: Mutex<State<W>>,
-}
-
-pub(crate) struct State<W: World> {
-    pub spec: VolumeSpec,
-    pub members: Members<W>,
-    pub busy: BusyRegions,
-    /// Regions whose copies may differ since a crash.
-    pub unresolved: BTreeSet<u64>,
-    /// Who waits for a drive to come or go.
-    pub bell: Vec<oneshot::Sender<()>>,
-    pub recovering: bool,
-    pub settling: bool,
-    pub removed: bool,
-    pub copied: u64,
-    /// What keeps a returned drive from catching up.
-    pub obstacle: Option<String>,
-    /// How often a drive has come or gone.
-    pub changes: u64,
-    /// Drives, by position, that are leaving with unflushed data: up to which batch.
-    pub leaving_unflushed: BTreeMap<usize, u64>,
-    /// Those of them that alone held some of it.
-    pub unflushed: BTreeMap<usize, u64>,
-    /// Those that returned without it: flushes must say so.
-    pub lost_unflushed: LostUnflushed,
-}
-
-/// Unflushed data that is known to be lost. Every flush that had been asked for before one said so must say so too.
-#[derive(Debug, Default)]
-pub(crate) struct LostUnflushed {
-    times: u64,
-    /// How many of them a flush has said.
-    said: u64,
-    reason: String,
-}
-
-impl LostUnflushed {
-    pub fn add(&mut self, reason: String) {
-        self.times += 1;
-        self.reason = reason;
-    }
-
-    /// To be asked when a flush begins.
-    pub fn said(&self) -> u64 {
-        self.said
-    }
-
-    /// What a flush must say that began when so many had been said.
-    pub fn say(&mut self, said_before: u64) -> Option<String> {
-        self.said = self.times;
-        (self.times > said_before).then(|| self.reason.clone())
-    }
+struct Shared<W: World> {
+    id: VolumeId,
+    striping: Striping,
+    /// One for each column.
+    groups: Vec<Group<W>>,
+    durability: Durability,
+    spec: Mutex<VolumeSpec>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -115,12 +58,10 @@ pub struct Run {
     pub mapped: bool,
 }
 
-/// Trims and zeroes are done in steps of this many bytes, so that marks and turns stay small.
+/// Trims and zeroes of volumes are done in steps of this many bytes.
 const STEP: u64 = 256 << 20;
-/// Zeros that are to be allocated are written in steps of this many bytes.
-const ZEROS_STEP: u64 = 1 << 20;
 /// How many extents one question about what is mapped looks at.
-const LOOK: u64 = 64 << 10;
+const LOOK: usize = 64 << 10;
 
 impl<W: World> Volume<W> {
     pub(crate) fn open(
@@ -128,59 +69,37 @@ impl<W: World> Volume<W> {
         spec: VolumeSpec,
         presence: impl Fn(DriveId) -> (Presence<W>, Option<View>),
     ) -> Result<Self, OpenVolumeError> {
-        let map = BlockMap::new(&spec).ok_or_else(|| OpenVolumeError::Map {
+        let striping = Striping::new(&spec).ok_or_else(|| OpenVolumeError::Map {
             name: spec.name.clone(),
             drives: spec.drives.len(),
             copies: spec.layout.copies(),
         })?;
-        let member = |&id: &DriveId| {
+        let columns = striping.rotation.columns();
+        let member = |position: usize| {
+            let id = spec.drives[position];
             let (presence, left) = presence(id);
-            Member { id, presence, left, missed: Missed::default(), queue: 0, opening: 0, noted: false }
+            Member { id, presence, left, missed: Missed::default(), opening: 0, noted: false }
         };
-        let members = Members { list: spec.drives.iter().map(member).collect() };
-        let state = State {
-            members,
-            busy: BusyRegions::new(),
-            unresolved: BTreeSet::new(),
-            bell: Vec::new(),
-            recovering: false,
-            settling: false,
-            removed: false,
-            copied: 0,
-            obstacle: None,
-            changes: 0,
-            leaving_unflushed: BTreeMap::new(),
-            unflushed: BTreeMap::new(),
-            lost_unflushed: LostUnflushed::default(),
-            spec,
+        let group = |number: usize| {
+            let members = Members::of(striping.rotation.holders(number).map(member));
+            Group::open(engine, Column::new(spec.map, number, columns), &spec.layout, members)
         };
-        let shared = Shared {
-            world: engine.world().clone(),
-            engine: Arc::downgrade(&engine.shared),
-            id: state.spec.id,
-            map,
-            order: WriteOrder::default(),
-            state: Mutex::new(state),
-        };
-        let volume = Volume { shared: Arc::new(shared) };
-        {
-            let mut state = volume.lock();
-            for at in 0..state.members.list.len() {
-                if let Some(drive) = state.members.list[at].drive().cloned() {
-                    volume.hear(&mut state, at, &drive);
-                }
-            }
-        }
-        Ok(volume)
+        let groups = (0..columns).map(group).collect();
+        let (id, durability) = (spec.id, spec.layout.durability);
+        let shared = Shared { id, striping, groups, durability, spec: Mutex::new(spec) };
+        Ok(Volume { shared: Arc::new(shared) })
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State<W>> {
-        self.shared.state.lock().expect("nothing panics while it holds the volume's state")
+    pub(crate) fn groups(&self) -> &[Group<W>] {
+        &self.shared.groups
     }
 
-    /// `None` once the server has stopped.
-    pub(crate) fn engine(&self) -> Option<Engine<W>> {
-        self.shared.engine.upgrade().map(|shared| Engine { shared })
+    pub(crate) fn striping(&self) -> &Striping {
+        &self.shared.striping
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VolumeSpec> {
+        self.shared.spec.lock().expect("nothing panics while it holds the volume's record")
     }
 
     pub fn id(&self) -> VolumeId {
@@ -188,147 +107,150 @@ impl<W: World> Volume<W> {
     }
 
     pub fn spec(&self) -> VolumeSpec {
-        self.lock().spec.clone()
+        self.lock().clone()
     }
 
+    /// Bytes.
     pub fn size(&self) -> u64 {
-        self.lock().spec.size
+        self.lock().size
     }
 
     /// Takes the size that the metadata says from now on.
     pub fn resize(&self, size: u64) {
-        self.lock().spec.size = size;
+        self.lock().size = size;
     }
 
     pub fn rename(&self, name: &str) {
-        self.lock().spec.name = name.to_owned();
+        self.lock().name = name.to_owned();
+    }
+
+    /// The drives that are here, each once.
+    pub(crate) fn drives_here(&self) -> Vec<Drive<W>> {
+        let mut drives = BTreeMap::new();
+        for group in self.groups() {
+            drives.extend(group.lock().members.here().map(|drive| (drive.id(), drive.clone())));
+        }
+        drives.into_values().collect()
     }
 
     /// Bytes on the drives that are here, copies counted.
     pub fn allocated(&self) -> u64 {
-        let state = self.lock();
-        let here = state.members.list.iter().filter_map(Member::drive);
-        here.map(|drive| drive.allocated_of(state.spec.map)).sum()
+        let map = self.lock().map;
+        self.drives_here().iter().map(|drive| drive.allocated_of(map)).sum()
     }
 
     pub fn recovery(&self) -> Recovery {
-        let state = self.lock();
-        Recovery {
-            unresolved_regions: state.unresolved.len() as u64,
-            stale_regions: state.members.list.iter().map(|member| member.missed.len()).sum(),
-            copied: state.copied,
+        let mut recovery = Recovery::default();
+        for group in self.groups() {
+            let state = group.lock();
+            recovery.unresolved_regions += state.unresolved.len() as u64;
+            recovery.stale_regions += state.members.list.iter().map(|member| member.missed.len()).sum::<u64>();
+            recovery.copied += state.copied;
         }
+        recovery
+    }
+
+    /// Where the copies of a block are: the drive, by its position in the map, and the block of what it holds of the map.
+    pub fn copies_at(&self, offset: u64) -> Vec<(usize, u64)> {
+        let (number, within) = self.striping().locate(offset);
+        let column = &self.groups()[number].shared.column;
+        let holders = self.striping().rotation.holders(number).enumerate();
+        holders.map(|(copy, position)| (position, column.place(copy, within / BLOCK))).collect()
     }
 
     fn check_range(&self, offset: u64, length: u64) -> Result<(), IoError> {
-        let state = self.lock();
-        if state.removed {
-            return Err(IoError::Fenced);
-        }
-        let size = state.spec.size;
+        let size = self.size();
         match offset.checked_add(length) {
             Some(end) if end <= size => Ok(()),
             _ => Err(IoError::OutOfRange { offset, length, size }),
         }
     }
 
+    /// An error of a group names places in its column: where they are in the volume.
+    fn in_volume(&self, column: usize, error: IoError) -> IoError {
+        match error {
+            IoError::Damaged { offset, length } => {
+                IoError::Damaged { offset: self.striping().offset_of(column, offset), length }
+            }
+            other => other,
+        }
+    }
+
     pub async fn read(&self, offset: u64, length: u64) -> Result<Segments, IoError> {
         self.check_range(offset, length)?;
-        if length == 0 {
-            return Ok(Segments::new());
+        let parts = self.striping().parts(offset, length);
+        if let [part] = parts.as_slice() {
+            return self.read_part(part).await;
         }
-        let first = offset / BLOCK;
-        let end = (offset + length).div_ceil(BLOCK);
-        let segments = self.read_blocks(first, end - first).await?;
-        Ok(cut(segments, offset - first * BLOCK, length))
+        let mut found: Vec<(usize, Segments)> = Vec::new();
+        for (part, segments) in parts.iter().zip(join_all(parts.iter().map(|part| self.read_part(part))).await) {
+            let mut rest = Rest::of(segments?);
+            found.extend(part.slices.iter().map(|slice| (slice.start, rest.next(slice.len()))));
+        }
+        found.sort_unstable_by_key(|(start, _)| *start);
+        Ok(found.into_iter().flat_map(|(_, segments)| segments).collect())
+    }
+
+    async fn read_part(&self, part: &Part) -> Result<Segments, IoError> {
+        let read = self.groups()[part.column].read(part.offset, part.length());
+        read.await.map_err(|error| self.in_volume(part.column, error))
     }
 
     /// With `fua`, what was written is stable before this returns, whatever the layout's durability.
     pub async fn write(&self, offset: u64, data: Bytes, fua: bool) -> Result<(), IoError> {
         self.check_range(offset, data.len() as u64)?;
-        if data.is_empty() {
-            return Ok(());
+        let parts = self.striping().parts(offset, data.len() as u64);
+        if let [part] = parts.as_slice() {
+            let write = self.groups()[part.column].write(part.offset, Gather::from_iter([data]), fua);
+            return write.await.map_err(|error| self.in_volume(part.column, error));
         }
-        let (first, end) = (offset / BLOCK, (offset + data.len() as u64).div_ceil(BLOCK));
-        let place = self.shared.order.line_up(first, end - first);
-        let volume = self.clone();
-        let write = |asker| async move { volume.write_bytes(place, asker, offset, data, fua).await };
-        SeenThrough::new(self.shared.world.clone(), write).await
+        let groups = parts.iter().map(|part| &self.groups()[part.column]);
+        let lost_before: Vec<u64> = groups.clone().map(Group::times_lost).collect();
+        let write = |part: &Part| {
+            let gather = part.slices.iter().map(|slice| data.slice(slice.clone())).collect();
+            let write = self.groups()[part.column].write(part.offset, gather, fua);
+            let column = part.column;
+            async move { write.await.map_err(|error| self.in_volume(column, error)) }
+        };
+        // All take their places in line before any is waited for.
+        all(join_all(parts.iter().map(write).collect::<Vec<_>>()).await)?;
+        let is_stable = fua || self.shared.durability == Durability::Strict;
+        // A drive that had its part may have lost it before another was done: it was the only one that had it.
+        let mut lost = groups.zip(lost_before).filter(|_| !is_stable);
+        match lost.find_map(|(group, before)| group.lost_since(before)) {
+            Some(reason) => Err(IoError::Unavailable { reason }),
+            None => Ok(()),
+        }
     }
 
-    pub async fn flush(&self) -> Result<(), IoError> {
-        self.check_range(0, 0)?;
-        self.flush_members().await
+    /// Gives the space back; reads as zeros afterwards. Stable when this returns.
+    pub async fn trim(&self, offset: u64, length: u64) -> Result<(), IoError> {
+        self.write_zeroes(offset, length, false).await
     }
 
-    /// Gives the space back; reads as zeros afterwards.
-    pub async fn trim(&self, offset: u64, length: u64, fua: bool) -> Result<(), IoError> {
-        self.write_zeroes(offset, length, false, fua).await
-    }
-
-    /// Zeros; `allocate` keeps the space.
-    pub async fn write_zeroes(&self, offset: u64, length: u64, allocate: bool, fua: bool) -> Result<(), IoError> {
+    /// Zeros, stable when this returns; `allocate` keeps the space.
+    pub async fn write_zeroes(&self, offset: u64, length: u64, allocate: bool) -> Result<(), IoError> {
         self.check_range(offset, length)?;
-        self.zero(offset, offset + length, allocate, fua).await
+        let mut at = offset;
+        while at < offset + length {
+            let next = ((at / STEP + 1) * STEP).min(offset + length);
+            let zeros = self.groups().iter().enumerate().map(|(column, group)| async move {
+                let within = self.striping().within(column, at..next);
+                group.zero(within, allocate).await.map_err(|error| self.in_volume(column, error))
+            });
+            all(join_all(zeros).await)?;
+            at = next;
+        }
+        Ok(())
     }
 
     /// Takes out what lies past the volume's end: what was cut off doesn't come back when the volume grows again. No two
     /// of these, nor a change of size, may be under way at a time.
     pub async fn clear_past_end(&self) -> Result<(), IoError> {
-        let (from, steps) = loop {
-            let change = {
-                let mut state = self.lock();
-                if state.removed {
-                    return Err(IoError::Fenced);
-                }
-                let waits = |drives: Holders| state.members.clean(&drives, u64::MAX) == Copies::Waiting;
-                if !self.shared.map.all_holders().any(waits) {
-                    break (state.spec.size, self.steps_past_end(&state));
-                }
-                Volume::next_change(&mut state) // those who know what there is are away
-            };
-            let _ = change.await; // dropped unsent only when the volume goes
-        };
-        // Only where something is: there may be exbibytes between.
-        for step in steps {
-            self.zero(from.max(step * STEP), (step + 1) * STEP, false, false).await?;
-        }
-        Ok(())
-    }
-
-    /// The steps in which something lies past the volume's end, or may: where all that have it are away.
-    fn steps_past_end(&self, state: &State<W>) -> BTreeSet<u64> {
-        let (map, members) = (&self.shared.map, &state.members);
-        let mut steps = BTreeSet::new();
-        let mut add = |first: u64, count: u64| {
-            if (first + count) * BLOCK > state.spec.size {
-                steps.insert(first * BLOCK / STEP);
-            }
-        };
-        for (at, member) in members.list.iter().enumerate() {
-            let extents = member.drive().map(|drive| drive.extents_of(state.spec.map)).unwrap_or_default();
-            let runs = extents.into_iter().flat_map(|first| map.volume_runs(at, first, EXTENT / BLOCK));
-            runs.for_each(|(first, count)| add(first, count));
-            let waits = |&region: &u64| members.clean(&map.holders(region), region) == Copies::Waiting;
-            let pieces = member.missed.regions().filter(waits).flat_map(|region| map.pieces_of(region));
-            pieces.for_each(|piece| add(piece.block, piece.count));
-        }
-        steps
-    }
-
-    async fn zero(&self, from: u64, end: u64, allocate: bool, fua: bool) -> Result<(), IoError> {
-        let step = if allocate { ZEROS_STEP } else { STEP };
-        let mut at = from;
-        while at < end {
-            let next = ((at / step + 1) * step).min(end);
-            let first = at / BLOCK;
-            let place = self.shared.order.line_up(first, next.div_ceil(BLOCK) - first);
-            let volume = self.clone();
-            let zero = |asker| async move { volume.zero_step(place, asker, at..next, allocate, fua).await };
-            SeenThrough::new(self.shared.world.clone(), zero).await?;
-            at = next;
-        }
-        Ok(())
+        let size = self.size();
+        let ends =
+            self.groups().iter().enumerate().map(|(column, group)| (group, self.striping().before(column, size)));
+        all(join_all(ends.map(|(group, end)| group.clear_past(end))).await)
     }
 
     /// What is mapped, from `offset` on, as runs that differ from their neighbours: at least one, at most `limit`, and at
@@ -337,228 +259,117 @@ impl<W: World> Volume<W> {
         self.check_range(offset, length)?;
         let mut runs: Vec<Run> = Vec::new();
         let end = offset + length;
-        let (first, last) = (offset / BLOCK, end.div_ceil(BLOCK));
         let mut at = offset;
-        for piece in self.shared.map.pieces(first, last - first).take(LOOK as usize) {
-            for (blocks, mapped) in self.mapped(piece).await? {
-                let next = ((at / BLOCK + blocks) * BLOCK).min(end);
-                let full = runs.len() == limit;
-                match runs.last_mut() {
-                    Some(run) if run.mapped == mapped => run.length += next - at,
-                    _ if full => return Ok(runs),
-                    _ => runs.push(Run { length: next - at, mapped }),
+        for _ in 0..LOOK {
+            if at >= end {
+                break;
+            }
+            let past = self.striping().end_of_extent(at).min(end);
+            let (column, first) = self.striping().locate(at);
+            let whole = Blocks::touched(first, first + (past - at));
+            for (first, count) in self.groups()[column].cut(whole) {
+                for (blocks, mapped) in self.groups()[column].mapped(Blocks { first, count }).await? {
+                    let next = ((at / BLOCK + blocks) * BLOCK).min(past);
+                    let full = runs.len() == limit;
+                    match runs.last_mut() {
+                        Some(run) if run.mapped == mapped => run.length += next - at,
+                        _ if full => return Ok(runs),
+                        _ => runs.push(Run { length: next - at, mapped }),
+                    }
+                    at = next;
                 }
-                at = next;
             }
         }
         Ok(runs)
     }
 
-    async fn write_bytes(
-        &self,
-        place: Place,
-        asker: Asker,
-        offset: u64,
-        data: Bytes,
-        fua: bool,
-    ) -> Result<(), IoError> {
-        let end = offset + data.len() as u64;
-        let first = offset / BLOCK;
-        let count = end.div_ceil(BLOCK) - first;
-        let whole = offset.is_multiple_of(BLOCK) && end.is_multiple_of(BLOCK);
-        let (mut turn, mut begun) = (place.turn().await, false);
-        loop {
-            let data = if whole { data.clone() } else { Box::pin(self.merge_edges(offset, &data)).await? };
-            let crcs = block_crcs(&data).collect();
-            match self.write_blocks(&turn, Blocks { first, data, crcs }, fua).await? {
-                Written::Done => return Ok(()),
-                Written::Waits { change, begun: now } => {
-                    begun |= now;
-                    turn = Box::pin(self.wait_for_copies(turn, &asker, change, begun, (first, count))).await?;
-                }
-            }
-        }
-    }
-
-    /// The blocks that the bytes touch, with the rest of the first and last as it's now.
-    async fn merge_edges(&self, offset: u64, data: &[u8]) -> Result<Bytes, IoError> {
-        let end = offset + data.len() as u64;
-        let first = offset / BLOCK * BLOCK;
-        let past = end.next_multiple_of(BLOCK);
-        let mut whole = Buffer::take((past - first) as usize);
-        let mut edges = vec![(first, offset > first), (past - BLOCK, end < past)];
-        if past - first == BLOCK {
-            edges.truncate(1);
-            edges[0].1 = true;
-        }
-        for (edge, partial) in edges {
-            if partial {
-                let old = join(&self.read_under_turn(edge / BLOCK, 1).await?);
-                let at = (edge - first) as usize;
-                whole[at..at + BLOCK as usize].copy_from_slice(&old);
-            }
-        }
-        let at = (offset - first) as usize;
-        whole[at..at + data.len()].copy_from_slice(data);
-        Ok(whole.freeze())
-    }
-
-    async fn zero_step(
-        &self,
-        place: Place,
-        asker: Asker,
-        Range { start: from, end: to }: Range<u64>,
-        allocate: bool,
-        fua: bool,
-    ) -> Result<(), IoError> {
-        let (inner, inner_end) = (from.next_multiple_of(BLOCK), to / BLOCK * BLOCK);
-        if allocate || inner >= inner_end {
-            let zeros = Buffer::zeroed((to - from) as usize).freeze();
-            return self.write_bytes(place, asker, from, zeros, fua).await;
-        }
-        let (first, count) = (from / BLOCK, to.div_ceil(BLOCK) - from / BLOCK);
-        let (mut turn, mut begun) = (place.turn().await, false);
-        loop {
-            match self.zero_under_turn(&turn, from..to, inner..inner_end, fua).await? {
-                Written::Done => return Ok(()),
-                Written::Waits { change, begun: now } => {
-                    begun |= now;
-                    turn = self.wait_for_copies(turn, &asker, change, begun, (first, count)).await?;
-                }
-            }
-        }
-    }
-
-    /// Waits for a drive to come or go, without being in the way of those that must catch up. A write that some copies
-    /// have (`begun`) may have been seen: it keeps its turn, or it would land again after newer ones.
-    async fn wait_for_copies(
-        &self,
-        turn: Turn,
-        asker: &Asker,
-        change: oneshot::Receiver<()>,
-        begun: bool,
-        (first, count): (u64, u64),
-    ) -> Result<Turn, IoError> {
-        if begun {
-            turn.lend();
-            wait_for_change(asker, change).await?;
-            turn.reclaim().await;
-            return Ok(turn);
-        }
-        drop(turn);
-        wait_for_change(asker, change).await?;
-        Ok(self.shared.order.line_up(first, count).turn().await)
-    }
-
-    /// The partial blocks at the edges are merged, the whole ones within taken out.
-    async fn zero_under_turn(
-        &self,
-        turn: &HasTurn,
-        all: Range<u64>,
-        inner: Range<u64>,
-        fua: bool,
-    ) -> Result<Written, IoError> {
-        let mut edges_begun = false;
-        for edge in [all.start..inner.start, inner.end..all.end] {
-            if edge.is_empty() {
-                continue;
-            }
-            let zeros = Buffer::zeroed((edge.end - edge.start) as usize);
-            let data = self.merge_edges(edge.start, &zeros).await?;
-            let crcs = block_crcs(&data).collect();
-            let first = edge.start / BLOCK;
-            if let Written::Waits { change, begun } = self.write_blocks(turn, Blocks { first, data, crcs }, fua).await?
-            {
-                return Ok(Written::Waits { change, begun: begun || edges_begun });
-            }
-            edges_begun = true;
-        }
-        match self.clear_blocks(turn, inner.start / BLOCK, (inner.end - inner.start) / BLOCK).await? {
-            Written::Done => Ok(Written::Done),
-            Written::Waits { change, begun } => Ok(Written::Waits { change, begun: begun || edges_begun }),
-        }
-    }
-
-    /// Waits for a drive to come or go.
-    pub(crate) fn next_change(state: &mut State<W>) -> oneshot::Receiver<()> {
-        let (sender, receiver) = oneshot::channel();
-        state.bell.push(sender);
-        receiver
-    }
-
-    pub(crate) fn wake(&self) {
-        let bell = std::mem::take(&mut self.lock().bell);
-        for sender in bell {
-            let _ = sender.send(()); // who has given up waiting needs no answer
-        }
-    }
-
+    /// Ends all use, and gives the space back on the drives that are here.
     pub(crate) async fn remove(&self) -> Result<(), IoError> {
-        let (drives, map) = {
-            let mut state = self.lock();
-            state.removed = true;
-            (state.members.list.iter().filter_map(|m| m.drive().cloned()).collect::<Vec<_>>(), state.spec.map)
-        };
-        self.wake();
-        let turn = self.shared.order.line_up(0, u64::MAX / 2).turn().await; // all writes have ended, and none will begin
-        for drive in drives {
+        // All of them are told before any is waited for.
+        join_all(self.groups().iter().map(Group::remove)).await;
+        let map = self.lock().map;
+        for drive in self.drives_here() {
             if let Err(error) = drive.remove_map(map).await {
                 tracing::warn!(drive = %drive.id(), %error, "space of a removed volume is given back when the drive returns");
             }
         }
-        drop(turn);
         Ok(())
     }
-}
 
-/// Waits for a drive to come or go. A write that was given up meanwhile is not made at all: it could land after newer
-/// ones.
-async fn wait_for_change(asker: &Asker, change: oneshot::Receiver<()>) -> Result<(), IoError> {
-    let _ = change.await; // dropped unsent only when the volume goes
-    if asker.is_waiting() { Ok(()) } else { Err(IoError::Stopping) }
-}
-
-/// The bytes `skip..skip + length` of the segments.
-pub(crate) fn cut(segments: Segments, mut skip: u64, mut length: u64) -> Segments {
-    let mut kept = Segments::new();
-    for segment in segments {
-        let size = segment.len() as u64;
-        if skip >= size {
-            skip -= size;
-            continue;
-        }
-        let take = (size - skip).min(length);
-        if take > 0 {
-            kept.push(segment.slice(skip as usize..(skip + take) as usize));
-        }
-        length -= take;
-        skip = 0;
-    }
-    kept
-}
-
-impl<W: World> State<W> {
-    /// Copies without which no write is acknowledged.
-    pub(crate) fn wanted_copies(&self) -> usize {
-        usize::from(self.spec.layout.min_copies).max(1)
+    pub(crate) fn start_recovery(&self) {
+        self.groups().iter().for_each(Group::start_recovery);
     }
 
-    pub(crate) fn begin_busy(&mut self, map: &BlockMap, first: u64, count: u64) {
-        for region in map.regions(first, count) {
-            let busy = self.busy.entry(region).or_default();
-            busy.under_way += 1;
-            busy.writes += 1;
-        }
+    /// Lets everybody look again who waits for a drive to come or go.
+    pub(crate) fn wake(&self) {
+        self.groups().iter().for_each(Group::wake);
+    }
+}
+
+/// What becomes of the volume's groups when drives come and go.
+impl<W: World> Volume<W> {
+    pub(crate) fn member_leaving(&self, id: DriveId) {
+        self.groups().iter().for_each(|group| group.member_leaving(id));
     }
 
-    pub(crate) fn end_busy(&mut self, map: &BlockMap, first: u64, count: u64) {
-        for region in map.regions(first, count) {
-            if let Some(busy) = self.busy.get_mut(&region) {
-                busy.under_way -= 1;
+    pub(crate) fn is_leaving(&self, id: DriveId) -> bool {
+        self.groups().iter().any(|group| group.is_leaving(id))
+    }
+
+    pub(crate) async fn member_left(&self, id: DriveId, left: View, may_return: bool) {
+        join_all(self.groups().iter().map(|group| group.member_left(id, left, may_return))).await;
+    }
+
+    pub(crate) fn member_retired(&self, id: DriveId) {
+        self.groups().iter().for_each(|group| group.member_retired(id));
+    }
+
+    pub(crate) fn member_returned(&self, drive: &Drive<W>, standing: Standing) {
+        self.groups().iter().for_each(|group| group.member_returned(drive, standing));
+    }
+
+    pub(crate) fn member_is_current(&self, drive: &Drive<W>) {
+        self.groups().iter().for_each(|group| group.member_is_current(drive));
+    }
+
+    pub(crate) fn may_be_alone(&self, id: DriveId) -> bool {
+        self.groups().iter().any(|group| group.may_be_alone(id))
+    }
+
+    pub(crate) fn knows_what_it_misses(&self, id: DriveId) -> bool {
+        self.groups().iter().all(|group| group.knows_what_it_misses(id))
+    }
+}
+
+/// All were done, or the first error.
+fn all(outcomes: Vec<Result<(), IoError>>) -> Result<(), IoError> {
+    outcomes.into_iter().collect()
+}
+
+/// Segments that are taken from their start.
+struct Rest {
+    segments: std::vec::IntoIter<Bytes>,
+    /// What is left of the last one taken.
+    left: Bytes,
+}
+
+impl Rest {
+    fn of(segments: Segments) -> Self {
+        Rest { segments: segments.into_iter().collect::<Vec<_>>().into_iter(), left: Bytes::new() }
+    }
+
+    fn next(&mut self, mut length: usize) -> Segments {
+        let mut taken = Segments::new();
+        while length > 0 {
+            if self.left.is_empty() {
+                let Some(next) = self.segments.next() else { break };
+                self.left = next;
+                continue;
             }
+            let part = self.left.split_to(length.min(self.left.len()));
+            length -= part.len();
+            taken.push(part);
         }
+        taken
     }
 }
-
-/// The type that shows that a write has its turn.
-pub(crate) type HasTurn = Turn;

@@ -4,4 +4,4 @@
 
 mod rotation;
 
-pub use rotation::{CopyPlace, Rotation};
+pub use rotation::Rotation;

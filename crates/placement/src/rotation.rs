@@ -1,23 +1,14 @@
 //! Copies on neighbours, rotated: `stripe`, `mirror:N` and `chained` over equal drives (Petal 2.4, figure 5).
 //!
-//! Extent `e` of a volume over `D` drives has its copy `c` on drive `(e + c) mod D`. Each drive numbers what it holds
-//! without gaps: of row `e / D` it holds `N` fragments, copy `c` as number `c` of the row. So a long range of a volume is
-//! one range on each drive, and the drives' shares differ by at most one row.
+//! The extents of a volume over `D` drives go round its `D` columns: extent `e` is row `e / D` of column `e mod D`. All of
+//! a column is on the same drives, copy `k` of column `c` on drive `(c + k) mod D`. So the load of a drive that fails is
+//! spread over its neighbours, and what must be agreed upon is the same for all of a column.
 
 /// Copies rotated over drives that are known by their position in the global map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rotation {
     drives: u64,
     copies: u64,
-}
-
-/// One copy of an extent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CopyPlace {
-    /// Position of the drive in the global map.
-    pub drive: usize,
-    /// Number of the fragment on that drive.
-    pub fragment: u64,
 }
 
 impl Rotation {
@@ -27,8 +18,8 @@ impl Rotation {
         (copies >= 1 && drives >= usize::from(copies)).then_some(rotation)
     }
 
-    /// How many drives the copies rotate over.
-    pub fn drives(&self) -> usize {
+    /// How many columns there are: as many as drives.
+    pub fn columns(&self) -> usize {
         self.drives as usize
     }
 
@@ -37,28 +28,30 @@ impl Rotation {
         self.copies as usize
     }
 
-    /// Where copy `copy` of the extent is.
-    pub fn place(&self, extent: u64, copy: usize) -> CopyPlace {
-        assert!(copy < self.copies(), "copy {copy} of {}", self.copies);
-        CopyPlace {
-            drive: ((extent % self.drives + copy as u64) % self.drives) as usize,
-            fragment: extent / self.drives * self.copies + copy as u64,
-        }
+    /// The positions of the drives that a column is on, in the order of copies.
+    pub fn holders(&self, column: usize) -> impl Iterator<Item = usize> + use<> {
+        let Rotation { drives, copies } = *self;
+        (0..copies).map(move |copy| ((column as u64 + copy) % drives) as usize)
     }
 
-    /// Which copy of which extent a drive's fragment is.
-    pub fn extent_at(&self, place: CopyPlace) -> (u64, usize) {
-        let copy = place.fragment % self.copies;
-        let first = (place.drive as u64 + self.drives - copy) % self.drives;
-        (place.fragment / self.copies * self.drives + first, copy as usize)
+    /// Of which column a drive has copy `copy`.
+    pub fn column_of(&self, drive: usize, copy: usize) -> usize {
+        ((drive as u64 + self.drives - copy as u64) % self.drives) as usize
     }
 
-    /// The fragments of whole rows within extents `first..end`: rows, as the extents and (the same on every drive) the
-    /// fragments that they are. Empty if no row is whole.
-    pub fn whole_rows(&self, first: u64, end: u64) -> (std::ops::Range<u64>, std::ops::Range<u64>) {
-        let (row, end_row) = (first.div_ceil(self.drives), end / self.drives);
-        let end_row = end_row.max(row);
-        (row * self.drives..end_row * self.drives, row * self.copies..end_row * self.copies)
+    /// The column that an extent is in, and its row there.
+    pub fn place(&self, extent: u64) -> (usize, u64) {
+        ((extent % self.drives) as usize, extent / self.drives)
+    }
+
+    /// The extent in a row of a column.
+    pub fn extent_at(&self, column: usize, row: u64) -> u64 {
+        row * self.drives + column as u64
+    }
+
+    /// How many rows of a column the extents before `extent` fill.
+    pub fn rows_before(&self, column: usize, extent: u64) -> u64 {
+        extent / self.drives + u64::from((column as u64) < extent % self.drives)
     }
 }
 
@@ -79,45 +72,26 @@ mod tests {
         fn copies_are_on_different_drives_and_found_again(drives in 1usize..40, copies in 1u8..8, extent in 0u64..1 << 51) {
             prop_assume!(drives >= usize::from(copies));
             let rotation = Rotation::new(drives, copies).unwrap();
-            let places: Vec<_> = (0..rotation.copies()).map(|copy| rotation.place(extent, copy)).collect();
-            let distinct: BTreeSet<_> = places.iter().map(|place| place.drive).collect();
-            prop_assert_eq!(distinct.len(), places.len());
-            for (copy, &place) in places.iter().enumerate() {
-                prop_assert_eq!(rotation.extent_at(place), (extent, copy));
+            let (column, row) = rotation.place(extent);
+            prop_assert_eq!(rotation.extent_at(column, row), extent);
+            let holders: Vec<_> = rotation.holders(column).collect();
+            prop_assert_eq!(holders.iter().collect::<BTreeSet<_>>().len(), usize::from(copies));
+            for (copy, &drive) in holders.iter().enumerate() {
+                prop_assert_eq!(rotation.column_of(drive, copy), column);
             }
         }
 
         #[test]
-        fn no_two_copies_share_a_fragment_and_drives_fill_evenly(drives in 1usize..12, copies in 1u8..5, extents in 1u64..200) {
+        fn drives_fill_evenly(drives in 1usize..12, copies in 1u8..5, extents in 0u64..200) {
             prop_assume!(drives >= usize::from(copies));
             let rotation = Rotation::new(drives, copies).unwrap();
-            let mut held = vec![BTreeSet::new(); drives];
-            for extent in 0..extents {
-                for copy in 0..rotation.copies() {
-                    let place = rotation.place(extent, copy);
-                    prop_assert!(held[place.drive].insert(place.fragment));
-                }
+            let mut held = vec![0; drives];
+            for column in 0..rotation.columns() {
+                let rows = rotation.rows_before(column, extents);
+                prop_assert_eq!(rows, (0..extents).filter(|&extent| rotation.place(extent).0 == column).count() as u64);
+                rotation.holders(column).for_each(|drive| held[drive] += rows);
             }
-            let counts = held.iter().map(BTreeSet::len);
-            prop_assert!(counts.clone().max().unwrap() - counts.min().unwrap() <= usize::from(copies));
-        }
-
-        #[test]
-        fn whole_rows_are_the_same_range_on_every_drive(drives in 1usize..9, copies in 1u8..4, first in 0u64..60, count in 0u64..60) {
-            prop_assume!(drives >= usize::from(copies));
-            let rotation = Rotation::new(drives, copies).unwrap();
-            let (extents, fragments) = rotation.whole_rows(first, first + count);
-            prop_assert!(extents.is_empty() || (first <= extents.start && extents.end <= first + count));
-            let mut found = vec![BTreeSet::new(); drives];
-            for extent in extents {
-                for copy in 0..rotation.copies() {
-                    let place = rotation.place(extent, copy);
-                    found[place.drive].insert(place.fragment);
-                }
-            }
-            for drive in found {
-                prop_assert_eq!(drive, fragments.clone().collect::<BTreeSet<_>>());
-            }
+            prop_assert!(held.iter().max().unwrap() - held.iter().min().unwrap() <= u64::from(copies));
         }
     }
 }

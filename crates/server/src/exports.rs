@@ -87,15 +87,17 @@ impl VirtualDisk for VolumeDisk {
         self.client.meter.time(Operation::Flush, 0, self.volume.flush()).await
     }
 
-    async fn trim(&self, offset: u64, length: u64, fua: bool) -> Result<(), IoError> {
-        let trim = self.volume.trim(offset, length, fua);
+    /// Stable in any case.
+    async fn trim(&self, offset: u64, length: u64, _fua: bool) -> Result<(), IoError> {
+        let trim = self.volume.trim(offset, length);
         let trimmed = self.client.meter.time(Operation::Discard, length, trim).await;
         self.client.damaged().learn(offset, length, &trimmed);
         trimmed
     }
 
-    async fn write_zeroes(&self, offset: u64, length: u64, allocate: bool, fua: bool) -> Result<(), IoError> {
-        let zeroes = self.volume.write_zeroes(offset, length, allocate, fua);
+    /// Stable in any case.
+    async fn write_zeroes(&self, offset: u64, length: u64, allocate: bool, _fua: bool) -> Result<(), IoError> {
+        let zeroes = self.volume.write_zeroes(offset, length, allocate);
         let operation = if allocate { Operation::Write } else { Operation::Discard };
         let zeroed = self.client.meter.time(operation, length, zeroes).await;
         self.client.damaged().learn(offset, length, &zeroed);

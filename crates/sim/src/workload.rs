@@ -255,9 +255,11 @@ impl Workload {
         self.refused.set(self.refused.get() + 1);
         self.core.note(u64::from(op.0), || format!("#{} failed: {error}", op.0));
         let fate = match (error, kind) {
-            (IoError::OutOfSpace, Kind::Write { .. }) | (IoError::OutOfRange { .. } | IoError::ReadOnly, _) => {
+            // Of several blocks, some may lie on drives that have space.
+            (IoError::OutOfSpace, Kind::Write { .. }) if offset / BLOCK == (offset + length - 1) / BLOCK => {
                 Fate::Refused
             }
+            (IoError::OutOfRange { .. } | IoError::ReadOnly, _) => Fate::Refused,
             _ => Fate::Unknown, // the edges of a trim are writes of their own
         };
         self.judge(|checker, now| checker.failed(now, op, fate), op);

@@ -68,7 +68,7 @@ pub async fn zero(
     let volume = volumes::served(&context, &name.0)?;
     let observed = context.observations.of(volume.id());
     let trim = move |volume: Volume<ServerWorld>| async move {
-        let trimmed = volume.trim(offset, length, false).await;
+        let trimmed = volume.trim(offset, length).await;
         observed.damaged().learn(offset, length, &trimmed);
         trimmed
     };

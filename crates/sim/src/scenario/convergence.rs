@@ -9,7 +9,6 @@ use tepal_drive::world::Clock;
 use tepal_drive::{DriveError, Loss, Mark};
 use tepal_engine::{OpenVolumeError, ScrubSummary, VolumeHealth};
 use tepal_model::{BLOCK, IoError};
-use tepal_placement::Rotation;
 
 /// What has not come right.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -99,15 +98,13 @@ pub async fn scrub_clean(server: &Server, faulty: bool, losing: bool) -> Result<
 /// Every copy that is here says the same of every block.
 pub async fn copies_are_equal(server: &Server) -> Result<(), Unsettled> {
     let spec = server.volume().spec();
-    let Some(rotation) = Rotation::new(spec.drives.len(), spec.layout.copies()) else { return Ok(()) };
     let extent = u64::from(spec.layout.extent) / BLOCK;
     for number in 0..(spec.size / BLOCK).div_ceil(extent) {
         let mut copies = Vec::new();
-        for copy in 0..rotation.copies() {
-            let place = rotation.place(number, copy);
-            let Some(drive) = server.engine.drive(spec.drives[place.drive]) else { continue };
-            let sums = drive.crcs(spec.map, place.fragment * extent, extent).await;
-            copies.push((place.drive, sums.map_err(|error| Unsettled::Sums { at: place.drive, error })?));
+        for (at, first) in server.volume().copies_at(number * extent * BLOCK) {
+            let Some(drive) = server.engine.drive(spec.drives[at]) else { continue };
+            let sums = drive.crcs(spec.map, first, extent).await;
+            copies.push((at, sums.map_err(|error| Unsettled::Sums { at, error })?));
         }
         for nth in 0..extent as usize {
             let of_block: Vec<_> = copies.iter().map(|(at, sums)| (*at, sums[nth])).collect();
@@ -123,7 +120,7 @@ pub async fn copies_are_equal(server: &Server) -> Result<(), Unsettled> {
 pub async fn space_returns(server: &Server, most: u64) -> Result<(), Unsettled> {
     server.volume().clear_past_end().await.map_err(Unsettled::GiveBack)?;
     server.volume().resize(most);
-    server.volume().write_zeroes(0, most, false, true).await.map_err(Unsettled::GiveBack)?;
+    server.volume().write_zeroes(0, most, false).await.map_err(Unsettled::GiveBack)?;
     drives_are_empty(server).await
 }
 

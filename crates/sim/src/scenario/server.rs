@@ -233,13 +233,13 @@ impl VolumeUnderTest for ServedVolume {
         self.0.flush().await
     }
 
-    async fn trim(&self, offset: u64, length: u64, fua: bool) -> Result<(), IoError> {
-        self.0.trim(offset, length, fua).await
+    async fn trim(&self, offset: u64, length: u64, _fua: bool) -> Result<(), IoError> {
+        self.0.trim(offset, length).await
     }
 
-    async fn write_zeroes(&self, offset: u64, length: u64, fua: bool) -> Result<(), IoError> {
+    async fn write_zeroes(&self, offset: u64, length: u64, _fua: bool) -> Result<(), IoError> {
         let allocate = offset.is_multiple_of(3); // either way, by what the seed drew
-        self.0.write_zeroes(offset, length, allocate, fua).await
+        self.0.write_zeroes(offset, length, allocate).await
     }
 
     async fn block_status(&self, offset: u64, length: u64, limit: usize) -> Result<Vec<Run>, IoError> {

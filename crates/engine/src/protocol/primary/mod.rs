@@ -1,6 +1,7 @@
 //! The primary protocol (Petal 2.4): `stripe`, `mirror:N` and what else keeps whole copies.
 //!
-//! Here one server holds all copies, and is their primary. Invariants:
+//! Each column of a volume's map is a [`Group`] of its own: a linear disk of blocks with its copies on the same drives
+//! throughout. Here one server holds all copies, and is their primary. Invariants:
 //! 1. Writes that overlap go to all copies in one order (`order.rs`).
 //! 2. A region's busy mark is in a copy's log no later than the first data that the mark is about. After a crash the union
 //!    of all marks names every region whose copies may differ.
@@ -11,8 +12,220 @@
 //!    copy has.
 //! 5. In a region whose copies may differ, the first clean copy decides, before anything is read from there.
 
+pub mod bytes;
+pub mod flush;
+pub mod health;
+pub mod members;
+pub mod order;
+pub mod presence;
 pub mod read;
 pub mod recover;
+pub mod settle;
 #[cfg(test)]
 mod tests;
 pub mod write;
+pub mod zero;
+
+use crate::engine::{self, Engine};
+use crate::map::Column;
+use flush::LostUnflushed;
+use futures_channel::oneshot;
+use members::{BusyRegions, Member, Members};
+use order::{Turn, WriteOrder};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use tepal_drive::Loss;
+use tepal_drive::world::World;
+use tepal_model::layout::Durability;
+use tepal_model::{BLOCK, DriveId, IoError, Layout};
+
+/// One column of a volume, with all its copies. Cheap to clone.
+pub(crate) struct Group<W: World> {
+    pub shared: Arc<Shared<W>>,
+}
+
+impl<W: World> Clone for Group<W> {
+    fn clone(&self) -> Self {
+        Group { shared: self.shared.clone() }
+    }
+}
+
+pub(crate) struct Shared<W: World> {
+    pub world: W,
+    /// The engine has its volumes and their groups, not they it.
+    engine: Weak<engine::Shared<W>>,
+    pub column: Column,
+    pub copies: usize,
+    pub durability: Durability,
+    /// Copies without which no write is acknowledged.
+    pub min_copies: usize,
+    pub order: WriteOrder,
+    state: Mutex<State<W>>,
+}
+
+pub(crate) struct State<W: World> {
+    pub members: Members<W>,
+    pub busy: BusyRegions,
+    /// Regions whose copies may differ since a crash.
+    pub unresolved: BTreeSet<u64>,
+    /// Who waits for a drive to come or go.
+    pub bell: Vec<oneshot::Sender<()>>,
+    pub recovering: bool,
+    pub settling: bool,
+    /// The volume is being removed: nobody is served any more.
+    pub removed: bool,
+    pub copied: u64,
+    /// What keeps a returned drive from catching up.
+    pub obstacle: Option<String>,
+    /// How often a drive has come or gone.
+    pub changes: u64,
+    /// Members that are leaving with unflushed data: up to which batch.
+    pub leaving_unflushed: BTreeMap<usize, u64>,
+    /// Those of them that alone held some of it.
+    pub unflushed: BTreeMap<usize, u64>,
+    /// Those that returned without it: flushes must say so.
+    pub lost_unflushed: LostUnflushed,
+}
+
+/// The type that shows that a write has its turn.
+pub(crate) type HasTurn = Turn;
+
+/// A range of blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Blocks {
+    pub first: u64,
+    pub count: u64,
+}
+
+impl Blocks {
+    pub fn new(first: u64, count: u64) -> Self {
+        Blocks { first, count }
+    }
+
+    /// Those that a range of bytes touches.
+    pub fn touched(from: u64, end: u64) -> Self {
+        Blocks { first: from / BLOCK, count: end.div_ceil(BLOCK) - from / BLOCK }
+    }
+
+    pub fn end(&self) -> u64 {
+        self.first + self.count
+    }
+
+    pub fn each(&self) -> impl Iterator<Item = Blocks> + use<> {
+        (self.first..self.end()).map(|first| Blocks { first, count: 1 })
+    }
+}
+
+impl<W: World> Group<W> {
+    pub fn open(engine: &Engine<W>, column: Column, layout: &Layout, members: Members<W>) -> Self {
+        let copies = members.list.len();
+        let state = State {
+            members,
+            busy: BusyRegions::new(),
+            unresolved: BTreeSet::new(),
+            bell: Vec::new(),
+            recovering: false,
+            settling: false,
+            removed: false,
+            copied: 0,
+            obstacle: None,
+            changes: 0,
+            leaving_unflushed: BTreeMap::new(),
+            unflushed: BTreeMap::new(),
+            lost_unflushed: LostUnflushed::default(),
+        };
+        let shared = Shared {
+            world: engine.world().clone(),
+            engine: Arc::downgrade(&engine.shared),
+            column,
+            copies,
+            durability: layout.durability,
+            min_copies: usize::from(layout.min_copies).max(1),
+            order: WriteOrder::default(),
+            state: Mutex::new(state),
+        };
+        let group = Group { shared: Arc::new(shared) };
+        {
+            let mut state = group.lock();
+            for at in 0..state.members.list.len() {
+                if let Some(drive) = state.members.list[at].drive().cloned() {
+                    group.hear(&mut state, at, &drive);
+                }
+            }
+        }
+        group
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, State<W>> {
+        self.shared.state.lock().expect("nothing panics while it holds the group's state")
+    }
+
+    /// `None` once the server has stopped.
+    pub fn engine(&self) -> Option<Engine<W>> {
+        self.shared.engine.upgrade().map(|shared| Engine { shared })
+    }
+
+    pub fn is_mirrored(&self) -> bool {
+        self.shared.copies > 1
+    }
+
+    /// Waits for a drive to come or go.
+    pub fn next_change(state: &mut State<W>) -> oneshot::Receiver<()> {
+        let (sender, receiver) = oneshot::channel();
+        state.bell.push(sender);
+        receiver
+    }
+
+    pub fn wake(&self) {
+        let bell = std::mem::take(&mut self.lock().bell);
+        for sender in bell {
+            let _ = sender.send(()); // who has given up waiting needs no answer
+        }
+    }
+
+    /// Has drives that were found lost leave.
+    pub async fn lose(&self, drives: Vec<(DriveId, Arc<Loss>)>) {
+        let Some(engine) = self.engine() else {
+            return std::future::pending().await; // the server has stopped: nothing is agreed or acknowledged any more
+        };
+        for (id, loss) in drives {
+            engine.lose_met(id, (*loss).clone()).await;
+        }
+    }
+
+    /// Nobody is served from now on. Returns when all writes have ended.
+    pub async fn remove(&self) {
+        self.lock().removed = true;
+        self.wake();
+        drop(self.shared.order.line_up(0, u64::MAX / 2).turn().await); // none will begin
+    }
+}
+
+impl<W: World> State<W> {
+    /// Whether anybody may still be served.
+    pub fn serves(&self) -> Result<(), IoError> {
+        if self.removed { Err(IoError::Fenced) } else { Ok(()) }
+    }
+
+    pub fn begin_busy(&mut self, column: &Column, blocks: Blocks) {
+        for region in column.regions(blocks.first, blocks.count) {
+            let busy = self.busy.entry(region).or_default();
+            busy.under_way += 1;
+            busy.writes += 1;
+        }
+    }
+
+    pub fn end_busy(&mut self, column: &Column, blocks: Blocks) {
+        for region in column.regions(blocks.first, blocks.count) {
+            if let Some(busy) = self.busy.get_mut(&region) {
+                busy.under_way -= 1;
+            }
+        }
+    }
+}
+
+impl<W: World> Members<W> {
+    pub fn of(list: impl Iterator<Item = Member<W>>) -> Self {
+        Members { list: list.collect() }
+    }
+}

@@ -1,13 +1,11 @@
 //! Making copies equal again: after a crash, after an absence, after rot.
 
-use crate::map::Piece;
-use crate::members::{Copies, Member, Presence};
-use crate::protocol::primary::read::{Failed, clean_copies, lost};
-use crate::protocol::primary::write::flush_all;
-use crate::volume::{State, Volume};
+use super::flush::flush_all;
+use super::members::{Copies, Member, Presence};
+use super::read::{Failed, lost};
+use super::{Blocks, Group, State};
 use futures_channel::oneshot;
 use futures_util::future::join_all;
-use std::collections::BTreeMap;
 use tepal_codec::checksum::block_crcs;
 use tepal_drive::world::{Gather, World};
 use tepal_drive::{Change, Drive, DriveError, Mark, MarkKind, Write};
@@ -17,13 +15,14 @@ use tepal_model::{BLOCK, DriveId, IoError, MapId, Segments};
 /// Marks that go into a log as one.
 const MARKS_AT_ONCE: usize = 1024;
 
-/// Pieces of a region that are compared and copied at a time.
-const PIECES_AT_ONCE: usize = 16;
+/// A region is compared and copied in steps of so many blocks, so many of them at a time.
+const STEP: u64 = 16;
+const STEPS_AT_ONCE: usize = 16;
 
-/// One copy of a piece: the drive and its first block there.
+/// One copy of some blocks: the drive and the first block's place there.
 struct Copy<W: World> {
     drive: Drive<W>,
-    first: u64,
+    place: u64,
 }
 
 /// How copies are compared.
@@ -37,7 +36,6 @@ enum Comparing {
 
 enum Plan<W: World> {
     Go {
-        map: MapId,
         source: Copy<W>,
         targets: Vec<Copy<W>>,
     },
@@ -52,10 +50,10 @@ pub(crate) enum Stuck {
     Failed(IoError),
 }
 
-impl<W: World> Volume<W> {
+impl<W: World> Group<W> {
     /// Settles a region whose copies may differ since a crash: the first clean copy decides. Those on drives that are away
     /// are stale from then on: somebody may read what was decided.
-    pub(crate) async fn resolve(&self, region: u64) -> Result<(), Stuck> {
+    pub async fn resolve(&self, region: u64) -> Result<(), Stuck> {
         loop {
             let changes = self.lock().changes;
             self.equalise_region(region, None).await?;
@@ -78,12 +76,11 @@ impl<W: World> Volume<W> {
         {
             let mut state = self.lock();
             let list = &state.members.list;
-            let is_here = |&at: &usize| list[at].drive().is_some();
+            let is_here = |at: &usize| list[*at].drive().is_some();
             let is_away = |at: &usize| matches!(list[*at].presence, Presence::Missing | Presence::Leaving);
-            let holders = self.shared.map.holders(region);
-            let unsaid =
-                |at: &usize| !holders.iter().filter(|at| is_here(at)).all(|&by| list[*at].missed.is_said(region, by));
-            let absent: Vec<usize> = holders.iter().copied().filter(|at| is_away(at) && unsaid(at)).collect();
+            let members = || 0..self.shared.copies;
+            let unsaid = |at: &usize| !members().filter(is_here).all(|by| list[*at].missed.is_said(region, by));
+            let absent: Vec<usize> = members().filter(|at| is_away(at) && unsaid(at)).collect();
             for at in absent {
                 let unresolved = state.unresolved.iter().copied().collect();
                 marking.push(self.mark_stale(&mut state, at, unresolved));
@@ -92,16 +89,18 @@ impl<W: World> Volume<W> {
         join_all(marking).await;
     }
 
-    /// Has a drive that returned note what it misses, and what others miss of the regions that it holds. From then on its
-    /// word is enough.
-    pub(crate) async fn note(&self, at: usize) -> Result<(), IoError> {
+    /// Has a drive that returned note what it misses, and what others miss. From then on its word is enough.
+    pub async fn note(&self, at: usize) -> Result<(), IoError> {
+        if self.lock().members.is_beyond_knowing() {
+            self.note_that_all_is_missed(at).await?;
+        }
         let mut changes = self.lock().changes;
         // Which member's misses are next, and from which region on.
         let mut next = (0, 0);
         loop {
             let (drive, unsaid, recording) = {
                 let mut state = self.lock();
-                let drive = state.members.list[at].drive().cloned().filter(|_| !state.removed);
+                let drive = state.members.list[at].drive().cloned().filter(|_| state.serves().is_ok());
                 let Some(drive) = drive else { return Ok(()) };
                 if state.changes != changes {
                     (changes, next) = (state.changes, (0, 0)); // there may be more to say
@@ -112,7 +111,7 @@ impl<W: World> Volume<W> {
                     return Ok(());
                 };
                 next = (of, last + 1);
-                let mark = |&(of, region): &(usize, u64)| stale_mark(state.spec.map, state.members.list[of].id, region);
+                let mark = |&(of, region): &(usize, u64)| self.stale_mark(state.members.list[of].id, region);
                 let recording = drive.record(unsaid.iter().map(mark).collect(), true);
                 (drive, unsaid, recording)
             };
@@ -127,24 +126,43 @@ impl<W: World> Volume<W> {
         }
     }
 
-    /// Some of what members miss of the regions that a drive holds, and its log doesn't say; from a member's region on.
+    /// Nobody who knew what the drive misses will return: so it says of itself that it can't know, for good.
+    async fn note_that_all_is_missed(&self, at: usize) -> Result<(), IoError> {
+        let (drive, recording) = {
+            let mut state = self.lock();
+            let member = &mut state.members.list[at];
+            let Some(drive) = member.drive().cloned().filter(|_| !member.missed.is_all() && !member.is_current())
+            else {
+                return Ok(());
+            };
+            member.missed.begin_all();
+            let mark = self.stale_mark(member.id, self.shared.column.every_region());
+            let recording = drive.record(vec![mark], true);
+            (drive, recording)
+        };
+        match recording.await {
+            Ok(()) => Ok(()),
+            Err(error) => self.give_up(failed(&drive, error)).await,
+        }
+    }
+
+    /// Some of what members miss and a drive's log doesn't say; from a member's region on.
     fn unsaid(&self, state: &State<W>, at: usize, (from, first): (usize, u64)) -> Vec<(usize, u64)> {
         let members = state.members.list.iter().enumerate().skip(from);
         let unsaid = members.flat_map(|(of, member)| {
             let first = if of == from { first } else { 0 };
             member.missed.unsaid(at, first).map(move |region| (of, region))
         });
-        let held = unsaid.filter(|&(_, region)| self.shared.map.holders(region).contains(&at));
-        held.take(MARKS_AT_ONCE).collect()
+        unsaid.take(MARKS_AT_ONCE).collect()
     }
 
     /// Brings one drive's copy of a region up to date, then takes its stale marks back.
-    pub(crate) async fn catch_up(&self, at: usize, region: u64) -> Result<(), Stuck> {
+    pub async fn catch_up(&self, at: usize, region: u64) -> Result<(), Stuck> {
         // The drive itself isn't kept meanwhile: if it's pulled, it must be free to be opened again.
         let opening = self.lock().members.list[at].opening;
         self.equalise_region(region, Some(at)).await?;
         // What it has learned from isn't lost with a cache once it's clean.
-        let lost = flush_all(self.drives_but(at, region)).await;
+        let lost = flush_all(self.drives_but(at)).await;
         if !lost.is_empty() {
             self.lose(lost).await;
             return Ok(()); // it's tried again
@@ -154,7 +172,7 @@ impl<W: World> Volume<W> {
             let state = self.lock();
             let member = &state.members.list[at];
             let Some(drive) = here(member) else { return Ok(()) }; // it left meanwhile, and may miss more now
-            let mark = Mark { map: state.spec.map, region, kind: MarkKind::Stale(member.id) };
+            let mark = Mark { map: self.shared.column.map, region, kind: MarkKind::Stale(member.id) };
             (member.missed.is_said(region, at).then_some(drive), mark)
         };
         // Its own word first, and for good: alone it would be believed.
@@ -183,11 +201,11 @@ impl<W: World> Volume<W> {
         Ok(())
     }
 
-    /// The drives here that hold a region, but one.
-    fn drives_but(&self, at: usize, region: u64) -> Vec<Drive<W>> {
+    /// The drives that are here, but one.
+    fn drives_but(&self, at: usize) -> Vec<Drive<W>> {
         let state = self.lock();
-        let others = self.shared.map.holders(region).into_iter().filter(|&other| other != at);
-        others.filter_map(|other| state.members.list[other].drive().cloned()).collect()
+        let others = state.members.list.iter().enumerate().filter(|&(other, _)| other != at);
+        others.filter_map(|(_, member)| member.drive().cloned()).collect()
     }
 
     /// The drive that a job was about is lost, or can't do it.
@@ -200,68 +218,59 @@ impl<W: World> Volume<W> {
         Ok(())
     }
 
-    /// Marks regions stale for a drive that isn't here, on every other drive that holds them. Not where it has the last
-    /// clean copy: nobody goes on without it. They are in line when this returns, and committed when the future is done.
-    pub(crate) fn mark_stale(
-        &self,
-        state: &mut State<W>,
-        at: usize,
-        regions: Vec<u64>,
-    ) -> impl Future<Output = ()> + use<W> {
-        let map = self.shared.map;
-        let mut by_witness: BTreeMap<usize, Vec<u64>> = BTreeMap::new();
+    /// Marks regions stale for a drive that isn't here, on every other drive. Not where it has the last clean copy: nobody
+    /// goes on without it. They are in line when this returns, and committed when the future is done.
+    pub fn mark_stale(&self, state: &mut State<W>, at: usize, regions: Vec<u64>) -> impl Future<Output = ()> + use<W> {
         let regions = if state.removed { Vec::new() } else { regions }; // nobody would take the marks back
-        for region in regions {
-            let holders = map.holders(region);
-            let Copies::Clean(_) = state.members.clean(&holders, region) else { continue };
-            if !holders.contains(&at) {
-                continue;
-            }
-            state.members.list[at].missed.begin(region);
-            for &witness in holders.iter().filter(|&&witness| state.members.list[witness].drive().is_some()) {
-                by_witness.entry(witness).or_default().push(region);
-            }
-        }
+        let has_others = |region: &u64| matches!(state.members.clean(*region), Copies::Clean(_));
+        let regions: Vec<u64> = regions.into_iter().filter(has_others).collect();
+        regions.iter().for_each(|&region| state.members.list[at].missed.begin(region));
         let id = state.members.list[at].id;
         let mut recordings = Vec::new();
-        for (witness, regions) in by_witness {
-            let Some(drive) = state.members.list[witness].drive() else { continue };
-            let marks = regions.iter().map(|&region| stale_mark(state.spec.map, id, region)).collect();
-            let recording = drive.record(marks, true);
-            recordings.push(async move { recording.await.map(|()| (witness, regions)) });
+        for (witness, member) in state.members.list.iter().enumerate() {
+            if let Some(drive) = member.drive().filter(|_| !regions.is_empty()) {
+                let marks = regions.iter().map(|&region| self.stale_mark(id, region)).collect();
+                let recording = drive.record(marks, true);
+                recordings.push(async move { recording.await.map(|()| witness) });
+            }
         }
-        let volume = self.clone();
+        let group = self.clone();
         async move {
             for outcome in join_all(recordings).await {
                 // A drive that is lost here is noticed by the next write to it.
-                let Ok((witness, regions)) = outcome else { continue };
-                let mut state = volume.lock();
-                regions.into_iter().for_each(|region| state.members.list[at].missed.said(region, witness));
+                let Ok(witness) = outcome else { continue };
+                let mut state = group.lock();
+                regions.iter().for_each(|&region| state.members.list[at].missed.said(region, witness));
             }
         }
     }
 
-    /// Some pieces at a time, and each to its end.
+    fn stale_mark(&self, drive: DriveId, region: u64) -> Change {
+        Change::Marked(Mark { map: self.shared.column.map, region, kind: MarkKind::Stale(drive) })
+    }
+
+    /// Some steps at a time, and each to its end.
     async fn equalise_region(&self, region: u64, only: Option<usize>) -> Result<(), Stuck> {
-        let pieces: Vec<Piece> = self.shared.map.pieces_of(region).collect();
-        for some in pieces.chunks(PIECES_AT_ONCE) {
-            let outcomes = join_all(some.iter().map(|&piece| self.equalise(piece, only))).await;
+        let (first, count) = self.shared.column.blocks_of(region);
+        let steps: Vec<u64> = (first..first + count).step_by(STEP as usize).collect();
+        for some in steps.chunks(STEPS_AT_ONCE) {
+            let outcomes = join_all(some.iter().map(|&first| self.equalise(Blocks { first, count: STEP }, only))).await;
             outcomes.into_iter().collect::<Result<(), Stuck>>()?;
         }
         Ok(())
     }
 
-    /// Makes copies of a piece equal to the first clean one: that on one drive, or all clean ones. Doesn't wait for drives:
-    /// it would have the piece's turn meanwhile.
-    async fn equalise(&self, piece: Piece, only: Option<usize>) -> Result<(), Stuck> {
-        let _turn = self.shared.order.line_up_repair(piece.block, piece.count).turn().await;
+    /// Makes copies of some blocks of a region equal to the first clean one: that on one drive, or all clean ones. Doesn't
+    /// wait for drives: it would have the blocks' turn meanwhile.
+    async fn equalise(&self, blocks: Blocks, only: Option<usize>) -> Result<(), Stuck> {
+        let _turn = self.shared.order.line_up_repair(blocks.first, blocks.count).turn().await;
         loop {
-            let (map, source, targets) = match self.plan_equalise(piece, only)? {
-                Plan::Go { map, source, targets } => (map, source, targets),
+            let (source, targets) = match self.plan_equalise(blocks, only)? {
+                Plan::Go { source, targets } => (source, targets),
                 Plan::Nothing => return Ok(()),
             };
             let how = if only.is_some() { Comparing::Data } else { Comparing::Checksums };
-            match self.copy_differences(map, piece, &source, &targets, how).await {
+            match self.copy_differences(blocks, &source, &targets, how).await {
                 Ok(()) => return Ok(()),
                 Err(Failed::Lost(id, loss)) => {
                     drop((source, targets));
@@ -273,42 +282,43 @@ impl<W: World> Volume<W> {
         }
     }
 
-    fn plan_equalise(&self, piece: Piece, only: Option<usize>) -> Result<Plan<W>, Stuck> {
+    fn plan_equalise(&self, blocks: Blocks, only: Option<usize>) -> Result<Plan<W>, Stuck> {
         let mut state = self.lock();
-        if state.removed {
-            return Err(Stuck::Failed(IoError::Fenced));
-        }
-        let clean = match clean_copies(&state, &self.shared.map, piece) {
+        state.serves().map_err(Stuck::Failed)?;
+        let clean = match state.members.clean(self.shared.column.region_of(blocks.first)) {
             Copies::Clean(clean) => clean,
-            Copies::Waiting => return Err(Stuck::Waits(Volume::next_change(&mut state))),
+            Copies::Waiting => return Err(Stuck::Waits(Group::next_change(&mut state))),
             Copies::Lost => return Err(Stuck::Failed(lost())),
         };
-        let copy_at = |copy: usize| {
-            let (at, first) = self.shared.map.place(piece, copy);
-            state.members.list[at].drive().cloned().map(|drive| (at, Copy { drive, first }))
-        };
-        let mut sources = clean.iter().filter_map(|&copy| copy_at(copy)).filter(|(at, _)| Some(*at) != only);
+        let copy = |at: usize| Some((at, self.copy(&state, at, blocks.first)?));
+        let mut sources = clean.iter().filter_map(|&at| copy(at)).filter(|(at, _)| Some(*at) != only);
         let Some((source_at, source)) = sources.next() else { return Ok(Plan::Nothing) };
         let wanted = |at: usize| only.map_or(at != source_at, |only| at == only);
-        let every = (0..self.shared.map.rotation.copies()).filter_map(copy_at);
+        let every = (0..self.shared.copies).filter_map(copy);
         let targets = every.filter(|(at, _)| wanted(*at)).map(|(_, copy)| copy).collect();
-        Ok(Plan::Go { map: state.spec.map, source, targets })
+        Ok(Plan::Go { source, targets })
+    }
+
+    /// A copy of blocks from this one on, if its drive is here.
+    fn copy(&self, state: &State<W>, at: usize, first: u64) -> Option<Copy<W>> {
+        let drive = state.members.list[at].drive()?.clone();
+        Some(Copy { drive, place: self.shared.column.place(at, first) })
     }
 
     async fn copy_differences(
         &self,
-        map: MapId,
-        piece: Piece,
+        blocks: Blocks,
         source: &Copy<W>,
         targets: &[Copy<W>],
         how: Comparing,
     ) -> Result<(), Failed> {
-        let wanted = source.crcs(map, piece).await?;
+        let map = self.shared.column.map;
+        let wanted = source.crcs(map, blocks.count).await?;
         for target in targets {
-            let found = target.crcs(map, piece).await?;
+            let found = target.crcs(map, blocks.count).await?;
             let mut differs: Vec<bool> = wanted.iter().zip(&found).map(|(wanted, found)| wanted != found).collect();
             if how == Comparing::Data {
-                self.compare_data(map, source, target, &wanted, &mut differs).await?;
+                self.compare_data(source, target, &wanted, &mut differs).await?;
             }
             let mut at = 0;
             while at < wanted.len() {
@@ -319,16 +329,12 @@ impl<W: World> Volume<W> {
                 let hole = wanted[at].is_none();
                 let alike = |nth: &usize| differs[*nth] && wanted[*nth].is_none() == hole;
                 let end = (at..wanted.len()).take_while(alike).last().unwrap_or(at) + 1;
-                let run = |from: usize, to: usize| Piece {
-                    block: piece.block + from as u64,
-                    count: (to - from) as u64,
-                    ..piece
-                };
-                match self.copy_run(map, run(at, end), hole, target, at).await {
+                let run = |from: usize, to: usize| Blocks::new(blocks.first + from as u64, (to - from) as u64);
+                match self.copy_run(run(at, end), hole, target, at).await {
                     Err(Failed::Io(IoError::Damaged { .. })) if how == Comparing::Checksums => {
                         // Where the deciding copy is damaged, the other one is what there is.
                         for one in at..end {
-                            match self.copy_run(map, run(one, one + 1), hole, target, one).await {
+                            match self.copy_run(run(one, one + 1), hole, target, one).await {
                                 Ok(()) | Err(Failed::Io(IoError::Damaged { .. })) => {}
                                 Err(other) => return Err(other),
                             }
@@ -345,12 +351,12 @@ impl<W: World> Volume<W> {
     /// Looks at the data where the checksums are the same: of all that a drive missed, some block's may be by chance.
     async fn compare_data(
         &self,
-        map: MapId,
         source: &Copy<W>,
         target: &Copy<W>,
         wanted: &[Option<u32>],
         differs: &mut [bool],
     ) -> Result<(), Failed> {
+        let map = self.shared.column.map;
         let mut at = 0;
         while at < wanted.len() {
             let same = |nth: &usize| !differs[*nth] && wanted[*nth].is_some();
@@ -367,16 +373,16 @@ impl<W: World> Volume<W> {
         Ok(())
     }
 
-    async fn copy_run(&self, map: MapId, run: Piece, hole: bool, target: &Copy<W>, at: usize) -> Result<(), Failed> {
-        let first = target.first + at as u64;
+    async fn copy_run(&self, run: Blocks, hole: bool, target: &Copy<W>, at: usize) -> Result<(), Failed> {
+        let (map, first) = (self.shared.column.map, target.place + at as u64);
         let outcome = if hole {
             target.drive.clear(map, first, run.count, Vec::new()).await
         } else {
-            let data = match self.read_but(map, run, target).await {
+            let data = match self.read_but(run, target).await {
                 Err(Failed::Io(IoError::Damaged { .. })) if run.count > 1 => {
                     let mut data = Segments::new();
-                    for block in run.block..run.block + run.count {
-                        data.extend(self.read_but(map, Piece { block, count: 1, ..run }, target).await?);
+                    for block in run.each() {
+                        data.extend(self.read_but(block, target).await?);
                     }
                     data
                 }
@@ -392,48 +398,36 @@ impl<W: World> Volume<W> {
     }
 
     /// The blocks from a clean copy other than the target's.
-    async fn read_but(&self, map: MapId, run: Piece, target: &Copy<W>) -> Result<Segments, Failed> {
-        let damaged = || Failed::Io(IoError::Damaged { offset: run.block * BLOCK, length: run.count * BLOCK });
+    async fn read_but(&self, run: Blocks, target: &Copy<W>) -> Result<Segments, Failed> {
         let sources: Vec<Copy<W>> = {
             let state = self.lock();
-            let Copies::Clean(clean) = clean_copies(&state, &self.shared.map, run) else { return Err(Failed::Away) };
-            let place = |copy| self.shared.map.place(run, copy);
-            let drive = |at: usize| state.members.list[at].drive().cloned();
-            clean
-                .into_iter()
-                .map(place)
-                .filter_map(|(at, first)| drive(at).map(|drive| Copy { drive, first }))
-                .collect()
+            let Copies::Clean(clean) = state.members.clean(self.shared.column.region_of(run.first)) else {
+                return Err(Failed::Away);
+            };
+            clean.into_iter().filter_map(|at| self.copy(&state, at, run.first)).collect()
         };
         let mut others = sources.iter().filter(|source| source.drive.id() != target.drive.id()).peekable();
         if others.peek().is_none() {
             return Err(Failed::Away);
         }
         for source in others {
-            match source.read(map, 0, run.count as usize).await {
+            match source.read(self.shared.column.map, 0, run.count as usize).await {
                 Ok(segments) => return Ok(segments),
                 Err(DriveError::Damaged { .. } | DriveError::OutOfSpace) => {}
                 Err(DriveError::Lost(loss)) => return Err(Failed::Lost(source.drive.id(), loss)),
             }
         }
-        Err(damaged())
+        Err(Failed::Io(IoError::Damaged { offset: run.first * BLOCK, length: run.count * BLOCK }))
     }
 
-    /// Writes a damaged copy of a block again, from one that is right. Returns whether that was possible.
-    pub(crate) async fn repair(&self, block: u64, copy: usize) -> Result<(), IoError> {
+    /// Writes a damaged copy of a block again, from one that is right.
+    pub async fn repair(&self, block: u64, at: usize) -> Result<(), IoError> {
         let _turn = self.shared.order.line_up_repair(block, 1).turn().await;
-        let piece = Piece { extent: self.shared.map.extent_of(block), block, count: 1 };
-        let (at, first) = self.shared.map.place(piece, copy);
-        let (drive, map) = {
-            let state = self.lock();
-            (state.members.list[at].drive().cloned(), state.spec.map)
-        };
-        let Some(drive) = drive else { return Ok(()) };
-        let target = Copy { drive, first };
-        if target.drive.read(map, first, 1).await.is_ok() {
+        let Some(target) = self.copy(&self.lock(), at, block) else { return Ok(()) };
+        if target.read(self.shared.column.map, 0, 1).await.is_ok() {
             return Ok(()); // it was written since
         }
-        match self.copy_run(map, piece, false, &target, 0).await {
+        match self.copy_run(Blocks { first: block, count: 1 }, false, &target, 0).await {
             Ok(()) => Ok(()),
             Err(Failed::Io(error)) => Err(error),
             Err(Failed::Lost(_, loss)) => Err(IoError::Unavailable { reason: loss.to_string() }),
@@ -441,10 +435,10 @@ impl<W: World> Volume<W> {
         }
     }
 
-    /// Whether all clean copies of the piece hold the same, by their checksums. Makes them equal if not.
-    pub(crate) async fn compare(&self, piece: Piece) -> Result<bool, IoError> {
+    /// Whether all clean copies of these blocks of a region hold the same, by their checksums. Makes them equal if not.
+    pub async fn compare(&self, blocks: Blocks) -> Result<bool, IoError> {
         let before = self.lock().copied;
-        match self.equalise(piece, None).await {
+        match self.equalise(blocks, None).await {
             Ok(()) => Ok(self.lock().copied == before),
             Err(Stuck::Waits(_)) => Ok(true), // there's nothing to compare with
             Err(Stuck::Failed(error)) => Err(error),
@@ -454,16 +448,12 @@ impl<W: World> Volume<W> {
 
 impl<W: World> Copy<W> {
     async fn read(&self, map: MapId, nth: usize, count: usize) -> Result<Segments, DriveError> {
-        self.drive.read(map, self.first + nth as u64, count as u64).await
+        self.drive.read(map, self.place + nth as u64, count as u64).await
     }
 
-    async fn crcs(&self, map: MapId, piece: Piece) -> Result<Vec<Option<u32>>, Failed> {
-        self.drive.crcs(map, self.first, piece.count).await.map_err(|error| failed(&self.drive, error))
+    async fn crcs(&self, map: MapId, count: u64) -> Result<Vec<Option<u32>>, Failed> {
+        self.drive.crcs(map, self.place, count).await.map_err(|error| failed(&self.drive, error))
     }
-}
-
-fn stale_mark(map: MapId, drive: DriveId, region: u64) -> Change {
-    Change::Marked(Mark { map, region, kind: MarkKind::Stale(drive) })
 }
 
 fn failed<W: World>(drive: &Drive<W>, error: DriveError) -> Failed {

@@ -198,7 +198,7 @@ fn bytes_of_any_alignment_are_written_and_read_back() {
                 model[at..at + length].copy_from_slice(&data);
                 rig.volume.write(at as u64, data.into(), step % 2 == 0).await.unwrap();
             }
-            rig.volume.trim(100_000, 50_000, false).await.unwrap();
+            rig.volume.trim(100_000, 50_000).await.unwrap();
             model[100_000..150_000].fill(0);
             assert_eq!(&join(&rig.volume.read(0, 1 << 20).await.unwrap())[..], &model[..], "{layout}");
             assert_eq!(&join(&rig.volume.read(99_990, 70_003).await.unwrap())[..], &model[99_990..169_993]);
@@ -229,7 +229,7 @@ fn a_drive_that_was_away_misses_nothing_once_it_has_caught_up() {
         rig.lose(0).await;
         assert!(matches!(rig.volume.health(), VolumeHealth::Degraded(_)));
         rig.write(3, 2, 5).await.unwrap();
-        rig.volume.trim(20 * BLOCK, 4 * BLOCK, false).await.unwrap();
+        rig.volume.trim(20 * BLOCK, 4 * BLOCK).await.unwrap();
         rig.bring_back(0).await;
         rig.write(7, 3, 1).await.unwrap();
         assert_eq!((rig.read(3).await, rig.read(7).await, rig.read(21).await), (Ok(2), Ok(3), Ok(0)));
@@ -394,13 +394,13 @@ fn a_full_drive_refuses_a_write_on_all_copies_and_reads_stay_as_they_were() {
         let rig = Rig::new(world, "mirror:2", 2).await;
         rig.volume.resize(1 << 30);
         let mut block = 0;
-        while rig.write(block, 7, 256).await.is_ok() {
-            block += 256;
+        while rig.write(block, 7, 16).await.is_ok() {
+            block += 16;
         }
-        assert_eq!(rig.write(block, 8, 256).await, Err(IoError::OutOfSpace));
+        assert_eq!(rig.write(block, 8, 16).await, Err(IoError::OutOfSpace));
         assert_eq!(rig.read(block).await, Ok(0));
         rig.write(0, 9, 256).await.unwrap();
-        rig.volume.trim(0, REGION, false).await.unwrap();
+        rig.volume.trim(0, REGION).await.unwrap();
         rig.write(block, 8, 200).await.unwrap();
         assert_eq!((rig.read(0).await, rig.read(block).await), (Ok(0), Ok(8)));
     });

@@ -29,8 +29,10 @@ pub fn may_fail(plan: &Plan, bays: &[Bay], record: &Record) -> MayFail {
             IoError::OutOfRange { .. } => resized,
             IoError::OutOfSpace => hazard == Hazard::Full,
             IoError::Damaged { .. } => !mirrored && hazard == Hazard::Corruption && struck,
-            // What was in the cache of a drive that was pulled is gone, and a flush has to say so.
-            IoError::Unavailable { .. } if kind == Kind::Flush && caches && pulled() => true,
+            // What was in the cache of a drive that was pulled is gone, and a flush has to say so, or the write itself.
+            IoError::Unavailable { .. } if matches!(kind, Kind::Flush | Kind::Write { .. }) && caches && pulled() => {
+                true
+            }
             IoError::Unavailable { .. } => !mirrored && struck,
             _ => false,
         }
@@ -66,8 +68,7 @@ pub fn returned(
     let extent = u64::from(spec.layout.extent) / BLOCK;
     Rc::new(move |at| {
         let alone = |block: u64| {
-            let copies = 0..rotation.copies();
-            let drives: Vec<usize> = copies.map(|copy| rotation.place(block / extent, copy).drive).collect();
+            let drives: Vec<usize> = rotation.holders(rotation.place(block / extent).0).collect();
             let has = |other: usize| {
                 other != at && agreement.status(drive_id(other)) == Status::Up && complete.borrow().contains(&other)
             };

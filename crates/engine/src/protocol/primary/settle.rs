@@ -1,11 +1,9 @@
-//! What runs in the background of a volume: settling busy marks, resolving what a crash left, catching up.
+//! What runs in the background of a group: settling busy marks, resolving what a crash left, catching up.
 
-pub mod scrub;
-
-use crate::members::{Copies, Presence};
-use crate::protocol::primary::recover::Stuck;
-use crate::protocol::primary::write::flush_all;
-use crate::volume::{State, Volume};
+use super::flush::flush_all;
+use super::members::{Copies, Presence};
+use super::recover::Stuck;
+use super::{Group, State};
 use futures_util::future::{join_all, select};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -27,14 +25,14 @@ enum Job {
     CatchUp { at: usize, region: u64 },
 }
 
-impl<W: World> Volume<W> {
+impl<W: World> Group<W> {
     /// Starts taking busy marks back, if nobody does that already. Ends when there are none.
-    pub(crate) fn start_settling(&self) {
+    pub fn start_settling(&self) {
         let mut state = self.lock();
         if !state.settling && !state.busy.is_empty() {
             state.settling = true;
-            let volume = self.clone();
-            self.shared.world.spawn(Box::pin(async move { volume.settle_all().await }));
+            let group = self.clone();
+            self.shared.world.spawn(Box::pin(async move { group.settle_all().await }));
         }
     }
 
@@ -61,7 +59,7 @@ impl<W: World> Volume<W> {
                     .map(|(&region, busy)| (region, busy.writes))
                     .collect();
                 seen = state.busy.iter().map(|(&region, busy)| (region, busy.writes)).collect();
-                let drives: Vec<Drive<W>> = state.members.list.iter().filter_map(|m| m.drive().cloned()).collect();
+                let drives: Vec<Drive<W>> = state.members.here().cloned().collect();
                 (quiet, drives)
             };
             if quiet.is_empty() {
@@ -82,7 +80,7 @@ impl<W: World> Volume<W> {
         let mut done = Vec::new();
         {
             let mut state = self.lock();
-            let map = state.spec.map;
+            let map = self.shared.column.map;
             let mut by_member: BTreeMap<usize, Vec<Change>> = BTreeMap::new();
             for (&region, &writes) in quiet {
                 let same = state.busy.get(&region).is_some_and(|busy| busy.under_way == 0 && busy.writes == writes);
@@ -104,12 +102,12 @@ impl<W: World> Volume<W> {
     }
 
     /// Starts what brings copies up to date, if there's anything to do and nobody does it already.
-    pub(crate) fn start_recovery(&self) {
+    pub fn start_recovery(&self) {
         let mut state = self.lock();
         if !state.recovering {
             state.recovering = true;
-            let volume = self.clone();
-            self.shared.world.spawn(Box::pin(async move { volume.recover_all().await }));
+            let group = self.clone();
+            self.shared.world.spawn(Box::pin(async move { group.recover_all().await }));
         }
     }
 
@@ -119,7 +117,7 @@ impl<W: World> Volume<W> {
         loop {
             let job = {
                 let mut state = self.lock();
-                let job = if state.removed { None } else { self.next_job(&state, &postponed) };
+                let job = if state.removed { None } else { Self::next_job(&state, &postponed) };
                 state.recovering = job.is_some() || (!postponed.is_empty() && !state.removed);
                 if !state.recovering {
                     break;
@@ -129,7 +127,7 @@ impl<W: World> Volume<W> {
             let outcome = match job {
                 None => {
                     self.settle_members();
-                    let change = Volume::next_change(&mut self.lock());
+                    let change = Group::next_change(&mut self.lock());
                     select(Box::pin(self.shared.world.sleep(RETRY)), change).await;
                     postponed.clear();
                     continue;
@@ -173,9 +171,8 @@ impl<W: World> Volume<W> {
         }
     }
 
-    fn next_job(&self, state: &State<W>, postponed: &BTreeSet<Job>) -> Option<Job> {
-        let possible =
-            |region: u64| matches!(state.members.clean(&self.shared.map.holders(region), region), Copies::Clean(_));
+    fn next_job(state: &State<W>, postponed: &BTreeSet<Job>) -> Option<Job> {
+        let possible = |region: u64| matches!(state.members.clean(region), Copies::Clean(_));
         let now = |region: u64, job: Job| !postponed.contains(&job) && possible(region);
         if let Some(&region) = state.unresolved.iter().find(|&&region| now(region, Job::Resolve(region))) {
             return Some(Job::Resolve(region));

@@ -1,0 +1,133 @@
+//! Bytes in, bytes out: requests become whole blocks, edges are merged under the same turn that the write has. A write is
+//! seen through even if its client goes away, so nothing is left half done.
+
+use super::order::{Place, Turn};
+use super::write::{Data, Written};
+use super::{Blocks, Group};
+use crate::seen_through::{Asker, SeenThrough};
+use bytes::Bytes;
+use futures_channel::oneshot;
+use std::ops::Range;
+use tepal_drive::world::{Gather, World};
+use tepal_model::{BLOCK, Buffer, IoError, Segments, buffer::join};
+
+impl<W: World> Group<W> {
+    pub async fn read(&self, offset: u64, length: u64) -> Result<Segments, IoError> {
+        let blocks = Blocks::touched(offset, offset + length);
+        let segments = self.read_blocks(blocks).await?;
+        Ok(cut(segments, offset - blocks.first * BLOCK, length))
+    }
+
+    /// Takes its place among the writes of the same blocks now. With `fua`, what was written is stable before this returns,
+    /// whatever the layout's durability.
+    pub fn write(&self, offset: u64, data: Gather, fua: bool) -> impl Future<Output = Result<(), IoError>> + use<W> {
+        let end = offset + data.iter().map(|piece| piece.len() as u64).sum::<u64>();
+        let place = self.line_up(Blocks::touched(offset, end));
+        let group = self.clone();
+        let write = |asker| async move { group.write_bytes(place, asker, offset..end, data, fua).await };
+        SeenThrough::new(self.shared.world.clone(), write)
+    }
+
+    pub fn line_up(&self, blocks: Blocks) -> Place {
+        self.shared.order.line_up(blocks.first, blocks.count)
+    }
+
+    async fn write_bytes(
+        &self,
+        place: Place,
+        asker: Asker,
+        range: Range<u64>,
+        data: Gather,
+        fua: bool,
+    ) -> Result<(), IoError> {
+        let blocks = Blocks::touched(range.start, range.end);
+        let whole = range.start.is_multiple_of(BLOCK) && range.end.is_multiple_of(BLOCK);
+        let (mut turn, mut begun) = (place.turn().await, false);
+        loop {
+            let data = match whole {
+                true => data.clone(),
+                false => Gather::from_iter([Box::pin(self.merge_edges(range.start, &data)).await?]),
+            };
+            match self.write_blocks(&turn, Data::new(blocks.first, data), fua).await? {
+                Written::Done => return Ok(()),
+                Written::Waits { change, begun: now } => {
+                    begun |= now;
+                    turn = Box::pin(self.wait_for_copies(turn, &asker, change, begun, blocks)).await?;
+                }
+            }
+        }
+    }
+
+    /// The blocks that the bytes touch, with the rest of the first and last as it's now.
+    pub async fn merge_edges(&self, offset: u64, data: &[Bytes]) -> Result<Bytes, IoError> {
+        let end = offset + data.iter().map(|piece| piece.len() as u64).sum::<u64>();
+        let first = offset / BLOCK * BLOCK;
+        let past = end.next_multiple_of(BLOCK);
+        let mut whole = Buffer::take((past - first) as usize);
+        let mut edges = vec![(first, offset > first), (past - BLOCK, end < past)];
+        if past - first == BLOCK {
+            edges.truncate(1);
+            edges[0].1 = true;
+        }
+        for (edge, partial) in edges {
+            if partial {
+                let old = join(&self.read_under_turn(Blocks::new(edge / BLOCK, 1)).await?);
+                let at = (edge - first) as usize;
+                whole[at..at + BLOCK as usize].copy_from_slice(&old);
+            }
+        }
+        let mut at = (offset - first) as usize;
+        for piece in data {
+            whole[at..at + piece.len()].copy_from_slice(piece);
+            at += piece.len();
+        }
+        Ok(whole.freeze())
+    }
+
+    /// Waits for a drive to come or go, without being in the way of those that must catch up. A write that some copies
+    /// have (`begun`) may have been seen: it keeps its turn, or it would land again after newer ones.
+    pub async fn wait_for_copies(
+        &self,
+        turn: Turn,
+        asker: &Asker,
+        change: oneshot::Receiver<()>,
+        begun: bool,
+        blocks: Blocks,
+    ) -> Result<Turn, IoError> {
+        if begun {
+            turn.lend();
+            wait_for_change(asker, change).await?;
+            turn.reclaim().await;
+            return Ok(turn);
+        }
+        drop(turn);
+        wait_for_change(asker, change).await?;
+        Ok(self.line_up(blocks).turn().await)
+    }
+}
+
+/// Waits for a drive to come or go. A write that was given up meanwhile is not made at all: it could land after newer
+/// ones.
+async fn wait_for_change(asker: &Asker, change: oneshot::Receiver<()>) -> Result<(), IoError> {
+    let _ = change.await; // dropped unsent only when the volume goes
+    if asker.is_waiting() { Ok(()) } else { Err(IoError::Stopping) }
+}
+
+/// The bytes `skip..skip + length` of the segments.
+pub(crate) fn cut(segments: Segments, mut skip: u64, mut length: u64) -> Segments {
+    let mut kept = Segments::new();
+    for segment in segments {
+        let size = segment.len() as u64;
+        if skip >= size {
+            skip -= size;
+            continue;
+        }
+        let take = (size - skip).min(length);
+        if take > 0 {
+            kept.push(segment.slice(skip as usize..(skip + take) as usize));
+        }
+        length -= take;
+        skip = 0;
+    }
+    kept
+}

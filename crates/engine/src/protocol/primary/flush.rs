@@ -1,0 +1,108 @@
+//! Flushing: everything that was acknowledged is stable on every copy that is here, or the client is told.
+
+use super::Group;
+use super::members::Presence;
+use crate::volume::Volume;
+use futures_channel::oneshot;
+use futures_util::future::join_all;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tepal_drive::world::World;
+use tepal_drive::{Drive, Loss};
+use tepal_model::{DriveId, IoError};
+
+/// Unflushed data that is known to be lost. Every flush that had been asked for before one said so must say so too.
+#[derive(Debug, Default)]
+pub(crate) struct LostUnflushed {
+    times: u64,
+    /// How many of them a flush has said.
+    said: u64,
+    reason: String,
+}
+
+impl LostUnflushed {
+    pub fn add(&mut self, reason: String) {
+        self.times += 1;
+        self.reason = reason;
+    }
+
+    /// What a flush must say that began when so many had been said.
+    fn say(&mut self, said_before: u64) -> Option<String> {
+        self.said = self.times;
+        (self.times > said_before).then(|| self.reason.clone())
+    }
+}
+
+enum Plan<W: World> {
+    /// The drives that are here.
+    Go(Vec<Drive<W>>),
+    /// One is leaving, or away with what must be flushed.
+    Wait(oneshot::Receiver<()>),
+    Refuse(IoError),
+}
+
+impl<W: World> Volume<W> {
+    pub async fn flush(&self) -> Result<(), IoError> {
+        let groups = self.groups();
+        let said: Vec<u64> = groups.iter().map(|group| group.lock().lost_unflushed.said).collect();
+        loop {
+            let mut drives = BTreeMap::new();
+            let (mut waits, mut refused) = (None, None);
+            // All of them are asked: what one of them says once, this flush says for all.
+            for (group, &said) in groups.iter().zip(&said) {
+                match group.plan_flush(said) {
+                    Plan::Go(here) => drives.extend(here.into_iter().map(|drive| (drive.id(), drive))),
+                    Plan::Refuse(error) => refused = refused.or(Some(error)),
+                    Plan::Wait(change) => waits = waits.or(Some(change)),
+                }
+            }
+            if let Some(error) = refused {
+                return Err(error);
+            }
+            if let Some(change) = waits {
+                let _ = change.await; // dropped unsent only when the volume goes
+                continue;
+            }
+            let lost = flush_all(drives.into_values().collect()).await;
+            if lost.is_empty() {
+                return Ok(());
+            }
+            groups[0].lose(lost).await;
+        }
+    }
+}
+
+impl<W: World> Group<W> {
+    /// How often unflushed data was lost.
+    pub fn times_lost(&self) -> u64 {
+        self.lock().lost_unflushed.times
+    }
+
+    /// What was lost since that was so often.
+    pub fn lost_since(&self, before: u64) -> Option<String> {
+        let state = self.lock();
+        let lost = &state.lost_unflushed;
+        (lost.times > before).then(|| lost.reason.clone())
+    }
+
+    fn plan_flush(&self, said: u64) -> Plan<W> {
+        let mut state = self.lock();
+        if let Err(error) = state.serves() {
+            return Plan::Refuse(error);
+        }
+        if let Some(reason) = state.lost_unflushed.say(said) {
+            return Plan::Refuse(IoError::Unavailable { reason });
+        }
+        let leaving = state.members.list.iter().any(|member| matches!(member.presence, Presence::Leaving));
+        if leaving || !state.unflushed.is_empty() {
+            return Plan::Wait(Group::next_change(&mut state));
+        }
+        Plan::Go(state.members.here().cloned().collect())
+    }
+}
+
+/// Flushes drives. Those that were lost by it, or before.
+pub(crate) async fn flush_all<W: World>(drives: Vec<Drive<W>>) -> Vec<(DriveId, Arc<Loss>)> {
+    let outcomes = join_all(drives.iter().map(Drive::flush)).await;
+    drives.iter().zip(outcomes).filter_map(|(drive, outcome)| outcome.err().map(|loss| (drive.id(), loss))).collect()
+}

@@ -1,0 +1,81 @@
+//! What a group wants for being whole.
+
+use super::members::{Copies, Member, Presence};
+use super::{Group, State};
+use std::collections::{BTreeMap, BTreeSet};
+use tepal_drive::world::World;
+use tepal_model::DriveId;
+
+/// What groups of a volume want, taken together.
+#[derive(Default)]
+pub(crate) struct Wanting {
+    /// What only these held is gone.
+    pub lost: BTreeSet<DriveId>,
+    /// Requests can't do without these.
+    pub all: BTreeSet<DriveId>,
+    /// Writes can't.
+    pub writes: BTreeSet<DriveId>,
+    /// How many copies are here where they are fewest, of those that can be read and not written.
+    pub fewest: Option<usize>,
+    pub away: BTreeSet<DriveId>,
+    pub failed: BTreeSet<DriveId>,
+    /// Here, with so many regions that are not up to date.
+    pub behind: BTreeMap<DriveId, u64>,
+    /// Regions whose copies may differ.
+    pub comparing: u64,
+    pub obstacle: Option<String>,
+}
+
+/// Stands for all regions in which no copy is behind.
+const NOT_MISSED: u64 = u64::MAX;
+
+impl<W: World> Group<W> {
+    pub fn add_wanting(&self, wanting: &mut Wanting) {
+        let state = self.lock();
+        self.look(wanting, &state, NOT_MISSED);
+        let list = &state.members.list;
+        // Where all are here, somebody has it.
+        if list.iter().any(|member| member.drive().is_none()) {
+            let here = list.iter().filter(|member| member.drive().is_some());
+            here.flat_map(|member| member.missed.regions()).for_each(|region| self.look(wanting, &state, region));
+        }
+        list.iter().for_each(|member| wanting.add(member));
+        if state.members.clean(NOT_MISSED) != Copies::Lost {
+            wanting.comparing += state.unresolved.len() as u64;
+        }
+        if wanting.obstacle.is_none() {
+            wanting.obstacle.clone_from(&state.obstacle);
+        }
+    }
+
+    fn look(&self, wanting: &mut Wanting, state: &State<W>, region: u64) {
+        let members = &state.members;
+        let is_failed = |member: &&Member<W>| matches!(member.presence, Presence::Failed);
+        match members.clean(region) {
+            Copies::Clean(copies) => {
+                let sure = members.sure(&copies);
+                if sure < self.shared.min_copies {
+                    wanting.fewest = Some(wanting.fewest.map_or(sure, |fewest| fewest.min(sure)));
+                    let is_up = |member: &&Member<W>| member.drive().is_some() && member.is_current();
+                    wanting.writes.extend(members.list.iter().filter(|member| !is_up(member)).map(|member| member.id));
+                }
+            }
+            Copies::Waiting => {
+                let wanted = members.wanted(region).filter(|member| !is_failed(member));
+                wanting.all.extend(wanted.map(|member| member.id));
+            }
+            Copies::Lost => wanting.lost.extend(members.wanted(region).map(|member| member.id)),
+        }
+    }
+}
+
+impl Wanting {
+    fn add<W: World>(&mut self, member: &Member<W>) {
+        match &member.presence {
+            Presence::Here(_) if member.is_current() && member.missed.is_empty() => {}
+            Presence::Here(_) => *self.behind.entry(member.id).or_default() += member.missed.len(),
+            Presence::Leaving | Presence::Missing => drop(self.away.insert(member.id)),
+            Presence::Failed => drop(self.failed.insert(member.id)),
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! The drives that hold a group's copies, and which of them knows what.
+//!
+//! A drive that leaves misses writes; the others keep stale marks for it, by region. When it returns it notes on itself
+//! what it misses; from then on it's up, though some regions are still to be copied. After any sequence of leaving and
+//! returning, three rules say whose data counts:
+//! 1. A drive's word about itself counts, and its word about another if it was up after the other had left.
+//! 2. The drives that are up have authority; if none is, the one that left last has, since nothing was acknowledged after
+//!    it left.
+//! 3. A copy is clean in a region if a drive with authority is here, and no word that counts says it's stale.
+
+use crate::authority::View;
+use crate::map::Column;
+use smallvec::SmallVec;
+use std::collections::{BTreeMap, BTreeSet};
+use tepal_drive::world::World;
+use tepal_drive::{Drive, Mark, MarkKind};
+use tepal_model::DriveId;
+
+/// One drive of the group. Its number among the members is that of its copy.
+pub struct Member<W: World> {
+    pub id: DriveId,
+    pub presence: Presence<W>,
+    /// `None` while it's up: it has everything. Else the view in which it was up last.
+    pub left: Option<View>,
+    pub missed: Missed,
+    /// How often it was opened: tells whether it left in between.
+    pub opening: u64,
+    /// Whether its log says all that it and others miss, as far as is known here.
+    pub noted: bool,
+}
+
+/// Regions in which a drive's copy missed writes, each with the members whose logs say so. A mark must be on every drive
+/// that has taken a write that this one missed.
+#[derive(Debug, Default)]
+pub struct Missed {
+    regions: BTreeMap<u64, Witnesses>,
+    /// It says itself that it can't know what it has: those that knew have failed.
+    all: bool,
+}
+
+/// Members by number.
+type Witnesses = SmallVec<[u8; 8]>;
+
+impl Missed {
+    pub fn contains(&self, region: u64) -> bool {
+        self.all || self.regions.contains_key(&region)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        !self.all && self.regions.is_empty()
+    }
+
+    pub fn len(&self) -> u64 {
+        self.regions.len() as u64
+    }
+
+    /// Those that it can be brought up to date in.
+    pub fn regions(&self) -> impl Iterator<Item = u64> {
+        self.regions.keys().copied()
+    }
+
+    pub fn is_all(&self) -> bool {
+        self.all
+    }
+
+    pub fn begin_all(&mut self) {
+        self.all = true;
+    }
+
+    /// From now on it counts as missed; no log says so yet.
+    pub fn begin(&mut self, region: u64) {
+        self.regions.entry(region).or_default();
+    }
+
+    /// A drive's log says so, of a region that was begun.
+    pub fn said(&mut self, region: u64, by: usize) {
+        let by = by as u8;
+        if let Some(witnesses) = self.regions.get_mut(&region).filter(|witnesses| !witnesses.contains(&by)) {
+            witnesses.push(by);
+        }
+    }
+
+    pub fn is_said(&self, region: u64, by: usize) -> bool {
+        self.regions.get(&region).is_some_and(|witnesses| witnesses.contains(&(by as u8)))
+    }
+
+    /// The region is up to date. The drives whose logs say otherwise.
+    pub fn end(&mut self, region: u64) -> Option<impl Iterator<Item = usize> + use<>> {
+        let witnesses = self.regions.remove(&region)?;
+        Some(witnesses.into_iter().map(usize::from))
+    }
+
+    /// What a drive's log doesn't say, of the regions from `first` on.
+    pub fn unsaid(&self, by: usize, first: u64) -> impl Iterator<Item = u64> {
+        let unsaid = move |(_, witnesses): &(&u64, &Witnesses)| !witnesses.contains(&(by as u8));
+        self.regions.range(first..).filter(unsaid).map(|(&region, _)| region)
+    }
+
+    /// What a drive said is heard anew.
+    fn unsay(&mut self, by: usize) {
+        self.regions.values_mut().for_each(|witnesses| witnesses.retain(|witness| usize::from(*witness) != by));
+    }
+}
+
+pub enum Presence<W: World> {
+    Here(Drive<W>),
+    /// It's being declared down; until that is agreed, writes to its copies wait.
+    Leaving,
+    /// It may return.
+    Missing,
+    /// It's retired for good.
+    Failed,
+}
+
+impl<W: World> Member<W> {
+    pub fn drive(&self) -> Option<&Drive<W>> {
+        match &self.presence {
+            Presence::Here(drive) => Some(drive),
+            Presence::Leaving | Presence::Missing | Presence::Failed => None,
+        }
+    }
+
+    pub fn is_current(&self) -> bool {
+        self.left.is_none()
+    }
+
+    fn dropped_tail(&self) -> bool {
+        self.drive().is_some_and(Drive::dropped_tail)
+    }
+
+    /// Later is greater; up is greatest.
+    fn left_order(&self) -> View {
+        self.left.unwrap_or(View::MAX)
+    }
+}
+
+/// What can be done with the copies of a region.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Copies {
+    /// Members with clean data. Where they may differ, the first decides: one with authority, for it may have been read
+    /// meanwhile; and a drive that dropped the end of its log comes after those that didn't.
+    Clean(SmallVec<[usize; 4]>),
+    /// None now, but a drive may return.
+    Waiting,
+    /// None, and the drive that had it is retired.
+    Lost,
+}
+
+pub struct Members<W: World> {
+    pub list: SmallVec<[Member<W>; 2]>,
+}
+
+impl<W: World> Members<W> {
+    pub fn position(&self, id: DriveId) -> Option<usize> {
+        self.list.iter().position(|member| member.id == id)
+    }
+
+    pub fn here(&self) -> impl Iterator<Item = &Drive<W>> {
+        self.list.iter().filter_map(Member::drive)
+    }
+
+    /// When the last of them was up: those that were up then have authority.
+    fn newest(&self) -> View {
+        self.list.iter().map(Member::left_order).max().unwrap_or(0)
+    }
+
+    fn with_authority(&self) -> impl Iterator<Item = &Member<W>> {
+        let newest = self.newest();
+        self.list.iter().filter(move |member| member.left_order() == newest)
+    }
+
+    /// Whether a drive is here that knows what the others miss.
+    pub fn is_known(&self) -> bool {
+        self.with_authority().any(|member| member.drive().is_some())
+    }
+
+    /// Whether those that knew what the others miss won't return.
+    pub fn is_beyond_knowing(&self) -> bool {
+        self.with_authority().all(|member| matches!(member.presence, Presence::Failed))
+    }
+
+    /// Which copies of a region are clean.
+    pub fn clean(&self, region: u64) -> Copies {
+        let may_return = |member: &&Member<W>| !matches!(member.presence, Presence::Failed);
+        let waits = if self.is_known() {
+            let is_clean = |member: &&Member<W>| !member.missed.contains(region);
+            let here = |&(_, member): &(usize, &Member<W>)| member.drive().is_some() && is_clean(&member);
+            let here = self.list.iter().enumerate().filter(here);
+            let mut copies: SmallVec<[usize; 4]> = here.map(|(at, _)| at).collect();
+            if !copies.is_empty() {
+                if copies.len() > 1 {
+                    let newest = self.newest();
+                    let order = |member: &Member<W>| (member.left_order() != newest, member.dropped_tail());
+                    copies.sort_by_key(|&at| order(&self.list[at]));
+                }
+                return Copies::Clean(copies);
+            }
+            self.list.iter().filter(is_clean).any(|member| may_return(&member))
+        } else {
+            self.with_authority().any(|member| may_return(&member))
+        };
+        if waits { Copies::Waiting } else { Copies::Lost }
+    }
+
+    /// How many of these copies will be believed whichever of the others is lost.
+    pub fn sure(&self, copies: &[usize]) -> usize {
+        let newest = self.newest();
+        copies.iter().filter(|&&at| self.list[at].left_order() == newest).count()
+    }
+
+    /// Without which members a region that has no clean copy here can't be read: those that have it.
+    pub fn wanted(&self, region: u64) -> impl Iterator<Item = &Member<W>> {
+        let (known, newest) = (self.is_known(), self.newest());
+        let has = move |member: &&Member<W>| match known {
+            true => !member.missed.contains(region),
+            false => member.left_order() == newest,
+        };
+        self.list.iter().filter(has)
+    }
+
+    /// Takes in what a drive that is here says, in place of what it said before. What doesn't count is outdated.
+    pub fn hear(&mut self, speaker: usize, column: &Column, marks: &[Mark]) -> Heard {
+        let (id, left) = (self.list[speaker].id, self.list[speaker].left_order());
+        let mut heard = Heard::default();
+        for member in &mut self.list {
+            member.missed.unsay(speaker);
+            member.noted = false; // it may learn something
+        }
+        let of_column = |mark: &&Mark| mark.map == column.map && column.has(mark.region);
+        for mark in marks.iter().filter(of_column) {
+            match mark.kind {
+                MarkKind::Busy => {
+                    heard.busy.insert(mark.region);
+                }
+                MarkKind::Stale(drive) => {
+                    let about = self.list.iter_mut().find(|member| member.id == drive);
+                    match about.filter(|about| about.id == id || about.left_order() < left) {
+                        Some(about) if mark.region == column.every_region() => about.missed.begin_all(),
+                        Some(about) => {
+                            about.missed.begin(mark.region);
+                            about.missed.said(mark.region, speaker);
+                        }
+                        None => heard.outdated.push(*mark),
+                    }
+                }
+            }
+        }
+        heard
+    }
+}
+
+/// What a drive's marks come to.
+#[derive(Debug, Default)]
+pub struct Heard {
+    pub busy: BTreeSet<u64>,
+    pub outdated: Vec<Mark>,
+}
+
+/// A region with writes under way, or whose copies aren't all known to be stable.
+#[derive(Debug, Default)]
+pub struct BusyRegion {
+    pub under_way: usize,
+    /// Writes so far: tells whether there was one in between.
+    pub writes: u64,
+    /// Members on which its busy mark is committed.
+    pub marked: BTreeSet<usize>,
+}
+
+pub type BusyRegions = BTreeMap<u64, BusyRegion>;

@@ -1,0 +1,96 @@
+//! Scrub of a volume: every copy of every block is read and checked, compared with the others, and repaired.
+
+use crate::protocol::primary::{Blocks, Group};
+use crate::volume::Volume;
+use std::collections::BTreeSet;
+use tepal_drive::DriveError;
+use tepal_drive::world::World;
+use tepal_model::{BLOCK, IoError};
+
+/// What a scrub did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ScrubSummary {
+    pub blocks_checked: u64,
+    pub repaired: u64,
+    /// Offsets, in bytes, of blocks with no right copy.
+    pub lost: Vec<u64>,
+    /// Extents whose copies differed though each matched its checksum: a drive had lost a write.
+    pub unequal_extents: u64,
+}
+
+/// Blocks that are compared at a time.
+const STEP: u64 = 16;
+
+impl<W: World> Volume<W> {
+    /// `progress` is told how many blocks, copies counted, are done.
+    pub async fn scrub(&self, progress: impl Fn(u64)) -> Result<ScrubSummary, IoError> {
+        let mut summary = ScrubSummary::default();
+        let spec = self.spec();
+        for drive in self.drives_here() {
+            let checked = std::cell::Cell::new(summary.blocks_checked);
+            let report = drive.scrub(Some(spec.map), |blocks| {
+                checked.set(checked.get() + blocks);
+                progress(checked.get());
+                std::future::ready(())
+            });
+            let report = match report.await {
+                Ok(report) => report,
+                Err(DriveError::Lost(loss)) => {
+                    self.groups()[0].lose(vec![(drive.id(), loss)]).await;
+                    continue;
+                }
+                Err(error) => return Err(IoError::Unavailable { reason: error.to_string() }),
+            };
+            summary.blocks_checked += report.blocks_checked;
+            let position = spec.drives.iter().position(|&id| id == drive.id()).expect("a member is in the map");
+            for (_, place) in report.damaged {
+                let (copy, block) = self.groups()[0].shared.column.at_place(place);
+                let column = self.striping().rotation.column_of(position, copy);
+                match self.groups()[column].repair(block, copy).await {
+                    Ok(()) => summary.repaired += 1,
+                    Err(error) => {
+                        let offset = self.striping().offset_of(column, block * BLOCK);
+                        tracing::error!(drive = %drive.id(), offset, %error, "a damaged block has no right copy");
+                        summary.lost.push(offset);
+                    }
+                }
+            }
+        }
+        for group in self.groups().iter().filter(|group| group.is_mirrored()) {
+            summary.unequal_extents += group.compare_copies().await?;
+        }
+        Ok(summary)
+    }
+}
+
+impl<W: World> Group<W> {
+    /// Compares all that any drive holds. In how many places the copies differed.
+    async fn compare_copies(&self) -> Result<u64, IoError> {
+        let column = self.shared.column;
+        let regions: BTreeSet<u64> = {
+            let state = self.lock();
+            self.extents(&state).map(|first| column.region_of(first)).collect()
+        };
+        let mut unequal = 0;
+        for region in regions {
+            self.shared.world.give_way().await;
+            let (first, count) = column.blocks_of(region);
+            for first in (first..first + count).step_by(STEP as usize) {
+                let blocks = Blocks { first, count: STEP };
+                if self.holds_any(blocks) && !self.compare(blocks).await? {
+                    unequal += 1;
+                }
+            }
+        }
+        Ok(unequal)
+    }
+
+    fn holds_any(&self, blocks: Blocks) -> bool {
+        let (state, column) = (self.lock(), &self.shared.column);
+        let members = state.members.list.iter().enumerate();
+        members.filter_map(|(at, member)| Some((at, member.drive()?))).any(|(at, drive)| {
+            let runs = drive.present(column.map, column.place(at, blocks.first), blocks.count, u64::MAX);
+            runs.iter().any(|&(_, holds)| holds)
+        })
+    }
+}
