@@ -88,6 +88,7 @@ impl Admission {
     }
 
     /// Whether some connection waits for memory that others hold.
+    #[cfg(test)]
     pub fn is_short_of_memory(&self) -> bool {
         self.starved.load(Ordering::Relaxed) > 0
     }

@@ -149,3 +149,28 @@ impl From<DriveOperationError> for Failure {
         Failure::new(kind, error)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_request_that_could_be_better_is_called_a_bad_one() {
+        let name = || "v0".to_owned();
+        let cases = [
+            (Refusal::NoVolume(name()), ErrorKind::NotFound),
+            (Refusal::VolumeExists(name()), ErrorKind::Conflict),
+            (Refusal::NoDrives(name()), ErrorKind::Conflict),
+            (Refusal::NoMapsLeft, ErrorKind::Conflict),
+            (Refusal::Size { size: 1 }, ErrorKind::BadRequest),
+        ];
+        for (refusal, kind) in cases {
+            let text = refusal.to_string();
+            let Failure(answer) = ProposeError::Refused(refusal).into();
+            assert_eq!((answer.kind, &answer.error), (kind, &text));
+        }
+        let Failure(answer) = ProposeError::Storage("the disk\nis gone".into()).into();
+        assert_eq!(answer.kind, ErrorKind::Internal);
+        assert!(!answer.error.contains('\n'), "one line for people: {}", answer.error);
+    }
+}
