@@ -35,7 +35,7 @@ impl Interrupt {
         Ok(interrupt)
     }
 
-    fn raise(&self) {
+    pub fn raise(&self) {
         *self.shared.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.shared.1.notify_all();
     }

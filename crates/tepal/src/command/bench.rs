@@ -8,7 +8,7 @@ use super::attach::nbd_address;
 use crate::attach::nbd::client::ConnectError;
 use crate::cli::{BenchArguments, Global};
 use crate::client::{Client, ClientError, path};
-use crate::disk::{Disk, Request};
+use crate::disk::{Disk, PATIENCE, Request};
 use crate::interrupt::Interrupt;
 use crate::locate;
 use crate::output::{self, Outcome, Output, Progress};
@@ -32,6 +32,8 @@ pub enum BenchError {
     NoRoom { size: Size, pool: String, free: Size },
     #[error("a request to the volume failed at {offset}: {}", errno.desc())]
     Volume { offset: u64, errno: Errno },
+    #[error("the volume answered no request for {} s: `tepal status` tells why", PATIENCE.as_secs())]
+    NoAnswer,
     #[error("the raw drive's file: {0}")]
     RawCreate(#[from] CreateError),
     #[error("the raw drive's file: {0}")]
@@ -160,7 +162,7 @@ pub fn run(global: &Global, output: Output, arguments: &BenchArguments) -> Resul
     let name = format!("tepal-bench-{}", std::process::id());
     let request = CreateVolume { name: name.clone(), size: arguments.size, layout, pool };
     let volume: VolumeInfo = client.post(route::VOLUMES, &request)?;
-    let outcome = Disk::open(&address, &name)
+    let outcome = Disk::open(&address, &name, &interrupt)
         .map_err(BenchError::from)
         .and_then(|disk| measure(arguments, &volume.layout, raw.as_ref(), &disk, &interrupt));
     // Also after a failure; which of two errors is told is the first.
@@ -244,6 +246,8 @@ fn keep_busy(
         |_, _| (),
         |offset, answer| match answer {
             Ok(()) => answered += 1,
+            Err(Errno::EINTR) => failed = Some(BenchError::Interrupted),
+            Err(Errno::ETIMEDOUT) => failed = Some(BenchError::NoAnswer),
             Err(errno) => failed = Some(BenchError::Volume { offset, errno }),
         },
     );
@@ -343,7 +347,7 @@ fn page(report: &Report) -> String {
     let cell = |measured: Measured| {
         vec![
             format!("{:.0}", measured.requests_per_second),
-            format!("{}/s", output::size(measured.bytes_per_second as u64 >> 20 << 20)),
+            output::rate(measured.bytes_per_second as u64, Duration::from_secs(1)),
             format!("{:.0}", measured.microseconds),
         ]
     };

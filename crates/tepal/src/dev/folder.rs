@@ -79,7 +79,7 @@ const FORMAT: u32 = 1;
 const PLAN: &str = "cluster.json";
 /// What fits in a `sockaddr_un` with its closing zero.
 const SOCKET_PATH: usize = 107;
-const MEMORY: &str = "/dev/shm";
+pub const MEMORY: &str = "/dev/shm";
 
 /// How a cluster was made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -127,9 +127,10 @@ impl Folder {
     /// The folder of a cluster that was made before.
     pub fn open(named: &Path) -> Result<Self, DevError> {
         let folder = Self::at(named)?;
-        match folder.path.join(PLAN).is_file() {
-            true => Ok(folder),
-            false => Err(DevError::NoCluster(named.to_owned())),
+        match fs::metadata(folder.path.join(PLAN)) {
+            Ok(found) if found.is_file() => Ok(folder),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Err(file_error(named)(error)),
+            _ => Err(DevError::NoCluster(named.to_owned())),
         }
     }
 
@@ -139,15 +140,17 @@ impl Folder {
         if let Some(parent) = absolute.parent() {
             fs::create_dir_all(parent).map_err(file_error(parent))?;
         }
-        match DirBuilder::new().mode(0o700).create(&absolute) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(file_error(&absolute)(error)),
-            _ => {}
-        }
+        let is_new = match DirBuilder::new().mode(0o700).create(&absolute) {
+            Ok(()) => true,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => false,
+            Err(error) => return Err(file_error(&absolute)(error)),
+        };
         let folder = Self::at(named)?;
         let socket = folder.socket();
         if socket.as_os_str().len() > SOCKET_PATH {
-            // If it was made just now, it's empty and of no use.
-            let _ = fs::remove_dir(&folder.path);
+            if is_new {
+                let _ = fs::remove_dir(&folder.path); // empty, and of no use
+            }
             return Err(DevError::LongPath(socket));
         }
         let occupied = || -> io::Result<bool> {
@@ -399,5 +402,17 @@ mod tests {
         assert!(matches!(folder.plan(), Err(DevError::Newer { found: 2, .. })));
         fs::write(folder.path().join(PLAN), "{").expect("ours");
         assert!(matches!(folder.plan(), Err(DevError::Damaged { .. })));
+    }
+
+    #[test]
+    fn a_folder_that_can_not_be_used_is_left_there_unless_it_was_made_for_that() {
+        let scratch = tempfile::tempdir().expect("space");
+        let long = |letter: &str| scratch.path().join(letter.repeat(120));
+        let (there, new) = (long("a"), long("b"));
+        fs::create_dir(&there).expect("space");
+        for folder in [&there, &new] {
+            assert!(matches!(Folder::make(folder), Err(DevError::LongPath(_))));
+        }
+        assert!(there.is_dir() && !new.exists());
     }
 }

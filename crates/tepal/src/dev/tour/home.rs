@@ -1,4 +1,4 @@
-//! The tour's volume. Nobody's data is ever taken for it: it is the one that a tour has made, and what is on it is all of a
+//! The room for a tour, and its volume. Nobody's data is ever taken for it: it is the one that a tour has made, and what is on it is all of a
 //! tour's making.
 
 use super::pattern::{self, Found};
@@ -9,8 +9,12 @@ use crate::dev::folder::write_json;
 use crate::disk::{Disk, Request};
 use serde::{Deserialize, Serialize};
 use std::fs;
+use std::path::Path;
 use tepal_model::{BLOCK, DriveId, Layout};
 use tepal_server::api::types::{CreateVolume, MapRun, VolumeInfo, route};
+
+/// Bytes that a tour in a new folder may need: two copies, four logs, the metadata.
+pub const ROOM: u64 = 1 << 30;
 
 /// What a tour leaves in the folder.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,6 +33,19 @@ impl Mark {
 
     pub fn write(&self, cluster: &Cluster) -> Result<(), TourError> {
         Ok(write_json(&cluster.folder().tour_file(), self)?)
+    }
+}
+
+/// On the filesystem that the folder is on, or will be.
+pub fn check_room(folder: &Path) -> Result<(), TourError> {
+    let absolute = std::path::absolute(folder)?;
+    // What can't be looked at is found out when the folder is made.
+    let Some(found) = absolute.ancestors().find_map(|folder| nix::sys::statvfs::statvfs(folder).ok()) else {
+        return Ok(());
+    };
+    match found.blocks_available().saturating_mul(found.fragment_size()) {
+        free if free < ROOM => Err(TourError::NoRoom { folder: folder.to_owned(), free }),
+        _ => Ok(()),
     }
 }
 
@@ -78,7 +95,7 @@ pub fn check_content(client: &Client, disk: &Disk, found: &VolumeInfo) -> Result
         |(), bytes| bytes.chunks(BLOCK as usize).any(|block| pattern::read(block) == Found::Strange),
         |(), answer| match answer {
             Ok(found) => strange |= found,
-            Err(errno) => failed = Some(TourError::Refused { offset: 0, errno }),
+            Err(errno) => failed = Some(TourError::refused(0, errno)),
         },
     );
     match failed {

@@ -9,7 +9,7 @@ mod pattern;
 mod writer;
 
 use super::cluster::Cluster;
-use super::folder::{DevError, Folder};
+use super::folder::{DevError, Folder, MEMORY};
 use super::status::nbd_uri;
 use super::up::{self, Was};
 use super::{dir_option, quoted};
@@ -17,15 +17,15 @@ use crate::attach::nbd::NbdAddress;
 use crate::attach::nbd::client::ConnectError;
 use crate::cli::{TourArguments, UpArguments};
 use crate::client::{Client, ClientError, path};
-use crate::disk::{Disk, Request};
+use crate::disk::{Disk, PATIENCE, Request};
 use crate::interrupt::Interrupt;
 use crate::output::{self, Output};
-use home::Mark;
+use home::{Mark, ROOM};
 use nix::errno::Errno;
 use pattern::{Found, Stamp};
 use serde::Serialize;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -48,7 +48,7 @@ const DEPTH: usize = 8;
 const ANSWERS: u64 = 500;
 const WHILE: Duration = Duration::from_millis(800);
 /// For whatever the tour waits for.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = PATIENCE;
 const LOOK: Duration = Duration::from_millis(10);
 
 #[derive(Debug, thiserror::Error)]
@@ -66,6 +66,9 @@ pub enum TourError {
     TooLong { what: String },
     #[error("scrub: {0}")]
     Scrub(String),
+    #[error("the tour writes up to {} to {}, and {} are free there: make room, or name another folder by --dir",
+        output::size(ROOM), folder.display(), output::size(*free))]
+    NoRoom { folder: PathBuf, free: u64 },
     #[error("interrupted")]
     Interrupted,
     #[error("the writer can't be started: {0}")]
@@ -80,6 +83,19 @@ pub enum TourError {
     Client(#[from] ClientError),
     #[error(transparent)]
     Dev(#[from] DevError),
+}
+
+impl TourError {
+    /// Of a request to the volume that didn't succeed; see [`Disk::keep_busy`].
+    fn refused(offset: u64, errno: Errno) -> Self {
+        match errno {
+            Errno::EINTR => TourError::Interrupted,
+            Errno::ETIMEDOUT => {
+                TourError::TooLong { what: "the volume answers no request; `tepal status` tells why".to_owned() }
+            }
+            errno => TourError::Refused { offset, errno },
+        }
+    }
 }
 
 /// A step that went right.
@@ -103,6 +119,9 @@ pub fn run(dir: &Path, output: Output, arguments: &TourArguments) -> Result<(), 
     let interrupt = Interrupt::catch()?;
     let begun = Instant::now();
     let is_new = Folder::open(dir).is_err();
+    if is_new {
+        home::check_room(if arguments.memory { Path::new(MEMORY) } else { dir })?;
+    }
     let up = UpArguments {
         servers: None,
         drives: is_new.then_some(DRIVES),
@@ -129,7 +148,7 @@ impl Tour<'_> {
     fn walk(&mut self, begun: Instant) -> Result<(), TourError> {
         self.repair()?;
         let volume = home::volume(self.cluster, &self.client)?;
-        let disk = Arc::new(Disk::open(&NbdAddress::Unix(self.cluster.folder().socket()), VOLUME)?);
+        let disk = Arc::new(Disk::open(&NbdAddress::Unix(self.cluster.folder().socket()), VOLUME, self.interrupt)?);
         home::check_content(&self.client, &disk, &volume)?;
         Mark { volume: volume.id, pulled: None }.write(self.cluster)?;
         let drives: Vec<DriveInfo> = self.client.get(route::DRIVES)?;
@@ -150,7 +169,7 @@ impl Tour<'_> {
             Err(error) if writer.has_ended() => return Err(writer.finish().err().unwrap_or(error)),
             Err(error) => return Err(error),
         };
-        disk.flush().map_err(|errno| TourError::Refused { offset: 0, errno })?;
+        disk.flush().map_err(|errno| TourError::refused(0, errno))?;
         self.compare("compare", &disk, &ledger)?;
         self.scrub()?;
         self.speed(&disk, ledger)?;
@@ -232,14 +251,14 @@ impl Tour<'_> {
             |_, _| (),
             |offset, answer| {
                 if let Err(errno) = answer {
-                    failed = Some(TourError::Refused { offset, errno });
+                    failed = Some(TourError::refused(offset, errno));
                 }
             },
         );
         if let Some(error) = failed {
             return Err(error);
         }
-        disk.flush().map_err(|errno| TourError::Refused { offset: 0, errno })?;
+        disk.flush().map_err(|errno| TourError::refused(0, errno))?;
         let speed = output::rate(AREA, since.elapsed());
         self.tell("write", since, format!("{} of known data written: {speed}", output::size(AREA)))?;
         Ok(ledger)
@@ -258,7 +277,7 @@ impl Tour<'_> {
             look,
             |offset, answer| {
                 let checked = match answer {
-                    Err(errno) => Err(TourError::Refused { offset, errno }),
+                    Err(errno) => Err(TourError::refused(offset, errno)),
                     Ok(found) => {
                         let first = (offset / BLOCK) as usize;
                         (first..).zip(found).try_for_each(|(block, found)| ledger.check(block, found))
@@ -394,7 +413,7 @@ impl Tour<'_> {
                 |_, _| (),
                 |offset, answer| match answer {
                     Ok(()) => done += 1,
-                    Err(errno) => failed = Some(TourError::Refused { offset, errno }),
+                    Err(errno) => failed = Some(TourError::refused(offset, errno)),
                 },
             );
             if let Some(error) = failed {

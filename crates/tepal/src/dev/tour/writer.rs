@@ -148,7 +148,7 @@ impl Work {
         let checked = match (answer, tag) {
             (Ok(found), Tag::Read { .. }) => self.ledger.check(block, found),
             (Ok(_), Tag::Write { .. }) => Ok(()),
-            (Err(errno), _) => Err(TourError::Refused { offset: block as u64 * BLOCK, errno }),
+            (Err(errno), _) => Err(TourError::refused(block as u64 * BLOCK, errno)),
         };
         if let Err(error) = checked {
             self.wrong.get_or_insert(error);
