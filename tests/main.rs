@@ -10,6 +10,7 @@ mod program;
 
 mod cluster;
 mod nbd;
+mod room;
 
 mod bad_input;
 mod clients;

@@ -8,4 +8,5 @@ mod kinds;
 mod members;
 mod pulled;
 mod refused;
+mod thin;
 mod wiped;

@@ -2,48 +2,10 @@
 
 use crate::cluster::Plan;
 use crate::nbd::{Ledger, Writer};
-use crate::program::{self, command, run};
+use crate::program;
+use crate::room::{Mount, fill};
 use crate::{need, need_root};
-use std::fs::File;
-use std::io::Write;
-use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-
-/// A filesystem of this size, mounted until it's dropped.
-struct Mount(PathBuf);
-
-impl Mount {
-    fn in_memory(at: &Path, size: &str) -> Self {
-        std::fs::create_dir_all(at).expect("a folder of ours");
-        run(command("mount", ["-t", "tmpfs", "-o", &format!("size={size},mode=700"), "none"]).arg(at)).succeeded();
-        Mount(at.to_owned())
-    }
-
-    /// On a file that may have no room for what the filesystem promises.
-    fn on_file(at: &Path, file: &Path, size: u64) -> Self {
-        std::fs::create_dir_all(at).expect("a folder of ours");
-        File::create_new(file).and_then(|file| file.set_len(size)).expect("a sparse file");
-        run(command("mkfs.ext4", ["-q", "-F", "-O", "^has_journal"]).arg(file)).succeeded();
-        run(command("mount", ["-o", "loop"]).arg(file).arg(at)).succeeded();
-        Mount(at.to_owned())
-    }
-}
-
-impl Drop for Mount {
-    fn drop(&mut self) {
-        // Lazily: the server on it may be on its way out.
-        run(command("umount", ["--lazy"]).arg(&self.0));
-    }
-}
-
-/// Writes a file until there's no room any more.
-fn fill(path: &Path) {
-    let mut file = File::create_new(path).expect("our own folder");
-    for size in [64 << 10, 4096, 1] {
-        let bytes = vec![1; size];
-        while file.write_all(&bytes).is_ok() {}
-    }
-}
 
 const FAR_MORE_THAN_FIT: u32 = 20_000;
 

@@ -2,7 +2,7 @@
 //!
 //! Invariant: memory handed to the kernel for O_DIRECT is aligned as the file asks, see [`DriveFile::aligned`].
 
-use super::transfer::{self, Direction, Transfer, failed};
+use super::transfer::{self, Direction, FLUSH, Transfer, failed};
 use bytes::Bytes;
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
@@ -87,7 +87,7 @@ impl DriveFile {
 
     /// Never tried again: after a failure the kernel has forgotten which pages it did not write.
     pub fn flush(&self) -> Result<(), DeviceError> {
-        rustix::fs::fdatasync(&self.descriptor).map_err(|errno| failed("flush", 0, errno))
+        rustix::fs::fdatasync(&self.descriptor).map_err(|errno| failed(FLUSH, 0, errno))
     }
 
     /// A hint, so a device that can't do it has done enough.

@@ -10,6 +10,8 @@ use rustix::io::Errno;
 use tepal_drive::world::DeviceError;
 use tepal_model::BLOCK;
 
+/// What a flush is called in errors.
+pub(super) const FLUSH: &str = "flush";
 /// Pieces that one system call takes (IOV_MAX).
 pub(super) const MOST_PIECES: usize = 1024;
 /// Bytes that one system call is asked to move: below the kernel's own limit of 2 GiB, and whole blocks.
@@ -100,11 +102,16 @@ impl Transfer {
     }
 }
 
-/// What an error number of the kernel means for the device.
+/// What an error number of the kernel means for the device. A thin file on a full filesystem, or a thin device in a full
+/// pool, isn't broken: all that was ever flushed is there, and it can go on once there is room below it.
 pub(super) fn failed(operation: &'static str, offset: u64, errno: Errno) -> DeviceError {
     match errno {
         Errno::NODEV | Errno::NXIO | Errno::NOMEDIUM | Errno::STALE => {
             DeviceError::Gone(format!("{operation} at {offset}: {errno}"))
+        }
+        // Of a flush, it would mean that what was written is lost.
+        Errno::NOSPC | Errno::DQUOT if operation != FLUSH => {
+            DeviceError::Gone(format!("{operation} at {offset}: there is no space below it ({errno}): make room there"))
         }
         _ => DeviceError::Failed { operation, offset, reason: errno.to_string() },
     }
@@ -171,11 +178,20 @@ mod tests {
     }
 
     #[test]
-    fn errors_tell_a_bad_place_from_a_device_that_is_gone() {
-        for (errno, gone) in [(Errno::IO, false), (Errno::NOSPC, false), (Errno::NODEV, true), (Errno::NXIO, true)] {
+    fn errors_tell_a_bad_place_from_a_device_that_is_gone_or_has_no_room_below_it() {
+        for (errno, gone) in
+            [(Errno::IO, false), (Errno::NODEV, true), (Errno::NXIO, true), (Errno::NOSPC, true), (Errno::DQUOT, true)]
+        {
             let error = read(1).advance(Err(errno));
             assert_eq!(matches!(error, Some(Err(DeviceError::Gone(_)))), gone, "{errno}");
             assert_eq!(matches!(error, Some(Err(DeviceError::Failed { offset: 8192, .. }))), !gone, "{errno}");
+        }
+        for errno in [Errno::NOSPC, Errno::IO] {
+            let lost = failed(FLUSH, 0, errno);
+            assert!(
+                matches!(lost, DeviceError::Failed { .. }),
+                "what a flush didn't bring to the device is lost: {errno}"
+            );
         }
     }
 

@@ -1,7 +1,7 @@
 //! One read, write or flush as the kernel sees it: its queue entry, and what the kernel's answer means.
 
 use crate::device::file::DriveFile;
-use crate::device::transfer::{self, Direction, Transfer, failed};
+use crate::device::transfer::{self, Direction, FLUSH, Transfer, failed};
 use bytes::Bytes;
 use io_uring::types::{Fd, FsyncFlags};
 use io_uring::{opcode, squeue};
@@ -83,7 +83,7 @@ impl Operation {
         match &mut self.work {
             Work::Read { transfer, .. } | Work::Write { transfer, .. } => transfer.advance(answer),
             // Never tried again: after a failure the kernel has forgotten which pages it did not write.
-            Work::Flush => Some(answer.map(drop).map_err(|errno| failed("flush", 0, errno))),
+            Work::Flush => Some(answer.map(drop).map_err(|errno| failed(FLUSH, 0, errno))),
         }
     }
 }
