@@ -84,6 +84,29 @@ fn hostile_clients_are_not_noticed_by_others() {
     cluster.stop_and_check_drives();
 }
 
+/// Story: 128 connections that never sent a request kept the commands of everybody out for half a minute at a time.
+#[test]
+fn who_has_no_token_keeps_nobody_out_of_the_api() {
+    let cluster = Plan::default().up();
+    let addresses = std::fs::read(cluster.data().join("addresses.json")).expect("the server's addresses");
+    let addresses: serde_json::Value = serde_json::from_slice(&addresses).expect("JSON");
+    let api = addresses["api"].as_str().expect("an address");
+    let refused = format!("GET /v1/status HTTP/1.1\r\nHost: {api}\r\n\r\n");
+    let begun = &refused.as_bytes()[..10];
+    let mut held = Vec::new();
+    for said in [b"", begun, refused.as_bytes()] {
+        for _ in 0..300 {
+            let mut stream = std::net::TcpStream::connect(api).expect("it listens");
+            // It may have been sent off already.
+            let _ = stream.write_all(said);
+            held.push(stream);
+        }
+        let asked = std::time::Instant::now();
+        assert_eq!(cluster.ask(&["status"])["health"], "ok");
+        assert!(asked.elapsed() < std::time::Duration::from_secs(10), "it took {:?}", asked.elapsed());
+    }
+}
+
 #[test]
 fn data_and_sockets_are_the_owners_alone_and_the_network_is_only_for_the_insecure() {
     let cluster = Plan::default().up();

@@ -1,14 +1,21 @@
 //! HTTP connections: how many, how slow they may be, and how they end.
+//!
+//! Invariant: whoever has no token keeps nobody else out. If all places are taken, the oldest connection that has shown no
+//! token and waits for nothing of ours makes room for a new one.
 
 use super::{Api, router};
 use axum::Router;
+use axum::http::StatusCode;
 use hyper::server::conn::http1;
+use hyper::service::Service;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::JoinHandle;
 
 const MOST_CONNECTIONS: usize = 128;
@@ -48,11 +55,20 @@ impl Front {
 }
 
 async fn accept(listener: TcpListener, router: Router, places: Arc<Semaphore>, stopping: watch::Receiver<bool>) {
+    let mut guests = VecDeque::<Weak<Guest>>::new();
     loop {
-        let Ok(place) = places.clone().acquire_owned().await else { return };
         match listener.accept().await {
             Ok((stream, _)) => {
-                let serving = serve(stream, router.clone(), stopping.clone());
+                guests.retain(|guest| guest.strong_count() > 0);
+                if places.available_permits() == 0
+                    && let Some(guest) = guests.iter().filter_map(Weak::upgrade).find(|guest| guest.may_be_sent_off())
+                {
+                    guest.sent_off.notify_one();
+                }
+                let Ok(place) = places.clone().acquire_owned().await else { return };
+                let guest = Arc::new(Guest::default());
+                guests.push_back(Arc::downgrade(&guest));
+                let serving = serve(stream, router.clone(), guest, stopping.clone());
                 tokio::spawn(async move {
                     serving.await;
                     drop(place);
@@ -66,13 +82,40 @@ async fn accept(listener: TcpListener, router: Router, places: Arc<Semaphore>, s
     }
 }
 
+/// A connection, for who has to choose among them.
+#[derive(Default)]
+struct Guest {
+    /// A request of it is being answered.
+    is_served: AtomicBool,
+    /// It has shown the token.
+    is_known: AtomicBool,
+    sent_off: Notify,
+}
+
+impl Guest {
+    fn may_be_sent_off(&self) -> bool {
+        !self.is_served.load(Ordering::Relaxed) && !self.is_known.load(Ordering::Relaxed)
+    }
+}
+
 async fn stop_asked(mut stopping: watch::Receiver<bool>) {
     // An error means that the server is gone already, which asks too.
     let _ = stopping.wait_for(|&stop| stop).await;
 }
 
-async fn serve(stream: TcpStream, router: Router, stopping: watch::Receiver<bool>) {
-    let service = TowerToHyperService::new(router);
+async fn serve(stream: TcpStream, router: Router, guest: Arc<Guest>, stopping: watch::Receiver<bool>) {
+    let answering = TowerToHyperService::new(router);
+    let service = hyper::service::service_fn(|request| {
+        guest.is_served.store(true, Ordering::Relaxed);
+        let (answer, guest) = (answering.call(request), &guest);
+        async move {
+            let answer = answer.await;
+            let is_known = answer.as_ref().is_ok_and(|answer| answer.status() != StatusCode::UNAUTHORIZED);
+            guest.is_known.fetch_or(is_known, Ordering::Relaxed);
+            guest.is_served.store(false, Ordering::Relaxed);
+            answer
+        }
+    });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_WITHIN)
@@ -84,6 +127,10 @@ async fn serve(stream: TcpStream, router: Router, stopping: watch::Receiver<bool
         () = stop_asked(stopping) => {
             connection.as_mut().graceful_shutdown();
             connection.await
+        }
+        () = guest.sent_off.notified() => {
+            tracing::debug!("an API connection without a token made room for another");
+            return;
         }
     };
     if let Err(error) = ended {
