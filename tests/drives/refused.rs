@@ -3,10 +3,13 @@
 use crate::cluster::{Cluster, Media, Plan, make_drive, overwrite};
 use crate::nbd::Ledger;
 use crate::need;
-use crate::program::{command, run};
+use crate::program::{command, run, until};
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+const SOON: Duration = Duration::from_secs(60);
 
 /// What would show that something was done to a file.
 fn beginning(path: &Path) -> Vec<u8> {
@@ -159,6 +162,34 @@ fn a_server_starts_without_a_drive_that_is_not_what_it_was_and_says_why() {
         ledger.compare(&mut volume);
     }
     assert_eq!(complaints, Vec::<String>::new());
+}
+
+/// Story: the wrong disk was put in the place of a pulled one, and the status went on to say that nothing was there.
+#[test]
+fn what_is_put_in_the_place_of_a_missing_drive_and_is_not_it_is_told_and_left_alone() {
+    let (mut cluster, mut ledger) = cluster_with_data();
+    let drive = cluster.drive(0).to_owned();
+    std::fs::rename(&drive, drive.with_extension("aside")).expect("our own drive");
+    cluster.wait_for_drive(&drive, "missing");
+    std::fs::copy(cluster.drive(1), &drive).expect("space");
+    let before = beginning(&drive);
+    let told = |said: &str| {
+        until(said, SOON, || cluster.ask(&["status"])["reason"].to_string().contains(said).then_some(()));
+        let drives = cluster.ask(&["drive", "ls"]);
+        let row = drives.as_array().expect("a list").iter().find(|row| row["path"].as_str() == drive.to_str());
+        let row = row.expect("it is on record");
+        assert!(row["state"] == "missing" && row["reason"].to_string().contains(said), "{row}");
+    };
+    told("remove the copy");
+    assert!(beginning(&drive) == before, "it was changed");
+    std::fs::remove_file(&drive).and_then(|()| std::fs::create_dir(&drive)).expect("our own copy");
+    told("is a directory");
+    std::fs::remove_dir(&drive).expect("our own folder");
+    std::fs::rename(drive.with_extension("aside"), &drive).expect("our own drive");
+    cluster.wait_for_drive(&drive, "up");
+    cluster.wait_until_healthy("v0");
+    ledger.compare(&mut cluster.connect("v0"));
+    cluster.stop_and_check_drives();
 }
 
 #[test]

@@ -129,6 +129,13 @@ impl Label {
         Ok(label)
     }
 
+    /// Whether there are zeros where the last copy was: the drive was cut short, and is long again. (Or the making of it was
+    /// cut off, and nothing is on it yet.)
+    pub async fn end_is_blank<D: Device>(&self, device: &D) -> Result<bool, DeviceError> {
+        let last = device.read(Geometry::label_last(self.size), Buffer::take(BLOCK as usize)).await?;
+        Ok(last.iter().all(|byte| *byte == 0))
+    }
+
     /// Writes both copies, one after the other, so that a crash leaves at least one.
     pub async fn write<D: Device>(&self, device: &D) -> Result<(), DeviceError> {
         let page = self.encode().freeze();

@@ -9,6 +9,7 @@
 pub mod api;
 mod authority;
 pub mod config;
+mod damage_file;
 mod data_folder;
 pub mod data_threads;
 pub mod device;
@@ -24,6 +25,7 @@ mod observed;
 mod private_file;
 #[cfg(test)]
 mod scratch;
+mod scrubs;
 mod serve;
 mod volumes;
 pub mod world;

@@ -1,4 +1,4 @@
-//! What was seen of the volumes since the server started: what they were asked for, by how many clients, and which blocks no
+//! What was seen of the volumes: what they were asked for, by how many clients, and which blocks no
 //! copy had right.
 
 use crate::meter::Meter;
@@ -9,6 +9,9 @@ use tepal_model::{BLOCK, IoError, VolumeId};
 
 /// Damaged blocks that are remembered of one volume. A scrub lists all.
 const MOST_DAMAGED: usize = 1 << 16;
+
+/// By volume, runs of damaged blocks: the first, and how many.
+pub type Damage = BTreeMap<u64, Vec<(u64, u64)>>;
 
 /// Of one volume.
 #[derive(Debug, Default)]
@@ -90,6 +93,21 @@ impl Damaged {
         self.count.store(blocks.len(), Ordering::Relaxed);
     }
 
+    /// What was known before the server was started.
+    pub fn recall(&self, runs: &[(u64, u64)]) {
+        let mut blocks = self.blocks();
+        let known = runs.iter().flat_map(|&(first, count)| first..first.saturating_add(count));
+        let room = MOST_DAMAGED.saturating_sub(blocks.len());
+        blocks.extend(known.take(room));
+        self.count.store(blocks.len(), Ordering::Relaxed);
+    }
+
+    /// Runs of blocks: the first, and how many.
+    fn runs(&self) -> Vec<(u64, u64)> {
+        let blocks: Vec<u64> = self.blocks().iter().copied().collect();
+        blocks.chunk_by(|block, next| block + 1 == *next).map(|run| (run[0], run.len() as u64)).collect()
+    }
+
     pub fn count(&self) -> usize {
         self.count.load(Ordering::Relaxed)
     }
@@ -115,6 +133,13 @@ pub struct Observations(Arc<Mutex<BTreeMap<VolumeId, Arc<Observed>>>>);
 impl Observations {
     pub fn of(&self, volume: VolumeId) -> Arc<Observed> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(volume).or_default().clone()
+    }
+
+    /// Of the volumes that have any.
+    pub fn damage(&self) -> Damage {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let damaged = all.iter().filter(|(_, observed)| observed.damaged.count() > 0);
+        damaged.map(|(volume, observed)| (volume.0, observed.damaged.runs())).collect()
     }
 
     /// Forgets volumes that are gone.

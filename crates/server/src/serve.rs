@@ -3,6 +3,7 @@
 use crate::api::{self, Api};
 use crate::authority::MetadataAuthority;
 use crate::config::Config;
+use crate::damage_file::DamageFile;
 use crate::data_folder::{self, Addresses, FolderError};
 use crate::data_threads::{self, DataThreads};
 use crate::drives::{self, Drives, Generations, GenerationsError, Parts};
@@ -10,6 +11,7 @@ use crate::exports::ServerExports;
 use crate::log::{self, LogError};
 use crate::nbd::Front;
 use crate::observed::Observations;
+use crate::scrubs::Scrubs;
 use crate::volumes::Volumes;
 use crate::world::ServerWorld;
 use std::io;
@@ -184,6 +186,7 @@ async fn introduce(metadata: &Metadata, id: ServerId, address: String) -> Result
 struct Running {
     config: Config,
     drives: Arc<Drives>,
+    damage: Arc<DamageFile>,
     front: Front,
     api: api::Front,
     stop: Arc<Notify>,
@@ -213,11 +216,14 @@ impl Running {
             );
         }
         let observations = Observations::default();
+        let is_there = |volume| metadata.state().volumes.contains_key(&volume);
+        let damage = Arc::new(DamageFile::open(&config.data, observations.clone(), is_there));
         let closed = volumes.closed().clone();
         let exports = ServerExports { metadata, engine, closed, observations: observations.clone() };
         let front = Front::open(&config.listen, exports, &threads).await?;
         let nbd: Vec<String> = front.endpoints().iter().map(ToString::to_string).collect();
         let stop = Arc::new(Notify::new());
+        let scrubs = Scrubs::new(threads.clone(), observations.clone());
         let api = api::Front::open(
             listener,
             Api {
@@ -226,6 +232,7 @@ impl Running {
                 drives: drives.clone(),
                 volumes: volumes.clone(),
                 observations,
+                scrubs: scrubs.clone(),
                 started,
                 address: api_address,
                 nbd: nbd.clone(),
@@ -235,16 +242,19 @@ impl Running {
         );
         tokio::spawn(volumes.follow());
         tokio::spawn(drives::watch(drives.clone()));
+        tokio::spawn(damage.clone().keep());
+        tokio::spawn(drives::settle_doubts(drives.clone(), scrubs));
         let addresses = Addresses { server: config.server, pid: std::process::id(), api: api_address.to_string(), nbd };
         data_folder::write_addresses(&config.data, &addresses)?;
         tracing::info!(server = %config.server, api = addresses.api, nbd = ?addresses.nbd, after = ?started.elapsed(), "serving");
-        Ok(Running { config, drives, front, api, stop })
+        Ok(Running { config, drives, damage, front, api, stop })
     }
 
     /// Accepts nobody, lets what is under way finish, and closes the drives.
     async fn close(self) {
         data_folder::remove_addresses(&self.config.data);
         tokio::join!(self.front.close(), self.api.close());
+        self.damage.save();
         if tokio::time::timeout(CLOSE_DRIVES, self.drives.close()).await.is_err() {
             tracing::warn!("the drives didn't close in time: their logs will be replayed");
         }

@@ -1,6 +1,6 @@
 //! The cluster, its servers, and its health.
 
-use super::drives::of_server;
+use super::drives::{of_server, reason};
 use super::extract::Named;
 use super::failure::Failure;
 use super::types::{ClusterInfo, DriveInfo, Health, ServerDrive, ServerInfo, ServerState, Status, VolumeState};
@@ -130,7 +130,7 @@ fn health(context: &Context) -> (Health, Vec<String>) {
             DriveState::Failed if state.volumes_on(drive.id).next().is_none() => continue,
             DriveState::Failed => Health::Degraded,
         };
-        add(health, format!("drive {} at {} is {}: {}", drive.id, drive.path, drive.state, drive.reason));
+        add(health, format!("drive {} at {} is {}: {}", drive.id, drive.path, drive.state, reason(context, drive)));
     }
     let recorded = |path: &std::path::Path| {
         state.drives.values().any(|drive| std::path::Path::new(&drive.path) == path && drive.state != DriveState::Up)
@@ -140,6 +140,11 @@ fn health(context: &Context) -> (Health, Vec<String>) {
         if !recorded(&path) {
             add(Health::Degraded, format!("{} is not used: {reason}", path.display()));
         }
+    }
+    for drive in context.drives.doubtful() {
+        let text =
+            "its end was blank, as if it had been cut short and lengthened again: what is on it is being scrubbed";
+        add(Health::Degraded, format!("drive {drive} may have lost data: {text}"));
     }
     for (pool, drive) in fullest_drives(context) {
         let fullness = Fullness::of(drive.capacity, drive.used);

@@ -4,11 +4,11 @@ use super::extract::{Input, Named, Options};
 use super::failure::Failure;
 use super::types::{AddDrive, DriveInfo, DriveRemoved, ForceQuery, Found, FoundDrive, OpenDriveInfo};
 use super::{Context, Shared};
-use crate::drives::{Fitness, NewDriveRequest, OpenDrive, ScannedDrive};
+use crate::drives::{Fitness, NOTHING_THERE, NewDriveRequest, OpenDrive, ScannedDrive};
 use axum::Json;
 use axum::extract::State;
-use std::path::PathBuf;
-use tepal_metadata::{DEFAULT_POOL, DriveRecord, Refusal};
+use std::path::{Path, PathBuf};
+use tepal_metadata::{DEFAULT_POOL, DriveRecord, DriveState, Refusal};
 use tepal_model::DriveId;
 use tepal_model::text::shown;
 
@@ -65,7 +65,18 @@ fn one(context: &Context, id: DriveId) -> Result<Json<DriveInfo>, Failure> {
 /// The drives of this server; in a cluster of one, all there are.
 pub fn of_server(context: &Context) -> Vec<DriveInfo> {
     let (state, open) = (context.parts.metadata.state(), context.drives.open());
-    state.drives_of_server(context.server).map(|record| info(record, open.get(&record.id))).collect()
+    let own = state.drives_of_server(context.server);
+    own.map(|record| DriveInfo { reason: reason(context, record), ..info(record, open.get(&record.id)) }).collect()
+}
+
+/// Why the drive is in its state, and what is at its path now if that can't be used either.
+pub fn reason(context: &Context, record: &DriveRecord) -> String {
+    let found = context.drives.refused().remove(Path::new(&record.path));
+    let is_news = |found: &String| found != NOTHING_THERE && !record.reason.contains(found.as_str());
+    match found.filter(is_news) {
+        Some(found) if record.state != DriveState::Up => format!("{}; what is there now: {found}", record.reason),
+        _ => record.reason.clone(),
+    }
 }
 
 fn info(record: &DriveRecord, open: Option<&OpenDrive>) -> DriveInfo {

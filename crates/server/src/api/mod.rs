@@ -20,6 +20,7 @@ pub use front::Front;
 
 use crate::drives::{Drives, Parts};
 use crate::observed::Observations;
+use crate::scrubs::Scrubs;
 use crate::volumes::Volumes;
 use axum::Router;
 use axum::extract::Request;
@@ -28,7 +29,6 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use failure::Failure;
-use scrub::Scrubs;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
@@ -52,6 +52,7 @@ pub struct Api {
     pub drives: Arc<Drives>,
     pub volumes: Arc<Volumes>,
     pub observations: Observations,
+    pub scrubs: Scrubs,
     pub started: Instant,
     pub address: SocketAddr,
     pub nbd: Vec<String>,
@@ -61,7 +62,6 @@ pub struct Api {
 /// [`Api`] with what only handlers know of.
 struct Context {
     api: Api,
-    scrubs: Scrubs,
     data: Semaphore,
     /// Held while a volume changes its size.
     resizing: tokio::sync::Mutex<()>,
@@ -85,8 +85,8 @@ impl Context {
 }
 
 fn router(api: Api, token: String) -> Router {
-    let (scrubs, data) = (Scrubs::default(), Semaphore::new(DATA_REQUESTS));
-    let context = Arc::new(Context { api, scrubs, data, resizing: tokio::sync::Mutex::default(), token });
+    let data = Semaphore::new(DATA_REQUESTS);
+    let context = Arc::new(Context { api, data, resizing: tokio::sync::Mutex::default(), token });
     Router::new()
         .route(route::STATUS, get(cluster::status))
         .route(route::CLUSTER, get(cluster::show))

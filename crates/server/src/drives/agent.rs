@@ -23,6 +23,9 @@ const EVERY: Duration = Duration::from_secs(1);
 /// How often a drive is tried that is there and can't be used, as long as nothing about its path changes.
 const TRY_AGAIN: Duration = Duration::from_secs(15);
 
+/// Why a path can't be used where nothing is.
+pub const NOTHING_THERE: &str = "nothing is there";
+
 /// Watches the drives until it's dropped.
 pub async fn watch(drives: Arc<Drives>) {
     let mut ticks = interval(EVERY);
@@ -103,7 +106,7 @@ impl Drives {
                 continue;
             }
             if self.configured.iter().any(|drive| drive.path == path || drive.log.as_ref() == Some(&path)) {
-                self.refuse(path, "nothing is there".to_owned());
+                self.refuse(path, NOTHING_THERE.to_owned());
             } else {
                 self.table().refused.remove(&path);
             }

@@ -7,6 +7,7 @@
 //! 3. A drive that was refused was not written to.
 
 mod agent;
+mod doubt;
 mod error;
 mod fullness;
 mod generations;
@@ -18,7 +19,8 @@ mod signature;
 mod start;
 mod take;
 
-pub use agent::watch;
+pub use agent::{NOTHING_THERE, watch};
+pub use doubt::settle_doubts;
 pub use error::DriveOperationError;
 pub use fullness::Fullness;
 pub use generations::{Generations, GenerationsError};
@@ -32,7 +34,7 @@ use crate::data_threads::DataThreads;
 use crate::device::DriveDevice;
 use crate::device::emulate::Model;
 use crate::world::ServerWorld;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -40,6 +42,7 @@ use tepal_drive::Drive;
 use tepal_engine::Engine;
 use tepal_metadata::Metadata;
 use tepal_model::{DriveId, ServerId};
+use tokio::sync::Notify;
 
 /// A drive in use.
 #[derive(Clone)]
@@ -69,6 +72,8 @@ pub struct Drives {
     table: Mutex<Table>,
     turn: tokio::sync::Mutex<Generations>,
     next_thread: AtomicUsize,
+    /// A drive has become doubtful.
+    doubted: Notify,
 }
 
 #[derive(Default)]
@@ -76,6 +81,8 @@ struct Table {
     open: BTreeMap<DriveId, OpenDrive>,
     /// Devices that can't be used, with the reason for people.
     refused: BTreeMap<PathBuf, String>,
+    /// Drives that may have lost data unnoticed.
+    doubtful: BTreeSet<DriveId>,
 }
 
 impl Drives {
@@ -89,6 +96,7 @@ impl Drives {
             table: Mutex::default(),
             turn: tokio::sync::Mutex::new(generations),
             next_thread: AtomicUsize::new(0),
+            doubted: Notify::new(),
         }
     }
 

@@ -50,9 +50,17 @@ impl Drives {
         let drive = candidate.label.drive;
         candidate.label.generation += 1;
         let (label, device) = (candidate.label.clone(), candidate.device.clone());
-        let written = self.parts.threads.run_on(self.some_thread(), move || async move { label.write(&device).await });
-        let outcome = match written.await {
-            Ok(Ok(())) => Ok(candidate),
+        let work = move || async move {
+            let was_cut = label.end_is_blank(&device).await?;
+            label.write(&device).await.map(|()| was_cut)
+        };
+        let outcome = match self.parts.threads.run_on(self.some_thread(), work).await {
+            Ok(Ok(was_cut)) => {
+                if was_cut {
+                    self.doubt(drive);
+                }
+                Ok(candidate)
+            }
             Ok(Err(reason)) => Err(DriveOperationError::Io { path: candidate.path, reason }),
             Err(stopped) => Err(stopped.into()),
         };

@@ -1,0 +1,141 @@
+//! Scrubs of volumes: one at a time for each, in the background, asked for by people or because a drive is doubtful.
+
+use crate::api::types::{Range, Scrub, ScrubState};
+use crate::data_threads::DataThreads;
+use crate::observed::Observations;
+use crate::world::ServerWorld;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tepal_engine::{ScrubSummary, Volume};
+use tepal_model::{BLOCK, VolumeId};
+
+/// The scrubs that run, and the last one of each volume.
+#[derive(Clone)]
+pub struct Scrubs {
+    all: Arc<Mutex<BTreeMap<VolumeId, Progress>>>,
+    threads: Arc<DataThreads>,
+    observations: Observations,
+}
+
+#[derive(Clone)]
+struct Progress {
+    blocks: Arc<AtomicU64>,
+    total_bytes: u64,
+    outcome: Outcome,
+}
+
+#[derive(Clone)]
+enum Outcome {
+    Running,
+    Done(ScrubSummary),
+    Failed(String),
+}
+
+const LOOK: Duration = Duration::from_millis(200);
+
+impl Scrubs {
+    pub fn new(threads: Arc<DataThreads>, observations: Observations) -> Self {
+        Scrubs { all: Arc::default(), threads, observations }
+    }
+
+    fn all(&self) -> MutexGuard<'_, BTreeMap<VolumeId, Progress>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins one, unless one runs.
+    pub fn start(&self, volume: Volume<ServerWorld>) {
+        let id = volume.id();
+        let Some(blocks) = self.begin(id, volume.allocated()) else { return };
+        let (scrubs, observed) = (self.clone(), self.observations.of(id));
+        // The last thread has the fewest connections.
+        self.threads.spawn_on(self.threads.count() - 1, move || async move {
+            let outcome = match volume.scrub(|done| blocks.store(done, Ordering::Relaxed)).await {
+                Ok(summary) => {
+                    observed.damaged().replace(&summary.lost);
+                    Outcome::Done(summary)
+                }
+                Err(error) => Outcome::Failed(error.to_string()),
+            };
+            scrubs.end(id, outcome);
+        });
+    }
+
+    /// Has one, and waits for its end.
+    pub async fn run(&self, volume: Volume<ServerWorld>) -> Scrub {
+        let (id, name) = (volume.id(), volume.spec().name);
+        self.start(volume);
+        loop {
+            match self.report(id, &name) {
+                Scrub { state: ScrubState::Running, .. } => tokio::time::sleep(LOOK).await,
+                ended => return ended,
+            }
+        }
+    }
+
+    /// Notes that a scrub begins; `None` if one runs already.
+    fn begin(&self, id: VolumeId, total_bytes: u64) -> Option<Arc<AtomicU64>> {
+        let mut all = self.all();
+        if all.get(&id).is_some_and(|progress| matches!(progress.outcome, Outcome::Running)) {
+            return None;
+        }
+        let blocks = Arc::new(AtomicU64::new(0));
+        all.insert(id, Progress { blocks: blocks.clone(), total_bytes, outcome: Outcome::Running });
+        Some(blocks)
+    }
+
+    fn end(&self, id: VolumeId, outcome: Outcome) {
+        if let Some(progress) = self.all().get_mut(&id) {
+            progress.outcome = outcome;
+        }
+    }
+
+    /// The one that runs, or the last one.
+    pub fn report(&self, id: VolumeId, volume: &str) -> Scrub {
+        let never = Scrub {
+            volume: volume.to_owned(),
+            state: ScrubState::Never,
+            checked_bytes: 0,
+            total_bytes: 0,
+            repaired_blocks: 0,
+            damaged: Vec::new(),
+            error: None,
+        };
+        let Some(progress) = self.all().get(&id).cloned() else { return never };
+        let checked_bytes = progress.blocks.load(Ordering::Relaxed) * BLOCK;
+        let total_bytes = progress.total_bytes.max(checked_bytes);
+        let known = Scrub { checked_bytes, total_bytes, ..never };
+        match progress.outcome {
+            Outcome::Running => Scrub { state: ScrubState::Running, ..known },
+            Outcome::Failed(error) => Scrub { state: ScrubState::Failed, error: Some(error), ..known },
+            Outcome::Done(summary) => Scrub {
+                state: ScrubState::Done,
+                repaired_blocks: summary.repaired,
+                damaged: ranges(summary.lost),
+                ..known
+            },
+        }
+    }
+}
+
+/// Blocks by their offsets, those side by side as one range.
+fn ranges(mut blocks: Vec<u64>) -> Vec<Range> {
+    blocks.sort_unstable();
+    blocks.dedup();
+    let side_by_side = blocks.chunk_by(|block, next| block + BLOCK == *next);
+    side_by_side.map(|blocks| Range { offset: blocks[0], length: blocks.len() as u64 * BLOCK }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn damaged_blocks_side_by_side_are_told_as_one_range() {
+        let told = ranges([9, 3, 4, 5, 4].map(|block| block * BLOCK).to_vec());
+        let told: Vec<(u64, u64)> = told.iter().map(|range| (range.offset / BLOCK, range.length / BLOCK)).collect();
+        assert_eq!(told, [(3, 3), (9, 1)]);
+        assert!(ranges(Vec::new()).is_empty());
+    }
+}
