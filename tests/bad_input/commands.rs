@@ -5,7 +5,7 @@ use crate::program::{Ended, run, run_within};
 use crate::{need_root, skip};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// So much of an argument nobody reads.
@@ -263,6 +263,21 @@ fn a_server_with_a_configuration_that_makes_no_sense_does_not_start_and_makes_no
     assert!(occupied.contains("other things") && mode() == 0o755, "{occupied}");
     let left: Vec<_> = std::fs::read_dir(scratch.path()).expect("ours").filter_map(Result::ok).collect();
     assert_eq!(left.len(), 1, "only the configuration: {left:?}");
+}
+
+/// Story: the reader of an export went away, and the export said that all was done.
+#[test]
+fn an_export_whose_reader_goes_away_is_not_done() {
+    let cluster = Plan { drives: 2, ..Plan::default() }.up();
+    cluster.create("v0", "16M", "mirror:2");
+    let mut export = cluster.command();
+    export.args(["volume", "export", "v0"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut export = export.spawn().expect("it starts");
+    drop(export.stdout.take());
+    let ended = export.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert_eq!(ended.status.code(), Some(1), "{said}");
+    assert!(said.starts_with("error: not all of volume 'v0'") && said.trim().lines().count() == 1, "{said}");
 }
 
 #[test]

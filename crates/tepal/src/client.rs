@@ -197,11 +197,21 @@ fn failure(address: &str, error: &ureq::Error) -> ClientError {
         ureq::Error::Io(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
             ClientError::NoAnswer { address, reason: "connection refused".to_owned() }
         }
+        ureq::Error::Io(error) if is_before_anything_was_sent(error) => {
+            ClientError::NoAnswer { address, reason: error.to_string() }
+        }
         ureq::Error::Io(error) => ClientError::Lost { address, reason: error.to_string() },
         ureq::Error::HostNotFound => ClientError::NoAnswer { address, reason: "there is no such host".to_owned() },
         ureq::Error::ConnectionFailed => ClientError::NoAnswer { address, reason: "no connection".to_owned() },
         other => ClientError::Strange { address, reason: other.to_string() },
     }
+}
+
+fn is_before_anything_was_sent(error: &io::Error) -> bool {
+    use io::ErrorKind::{AddrNotAvailable, HostUnreachable, NetworkUnreachable};
+    // A name that isn't known has no kind of its own.
+    matches!(error.kind(), AddrNotAvailable | HostUnreachable | NetworkUnreachable)
+        || error.to_string().starts_with("failed to lookup address information")
 }
 
 #[cfg(test)]
@@ -240,6 +250,15 @@ mod tests {
         let error = Client::new(vec![address.clone()], None).get::<ApiError>(route::STATUS).expect_err("nobody");
         assert!(error.is_no_answer());
         assert!(error.to_string().starts_with(&format!("no server answers at {address}: is it running?")), "{error}");
+    }
+
+    /// Story: a mistyped name was "went away while it was asked: look whether it was done".
+    #[test]
+    fn a_host_that_is_not_known_was_asked_nothing() {
+        for address in ["no-such-host.invalid:1", "255.255.255.255:1"] {
+            let error = Client::new(vec![address.to_owned()], None).get::<ApiError>(route::STATUS).expect_err("nobody");
+            assert!(matches!(error, ClientError::NoAnswer { .. }), "{error}");
+        }
     }
 
     #[test]

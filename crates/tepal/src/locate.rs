@@ -105,6 +105,11 @@ fn environment_token() -> Option<String> {
 
 /// The data folders of the servers that a folder is about: its own, or those of a development cluster in it.
 fn data_folders(folder: &Path) -> Result<Vec<PathBuf>, LocateError> {
+    if let Err(error) = fs::metadata(folder.join(ADDRESSES))
+        && error.kind() == io::ErrorKind::PermissionDenied
+    {
+        return Err(LocateError::Unreadable { path: folder.to_owned(), error });
+    }
     if folder.join(ADDRESSES).exists() || folder.join("cluster.db").exists() {
         return Ok(vec![folder.to_owned()]);
     }

@@ -101,7 +101,7 @@ impl Output {
 pub fn table(columns: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
-    table.set_header(columns.iter().map(|name| name.trim_start_matches('>').to_uppercase()));
+    table.set_header(columns.iter().map(|name| one_line(&name.trim_start_matches('>').to_uppercase())));
     for row in rows {
         table.add_row(row.iter().map(|cell| one_line(cell)));
     }
@@ -143,7 +143,7 @@ pub struct Progress {
 
 enum Way {
     Bar(ProgressBar),
-    Lines { last: Instant },
+    Lines { last: Instant, told: Option<u64> },
 }
 
 const BETWEEN_LINES: Duration = Duration::from_secs(2);
@@ -160,7 +160,7 @@ impl Progress {
             bar.set_message(what.clone());
             Way::Bar(bar)
         } else {
-            Way::Lines { last: Instant::now() }
+            Way::Lines { last: Instant::now(), told: None }
         };
         Progress { what, way }
     }
@@ -171,8 +171,9 @@ impl Progress {
                 bar.set_length(total);
                 bar.set_position(done);
             }
-            Way::Lines { last } if last.elapsed() >= BETWEEN_LINES => {
-                *last = Instant::now();
+            // What is no news isn't told again.
+            Way::Lines { last, told } if last.elapsed() >= BETWEEN_LINES && *told != Some(done) => {
+                (*last, *told) = (Instant::now(), Some(done));
                 let percent = (done as f64 * 100.0 / total.max(1) as f64).min(100.0);
                 let _ = writeln!(io::stderr(), "{}: {percent:.0}% ({} of {})", self.what, size(done), size(total));
             }

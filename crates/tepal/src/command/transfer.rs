@@ -24,6 +24,10 @@ pub enum TransferError {
     FromTerminal(String),
     #[error("standard input: {0}")]
     Input(io::Error),
+    #[error("not all of volume '{name}' was written to standard output: {error}")]
+    Output { name: String, error: io::Error },
+    #[error("volume '{name}' can't be read from {offset} on: {error}")]
+    Unreadable { name: String, offset: u64, error: ClientError },
     #[error(
         "there is no volume '{0}', and how large it should be can't be seen from a pipe: add --size, or create it first"
     )]
@@ -54,6 +58,8 @@ pub fn export(client: &Client, name: &str) -> Result<(), CommandError> {
         return Err(TransferError::ToTerminal(name.to_owned()).into());
     }
     let volume: VolumeInfo = client.get(&path(route::VOLUME, name))?;
+    // Also if who reads it has gone: what it has then is no volume.
+    let cut_off = |error| TransferError::Output { name: name.to_owned(), error };
     let mut sink = Sink::new(File::from(output.as_fd().try_clone_to_owned()?));
     let mut progress = Progress::new(format!("exporting {name}"));
     let mut offset = 0;
@@ -66,20 +72,21 @@ pub fn export(client: &Client, name: &str) -> Result<(), CommandError> {
             while offset < end {
                 let piece = (end - offset).min(PIECE);
                 if run.mapped {
-                    sink.write(&read(client, name, offset, piece)?)?;
+                    sink.write(&read(client, name, offset, piece)?).map_err(cut_off)?;
                 } else {
-                    sink.skip(piece)?;
+                    sink.skip(piece).map_err(cut_off)?;
                 }
                 offset += piece;
                 progress.set(offset, volume.size);
             }
         }
     }
-    Ok(sink.finish()?)
+    Ok(sink.finish().map_err(cut_off)?)
 }
 
 fn read(client: &Client, name: &str, offset: u64, length: u64) -> Result<Vec<u8>, CommandError> {
-    let bytes = client.get_bytes(&format!("{}?offset={offset}&length={length}", path(route::VOLUME_DATA, name)))?;
+    let asked = client.get_bytes(&format!("{}?offset={offset}&length={length}", path(route::VOLUME_DATA, name)));
+    let bytes = asked.map_err(|error| TransferError::Unreadable { name: name.to_owned(), offset, error })?;
     match bytes.len() as u64 {
         found if found == length => Ok(bytes),
         found => Err(TransferError::Short { name: name.to_owned(), offset, wanted: length, found }.into()),
