@@ -109,3 +109,31 @@ fn a_log_may_be_on_a_device_of_its_own() {
         check(&[&paths[number], Path::new("--log"), &paths[2 + number]]).succeeded();
     }
 }
+
+/// Story: the file of a drive's log was cut short while the server was down, and lengthened again. The drive was used as if it
+/// had everything, and since a crash has the copies compared, the other copy of what was acknowledged was cleared too.
+#[test]
+fn a_log_that_was_cut_short_and_lengthened_costs_its_drive_and_nothing_that_was_acknowledged() {
+    let scratch = tempfile::tempdir().expect("space");
+    let paths = ["drive0", "drive1", "log1"].map(|name| scratch.path().join(name));
+    for (path, size) in paths.iter().zip([128 << 20, 128 << 20, 32 << 20]) {
+        make_drive(path, size);
+    }
+    let config = scratch.path().join("tepal.toml");
+    std::fs::write(&config, "drives = [\"drive0\", { path = \"drive1\", log = \"log1\" }]\n").expect("space");
+    let arguments = vec!["--config".to_owned(), config.display().to_string()];
+    let mut cluster = Plan { drives: 0, arguments, ..Plan::default() }.up();
+    cluster.create("v0", "16M", "mirror:2");
+    let mut ledger = Ledger::new(22, 4096);
+    ledger.fill(&mut cluster.connect("v0")).expect("written");
+    cluster.kill();
+    let log = std::fs::File::options().write(true).open(&paths[2]).expect("our own log");
+    log.set_len(64 << 10).and_then(|()| log.set_len(32 << 20)).expect("space");
+    cluster.start();
+    let status = cluster.ask(&["status"]);
+    assert!(status["health"] == "degraded" && status["reason"].to_string().contains("was cut short"), "{status}");
+    ledger.compare(&mut cluster.connect("v0"));
+    cluster.stop();
+    cluster.start();
+    ledger.compare(&mut cluster.connect("v0"));
+}

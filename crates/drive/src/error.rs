@@ -44,6 +44,12 @@ pub enum OpenError {
     LogMissing { wanted: DriveId },
     #[error("the log device given has id {found}, and the drive's log is on {wanted}")]
     LogForeign { wanted: DriveId, found: DriveId },
+    #[error("its log, device {log}, was cut short and lengthened again: what it held for the drive is lost")]
+    LogCut { log: DriveId },
+    #[error(
+        "its log, device {log}, is an older image: of generation {generation}, and the drive was last used in {newest}"
+    )]
+    LogOlder { log: DriveId, generation: u64, newest: u64 },
     #[error(
         "it carries the Tepal label of cluster {cluster}, drive {drive}; wipe it first if it's not needed any more"
     )]

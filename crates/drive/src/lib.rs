@@ -37,6 +37,6 @@ pub use drive::{Drive, Options, Usage};
 pub use error::{DriveError, Loss, OpenError};
 pub use label::Label;
 pub use log::{Change, Mark, MarkKind};
-pub use open::{NewDrive, format, wipe};
+pub use open::{NewDrive, format, raise, wipe};
 pub use scrub::ScrubReport;
 pub use write::{Prepared, Refused, Write};

@@ -74,6 +74,35 @@ pub async fn wipe<D: Device>(device: &D) -> Result<(), DeviceError> {
     device.flush().await
 }
 
+/// Writes the label of a drive that is taken into use with the generation that it has from now on, on its log's device too.
+/// Says whether the drive's end was blank: see [`Label::end_is_blank`].
+pub async fn raise<D: Device>(label: &Label, device: &D, log_device: Option<&D>) -> Result<bool, OpenError> {
+    if let Role::DataWithLogOn { log: wanted } = label.role {
+        let log = log_device.ok_or(OpenError::LogMissing { wanted })?;
+        let found = read_log_label(log, wanted, label.drive, label.generation.saturating_sub(1)).await?;
+        Label { generation: label.generation, ..found }.write(log).await?;
+    }
+    let was_cut = label.end_is_blank(device).await?;
+    label.write(device).await?;
+    Ok(was_cut)
+}
+
+/// The label of a drive's log, if that is what the drive last used. A log that ends too early looks like one whose last
+/// batch was torn: only its label tells that what was acknowledged is missing.
+async fn read_log_label<D: Device>(log: &D, wanted: DriveId, drive: DriveId, newest: u64) -> Result<Label, OpenError> {
+    let found = Label::read(log).await?;
+    if found.drive != wanted || found.role != (Role::LogOf { drive }) {
+        return Err(OpenError::LogForeign { wanted, found: found.drive });
+    }
+    if found.end_is_blank(log).await? {
+        return Err(OpenError::LogCut { log: wanted });
+    }
+    match found.generation {
+        generation if generation < newest => Err(OpenError::LogOlder { log: wanted, generation, newest }),
+        _ => Ok(found),
+    }
+}
+
 async fn refuse_labelled<D: Device>(device: &D) -> Result<(), OpenError> {
     match Label::read(device).await {
         Ok(label) => Err(OpenError::Labelled { cluster: label.cluster, drive: label.drive }),
@@ -95,10 +124,7 @@ impl<W: World> Drive<W> {
             Role::Data { log_length } => (Geometry::new(label.size, Some(log_length))?, None),
             Role::DataWithLogOn { log: wanted } => {
                 let log = log_device.ok_or(OpenError::LogMissing { wanted })?;
-                let found = Label::read(&log).await?;
-                if found.drive != wanted || found.role != (Role::LogOf { drive: label.drive }) {
-                    return Err(OpenError::LogForeign { wanted, found: found.drive });
-                }
+                let found = read_log_label(&log, wanted, label.drive, label.generation).await?;
                 let (start, length) = Geometry::log_device(found.size)?;
                 (Geometry { log_length: length, ..Geometry::new(label.size, None)? }, Some((log, start)))
             }

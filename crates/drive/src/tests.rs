@@ -2,6 +2,7 @@
 //! stories.
 
 mod kept_image;
+mod log_device;
 
 use crate::geometry::HEADERS;
 use crate::world::{Clock, Device, DeviceError, Gather, Random, Spawn, Tick, World};

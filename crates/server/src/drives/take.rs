@@ -19,6 +19,7 @@ use tepal_metadata::{Command, DriveRecord, DriveState};
 use tepal_model::DriveId;
 
 /// A drive of ours that was found, and is to be used.
+#[derive(Clone)]
 pub struct Candidate {
     pub path: PathBuf,
     pub label: Label,
@@ -49,11 +50,8 @@ impl Drives {
     async fn raise(&self, mut candidate: Candidate) -> (DriveId, Result<Candidate, DriveOperationError>) {
         let drive = candidate.label.drive;
         candidate.label.generation += 1;
-        let (label, device) = (candidate.label.clone(), candidate.device.clone());
-        let work = move || async move {
-            let was_cut = label.end_is_blank(&device).await?;
-            label.write(&device).await.map(|()| was_cut)
-        };
+        let Candidate { label, device, log, .. } = candidate.clone();
+        let work = move || async move { tepal_drive::raise(&label, &device, log.as_ref()).await };
         let outcome = match self.parts.threads.run_on(self.some_thread(), work).await {
             Ok(Ok(was_cut)) => {
                 if was_cut {
@@ -61,7 +59,7 @@ impl Drives {
                 }
                 Ok(candidate)
             }
-            Ok(Err(reason)) => Err(DriveOperationError::Io { path: candidate.path, reason }),
+            Ok(Err(reason)) => Err(DriveOperationError::Open { path: candidate.path, reason }),
             Err(stopped) => Err(stopped.into()),
         };
         (drive, outcome)

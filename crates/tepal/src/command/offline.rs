@@ -254,7 +254,10 @@ async fn label_problems(device: &DriveDevice) -> Vec<String> {
 fn is_damage(error: &OpenError) -> bool {
     match error {
         OpenError::Label(error) => !matches!(error, LabelError::Missing | LabelError::Format { .. }),
-        OpenError::LogMissing { .. } | OpenError::LogForeign { .. } | OpenError::Role { .. } => false,
+        OpenError::LogMissing { .. }
+        | OpenError::LogForeign { .. }
+        | OpenError::LogOlder { .. }
+        | OpenError::Role { .. } => false,
         _ => true,
     }
 }
