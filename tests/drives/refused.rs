@@ -192,6 +192,52 @@ fn what_is_put_in_the_place_of_a_missing_drive_and_is_not_it_is_told_and_left_al
     cluster.stop_and_check_drives();
 }
 
+fn batch_on_record(cluster: &Cluster, drive: &str) -> u64 {
+    let text = std::fs::read(cluster.data().join("batches.json")).expect("a file of the server");
+    let batches: serde_json::Value = serde_json::from_slice(&text).expect("JSON");
+    batches[drive].as_u64().expect("it was used")
+}
+
+/// Story: a copy of a drive was made while it was in use, and put in its place after the server had stopped. Its label was the
+/// newest, so it was believed: reads went back in time, and a scrub found all in order.
+#[test]
+fn a_copy_made_of_a_drive_in_use_is_not_taken_for_it_later() {
+    for killed in [true, false] {
+        let (mut cluster, mut ledger) = cluster_with_data();
+        let (drive, image) = (cluster.drive(0).to_owned(), cluster.folder().join("image"));
+        let id = cluster.drive_id(&drive);
+        // Then it's known exactly how far the drives are.
+        cluster.stop();
+        let before = batch_on_record(&cluster, &id);
+        cluster.start();
+        std::fs::copy(&drive, &image).expect("space");
+        ledger.fill(&mut cluster.connect("v0")).expect("written");
+        if killed {
+            until("how far the drives are to be written down", SOON, || {
+                ledger.fill(&mut cluster.connect("v0")).expect("written");
+                (batch_on_record(&cluster, &id) > before + 50).then_some(())
+            });
+            cluster.kill();
+        } else {
+            cluster.stop();
+        }
+        std::fs::rename(&drive, drive.with_extension("aside")).expect("our own drive");
+        std::fs::rename(&image, &drive).expect("our own image");
+        let put = beginning(&drive);
+        cluster.start();
+        let reason = cluster.ask(&["status"])["reason"].to_string();
+        assert!(reason.contains("older image"), "{reason}");
+        ledger.compare(&mut cluster.connect("v0"));
+        assert!(beginning(&drive) == put, "what is refused isn't written to");
+        std::fs::rename(drive.with_extension("aside"), &drive).expect("our own drive");
+        cluster.wait_for_drive(&drive, "up");
+        cluster.wait_until_healthy("v0");
+        ledger.compare(&mut cluster.connect("v0"));
+        cluster.scrub_finds_nothing("v0");
+        cluster.stop_and_check_drives();
+    }
+}
+
 #[test]
 fn two_drives_that_say_they_are_the_same_are_both_refused() {
     let (mut cluster, mut ledger) = cluster_with_data();

@@ -191,6 +191,11 @@ impl<W: World> Drive<W> {
         self.shared.lock().newest_found
     }
 
+    /// A batch that is on stable media, as are all before it. What lacks it is an older image of this drive.
+    pub fn durable(&self) -> u64 {
+        self.shared.lock().durable
+    }
+
     /// Why it serves no more, if so.
     pub fn loss(&self) -> Option<Arc<Loss>> {
         self.shared.lock().loss.clone()

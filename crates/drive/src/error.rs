@@ -40,6 +40,8 @@ pub enum OpenError {
     Geometry(#[from] GeometryError),
     #[error("its label says that it is a {found}")]
     Role { found: String },
+    #[error("it is an older image of this drive: its newest batch is {found}, and it had {known}")]
+    Older { found: u64, known: u64 },
     #[error("its log is on device {wanted}, which isn't there")]
     LogMissing { wanted: DriveId },
     #[error("the log device given has id {found}, and the drive's log is on {wanted}")]

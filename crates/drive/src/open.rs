@@ -74,17 +74,51 @@ pub async fn wipe<D: Device>(device: &D) -> Result<(), DeviceError> {
     device.flush().await
 }
 
-/// Writes the label of a drive that is taken into use with the generation that it has from now on, on its log's device too.
-/// Says whether the drive's end was blank: see [`Label::end_is_blank`].
-pub async fn raise<D: Device>(label: &Label, device: &D, log_device: Option<&D>) -> Result<bool, OpenError> {
-    if let Role::DataWithLogOn { log: wanted } = label.role {
-        let log = log_device.ok_or(OpenError::LogMissing { wanted })?;
-        let found = read_log_label(log, wanted, label.drive, label.generation.saturating_sub(1)).await?;
+/// Writes the label of a drive that is taken into use with the generation that it has from now on, on its log's device too;
+/// not if batch `known`, which was on the drive, isn't there any more. Says whether the drive's end was blank: see
+/// [`Label::end_is_blank`].
+pub async fn raise<D: Device>(
+    label: &Label,
+    device: &D,
+    log_device: Option<&D>,
+    known: u64,
+) -> Result<bool, OpenError> {
+    let log = match label.role {
+        Role::DataWithLogOn { log: wanted } => {
+            let log = log_device.ok_or(OpenError::LogMissing { wanted })?;
+            Some((log, read_log_label(log, wanted, label.drive, label.generation.saturating_sub(1)).await?))
+        }
+        Role::Data { .. } => None,
+        Role::LogOf { .. } => return Err(OpenError::Role { found: label.role.to_string() }),
+    };
+    let found = newest_batch(label, device, log.as_ref().map(|(log, found)| (*log, found))).await?;
+    if found < known {
+        return Err(OpenError::Older { found, known });
+    }
+    if let Some((log, found)) = log {
         Label { generation: label.generation, ..found }.write(log).await?;
     }
     let was_cut = label.end_is_blank(device).await?;
     label.write(device).await?;
     Ok(was_cut)
+}
+
+/// The newest batch that is whole.
+async fn newest_batch<D: Device>(label: &Label, device: &D, log: Option<(&D, &Label)>) -> Result<u64, OpenError> {
+    let header = read_header(device, label.drive).await?.committed;
+    let (log, start, length) = match (log, label.role) {
+        (Some((log, found)), _) => {
+            let (start, length) = Geometry::log_device(found.size)?;
+            (log, start, length)
+        }
+        (None, Role::Data { log_length }) => {
+            let geometry = Geometry::new(label.size, Some(log_length))?;
+            (device, geometry.log_start, geometry.log_length)
+        }
+        (None, role) => return Err(OpenError::Role { found: role.to_string() }),
+    };
+    let found = LogReader::new(log, label.drive, start, length).find(header.tail).await?;
+    Ok(found.head.sequence.saturating_sub(1).max(header.cut))
 }
 
 /// The label of a drive's log, if that is what the drive last used. A log that ends too early looks like one whose last

@@ -389,6 +389,27 @@ fn a_rotten_batch_in_the_middle_of_the_log_is_damage_and_at_its_end_a_torn_tail(
     assert_eq!(opened.err(), Some(OpenError::LogDamaged { sequence: 2 }));
 }
 
+/// Story: a copy of a drive, made while it was in use, was put back. Its generation was the newest, and it was believed.
+#[test]
+fn an_image_that_lacks_a_batch_that_was_stable_is_not_taken_into_use() {
+    let mut rig = Rig::new();
+    rig.write(0, &[1], true).unwrap();
+    let image = rig.device.clone_deep();
+    rig.write(0, &[2], true).unwrap();
+    let (known, label) = (rig.drive.durable(), rig.drive.label().clone());
+    let label = crate::Label { generation: label.generation + 1, ..label };
+    let older = rig.pool.run_until(crate::raise(&label, &image, None, known));
+    assert_eq!(older, Err(OpenError::Older { found: known - 1, known }));
+    assert!(image.0.borrow().now == image.0.borrow().stable, "nothing was written");
+    for checkpointed in [false, true] {
+        if checkpointed {
+            rig.pool.run_until(rig.drive.checkpoint()).unwrap();
+        }
+        let known = rig.drive.durable();
+        assert_eq!(rig.pool.run_until(crate::raise(&label, &rig.device.clone_deep(), None, known)), Ok(false));
+    }
+}
+
 /// A second header that is stable before its pages hid that they were older; a second power loss then took the first ones.
 #[test]
 fn the_second_header_is_written_when_the_second_pages_are_stable() {

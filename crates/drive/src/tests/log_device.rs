@@ -17,7 +17,7 @@ fn rig() -> (Rig, TestDevice) {
 fn raised(rig: &mut Rig, log: Option<&TestDevice>) -> Result<bool, OpenError> {
     let mut label = rig.drive.label().clone();
     label.generation += 1;
-    rig.pool.run_until(raise(&label, &rig.device, log))
+    rig.pool.run_until(raise(&label, &rig.device, log, 0))
 }
 
 /// Story: the file of a log was cut short and lengthened with zeros. It looked like one that had ended there, what was

@@ -20,6 +20,8 @@ use tepal_model::DriveId;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 const EVERY: Duration = Duration::from_secs(1);
+/// In how many looks the drives' batches are written down once.
+const BATCHES_EVERY: u64 = 2;
 /// How often a drive is tried that is there and can't be used, as long as nothing about its path changes.
 const TRY_AGAIN: Duration = Duration::from_secs(15);
 
@@ -31,9 +33,18 @@ pub async fn watch(drives: Arc<Drives>) {
     let mut ticks = interval(EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut attempts, mut fullness) = (Attempts::default(), BTreeMap::new());
-    loop {
+    for tick in 0u64.. {
         ticks.tick().await;
         drives.look_after(&mut attempts).await;
+        if tick.is_multiple_of(BATCHES_EVERY) {
+            let drives = drives.clone();
+            // Two flushes of the data folder's disk: nobody is to wait for them.
+            let noted = tokio::task::spawn_blocking(move || {
+                let open: Vec<_> = drives.open().into_values().map(|open| open.drive).collect();
+                drives.note_batches(&open);
+            });
+            let _ = noted.await;
+        }
         fullness::log_changes(&mut fullness, &drives.open());
     }
 }

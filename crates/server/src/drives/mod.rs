@@ -7,6 +7,7 @@
 //! 3. A drive that was refused was not written to.
 
 mod agent;
+mod batches;
 mod doubt;
 mod error;
 mod fullness;
@@ -28,6 +29,7 @@ pub use manage::NewDriveRequest;
 pub use scan::{Fitness, ScannedDrive};
 pub use start::StartError;
 
+use self::batches::Batches;
 use crate::authority::MetadataAuthority;
 use crate::config::{Config, DrivePath};
 use crate::data_threads::DataThreads;
@@ -71,6 +73,7 @@ pub struct Drives {
     parts: Parts,
     table: Mutex<Table>,
     turn: tokio::sync::Mutex<Generations>,
+    batches: Batches,
     next_thread: AtomicUsize,
     /// A drive has become doubtful.
     doubted: Notify,
@@ -95,6 +98,7 @@ impl Drives {
             parts,
             table: Mutex::default(),
             turn: tokio::sync::Mutex::new(generations),
+            batches: Batches::open(&config.data),
             next_thread: AtomicUsize::new(0),
             doubted: Notify::new(),
         }
@@ -140,6 +144,7 @@ impl Drives {
         let _turn = self.turn.lock().await;
         self.parts.authority.stop();
         let open = std::mem::take(&mut self.table().open);
+        let drives: Vec<Drive<ServerWorld>> = open.values().map(|open| open.drive.clone()).collect();
         let closing = open.into_values().map(|open| {
             let id = open.drive.id();
             let closed = self.parts.threads.run_on(self.some_thread(), move || async move { open.drive.close().await });
@@ -154,5 +159,13 @@ impl Drives {
             }
         });
         futures_util::future::join_all(closing).await;
+        self.note_batches(&drives);
+    }
+
+    /// Writes down how far the drives are.
+    fn note_batches(&self, drives: &[Drive<ServerWorld>]) {
+        let state = self.parts.metadata.state();
+        let batches = drives.iter().map(|drive| (drive.id(), drive.durable()));
+        self.batches.note(batches, |drive| state.drives.contains_key(&drive));
     }
 }

@@ -51,7 +51,8 @@ impl Drives {
         let drive = candidate.label.drive;
         candidate.label.generation += 1;
         let Candidate { label, device, log, .. } = candidate.clone();
-        let work = move || async move { tepal_drive::raise(&label, &device, log.as_ref()).await };
+        let known = self.batches.of(drive);
+        let work = move || async move { tepal_drive::raise(&label, &device, log.as_ref(), known).await };
         let outcome = match self.parts.threads.run_on(self.some_thread(), work).await {
             Ok(Ok(was_cut)) => {
                 if was_cut {
