@@ -44,6 +44,12 @@ pub const KEPT: &[Kept] = &[
         200_076,
         "a write was acknowledged though a drive that had taken it had left, lost it and returned meanwhile",
     ),
+    kept(
+        "operated",
+        941,
+        "a part of a write was done and overwritten before a drive lost its cache: the checker forbade that",
+    ),
+    kept("operated", 1346, "the same, where too much can have become of a block to be judged"),
 ];
 
 #[cfg(test)]

@@ -222,17 +222,21 @@ impl Register {
         if seen.len() * left.len() > MOST_AFTER_LOSS {
             let mut any = self.states[0].clone();
             any.path = smallvec![Content::of(Value::Anything)];
+            any.applied = self.pending.iter().map(|write| write.op).collect();
+            any.applied.sort_unstable();
             any.reads.iter_mut().for_each(|(_, from)| *from = 0);
             (seen, left) = (BTreeSet::from([any]), BTreeSet::from([Content::of(Value::Anything)]));
         }
-        // A write under way may have been undone; it'll be made again. A read under way may have seen both.
+        // A write under way may have been undone; it'll be made again. Or nothing was lost, and a part of it that was done
+        // before stays done. A read under way may have seen both.
         let after = |seen: &State, content: &Content| {
             let mut state = State { applied: SmallVec::new(), ..seen.clone() };
             state.path.push(content.clone());
             state.forget_path();
             state
         };
-        let states: BTreeSet<State> = seen.iter().flat_map(|seen| left.iter().map(|c| after(seen, c))).collect();
+        let lost = seen.iter().flat_map(|seen| left.iter().map(|content| after(seen, content)));
+        let states: BTreeSet<State> = lost.chain(seen.iter().cloned()).collect();
         self.states = states.into_iter().collect();
     }
 

@@ -106,6 +106,9 @@ fn what_a_register_may_do_is_allowed() {
         ("strict", "w1( w2( w1) w2) r1( r1=1 r2( r2=1"),
         ("strict", "w1( w2( w1) w2) r1( r1=2 r2( r2=2"),
         ("strict", "w1( w2( r1( r1=2 r2( r2=1 w1) w2) r3( r3=1"),
+        // Of a write over several drives one part may be done, and overwritten, when another drive loses its cache.
+        ("flush", "w1( w2( w2) drive w1) r1( r1=2"),
+        ("flush", "w1( w2( w2) drive w1) r1( r1=1"),
         // Two reads at once may each see another moment.
         ("strict", "w1( w1) r1( r2( w2( w2) r1=2 r2=1"),
         ("strict", "w1( w1) z2( z2) r1( r1=0"),
