@@ -3,6 +3,7 @@
 use crate::authority::View;
 use crate::engine::{Engine, Standing};
 use crate::map::{Column, Part, Striping, VolumeSpec};
+use crate::protocol::primary::bytes::Rest;
 use crate::protocol::primary::members::{Member, Members, Missed, Presence};
 use crate::protocol::primary::{Blocks, Group};
 use bytes::Bytes;
@@ -30,7 +31,6 @@ struct Shared<W: World> {
     striping: Striping,
     /// One for each column.
     groups: Vec<Group<W>>,
-    durability: Durability,
     spec: Mutex<VolumeSpec>,
 }
 
@@ -85,9 +85,7 @@ impl<W: World> Volume<W> {
             Group::open(engine, Column::new(spec.map, number, columns), &spec.layout, members)
         };
         let groups = (0..columns).map(group).collect();
-        let (id, durability) = (spec.id, spec.layout.durability);
-        let shared = Shared { id, striping, groups, durability, spec: Mutex::new(spec) };
-        Ok(Volume { shared: Arc::new(shared) })
+        Ok(Volume { shared: Arc::new(Shared { id: spec.id, striping, groups, spec: Mutex::new(spec) }) })
     }
 
     pub(crate) fn groups(&self) -> &[Group<W>] {
@@ -204,8 +202,10 @@ impl<W: World> Volume<W> {
             let write = self.groups()[part.column].write(part.offset, Gather::from_iter([data]), fua);
             return write.await.map_err(|error| self.in_volume(part.column, error));
         }
-        let groups = parts.iter().map(|part| &self.groups()[part.column]);
-        let lost_before: Vec<u64> = groups.clone().map(Group::times_lost).collect();
+        // What is stable when a part of it is done is lost with no drive's cache.
+        let is_stable = fua || self.groups()[0].shared.durability == Durability::Strict;
+        let unstable = parts.iter().filter(|_| !is_stable).map(|part| &self.groups()[part.column]);
+        let lost_before: Vec<u64> = unstable.clone().map(Group::times_lost).collect();
         let write = |part: &Part| {
             let gather = part.slices.iter().map(|slice| data.slice(slice.clone())).collect();
             let write = self.groups()[part.column].write(part.offset, gather, fua);
@@ -214,10 +214,8 @@ impl<W: World> Volume<W> {
         };
         // All take their places in line before any is waited for.
         all(join_all(parts.iter().map(write).collect::<Vec<_>>()).await)?;
-        let is_stable = fua || self.shared.durability == Durability::Strict;
         // A drive that had its part may have lost it before another was done: it was the only one that had it.
-        let mut lost = groups.zip(lost_before).filter(|_| !is_stable);
-        match lost.find_map(|(group, before)| group.lost_since(before)) {
+        match unstable.zip(lost_before).find_map(|(group, before)| group.lost_since(before)) {
             Some(reason) => Err(IoError::Unavailable { reason }),
             None => Ok(()),
         }
@@ -344,32 +342,4 @@ impl<W: World> Volume<W> {
 /// All were done, or the first error.
 fn all(outcomes: Vec<Result<(), IoError>>) -> Result<(), IoError> {
     outcomes.into_iter().collect()
-}
-
-/// Segments that are taken from their start.
-struct Rest {
-    segments: std::vec::IntoIter<Bytes>,
-    /// What is left of the last one taken.
-    left: Bytes,
-}
-
-impl Rest {
-    fn of(segments: Segments) -> Self {
-        Rest { segments: segments.into_iter().collect::<Vec<_>>().into_iter(), left: Bytes::new() }
-    }
-
-    fn next(&mut self, mut length: usize) -> Segments {
-        let mut taken = Segments::new();
-        while length > 0 {
-            if self.left.is_empty() {
-                let Some(next) = self.segments.next() else { break };
-                self.left = next;
-                continue;
-            }
-            let part = self.left.split_to(length.min(self.left.len()));
-            length -= part.len();
-            taken.push(part);
-        }
-        taken
-    }
 }

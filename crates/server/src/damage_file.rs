@@ -5,7 +5,6 @@
 
 use crate::observed::{Damage, Observations};
 use crate::private_file;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -25,7 +24,7 @@ impl DamageFile {
     /// Recalls what is written of volumes that are still there.
     pub fn open(folder: &Path, observations: Observations, is_there: impl Fn(VolumeId) -> bool) -> Self {
         let path = folder.join(FILE);
-        let written = read(&path).unwrap_or_else(|error| {
+        let written = private_file::recall(&path).unwrap_or_else(|error| {
             tracing::warn!(path = %path.display(), %error, "damage that was known can't be recalled: scrub the volumes");
             Damage::new()
         });
@@ -60,14 +59,6 @@ impl DamageFile {
     }
 }
 
-fn read(path: &Path) -> io::Result<Damage> {
-    match std::fs::read(path) {
-        Ok(text) => Ok(serde_json::from_slice(&text)?),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Damage::new()),
-        Err(error) => Err(error),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -88,7 +79,7 @@ mod tests {
         file.save();
         later.of(VolumeId(1)).damaged().replace(&[]);
         file.save();
-        assert_eq!(read(&folder.join(FILE)).expect("a file"), Damage::new());
+        assert_eq!(private_file::recall::<Damage>(&folder.join(FILE)).expect("a file"), Damage::new());
         std::fs::write(folder.join(FILE), "{").expect("ours");
         let none = Observations::default();
         DamageFile::open(&folder, none.clone(), |_| true);

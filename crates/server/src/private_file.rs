@@ -1,5 +1,6 @@
 //! Small files of the data folder that are read whole and replaced whole, and that only their owner may read.
 
+use serde::de::DeserializeOwned;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -21,6 +22,15 @@ pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     file.sync_all()?;
     std::fs::rename(&new, path)?;
     File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
+}
+
+/// What a file says, in JSON; the default if there's none.
+pub fn recall<T: DeserializeOwned + Default>(path: &Path) -> io::Result<T> {
+    match std::fs::read(path) {
+        Ok(text) => Ok(serde_json::from_slice(&text)?),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(T::default()),
+        Err(error) => Err(error),
+    }
 }
 
 #[cfg(test)]

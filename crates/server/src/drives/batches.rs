@@ -5,7 +5,6 @@
 
 use crate::private_file;
 use std::collections::BTreeMap;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tepal_model::DriveId;
@@ -24,7 +23,7 @@ pub struct Batches {
 impl Batches {
     pub fn open(folder: &Path) -> Self {
         let path = folder.join(FILE);
-        let known = read(&path).unwrap_or_else(|error| {
+        let known = private_file::recall(&path).unwrap_or_else(|error| {
             tracing::warn!(path = %path.display(), %error, "older images of drives aren't noticed by their batches now");
             Known::new()
         });
@@ -57,14 +56,6 @@ impl Batches {
                 tracing::debug!(path = %self.path.display(), %error, "the drives' batches can't be written down")
             }
         }
-    }
-}
-
-fn read(path: &Path) -> io::Result<Known> {
-    match std::fs::read(path) {
-        Ok(text) => Ok(serde_json::from_slice(&text)?),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Known::new()),
-        Err(error) => Err(error),
     }
 }
 

@@ -15,7 +15,9 @@ impl<W: World> Group<W> {
     pub async fn read(&self, offset: u64, length: u64) -> Result<Segments, IoError> {
         let blocks = Blocks::touched(offset, offset + length);
         let segments = self.read_blocks(blocks).await?;
-        Ok(cut(segments, offset - blocks.first * BLOCK, length))
+        let mut rest = Rest::of(segments);
+        rest.next((offset - blocks.first * BLOCK) as usize);
+        Ok(rest.next(length as usize))
     }
 
     /// Takes its place among the writes of the same blocks now. With `fua`, what was written is stable before this returns,
@@ -113,21 +115,31 @@ async fn wait_for_change(asker: &Asker, change: oneshot::Receiver<()>) -> Result
     if asker.is_waiting() { Ok(()) } else { Err(IoError::Stopping) }
 }
 
-/// The bytes `skip..skip + length` of the segments.
-pub(crate) fn cut(segments: Segments, mut skip: u64, mut length: u64) -> Segments {
-    let mut kept = Segments::new();
-    for segment in segments {
-        let size = segment.len() as u64;
-        if skip >= size {
-            skip -= size;
-            continue;
-        }
-        let take = (size - skip).min(length);
-        if take > 0 {
-            kept.push(segment.slice(skip as usize..(skip + take) as usize));
-        }
-        length -= take;
-        skip = 0;
+/// Segments that are taken from their start.
+pub(crate) struct Rest {
+    segments: <Segments as IntoIterator>::IntoIter,
+    /// What is left of the last one taken.
+    left: Bytes,
+}
+
+impl Rest {
+    pub fn of(segments: Segments) -> Self {
+        Rest { segments: segments.into_iter(), left: Bytes::new() }
     }
-    kept
+
+    /// So many bytes more, or all that are left.
+    pub fn next(&mut self, mut length: usize) -> Segments {
+        let mut taken = Segments::new();
+        while length > 0 {
+            if self.left.is_empty() {
+                let Some(next) = self.segments.next() else { break };
+                self.left = next;
+                continue;
+            }
+            let part = self.left.split_to(length.min(self.left.len()));
+            length -= part.len();
+            taken.push(part);
+        }
+        taken
+    }
 }

@@ -1,6 +1,6 @@
 //! What a group wants for being whole.
 
-use super::members::{Copies, Member, Presence};
+use super::members::{Copies, Member, NOT_MISSED, Presence};
 use super::{Group, State};
 use std::collections::{BTreeMap, BTreeSet};
 use tepal_drive::world::World;
@@ -25,9 +25,6 @@ pub(crate) struct Wanting {
     pub comparing: u64,
     pub obstacle: Option<String>,
 }
-
-/// Stands for all regions in which no copy is behind.
-const NOT_MISSED: u64 = u64::MAX;
 
 impl<W: World> Group<W> {
     pub fn add_wanting(&self, wanting: &mut Wanting) {

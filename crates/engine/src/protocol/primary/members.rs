@@ -134,6 +134,9 @@ impl<W: World> Member<W> {
     }
 }
 
+/// Stands for all regions in which no copy is behind.
+pub const NOT_MISSED: u64 = u64::MAX;
+
 /// What can be done with the copies of a region.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Copies {

@@ -127,8 +127,8 @@ impl<W: World> Group<W> {
         let target = |(at, drive): (usize, &Drive<W>)| {
             let mut target = Target { at, drive: drive.clone(), marks: Vec::new(), stale: SmallVec::new() };
             if self.is_mirrored() {
-                let mut regions = column.regions(blocks.first, blocks.count);
-                regions.by_ref().for_each(|region| self.mark(&state, &mut target, region, &absent));
+                let regions = column.regions(blocks.first, blocks.count);
+                regions.for_each(|region| self.mark(&state, &mut target, region, &absent));
             }
             target
         };

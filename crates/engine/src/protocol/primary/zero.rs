@@ -1,6 +1,6 @@
 //! Zeros, with space or without, and what lies past a volume's end.
 
-use super::members::Copies;
+use super::members::{Copies, NOT_MISSED};
 use super::order::Place;
 use super::write::{Data, Written};
 use super::{Blocks, Group, HasTurn, State};
@@ -43,7 +43,7 @@ impl<W: World> Group<W> {
             let change = {
                 let mut state = self.lock();
                 state.serves()?;
-                if state.members.clean(u64::MAX) != Copies::Waiting {
+                if state.members.clean(NOT_MISSED) != Copies::Waiting {
                     break self.steps_past(&state, end);
                 }
                 Group::next_change(&mut state) // those who know what there is are away
