@@ -79,6 +79,7 @@ fn pools_benches_and_queries_that_make_no_sense_are_refused_and_change_nothing()
         (1, vec!["bench", "--size", "7E", "--seconds", "1"], "7E"),
         (2, vec!["sql"], "QUERY"),
         (1, vec!["sql", " "], "empty"),
+        (1, vec!["sql", " ; "], "empty"),
         (1, vec!["sql", "select"], "incomplete"),
         (1, vec!["sql", "insert into volumes values (1)"], "refused"),
         (1, vec!["sql", "select 1; drop table volumes"], "refused"),

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tepal_model::Buffer;
 
 /// Pieces of memory that are written one after another, as by `pwritev`.
-pub type Gather = SmallVec<[Bytes; 4]>;
+pub type Gather = SmallVec<[Bytes; 1]>;
 
 /// A block device, or a file that serves as one. Offsets and lengths are multiples of [`tepal_model::BLOCK`]; so are the
 /// lengths of the pieces of a write, but their place in memory may be anything.

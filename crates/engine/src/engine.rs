@@ -268,16 +268,15 @@ impl<W: World> Engine<W> {
     }
 
     /// Ends all use of a volume and gives its space back on the drives that are here.
-    pub async fn remove_volume(&self, id: VolumeId) -> Result<(), IoError> {
-        let Some(volume) = self.volume(id) else { return Ok(()) };
-        volume.remove().await?;
+    pub async fn remove_volume(&self, id: VolumeId) {
+        let Some(volume) = self.volume(id) else { return };
+        volume.remove().await;
         let drives: Vec<DriveId> = {
             let mut state = self.lock();
             state.volumes.remove(&id);
             state.drives.keys().copied().collect()
         };
         drives.into_iter().for_each(|id| self.settle_if_known(id)); // they may have been behind in this volume only
-        Ok(())
     }
 
     /// Gives back what a drive holds for maps that are gone, marks too: their volumes were removed while it was away.

@@ -282,7 +282,7 @@ impl<W: World> Volume<W> {
     }
 
     /// Ends all use, and gives the space back on the drives that are here.
-    pub(crate) async fn remove(&self) -> Result<(), IoError> {
+    pub(crate) async fn remove(&self) {
         // All of them are told before any is waited for.
         join_all(self.groups().iter().map(Group::remove)).await;
         let map = self.lock().map;
@@ -291,7 +291,6 @@ impl<W: World> Volume<W> {
                 tracing::warn!(drive = %drive.id(), %error, "space of a removed volume is given back when the drive returns");
             }
         }
-        Ok(())
     }
 
     pub(crate) fn start_recovery(&self) {

@@ -104,7 +104,7 @@ impl Querier {
     }
 
     pub async fn query(&self, sql: &str, limits: QueryLimits) -> Result<Rows, QueryError> {
-        if sql.trim().is_empty() {
+        if sql.chars().all(|c| c.is_whitespace() || c == ';') {
             return Err(QueryError::Empty);
         }
         if sql.len() > MAX_SQL as usize {

@@ -70,36 +70,38 @@ impl VirtualDisk for VolumeDisk {
     }
 
     async fn read(&self, offset: u64, length: u64) -> Result<Segments, IoError> {
-        let read = self.client.meter.time(Operation::Read, length, self.volume.read(offset, length)).await;
+        let timing = self.client.meter.begin(Operation::Read, length);
+        let read = timing.end(self.volume.read(offset, length).await);
         self.client.damaged().learn(offset, length, &read);
         read
     }
 
     async fn write(&self, offset: u64, data: Bytes, fua: bool) -> Result<(), IoError> {
         let length = data.len() as u64;
-        let write = self.volume.write(offset, data, fua);
-        let written = self.client.meter.time(Operation::Write, length, write).await;
+        let timing = self.client.meter.begin(Operation::Write, length);
+        let written = timing.end(self.volume.write(offset, data, fua).await);
         self.client.damaged().learn(offset, length, &written);
         written
     }
 
     async fn flush(&self) -> Result<(), IoError> {
-        self.client.meter.time(Operation::Flush, 0, self.volume.flush()).await
+        let timing = self.client.meter.begin(Operation::Flush, 0);
+        timing.end(self.volume.flush().await)
     }
 
     /// Stable in any case.
     async fn trim(&self, offset: u64, length: u64, _fua: bool) -> Result<(), IoError> {
-        let trim = self.volume.trim(offset, length);
-        let trimmed = self.client.meter.time(Operation::Discard, length, trim).await;
+        let timing = self.client.meter.begin(Operation::Discard, length);
+        let trimmed = timing.end(self.volume.trim(offset, length).await);
         self.client.damaged().learn(offset, length, &trimmed);
         trimmed
     }
 
     /// Stable in any case.
     async fn write_zeroes(&self, offset: u64, length: u64, allocate: bool, _fua: bool) -> Result<(), IoError> {
-        let zeroes = self.volume.write_zeroes(offset, length, allocate);
         let operation = if allocate { Operation::Write } else { Operation::Discard };
-        let zeroed = self.client.meter.time(operation, length, zeroes).await;
+        let timing = self.client.meter.begin(operation, length);
+        let zeroed = timing.end(self.volume.write_zeroes(offset, length, allocate).await);
         self.client.damaged().learn(offset, length, &zeroed);
         zeroed
     }

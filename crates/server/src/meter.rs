@@ -3,7 +3,6 @@
 //!
 //! Counting costs two looks at the clock and a few relaxed additions; a number may be behind its neighbours for a moment.
 
-use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -58,17 +57,9 @@ pub struct Reading {
 }
 
 impl Meter {
-    /// Counts an operation that moves so many bytes. One that is given up isn't counted.
-    pub async fn time<T, E>(
-        &self,
-        operation: Operation,
-        bytes: u64,
-        work: impl Future<Output = Result<T, E>>,
-    ) -> Result<T, E> {
-        let began = Instant::now();
-        let outcome = work.await;
-        self.count(operation, bytes, began.elapsed(), outcome.is_ok());
-        outcome
+    /// Begins an operation that moves so many bytes. One that is given up isn't counted.
+    pub fn begin(&self, operation: Operation, bytes: u64) -> Timing<'_> {
+        Timing { meter: self, operation, bytes, began: Instant::now() }
     }
 
     fn count(&self, operation: Operation, bytes: u64, took: Duration, good: bool) {
@@ -96,18 +87,35 @@ impl Meter {
     }
 }
 
+/// An operation under way.
+#[must_use = "it's counted when it ends"]
+pub struct Timing<'a> {
+    meter: &'a Meter,
+    operation: Operation,
+    bytes: u64,
+    began: Instant,
+}
+
+impl Timing<'_> {
+    /// Counts the operation, and hands its outcome on.
+    pub fn end<T, E>(self, outcome: Result<T, E>) -> Result<T, E> {
+        self.meter.count(self.operation, self.bytes, self.began.elapsed(), outcome.is_ok());
+        outcome
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[tokio::test(flavor = "current_thread")]
-    async fn each_operation_is_counted_by_how_long_it_took_and_what_came_of_it() {
+    #[test]
+    fn each_operation_is_counted_by_how_long_it_took_and_what_came_of_it() {
         let meter = Meter::default();
         let longest = BOUNDS_MICROS[BOUNDS_MICROS.len() - 1];
         for (micros, good) in [(1, true), (20, true), (21, true), (longest, false), (longest + 1, true)] {
             meter.count(Operation::Write, 4096, Duration::from_micros(micros), good);
         }
-        assert_eq!(meter.time(Operation::Read, 512, async { Ok::<_, ()>(7) }).await, Ok(7));
+        assert_eq!(meter.begin(Operation::Read, 512).end(Ok::<_, ()>(7)), Ok(7));
         let written = meter.read(Operation::Write);
         let mut buckets = [0; BOUNDS_MICROS.len() + 1];
         (buckets[0], buckets[1], buckets[BOUNDS_MICROS.len() - 1], buckets[BOUNDS_MICROS.len()]) = (2, 1, 1, 1);

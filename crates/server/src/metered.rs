@@ -37,19 +37,23 @@ impl Device for MeteredDevice {
 
     async fn read(&self, offset: u64, buffer: Buffer) -> Result<Buffer, DeviceError> {
         let length = buffer.len() as u64;
-        self.meter.time(Operation::Read, length, self.device.read(offset, buffer)).await
+        let timing = self.meter.begin(Operation::Read, length);
+        timing.end(self.device.read(offset, buffer).await)
     }
 
     async fn write(&self, offset: u64, data: Gather) -> Result<(), DeviceError> {
         let length = data.iter().map(|piece| piece.len() as u64).sum();
-        self.meter.time(Operation::Write, length, self.device.write(offset, data)).await
+        let timing = self.meter.begin(Operation::Write, length);
+        timing.end(self.device.write(offset, data).await)
     }
 
     async fn flush(&self) -> Result<(), DeviceError> {
-        self.meter.time(Operation::Flush, 0, self.device.flush()).await
+        let timing = self.meter.begin(Operation::Flush, 0);
+        timing.end(self.device.flush().await)
     }
 
     async fn discard(&self, offset: u64, length: u64) -> Result<(), DeviceError> {
-        self.meter.time(Operation::Discard, length, self.device.discard(offset, length)).await
+        let timing = self.meter.begin(Operation::Discard, length);
+        timing.end(self.device.discard(offset, length).await)
     }
 }

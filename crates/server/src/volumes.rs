@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tepal_engine::{Engine, OpenVolumeError, Volume, VolumeSpec};
 use tepal_metadata::{Command, Metadata, ProposeError, Refusal, State, VolumeRecord, VolumeState};
-use tepal_model::{IoError, VolumeId};
+use tepal_model::VolumeId;
 
 /// After a removal that couldn't be finished.
 const TRY_AGAIN: Duration = Duration::from_secs(5);
@@ -39,8 +39,6 @@ pub enum NotServed {
 enum NotFreed {
     #[error("its drives can't be asked: {0}")]
     NotServed(#[from] NotServed),
-    #[error(transparent)]
-    Io(#[from] IoError),
     #[error(transparent)]
     Metadata(#[from] ProposeError),
     #[error(transparent)]
@@ -182,7 +180,7 @@ impl Volumes {
         }
         self.closed.set(id, None);
         let engine = self.engine.clone();
-        self.threads.run_on(0, move || async move { engine.remove_volume(id).await }).await??;
+        self.threads.run_on(0, move || async move { engine.remove_volume(id).await }).await?;
         match self.authority.propose(Command::FinishRemoveVolume { id }).await {
             Ok(_) | Err(ProposeError::Refused(Refusal::NoVolumeId(_))) => {}
             Err(error) => return Err(error.into()),

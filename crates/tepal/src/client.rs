@@ -51,6 +51,8 @@ impl ClientError {
 const CONNECT: Duration = Duration::from_secs(5);
 /// Longer than any operation should take; a paused server isn't waited for without end.
 const ANSWER: Duration = Duration::from_secs(60);
+/// The same for a question, which changes nothing.
+const TOLD: Duration = Duration::from_secs(15);
 /// The longest JSON that is taken from a server.
 const MAX_ANSWER: u64 = 64 << 20;
 
@@ -94,7 +96,11 @@ impl Client {
     }
 
     pub fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
-        self.json(|url| self.authorized(self.agent.get(url)).call(), path)
+        let ask = |url: &str| {
+            let timeout = self.agent.config().timeouts().global.map_or(TOLD, |most| most.min(TOLD));
+            self.authorized(self.agent.get(url)).config().timeout_global(Some(timeout)).build().call()
+        };
+        self.json(ask, path)
     }
 
     pub fn delete<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {

@@ -10,6 +10,7 @@ mod interrupt;
 mod locate;
 mod output;
 
+use nix::sys::signal::{SigHandler, Signal, signal};
 use std::process::ExitCode;
 
 /// A write makes and frees a dozen small things, often of many sizes at a time.
@@ -17,8 +18,16 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    bear_file_limits();
     match cli::parse(std::env::args_os()) {
         Ok(cli) => output::conclude(command::run(cli)),
         Err(usage) => usage.print(),
     }
+}
+
+/// A file that may not grow any more (`ulimit -f`) is an error to whoever writes it, not a silent end of the process.
+fn bear_file_limits() {
+    // SAFETY: ignoring a signal runs no code when it comes.
+    let ignored = unsafe { signal(Signal::SIGXFSZ, SigHandler::SigIgn) };
+    ignored.expect("the signal exists");
 }

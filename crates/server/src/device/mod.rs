@@ -46,7 +46,7 @@ use tepal_model::{BLOCK, Buffer};
 use uring::Ring;
 
 /// A write to memory of so many bytes is left to another thread, so that this one goes on receiving: about 30 us of copying.
-const WORTH_A_THREAD: usize = 128 << 10;
+const WORTH_A_THREAD: u64 = 128 << 10;
 
 /// An open drive. Clones are the same drive; any data thread may use any of them.
 #[derive(Clone, Debug)]
@@ -129,14 +129,19 @@ impl DriveDevice {
 
     /// Keeps `operation` from ending before the emulated drive would end it.
     async fn paced<T>(&self, access: Access, operation: impl Future<Output = T>) -> T {
-        match &self.pace {
-            None => operation.await,
-            Some(pace) => {
-                let due = pace.admit(access);
-                let outcome = operation.await;
-                alarm::wait_until(due).await;
-                outcome
-            }
+        let due = self.pace.as_ref().map(|pace| pace.admit(access));
+        let outcome = operation.await;
+        if let Some(due) = due {
+            alarm::wait_until(due).await;
+        }
+        outcome
+    }
+
+    /// The file, if it's in memory: what is done with it at once, without anything that waits, costs least.
+    fn memory_file(&self) -> Option<&DriveFile> {
+        match &*self.store {
+            Store::File(store) if store.backend == Backend::MemoryFile && self.pace.is_none() => Some(&store.file),
+            _ => None,
         }
     }
 }
@@ -152,6 +157,9 @@ impl Device for DriveDevice {
         if length == 0 {
             return Ok(buffer);
         }
+        if let Some(file) = self.memory_file() {
+            return file.read(offset, &mut buffer).map(|()| buffer);
+        }
         let read = async {
             match &*self.store {
                 Store::File(store) => store.read(offset, buffer).await,
@@ -161,7 +169,7 @@ impl Device for DriveDevice {
                 }
             }
         };
-        self.paced(Access::Read { offset, length }, read).await
+        Box::pin(self.paced(Access::Read { offset, length }, read)).await
     }
 
     async fn write(&self, offset: u64, data: Gather) -> Result<(), DeviceError> {
@@ -169,6 +177,11 @@ impl Device for DriveDevice {
         self.check("write", offset, length)?;
         if length == 0 {
             return Ok(());
+        }
+        if let Some(file) = self.memory_file()
+            && length < WORTH_A_THREAD
+        {
+            return file.write(offset, &data);
         }
         let write = async {
             match &*self.store {
@@ -179,7 +192,7 @@ impl Device for DriveDevice {
                 }
             }
         };
-        self.paced(Access::Write { offset, length }, write).await
+        Box::pin(self.paced(Access::Write { offset, length }, write)).await
     }
 
     async fn flush(&self) -> Result<(), DeviceError> {
@@ -257,7 +270,7 @@ impl FileStore {
 
 /// Whether another thread would take longer to begin with a write to memory than this one to do it.
 fn is_short(data: &Gather) -> bool {
-    data.iter().map(|piece| piece.len()).sum::<usize>() < WORTH_A_THREAD
+    data.iter().map(|piece| piece.len() as u64).sum::<u64>() < WORTH_A_THREAD
 }
 
 enum Way {

@@ -451,6 +451,12 @@ impl SimDevice {
         answer.await
     }
 
+    /// Whether it was neither unplugged nor lost its process since it was opened.
+    pub fn is_live(&self) -> bool {
+        let disk = self.disk.borrow();
+        disk.plugged && disk.attachment == self.attachment
+    }
+
     fn begin(&self, what: &'static str, offset: u64, length: u64) -> Result<(), DeviceError> {
         let disk = self.disk.borrow();
         let event = offset.rotate_left(20) ^ length ^ what.len() as u64;

@@ -4,6 +4,7 @@
 use super::agreement::{Agreement, Status};
 use super::bay::Bay;
 use super::record::{Record, VolumeState};
+use crate::device::SimDevice;
 use crate::workload::VolumeUnderTest;
 use crate::world::SimWorld;
 use bytes::Bytes;
@@ -38,6 +39,9 @@ pub struct Hardware {
 
 /// The drives, by position, that were seen to miss nothing since they were away last.
 pub type Complete = Rc<RefCell<BTreeSet<usize>>>;
+
+/// Whoever tends the drives looks whether one is still there; nobody was told of what wasn't in service yet.
+const PULLED_MEANWHILE: &str = "it was unplugged while it was being opened";
 
 /// One running process.
 #[derive(Clone)]
@@ -95,10 +99,7 @@ impl Server {
         self.hardware.record.become_state(VolumeState::Deleting);
         let (server, id) = (self.clone(), self.volume().id());
         self.world.spawn_named("remove", async move {
-            while let Err(error) = server.engine.remove_volume(id).await {
-                server.world.core().note(5, || format!("removing the volume failed: {error}"));
-                server.world.sleep(Duration::from_secs(1)).await;
-            }
+            server.engine.remove_volume(id).await;
             server.world.sleep(Duration::from_millis(2)).await; // until that is agreed
             server.hardware.record.become_state(VolumeState::Gone);
             server.world.core().note(5, || "the volume is gone".to_owned());
@@ -124,7 +125,9 @@ impl Server {
                 self.engine.lose_drive(id, Loss::Gone { drive: id, reason: "it was unplugged".to_owned() }).await;
                 let Status::Away(left) = self.hardware.agreement.status(id) else { continue };
                 let (options, (device, log)) = (self.hardware.options.clone(), bay.open());
+                let handles: Vec<SimDevice> = std::iter::once(&device).chain(&log).cloned().collect();
                 match Drive::open(self.world.clone(), device, log, options).await {
+                    Ok(drive) if !handles.iter().all(SimDevice::is_live) => drive.pull(PULLED_MEANWHILE),
                     Ok(drive) => {
                         self.world.core().note(left, || format!("drive {id} returns, with {:?}", drive.marks()));
                         (self.hardware.returned)(at);
@@ -177,7 +180,12 @@ async fn start_drive(world: &SimWorld, engine: &Engine<SimWorld>, hardware: &Har
         return engine.add_absent_drive(id, agreement.declare_down(id, true), true);
     }
     let (device, log) = bay.open();
+    let handles: Vec<SimDevice> = std::iter::once(&device).chain(&log).cloned().collect();
     match Drive::open(world.clone(), device, log, hardware.options.clone()).await {
+        Ok(drive) if !handles.iter().all(SimDevice::is_live) => {
+            drive.pull(PULLED_MEANWHILE);
+            engine.add_absent_drive(id, agreement.declare_down(id, true), true);
+        }
         Ok(drive) => {
             world.core().note(4, || format!("drive {id} starts {standing:?}, with {:?}", drive.marks()));
             put_in_service(engine, hardware, drive, standing).await;

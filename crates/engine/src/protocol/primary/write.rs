@@ -5,7 +5,7 @@ use super::read::lost;
 use super::{Blocks, Group, HasTurn, State};
 use futures_channel::oneshot;
 use futures_util::future::join_all;
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;
 use tepal_codec::checksum::block_crcs;
 use tepal_drive::world::{Gather, World};
@@ -186,9 +186,14 @@ impl<W: World> Group<W> {
             Refused::Lost(loss) => Failed::Lost(vec![(targets[at].drive.id(), loss)]),
         })?;
         let commits = targets.iter().zip(prepared).zip(writes);
-        let commits = commits.map(|((target, prepared), write)| target.drive.commit(prepared, write));
+        let mut commits = commits.map(|((target, prepared), write)| target.drive.commit(prepared, write));
+        // A single copy, as in a stripe, needs no joining.
+        let outcomes: SmallVec<[_; 2]> = match commits.next() {
+            Some(only) if targets.len() == 1 => smallvec![only.await],
+            first => join_all(first.into_iter().chain(commits)).await.into(),
+        };
         let mut lost = Vec::new();
-        for (target, outcome) in targets.iter().zip(join_all(commits).await) {
+        for (target, outcome) in targets.iter().zip(outcomes) {
             match outcome {
                 Ok(()) => {}
                 Err(DriveError::Lost(loss)) => lost.push((target.drive.id(), loss)),
