@@ -25,7 +25,8 @@ pub enum Status {
 #[derive(Debug)]
 enum Change {
     Down(DriveId, Loss),
-    CaughtUp(DriveId),
+    /// With what it was when it last came back: it may leave before that is agreed.
+    CaughtUp(DriveId, u64),
 }
 
 type Answer = oneshot::Sender<Option<View>>;
@@ -33,6 +34,8 @@ type Answer = oneshot::Sender<Option<View>>;
 struct State {
     view: View,
     drives: BTreeMap<DriveId, Status>,
+    /// How often each has left or come back.
+    moves: BTreeMap<DriveId, u64>,
     asked: VecDeque<(Change, Answer)>,
     bell: Option<oneshot::Sender<()>>,
 }
@@ -51,7 +54,13 @@ impl fmt::Debug for Agreement {
 impl Agreement {
     pub fn new(drives: impl IntoIterator<Item = DriveId>) -> Self {
         let drives = drives.into_iter().map(|drive| (drive, Status::Up)).collect();
-        Agreement(Arc::new(Mutex::new(State { view: 1, drives, asked: VecDeque::new(), bell: None })))
+        Agreement(Arc::new(Mutex::new(State {
+            view: 1,
+            drives,
+            moves: BTreeMap::new(),
+            asked: VecDeque::new(),
+            bell: None,
+        })))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -65,6 +74,11 @@ impl Agreement {
     /// Whether every drive is up or retired.
     pub fn all_are_settled(&self) -> bool {
         !self.lock().drives.values().any(|status| matches!(status, Status::Away(_)))
+    }
+
+    /// Agreed at once, before the engine is given it: it's here again, and misses something.
+    pub fn is_behind(&self, drive: DriveId) {
+        *self.lock().moves.entry(drive).or_default() += 1;
     }
 
     /// Agreed at once: what a starting server finds before it serves.
@@ -89,8 +103,8 @@ impl Agreement {
             let asked = self.lock().asked.pop_front();
             if let Some((change, answer)) = asked {
                 let view = self.lock().apply(&change);
-                core.note(view, || format!("agreed: {change:?}; {self:?}"));
-                let _ = answer.send(Some(view)); // whoever asked may be dead
+                core.note(view.unwrap_or(0), || format!("agreed: {change:?}; {self:?}"));
+                let _ = answer.send(view); // whoever asked may be dead
             }
         }
     }
@@ -118,21 +132,25 @@ impl Agreement {
 }
 
 impl State {
-    fn apply(&mut self, change: &Change) -> View {
+    /// `None` if it doesn't apply any more.
+    fn apply(&mut self, change: &Change) -> Option<View> {
         match change {
-            Change::Down(drive, loss) => self.down(*drive, matches!(loss, Loss::Gone { .. })),
-            Change::CaughtUp(drive) => {
-                if let Some(status @ Status::Away(_)) = self.drives.get_mut(drive) {
+            Change::Down(drive, loss) => Some(self.down(*drive, matches!(loss, Loss::Gone { .. }))),
+            Change::CaughtUp(drive, moves) => {
+                let same = self.moves.get(drive) == Some(moves);
+                let status = self.drives.get_mut(drive).filter(|_| same)?;
+                if let Status::Away(_) = status {
                     *status = Status::Up;
                     self.view += 1;
                 }
-                self.view
+                (*status == Status::Up).then_some(self.view)
             }
         }
     }
 
     /// Which view it was up in last.
     fn down(&mut self, drive: DriveId, may_return: bool) -> View {
+        *self.moves.entry(drive).or_default() += 1;
         let left = match self.drives[&drive] {
             Status::Up => {
                 self.view += 1;
@@ -152,6 +170,7 @@ impl Authority for Agreement {
     }
 
     fn up_again(&self, drive: DriveId) -> BoxFuture<'static, Option<View>> {
-        self.ask(Change::CaughtUp(drive))
+        let moves = self.lock().moves.get(&drive).copied().unwrap_or(0);
+        self.ask(Change::CaughtUp(drive, moves))
     }
 }
