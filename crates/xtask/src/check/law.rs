@@ -29,16 +29,22 @@ const LAW: &[Room] = &[
     Room { name: "tepal-codec", sees: &[&["tepal-model"]], pure: true },
     Room { name: "tepal-placement", sees: &[&["tepal-model"]], pure: true },
     Room { name: "tepal-drive", sees: &[GROUND], pure: true },
+    // What is said is the same over sockets and over the simulator's network. Drives are somebody else's business.
+    Room { name: "tepal-wire", sees: &[&["tepal-model", "tepal-codec"]], pure: true },
     // Protocols are given servers, metadata, files and sockets; they never look for them.
     Room { name: "tepal-engine", sees: &[GROUND, &["tepal-drive"]], pure: true },
     // A gateway may run on a client's machine, where there are no drives.
     Room { name: "tepal-gateway", sees: &[GROUND], pure: false },
     Room { name: "tepal-metadata", sees: &[GROUND], pure: false },
-    Room { name: "tepal-server", sees: &[GROUND, DISKS, &["tepal-gateway", "tepal-metadata"]], pure: false },
+    Room {
+        name: "tepal-server",
+        sees: &[GROUND, DISKS, &["tepal-wire", "tepal-gateway", "tepal-metadata"]],
+        pure: false,
+    },
     // Nothing sees the binary: whatever others need of it belongs into a library crate.
     Room { name: "tepal", sees: &[GROUND, DISKS, &["tepal-gateway", "tepal-metadata", "tepal-server"]], pure: false },
     // The simulator runs the very code of production, over fakes: so it sees that code, and no server.
-    Room { name: "tepal-sim", sees: &[GROUND, DISKS, &["tepal-metadata"]], pure: false },
+    Room { name: "tepal-sim", sees: &[GROUND, DISKS, &["tepal-wire", "tepal-metadata"]], pure: false },
     // They see what users see: the binary, as a process.
     Room { name: "tepal-tests", sees: &[], pure: false },
     // Builds before everything else, and must work when nothing else compiles.

@@ -1,0 +1,329 @@
+//! What a primary's server asks of the server of another copy. Blocks are numbered within what the drive holds of the map.
+
+use super::{Holds, MAX_BLOCKS, Run, check_range};
+use crate::field::{MAX_LIST, MessageError, record, tagged};
+use crate::payload::Payload;
+use tepal_model::{DriveId, MapId};
+
+/// Words of marks in one answer at most.
+pub const MAX_WORDS: usize = 16 << 10;
+/// Past the last block that a drive can hold of a map.
+const BLOCKS_END: u64 = 1 << 52;
+
+/// One operation on one drive, for one map.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DriveRequest {
+    /// Which drive.
+    pub drive: DriveId,
+    /// How often it had been opened: if it has been opened again since, the request is refused, and the primary hears it anew.
+    pub opening: u64,
+    /// Whose data.
+    pub map: MapId,
+    /// What to do.
+    pub operation: DriveOperation,
+}
+
+/// The operations.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DriveOperation {
+    /// What the drive knows of the map, before its primary acts on it. Of the marks, those after so many words: nobody else
+    /// changes them, so they can be asked for bit by bit.
+    Hear {
+        /// Words.
+        skip: u64,
+    },
+    /// Answered with the blocks. What holds nothing reads as zeros.
+    Read {
+        /// Block.
+        first: u64,
+        /// Blocks.
+        count: u32,
+    },
+    /// The CRC of each block, without its data: what two copies are compared by.
+    Checksums {
+        /// Block.
+        first: u64,
+        /// Blocks.
+        count: u32,
+    },
+    /// The payload, whole blocks.
+    Write {
+        /// Block.
+        first: u64,
+        /// Stable no later than the data.
+        marks: Vec<MarkChange>,
+        /// Answered only when on stable media.
+        durable: bool,
+        /// It makes copies equal, and may take the space that's kept back for that.
+        repair: bool,
+    },
+    /// These blocks hold nothing any more.
+    Clear {
+        /// Block.
+        first: u64,
+        /// Blocks.
+        count: u64,
+        /// Stable no later.
+        marks: Vec<MarkChange>,
+    },
+    /// Sets marks and takes them back, in order.
+    Mark {
+        /// In order.
+        changes: Vec<MarkChange>,
+        /// Answered only when on stable media.
+        durable: bool,
+    },
+    /// Everything that was answered before is on stable media.
+    Flush,
+    /// Which blocks hold something.
+    Present {
+        /// Block.
+        first: u64,
+        /// Blocks.
+        count: u64,
+        /// Extents to look at, at most.
+        look: u64,
+    },
+    /// The extents of the map that the drive holds, in order.
+    Extents {
+        /// The first that is of interest.
+        from: u64,
+    },
+    /// Gives back everything that the drive holds of the map, marks included.
+    RemoveMap,
+}
+
+/// A mark on one region of a volume (Petal 2.4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// Which region.
+    pub region: u64,
+    /// Which mark.
+    pub kind: MarkKind,
+}
+
+/// What a mark says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MarkKind {
+    /// Writes may be under way: after a crash the copies may differ here.
+    Busy,
+    /// The copy on this drive missed writes here.
+    Stale {
+        /// Whose.
+        drive: DriveId,
+    },
+}
+
+/// Marks of one kind on 64 regions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MarkWord {
+    /// Which mark.
+    pub kind: MarkKind,
+    /// The regions from `64 * word` on.
+    pub word: u64,
+    /// Those whose bits are set, the first one's the lowest.
+    pub regions: u64,
+}
+
+/// A change of a drive's marks for the map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MarkChange {
+    /// From here on there's this mark.
+    Set(Mark),
+    /// From here on there isn't.
+    Unset(Mark),
+    /// Sets many.
+    SetMany(MarkWord),
+    /// None holds any more.
+    UnsetAll,
+}
+
+/// What became of an operation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DriveAnswer {
+    /// Of [`DriveOperation::Hear`].
+    Heard(Heard),
+    /// Of [`DriveOperation::Read`]: the payload.
+    Read,
+    /// Of [`DriveOperation::Checksums`]: `None` for a block that holds nothing.
+    Checksums {
+        /// Of each block.
+        checksums: Vec<Option<u32>>,
+    },
+    /// Of [`DriveOperation::Write`].
+    Written {
+        /// Of the drive's log. It isn't stable yet unless that was asked for.
+        batch: u64,
+    },
+    /// Of [`DriveOperation::Clear`].
+    Cleared {
+        /// Of the drive's log.
+        batch: u64,
+    },
+    /// Of [`DriveOperation::Mark`].
+    Marked {
+        /// Of the drive's log.
+        batch: u64,
+    },
+    /// Of [`DriveOperation::Flush`].
+    Flushed {
+        /// Of the drive's log: it and all before it are stable.
+        batch: u64,
+    },
+    /// Of [`DriveOperation::Present`], from the first block on. They may end before the last: ask on from there.
+    Present {
+        /// In order, neighbours differ.
+        runs: Vec<Run>,
+    },
+    /// Of [`DriveOperation::Extents`].
+    Extents {
+        /// Ascending.
+        extents: Vec<u64>,
+        /// Whether there are others after these.
+        more: bool,
+    },
+    /// Of [`DriveOperation::RemoveMap`].
+    Removed,
+    /// It wasn't done.
+    Failed(DriveFailure),
+}
+
+/// What a drive knows of a map.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Heard {
+    /// How often the drive has been opened: what later requests name.
+    pub opening: u64,
+    /// At most [`MAX_WORDS`].
+    pub marks: Vec<MarkWord>,
+    /// Whether there are marks after these.
+    pub more: bool,
+    /// The end of the log was dropped when the drive was opened: other copies are to be preferred.
+    pub dropped_tail: bool,
+    /// The newest batch that was there when the drive was opened.
+    pub newest_found: u64,
+    /// It and all before it are on stable media.
+    pub durable: u64,
+    /// The newest batch, if not all that it acknowledged is on stable media.
+    pub unflushed: Option<u64>,
+    /// Bytes that the drive holds of the map, in whole extents.
+    pub allocated: u64,
+}
+
+/// Why an operation wasn't done.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DriveFailure {
+    /// Use other copies: the drive takes part in nothing any more.
+    #[error("{reason}")]
+    Lost {
+        /// Whether what it holds can't be relied on; else it may return and catch up.
+        retired: bool,
+        /// For people.
+        reason: String,
+    },
+    /// Free space first. Nothing was written.
+    #[error("the drive is full")]
+    OutOfSpace,
+    /// Take these blocks from another copy and write them again.
+    #[error("{} blocks don't match their checksums or can't be read", blocks.len())]
+    Damaged {
+        /// By number.
+        blocks: Vec<u64>,
+    },
+    /// Learn the newer view first.
+    #[error("the request is of an older view than {view}")]
+    Stale {
+        /// The server's.
+        view: u64,
+    },
+    /// Hear it anew: this drive isn't here, or was opened again.
+    #[error("the drive isn't here, or has been opened again")]
+    NotHere,
+    /// Somebody else is the primary of this map, by the server's view.
+    #[error("another server is the primary")]
+    NotPrimary,
+    /// Ask again: the server catches up, or has too much to do.
+    #[error("the server is busy")]
+    Busy,
+}
+
+record!(DriveRequest { drive, opening, map, operation });
+record!(Mark { region, kind });
+record!(MarkWord { kind, word, regions });
+record!(Heard { opening, marks, more, dropped_tail, newest_found, durable, unflushed, allocated });
+
+tagged!(DriveOperation, "operation on a drive", {
+    1 => Hear { skip },
+    2 => Read { first, count },
+    3 => Checksums { first, count },
+    4 => Write { first, durable, repair, marks },
+    5 => Clear { first, count, marks },
+    6 => Mark { durable, changes },
+    7 => Flush,
+    8 => Present { first, count, look },
+    9 => Extents { from },
+    10 => RemoveMap,
+});
+
+tagged!(MarkKind, "kind of mark", { 1 => Busy, 2 => Stale { drive } });
+
+tagged!(MarkChange, "change of a mark", { 1 => Set(mark), 2 => Unset(mark), 3 => SetMany(word), 4 => UnsetAll });
+
+tagged!(DriveAnswer, "answer of a drive", {
+    1 => Heard(heard),
+    2 => Read,
+    3 => Checksums { checksums },
+    4 => Written { batch },
+    5 => Cleared { batch },
+    6 => Marked { batch },
+    7 => Flushed { batch },
+    8 => Present { runs },
+    9 => Extents { more, extents },
+    10 => Removed,
+    128 => Failed(failure),
+});
+
+tagged!(DriveFailure, "failure of a drive", {
+    1 => Lost { retired, reason },
+    2 => OutOfSpace,
+    3 => Damaged { blocks },
+    4 => Stale { view },
+    5 => NotHere,
+    6 => NotPrimary,
+    7 => Busy,
+});
+
+impl DriveOperation {
+    pub(super) fn check(&self, payload: &Payload) -> Result<(), MessageError> {
+        let blocks = |first, count| check_range("a range of blocks", first, count, BLOCKS_END);
+        let holds = match self {
+            DriveOperation::Write { .. } => Holds::Blocks,
+            _ => Holds::Nothing,
+        };
+        holds.check(payload)?;
+        match *self {
+            DriveOperation::Read { first, count } | DriveOperation::Checksums { first, count } => {
+                check_range("a number of blocks", 0, count.into(), MAX_BLOCKS)?;
+                blocks(first, count.into())
+            }
+            DriveOperation::Write { first, .. } => blocks(first, payload.sums().len() as u64),
+            DriveOperation::Clear { first, count, .. } | DriveOperation::Present { first, count, .. } => {
+                blocks(first, count)
+            }
+            DriveOperation::Hear { .. }
+            | DriveOperation::Mark { .. }
+            | DriveOperation::Flush
+            | DriveOperation::Extents { .. }
+            | DriveOperation::RemoveMap => Ok(()),
+        }
+    }
+}
+
+impl MarkWord {
+    /// Each of them.
+    pub fn marks(self) -> impl Iterator<Item = Mark> {
+        let set = (0..u64::from(u64::BITS)).filter(move |bit| self.regions >> bit & 1 == 1);
+        set.map(move |bit| Mark { region: self.word.wrapping_mul(64).wrapping_add(bit), kind: self.kind })
+    }
+}
+
+const _: () = assert!(MAX_WORDS <= MAX_LIST && MAX_BLOCKS as usize <= MAX_LIST);

@@ -1,0 +1,329 @@
+use super::*;
+use crate::field::MAX_TEXT;
+use crate::frame::Header;
+use crate::handshake::{ClientId, Grant, Reason, Role, Sender};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use tepal_model::{ClusterId, DriveId, IoError, MAX_VOLUME, MapId, Segments, ServerId, VolumeId};
+
+fn any_mark_kind() -> impl Strategy<Value = MarkKind> {
+    prop_oneof![Just(MarkKind::Busy), any::<u64>().prop_map(|drive| MarkKind::Stale { drive: DriveId(drive) })]
+}
+
+fn any_word() -> impl Strategy<Value = MarkWord> {
+    (any_mark_kind(), any::<u64>(), any::<u64>()).prop_map(|(kind, word, regions)| MarkWord { kind, word, regions })
+}
+
+fn any_change() -> impl Strategy<Value = MarkChange> {
+    let mark = || (any::<u64>(), any_mark_kind()).prop_map(|(region, kind)| Mark { region, kind });
+    prop_oneof![
+        mark().prop_map(MarkChange::Set),
+        mark().prop_map(MarkChange::Unset),
+        any_word().prop_map(MarkChange::SetMany),
+        Just(MarkChange::UnsetAll),
+    ]
+}
+
+fn any_drive_operation() -> impl Strategy<Value = DriveOperation> {
+    use DriveOperation::*;
+    let marks = || vec(any_change(), 0..6);
+    let (first, count) = (|| 0u64..1 << 40, || 1u32..=8192);
+    prop_oneof![
+        any::<u64>().prop_map(|skip| Hear { skip }),
+        (first(), count()).prop_map(|(first, count)| Read { first, count }),
+        (first(), count()).prop_map(|(first, count)| Checksums { first, count }),
+        (first(), marks(), any::<bool>(), any::<bool>()).prop_map(|(first, marks, durable, repair)| Write {
+            first,
+            marks,
+            durable,
+            repair
+        }),
+        (first(), 1u64..1 << 40, marks()).prop_map(|(first, count, marks)| Clear { first, count, marks }),
+        (marks(), any::<bool>()).prop_map(|(changes, durable)| DriveOperation::Mark { changes, durable }),
+        Just(Flush),
+        (first(), 1u64..1 << 40, any::<u64>()).prop_map(|(first, count, look)| Present { first, count, look }),
+        any::<u64>().prop_map(|from| Extents { from }),
+        Just(RemoveMap),
+    ]
+}
+
+fn any_runs() -> impl Strategy<Value = Vec<Run>> {
+    vec((any::<u64>(), any::<bool>()).prop_map(|(length, holds)| Run { length, holds }), 0..9)
+}
+
+fn any_drive_answer() -> impl Strategy<Value = DriveAnswer> {
+    use DriveAnswer::*;
+    let heard = (any::<(u64, bool, bool, u64, u64, Option<u64>, u64)>(), vec(any_word(), 0..9)).prop_map(
+        |((opening, more, dropped_tail, newest_found, durable, unflushed, allocated), marks)| {
+            Heard(super::Heard { opening, marks, more, dropped_tail, newest_found, durable, unflushed, allocated })
+        },
+    );
+    let failure = prop_oneof![
+        (any::<bool>(), ".{0,40}").prop_map(|(retired, reason)| DriveFailure::Lost { retired, reason }),
+        Just(DriveFailure::OutOfSpace),
+        vec(any::<u64>(), 0..9).prop_map(|blocks| DriveFailure::Damaged { blocks }),
+        any::<u64>().prop_map(|view| DriveFailure::Stale { view }),
+        Just(DriveFailure::NotHere),
+        Just(DriveFailure::NotPrimary),
+        Just(DriveFailure::Busy),
+    ];
+    prop_oneof![
+        heard,
+        Just(Read),
+        vec(any::<Option<u32>>(), 0..40).prop_map(|checksums| Checksums { checksums }),
+        any::<u64>().prop_map(|batch| Written { batch }),
+        any::<u64>().prop_map(|batch| Cleared { batch }),
+        any::<u64>().prop_map(|batch| Marked { batch }),
+        any::<u64>().prop_map(|batch| Flushed { batch }),
+        any_runs().prop_map(|runs| Present { runs }),
+        (vec(any::<u64>(), 0..9), any::<bool>()).prop_map(|(extents, more)| Extents { extents, more }),
+        Just(Removed),
+        failure.prop_map(Failed),
+    ]
+}
+
+fn any_volume_operation() -> impl Strategy<Value = VolumeOperation> {
+    use VolumeOperation::*;
+    let (offset, length) = (|| 0..MAX_VOLUME / 2, || 1..MAX_VOLUME / 2);
+    prop_oneof![
+        (offset(), 1..=MAX_REQUEST as u32).prop_map(|(offset, length)| Read { offset, length }),
+        (offset(), any::<bool>()).prop_map(|(offset, fua)| Write { offset, fua }),
+        (offset(), length(), any::<bool>(), any::<bool>()).prop_map(|(offset, length, allocate, fua)| Zero {
+            offset,
+            length,
+            allocate,
+            fua
+        }),
+        Just(Flush),
+        (offset(), length(), 1u32..=65536).prop_map(|(offset, length, limit)| Status { offset, length, limit }),
+    ]
+}
+
+fn any_io_error() -> impl Strategy<Value = IoError> {
+    prop_oneof![
+        any::<(u64, u64, u64)>().prop_map(|(offset, length, size)| IoError::OutOfRange { offset, length, size }),
+        Just(IoError::ReadOnly),
+        Just(IoError::OutOfSpace),
+        any::<(u64, u64)>().prop_map(|(offset, length)| IoError::Damaged { offset, length }),
+        ".{0,40}".prop_map(|reason| IoError::Unavailable { reason }),
+        Just(IoError::Fenced),
+        Just(IoError::Stopping),
+    ]
+}
+
+fn any_volume_answer() -> impl Strategy<Value = VolumeAnswer> {
+    use VolumeAnswer::*;
+    let failure = prop_oneof![
+        any_io_error().prop_map(VolumeFailure::Io),
+        any::<(u64, u64)>().prop_map(|(view, revision)| VolumeFailure::Stale { view, revision }),
+        any::<Option<u32>>().prop_map(|server| VolumeFailure::NotPrimary { server: server.map(ServerId) }),
+        Just(VolumeFailure::Busy),
+    ];
+    let runs = any_runs().prop_map(|runs| Status { runs });
+    prop_oneof![Just(Read), Just(Written), Just(Zeroed), Just(Flushed), runs, failure.prop_map(Failed)]
+}
+
+fn any_handshake() -> impl Strategy<Value = Message> {
+    let sender = prop_oneof![
+        any::<(u32, u64)>().prop_map(|(server, boot)| Sender::Server { server: ServerId(server), boot }),
+        any::<u128>().prop_map(|client| Sender::Client { client: ClientId(client) }),
+    ];
+    let role = prop_oneof![Just(Role::Server), Just(Role::Gateway)];
+    let hello = (sender, role, any::<(u128, u16, u64, Option<u32>)>()).prop_map(|(sender, role, rest)| {
+        let (cluster, lane, epoch, expects) = rest;
+        let hello = Hello::new(ClusterId(cluster), sender, role, lane);
+        Message::Hello(Hello { epoch, expects: expects.map(ServerId), ..hello })
+    });
+    let welcome =
+        any::<(u16, u32, u64, u16, u64, bool)>().prop_map(|(version, server, boot, requests, bytes, known)| {
+            let grant = Grant { requests, bytes };
+            Message::Welcome(Welcome { version, server: ServerId(server), boot, grant, known })
+        });
+    let refused = (0usize..9, ".{0,60}").prop_map(|(reason, text)| {
+        let reasons = [
+            Reason::UnknownVersion,
+            Reason::OtherCluster,
+            Reason::OtherServer,
+            Reason::UnknownServer,
+            Reason::SameServerTwice,
+            Reason::Fenced,
+            Reason::TooMany,
+            Reason::Broken,
+            Reason::Other(77),
+        ];
+        Message::Refused(Refused::new(reasons[reason], text))
+    });
+    prop_oneof![hello, welcome, refused]
+}
+
+pub(crate) fn any_message() -> impl Strategy<Value = Message> {
+    let drive = any::<(u64, u64, u32)>();
+    let drive = (drive, any_drive_operation()).prop_map(|((drive, opening, map), operation)| {
+        Request::Drive(DriveRequest { drive: DriveId(drive), opening, map: MapId(map), operation })
+    });
+    let volume = (any::<(u64, u32)>(), any_volume_operation()).prop_map(|((volume, column), operation)| {
+        Request::Volume(VolumeRequest { volume: VolumeId(volume), column, operation })
+    });
+    prop_oneof![
+        1 => any_handshake(),
+        1 => Just(Message::Request(Request::Metadata)),
+        1 => Just(Message::Answer(Answer::Metadata)),
+        4 => drive.prop_map(Message::Request),
+        2 => volume.prop_map(Message::Request),
+        4 => any_drive_answer().prop_map(|answer| Message::Answer(Answer::Drive(answer))),
+        2 => any_volume_answer().prop_map(|answer| Message::Answer(Answer::Volume(answer))),
+    ]
+}
+
+/// One that goes with the message, of about that length if it has one.
+pub(crate) fn payload_for(message: &Message, length: usize) -> Payload {
+    let sealed =
+        |offset, length: usize| Payload::seal(offset, Segments::from_iter([vec![length as u8; length].into()]));
+    match message {
+        Message::Request(Request::Metadata) | Message::Answer(Answer::Metadata) => sealed(0, length),
+        Message::Request(Request::Drive(DriveRequest { operation: DriveOperation::Write { .. }, .. }))
+        | Message::Answer(Answer::Drive(DriveAnswer::Read)) => sealed(0, length.next_multiple_of(BLOCK as usize)),
+        Message::Request(Request::Volume(VolumeRequest {
+            operation: VolumeOperation::Write { offset, .. }, ..
+        })) => sealed(*offset, length),
+        Message::Answer(Answer::Volume(VolumeAnswer::Read)) => sealed(length as u64, length),
+        _ => Payload::none(),
+    }
+}
+
+fn encoded(message: &Message) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    message.encode(&mut bytes);
+    bytes
+}
+
+fn decode(kind: Kind, bytes: &[u8], payload: Payload) -> Result<Message, MessageError> {
+    Message::decode(&Frame { kind, header: Header::default(), message: bytes, payload })
+}
+
+#[test]
+fn requests_whose_numbers_make_no_sense_are_refused() {
+    let drive = |operation| {
+        let request = DriveRequest { drive: DriveId(1), opening: 1, map: MapId(1), operation };
+        Message::Request(Request::Drive(request))
+    };
+    let volume =
+        |operation| Message::Request(Request::Volume(VolumeRequest { volume: VolumeId(1), column: 0, operation }));
+    let sealed = |offset, length: usize| Payload::seal(offset, Segments::from_iter([vec![7; length].into()]));
+    let write = || drive(DriveOperation::Write { first: 0, marks: vec![], durable: true, repair: false });
+    let cases = [
+        (drive(DriveOperation::Read { first: 0, count: 0 }), Payload::none()),
+        (drive(DriveOperation::Read { first: 0, count: 8193 }), Payload::none()),
+        (drive(DriveOperation::Read { first: u64::MAX, count: 2 }), Payload::none()),
+        (drive(DriveOperation::Read { first: (1 << 52) - 1, count: 2 }), Payload::none()),
+        (drive(DriveOperation::Read { first: 0, count: 1 }), sealed(0, 4096)),
+        (drive(DriveOperation::Clear { first: 0, count: 0, marks: vec![] }), Payload::none()),
+        (drive(DriveOperation::Present { first: 1, count: u64::MAX, look: 1 }), Payload::none()),
+        (write(), Payload::none()),
+        (write(), sealed(0, 4095)),
+        (write(), sealed(1, 4096)),
+        (volume(VolumeOperation::Read { offset: 0, length: 0 }), Payload::none()),
+        (volume(VolumeOperation::Read { offset: 0, length: 1 + (32 << 20) }), Payload::none()),
+        (volume(VolumeOperation::Read { offset: MAX_VOLUME, length: 1 }), Payload::none()),
+        (volume(VolumeOperation::Write { offset: 0, fua: false }), Payload::none()),
+        (volume(VolumeOperation::Write { offset: 5, fua: false }), sealed(6, 10)),
+        (volume(VolumeOperation::Zero { offset: 0, length: 0, allocate: false, fua: false }), Payload::none()),
+        (volume(VolumeOperation::Status { offset: 0, length: 1, limit: 0 }), Payload::none()),
+        (volume(VolumeOperation::Status { offset: 0, length: 1, limit: 65537 }), Payload::none()),
+        (volume(VolumeOperation::Flush), sealed(0, 1)),
+        (Message::Request(Request::Metadata), sealed(3, 10)),
+        (Message::Request(Request::Metadata), sealed(0, (4 << 20) + 1)),
+        (Message::Answer(Answer::Drive(DriveAnswer::Read)), Payload::none()),
+        (Message::Answer(Answer::Volume(VolumeAnswer::Written)), sealed(0, 1)),
+    ];
+    for (message, payload) in cases {
+        let decoded = decode(message.kind(), &encoded(&message), payload);
+        let refused = matches!(decoded, Err(MessageError::Range { .. } | MessageError::Payload { .. }));
+        assert!(refused, "{message:?}: {decoded:?}");
+    }
+}
+
+#[test]
+fn a_list_is_refused_before_it_is_made_if_the_message_has_not_its_items() {
+    let damaged = DriveFailure::Damaged { blocks: vec![1, 2, 3] };
+    let mut bytes = encoded(&Message::Answer(Answer::Drive(DriveAnswer::Failed(damaged))));
+    for count in [4, 65_536, 65_537, u32::MAX] {
+        bytes[2..6].copy_from_slice(&count.to_le_bytes());
+        let decoded = decode(Kind::DriveAnswer, &bytes, Payload::none());
+        assert_eq!(decoded, Err(MessageError::List { count }));
+    }
+}
+
+#[test]
+fn a_long_text_is_cut_at_a_character() {
+    let reason = "é".repeat(1000);
+    let error = DriveFailure::Lost { retired: false, reason };
+    let bytes = encoded(&Message::Answer(Answer::Drive(DriveAnswer::Failed(error))));
+    let Ok(Message::Answer(Answer::Drive(DriveAnswer::Failed(DriveFailure::Lost { reason, .. })))) =
+        decode(Kind::DriveAnswer, &bytes, Payload::none())
+    else {
+        panic!("it's the message that was encoded")
+    };
+    assert_eq!(reason, "é".repeat(MAX_TEXT / 2));
+}
+
+#[test]
+fn a_word_of_marks_names_its_regions() {
+    let word = MarkWord { kind: MarkKind::Busy, word: 3, regions: 0b1001 };
+    assert_eq!(word.marks().map(|mark| mark.region).collect::<Vec<_>>(), [192, 195]);
+}
+
+proptest! {
+    #[test]
+    fn messages_read_back(message in any_message(), length in 1usize..20_000) {
+        let payload = payload_for(&message, length);
+        let bytes = encoded(&message);
+        prop_assert_eq!(decode(message.kind(), &bytes, payload.clone()), Ok(message.clone()));
+        let mut long = bytes.clone();
+        long.push(0);
+        let ignored = matches!(message, Message::Refused(_));
+        prop_assert_eq!(decode(message.kind(), &long, payload.clone()).is_ok(), ignored);
+        if !bytes.is_empty() {
+            prop_assert!(decode(message.kind(), &bytes[..bytes.len() - 1], payload).is_err());
+        }
+    }
+
+    #[test]
+    fn a_changed_message_is_refused_or_is_another_that_is_said_in_just_that_way(
+        message in any_message(),
+        changes in vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+        cut in any::<Option<prop::sample::Index>>(),
+    ) {
+        let mut bytes = encoded(&message);
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        for (at, byte) in changes {
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+        }
+        if let Some(cut) = cut {
+            bytes.truncate(cut.index(bytes.len()));
+        }
+        // Hellos of other versions are known in part only, and refusals may go on.
+        let exact = !matches!(message, Message::Hello(_) | Message::Refused(_));
+        match decode(message.kind(), &bytes, payload_for(&message, 4096)) {
+            Ok(other) if exact => prop_assert_eq!(encoded(&other), bytes),
+            Ok(_) | Err(_) => {}
+        }
+    }
+
+    #[test]
+    fn hostile_bytes_are_no_message(bytes in vec(any::<u8>(), 0..300), tag in 0u8..12, kind in 0usize..7) {
+        let kinds = [
+            Kind::Hello, Kind::Welcome, Kind::Refused, Kind::DriveRequest, Kind::VolumeRequest, Kind::DriveAnswer,
+            Kind::VolumeAnswer,
+        ];
+        let mut tagged = bytes.clone();
+        for at in [0, 12, 20].into_iter().filter(|&at| at < bytes.len()) {
+            tagged[at] = tag;
+        }
+        let _ = decode(kinds[kind], &bytes, Payload::none());
+        let _ = decode(kinds[kind], &tagged, Payload::none());
+    }
+}

@@ -1,0 +1,159 @@
+//! What a gateway asks of the primary of a column. Offsets and lengths are bytes of the column.
+
+use super::{Holds, Run, check_range};
+use crate::field::{MAX_LIST, MessageError, record, tagged};
+use crate::payload::Payload;
+use tepal_model::{BLOCK, IoError, MAX_REQUEST, MAX_VOLUME, ServerId, VolumeId};
+
+/// One operation on one column of a volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeRequest {
+    /// Which volume.
+    pub volume: VolumeId,
+    /// Which column of its map.
+    pub column: u32,
+    /// What to do.
+    pub operation: VolumeOperation,
+}
+
+/// The operations.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum VolumeOperation {
+    /// Answered with the bytes.
+    Read {
+        /// Byte.
+        offset: u64,
+        /// Bytes.
+        length: u32,
+    },
+    /// The payload, cut where the column's blocks end.
+    Write {
+        /// Byte.
+        offset: u64,
+        /// Answered only when on stable media, whatever the layout's durability.
+        fua: bool,
+    },
+    /// These bytes are zeros.
+    Zero {
+        /// Byte.
+        offset: u64,
+        /// Bytes.
+        length: u64,
+        /// Whether the space is kept.
+        allocate: bool,
+        /// As for a write.
+        fua: bool,
+    },
+    /// Everything that was acknowledged before is on stable media.
+    Flush,
+    /// What is allocated.
+    Status {
+        /// Byte.
+        offset: u64,
+        /// Bytes.
+        length: u64,
+        /// Runs at most, from 1 to [`MAX_LIST`].
+        limit: u32,
+    },
+}
+
+/// What became of an operation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum VolumeAnswer {
+    /// Of [`VolumeOperation::Read`]: the payload.
+    Read,
+    /// Of [`VolumeOperation::Write`].
+    Written,
+    /// Of [`VolumeOperation::Zero`].
+    Zeroed,
+    /// Of [`VolumeOperation::Flush`].
+    Flushed,
+    /// Of [`VolumeOperation::Status`], from the offset on. They may end before the last byte: ask on from there.
+    Status {
+        /// In order, neighbours differ.
+        runs: Vec<Run>,
+    },
+    /// It wasn't done.
+    Failed(VolumeFailure),
+}
+
+/// Why an operation wasn't done.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum VolumeFailure {
+    /// Tell the client. Offsets and lengths are bytes of the column.
+    #[error(transparent)]
+    Io(IoError),
+    /// Learn these first, and send again what still applies.
+    #[error("the request is of an older view than {view}, or an older revision than {revision}")]
+    Stale {
+        /// The server's view.
+        view: u64,
+        /// The volume's revision.
+        revision: u64,
+    },
+    /// Ask there, or learn a newer view.
+    #[error("another server is the primary of this column")]
+    NotPrimary {
+        /// Who is, if the server knows.
+        server: Option<ServerId>,
+    },
+    /// Ask again: the server catches up, or has too much to do.
+    #[error("the server is busy")]
+    Busy,
+}
+
+record!(VolumeRequest { volume, column, operation });
+
+tagged!(VolumeOperation, "operation on a volume", {
+    1 => Read { offset, length },
+    2 => Write { offset, fua },
+    3 => Zero { offset, length, allocate, fua },
+    4 => Flush,
+    5 => Status { offset, length, limit },
+});
+
+tagged!(VolumeAnswer, "answer of a primary", {
+    1 => Read,
+    2 => Written,
+    3 => Zeroed,
+    4 => Flushed,
+    5 => Status { runs },
+    128 => Failed(failure),
+});
+
+tagged!(VolumeFailure, "failure of a primary", {
+    1 => Io(error),
+    2 => Stale { view, revision },
+    3 => NotPrimary { server },
+    4 => Busy,
+});
+
+impl VolumeOperation {
+    pub(super) fn check(&self, payload: &Payload) -> Result<(), MessageError> {
+        let bytes = |offset, length| check_range("a range of bytes", offset, length, MAX_VOLUME);
+        let holds = match self {
+            VolumeOperation::Write { .. } => Holds::Bytes,
+            _ => Holds::Nothing,
+        };
+        holds.check(payload)?;
+        match *self {
+            VolumeOperation::Read { offset, length } => {
+                check_range("the length of a read", 0, length.into(), MAX_REQUEST)?;
+                bytes(offset, length.into())
+            }
+            VolumeOperation::Write { offset, .. } => {
+                bytes(offset, payload.length())?;
+                match u64::from(payload.cut()) == offset % BLOCK {
+                    true => Ok(()),
+                    false => Err(MessageError::Range { what: "the cut of a payload" }),
+                }
+            }
+            VolumeOperation::Zero { offset, length, .. } => bytes(offset, length),
+            VolumeOperation::Status { offset, length, limit } => {
+                check_range("a number of runs", 0, limit.into(), MAX_LIST as u64)?;
+                bytes(offset, length)
+            }
+            VolumeOperation::Flush => Ok(()),
+        }
+    }
+}
