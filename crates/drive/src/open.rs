@@ -222,6 +222,7 @@ fn empty_state(geometry: &Geometry, options: &Options, header: Header) -> State 
         freed: VecDeque::new(),
         trimmed: BTreeSet::new(),
         in_flight: BTreeMap::new(),
+        replacing: 0,
         destaging: BTreeSet::new(),
         dirty_map_pages: BTreeSet::new(),
         map_versions: Vec::new(),

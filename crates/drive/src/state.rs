@@ -89,6 +89,8 @@ pub struct State {
     pub trimmed: BTreeSet<u32>,
     /// Writes under way to each slot, which keep an empty extent its slot.
     pub in_flight: BTreeMap<u32, u32>,
+    /// Slots of writes under way that are to replace others.
+    pub replacing: u32,
     /// Slots that destaging is writing to, which keep a freed slot from its next owner.
     pub destaging: BTreeSet<u32>,
     pub dirty_map_pages: BTreeSet<u32>,
@@ -114,9 +116,17 @@ impl State {
         self.loss.as_ref().map_or(Ok(()), |loss| Err(loss.clone()))
     }
 
-    /// Slots that new data may take.
+    /// Slots that new data may take. What overwrites have taken of the reserve is only lent to them.
     pub fn available(&self) -> u32 {
-        self.space.free().saturating_sub(reserve(self.space.slots()))
+        let reserve = reserve(self.space.slots());
+        (self.space.free() + self.replacing.min(reserve)).saturating_sub(reserve)
+    }
+
+    /// Whether an overwrite may go to a fresh slot: out of the reserve, or where there is plenty. New data would find the
+    /// drive full for the moment else.
+    pub fn may_replace(&self) -> bool {
+        let slots = self.space.slots();
+        self.replacing < reserve(slots) || self.space.free() > slots / 8
     }
 
     /// Applies a committed change. `payload` holds the data of a `Logged` one.

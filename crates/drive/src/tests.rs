@@ -302,6 +302,29 @@ fn a_full_drive_says_so_before_the_acknowledgement_and_still_takes_overwrites() 
 }
 
 #[test]
+fn overwrites_under_way_do_not_make_a_drive_look_full() {
+    let mut rig = Rig::new();
+    let extents = rig.drive.usage().capacity / EXTENT;
+    for extent in 0..extents - 1 {
+        rig.write(extent * 16, &[1; 16], true).unwrap();
+    }
+    let whole = |extent: u64| {
+        let data = Bytes::from(vec![2; EXTENT as usize]);
+        let crcs = block_crcs(&data).collect::<Vec<u32>>().into();
+        let data = Gather::from_iter([data]);
+        Write { map: MAP, first: extent * 16, data, crcs, marks: Vec::new(), durable: true, repair: false }
+    };
+    let under_way: Vec<_> = (0..extents - 1)
+        .map(|extent| (extent, rig.drive.prepare(&whole(extent)).expect("an overwrite finds room")))
+        .collect();
+    rig.write((extents - 1) * 16, &[3; 16], true).expect("the last extent is free");
+    for (extent, prepared) in under_way {
+        rig.pool.run_until(rig.drive.commit(prepared, whole(extent))).unwrap();
+    }
+    assert_eq!(rig.read(0, extents * 16).unwrap(), [vec![2; extents as usize * 16 - 16], vec![3; 16]].concat());
+}
+
+#[test]
 fn many_small_writes_go_round_the_log_and_all_are_there() {
     let mut rig = Rig::new();
     let mut expected = vec![0; 512];

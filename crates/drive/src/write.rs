@@ -21,6 +21,9 @@ const DIRECT: u8 = 8;
 /// Data that one operation puts into the log at most, in blocks.
 const LOGGED_TOGETHER: u32 = 16;
 
+/// How often a write looks for space that others give back, until the drive counts as full.
+const MOST_ATTEMPTS: usize = 8;
+
 /// One write of whole blocks.
 #[derive(Clone, Debug)]
 pub struct Write<'a> {
@@ -108,7 +111,7 @@ pub struct Prepared {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refused {
     Full,
-    /// Slots have been freed, but a crash could still undo that: flush, and try again.
+    /// Slots have been freed, but a crash could still undo that, or old data may still arrive there: see [`Drive::give_back`].
     FullUntilFlush,
     Lost(Arc<Loss>),
 }
@@ -116,13 +119,12 @@ pub enum Refused {
 impl<W: World> Drive<W> {
     /// Prepares and commits.
     pub async fn write(&self, write: Write<'_>) -> Result<(), DriveError> {
-        let prepared = match self.prepare(&write) {
-            Err(Refused::FullUntilFlush) => {
-                self.flush().await?;
-                self.prepare(&write)
-            }
-            other => other,
-        };
+        let mut prepared = self.prepare(&write);
+        for _ in 0..MOST_ATTEMPTS {
+            let Err(Refused::FullUntilFlush) = prepared else { break };
+            self.give_back().await?;
+            prepared = self.prepare(&write);
+        }
         match prepared {
             Ok(prepared) => self.commit(prepared, write).await,
             Err(Refused::Full | Refused::FullUntilFlush) => Err(DriveError::OutOfSpace),
@@ -134,7 +136,7 @@ impl<W: World> Drive<W> {
     pub async fn commit(&self, prepared: Prepared, write: Write<'_>) -> Result<(), DriveError> {
         let length = write.length();
         assert_eq!(length, write.crcs.len() as u64 * BLOCK, "whole blocks, each with its CRC");
-        let pieces = prepared.pieces;
+        let Prepared { pieces, fresh } = prepared;
         if pieces.iter().any(|piece| piece.direct)
             && let Err(error) = Box::pin(self.write_direct(&pieces)).await
         {
@@ -165,7 +167,25 @@ impl<W: World> Drive<W> {
         if !changes.is_empty() {
             waiting.push(self.submit(changes, payload, write.durable));
         }
-        self.all(waiting).await
+        let outcome = self.all(waiting).await;
+        if !fresh.is_empty() {
+            self.shared.lock().replacing -= fresh.len() as u32;
+        }
+        outcome
+    }
+
+    /// Has the slots that were freed before given back, so that others may take them.
+    pub async fn give_back(&self) -> Result<(), Arc<Loss>> {
+        self.flush().await?;
+        let is_destaging = {
+            let state = self.shared.lock();
+            state.freed.iter().any(|(_, slot)| state.destaging.contains(slot))
+        };
+        if is_destaging {
+            self.begin_destaging().await; // waits for the pass that still writes to them
+            self.end_destaging();
+        }
+        Ok(())
     }
 
     /// Gives the space of a write back that won't be made.
@@ -179,6 +199,7 @@ impl<W: World> Drive<W> {
                 state.freed.push_back((0, piece.slot)); // destaging may still be writing to it
             }
         }
+        state.replacing -= prepared.fresh.len() as u32;
         prepared.fresh.into_iter().for_each(|slot| state.space.put(slot));
         state.release_freed();
     }
@@ -223,10 +244,13 @@ impl<W: World> Drive<W> {
                 }
                 Some((slot, _)) if u32::from(span.count) < BLOCKS => (slot, false),
                 // The whole extent is replaced; the reserve is for this. Without any room it goes through the log.
-                Some((slot, _)) if u64::from(state.space.free() + run.1) <= absent => (slot, false),
+                Some((slot, _)) if u64::from(state.space.free() + run.1) <= absent || !state.may_replace() => {
+                    (slot, false)
+                }
                 Some((slot, _)) => match take_slot(&mut state, &mut run, most) {
                     Some(fresh) => {
                         prepared.fresh.push(fresh);
+                        state.replacing += 1;
                         (fresh, true)
                     }
                     None => (slot, false),

@@ -50,6 +50,8 @@ pub const KEPT: &[Kept] = &[
         "a part of a write was done and overwritten before a drive lost its cache: the checker forbade that",
     ),
     kept("operated", 1346, "the same, where too much can have become of a block to be judged"),
+    kept("one_server", 504_416, "a drive left while it was being agreed that it's up: nobody took it in again"),
+    kept("one_drive", 505_830, "overwrites under way made a drive look full that had room"),
 ];
 
 #[cfg(test)]
