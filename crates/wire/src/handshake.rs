@@ -16,6 +16,7 @@ use crate::field::{Field, MessageError, Reader, record, tagged};
 use crate::frame::{Encode, FrameError, Kind};
 use crate::inbox::Frame;
 use crate::message::Message;
+use crate::payload::Corrupt;
 use std::fmt;
 use std::ops::RangeInclusive;
 use tepal_model::{ClusterId, ServerId};
@@ -276,6 +277,12 @@ impl Refused {
         let reader = &mut Reader(bytes);
         let (lowest, highest) = (Field::take(reader)?, Field::take(reader)?);
         Ok(Refused { lowest, highest, reason: Field::take(reader)?, text: Field::take(reader)? })
+    }
+}
+
+impl From<Corrupt> for Refused {
+    fn from(error: Corrupt) -> Self {
+        Refused::new(Reason::Broken, error.to_string())
     }
 }
 

@@ -4,6 +4,8 @@ pub mod drive;
 pub mod volume;
 
 #[cfg(test)]
+mod golden_tests;
+#[cfg(test)]
 pub(crate) mod tests;
 
 use crate::field::{Field, MessageError, Reader, record};

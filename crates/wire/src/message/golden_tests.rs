@@ -1,0 +1,222 @@
+//! The bytes of docs/formats.md, written by hand: a change of any of them is another version of the protocol.
+
+use super::*;
+use crate::frame::{HEADER, Header, append};
+use crate::handshake::{ClientId, Grant, Reason, Role, Sender};
+use tepal_codec::checksum::crc;
+use tepal_model::{ClusterId, DriveId, IoError, MapId, Segments, ServerId, VolumeId};
+
+/// Hexadecimal digits, a word for each field.
+fn bytes(hex: &str) -> Vec<u8> {
+    let digits: Vec<u8> = hex.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
+    digits.chunks(2).map(|pair| u8::from_str_radix(str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
+}
+
+fn encoded(message: &Message) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    message.encode(&mut bytes);
+    bytes
+}
+
+fn check(cases: &[(Message, Kind, &str)]) {
+    for (message, kind, hex) in cases {
+        assert_eq!((message.kind(), encoded(message)), (*kind, bytes(hex)), "{message:?}");
+    }
+}
+
+#[test]
+fn a_whole_frame() {
+    let data = Segments::from_iter([vec![0xaa; 4096].into(), vec![0xbb; 10].into()]);
+    let request = VolumeRequest {
+        volume: VolumeId(0x11),
+        column: 0x22,
+        operation: VolumeOperation::Write { offset: 4086, fua: true },
+    };
+    let header = Header { request: 3, slot: 4, session: 5, view: 6, revision: 7, load: 8, in_doubt: true };
+    let mut frame = Vec::new();
+    append(&mut frame, &header, &Request::Volume(request), &Payload::seal(4086, data));
+    // 10 bytes to the end of the block; 4086 and 10 more fill the next one.
+    let first = crc(&[0xaa; 10]);
+    let second = crc(&[[0xaa; 4086].as_slice(), &[0xbb; 10]].concat());
+    let message = bytes("1100000000000000 22000000 02 f60f000000000000 01");
+    let meta = [message, first.to_le_bytes().to_vec(), second.to_le_bytes().to_vec()].concat();
+    assert_eq!(frame[HEADER..], meta);
+    let head = bytes(
+        "54504c77 01 12 01 00 16000000 0a100000 0300000000000000 0500000000000000 0600000000000000 0700000000000000
+         0400 0800 f60f 0000",
+    );
+    let head = [head, crc(&meta).to_le_bytes().to_vec()].concat();
+    assert_eq!(frame[..60], head);
+    assert_eq!(frame[60..HEADER], crc(&head).to_le_bytes());
+}
+
+#[test]
+fn the_handshake() {
+    let server = Sender::Server { server: ServerId(2), boot: 3 };
+    let client = Sender::Client { client: ClientId(0x0102) };
+    let expecting = Hello { epoch: 9, expects: Some(ServerId(4)), ..Hello::new(ClusterId(1), server, Role::Server, 5) };
+    let grant = Grant { requests: 0x100, bytes: 0x1000 };
+    check(&[
+        (
+            Message::Hello(expecting),
+            Kind::Hello,
+            "0100 0100 01000000000000000000000000000000 01 02000000 0300000000000000 01 0500 0900000000000000 01 04000000",
+        ),
+        (
+            Message::Hello(Hello::new(ClusterId(1), client, Role::Gateway, 0)),
+            Kind::Hello,
+            "0100 0100 01000000000000000000000000000000 02 02010000000000000000000000000000 02 0000 0100000000000000 00",
+        ),
+        (
+            Message::Welcome(Welcome { version: 1, server: ServerId(4), boot: 6, grant, known: true }),
+            Kind::Welcome,
+            "0100 04000000 0600000000000000 0001 0010000000000000 01",
+        ),
+        (Message::Refused(Refused::new(Reason::UnknownVersion, "é")), Kind::Refused, "0100 0100 01 0200 c3a9"),
+        (Message::Refused(Refused::new(Reason::Broken, "")), Kind::Refused, "0100 0100 0a 0000"),
+    ]);
+    let numbers: Vec<u8> = [
+        Reason::UnknownVersion,
+        Reason::OtherCluster,
+        Reason::OtherServer,
+        Reason::UnknownServer,
+        Reason::SameServerTwice,
+        Reason::NotAMember,
+        Reason::Fenced,
+        Reason::TooMany,
+        Reason::Stopping,
+        Reason::Broken,
+    ]
+    .map(|reason| encoded(&Message::Refused(Refused::new(reason, "")))[4])
+    .into();
+    assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
+}
+
+#[test]
+fn requests_to_drives() {
+    use DriveOperation::*;
+    let start = "0700000000000000 0200000000000000 03000000 ";
+    let busy = super::Mark { region: 5, kind: MarkKind::Busy };
+    let stale = super::Mark { region: 6, kind: MarkKind::Stale { drive: DriveId(9) } };
+    let many = MarkWord { kind: MarkKind::Busy, word: 7, regions: 0xff };
+    let marks = vec![MarkChange::Set(busy), MarkChange::Unset(stale), MarkChange::SetMany(many), MarkChange::UnsetAll];
+    let all_marks = "04000000
+        01 0500000000000000 01
+        02 0600000000000000 02 0900000000000000
+        03 01 0700000000000000 ff00000000000000
+        04";
+    let cases = [
+        (Hear { skip: 1 }, "01 0100000000000000".to_owned()),
+        (Read { first: 1, count: 2 }, "02 0100000000000000 02000000".to_owned()),
+        (Checksums { first: 1, count: 2 }, "03 0100000000000000 02000000".to_owned()),
+        (
+            Write { first: 1, marks: marks.clone(), durable: true, repair: false },
+            format!("04 0100000000000000 01 00 {all_marks}"),
+        ),
+        (
+            Clear { first: 1, count: 2, marks: marks.clone() },
+            format!("05 0100000000000000 0200000000000000 {all_marks}"),
+        ),
+        (DriveOperation::Mark { changes: marks, durable: true }, format!("06 01 {all_marks}")),
+        (Flush, "07".to_owned()),
+        (Present { first: 1, count: 2, look: 3 }, "08 0100000000000000 0200000000000000 0300000000000000".to_owned()),
+        (Extents { from: 1 }, "09 0100000000000000".to_owned()),
+        (RemoveMap, "0a".to_owned()),
+    ];
+    for (operation, hex) in cases {
+        let request = DriveRequest { drive: DriveId(7), opening: 2, map: MapId(3), operation };
+        check(&[(Message::Request(Request::Drive(request)), Kind::DriveRequest, &format!("{start} {hex}"))]);
+    }
+}
+
+#[test]
+fn answers_of_drives() {
+    use DriveAnswer::*;
+    let word = MarkWord { kind: MarkKind::Stale { drive: DriveId(9) }, word: 7, regions: 1 };
+    let heard = super::Heard {
+        opening: 1,
+        marks: vec![word],
+        more: true,
+        dropped_tail: false,
+        newest_found: 2,
+        durable: 3,
+        unflushed: Some(4),
+        allocated: 5,
+    };
+    let cases = [
+        (
+            Heard(heard),
+            "01 0100000000000000 01000000 02 0900000000000000 0700000000000000 0100000000000000 01 00 0200000000000000
+             0300000000000000 01 0400000000000000 0500000000000000",
+        ),
+        (Read, "02"),
+        (Checksums { checksums: vec![None, Some(5)] }, "03 02000000 00 01 05000000"),
+        (Written { batch: 1 }, "04 0100000000000000"),
+        (Cleared { batch: 1 }, "05 0100000000000000"),
+        (Marked { batch: 1 }, "06 0100000000000000"),
+        (Flushed { batch: 1 }, "07 0100000000000000"),
+        (Present { runs: vec![Run { length: 6, holds: true }] }, "08 01000000 0600000000000000 01"),
+        (Extents { extents: vec![8], more: true }, "09 01 01000000 0800000000000000"),
+        (Removed, "0a"),
+        (Failed(DriveFailure::Lost { retired: true, reason: "x".into() }), "80 01 01 0100 78"),
+        (Failed(DriveFailure::OutOfSpace), "80 02"),
+        (Failed(DriveFailure::Damaged { blocks: vec![3] }), "80 03 01000000 0300000000000000"),
+        (Failed(DriveFailure::Stale { view: 4 }), "80 04 0400000000000000"),
+        (Failed(DriveFailure::NotHere), "80 05"),
+        (Failed(DriveFailure::NotPrimary), "80 06"),
+        (Failed(DriveFailure::Busy), "80 07"),
+    ];
+    for (answer, hex) in cases {
+        check(&[(Message::Answer(Answer::Drive(answer)), Kind::DriveAnswer, hex)]);
+    }
+}
+
+#[test]
+fn requests_to_primaries_and_their_answers() {
+    use VolumeOperation::*;
+    let (offset, length) = (1, 2);
+    let requests = [
+        (Read { offset, length: 2 }, "01 0100000000000000 02000000"),
+        (Write { offset, fua: true }, "02 0100000000000000 01"),
+        (Zero { offset, length, allocate: true, fua: false }, "03 0100000000000000 0200000000000000 01 00"),
+        (Flush, "04"),
+        (Status { offset, length, limit: 3 }, "05 0100000000000000 0200000000000000 03000000"),
+    ];
+    for (operation, hex) in requests {
+        let request = VolumeRequest { volume: VolumeId(7), column: 9, operation };
+        let hex = format!("0700000000000000 09000000 {hex}");
+        check(&[(Message::Request(Request::Volume(request)), Kind::VolumeRequest, &hex)]);
+    }
+    let failed = |error| VolumeAnswer::Failed(VolumeFailure::Io(error));
+    let answers = [
+        (VolumeAnswer::Read, "01"),
+        (VolumeAnswer::Written, "02"),
+        (VolumeAnswer::Zeroed, "03"),
+        (VolumeAnswer::Flushed, "04"),
+        (VolumeAnswer::Status { runs: vec![Run { length, holds: false }] }, "05 01000000 0200000000000000 00"),
+        (
+            failed(IoError::OutOfRange { offset, length, size: 3 }),
+            "80 01 01 0100000000000000 0200000000000000 0300000000000000",
+        ),
+        (failed(IoError::ReadOnly), "80 01 02"),
+        (failed(IoError::OutOfSpace), "80 01 03"),
+        (failed(IoError::Damaged { offset, length }), "80 01 04 0100000000000000 0200000000000000"),
+        (failed(IoError::Unavailable { reason: "no".into() }), "80 01 05 0200 6e6f"),
+        (failed(IoError::Fenced), "80 01 06"),
+        (failed(IoError::Stopping), "80 01 07"),
+        (
+            VolumeAnswer::Failed(VolumeFailure::Stale { view: 1, revision: 2 }),
+            "80 02 0100000000000000 0200000000000000",
+        ),
+        (VolumeAnswer::Failed(VolumeFailure::NotPrimary { server: Some(ServerId(2)) }), "80 03 01 02000000"),
+        (VolumeAnswer::Failed(VolumeFailure::NotPrimary { server: None }), "80 03 00"),
+        (VolumeAnswer::Failed(VolumeFailure::Busy), "80 04"),
+    ];
+    for (answer, hex) in answers {
+        check(&[(Message::Answer(Answer::Volume(answer)), Kind::VolumeAnswer, hex)]);
+    }
+    check(&[
+        (Message::Request(Request::Metadata), Kind::MetadataRequest, ""),
+        (Message::Answer(Answer::Metadata), Kind::MetadataAnswer, ""),
+    ]);
+}
