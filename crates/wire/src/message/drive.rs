@@ -293,6 +293,14 @@ tagged!(DriveFailure, "failure of a drive", {
 });
 
 impl DriveOperation {
+    pub(super) fn is_repeatable(&self) -> bool {
+        use DriveOperation::*;
+        match self {
+            Hear { .. } | Read { .. } | Checksums { .. } | Present { .. } | Extents { .. } => true,
+            Write { .. } | Clear { .. } | DriveOperation::Mark { .. } | Flush | RemoveMap => false,
+        }
+    }
+
     pub(super) fn check(&self, payload: &Payload) -> Result<(), MessageError> {
         let blocks = |first, count| check_range("a range of blocks", first, count, BLOCKS_END);
         let holds = match self {

@@ -13,6 +13,7 @@ use crate::frame::{Encode, Kind};
 use crate::handshake::{Hello, Refused, Welcome};
 use crate::inbox::Frame;
 use crate::payload::Payload;
+use crate::session;
 pub use drive::{DriveAnswer, DriveFailure, DriveOperation, DriveRequest, Heard, Mark, MarkChange, MarkKind, MarkWord};
 use tepal_model::{BLOCK, MAX_REQUEST};
 pub use volume::{VolumeAnswer, VolumeFailure, VolumeOperation, VolumeRequest};
@@ -104,6 +105,31 @@ impl Request {
             Request::Metadata => Holds::Metadata.check(payload),
             Request::Drive(request) => request.operation.check(payload),
             Request::Volume(request) => request.operation.check(payload),
+        }
+    }
+
+    /// What it takes of its session's window, as client and server count it.
+    pub fn cost(&self, payload: &Payload) -> u64 {
+        let wanted = match self {
+            Request::Drive(DriveRequest { operation: DriveOperation::Read { count, .. }, .. }) => {
+                u64::from(*count) * BLOCK
+            }
+            Request::Volume(VolumeRequest { operation: VolumeOperation::Read { length, .. }, .. }) => (*length).into(),
+            Request::Metadata | Request::Drive(_) | Request::Volume(_) => 0,
+        };
+        session::cost(payload.length(), wanted)
+    }
+
+    /// Whether it can be carried out twice, so that its answer needn't be remembered. Not a flush: that data was lost is said
+    /// once, and a second one wouldn't. (Metadata knows its duplicates by itself.)
+    pub fn is_repeatable(&self) -> bool {
+        match self {
+            Request::Metadata => true,
+            Request::Drive(request) => request.operation.is_repeatable(),
+            Request::Volume(request) => match request.operation {
+                VolumeOperation::Read { .. } | VolumeOperation::Status { .. } => true,
+                VolumeOperation::Write { .. } | VolumeOperation::Zero { .. } | VolumeOperation::Flush => false,
+            },
         }
     }
 

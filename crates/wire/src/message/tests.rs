@@ -268,6 +268,29 @@ fn a_long_text_is_cut_at_a_character() {
 }
 
 #[test]
+fn a_request_costs_the_data_that_it_brings_and_the_data_that_it_wants() {
+    let drive = |operation| Request::Drive(DriveRequest { drive: DriveId(1), opening: 1, map: MapId(1), operation });
+    let volume = |operation| Request::Volume(VolumeRequest { volume: VolumeId(1), column: 0, operation });
+    let nothing = Payload::none();
+    let overhead = Request::Metadata.cost(&nothing);
+    let data = Payload::seal(0, Segments::from_iter([vec![7; 8192].into()]));
+    let write = drive(DriveOperation::Write { first: 0, marks: vec![], durable: true, repair: false });
+    assert!((1..=4096).contains(&overhead), "there's an end to requests without data, and there may be many");
+    for (request, payload, expected, repeatable) in [
+        (Request::Metadata, &data, 8192, true),
+        (write, &data, 8192, false),
+        (drive(DriveOperation::Read { first: 0, count: 3 }), &nothing, 3 * 4096, true),
+        (drive(DriveOperation::RemoveMap), &nothing, 0, false),
+        (volume(VolumeOperation::Read { offset: 0, length: 77 }), &nothing, 77, true),
+        (volume(VolumeOperation::Write { offset: 0, fua: false }), &data, 8192, false),
+        (volume(VolumeOperation::Flush), &nothing, 0, false),
+    ] {
+        assert_eq!(request.cost(payload), overhead + expected, "{request:?}");
+        assert_eq!(request.is_repeatable(), repeatable, "{request:?}");
+    }
+}
+
+#[test]
 fn a_word_of_marks_names_its_regions() {
     let word = MarkWord { kind: MarkKind::Busy, word: 3, regions: 0b1001 };
     assert_eq!(word.marks().map(|mark| mark.region).collect::<Vec<_>>(), [192, 195]);
