@@ -205,6 +205,19 @@ impl<W: World> Members<W> {
         if waits { Copies::Waiting } else { Copies::Lost }
     }
 
+    /// Whether each copy of a region is here, or said to be stale by all who are. Of another it's to be found out when it
+    /// returns whether it differs.
+    pub fn is_decided(&self, region: u64) -> bool {
+        let here = || self.list.iter().enumerate().filter(|(_, member)| member.drive().is_some());
+        let is_decided = |member: &Member<W>| match member.presence {
+            Presence::Here(_) | Presence::Failed => true,
+            Presence::Leaving | Presence::Missing => {
+                here().next().is_some() && here().all(|(by, _)| member.missed.is_said(region, by))
+            }
+        };
+        self.list.iter().all(is_decided)
+    }
+
     /// How many of these copies will be believed whichever of the others is lost.
     pub fn sure(&self, copies: &[usize]) -> usize {
         let newest = self.newest();

@@ -1,7 +1,7 @@
 //! What runs in the background of a group: settling busy marks, resolving what a crash left, catching up.
 
 use super::flush::flush_all;
-use super::members::{Copies, Presence};
+use super::members::Copies;
 use super::recover::Stuck;
 use super::{Group, State};
 use futures_util::future::{join_all, select};
@@ -47,15 +47,13 @@ impl<W: World> Group<W> {
                     state.settling = false;
                     return;
                 }
-                // What one that leaves has unflushed isn't known to be anywhere.
-                let leaving = state.members.list.iter().any(|member| matches!(member.presence, Presence::Leaving));
                 let many = state.busy.len() > MOST_BUSY;
                 let is_quiet = |region: &u64, writes: u64| many || seen.get(region) == Some(&writes);
                 let quiet: BTreeMap<u64, u64> = state
                     .busy
                     .iter()
-                    .filter(|(region, busy)| !leaving && busy.under_way == 0 && is_quiet(region, busy.writes))
-                    .filter(|(region, _)| !state.unresolved.contains(region))
+                    .filter(|(region, busy)| busy.under_way == 0 && is_quiet(region, busy.writes))
+                    .filter(|(region, _)| !state.unresolved.contains(region) && state.members.is_decided(**region))
                     .map(|(&region, busy)| (region, busy.writes))
                     .collect();
                 seen = state.busy.iter().map(|(&region, busy)| (region, busy.writes)).collect();

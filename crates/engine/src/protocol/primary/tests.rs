@@ -1,6 +1,7 @@
 //! The protocol's plain stories, on simulated drives. Random schedules and faults are the simulator's.
 
 mod absences;
+mod belief;
 mod hazards;
 
 use crate::{Authority, Engine, Standing, View, Volume, VolumeHealth, VolumeSpec};
@@ -27,7 +28,7 @@ struct Agrees(Arc<Mutex<Agreed>>);
 struct Agreed {
     view: View,
     left: Left,
-    /// Drives whose leaving is agreed only then.
+    /// Drives whose leaving is agreed, or whose return is told, only then.
     held: Vec<(DriveId, oneshot::Receiver<()>)>,
     /// Once, that a drive is up can't be agreed.
     refuses: bool,
@@ -57,23 +58,36 @@ impl Agrees {
     fn refuse_once(&self) {
         self.0.lock().unwrap().refuses = true;
     }
+
+    /// Waits until the question about this drive may go on.
+    fn pass(&self, drive: DriveId) -> impl Future<Output = ()> + use<> {
+        let mut state = self.0.lock().unwrap();
+        let held = state.held.iter().position(|(id, _)| *id == drive).map(|at| state.held.remove(at).1);
+        async move {
+            if let Some(held) = held {
+                let _ = held.await; // sent or dropped, it's time
+            }
+        }
+    }
 }
 
 impl Authority for Agrees {
     fn drive_down(&self, drive: DriveId, _: Loss) -> BoxFuture<'static, Option<View>> {
-        let agrees = self.clone();
-        let mut state = self.0.lock().unwrap();
-        let held = state.held.iter().position(|(id, _)| *id == drive).map(|at| state.held.remove(at).1);
+        let (agrees, pass) = (self.clone(), self.pass(drive));
         Box::pin(async move {
-            if let Some(held) = held {
-                let _ = held.await; // sent or dropped, it's time
-            }
+            pass.await;
             agrees.say(drive, false)
         })
     }
     fn up_again(&self, drive: DriveId) -> BoxFuture<'static, Option<View>> {
-        let refuses = std::mem::take(&mut self.0.lock().unwrap().refuses);
-        Box::pin(ready(if refuses { None } else { self.say(drive, true) }))
+        if std::mem::take(&mut self.0.lock().unwrap().refuses) {
+            return Box::pin(ready(None));
+        }
+        let (agreed, pass) = (self.say(drive, true), self.pass(drive));
+        Box::pin(async move {
+            pass.await;
+            agreed
+        })
     }
 }
 

@@ -5,32 +5,32 @@ use crate::protocol::primary::Group;
 use futures_util::future::{Either, select};
 
 impl Rig {
-    /// That the drive is down is agreed only after this is used.
-    fn gate(&self, nth: usize) -> oneshot::Sender<()> {
+    /// That the drive is down is agreed only after this is used; or that it's up is told.
+    pub(super) fn gate(&self, nth: usize) -> oneshot::Sender<()> {
         let (sender, receiver) = oneshot::channel();
         self.authority.hold(DriveId(nth as u64 + 1), receiver);
         sender
     }
-    fn begin_losing(&self, nth: usize) {
+    pub(super) fn begin_losing(&self, nth: usize) {
         let (engine, drive) = (self.engine.clone(), DriveId(nth as u64 + 1));
         self.world.spawn_named("losing", async move {
             engine.lose_drive(drive, Loss::Gone { drive, reason: "pulled".into() }).await;
         });
     }
-    async fn fail(&self, nth: usize) {
+    pub(super) async fn fail(&self, nth: usize) {
         let drive = DriveId(nth as u64 + 1);
         self.engine.lose_drive(drive, Loss::Retired { drive, reason: "worn out".into() }).await;
     }
-    async fn secs(&self, secs: u64) {
+    pub(super) async fn secs(&self, secs: u64) {
         self.world.sleep(Duration::from_secs(secs)).await;
     }
-    async fn within<T>(&self, secs: u64, work: impl Future<Output = T>) -> Option<T> {
+    pub(super) async fn within<T>(&self, secs: u64, work: impl Future<Output = T>) -> Option<T> {
         match select(Box::pin(work), Box::pin(self.world.sleep(Duration::from_secs(secs)))).await {
             Either::Left((done, _)) => Some(done),
             Either::Right(_) => None,
         }
     }
-    fn is_up(&self, nth: usize) -> bool {
+    pub(super) fn is_up(&self, nth: usize) -> bool {
         let drive = DriveId(nth as u64 + 1);
         self.volume.groups().iter().all(|group| {
             let state = group.lock();
@@ -39,7 +39,7 @@ impl Rig {
         })
     }
     /// Regions that the drive misses.
-    fn missed(&self, nth: usize) -> Vec<u64> {
+    pub(super) fn missed(&self, nth: usize) -> Vec<u64> {
         let drive = DriveId(nth as u64 + 1);
         let of_group = |group: &Group<SimWorld>| {
             let state = group.lock();
