@@ -8,8 +8,8 @@
 //! 3. A write is acknowledged when every copy that is here has it, at least `min_copies` of them clean; and for each copy
 //!    that isn't here, those that took the write say on stable storage that it's stale. That a copy isn't here was
 //!    agreed before.
-//! 4. A read is answered from a clean copy, and only when no write that it met is still under way: what it returns, every
-//!    copy has.
+//! 4. A read is answered from a clean copy, and only when no write that it met is still under way, and no drive has come or
+//!    gone meanwhile, or it's done again: what it returns, every copy has.
 //! 5. In a region whose copies may differ, the first clean copy decides, before anything is read from there.
 
 pub mod bytes;

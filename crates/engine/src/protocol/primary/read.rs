@@ -15,8 +15,8 @@ use tepal_model::{BLOCK, IoError, Segments};
 const MOST_READ_ERRORS: u64 = 64;
 
 enum Plan<W: World> {
-    /// For each part of the blocks, a copy of it.
-    Go(SmallVec<[Part<W>; 1]>),
+    /// For each part of the blocks, a copy of it; after so many changes.
+    Go(SmallVec<[Part<W>; 1]>, u64),
     /// This region's copies may differ: settle that first.
     Resolve(u64),
     Wait(oneshot::Receiver<()>),
@@ -39,20 +39,26 @@ enum Reader {
 
 impl<W: World> Group<W> {
     pub async fn read_blocks(&self, blocks: Blocks) -> Result<Segments, IoError> {
-        let segments = self.read_copies(blocks, Reader::Client).await?;
-        let met = self.shared.order.under_way(blocks.first, blocks.count);
-        if !met.is_empty() {
-            join_all(met).await;
+        loop {
+            let (segments, changes) = self.read_copies(blocks, Reader::Client).await?;
+            let met = self.shared.order.under_way(blocks.first, blocks.count);
+            if !met.is_empty() {
+                join_all(met).await;
+            }
+            // A write that it met may have been given up, and gone with the drive that had it.
+            if self.lock().changes == changes {
+                return Ok(segments);
+            }
         }
-        Ok(segments)
     }
 
     /// For a write that merges: it has the turn, so nothing is under way.
     pub async fn read_under_turn(&self, blocks: Blocks) -> Result<Segments, IoError> {
-        self.read_copies(blocks, Reader::HasTurn).await
+        self.read_copies(blocks, Reader::HasTurn).await.map(|(segments, _)| segments)
     }
 
-    async fn read_copies(&self, blocks: Blocks, reader: Reader) -> Result<Segments, IoError> {
+    /// Also after how many changes of the drives that are here.
+    async fn read_copies(&self, blocks: Blocks, reader: Reader) -> Result<(Segments, u64), IoError> {
         loop {
             match self.plan_read(blocks, reader) {
                 Plan::Refuse(error) => return Err(error),
@@ -60,8 +66,8 @@ impl<W: World> Group<W> {
                 Plan::Wait(change) => {
                     let _ = change.await; // dropped unsent only when the volume goes
                 }
-                Plan::Go(parts) => match self.read_parts(parts).await {
-                    Ok(segments) => return Ok(segments),
+                Plan::Go(parts, changes) => match self.read_parts(parts).await {
+                    Ok(segments) => return Ok((segments, changes)),
                     Err(Failed::Lost(id, loss)) => Box::pin(self.lose(vec![(id, loss)])).await,
                     Err(Failed::Away) => {} // drives have left since this was planned
                     Err(Failed::Io(error)) => return Err(error),
@@ -119,7 +125,7 @@ impl<W: World> Group<W> {
                 }
             }
         }
-        Plan::Go(parts)
+        Plan::Go(parts, state.changes)
     }
 
     async fn read_parts(&self, parts: SmallVec<[Part<W>; 1]>) -> Result<Segments, Failed> {

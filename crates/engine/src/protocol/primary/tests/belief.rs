@@ -1,6 +1,8 @@
 //! Which copy is believed when the drive that knew most leaves in the middle: each story once broke a promise.
 
 use super::*;
+use futures_util::future::{Either, select};
+use tepal_sim::device::Faults;
 
 /// A drive has its cache flushed by nobody, and loses it.
 async fn unplug(rig: &Rig, nth: usize) {
@@ -45,5 +47,36 @@ fn copies_are_compared_although_the_other_was_up_before_the_one_that_knew_more_w
     told(|world| async move {
         let rig = Rig::new(world, "mirror:2;durability=flush", 2).await;
         the_second_loses_what_both_had(rig, true).await;
+    });
+}
+
+#[test]
+fn what_was_read_of_a_write_that_was_given_up_is_not_gone_afterwards() {
+    told(|world| async move {
+        let rig = Rig::new(world, "mirror:2", 2).await;
+        rig.write(3, 1, 1).await.unwrap();
+        rig.secs(12).await;
+        rig.disks[1].set_faults(Faults { slowdown: 10_000, ..Faults::default() });
+        let soon = Box::pin(rig.world.sleep(Duration::from_millis(20)));
+        let Either::Right((_, write)) = select(Box::pin(rig.write(3, 2, 1)), soon).await else {
+            panic!("the second copy has it already")
+        };
+        let soon = Box::pin(rig.world.sleep(Duration::from_millis(20)));
+        let Either::Right((_, read)) = select(Box::pin(rig.read(3)), soon).await else {
+            panic!("it waits for the write")
+        };
+        rig.begin_losing(0);
+        rig.world.sleep(Duration::from_millis(1)).await;
+        rig.disks[1].pull();
+        rig.begin_losing(1);
+        rig.secs(1).await;
+        let soon = Box::pin(rig.secs(1));
+        let Either::Right((_, write)) = select(write, soon).await else { panic!("it waits for a copy") };
+        drop(write);
+        rig.disks[1].plug_in();
+        rig.disks[1].set_faults(Faults::default());
+        rig.bring_back(1).await;
+        let first = read.await.unwrap();
+        assert_eq!(rig.read(3).await, Ok(first), "once seen, it stays");
     });
 }
