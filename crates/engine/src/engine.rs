@@ -68,9 +68,7 @@ enum Leave {
     /// It had left before.
     Gone,
     UnderWay(oneshot::Receiver<()>),
-    Begun {
-        left: Option<View>,
-    },
+    Begun,
 }
 
 /// What the metadata says of a drive that is added.
@@ -155,12 +153,12 @@ impl<W: World> Engine<W> {
         let end = match self.begin_leave(id, &loss) {
             Leave::Gone => return,
             Leave::UnderWay(end) => end,
-            Leave::Begun { left } => {
+            Leave::Begun => {
                 let (over, end) = oneshot::channel();
                 let engine = self.clone();
                 // A task of its own: who noticed may be the request of a client that goes away.
                 self.world().spawn(Box::pin(async move {
-                    engine.finish_leave(id, loss, left).await;
+                    engine.finish_leave(id, loss).await;
                     let _ = over.send(()); // nobody may wait any more
                 }));
                 end
@@ -182,14 +180,14 @@ impl<W: World> Engine<W> {
         self.volumes().iter().for_each(|volume| volume.member_retired(id));
     }
 
-    async fn finish_leave(&self, id: DriveId, loss: Loss, known_left: Option<View>) {
+    async fn finish_leave(&self, id: DriveId, loss: Loss) {
         let may_return = matches!(loss, Loss::Gone { .. });
         tracing::debug!(drive = %id, %loss, "drive left");
         self.volumes().iter().for_each(|volume| volume.member_leaving(id));
-        let Some(view) = self.shared.authority.drive_down(id, loss).await else {
+        // As agreed, whatever was known here: it may just have been agreed that it's up.
+        let Some(left) = self.shared.authority.drive_down(id, loss).await else {
             return; // it can't be agreed: this server is stopping, or cut off; nothing is acknowledged meanwhile
         };
-        let left = known_left.unwrap_or(view);
         let waiting = loop {
             for volume in self.volumes().into_iter().filter(|volume| volume.is_leaving(id)) {
                 volume.member_left(id, left, may_return).await;
@@ -233,7 +231,7 @@ impl<W: World> Engine<W> {
             Status::Here(drive) => drive.pull(&loss.to_string()),
         }
         entry.status = Status::Leaving(Vec::new());
-        Leave::Begun { left: entry.left }
+        Leave::Begun
     }
 
     /// Serves a volume. What a crash left unsettled is settled as it's read, and in the background.

@@ -80,3 +80,25 @@ fn what_was_read_of_a_write_that_was_given_up_is_not_gone_afterwards() {
         assert_eq!(rig.read(3).await, Ok(first), "once seen, it stays");
     });
 }
+
+#[test]
+fn a_drive_that_left_as_it_was_agreed_to_be_up_is_believed_as_agreed() {
+    told(|world| async move {
+        let mut rig = Rig::new(SimWorld::boot(world.core(), "s"), "mirror:2", 2).await;
+        rig.write(0, 1, 1).await.unwrap();
+        rig.lose(0).await;
+        rig.write(0, 2, 1).await.unwrap();
+        let _told_up = rig.gate(0);
+        rig.bring_back(0).await;
+        rig.secs(8).await;
+        rig.lose(1).await;
+        rig.lose(0).await; // agreed to be up, but that isn't known here yet
+        rig.authority.refuse_once();
+        rig.bring_back(1).await;
+        let written = rig.within(3, rig.write(0, 3, 1)).await;
+        rig.restart(|_| true).await;
+        rig.until_healthy().await;
+        let read = rig.read(0).await;
+        assert!(written.is_none() || read == Ok(3), "{written:?}, then {read:?}");
+    });
+}
