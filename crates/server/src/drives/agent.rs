@@ -215,6 +215,9 @@ impl Drives {
                 Err(error) => {
                     self.refuse(paths[&id].clone(), error.to_string());
                     self.mark_down(id, state_after(&error), error.to_string()).await?;
+                    if self.record(id)?.state == DriveState::Failed {
+                        self.retire_absent(id).await?;
+                    }
                 }
             }
         }

@@ -118,7 +118,7 @@ impl Drives {
         let open = self.table().open.remove(&id);
         self.lose(id, Loss::Retired { drive: id, reason: "removed by the operator".to_owned() }).await?;
         // One that wasn't here has nothing to lose, and requests may wait for it.
-        self.parts.engine.retire_absent(id);
+        self.retire_absent(id).await?;
         if let Some(open) = open {
             self.wipe([Some(open.device), open.log], &open.path).await;
         }
@@ -174,6 +174,13 @@ impl Drives {
             .threads
             .run_on(self.some_thread(), move || async move { engine.lose_drive(id, loss).await })
             .await?)
+    }
+
+    /// Nobody is to wait any more for a drive that isn't here. That must have been agreed.
+    pub(super) async fn retire_absent(&self, id: DriveId) -> Result<(), DriveOperationError> {
+        let engine = self.parts.engine.clone();
+        let retire = move || async move { engine.retire_absent(id) };
+        Ok(self.parts.threads.run_on(self.some_thread(), retire).await?)
     }
 }
 

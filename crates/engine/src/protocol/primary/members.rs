@@ -5,7 +5,7 @@
 //! returning, three rules say whose data counts:
 //! 1. A drive's word about itself counts, and its word about another if it was up after the other had left.
 //! 2. The drives that are up have authority; if none is, the one that left last has, since nothing was acknowledged after
-//!    it left.
+//!    it left. Those that say of themselves that they can't know don't count.
 //! 3. A copy is clean in a region if a drive with authority is here, and no word that counts says it's stale.
 
 use crate::authority::View;
@@ -128,6 +128,11 @@ impl<W: World> Member<W> {
         self.drive().is_some_and(Drive::dropped_tail)
     }
 
+    /// One who says that it can't know what it has itself knows nothing of others either.
+    fn may_know(&self) -> bool {
+        !self.missed.is_all()
+    }
+
     /// Later is greater; up is greatest.
     fn left_order(&self) -> View {
         self.left.unwrap_or(View::MAX)
@@ -164,12 +169,12 @@ impl<W: World> Members<W> {
 
     /// When the last of them was up: those that were up then have authority.
     fn newest(&self) -> View {
-        self.list.iter().map(Member::left_order).max().unwrap_or(0)
+        self.list.iter().filter(|member| member.may_know()).map(Member::left_order).max().unwrap_or(0)
     }
 
     fn with_authority(&self) -> impl Iterator<Item = &Member<W>> {
         let newest = self.newest();
-        self.list.iter().filter(move |member| member.left_order() == newest)
+        self.list.iter().filter(move |member| member.may_know() && member.left_order() == newest)
     }
 
     /// Whether a drive is here that knows what the others miss.
@@ -180,6 +185,11 @@ impl<W: World> Members<W> {
     /// Whether those that knew what the others miss won't return.
     pub fn is_beyond_knowing(&self) -> bool {
         self.with_authority().all(|member| matches!(member.presence, Presence::Failed))
+    }
+
+    /// Whether a drive that is here must say that it can't know what it has.
+    pub fn must_give_up(&self, member: &Member<W>) -> bool {
+        member.may_know() && !member.is_current() && self.is_beyond_knowing()
     }
 
     /// Which copies of a region are clean.
@@ -229,7 +239,7 @@ impl<W: World> Members<W> {
         let (known, newest) = (self.is_known(), self.newest());
         let has = move |member: &&Member<W>| match known {
             true => !member.missed.contains(region),
-            false => member.left_order() == newest,
+            false => member.may_know() && member.left_order() == newest,
         };
         self.list.iter().filter(has)
     }

@@ -54,6 +54,7 @@ impl<W: World> Group<W> {
             }
         }
         self.wake();
+        self.start_recovery();
     }
 
     /// It had left, and won't return.
@@ -64,6 +65,7 @@ impl<W: World> Group<W> {
             state.fail(at);
         }
         self.wake();
+        self.start_recovery(); // others may have waited to hear from it what they miss
     }
 
     pub fn member_returned(&self, drive: &Drive<W>, standing: Standing) {

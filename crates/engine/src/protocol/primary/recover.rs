@@ -90,9 +90,13 @@ impl<W: World> Group<W> {
     }
 
     /// Has a drive that returned note what it misses, and what others miss. From then on its word is enough.
-    pub async fn note(&self, at: usize) -> Result<(), IoError> {
-        if self.lock().members.is_beyond_knowing() {
-            self.note_that_all_is_missed(at).await?;
+    pub async fn note(&self, at: usize) -> Result<(), Stuck> {
+        if let Some(id) = self.must_give_up(at) {
+            // If it's agreed just now that it's up, that counts: it had noted everything.
+            if self.engine().is_some_and(|engine| engine.is_settling(id)) {
+                return Err(Stuck::Waits(Group::next_change(&mut self.lock())));
+            }
+            self.note_that_all_is_missed(at).await.map_err(Stuck::Failed)?;
         }
         let mut changes = self.lock().changes;
         // Which member's misses are next, and from which region on.
@@ -116,7 +120,7 @@ impl<W: World> Group<W> {
                 (drive, unsaid, recording)
             };
             if let Err(error) = recording.await {
-                return self.give_up(failed(&drive, error)).await;
+                return self.give_up(failed(&drive, error)).await.map_err(Stuck::Failed);
             }
             let mut state = self.lock();
             if state.members.list[at].drive().is_none_or(|now| !now.is_same(&drive)) {
@@ -124,6 +128,13 @@ impl<W: World> Group<W> {
             }
             unsaid.into_iter().for_each(|(of, region)| state.members.list[of].missed.said(region, at));
         }
+    }
+
+    /// The drive that is here, if it must say that it can't know what it has.
+    fn must_give_up(&self, at: usize) -> Option<DriveId> {
+        let state = self.lock();
+        let member = &state.members.list[at];
+        (member.drive().is_some() && state.members.must_give_up(member)).then_some(member.id)
     }
 
     /// Nobody who knew what the drive misses will return: so it says of itself that it can't know, for good.

@@ -1,7 +1,7 @@
 //! What runs in the background of a group: settling busy marks, resolving what a crash left, catching up.
 
 use super::flush::flush_all;
-use super::members::Copies;
+use super::members::{Copies, Member};
 use super::recover::Stuck;
 use super::{Group, State};
 use futures_util::future::{join_all, select};
@@ -131,7 +131,7 @@ impl<W: World> Group<W> {
                     continue;
                 }
                 Some(Job::Resolve(region)) => self.resolve(region).await,
-                Some(Job::Note { at }) => self.note(at).await.map_err(Stuck::Failed),
+                Some(Job::Note { at }) => self.note(at).await,
                 Some(Job::CatchUp { at, region }) => self.catch_up(at, region).await,
             };
             match outcome {
@@ -176,8 +176,10 @@ impl<W: World> Group<W> {
             return Some(Job::Resolve(region));
         }
         let here = || state.members.list.iter().enumerate().filter(|(_, member)| member.drive().is_some());
-        if let Some((at, _)) = here().find(|(_, member)| !member.noted) {
-            return Some(Job::Note { at });
+        let notes = |member: &Member<W>| !member.noted || state.members.must_give_up(member);
+        let mut missing = here().filter(|(_, member)| notes(member)).map(|(at, _)| Job::Note { at });
+        if let Some(note) = missing.find(|note| !postponed.contains(note)) {
+            return Some(note);
         }
         here().find_map(|(at, member)| {
             let catch_up = |region: u64| Job::CatchUp { at, region };

@@ -102,3 +102,73 @@ fn a_drive_that_left_as_it_was_agreed_to_be_up_is_believed_as_agreed() {
         assert!(written.is_none() || read == Ok(3), "{written:?}, then {read:?}");
     });
 }
+
+#[test]
+fn one_who_knows_nothing_vouches_for_nobody() {
+    told(|world| async move {
+        let mut rig = Rig::new(SimWorld::boot(world.core(), "s"), "mirror:3", 3).await;
+        rig.write(0, 1, 1).await.unwrap();
+        rig.secs(12).await;
+        rig.lose(1).await;
+        rig.lose(2).await;
+        rig.write(0, 2, 1).await.unwrap();
+        rig.restart(|nth| nth == 1).await;
+        rig.engine.retire_absent(DriveId(1));
+        rig.secs(20).await;
+        assert!(rig.is_up(1) && rig.read(0).await.is_err());
+        rig.bring_back(2).await;
+        rig.secs(20).await;
+        assert!(rig.is_up(2));
+        for _ in 0..4 {
+            let read = rig.within(100, rig.read(0)).await;
+            assert!(matches!(read, Some(Err(IoError::Unavailable { .. }))), "what was newest has failed: {read:?}");
+        }
+        assert!(matches!(rig.volume.health(), VolumeHealth::Unavailable(_)));
+    });
+}
+
+#[test]
+fn a_drive_that_is_just_agreed_to_be_up_is_not_given_up_when_the_last_other_fails() {
+    told(|world| async move {
+        let rig = Rig::new(world, "mirror:2", 2).await;
+        rig.lose(0).await;
+        rig.write(0, 1, 1).await.unwrap();
+        let told_up = rig.gate(0);
+        rig.bring_back(0).await;
+        rig.secs(8).await;
+        rig.fail(1).await;
+        rig.secs(1).await;
+        told_up.send(()).unwrap();
+        rig.secs(20).await;
+        assert_eq!((rig.read(0).await, rig.is_up(0)), (Ok(1), true));
+    });
+}
+
+#[test]
+fn a_drive_that_waited_for_another_is_up_when_that_one_has_failed() {
+    told(|world| async move {
+        for while_here in [false, true] {
+            let rig = Rig::new(SimWorld::boot(world.core(), "s"), "mirror:2;min_copies=2", 3).await;
+            for extent in 0..6 {
+                rig.write(extent * 16, 1, 1).await.unwrap();
+            }
+            rig.lose(1).await;
+            if while_here {
+                rig.authority.refuse_once();
+                rig.bring_back(1).await;
+                rig.secs(1).await;
+                rig.fail(0).await;
+            } else {
+                rig.lose(0).await;
+                rig.bring_back(1).await;
+                rig.secs(1).await;
+                rig.engine.retire_absent(DriveId(1));
+            }
+            let written = rig.within(100, rig.write(16, 2, 1)).await;
+            assert_eq!(written, Some(Ok(())), "drives b and c are here and whole: {:?}", rig.volume.health());
+            assert!(rig.is_up(1));
+            rig.fail(2).await;
+            assert_eq!(rig.read(16).await, Ok(2), "drive b has it too");
+        }
+    });
+}
