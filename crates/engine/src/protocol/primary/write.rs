@@ -172,15 +172,14 @@ impl<W: World> Group<W> {
             repair: false,
         };
         let writes: SmallVec<[Write<'_>; 2]> = targets.iter().map(write).collect();
-        let prepared = match prepare(targets, &writes) {
-            Err(Refusal { at, refused: Refused::FullUntilFlush }) => {
-                Box::pin(targets[at].drive.flush())
-                    .await
-                    .map_err(|loss| Failed::Lost(vec![(targets[at].drive.id(), loss)]))?;
-                prepare(targets, &writes)
-            }
-            other => other,
-        };
+        let mut prepared = prepare(targets, &writes);
+        for _ in targets {
+            let Err(Refusal { at, refused: Refused::FullUntilFlush }) = prepared else { break };
+            Box::pin(targets[at].drive.flush())
+                .await
+                .map_err(|loss| Failed::Lost(vec![(targets[at].drive.id(), loss)]))?;
+            prepared = prepare(targets, &writes);
+        }
         let prepared = prepared.map_err(|Refusal { at, refused }| match refused {
             Refused::Full | Refused::FullUntilFlush => Failed::Space,
             Refused::Lost(loss) => Failed::Lost(vec![(targets[at].drive.id(), loss)]),

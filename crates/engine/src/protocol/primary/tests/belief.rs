@@ -2,6 +2,7 @@
 
 use super::*;
 use futures_util::future::{Either, select};
+use tepal_model::EXTENT;
 use tepal_sim::device::Faults;
 
 /// A drive has its cache flushed by nobody, and loses it.
@@ -170,5 +171,20 @@ fn a_drive_that_waited_for_another_is_up_when_that_one_has_failed() {
             rig.fail(2).await;
             assert_eq!(rig.read(16).await, Ok(2), "drive b has it too");
         }
+    });
+}
+
+#[test]
+fn space_that_a_flush_gives_back_is_found_on_every_copy() {
+    told(|world| async move {
+        let rig = Rig::new(world, "mirror:2;durability=flush", 2).await;
+        rig.volume.resize(1 << 30);
+        let mut block = 0;
+        while rig.write(block, 7, 16).await.is_ok() {
+            block += 16;
+        }
+        rig.volume.trim(0, EXTENT).await.unwrap();
+        rig.write(16, 8, 16).await.unwrap(); // to a new slot; the old one is free when this is flushed
+        assert_eq!(rig.write(block, 9, 16).await, Ok(()));
     });
 }
