@@ -11,7 +11,7 @@ use tepal_drive::world::World;
 use tepal_drive::{Drive, DriveError};
 use tepal_model::{BLOCK, IoError, Segments};
 
-/// Read errors after which a drive isn't trusted any more, if others have its data.
+/// Read errors after which a drive isn't trusted any more, if others have all of its data.
 const MOST_READ_ERRORS: u64 = 64;
 
 enum Plan<W: World> {
@@ -185,7 +185,9 @@ impl<W: World> Group<W> {
                 let member = &state.members.list[at];
                 (member.id, member.drive().cloned())
             };
-            if let Some(drive) = drive.filter(|drive| drive.usage().read_errors >= MOST_READ_ERRORS) {
+            let too_many = |drive: &Drive<W>| drive.usage().read_errors >= MOST_READ_ERRORS;
+            let has_others = || group.engine().is_some_and(|engine| engine.volumes_with_last_copy_on(id).is_empty());
+            if let Some(drive) = drive.filter(too_many).filter(|_| has_others()) {
                 drive.retire("too many read errors");
                 if let Some(loss) = drive.loss() {
                     group.lose(vec![(drive.id(), loss)]).await;

@@ -188,3 +188,31 @@ fn space_that_a_flush_gives_back_is_found_on_every_copy() {
         assert_eq!(rig.write(block, 9, 16).await, Ok(()));
     });
 }
+
+#[test]
+fn a_drive_with_many_read_errors_is_kept_while_it_has_the_only_copy_of_something() {
+    told(|world| async move {
+        for alone in [false, true] {
+            let rig = Rig::new(SimWorld::boot(world.core(), "s"), "mirror:2", 2).await;
+            let layout = if alone { "stripe" } else { "mirror:2" }.parse().unwrap();
+            let drives = if alone { vec![DriveId(1)] } else { vec![DriveId(1), DriveId(2)] };
+            let spec =
+                VolumeSpec { id: VolumeId(2), name: "w".into(), map: MapId(2), layout, drives, ..rig.volume.spec() };
+            let other = rig.engine.open_volume(spec).await.unwrap();
+            rig.write(0, 1, 256).await.unwrap();
+            other.write(0, Bytes::from(vec![5; 4096]), false).await.unwrap();
+            let drive = rig.engine.drive(DriveId(1)).unwrap();
+            drive.checkpoint().await.unwrap();
+            let unreadable = vec![drive.geometry().slots_start..16 << 20];
+            rig.disks[0].set_faults(Faults { unreadable, ..Faults::default() });
+            for block in (0..256).step_by(4) {
+                assert_eq!(rig.read(block).await, Ok(1));
+                rig.secs(1).await;
+            }
+            assert!(drive.usage().read_errors >= 64);
+            rig.disks[0].set_faults(Faults::default());
+            assert_eq!(rig.engine.drive(DriveId(1)).is_some(), alone);
+            assert_eq!(join(&other.read(0, BLOCK).await.unwrap())[0], 5);
+        }
+    });
+}
