@@ -16,6 +16,9 @@ use tepal_model::{BLOCK, DriveId, IoError};
 /// Empty blocks between others that are cleared with them, in one go.
 const SMALL_GAP: u64 = (16 << 20) / BLOCK;
 
+/// How often a write looks for space that is being given back on full drives: a few times for each copy.
+const MOST_ATTEMPTS: usize = 16;
+
 /// Whole blocks to write.
 #[derive(Debug)]
 pub(crate) struct Data {
@@ -173,9 +176,9 @@ impl<W: World> Group<W> {
         };
         let writes: SmallVec<[Write<'_>; 2]> = targets.iter().map(write).collect();
         let mut prepared = prepare(targets, &writes);
-        for _ in targets {
+        for _ in 0..MOST_ATTEMPTS {
             let Err(Refusal { at, refused: Refused::FullUntilFlush }) = prepared else { break };
-            Box::pin(targets[at].drive.flush())
+            Box::pin(targets[at].drive.give_back())
                 .await
                 .map_err(|loss| Failed::Lost(vec![(targets[at].drive.id(), loss)]))?;
             prepared = prepare(targets, &writes);

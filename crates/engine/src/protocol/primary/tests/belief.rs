@@ -203,7 +203,7 @@ fn a_drive_with_many_read_errors_is_kept_while_it_has_the_only_copy_of_something
             other.write(0, Bytes::from(vec![5; 4096]), false).await.unwrap();
             let drive = rig.engine.drive(DriveId(1)).unwrap();
             drive.checkpoint().await.unwrap();
-            let unreadable = vec![drive.geometry().slots_start..16 << 20];
+            let unreadable = std::iter::once(drive.geometry().slots_start..16 << 20).collect();
             rig.disks[0].set_faults(Faults { unreadable, ..Faults::default() });
             for block in (0..256).step_by(4) {
                 assert_eq!(rig.read(block).await, Ok(1));
