@@ -1,7 +1,7 @@
 //! Takes a stream of bytes apart into frames.
 //!
-//! 1. Memory: an inbox holds [`SMALLEST`] bytes when idle, and never more than twice [`LARGEST`], or one meta part within its
-//!    limits, besides the one payload that is being received. That is taken only when a header says so whose own checksum
+//! 1. Memory: an inbox begins with [`SMALLEST`] bytes, grows to [`LARGEST`] under load, and holds more only while one meta part is
+//!    longer, besides the one payload that is being received. That is taken only when a header says so whose own checksum
 //!    and whose message's were right, and within the limits.
 //! 2. A long payload is received where it stays: of it, only what came along with earlier bytes is copied.
 //! 3. After an error there's nothing more: the next frame's start would be a guess.
@@ -14,7 +14,7 @@ use crate::payload::{Payload, Sums};
 use std::io::IoSliceMut;
 use tepal_model::Buffer;
 
-/// An idle connection holds this much.
+/// A new connection holds this much.
 const SMALLEST: usize = 16 << 10;
 /// What one read takes at most, besides the rest of a payload.
 const LARGEST: usize = 256 << 10;
