@@ -15,7 +15,21 @@ pub struct Proposal {
     pub version: u32,
     /// The proposer's wall clock, for people; nothing is decided by it.
     pub unix_ms: u64,
+    /// Who proposed it, by which it's carried out once however often it arrives. None for a cluster's first command.
+    pub from: Option<Proposer>,
     pub command: Command,
+}
+
+/// One proposal of one process of one server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Proposer {
+    pub server: ServerId,
+    pub incarnation: u32,
+    pub boot: u64,
+    /// Counts this process's proposals, from 1.
+    pub sequence: u64,
+    /// All proposals before this one are over for their proposer: what they came to may be forgotten.
+    pub settled: u64,
 }
 
 /// A change of the state. Ids and sizes are chosen by the proposer; names and texts are checked when it's applied.
@@ -25,12 +39,37 @@ pub struct Proposal {
 pub enum Command {
     /// The first entry of every cluster: names it, and makes the pool [`crate::DEFAULT_POOL`] and the first server.
     InitCluster { id: ClusterId, name: String, server: ServerId, address: String },
-    /// Adds a server, which is up at once.
-    AddServer { id: ServerId, address: String },
+    /// A new server, which gets the next id; it's down until it starts. Asked again with the same `folder`, it answers
+    /// the same.
+    JoinServer {
+        /// The random number of its data folder, below 2^63.
+        folder: u64,
+        address: String,
+        /// Come back as this server, which is down, with an empty folder: the one it had is void from now on.
+        claim: Option<ServerId>,
+    },
+    /// A process of the server began: it knows of none of its writes whether they are on its drives. The server is up in
+    /// a new view, with its drives missing until they are found.
+    ServerStarted {
+        id: ServerId,
+        incarnation: u32,
+        /// Counts the starts of this folder. A lower one is of an older copy of it.
+        boot: u64,
+    },
+    /// Takes a server without drives out of the cluster for good.
+    RemoveServer { id: ServerId },
     /// The server is reached elsewhere now.
     SetServerAddress { id: ServerId, address: String },
     /// The server went away or came back.
-    SetServerState { id: ServerId, to: ServerState, reason: String },
+    SetServerState {
+        id: ServerId,
+        /// When it goes `Down`, its drives that are `Up` or `Behind` are `Missing` in the same view.
+        to: ServerState,
+        reason: String,
+        /// The server's `state_view` when this was decided: if its state has changed since, the command is refused as
+        /// [`crate::Refusal::ServerChanged`].
+        expected_view: Option<u64>,
+    },
     /// Adds an empty drive, which is `Up` at once.
     AddDrive { id: DriveId, server: ServerId, pool: String, path: String, capacity: u64 },
     /// The drive was found at another place.
@@ -94,6 +133,13 @@ pub enum Command {
 pub enum Reply {
     /// There is nothing else to say.
     Done,
+    /// The new member.
+    ServerJoined {
+        /// The server's id.
+        id: ServerId,
+        /// Which of its data folders it is.
+        incarnation: u32,
+    },
     /// The new volume's ids.
     VolumeCreated {
         /// The volume's.

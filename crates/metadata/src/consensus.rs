@@ -2,6 +2,7 @@
 
 use crate::command::{Proposal, Reply};
 use crate::refusal::Refusal;
+use crate::timing::Timing;
 use openraft::impls::BasicNode;
 use std::fmt;
 use tepal_model::ServerId;
@@ -34,25 +35,39 @@ impl fmt::Display for Proposal {
     }
 }
 
-pub fn node_id(server: ServerId) -> u64 {
-    server.0.into()
+/// A member for the consensus library: one data folder of a server. With another folder, a server is another member,
+/// so that nothing is expected of it that the first one had promised.
+pub fn node_id(server: ServerId, incarnation: u32) -> u64 {
+    u64::from(incarnation) << 32 | u64::from(server.0)
 }
 
 pub fn server_id(node: u64) -> Option<ServerId> {
-    u32::try_from(node).ok().map(ServerId)
+    let id = node as u32;
+    (id > 0).then_some(ServerId(id))
 }
 
-/// With these, a voter that fell silent is replaced as leader within about 3 seconds.
-pub fn config(cluster: &str) -> openraft::Config {
+pub fn incarnation(node: u64) -> u32 {
+    (node >> 32) as u32
+}
+
+pub fn config(cluster: &str, timing: &Timing) -> openraft::Config {
+    let millis = |span: std::time::Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX).max(1);
     openraft::Config {
         cluster_name: cluster.to_owned(),
-        heartbeat_interval: 250,
-        election_timeout_min: 1_000,
-        election_timeout_max: 2_000,
+        heartbeat_interval: millis(timing.heartbeat),
+        election_timeout_min: millis(timing.election),
+        election_timeout_max: millis(timing.election * 2).max(2),
+        install_snapshot_timeout: millis(timing.election * 10),
+        backoff: "50ms 100ms 200ms ...500ms".to_owned(),
+        // A server takes part only after the others have vouched for it, so none is led by one that forgot.
+        enable_leader_restore: Some(false),
+        // Such a one must not stop a leader that meets it.
+        allow_log_reversion: Some(true),
         // Ticks begin when there is somebody to hear of: a lone voter needs none, and shall use no CPU.
         enable_tick: false,
         enable_pre_vote: Some(true),
         snapshot_policy: openraft::SnapshotPolicy::LogsSinceLast(SNAPSHOT_EVERY),
+        max_payload_entries: 64,
         max_in_snapshot_log_to_keep: SNAPSHOT_EVERY / 4,
         replication_lag_threshold: SNAPSHOT_EVERY * 2,
         ..openraft::Config::default()

@@ -4,39 +4,47 @@
 mod crash_tests;
 #[cfg(test)]
 mod damage_tests;
+pub mod propose;
 #[cfg(test)]
 mod tests;
 
 use crate::command::{Command, Proposal, Reply, VERSION};
-use crate::consensus::{self, Types};
+use crate::consensus;
 use crate::database::StoreError;
 use crate::folder::{self, FolderError, Opened};
+use crate::leases::held::Lease;
+use crate::leases::{Tick, keeper, watchman};
 use crate::log_store::{Identity, LogStore};
-use crate::network::NoPeers;
+use crate::member::Member;
+use crate::members::join::{self, JoinError, JoinRequest};
+use crate::members::{begin, housekeeping};
+use crate::peers::message::{Answer, Request};
+use crate::peers::network::Peers;
+use crate::peers::snapshot::Arriving;
+use crate::peers::witness::Witness;
+use crate::proposals::Proposals;
 use crate::query::{Querier, QueryError, QueryLimits, Rows};
+use crate::record::ServerState;
 use crate::refusal::Refusal;
 use crate::state::State;
 use crate::state_machine::StateMachine;
-use openraft::errors::{ClientWriteError, Fatal, RaftError};
+use crate::timing::Surroundings;
+use openraft::errors::Fatal;
 use openraft::impls::BasicNode;
 use openraft::type_config::async_runtime::watch::WatchReceiver;
-use openraft::{Raft, ServerState};
+use openraft::{Raft, ServerState as Role};
+use propose::ProposeError;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::pin::pin;
-use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tepal_model::{ClusterId, ServerId};
 use tokio::sync::watch;
 
 /// A server's part of the replicated state. Cheap to clone.
 #[derive(Clone)]
 pub struct Metadata {
-    raft: Raft<Types, StateMachine>,
-    log: LogStore,
-    machine: StateMachine,
-    querier: Querier,
-    state: watch::Receiver<Arc<State>>,
+    pub(crate) member: Arc<Member>,
 }
 
 /// What the consensus core or the database says, in types that stay in this crate.
@@ -72,43 +80,6 @@ pub enum OpenError {
     Io { path: PathBuf, cause: Cause },
 }
 
-/// Why a command wasn't carried out, or can't be known to have been.
-#[derive(Debug, thiserror::Error)]
-pub enum ProposeError {
-    /// Fix the request: nothing was changed.
-    #[error(transparent)]
-    Refused(#[from] Refusal),
-    /// Ask that server, or again a little later: nothing was changed.
-    #[error("this server doesn't lead the cluster now{}", leader.map(|id| format!(": {id} does")).unwrap_or_default())]
-    NoLeader {
-        /// Who leads, as far as is known here.
-        leader: Option<ServerId>,
-    },
-    /// Look at the state, then ask again if need be: the leader changed while the command was under way.
-    #[error("the leader changed meanwhile: whether the command was carried out must be looked up")]
-    Unknown,
-    /// Free some space. If the command has begun, it's carried out then.
-    #[error("the cluster's state can't be written: {lack}: free some space there{}", if *.begun { BEGUN } else { "" })]
-    NoRoom {
-        /// Which file can't be written, and why.
-        lack: String,
-        /// Whether the command is in the log already.
-        begun: bool,
-    },
-    /// Open it again: the server is stopping. Whether the command was carried out shows then.
-    #[error("the server is stopping")]
-    Stopped,
-    /// Call an operator: the state can't be kept here any more. Whether the command was carried out shows after a
-    /// restart.
-    #[error("the cluster's state can't be stored: {0}")]
-    Storage(Cause),
-}
-
-const BEGUN: &str = ", then see whether this was carried out";
-/// The longest command, as JSON, in bytes.
-const MAX_COMMAND: usize = 64 << 10;
-/// How long a command may wait for room before its proposer is told.
-const ROOM_WITHIN: Duration = Duration::from_secs(3);
 /// A lone voter leads at once, unless its disk hangs.
 const LEAD_WITHIN: Duration = Duration::from_secs(30);
 
@@ -123,159 +94,308 @@ impl Metadata {
         address: &str,
         now_ms: u64,
     ) -> Result<Self, OpenError> {
-        let identity =
-            Identity { cluster, name: name.to_owned(), server, address: address.to_owned(), created_unix_ms: now_ms };
-        // What the state machine would refuse is refused before there is anything on disk.
-        crate::state_machine::apply::apply(&State::before_everything(), &setup(&identity))?;
-        let folder = dir.to_owned();
-        blocking(dir, move || folder::create(&folder, &identity)).await?;
+        Self::found(dir, cluster, name, server, address, now_ms).await?;
         Self::open(dir).await
     }
 
-    /// Opens what [`Metadata::create`] made. Whatever was acknowledged before is in [`Metadata::state`] when this
-    /// returns.
+    /// Makes the folder of a new cluster's first server, as [`Metadata::create`] does, to be opened.
+    pub async fn found(
+        dir: &Path,
+        cluster: ClusterId,
+        name: &str,
+        server: ServerId,
+        address: &str,
+        now_ms: u64,
+    ) -> Result<(), OpenError> {
+        let identity = Identity {
+            cluster,
+            name: name.to_owned(),
+            server,
+            incarnation: 0,
+            folder: 0,
+            address: address.to_owned(),
+            created_unix_ms: now_ms,
+            joined: None,
+        };
+        // What the state machine would refuse is refused before there is anything on disk.
+        crate::state_machine::apply::apply(&State::before_everything(), &setup(&identity))?;
+        let folder = dir.to_owned();
+        blocking(dir, move || folder::create(&folder, &identity)).await
+    }
+
+    /// Has a server with the empty folder `dir` join a cluster. It's a server of the cluster when this returns, and catches
+    /// up meanwhile: [`Metadata::takes_part`] waits for that.
+    pub async fn join(dir: &Path, request: &JoinRequest, surroundings: Surroundings) -> Result<Self, JoinError> {
+        join::join(dir, request, &*surroundings.transport).await?;
+        Ok(Self::open_among(dir, surroundings).await?)
+    }
+
+    /// Opens the folder of a server that has no others, as [`Metadata::open_among`] does.
     pub async fn open(dir: &Path) -> Result<Self, OpenError> {
+        Self::open_among(dir, Surroundings::alone()).await
+    }
+
+    /// Opens what [`Metadata::found`] or [`Metadata::join`] made. Of a server that is alone, whatever was acknowledged
+    /// before is in [`Metadata::state`] when this returns. Among others it takes part once [`Metadata::answer`] serves
+    /// them and they have vouched for it.
+    pub async fn open_among(dir: &Path, surroundings: Surroundings) -> Result<Self, OpenError> {
         let folder = dir.to_owned();
         let opened = blocking(dir, move || folder::open(&folder)).await?;
         let (log, machine) = (opened.log.clone(), opened.machine.clone());
-        let started = Self::start(dir, opened).await;
+        let started = Self::start(dir, opened, surroundings).await;
         if started.is_err() {
             close(&log, &machine).await;
         }
         started
     }
 
-    async fn start(dir: &Path, opened: Opened) -> Result<Self, OpenError> {
-        let Opened { identity, log, machine, behind } = opened;
+    async fn start(dir: &Path, opened: Opened, surroundings: Surroundings) -> Result<Self, OpenError> {
+        let Opened { identity, boot, log, machine, behind, members } = opened;
         let trouble = |cause: Cause| OpenError::Io { path: dir.to_owned(), cause };
-        let id = consensus::node_id(identity.server);
-        let config = consensus::config(&identity.name).validate().map_err(|error| trouble(error.into()))?;
-        let raft = Raft::new(id, Arc::new(config), NoPeers, log.clone(), machine.clone())
+        let (server, incarnation) = (identity.server, identity.incarnation);
+        let node = consensus::node_id(server, incarnation);
+        let config = consensus::config(&identity.name, &surroundings.timing);
+        let config = config.validate().map_err(|error| trouble(error.into()))?;
+        let peers = Arc::new(Peers {
+            cluster: identity.cluster,
+            me: crate::peers::message::Sender { node, boot },
+            transport: surroundings.transport.clone(),
+            state: machine.state(),
+            witness: Witness::default(),
+            expelled: watch::Sender::new(None),
+        });
+        let raft = Raft::new(node, Arc::new(config), peers.clone(), log.clone(), machine.clone())
             .await
             .map_err(|error| trouble(error.into()))?;
-        let metadata = Metadata { querier: Querier::new(dir), state: machine.state(), raft, log, machine };
-        if let Err(cause) = metadata.take_part(&identity, behind).await {
+        let member = Member {
+            opened_alone: identity.joined.is_none() && members <= 1,
+            identity,
+            boot,
+            node,
+            raft,
+            log,
+            querier: Querier::new(dir),
+            state: machine.state(),
+            machine,
+            peers,
+            surroundings,
+            proposals: Proposals::new(server, incarnation, boot),
+            vouched: watch::Sender::new(false),
+            lease: watch::Sender::new(Lease::None),
+            leading: Mutex::default(),
+            confirmed: tokio::sync::Mutex::default(),
+            arriving: tokio::sync::Mutex::new(Arriving::new(dir)),
+            tasks: Mutex::default(),
+        };
+        let metadata = Metadata { member: Arc::new(member) };
+        if metadata.member.opened_alone
+            && let Err(cause) = metadata.lead_alone(behind).await
+        {
             let lack = metadata.lack_of_room();
-            metadata.log.room().close();
-            metadata.machine.room().close();
-            let _ = metadata.raft.shutdown().await;
+            metadata.member.log.room().close();
+            metadata.member.machine.room().close();
+            let _ = metadata.member.raft.shutdown().await;
             return Err(lack.map_or_else(|| trouble(cause), |lack| OpenError::NoRoom { lack }));
         }
-        tokio::spawn(tick_while_there_are_peers(metadata.raft.clone()));
+        metadata.begin();
         Ok(metadata)
     }
 
     /// Finishes setting the cluster up if that was interrupted. A lone voter then leads, and has applied its whole
     /// log.
-    async fn take_part(&self, identity: &Identity, behind: bool) -> Result<(), Cause> {
-        let id = consensus::node_id(identity.server);
-        if !self.raft.is_initialized().await? {
-            let members = BTreeMap::from([(id, BasicNode { addr: identity.address.clone() })]);
-            self.raft.initialize(members).await?;
+    async fn lead_alone(&self, behind: bool) -> Result<(), Cause> {
+        let Member { raft, node, identity, .. } = &*self.member;
+        if !raft.is_initialized().await? {
+            let members = BTreeMap::from([(*node, BasicNode { addr: identity.address.clone() })]);
+            raft.initialize(members).await?;
         }
         // Asked of the core itself: what it publishes may be a step behind, and a second election would depose the
         // first's winner.
-        let position =
-            self.raft.with_raft_state(|state| (state.membership_state.effective().nodes().count(), state.server_state));
-        let (members, role) = position.await?;
-        if members > 1 {
-            return Ok(());
+        let role = raft.with_raft_state(|state| state.server_state).await?;
+        if !matches!(role, Role::Leader | Role::Candidate) {
+            raft.trigger().elect(false).await?;
         }
-        if !matches!(role, ServerState::Leader | ServerState::Candidate) {
-            self.raft.trigger().elect(false).await?;
-        }
-        self.raft.wait(Some(LEAD_WITHIN)).current_leader(id, "a lone voter leads").await?;
+        raft.wait(Some(LEAD_WITHIN)).current_leader(*node, "a lone voter leads").await?;
         if behind {
             // A leader doesn't apply what it finds in its log until something of its own time is committed after it.
-            self.raft.write_blank().await?;
+            raft.write_blank().await?;
         }
         if !self.state().is_set_up() {
-            self.write(setup(identity)).await?;
+            self.member.set_up(setup(identity)).await?;
         }
+        self.member.vouched.send_replace(true);
+        self.member.lease.send_replace(Lease::Alone);
         Ok(())
     }
 
-    /// Has the cluster carry out `command`. When this returns, the outcome is on stable media on a majority, and
+    fn begin(&self) {
+        let member = &self.member;
+        member.spawn(tick_while_there_are_peers(member.clone()));
+        member.spawn(keeper::keep(member.clone()));
+        member.spawn(watchman::watch(member.clone()));
+        member.spawn(housekeeping::keep_house(member.clone()));
+        member.spawn(begin::notice_removal(member.clone()));
+        if !member.opened_alone {
+            let member = member.clone();
+            self.member.spawn(async move {
+                begin::be_vouched_for(&member).await;
+                begin::announce(&member).await;
+            });
+        }
+    }
+
+    /// This server's answer to what another one asked by its [`Transport`](crate::Transport). `from` is where it came
+    /// from, for the log.
+    pub async fn answer(&self, from: &str, request: &[u8]) -> Vec<u8> {
+        crate::peers::answer::answer(&self.member, from, request).await
+    }
+
+    /// Has the cluster carry out `command`, once. When this returns, the outcome is on stable media on a majority, and
     /// shows in [`Metadata::state`] of this server. Dropping the future doesn't stop the command. If there is no room for
     /// it, that is said after a few seconds.
     pub async fn propose(&self, command: Command) -> Result<Reply, ProposeError> {
-        let bytes = serde_json::to_vec(&command).map_or(usize::MAX, |text| text.len());
-        if bytes > MAX_COMMAND {
-            return Err(Refusal::TooLong { bytes, limit: MAX_COMMAND }.into());
-        }
-        if let Some(lack) = self.lack_of_room() {
-            return Err(ProposeError::NoRoom { lack, begun: false });
-        }
-        let mut writing = pin!(self.write(Proposal { version: VERSION, unix_ms: wall_clock_ms(), command }));
-        loop {
-            if let Ok(written) = tokio::time::timeout(ROOM_WITHIN, writing.as_mut()).await {
-                return written;
-            }
-            if let Some(lack) = self.lack_of_room() {
-                return Err(ProposeError::NoRoom { lack, begun: true });
-            }
-        }
+        self.member.propose(command).await
     }
 
     /// What keeps this server's part of the state from being written now: commands wait until it can.
     pub fn lack_of_room(&self) -> Option<String> {
-        self.log.room().lack().or_else(|| self.machine.room().lack())
+        self.member.lack_of_room()
     }
 
-    async fn write(&self, proposal: Proposal) -> Result<Reply, ProposeError> {
-        match self.raft.client_write(proposal).await {
-            Ok(written) => Ok(written.data?),
-            Err(RaftError::APIError(ClientWriteError::ForwardToLeader(forward))) => {
-                Err(ProposeError::NoLeader { leader: forward.leader_id.and_then(consensus::server_id) })
-            }
-            Err(RaftError::APIError(ClientWriteError::LogEntryDiscarded(_))) => Err(ProposeError::Unknown),
-            Err(RaftError::APIError(error)) => Err(ProposeError::Storage(error.into())),
-            Err(RaftError::Fatal(Fatal::Stopped)) => Err(ProposeError::Stopped),
-            Err(RaftError::Fatal(error)) => Err(ProposeError::Storage(error.into())),
-        }
+    /// Which server of the cluster this is.
+    pub fn server(&self) -> ServerId {
+        self.member.identity.server
     }
 
-    /// The latest state applied on this server.
+    /// The server that leads the metadata now, as far as this one knows.
+    pub fn leader(&self) -> Option<ServerId> {
+        self.member.leader().and_then(consensus::server_id)
+    }
+
+    /// The latest state applied on this server. Before a server that joins has caught up, it's empty.
     pub fn state(&self) -> Arc<State> {
-        self.state.borrow().clone()
+        self.member.state()
     }
 
     /// Changes whenever a command has been applied on this server.
     pub fn watch(&self) -> watch::Receiver<Arc<State>> {
-        self.state.clone()
+        self.member.state.clone()
+    }
+
+    /// What this server may do now. Compare it with [`Metadata::now`], again after every wait.
+    pub fn lease(&self) -> Lease {
+        if self.member.is_expelled() {
+            return Lease::None;
+        }
+        let lease = *self.member.lease.borrow();
+        match self.member.record() {
+            Some(record) if record.state == ServerState::Down && lease != Lease::None => {
+                Lease::Down { view: record.state_view }
+            }
+            _ => lease,
+        }
+    }
+
+    /// Changes with every grant, and when this server is found to be down.
+    pub fn watch_lease(&self) -> watch::Receiver<Lease> {
+        self.member.lease.subscribe()
+    }
+
+    /// By the clock that leases are counted by.
+    pub fn now(&self) -> Tick {
+        self.member.now()
+    }
+
+    /// Returns once this process has taken its place: its folder is vouched for, and its server up.
+    pub async fn takes_part(&self) -> Result<(), ProposeError> {
+        let ready = async {
+            let mut state = self.watch();
+            let _ = self.member.vouched.subscribe().wait_for(|vouched| *vouched).await;
+            let member = &self.member;
+            let told = || member.opened_alone || member.record().is_some_and(|record| record.boot == member.boot);
+            while !told() && state.changed().await.is_ok() {}
+        };
+        tokio::select! {
+            () = ready => Ok(()),
+            why = self.failed() => Err(why),
+        }
+    }
+
+    /// Has the cluster agree that this server, which it had declared down, is up again. To be called once the server
+    /// has let go of everything it did in earlier views.
+    pub async fn return_to_service(&self) -> Result<(), ProposeError> {
+        let Some(record) = self.member.record() else { return Ok(()) };
+        if record.state == ServerState::Up {
+            return Ok(());
+        }
+        let (id, reason) = (record.id, "it is back".to_owned());
+        let expected_view = Some(record.state_view);
+        self.propose(Command::SetServerState { id, to: ServerState::Up, reason, expected_view }).await.map(drop)
+    }
+
+    /// Returns once no other server acts in a view before `view` any more: each has adopted it, or holds no lease of an
+    /// earlier one.
+    pub async fn adopted_everywhere(&self, view: u64) -> Result<(), ProposeError> {
+        let member = &self.member;
+        let asking = async {
+            loop {
+                let answer = match member.leader() {
+                    _ if member.is_alone() => return,
+                    Some(leader) if leader == member.node => {
+                        watchman::adopted(member, member.node, view, member.now()).await.ok()
+                    }
+                    Some(leader) => member.call(leader, Request::Adopted { view }, member.patience()).await.ok(),
+                    None => None,
+                };
+                if answer == Some(Answer::Adopted) {
+                    return;
+                }
+                tokio::time::sleep(member.surroundings.timing.heartbeat / 4).await;
+            }
+        };
+        tokio::select! {
+            () = asking => Ok(()),
+            why = self.failed() => Err(why),
+        }
     }
 
     /// Runs one read-only SQL statement over this server's `cluster.db`.
     pub async fn query(&self, sql: &str, limits: QueryLimits) -> Result<Rows, QueryError> {
-        self.querier.query(sql, limits).await
+        self.member.querier.query(sql, limits).await
     }
 
-    /// Returns when this server can't take part any more, with the reason: its storage failed. It should be stopped
-    /// then.
+    /// Returns when this server can't take part any more, with the reason: its storage failed, or the cluster goes on
+    /// without it. It should be stopped then.
     pub async fn failed(&self) -> ProposeError {
-        let mut metrics = self.raft.metrics();
+        let mut metrics = self.member.raft.metrics();
+        let mut expelled = self.member.peers.expelled.subscribe();
         loop {
+            if let Some(why) = &*expelled.borrow_and_update() {
+                return ProposeError::Expelled(why.to_string());
+            }
             let running = metrics.borrow_watched().running_state.clone();
             match running {
                 Err(Fatal::Stopped) => return ProposeError::Stopped,
                 Err(error) => return ProposeError::Storage(error.into()),
                 Ok(()) => {}
             }
-            if metrics.changed().await.is_err() {
-                return ProposeError::Stopped;
+            tokio::select! {
+                changed = metrics.changed() => if changed.is_err() { return ProposeError::Stopped },
+                _ = expelled.changed() => {}
             }
         }
     }
 
     /// Stops taking part, and closes the databases. Other clones answer `Stopped` from now on.
     pub async fn shutdown(self) {
-        self.log.room().close();
-        self.machine.room().close();
-        if let Err(error) = self.raft.shutdown().await {
+        self.member.end_tasks();
+        self.member.log.room().close();
+        self.member.machine.room().close();
+        if let Err(error) = self.member.raft.shutdown().await {
             tracing::error!(%error, "the consensus core didn't stop cleanly");
         }
-        self.querier.close().await;
-        close(&self.log, &self.machine).await;
+        self.member.querier.close().await;
+        close(&self.member.log, &self.member.machine).await;
     }
 }
 
@@ -292,22 +412,29 @@ fn setup(identity: &Identity) -> Proposal {
         server: identity.server,
         address: identity.address.clone(),
     };
-    Proposal { version: VERSION, unix_ms: identity.created_unix_ms, command }
+    Proposal { version: VERSION, unix_ms: identity.created_unix_ms, from: None, command }
 }
 
-/// Heartbeats and elections have a point only while there are others; a lone voter shall use no CPU.
-async fn tick_while_there_are_peers(raft: Raft<Types, StateMachine>) {
-    let mut metrics = raft.server_metrics();
+/// Heartbeats and elections have a point only while there are others, who have vouched for this server; a lone voter
+/// shall use no CPU.
+async fn tick_while_there_are_peers(member: Arc<Member>) {
+    let mut metrics = member.raft.server_metrics();
+    let (mut vouched, mut expelled) = (member.vouched.subscribe(), member.peers.expelled.subscribe());
     loop {
         let members = metrics.borrow_watched().membership_config.nodes().count();
-        raft.runtime_config().tick(members > 1);
-        if metrics.changed().await.is_err() {
+        member.raft.runtime_config().tick(members > 1 && *vouched.borrow_and_update() && !member.is_expelled());
+        let changed = tokio::select! {
+            changed = metrics.changed() => changed.is_ok(),
+            changed = vouched.changed() => changed.is_ok(),
+            changed = expelled.changed() => changed.is_ok(),
+        };
+        if !changed {
             return;
         }
     }
 }
 
-async fn blocking<R: Send + 'static>(
+pub async fn blocking<R: Send + 'static>(
     dir: &Path,
     body: impl FnOnce() -> Result<R, FolderError> + Send + 'static,
 ) -> Result<R, OpenError> {
@@ -315,12 +442,6 @@ async fn blocking<R: Send + 'static>(
         Ok(result) => Ok(result?),
         Err(error) => Err(OpenError::Io { path: dir.to_owned(), cause: error.into() }),
     }
-}
-
-/// Only written down for people, never decided upon.
-fn wall_clock_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 impl From<FolderError> for OpenError {

@@ -5,6 +5,7 @@
 //! raft.db      the Raft log        (its name appears last, when the folder is made)
 //! cluster.db   the state machine
 //! snapshot.db  the latest snapshot, if there is one
+//! JOINING      the number under which the folder asked to join a cluster, if it did
 //! ```
 //!
 //! Whatever was acknowledged is in both databases: in the log, flushed, and applied, flushed. So what rot or a
@@ -14,12 +15,16 @@ use crate::database::{self, StoreError};
 use crate::log_store::{self, Identity, LogStore, LogSummary, LogTable};
 use crate::state_machine::{self, Content, Machine, StateMachine};
 use std::fs::{File, OpenOptions, TryLockError};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const LOCK: &str = "LOCK";
+/// The number under which an empty folder asked to join.
+const JOINING: &str = "JOINING";
 
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {
@@ -36,10 +41,14 @@ pub enum FolderError {
 /// The databases of a folder that is now ours.
 pub struct Opened {
     pub identity: Identity,
+    /// Grows with every opening of the folder.
+    pub boot: u64,
     pub log: LogStore,
     pub machine: StateMachine,
     /// Whether the log holds entries that aren't applied.
     pub behind: bool,
+    /// How many members the latest membership names that the folder knows of, committed or not.
+    pub members: usize,
 }
 
 /// Makes the databases of a new member. An earlier attempt that was interrupted is begun again.
@@ -53,6 +62,26 @@ pub fn create(folder: &Path, identity: &Identity) -> Result<(), FolderError> {
     state_machine::create(folder)?;
     log_store::create(folder, identity)?;
     Ok(())
+}
+
+/// The random number of a folder that is about to join: the same if it's asked for again after an interruption.
+pub fn reserve(folder: &Path) -> Result<u64, FolderError> {
+    let _lock = lock(folder)?;
+    if exists(folder, log_store::FILE)? {
+        return Err(FolderError::AlreadyThere(folder.to_owned()));
+    }
+    let file = folder.join(JOINING);
+    if let Some(number) = std::fs::read_to_string(&file).ok().and_then(|text| u64::from_str_radix(text.trim(), 16).ok())
+    {
+        return Ok(number);
+    }
+    let number = RandomState::new().build_hasher().finish() >> 1;
+    let unfinished = database::beside(&file, ".new");
+    database::remove_database(&unfinished)?;
+    let mut opened = database::make_private(&unfinished)?;
+    writeln!(opened, "{number:x}").map_err(StoreError::file(&unfinished))?;
+    database::publish(&unfinished, &file)?;
+    Ok(number)
 }
 
 /// A state machine without a log is what an interrupted creation leaves, if nothing was ever applied to it.
@@ -81,10 +110,12 @@ pub fn open(folder: &Path) -> Result<Opened, FolderError> {
     let (identity, summary) = (table.identity()?, table.check()?);
     let machine = Machine::open(folder)?;
     check_together(folder, &identity, &summary, machine.content())?;
+    let boot = table.begin_boot()?;
     let behind = summary.last > machine.content().applied;
+    let members = summary.members.unwrap_or(machine.content().membership.nodes().count());
     let log = LogStore::start(table, lock.clone()).map_err(StoreError::file(folder))?;
     let machine = StateMachine::start(machine, lock).map_err(StoreError::file(folder))?;
-    Ok(Opened { identity, log, machine, behind })
+    Ok(Opened { identity, boot, log, machine, behind, members })
 }
 
 /// Neither database may lack what the other shows to have been there.

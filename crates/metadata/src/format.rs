@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use tepal_codec::checksum::{crc, crc_append};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct EntryId {
     pub term: u64,
     pub node: u64,
@@ -197,7 +197,7 @@ mod tests {
         let command = Command::RemoveVolume { name: "v0".to_owned() };
         EntryForm {
             id: EntryId { term: 1, node: 1, index: 7 },
-            payload: PayloadForm::Command(Proposal { version, unix_ms: 9, command }),
+            payload: PayloadForm::Command(Proposal { version, unix_ms: 9, from: None, command }),
         }
     }
 
@@ -207,7 +207,7 @@ mod tests {
         let (text, _) = encode("7", &entry(1));
         assert_eq!(
             text,
-            r#"{"id":{"term":1,"node":1,"index":7},"payload":{"command":{"version":1,"unix_ms":9,"command":{"remove_volume":{"name":"v0"}}}}}"#
+            r#"{"id":{"term":1,"node":1,"index":7},"payload":{"command":{"version":1,"unix_ms":9,"from":null,"command":{"remove_volume":{"name":"v0"}}}}}"#
         );
     }
 

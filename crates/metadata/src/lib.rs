@@ -6,14 +6,20 @@
 
 #![warn(missing_docs)]
 
+#[cfg(test)]
+mod cluster_tests;
 mod command;
 mod consensus;
 mod database;
 mod facade;
 mod folder;
 mod format;
+mod leases;
 mod log_store;
-mod network;
+mod member;
+mod members;
+mod peers;
+mod proposals;
 mod query;
 mod record;
 mod refusal;
@@ -22,9 +28,15 @@ mod room;
 mod scratch;
 mod state;
 mod state_machine;
+mod timing;
 
 pub use command::{Command, Reply};
-pub use facade::{Cause, Metadata, OpenError, ProposeError};
+pub use facade::propose::ProposeError;
+pub use facade::{Cause, Metadata, OpenError};
+pub use leases::held::Lease;
+pub use leases::{Term, Tick};
+pub use members::join::{JoinError, JoinRequest};
+pub use peers::{Calling, MAX_MESSAGE, NoTransport, Transport, TransportError};
 pub use query::{QueryError, QueryLimits, Rows, Value};
 pub use record::{
     ClusterRecord, DEFAULT_POOL, DriveRecord, DriveState, EVENTS_KEPT, EventRecord, MapRecord, PoolRecord,
@@ -32,3 +44,4 @@ pub use record::{
 };
 pub use refusal::{Refusal, Thing};
 pub use state::State;
+pub use timing::{Surroundings, Timing};

@@ -32,6 +32,14 @@ pub struct ServerRecord {
     pub address: String,
     /// Whether it serves.
     pub state: ServerState,
+    /// The view in which it came into this state.
+    pub state_view: u64,
+    /// Counts the data folders that it has had, from 0: with an empty one it is another member for the consensus.
+    pub incarnation: u32,
+    /// The random number of its data folder; 0 for the first server.
+    pub folder: u64,
+    /// How often its data folder had been opened when it last told; 0 if it never did.
+    pub boot: u64,
 }
 
 /// Whether a server serves, as the cluster agrees.

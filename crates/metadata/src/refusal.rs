@@ -20,8 +20,22 @@ pub enum Refusal {
 
     #[error("there is no server {0}: `tepal server ls` lists them")]
     NoServer(ServerId),
-    #[error("server {0} exists already")]
-    ServerExists(ServerId),
+    #[error("server {0} is up: stop it before another folder takes its place")]
+    ServerIsUp(ServerId),
+    #[error("server {id} changed meanwhile: it is {state} since view {state_view}; look again")]
+    ServerChanged { id: ServerId, state: ServerState, state_view: u64 },
+    #[error("server {id} still has {drives} drives: `tepal drive rm` takes them out")]
+    ServerHasDrives { id: ServerId, drives: usize },
+    #[error("server {0} is the only one: a cluster keeps one")]
+    LastServer(ServerId),
+    #[error("server {0} has another data folder by now: this one is void; empty it and join anew")]
+    ServerReplaced(ServerId),
+    #[error("this data folder of server {0} is an older copy, or used by another process: empty it and join anew")]
+    FolderOld(ServerId),
+    #[error("the cluster has used up its 2^32 server ids or this server its 2^32 folders")]
+    NoServersLeft,
+    #[error("the command arrived once more after it had been answered: nothing was changed")]
+    Late,
     #[error("server {id} is already {state}")]
     ServerAlready { id: ServerId, state: ServerState },
     #[error("'{0}' is not an address: write HOST:PORT or unix:PATH, up to 255 bytes")]

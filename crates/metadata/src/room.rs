@@ -30,12 +30,26 @@ struct RoomState {
     lack: Option<String>,
     /// Nobody waits any more.
     closed: bool,
+    /// There is none, as far as a test is concerned.
+    #[cfg(test)]
+    full: bool,
 }
 
 impl Room {
+    /// Has every write find no room from now on, or find it again.
+    #[cfg(test)]
+    pub fn fill(&self, full: bool) {
+        self.state().full = full;
+    }
+
     /// Does `body` until it has found room. Blocks.
     pub fn wait_for<R>(&self, mut body: impl FnMut() -> Result<R, StoreError>) -> Result<R, StoreError> {
         loop {
+            #[cfg(test)]
+            let mut body = || match self.state().full {
+                true => Err(StoreError::File { file: "full".into(), source: ErrorKind::StorageFull.into() }),
+                false => body(),
+            };
             match body() {
                 Err(error) if error.lacks_room() => {
                     if self.pause(&error) {

@@ -29,6 +29,7 @@ pub struct State {
 /// The numbers that come next. Counted ids are never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Counters {
+    pub server: u32,
     pub volume: u64,
     pub map: u32,
     pub event: u64,
@@ -45,7 +46,7 @@ impl State {
             volumes: BTreeMap::new(),
             maps: BTreeMap::new(),
             names: BTreeMap::new(),
-            counters: Counters { volume: 1, map: 1, event: 1 },
+            counters: Counters { server: 1, volume: 1, map: 1, event: 1 },
         }
     }
 

@@ -69,11 +69,12 @@ async fn write_for_ever(folder: &Path) {
             metadata.propose(Command::ResizeVolume { name: name.clone(), size, shrink: false }).await.unwrap();
             say(&format!("acknowledged {n} {size}"));
             if size.is_multiple_of(64 * SECTOR) {
-                metadata.raft.trigger().snapshot().await.unwrap();
+                metadata.member.raft.trigger().snapshot().await.unwrap();
                 metadata
+                    .member
                     .raft
                     .trigger()
-                    .purge_log(metadata.raft.metrics().borrow_watched().last_applied.as_ref().unwrap().index)
+                    .purge_log(metadata.member.raft.metrics().borrow_watched().last_applied.as_ref().unwrap().index)
                     .await
                     .unwrap();
             }

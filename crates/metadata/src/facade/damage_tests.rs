@@ -27,11 +27,11 @@ impl Images {
                 metadata.propose(create_volume(&format!("v{n}"))).await.unwrap();
             }
             // All files have something in them, and the log has lost its beginning.
-            metadata.raft.trigger().snapshot().await.unwrap();
-            let purge_to = metadata.raft.metrics().borrow_watched().last_applied.map(|id| id.index).unwrap() - 5;
-            metadata.raft.wait(None).metrics(|m| m.snapshot.is_some(), "a snapshot").await.unwrap();
-            metadata.raft.trigger().purge_log(purge_to).await.unwrap();
-            metadata.raft.wait(None).metrics(|m| m.purged.is_some(), "a purge").await.unwrap();
+            metadata.member.raft.trigger().snapshot().await.unwrap();
+            let purge_to = metadata.member.raft.metrics().borrow_watched().last_applied.map(|id| id.index).unwrap() - 5;
+            metadata.member.raft.wait(None).metrics(|m| m.snapshot.is_some(), "a snapshot").await.unwrap();
+            metadata.member.raft.trigger().purge_log(purge_to).await.unwrap();
+            metadata.member.raft.wait(None).metrics(|m| m.purged.is_some(), "a purge").await.unwrap();
             metadata.propose(create_volume("last")).await.unwrap();
             // Nothing is being written now: what is there is what a kill would leave.
             copy(&live, &scratch.path().join(CRASHED));
@@ -223,8 +223,8 @@ fn a_folder_of_a_newer_build_is_refused_and_left_as_it_is() {
     for file in ["raft.db", "cluster.db"] {
         let error = images.open_harmed(STOPPED, file, |folder| {
             let connection = rusqlite::Connection::open(folder.join(file)).unwrap();
-            connection.execute_batch("PRAGMA user_version=2").unwrap();
+            connection.execute_batch("PRAGMA user_version=3").unwrap();
         });
-        assert!(matches!(error, Some(OpenError::NewerFormat { found: 2, known: 1, .. })), "{file}: {error:?}");
+        assert!(matches!(error, Some(OpenError::NewerFormat { found: 3, known: 2, .. })), "{file}: {error:?}");
     }
 }

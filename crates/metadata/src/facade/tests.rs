@@ -1,3 +1,4 @@
+use super::propose::MAX_COMMAND;
 use super::*;
 use crate::record::{DEFAULT_POOL, DriveState};
 use crate::scratch::Scratch;
@@ -124,6 +125,9 @@ fn a_creation_that_was_interrupted_is_finished_or_begun_again() {
         server: SERVER,
         address: ADDRESS.to_owned(),
         created_unix_ms: 1_000,
+        incarnation: 0,
+        folder: 0,
+        joined: None,
     };
     on_runtime(async {
         // It stopped between the two databases.
@@ -187,7 +191,7 @@ fn only_the_owner_may_read_the_databases() {
     let scratch = Scratch::new();
     on_runtime(async {
         let metadata = created(scratch.path()).await;
-        metadata.raft.trigger().snapshot().await.unwrap();
+        metadata.member.raft.trigger().snapshot().await.unwrap();
         let until = Instant::now() + Duration::from_secs(10);
         while !scratch.path().join("snapshot.db").exists() {
             assert!(Instant::now() < until, "no snapshot was made");

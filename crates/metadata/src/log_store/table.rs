@@ -1,12 +1,13 @@
 //! The tables of `raft.db`.
 
-use crate::consensus::{Entry, LeaderId, LogId, Vote};
+use crate::consensus::{Entry, LeaderId, LogId, Payload, Vote};
 use crate::database::{self, Kind, StoreError};
 use crate::format::{self, EntryForm, EntryId, FormatError, VoteForm};
 use rusqlite::{Connection, OptionalExtension, params};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::{Path, PathBuf};
 use tepal_model::{ClusterId, ServerId};
 
@@ -14,7 +15,7 @@ pub const FILE: &str = "raft.db";
 
 pub const KIND: Kind = Kind {
     application: 0x5470_526c, // "TpRl"
-    version: 1,
+    version: 2,
     schema: "
         CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL, crc INTEGER NOT NULL) STRICT;
         CREATE TABLE log (
@@ -26,6 +27,9 @@ pub const KIND: Kind = Kind {
 const IDENTITY: &str = "identity";
 const VOTE: &str = "vote";
 const PURGED: &str = "purged";
+const BOOT: &str = "boot";
+/// The low bits of a boot number are random, so that two copies of a folder that are opened don't get the same.
+const BOOT_CHANCE: u32 = 20;
 
 /// Which server of which cluster this folder is, and what a cluster's first server needs to finish setting it up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,8 +37,14 @@ pub struct Identity {
     pub cluster: ClusterId,
     pub name: String,
     pub server: ServerId,
+    /// Which of the server's data folders this is, from 0.
+    pub incarnation: u32,
+    /// The random number of this folder; 0 of the first server's.
+    pub folder: u64,
     pub address: String,
     pub created_unix_ms: u64,
+    /// Who voted when this server joined, with their addresses; none if it began the cluster.
+    pub joined: Option<Vec<(u64, String)>>,
 }
 
 /// Where the log begins and ends.
@@ -45,6 +55,8 @@ pub struct LogSummary {
     pub last: Option<LogId>,
     /// The leader who wrote each entry that is there.
     pub leaders: BTreeMap<u64, LeaderId>,
+    /// How many members the last entry about them names, if there is one.
+    pub members: Option<usize>,
 }
 
 pub fn create(folder: &Path, identity: &Identity) -> Result<(), StoreError> {
@@ -90,7 +102,20 @@ impl LogTable {
             return Err(StoreError::damaged(&self.file, "its entries' terms go backwards"));
         }
         let leaders = entries.iter().map(|entry| (entry.log_id.index, entry.log_id.leader_id)).collect();
-        Ok(LogSummary { purged, last: last.or(purged), leaders })
+        let members = entries.iter().rev().find_map(|entry| match &entry.payload {
+            Payload::Membership(members) => Some(members.nodes().count()),
+            _ => None,
+        });
+        Ok(LogSummary { purged, last: last.or(purged), leaders, members })
+    }
+
+    /// Counts that the folder is opened once more.
+    pub fn begin_boot(&mut self) -> Result<u64, StoreError> {
+        let last: u64 = self.meta(BOOT)?.unwrap_or(0);
+        let chance = RandomState::new().build_hasher().finish() & ((1 << BOOT_CHANCE) - 1);
+        let boot = ((last >> BOOT_CHANCE) + 1) << BOOT_CHANCE | chance;
+        self.sql(|connection| put_meta(connection, BOOT, &boot))?;
+        Ok(boot)
     }
 
     pub fn vote(&self) -> Result<Option<Vote>, StoreError> {

@@ -11,8 +11,11 @@ pub fn identity() -> Identity {
         cluster: ClusterId(7),
         name: "c".to_owned(),
         server: ServerId(1),
+        incarnation: 0,
+        folder: 0,
         address: "127.0.0.1:1".to_owned(),
         created_unix_ms: 1,
+        joined: None,
     }
 }
 

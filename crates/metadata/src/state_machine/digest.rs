@@ -50,6 +50,7 @@ fn step(before: &State, change: &Change) -> Option<(&'static str, String, u32, u
     Some(match change {
         Change::Cluster(new) => ("cluster", String::new(), of(&before.cluster), of(new)),
         Change::Server(new) => ("servers", new.id.to_string(), old(before.servers.get(&new.id)), of(new)),
+        Change::ServerGone(id) => ("servers", id.to_string(), old(before.servers.get(id)), 0),
         Change::Drive(new) => ("drives", new.id.to_string(), old(before.drives.get(&new.id)), of(new)),
         Change::DriveGone(id) => ("drives", id.to_string(), old(before.drives.get(id)), 0),
         Change::Pool(new) => ("pools", new.name.clone(), old(before.pools.get(&new.name)), of(new)),
@@ -73,7 +74,7 @@ fn of_map(map: &Arc<MapRecord>) -> u32 {
 }
 
 fn of_counters(counters: &Counters) -> u32 {
-    let values = [counters.volume, counters.map.into(), counters.event];
+    let values = [counters.server.into(), counters.volume, counters.map.into(), counters.event];
     of_values("counters", values.map(|next| Value::Text(next.to_string())).to_vec())
 }
 

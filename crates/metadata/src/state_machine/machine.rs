@@ -1,10 +1,11 @@
 //! `cluster.db` and the state read from it, on the thread that owns them.
 
-use super::apply::{self, Applied};
+use super::apply::Change;
+use super::apply::once::{self, Answered, Outcome, Proposers};
 use super::digest::Digest;
 use super::rows;
 use super::schema::{FILE, KIND};
-use crate::command::{Proposal, Reply};
+use crate::command::Proposal;
 use crate::consensus::{Answer, LogId, Payload, SnapshotMeta, StoredMembership};
 use crate::database::{self, StoreError};
 use crate::format::{self, EntryId, MembershipForm};
@@ -38,6 +39,7 @@ pub struct Content {
     pub applied: Option<LogId>,
     pub membership: StoredMembership,
     pub installed: Option<LogId>,
+    pub(super) proposers: Proposers,
     pub(super) digest: Digest,
 }
 
@@ -64,6 +66,7 @@ impl Content {
             applied: applied.map(LogId::from),
             membership: membership.map_err(|error| StoreError::damaged(file, error))?.unwrap_or_default(),
             installed: installed.map(LogId::from),
+            proposers: load_proposers(connection, file)?,
             digest,
         })
     }
@@ -98,31 +101,30 @@ impl Machine {
     pub fn apply(&mut self, id: LogId, payload: &Payload) -> Result<Answer, StoreError> {
         let mut next = self.content.clone();
         next.applied = Some(id);
-        let (answer, changes) = match payload {
-            Payload::Blank => (Ok(Reply::Done), Vec::new()),
+        let outcome = match payload {
+            Payload::Blank => Outcome::of_consensus(),
             Payload::Membership(membership) => {
                 next.membership = StoredMembership::new(Some(id), membership.clone());
-                (Ok(Reply::Done), Vec::new())
+                Outcome::of_consensus()
             }
-            Payload::Normal(proposal) => match self.carry_out(proposal)? {
-                Ok(Applied { state, changes, reply }) => {
-                    next.digest = self.content.digest.after(&self.content.state, &changes, &state.counters);
-                    next.state = Arc::new(state);
-                    (Ok(reply), changes)
-                }
-                Err(refusal) => (Err(refusal), Vec::new()),
-            },
+            Payload::Normal(proposal) => self.carry_out(proposal)?,
         };
-        self.store(&next, &changes).map_err(StoreError::sqlite(&self.file))?;
-        let changed = !Arc::ptr_eq(&next.state, &self.content.state);
+        if let Some(state) = &outcome.state {
+            next.digest = self.content.digest.after(&self.content.state, &outcome.changes, &state.counters);
+            next.state = Arc::new(state.clone());
+        }
+        next.proposers.retain(|server, _| !outcome.forgotten.contains(server));
+        next.proposers.extend(outcome.answered.iter().map(|answered| (answered.server, answered.clone())));
+        self.store(&next, &outcome).map_err(StoreError::sqlite(&self.file))?;
+        let changed = outcome.state.is_some();
         self.content = next;
         if changed {
             self.publish();
         }
-        Ok(answer)
+        Ok(outcome.answer)
     }
 
-    fn carry_out(&self, proposal: &Proposal) -> Result<Result<Applied, crate::Refusal>, StoreError> {
+    fn carry_out(&self, proposal: &Proposal) -> Result<Outcome, StoreError> {
         if proposal.version > crate::command::VERSION {
             // A server that skipped it would drift from the others for good.
             return Err(StoreError::Newer {
@@ -131,10 +133,11 @@ impl Machine {
                 known: crate::command::VERSION.into(),
             });
         }
-        Ok(apply::apply(&self.content.state, proposal))
+        Ok(once::carry_out(&self.content.state, &self.content.proposers, proposal))
     }
 
-    fn store(&mut self, next: &Content, changes: &[apply::Change]) -> rusqlite::Result<()> {
+    fn store(&mut self, next: &Content, outcome: &Outcome) -> rusqlite::Result<()> {
+        let changes: &[Change] = &outcome.changes;
         let transaction = self.connection.transaction()?;
         rows::write(&transaction, changes, &self.content.state.counters, &next.state.counters)?;
         put_meta(&transaction, APPLIED, &next.applied.as_ref().map(EntryId::from))?;
@@ -143,6 +146,15 @@ impl Machine {
         }
         if !changes.is_empty() {
             put_meta(&transaction, DIGEST, &next.digest.0)?;
+        }
+        for server in &outcome.forgotten {
+            transaction.prepare_cached("DELETE FROM proposers WHERE server = ?1")?.execute([server.to_string()])?;
+        }
+        if let Some(answered) = &outcome.answered {
+            let (key, value) = (answered.server.to_string(), &**answered);
+            let (text, crc) = format::encode(&key, value);
+            let sql = "INSERT OR REPLACE INTO proposers (server, value, crc) VALUES (?1, ?2, ?3)";
+            transaction.prepare_cached(sql)?.execute(params![key, text, crc])?;
         }
         transaction.commit()
     }
@@ -156,6 +168,21 @@ impl Machine {
 pub(super) fn mark_installed(connection: &Connection, content: &mut Content) -> rusqlite::Result<()> {
     content.installed = content.applied;
     put_meta(connection, INSTALLED, &content.installed.as_ref().map(EntryId::from))
+}
+
+fn load_proposers(connection: &Connection, file: &Path) -> Result<Proposers, StoreError> {
+    let rows = || {
+        let mut statement = connection.prepare_cached("SELECT server, value, crc FROM proposers")?;
+        statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?.collect::<rusqlite::Result<_>>()
+    };
+    let rows: Vec<(String, String, u32)> = rows().map_err(StoreError::sqlite(file))?;
+    let mut proposers = Proposers::new();
+    for (server, text, crc) in rows {
+        let damaged = |error| StoreError::damaged(file, format!("what server {server} proposed: {error}"));
+        let answered: Answered = format::decode(&server, &text, crc).map_err(damaged)?;
+        proposers.insert(answered.server, Arc::new(answered));
+    }
+    Ok(proposers)
 }
 
 fn put_meta<T: Serialize>(connection: &Connection, key: &str, value: &T) -> rusqlite::Result<()> {

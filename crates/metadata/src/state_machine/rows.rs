@@ -61,14 +61,30 @@ impl Record for ClusterRecord {
 
 impl Record for ServerRecord {
     const TABLE: &'static str = "servers";
-    const COLUMNS: &'static [&'static str] = &["id", "address", "state"];
+    const COLUMNS: &'static [&'static str] = &["id", "address", "state", "state_view", "incarnation", "folder", "boot"];
 
     fn values(&self) -> Vec<Value> {
-        vec![text(self.id), text(&self.address), text(self.state)]
+        vec![
+            text(self.id),
+            text(&self.address),
+            text(self.state),
+            integer(self.state_view),
+            integer(self.incarnation.into()),
+            integer(self.folder),
+            integer(self.boot),
+        ]
     }
 
     fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
-        Ok(ServerRecord { id: parse(row, 0)?, address: row.get(1)?, state: parse(row, 2)? })
+        Ok(ServerRecord {
+            id: parse(row, 0)?,
+            address: row.get(1)?,
+            state: parse(row, 2)?,
+            state_view: row.get(3)?,
+            incarnation: row.get(4)?,
+            folder: row.get(5)?,
+            boot: row.get(6)?,
+        })
     }
 }
 
@@ -204,8 +220,9 @@ struct Counter {
     next: u64,
 }
 
-fn counters(counters: &Counters) -> [Counter; 3] {
+fn counters(counters: &Counters) -> [Counter; 4] {
     [
+        Counter { name: "server", next: counters.server.into() },
         Counter { name: "volume", next: counters.volume },
         Counter { name: "map", next: counters.map.into() },
         Counter { name: "event", next: counters.event },
@@ -218,6 +235,7 @@ pub fn write(connection: &Connection, changes: &[Change], before: &Counters, aft
         match change {
             Change::Cluster(record) => put(connection, &**record)?,
             Change::Server(record) => put(connection, &**record)?,
+            Change::ServerGone(id) => delete(connection, "servers", "id", text(id))?,
             Change::Drive(record) => put(connection, &**record)?,
             Change::DriveGone(id) => delete(connection, "drives", "id", text(id))?,
             Change::Pool(record) => put(connection, &**record)?,
@@ -301,6 +319,7 @@ fn load_counters(connection: &Connection) -> rusqlite::Result<Counters> {
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
         match row.get::<_, String>(0)?.as_str() {
+            "server" => found.server = row.get(1)?,
             "volume" => found.volume = row.get(1)?,
             "map" => found.map = row.get(1)?,
             "event" => found.event = row.get(1)?,

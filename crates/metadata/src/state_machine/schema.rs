@@ -7,7 +7,7 @@ pub const FILE: &str = "cluster.db";
 
 pub const KIND: Kind = Kind {
     application: 0x5470_436c, // "TpCl"
-    version: 1,
+    version: 2,
     schema: "
         -- What the state machine keeps for itself.
         CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL, crc INTEGER NOT NULL) STRICT;
@@ -15,8 +15,16 @@ pub const KIND: Kind = Kind {
             id TEXT PRIMARY KEY, name TEXT NOT NULL, created_unix_ms INTEGER NOT NULL, view INTEGER NOT NULL
         ) STRICT;
         CREATE TABLE servers (
-            id TEXT PRIMARY KEY, address TEXT NOT NULL, state TEXT NOT NULL  -- up, down
+            id TEXT PRIMARY KEY,
+            address TEXT NOT NULL,
+            state TEXT NOT NULL,            -- up, down
+            state_view INTEGER NOT NULL,    -- the view in which it came into this state
+            incarnation INTEGER NOT NULL,   -- counts its data folders, from 0
+            folder INTEGER NOT NULL,        -- the random number of its data folder
+            boot INTEGER NOT NULL           -- counts the starts of its data folder
         ) STRICT;
+        -- What the latest commands of each server came to, by which none is carried out twice.
+        CREATE TABLE proposers (server TEXT PRIMARY KEY, value TEXT NOT NULL, crc INTEGER NOT NULL) STRICT;
         CREATE TABLE drives (
             id TEXT PRIMARY KEY,
             server TEXT NOT NULL,           -- servers.id

@@ -17,7 +17,7 @@ fn setup() -> Command {
 }
 
 fn proposal(command: Command) -> Proposal {
-    Proposal { version: 1, unix_ms: 1, command }
+    Proposal { version: 1, unix_ms: 1, from: None, command }
 }
 
 fn entry(index: u64) -> LogId {
@@ -44,10 +44,14 @@ fn command() -> impl Strategy<Value = Command> {
     let size = prop_oneof![Just(512u64), Just(4096), Just(1 << 63)];
     let pool = prop_oneof![4 => Just(DEFAULT_POOL.to_owned()), 1 => Just("p".to_owned())];
     prop_oneof![
-        server.clone().prop_map(|id| Command::AddServer { id, address: "h:2".to_owned() }),
-        (server.clone(), any::<bool>()).prop_map(|(id, up)| {
+        (1u64..5, prop::option::of(server.clone()))
+            .prop_map(|(folder, claim)| { Command::JoinServer { folder, address: "h:2".to_owned(), claim } }),
+        (server.clone(), 0u32..2, 0u64..4)
+            .prop_map(|(id, incarnation, boot)| { Command::ServerStarted { id, incarnation, boot } }),
+        server.clone().prop_map(|id| Command::RemoveServer { id }),
+        (server.clone(), any::<bool>(), prop::option::of(0u64..20)).prop_map(|(id, up, expected_view)| {
             let to = if up { ServerState::Up } else { ServerState::Down };
-            Command::SetServerState { id, to, reason: "r".to_owned() }
+            Command::SetServerState { id, to, reason: "r".to_owned(), expected_view }
         }),
         (drive.clone(), server.clone(), pool.clone()).prop_map(|(id, server, pool)| {
             Command::AddDrive { id, server, pool, path: "/d".to_owned(), capacity: 1 << 40 }
@@ -89,6 +93,9 @@ fn check_references(state: &State) {
         assert!(state.servers.contains_key(&drive.server) && state.pools.contains_key(&drive.pool));
         assert_eq!(drive.missed_since.is_none(), drive.state == DriveState::Up, "{drive:?}");
         assert!(drive.state_view <= state.view());
+        if state.servers[&drive.server].state == ServerState::Down && drive.state.takes_writes() {
+            assert!(drive.state_view > state.servers[&drive.server].state_view, "{drive:?} survived its server");
+        }
     }
 }
 
@@ -148,7 +155,7 @@ fn a_snapshot_carries_everything_to_another_server() {
     carry_out(&mut source, 0, setup());
     let (meta, mut snapshot) = source.build_snapshot().unwrap();
     // What comes after isn't in it.
-    let server = Command::AddServer { id: ServerId(2), address: "h:2".to_owned() };
+    let server = Command::JoinServer { folder: 2, address: "h:2".to_owned(), claim: None };
     carry_out(&mut source, 1, server);
 
     let mut target = machine(to.path());

@@ -45,7 +45,10 @@ fn kind_of_refusal(refusal: &Refusal) -> ErrorKind {
         | Refusal::NoVolumeId(_) => ErrorKind::NotFound,
         Refusal::ClusterExists { .. }
         | Refusal::NoCluster
-        | Refusal::ServerExists(_)
+        | Refusal::ServerIsUp(_)
+        | Refusal::ServerChanged { .. }
+        | Refusal::ServerHasDrives { .. }
+        | Refusal::LastServer(_)
         | Refusal::ServerAlready { .. }
         | Refusal::DriveExists { .. }
         | Refusal::Transition { .. }
@@ -58,7 +61,11 @@ fn kind_of_refusal(refusal: &Refusal) -> ErrorKind {
         | Refusal::NotDeleting(_)
         | Refusal::Shrink { .. }
         | Refusal::NoDrives(_)
-        | Refusal::NoMapsLeft => ErrorKind::Conflict,
+        | Refusal::NoMapsLeft
+        | Refusal::NoServersLeft
+        | Refusal::ServerReplaced(_)
+        | Refusal::FolderOld(_)
+        | Refusal::Late => ErrorKind::Conflict,
         Refusal::ClusterId
         | Refusal::Address(_)
         | Refusal::Capacity { .. }
@@ -80,7 +87,7 @@ impl From<ProposeError> for Failure {
                 Failure::new(ErrorKind::Unavailable, error)
             }
             ProposeError::NoRoom { .. } => Failure::new(ErrorKind::OutOfSpace, error),
-            ProposeError::Storage(_) => Failure::new(ErrorKind::Internal, error),
+            ProposeError::Storage(_) | ProposeError::Expelled(_) => Failure::new(ErrorKind::Internal, error),
         }
     }
 }

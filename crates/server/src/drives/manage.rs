@@ -125,7 +125,7 @@ impl Drives {
         generations.forget(id)?;
         match reply {
             Reply::DriveRetired { volumes } => Ok(volumes),
-            Reply::Done | Reply::VolumeCreated { .. } => {
+            Reply::Done | Reply::ServerJoined { .. } | Reply::VolumeCreated { .. } => {
                 self.parts.engine.forget_drive(id);
                 Ok(Vec::new())
             }

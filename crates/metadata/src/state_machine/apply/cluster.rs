@@ -4,9 +4,12 @@ use super::{Draft, check_name, clipped};
 use crate::command::Reply;
 use crate::record::{ClusterRecord, DEFAULT_POOL, PoolRecord, ServerRecord, ServerState};
 use crate::refusal::{Refusal, Thing};
+use std::cmp::Ordering;
 use tepal_model::{ClusterId, ServerId};
 
 const MAX_ADDRESS: usize = 255;
+/// The bits of a number that SQL holds as a positive integer.
+const NUMBER: u64 = i64::MAX as u64;
 
 impl Draft {
     pub(super) fn init_cluster(
@@ -26,19 +29,91 @@ impl Draft {
         }
         self.put_cluster(ClusterRecord { id, name: name.to_owned(), created_unix_ms: self.unix_ms, view: 1 });
         self.put_pool(PoolRecord { name: DEFAULT_POOL.to_owned(), layout: None });
-        self.put_server(ServerRecord { id: server, address: address.to_owned(), state: ServerState::Up });
+        self.state.counters.server = server.0.checked_add(1).ok_or(Refusal::NoServersLeft)?;
+        self.put_server(ServerRecord {
+            id: server,
+            address: address.to_owned(),
+            state: ServerState::Up,
+            state_view: 1,
+            incarnation: 0,
+            folder: 0,
+            boot: 0,
+        });
         self.event("cluster", name, format!("cluster {id} begins on server {server} at {address}"));
         Ok(Reply::Done)
     }
 
-    pub(super) fn add_server(&mut self, id: ServerId, address: &str) -> Result<Reply, Refusal> {
+    pub(super) fn join_server(
+        &mut self,
+        folder: u64,
+        address: &str,
+        claim: Option<ServerId>,
+    ) -> Result<Reply, Refusal> {
         check_address(address)?;
-        if self.state.servers.contains_key(&id) {
-            return Err(Refusal::ServerExists(id));
+        let folder = folder & NUMBER;
+        if let Some(known) = self.state.servers.values().find(|server| server.folder == folder) {
+            return Ok(Reply::ServerJoined { id: known.id, incarnation: known.incarnation });
         }
-        self.put_server(ServerRecord { id, address: address.to_owned(), state: ServerState::Up });
+        let server = match claim {
+            Some(id) => self.replaced_folder(id)?,
+            None => self.new_server()?,
+        };
+        let (id, incarnation) = (server.id, server.incarnation);
+        self.put_server(ServerRecord { address: address.to_owned(), folder, boot: 0, ..server });
+        let what = if claim.is_some() { "joined anew with an empty folder" } else { "joined" };
+        self.event("server", &id.to_string(), format!("{what} at {address}"));
+        Ok(Reply::ServerJoined { id, incarnation })
+    }
+
+    fn new_server(&mut self) -> Result<ServerRecord, Refusal> {
+        let id = ServerId(self.state.counters.server);
+        self.state.counters.server = id.0.checked_add(1).ok_or(Refusal::NoServersLeft)?;
+        let state_view = self.next_view();
+        let (address, state) = (String::new(), ServerState::Down);
+        Ok(ServerRecord { id, address, state, state_view, incarnation: 0, folder: 0, boot: 0 })
+    }
+
+    fn replaced_folder(&self, id: ServerId) -> Result<ServerRecord, Refusal> {
+        let mut server = self.server(id)?;
+        if server.state == ServerState::Up {
+            return Err(Refusal::ServerIsUp(id));
+        }
+        server.incarnation = server.incarnation.checked_add(1).ok_or(Refusal::NoServersLeft)?;
+        Ok(server)
+    }
+
+    pub(super) fn server_started(&mut self, id: ServerId, incarnation: u32, boot: u64) -> Result<Reply, Refusal> {
+        let mut server = self.server(id)?;
+        let boot = boot & NUMBER;
+        if incarnation != server.incarnation {
+            return Err(Refusal::ServerReplaced(id));
+        }
+        match boot.cmp(&server.boot) {
+            Ordering::Less => return Err(Refusal::FolderOld(id)),
+            Ordering::Equal => return Ok(Reply::Done),
+            Ordering::Greater => server.boot = boot,
+        }
+        let view = self.next_view();
+        self.lose_drives_of(id, "its server was started anew", view);
+        self.event("server", &id.to_string(), format!("{} -> up: started", server.state));
+        server.state = ServerState::Up;
+        server.state_view = view;
+        self.put_server(server);
+        Ok(Reply::Done)
+    }
+
+    pub(super) fn remove_server(&mut self, id: ServerId) -> Result<Reply, Refusal> {
+        self.server(id)?;
+        let drives = self.state.drives_of_server(id).count();
+        if drives > 0 {
+            return Err(Refusal::ServerHasDrives { id, drives });
+        }
+        if self.state.servers.len() == 1 {
+            return Err(Refusal::LastServer(id));
+        }
+        self.drop_server(id);
         self.next_view();
-        self.event("server", &id.to_string(), format!("joined at {address}"));
+        self.event("server", &id.to_string(), "removed by the operator".to_owned());
         Ok(Reply::Done)
     }
 
@@ -54,16 +129,28 @@ impl Draft {
         Ok(Reply::Done)
     }
 
-    pub(super) fn set_server_state(&mut self, id: ServerId, to: ServerState, reason: &str) -> Result<Reply, Refusal> {
+    pub(super) fn set_server_state(
+        &mut self,
+        id: ServerId,
+        to: ServerState,
+        reason: &str,
+        expected_view: Option<u64>,
+    ) -> Result<Reply, Refusal> {
         let mut server = self.server(id)?;
+        if expected_view.is_some_and(|view| view != server.state_view) {
+            return Err(Refusal::ServerChanged { id, state: server.state, state_view: server.state_view });
+        }
         if server.state == to {
             return Err(Refusal::ServerAlready { id, state: to });
         }
-        let from = server.state;
+        let view = self.next_view();
+        self.event("server", &id.to_string(), format!("{} -> {to}: {}", server.state, clipped(reason, 800)));
+        if to == ServerState::Down {
+            self.lose_drives_of(id, "its server is down", view);
+        }
         server.state = to;
+        server.state_view = view;
         self.put_server(server);
-        self.next_view();
-        self.event("server", &id.to_string(), format!("{from} -> {to}: {}", clipped(reason, 800)));
         Ok(Reply::Done)
     }
 

@@ -85,12 +85,20 @@ impl Draft {
         if to == DriveState::Up && expected_view.is_none() {
             return Err(Refusal::ViewNeeded { id });
         }
-        self.change_drive_state(drive, to, reason);
+        let view = self.next_view();
+        self.change_drive_state(drive, to, reason, view);
         Ok(Reply::Done)
     }
 
-    fn change_drive_state(&mut self, mut drive: DriveRecord, to: DriveState, reason: &str) {
-        let view = self.next_view();
+    /// In the view `view`, the drives of `server` that took writes don't any more.
+    pub(super) fn lose_drives_of(&mut self, server: ServerId, reason: &str, view: u64) {
+        let drives = self.state.drives_of_server(server).filter(|drive| drive.state.takes_writes());
+        for drive in drives.map(|drive| DriveRecord::clone(drive)).collect::<Vec<_>>() {
+            self.change_drive_state(drive, DriveState::Missing, reason, view);
+        }
+    }
+
+    fn change_drive_state(&mut self, mut drive: DriveRecord, to: DriveState, reason: &str, view: u64) {
         let (id, from) = (drive.id.to_string(), drive.state);
         drive.missed_since = match to {
             DriveState::Up => None,
@@ -121,7 +129,8 @@ impl Draft {
             return Ok(Reply::Done);
         }
         if drive.state != DriveState::Failed {
-            self.change_drive_state(drive, DriveState::Failed, REMOVED);
+            let view = self.next_view();
+            self.change_drive_state(drive, DriveState::Failed, REMOVED, view);
         }
         Ok(Reply::DriveRetired { volumes: volumes.into_iter().collect() })
     }

@@ -5,12 +5,16 @@
 //!    same state and gave the same answers.
 //! 2. A refused command changes nothing, not even a counter or an event.
 //! 3. Every change of a drive's or server's state, and every one that joins or leaves, gives the next view.
+//!    A server that goes down takes its drives with it in that same view.
 //! 4. Every change of a volume's record gives its next revision.
 //! 5. Each drive named by a map has a record; each map's volume, and each volume's map and pool, exist.
 
 mod cluster;
 mod drives;
+pub mod once;
 mod place;
+#[cfg(test)]
+mod server_tests;
 #[cfg(test)]
 mod tests;
 mod volumes;
@@ -23,13 +27,14 @@ use crate::refusal::{Refusal, Thing};
 use crate::state::State;
 use std::sync::Arc;
 use tepal_model::text::{is_name, shown};
-use tepal_model::{DriveId, MapId, VolumeId};
+use tepal_model::{DriveId, MapId, ServerId, VolumeId};
 
 /// A row of `cluster.db` that an accepted command writes or deletes, in the order that it happened.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
     Cluster(Arc<ClusterRecord>),
     Server(Arc<ServerRecord>),
+    ServerGone(ServerId),
     Drive(Arc<DriveRecord>),
     DriveGone(DriveId),
     Pool(Arc<PoolRecord>),
@@ -73,9 +78,13 @@ impl Draft {
         }
         match command {
             Command::InitCluster { id, name, server, address } => self.init_cluster(*id, name, *server, address),
-            Command::AddServer { id, address } => self.add_server(*id, address),
+            Command::JoinServer { folder, address, claim } => self.join_server(*folder, address, *claim),
+            Command::ServerStarted { id, incarnation, boot } => self.server_started(*id, *incarnation, *boot),
+            Command::RemoveServer { id } => self.remove_server(*id),
             Command::SetServerAddress { id, address } => self.set_server_address(*id, address),
-            Command::SetServerState { id, to, reason } => self.set_server_state(*id, *to, reason),
+            Command::SetServerState { id, to, reason, expected_view } => {
+                self.set_server_state(*id, *to, reason, *expected_view)
+            }
             Command::AddDrive { id, server, pool, path, capacity } => {
                 self.add_drive(*id, *server, pool, path, *capacity)
             }
@@ -131,6 +140,11 @@ impl Draft {
         let record = Arc::new(record);
         self.state.servers.insert(record.id, record.clone());
         self.changes.push(Change::Server(record));
+    }
+
+    fn drop_server(&mut self, id: ServerId) {
+        self.state.servers.remove(&id);
+        self.changes.push(Change::ServerGone(id));
     }
 
     fn put_drive(&mut self, record: DriveRecord) {

@@ -6,20 +6,24 @@ use tepal_model::layout::FailureDomain;
 use tepal_model::{ClusterId, ServerId};
 
 /// A cluster with these drives, as `(drive, server)`.
-fn cluster(drives: &[(u64, u32)]) -> State {
+pub fn cluster(drives: &[(u64, u32)]) -> State {
     let mut state = State::before_everything();
     let (name, address) = ("c".to_owned(), "h:1".to_owned());
     done(&mut state, Command::InitCluster { id: ClusterId(1), name, server: ServerId(1), address });
     for &(drive, server) in drives {
-        if !state.servers.contains_key(&ServerId(server)) {
-            done(&mut state, Command::AddServer { id: ServerId(server), address: "h:1".to_owned() });
+        while !state.servers.contains_key(&ServerId(server)) {
+            let folder = state.servers.len() as u64;
+            done(&mut state, Command::JoinServer { folder, address: "h:1".to_owned(), claim: None });
+        }
+        if state.servers[&ServerId(server)].state == ServerState::Down {
+            done(&mut state, Command::ServerStarted { id: ServerId(server), incarnation: 0, boot: 1 });
         }
         done(&mut state, add_drive(drive, server));
     }
     state
 }
 
-fn add_drive(id: u64, server: u32) -> Command {
+pub fn add_drive(id: u64, server: u32) -> Command {
     let (pool, path) = (DEFAULT_POOL.to_owned(), format!("/d{id}"));
     Command::AddDrive { id: DriveId(id), server: ServerId(server), pool, path, capacity: 1 << 30 }
 }
@@ -29,22 +33,26 @@ fn create(name: &str, layout: &str) -> Command {
     Command::CreateVolume { name, size: 4096, layout: Some(layout.to_owned()), pool }
 }
 
-fn set(id: u64, to: DriveState, expected_view: Option<u64>) -> Command {
+pub fn set(id: u64, to: DriveState, expected_view: Option<u64>) -> Command {
     Command::SetDriveState { id: DriveId(id), to, reason: "because".to_owned(), expected_view }
 }
 
+pub fn server_state(id: u32, to: ServerState, expected_view: Option<u64>) -> Command {
+    Command::SetServerState { id: ServerId(id), to, reason: "because".to_owned(), expected_view }
+}
+
 fn attempt(state: &mut State, command: Command) -> Result<Reply, Refusal> {
-    let applied = apply(state, &Proposal { version: 1, unix_ms: 5, command })?;
+    let applied = apply(state, &Proposal { version: 1, unix_ms: 5, from: None, command })?;
     *state = applied.state;
     Ok(applied.reply)
 }
 
-fn done(state: &mut State, command: Command) -> Reply {
+pub fn done(state: &mut State, command: Command) -> Reply {
     let shown = format!("{command:?}");
     attempt(state, command).unwrap_or_else(|refusal| panic!("{shown}: {refusal}"))
 }
 
-fn refused(state: &State, command: Command) -> Refusal {
+pub fn refused(state: &State, command: Command) -> Refusal {
     let shown = format!("{command:?}");
     attempt(&mut state.clone(), command).expect_err(&shown)
 }
@@ -60,7 +68,7 @@ fn nothing_can_be_done_before_the_cluster_is_set_up_nor_can_that_be_done_twice()
 #[test]
 fn every_change_of_a_drive_or_server_gives_the_next_view_and_no_other_command_does() {
     let mut state = cluster(&[(1, 1)]);
-    let server_down = Command::SetServerState { id: ServerId(1), to: ServerState::Down, reason: String::new() };
+    let server_down = server_state(1, ServerState::Down, None);
     let rename = Command::RenameVolume { name: "v".to_owned(), new_name: "w".to_owned() };
     let resize = Command::ResizeVolume { name: "w".to_owned(), size: 8192, shrink: false };
     for (command, steps) in [
@@ -310,7 +318,7 @@ fn a_pool_goes_only_when_it_is_empty_and_gives_its_layout_to_volumes_without_one
 fn hostile_text_is_refused_or_clipped() {
     let mut state = cluster(&[(1, 1)]);
     for address in ["", "h", ":1", "h:", "h:99999", "unix:", "h\n:1"] {
-        let add = Command::AddServer { id: ServerId(9), address: address.to_owned() };
+        let add = Command::JoinServer { folder: 9, address: address.to_owned(), claim: None };
         assert!(matches!(refused(&state, add), Refusal::Address(_)), "{address:?}");
     }
     for path in ["", "a\nb", &"x".repeat(4097)] {

@@ -1,0 +1,6 @@
+//! Whole clusters in one process, over a transport that loses, delays and cuts.
+
+mod faults;
+mod folders;
+mod growth;
+mod rig;

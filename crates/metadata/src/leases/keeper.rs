@@ -1,0 +1,99 @@
+//! The holder's task: it renews this server's lease with whoever leads.
+
+use super::held::Lease;
+use super::{Tick, watchman};
+use crate::member::Member;
+use crate::peers::message::{Answer, Reason, Renewal, Request};
+use crate::peers::network::CallError;
+use crate::record::ServerState;
+use openraft::type_config::async_runtime::watch::WatchReceiver;
+use std::sync::Arc;
+
+/// Keeps the lease for as long as this server takes part. While it's alone there is nothing to renew.
+pub async fn keep(member: Arc<Member>) {
+    let mut metrics = member.raft.server_metrics();
+    let mut state = member.state.clone();
+    let mut expelled = member.peers.expelled.subscribe();
+    // When the next renewal is due, and whom the last one asked.
+    let (mut due, mut asked) = (Tick::default(), None);
+    loop {
+        let standing = standing(&member);
+        if standing.is_none() && (member.now() >= due || asked != member.leader()) {
+            asked = member.leader();
+            let timing = &member.surroundings.timing;
+            let pause = if renew(&member).await { timing.lease.length / 4 } else { timing.heartbeat };
+            due = member.now().after(pause);
+        }
+        if let Some(lease) = standing {
+            member.lease.send_if_modified(|known| std::mem::replace(known, lease) != lease);
+        }
+        let nap = async {
+            match standing {
+                None => tokio::time::sleep(member.now().until(due)).await,
+                Some(_) => std::future::pending().await,
+            }
+        };
+        let changed = tokio::select! {
+            changed = metrics.changed() => changed.is_ok(),
+            changed = state.changed() => changed.is_ok(),
+            changed = expelled.changed() => changed.is_ok(),
+            () = nap => true,
+        };
+        if !changed {
+            return;
+        }
+    }
+}
+
+/// What this server may do if that needs nobody's word; none if it has to renew.
+fn standing(member: &Member) -> Option<Lease> {
+    if member.is_expelled() {
+        return Some(Lease::None);
+    }
+    if member.is_alone() {
+        return Some(Lease::Alone);
+    }
+    match member.record() {
+        None => Some(Lease::None),
+        // This process has yet to tell that it began.
+        Some(record) if record.boot != member.boot && !member.opened_alone => Some(Lease::None),
+        Some(record) if record.state == ServerState::Down => Some(Lease::Down { view: record.state_view }),
+        Some(_) => None,
+    }
+}
+
+/// Asks the leader, and uses what it grants once its view is here.
+async fn renew(member: &Member) -> bool {
+    let Some(leader) = member.leader() else { return false };
+    let length = member.surroundings.timing.lease.length;
+    let identity = &member.identity;
+    let (server, incarnation) = (identity.server, identity.incarnation);
+    let sent = member.now();
+    let adopted = member.state.borrow().view();
+    let holds = member.lease.borrow().allows(adopted, sent);
+    let renewal = Renewal { server, incarnation, boot: member.boot, adopted, holds };
+    let answer = if leader == member.node {
+        watchman::renew(member, &renewal, sent).await.map_err(CallError::Refused)
+    } else {
+        member.call(leader, Request::Renew(renewal), length / 2).await
+    };
+    let (view, index) = match answer {
+        Ok(Answer::Granted { view, index }) => (view, index),
+        Err(CallError::Refused(Reason::Expelled(why))) => {
+            member.peers.expel(why);
+            return false;
+        }
+        _ => return false,
+    };
+    if !member.applied(index, length).await {
+        return false;
+    }
+    let adopted = member.state.clone().wait_for(|state| state.view() >= view).await.is_ok();
+    let up = member.record().is_some_and(|record| record.state == ServerState::Up);
+    if !adopted || !up {
+        return false;
+    }
+    let grant = Lease::from_grant(sent, &member.surroundings.timing.lease, view);
+    member.lease.send_modify(|lease| *lease = lease.renewed(grant));
+    true
+}
