@@ -1,6 +1,6 @@
 //! Servers that are killed, cut off, paused and restarted, while commands are asked for on all of them.
 
-use super::rig::{Cluster, add_drive, has_pool, pool, timing};
+use super::rig::{Cluster, PATIENCE, add_drive, has_pool, pool};
 use crate::command::Command;
 use crate::leases::held::Lease;
 use crate::record::{DriveState, ServerState};
@@ -106,7 +106,7 @@ fn nothing_acknowledged_is_lost_and_nothing_done_twice_while_servers_die_and_mes
         // The leader, every other time.
         let victim = victim.unwrap_or_else(|| cluster.leader().unwrap_or(3));
         let before = writers.acknowledged();
-        let until = Instant::now() + Duration::from_secs(20);
+        let until = Instant::now() + PATIENCE;
         while writers.acknowledged() < before + 20 {
             assert!(Instant::now() < until, "nothing goes on any more");
             std::thread::sleep(Duration::from_millis(5));
@@ -162,10 +162,7 @@ fn a_server_that_is_cut_off_stops_before_it_is_down_and_returns_when_it_is_heard
         let server = if one_way == Some(true) { leader } else { leader % 3 + 1 };
         let seen_by = server % 3 + 1;
         cluster.propose(seen_by, add_drive(1, server)).unwrap();
-        cluster.eventually("it may serve", |cluster| {
-            let metadata = cluster.metadata(server);
-            metadata.lease().allows(metadata.state().view(), metadata.now())
-        });
+        cluster.eventually("it may serve", |cluster| cluster.may_serve(server));
         match one_way {
             None => cluster.isolate(server, true),
             Some(out) => (1..=3).filter(|other| *other != server).for_each(|other| {
@@ -181,11 +178,7 @@ fn a_server_that_is_cut_off_stops_before_it_is_down_and_returns_when_it_is_heard
         cluster.propose(seen_by, pool("meanwhile")).unwrap();
         cluster.isolate(server, false);
         cluster.eventually("it knows", |cluster| matches!(cluster.metadata(server).lease(), Lease::Down { .. }));
-        cluster.run(server, |metadata| metadata.return_to_service()).unwrap();
-        cluster.eventually("it may serve again", |cluster| {
-            let metadata = cluster.metadata(server);
-            metadata.lease().allows(metadata.state().view(), metadata.now())
-        });
+        cluster.eventually("it may serve again", |cluster| cluster.may_serve(server));
         assert!(has_pool(&cluster.state(server), "meanwhile"));
         cluster.agree();
     }
@@ -196,15 +189,16 @@ fn a_leader_that_is_paused_may_not_serve_when_it_wakes() {
     let cluster = Cluster::of(3);
     let leader = cluster.leader().unwrap();
     let other = leader % 3 + 1;
-    let pause = timing().lease.length * 6;
+    let (wake, woken) = std::sync::mpsc::channel::<()>();
     let asleep = cluster.metadata(leader).clone();
     let waking = cluster.running[&leader].0.spawn(async move {
         // All of the server stands still: its runtime has one thread.
-        std::thread::sleep(pause);
+        let _ = woken.recv();
         asleep.lease().allows(u64::MAX, asleep.now())
     });
     declared_down_without_a_lease(&cluster, leader, other);
     cluster.propose(other, pool("meanwhile")).unwrap();
+    drop(wake);
     assert!(!cluster.run(other, |_| waking).unwrap(), "it slept past its lease");
     cluster.eventually("it knows", |cluster| matches!(cluster.metadata(leader).lease(), Lease::Down { .. }));
     cluster.agree();

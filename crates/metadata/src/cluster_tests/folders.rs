@@ -1,6 +1,6 @@
 //! Data folders that are not what they claim to be.
 
-use super::rig::{CLUSTER, Cluster, address, has_pool, pool};
+use super::rig::{CLUSTER, Cluster, PATIENCE, address, has_pool, pool};
 use crate::record::ServerState;
 use crate::{JoinError, JoinRequest, Metadata, OpenError, ProposeError};
 use std::path::Path;
@@ -84,9 +84,8 @@ fn a_server_of_another_cluster_is_refused_by_name() {
         request: crate::peers::message::Request::Adopted { view: 1 },
     };
     let link = cluster.surroundings(8).transport;
-    let answer = cluster.run(1, |_| async move {
-        crate::peers::network::call(&*link, &address(1), &other, &[], std::time::Duration::from_secs(5)).await
-    });
+    let answer = cluster
+        .run(1, |_| async move { crate::peers::network::call(&*link, &address(1), &other, &[], PATIENCE).await });
     assert!(answer.unwrap_err().to_string().contains("another cluster, 'test'"));
 }
 

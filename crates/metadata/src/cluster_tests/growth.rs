@@ -1,6 +1,6 @@
 //! Servers come and go.
 
-use super::rig::{Cluster, add_drive, has_pool, pool};
+use super::rig::{Cluster, PATIENCE, add_drive, has_pool, pool};
 use crate::command::Command;
 use crate::leases::held::Lease;
 use crate::record::ServerState;
@@ -109,10 +109,8 @@ fn a_view_is_known_to_be_adopted_by_all_once_they_said_so() {
     let cluster = Cluster::of(3);
     cluster.propose(2, add_drive(1, 2)).unwrap();
     let view = cluster.state(2).view();
-    let adopted = cluster.run(2, |metadata| async move {
-        let within = Duration::from_secs(10);
-        tokio::time::timeout(within, metadata.adopted_everywhere(view)).await
-    });
+    let adopted = cluster
+        .run(2, |metadata| async move { tokio::time::timeout(PATIENCE, metadata.adopted_everywhere(view)).await });
     assert!(matches!(adopted, Ok(Ok(()))));
     cluster.eventually("all act in it", |cluster| (1..=3).all(|server| cluster.state(server).view() >= view));
 }

@@ -4,8 +4,8 @@ use crate::peers::Calling;
 use crate::record::{DEFAULT_POOL, ServerState};
 use crate::scratch::Scratch;
 use crate::{
-    Command, JoinRequest, Lease, Metadata, ProposeError, Reply, State, Surroundings, Term, Timing, Transport,
-    TransportError,
+    Command, JoinError, JoinRequest, Lease, Metadata, ProposeError, Reply, State, Surroundings, Term, Timing,
+    Transport, TransportError,
 };
 use openraft::type_config::async_runtime::watch::WatchReceiver;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,6 +17,9 @@ use tepal_model::{ClusterId, ServerId};
 use tokio::runtime::Runtime;
 
 pub const CLUSTER: ClusterId = ClusterId(0xc1);
+
+/// What takes longer never happens, however busy the machine is.
+pub const PATIENCE: Duration = Duration::from_secs(240);
 
 /// Fast, so that tests are; long enough for a machine that is busy.
 pub fn timing() -> Timing {
@@ -136,15 +139,25 @@ impl Cluster {
     /// Waits until the first `servers` servers are up and everybody knows of so many voters.
     pub fn all_up_and_agreed(&self, servers: u32, voters: usize) {
         self.eventually("all are up, and the voters agreed on", |cluster| {
-            // A server that was silent while the machine was busy comes back by itself.
-            for server in 1..=servers {
-                if matches!(cluster.metadata(server).lease(), Lease::Down { .. }) {
-                    let _ = cluster.run(server, Metadata::return_to_service);
-                }
-            }
+            (1..=servers).for_each(|server| cluster.bring_back(server));
             (1..=servers)
                 .all(|server| cluster.is(1, server, ServerState::Up) && cluster.agreed_voters(server) == voters)
         });
+    }
+
+    /// Returns a server to service that was declared down, as its process does by itself: it may also have been silent
+    /// because the machine is busy.
+    pub fn bring_back(&self, server: u32) {
+        if matches!(self.metadata(server).lease(), Lease::Down { .. }) {
+            let _ = self.run(server, Metadata::return_to_service);
+        }
+    }
+
+    /// Whether it may serve now, once it's back.
+    pub fn may_serve(&self, server: u32) -> bool {
+        self.bring_back(server);
+        let metadata = self.metadata(server);
+        metadata.lease().allows(metadata.state().view(), metadata.now())
     }
 
     /// How many voters a majority has agreed on, as far as this server knows.
@@ -191,7 +204,15 @@ impl Cluster {
             claim,
         };
         let runtime = runtime();
-        let metadata = runtime.block_on(Metadata::join(&folder, &request, self.surroundings(server)))?;
+        let until = Instant::now() + PATIENCE;
+        let metadata = loop {
+            match runtime.block_on(Metadata::join(&folder, &request, self.surroundings(server))) {
+                Err(JoinError::Unreachable(_)) if Instant::now() < until => {
+                    std::thread::sleep(Duration::from_millis(20))
+                }
+                joined => break joined?,
+            }
+        };
         self.put(server, runtime, metadata);
         Ok(())
     }
@@ -259,9 +280,9 @@ impl Cluster {
     }
 
     pub fn eventually(&self, what: &str, condition: impl Fn(&Cluster) -> bool) {
-        let until = Instant::now() + Duration::from_secs(120);
+        let until = Instant::now() + PATIENCE;
         while !condition(self) {
-            assert!(Instant::now() < until, "not in two minutes: {what}");
+            assert!(Instant::now() < until, "not in {PATIENCE:?}: {what}");
             std::thread::sleep(Duration::from_millis(5));
         }
     }

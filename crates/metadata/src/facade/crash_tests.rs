@@ -88,20 +88,16 @@ async fn write_for_ever(folder: &Path) {
 #[test]
 fn nothing_acknowledged_is_lost_when_the_server_is_killed_at_any_moment() {
     const ROUNDS: u32 = 40;
+    const EARLY: u32 = 10;
     let scratch = Scratch::new();
     let folder = scratch.path().join("data");
     std::fs::create_dir(&folder).unwrap();
     let mut acknowledged = vec![0u64; WRITERS as usize];
-    let mut total = 0;
+    let mut total = 0u64;
     for round in 0..ROUNDS {
         let mut child = child("write", &folder);
-        let out = BufReader::new(child.stdout.take().unwrap());
-        // The first few rounds strike early, in the creation; the others at odd moments of the writing.
-        let delay = if round < 10 { u64::from(round) * 3 } else { 30 + u64::from(round) * 37 % 190 };
-        std::thread::sleep(Duration::from_millis(delay));
-        child.kill().unwrap();
-        child.wait().unwrap();
-        for line in out.lines() {
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut count = |line: std::io::Result<String>| {
             let line = line.unwrap();
             let words: Vec<&str> = line.split(' ').collect();
             // A line that was cut by the kill says nothing that counts.
@@ -111,10 +107,24 @@ fn nothing_acknowledged_is_lost_when_the_server_is_killed_at_any_moment() {
                 acknowledged[writer] = acknowledged[writer].max(size);
                 total += 1;
             }
+            total
+        };
+        // The first few rounds strike early, in the creation; the others amid the writing, at an odd moment after so
+        // many acknowledgements, however long these take.
+        if round < EARLY {
+            std::thread::sleep(Duration::from_millis(u64::from(round) * 3));
+        } else {
+            let enough = count(Ok(String::new())) + 3 + u64::from(round) * 37 % 90;
+            while count(lines.next().expect("it writes for ever")) < enough {}
+            std::thread::sleep(Duration::from_micros(u64::from(round) * 331 % 2_000));
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        for line in lines {
+            count(line);
         }
         check(&folder, &mut acknowledged);
     }
-    assert!(total > 100, "only {total} acknowledgements: the kills came too early to mean anything");
 }
 
 fn check(folder: &Path, acknowledged: &mut [u64]) {
