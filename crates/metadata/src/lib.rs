@@ -44,4 +44,4 @@ pub use record::{
 };
 pub use refusal::{Refusal, Thing};
 pub use state::State;
-pub use timing::{Surroundings, Timing};
+pub use timing::{Clock, Surroundings, Timing};

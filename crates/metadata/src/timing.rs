@@ -38,19 +38,22 @@ pub struct Surroundings {
     pub transport: Arc<dyn Transport>,
     /// How soon silence is noticed.
     pub timing: Timing,
-    /// Monotonic, and going on while the machine sleeps.
-    pub clock: Arc<dyn Fn() -> Tick + Send + Sync>,
+    /// Monotonic, and going on while the machine sleeps: a lease ends in that time too.
+    pub clock: Clock,
 }
 
+/// What time it is on this machine.
+pub type Clock = Arc<dyn Fn() -> Tick + Send + Sync>;
+
 impl Surroundings {
-    /// Those of a server that has others.
-    pub fn new(transport: Arc<dyn Transport>) -> Surroundings {
-        let begun = Instant::now();
-        Surroundings { transport, timing: Timing::default(), clock: Arc::new(move || Tick(begun.elapsed())) }
+    /// Those of a server that has others, or may have some.
+    pub fn new(transport: Arc<dyn Transport>, clock: Clock) -> Surroundings {
+        Surroundings { transport, timing: Timing::default(), clock }
     }
 
-    /// Of a server that has no others.
+    /// Of a server that never has others: it has no lease to keep, so any clock will do.
     pub fn alone() -> Surroundings {
-        Surroundings::new(Arc::new(NoTransport))
+        let begun = Instant::now();
+        Surroundings::new(Arc::new(NoTransport), Arc::new(move || Tick(begun.elapsed())))
     }
 }

@@ -176,7 +176,8 @@ impl Cluster {
 
     pub fn surroundings(&self, server: u32) -> Surroundings {
         let link = Link { net: self.net.clone(), from: address(server) };
-        Surroundings { timing: timing(), ..Surroundings::new(Arc::new(link)) }
+        let clock = Surroundings::alone().clock;
+        Surroundings { timing: timing(), ..Surroundings::new(Arc::new(link), clock) }
     }
 
     fn put(&mut self, server: u32, runtime: Runtime, metadata: Metadata) {
