@@ -6,7 +6,7 @@
 //! 2. Nothing is believed that was not checked: kind, version, SQLite's own structure, and a checksum of every value.
 //! 3. A commit that returned is on stable media (WAL, `synchronous=FULL`).
 
-use rusqlite::{Connection, ErrorCode, OpenFlags};
+use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
@@ -20,8 +20,19 @@ use tokio::sync::oneshot;
 pub struct Kind {
     /// SQLite's application id, by which `file` and we know it.
     pub application: i32,
-    pub version: i64,
     pub schema: &'static str,
+    /// What brings a file of form 1 to form 2, one of form 2 to form 3, and so on up to `schema`.
+    pub steps: &'static [Step],
+}
+
+/// Brings a file of one form to the next, in a transaction that it's given.
+pub type Step = fn(&Connection, &Path) -> Result<(), StoreError>;
+
+impl Kind {
+    /// The form that `schema` is.
+    pub fn version(&self) -> i64 {
+        1 + self.steps.len() as i64
+    }
 }
 
 /// What is wrong with a database file.
@@ -84,7 +95,9 @@ pub fn create(
         .execute_batch(&format!(
             "PRAGMA application_id={}; PRAGMA user_version={}; PRAGMA journal_mode=DELETE; PRAGMA synchronous=FULL;
              BEGIN; {}",
-            kind.application, kind.version, kind.schema
+            kind.application,
+            kind.version(),
+            kind.schema
         ))
         .and_then(|()| fill(&connection))
         .and_then(|()| connection.execute_batch("COMMIT"));
@@ -109,7 +122,8 @@ pub fn make_private(file: &Path) -> Result<File, StoreError> {
 
 /// Opens and checks `file` for reading and writing.
 pub fn open(file: &Path, kind: Kind) -> Result<Connection, StoreError> {
-    let connection = connect(file)?;
+    let mut connection = connect(file)?;
+    bring_up(&mut connection, file, kind)?;
     check(&connection, file, kind)?;
     let mode: String =
         connection.query_row("PRAGMA journal_mode=WAL", [], |row| row.get(0)).map_err(StoreError::sqlite(file))?;
@@ -137,8 +151,27 @@ pub fn open(file: &Path, kind: Kind) -> Result<Connection, StoreError> {
     Ok(connection)
 }
 
-/// Checks kind, version and structure. Content is checked by those who know it.
-pub fn check(connection: &Connection, file: &Path, kind: Kind) -> Result<(), StoreError> {
+/// Brings a file of an earlier form up to the one that this build writes; all of it, or nothing.
+fn bring_up(connection: &mut Connection, file: &Path, kind: Kind) -> Result<(), StoreError> {
+    let found = form(connection, file, kind)?;
+    if found == kind.version() {
+        return Ok(());
+    }
+    check_structure(connection, file)?;
+    let trouble = StoreError::sqlite;
+    connection.execute_batch("PRAGMA synchronous=FULL").map_err(trouble(file))?;
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(trouble(file))?;
+    for step in kind.steps.iter().skip(usize::try_from(found - 1).unwrap_or(0)) {
+        step(&transaction, file)?;
+    }
+    transaction.pragma_update(None, "user_version", kind.version()).map_err(trouble(file))?;
+    transaction.commit().map_err(trouble(file))?;
+    tracing::info!(file = %file.display(), from = found, to = kind.version(), "brought to the form of this version");
+    Ok(())
+}
+
+/// Which form of `kind` the file has: one that this build knows.
+fn form(connection: &Connection, file: &Path, kind: Kind) -> Result<i64, StoreError> {
     let length = std::fs::metadata(file).map_err(StoreError::file(file))?.len();
     if length == 0 {
         return Err(StoreError::damaged(file, "it is empty"));
@@ -149,17 +182,28 @@ pub fn check(connection: &Connection, file: &Path, kind: Kind) -> Result<(), Sto
         return Err(StoreError::damaged(file, "it is a database of another kind"));
     }
     let found = pragma("user_version").map_err(StoreError::sqlite(file))?;
-    if found > kind.version {
-        return Err(StoreError::Newer { file: file.to_owned(), found, known: kind.version });
+    if found > kind.version() {
+        return Err(StoreError::Newer { file: file.to_owned(), found, known: kind.version() });
     }
-    if found != kind.version {
+    if found < 1 {
         return Err(StoreError::damaged(file, format!("its form {found} never was")));
     }
+    Ok(found)
+}
+
+fn check_structure(connection: &Connection, file: &Path) -> Result<(), StoreError> {
     let verdict: String =
         connection.query_row("PRAGMA integrity_check(1)", [], |row| row.get(0)).map_err(StoreError::sqlite(file))?;
-    if verdict != "ok" {
-        return Err(StoreError::damaged(file, verdict));
+    if verdict == "ok" { Ok(()) } else { Err(StoreError::damaged(file, verdict)) }
+}
+
+/// Checks kind, form and structure. Content is checked by those who know it.
+pub fn check(connection: &Connection, file: &Path, kind: Kind) -> Result<(), StoreError> {
+    let found = form(connection, file, kind)?;
+    if found != kind.version() {
+        return Err(StoreError::damaged(file, format!("it is of the earlier form {found}")));
     }
+    check_structure(connection, file)?;
     let expected = Connection::open_in_memory().and_then(|memory| {
         memory.execute_batch(kind.schema)?;
         columns(&memory)

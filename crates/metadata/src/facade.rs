@@ -4,6 +4,8 @@
 mod crash_tests;
 #[cfg(test)]
 mod damage_tests;
+#[cfg(test)]
+mod form_tests;
 pub mod propose;
 #[cfg(test)]
 mod tests;

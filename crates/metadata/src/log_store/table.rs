@@ -15,13 +15,13 @@ pub const FILE: &str = "raft.db";
 
 pub const KIND: Kind = Kind {
     application: 0x5470_526c, // "TpRl"
-    version: 2,
     schema: "
         CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL, crc INTEGER NOT NULL) STRICT;
         CREATE TABLE log (
             entry INTEGER PRIMARY KEY, term INTEGER NOT NULL, value TEXT NOT NULL, crc INTEGER NOT NULL
         ) STRICT;
     ",
+    steps: &[from_form_1],
 };
 
 const IDENTITY: &str = "identity";
@@ -63,11 +63,35 @@ pub fn create(folder: &Path, identity: &Identity) -> Result<(), StoreError> {
     database::create(&folder.join(FILE), KIND, |connection| put_meta(connection, IDENTITY, identity))
 }
 
+/// Form 1 was of clusters of one server, whose first folder it is.
+fn from_form_1(connection: &Connection, file: &Path) -> Result<(), StoreError> {
+    let identity: Option<serde_json::Value> = meta(connection, file, IDENTITY)?;
+    let Some(serde_json::Value::Object(mut identity)) = identity else {
+        return Err(StoreError::damaged(file, "it doesn't say whose it is"));
+    };
+    for (name, value) in [("incarnation", 0.into()), ("folder", 0.into()), ("joined", serde_json::Value::Null)] {
+        identity.insert(name.to_owned(), value);
+    }
+    put_meta(connection, IDENTITY, &identity).map_err(StoreError::sqlite(file))
+}
+
 fn put_meta<T: Serialize>(connection: &Connection, key: &str, value: &T) -> rusqlite::Result<()> {
     let (text, crc) = format::encode(key, value);
     let mut statement =
         connection.prepare_cached("INSERT OR REPLACE INTO meta (key, value, crc) VALUES (?1, ?2, ?3)")?;
     statement.execute(params![key, text, crc]).map(drop)
+}
+
+fn meta<T: DeserializeOwned>(connection: &Connection, file: &Path, key: &str) -> Result<Option<T>, StoreError> {
+    let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, u32>(1)?));
+    let row = connection
+        .prepare_cached("SELECT value, crc FROM meta WHERE key = ?1")
+        .and_then(|mut statement| statement.query_row([key], read).optional())
+        .map_err(StoreError::sqlite(file))?;
+    let decode = |(text, crc): (String, u32)| {
+        format::decode(key, &text, crc).map_err(|error| StoreError::damaged(file, format!("{key}: {error}")))
+    };
+    row.map(decode).transpose()
 }
 
 pub struct LogTable {
@@ -179,15 +203,7 @@ impl LogTable {
     }
 
     fn meta<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>, StoreError> {
-        let sql = "SELECT value, crc FROM meta WHERE key = ?1";
-        let row = self.sql(|connection| {
-            let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, u32>(1)?));
-            connection.prepare_cached(sql)?.query_row([key], read).optional()
-        })?;
-        let decode = |(text, crc): (String, u32)| {
-            format::decode(key, &text, crc).map_err(|error| StoreError::damaged(&self.file, format!("{key}: {error}")))
-        };
-        row.map(decode).transpose()
+        meta(&self.connection, &self.file, key)
     }
 
     fn decode(&self, (index, text, crc): (u64, String, u32)) -> Result<Entry, StoreError> {

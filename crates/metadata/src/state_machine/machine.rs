@@ -19,7 +19,7 @@ use tokio::sync::watch;
 
 const APPLIED: &str = "applied";
 const MEMBERSHIP: &str = "membership";
-const DIGEST: &str = "digest";
+pub(super) const DIGEST: &str = "digest";
 /// The last entry of the snapshot that was last installed here: the log may rightly end before it.
 const INSTALLED: &str = "installed";
 
@@ -185,14 +185,18 @@ fn load_proposers(connection: &Connection, file: &Path) -> Result<Proposers, Sto
     Ok(proposers)
 }
 
-fn put_meta<T: Serialize>(connection: &Connection, key: &str, value: &T) -> rusqlite::Result<()> {
+pub(super) fn put_meta<T: Serialize>(connection: &Connection, key: &str, value: &T) -> rusqlite::Result<()> {
     let (text, crc) = format::encode(key, value);
     let mut statement =
         connection.prepare_cached("INSERT OR REPLACE INTO meta (key, value, crc) VALUES (?1, ?2, ?3)")?;
     statement.execute(params![key, text, crc]).map(drop)
 }
 
-fn meta<T: DeserializeOwned>(connection: &Connection, file: &Path, key: &str) -> Result<Option<T>, StoreError> {
+pub(super) fn meta<T: DeserializeOwned>(
+    connection: &Connection,
+    file: &Path,
+    key: &str,
+) -> Result<Option<T>, StoreError> {
     let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, u32>(1)?));
     let row = connection
         .prepare_cached("SELECT value, crc FROM meta WHERE key = ?1")

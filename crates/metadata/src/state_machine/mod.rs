@@ -14,6 +14,7 @@ mod schema;
 mod snapshot;
 #[cfg(test)]
 mod tests;
+mod upgrade;
 
 pub use machine::{Content, Machine, create, read};
 pub use schema::FILE;

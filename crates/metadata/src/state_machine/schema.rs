@@ -7,7 +7,6 @@ pub const FILE: &str = "cluster.db";
 
 pub const KIND: Kind = Kind {
     application: 0x5470_436c, // "TpCl"
-    version: 2,
     schema: "
         -- What the state machine keeps for itself.
         CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL, crc INTEGER NOT NULL) STRICT;
@@ -71,4 +70,5 @@ pub const KIND: Kind = Kind {
         ) STRICT;
         CREATE TABLE counters (name TEXT PRIMARY KEY, next INTEGER NOT NULL) STRICT;
     ",
+    steps: &[super::upgrade::from_form_1],
 };

@@ -1,0 +1,80 @@
+//! Folders that earlier versions made. `form_1/` is what the first version left behind when it was killed: two drives, a
+//! volume, and another one that had been removed.
+
+use super::tests::on_runtime;
+use super::*;
+use crate::scratch::Scratch;
+use crate::{log_store, state_machine};
+use rusqlite::Connection;
+
+fn folder_of_form_1() -> Scratch {
+    let scratch = Scratch::new();
+    for (file, content) in
+        [(log_store::FILE, include_str!("form_1/raft.sql")), (state_machine::FILE, include_str!("form_1/cluster.sql"))]
+    {
+        Connection::open(scratch.path().join(file)).and_then(|made| made.execute_batch(content)).unwrap();
+    }
+    scratch
+}
+
+fn form(folder: &Path, file: &str) -> i64 {
+    let connection = Connection::open(folder.join(file)).unwrap();
+    connection.query_row("PRAGMA user_version", [], |row| row.get(0)).unwrap()
+}
+
+fn opens_whole(folder: &Path) {
+    on_runtime(async {
+        let metadata = Metadata::open(folder).await.unwrap();
+        let state = metadata.state();
+        let server = &state.servers[&ServerId(1)];
+        assert_eq!((server.state, server.state_view, server.incarnation), (ServerState::Up, 1, 0));
+        assert_eq!((state.view(), state.drives.len(), metadata.lease()), (3, 2, Lease::Alone));
+        assert_eq!(state.volume_named("v0").unwrap().size, 8 << 20);
+        assert!(state.volume_named("gone").is_none());
+        metadata.shutdown().await;
+    });
+}
+
+#[test]
+fn a_folder_of_form_1_opens_with_all_that_is_in_it_and_is_of_the_newest_form_then() {
+    let scratch = folder_of_form_1();
+    for _ in 0..2 {
+        opens_whole(scratch.path());
+    }
+    assert_eq!((form(scratch.path(), log_store::FILE), form(scratch.path(), state_machine::FILE)), (2, 2));
+    on_runtime(async {
+        let metadata = Metadata::open(scratch.path()).await.unwrap();
+        let join = Command::JoinServer { folder: 7, address: "h:2".to_owned(), claim: None };
+        let joined = metadata.propose(join).await.unwrap();
+        assert_eq!(joined, Reply::ServerJoined { id: ServerId(2), incarnation: 0 });
+        metadata.shutdown().await;
+    });
+}
+
+#[test]
+fn a_folder_of_which_only_one_database_was_brought_up_opens_too() {
+    let scratch = folder_of_form_1();
+    drop(log_store::LogTable::open(scratch.path()).unwrap());
+    assert_eq!((form(scratch.path(), log_store::FILE), form(scratch.path(), state_machine::FILE)), (2, 1));
+    opens_whole(scratch.path());
+}
+
+#[test]
+fn a_record_of_form_1_that_rotted_is_noticed_and_left_as_it_is() {
+    let harms = [
+        "UPDATE servers SET address = '127.0.0.1:1'",
+        "UPDATE drives SET capacity = 1",
+        "UPDATE counters SET next = 9 WHERE name = 'volume'",
+    ];
+    for harm in harms {
+        let scratch = folder_of_form_1();
+        let file = scratch.path().join(state_machine::FILE);
+        Connection::open(&file).and_then(|opened| opened.execute_batch(harm)).unwrap();
+        let refused = on_runtime(async { Metadata::open(scratch.path()).await.err() });
+        assert!(
+            matches!(&refused, Some(OpenError::Damaged { file: named, .. }) if *named == file),
+            "{harm}: {refused:?}"
+        );
+        assert_eq!(form(scratch.path(), state_machine::FILE), 1);
+    }
+}
