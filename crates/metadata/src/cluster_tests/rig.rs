@@ -85,7 +85,7 @@ impl Transport for Link {
             let Some(server) = server.filter(|_| net.passes(&from, &to)) else { return Err(lost("the request")) };
             let runtime = tokio::runtime::Handle::current();
             // A request that arrived twice.
-            if net.faulty.lock().unwrap().is_some() && net.chance() % 16 == 0 {
+            if net.faulty.lock().unwrap().is_some() && net.chance().is_multiple_of(16) {
                 let (server, from, request) = (server.clone(), from.clone(), request.clone());
                 runtime.spawn(async move { server.answer(&from, &request).await });
             }

@@ -84,7 +84,7 @@ pub fn voters(candidates: &[Candidate], voting: &BTreeSet<u64>, leader: u64) -> 
     if chosen.len() == number {
         return chosen;
     }
-    let odd = if chosen.len() % 2 == 0 { chosen.len().saturating_sub(1) } else { chosen.len() };
+    let odd = if chosen.len().is_multiple_of(2) { chosen.len().saturating_sub(1) } else { chosen.len() };
     if odd < voting.len() {
         return voting.clone();
     }
