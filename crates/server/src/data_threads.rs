@@ -124,6 +124,29 @@ impl DataThreads {
         async move { answer.await.map_err(|_| Stopped { thread }) }
     }
 
+    /// The same, but the work is dropped if nobody awaits its result any more.
+    pub fn run_while_awaited<W, F, T>(
+        &self,
+        thread: usize,
+        work: W,
+    ) -> impl Future<Output = Result<T, Stopped>> + Send + use<W, F, T>
+    where
+        W: FnOnce() -> F + Send + 'static,
+        F: Future<Output = T> + 'static,
+        T: Send + 'static,
+    {
+        let (mut result, answer) = oneshot::channel();
+        self.spawn_on(thread, move || async move {
+            let outcome = tokio::select! {
+                biased;
+                outcome = work() => outcome,
+                () = result.closed() => return,
+            };
+            let _ = result.send(outcome); // nobody may wait for it any more
+        });
+        async move { answer.await.map_err(|_| Stopped { thread }) }
+    }
+
     /// Drops everything that still runs on the threads, waits for what their drives were asked, and ends them. Blocks.
     pub fn stop(self) {}
 }
@@ -217,15 +240,35 @@ mod tests {
         assert_eq!(threads.seat().thread(), 0, "alone, a connection is on the first thread");
     }
 
+    struct SetOnDrop(Arc<AtomicBool>);
+
+    impl Drop for SetOnDrop {
+        fn drop(&mut self) {
+            std::thread::sleep(Duration::from_millis(20)); // noticed by a stop that doesn't wait
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn what_nobody_awaits_any_more_is_dropped() {
+        let threads = DataThreads::start(1).expect("threads");
+        let dropped = Arc::new(AtomicBool::new(false));
+        let set = dropped.clone();
+        let answer = threads.run_while_awaited(0, move || async move {
+            let _held = SetOnDrop(set);
+            std::future::pending::<()>().await
+        });
+        wait(threads.run_on(0, || async {})).expect("the thread runs");
+        assert!(!dropped.load(Ordering::SeqCst), "it's awaited");
+        drop(answer);
+        while !dropped.load(Ordering::SeqCst) {
+            wait(threads.run_on(0, tokio::task::yield_now)).expect("the thread runs");
+        }
+        assert_eq!(wait(threads.run_while_awaited(0, || async { 7 })), Ok(7));
+    }
+
     #[test]
     fn stopping_drops_what_still_runs_and_waits_for_it() {
-        struct SetOnDrop(Arc<AtomicBool>);
-        impl Drop for SetOnDrop {
-            fn drop(&mut self) {
-                std::thread::sleep(Duration::from_millis(20)); // noticed by a stop that doesn't wait
-                self.0.store(true, Ordering::SeqCst);
-            }
-        }
         let dropped = Arc::new(AtomicBool::new(false));
         let threads = DataThreads::start(1).expect("threads");
         let set = dropped.clone();

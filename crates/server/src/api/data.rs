@@ -97,7 +97,8 @@ async fn place(context: &Context) -> Result<SemaphorePermit<'_>, Failure> {
     context.data.acquire().await.map_err(|_| Failure::new(ErrorKind::Unavailable, IoError::Stopping))
 }
 
-/// Has a data thread do something with a volume.
+/// Has a data thread do something with a volume, as long as somebody waits for it: requests may wait long for a drive, and
+/// whoever hangs up leaves no data behind.
 pub async fn on_data_thread<F, T>(
     context: &Context,
     volume: Volume<ServerWorld>,
@@ -109,5 +110,5 @@ where
 {
     let threads = &context.parts.threads;
     let seat = threads.seat();
-    Ok(threads.run_on(seat.thread(), move || work(volume)).await??)
+    Ok(threads.run_while_awaited(seat.thread(), move || work(volume)).await??)
 }
