@@ -87,13 +87,8 @@ impl Context {
 fn router(api: Api, token: String) -> Router {
     let data = Semaphore::new(DATA_REQUESTS);
     let context = Arc::new(Context { api, data, resizing: tokio::sync::Mutex::default(), token });
-    Router::new()
-        .route(route::STATUS, get(cluster::status))
-        .route(route::CLUSTER, get(cluster::show))
-        .route(route::SERVERS, get(cluster::servers))
-        .route(route::SERVER, get(cluster::server))
+    let managing = Router::new()
         .route(route::DRIVES, get(drives::list).post(drives::add))
-        .route(route::DRIVES_SCAN, get(drives::scan))
         .route(route::DRIVE, delete(drives::remove))
         .route(route::DRIVE_OFFLINE, post(drives::offline))
         .route(route::DRIVE_ONLINE, post(drives::online))
@@ -103,6 +98,14 @@ fn router(api: Api, token: String) -> Router {
         .route(route::VOLUME, get(volumes::show).delete(volumes::remove))
         .route(route::VOLUME_RESIZE, post(volumes::resize))
         .route(route::VOLUME_RENAME, post(volumes::rename))
+        .layer(middleware::from_fn(see_through));
+    Router::new()
+        .merge(managing)
+        .route(route::STATUS, get(cluster::status))
+        .route(route::CLUSTER, get(cluster::show))
+        .route(route::SERVERS, get(cluster::servers))
+        .route(route::SERVER, get(cluster::server))
+        .route(route::DRIVES_SCAN, get(drives::scan))
         .route(route::VOLUME_SCRUB, get(scrub::show).post(scrub::start))
         .route(route::VOLUME_DATA, get(data::read).put(data::write))
         .route(route::VOLUME_ZERO, post(data::zero))
@@ -144,6 +147,12 @@ async fn check_token(
     }
 }
 
+/// What was begun is done to its end, also if the client hangs up: its steps belong together.
+async fn see_through(request: Request, next: Next) -> Response {
+    let answer = tokio::spawn(next.run(request)).await;
+    answer.unwrap_or_else(|error| Failure::new(ErrorKind::Internal, error).into_response())
+}
+
 fn bearer(headers: &HeaderMap) -> Option<&str> {
     headers.get(AUTHORIZATION)?.to_str().ok()?.strip_prefix("Bearer ")
 }
@@ -157,6 +166,31 @@ fn is_same(shown: &[u8], token: &[u8]) -> bool {
 mod tests {
     use super::*;
     use axum::http::HeaderValue;
+    use hyper::service::Service;
+    use hyper_util::service::TowerToHyperService;
+    use std::time::Duration;
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn what_a_client_asked_for_is_done_to_its_end_though_it_hangs_up() {
+        let [begun, go_on, done] = [(); 3].map(|()| Arc::new(Notify::new()));
+        let steps = (begun.clone(), go_on.clone(), done.clone());
+        let handler = || async move {
+            let (begun, go_on, done) = steps;
+            begun.notify_one();
+            go_on.notified().await;
+            done.notify_one();
+        };
+        let router = Router::new().route("/", post(handler)).layer(middleware::from_fn(see_through));
+        let request = Request::post("/").body(axum::body::Body::empty()).expect("a request");
+        tokio::select! {
+            biased;
+            () = begun.notified() => {}
+            _ = TowerToHyperService::new(router).call(request) => panic!("it waits"),
+        }
+        go_on.notify_one();
+        let done = tokio::time::timeout(Duration::from_secs(10), done.notified()).await;
+        done.expect("it goes on without its client");
+    }
 
     #[test]
     fn only_the_whole_token_opens() {
