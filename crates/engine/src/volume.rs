@@ -281,6 +281,11 @@ impl<W: World> Volume<W> {
         Ok(runs)
     }
 
+    /// Has nobody served from now on: it was removed.
+    pub fn cut_off(&self) {
+        self.groups().iter().for_each(Group::cut_off);
+    }
+
     /// Ends all use, and gives the space back on the drives that are here.
     pub(crate) async fn remove(&self) {
         // All of them are told before any is waited for.

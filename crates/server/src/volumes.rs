@@ -160,6 +160,9 @@ impl Volumes {
 
     /// Starts to free the space of a removed volume, unless that goes on already. Its users are cut off at once.
     fn begin_removal(self: &Arc<Self>, state: &Arc<State>, record: &Arc<VolumeRecord>) {
+        if let Some(volume) = self.engine.volume(record.id) {
+            volume.cut_off();
+        }
         let begins = self.removing.lock().unwrap_or_else(PoisonError::into_inner).insert(record.id);
         if begins {
             let (volumes, state, record) = (self.clone(), state.clone(), record.clone());

@@ -193,10 +193,15 @@ impl<W: World> Group<W> {
         }
     }
 
-    /// Nobody is served from now on. Returns when all writes have ended.
-    pub async fn remove(&self) {
+    /// Nobody is served from now on.
+    pub fn cut_off(&self) {
         self.lock().removed = true;
         self.wake();
+    }
+
+    /// The same. Returns when all writes have ended.
+    pub async fn remove(&self) {
+        self.cut_off();
         drop(self.shared.order.line_up(0, u64::MAX / 2).turn().await); // none will begin
     }
 }
