@@ -128,6 +128,16 @@ impl<W: World> Engine<W> {
         self.lock().drives.insert(id, Entry { status, left: Some(left) });
     }
 
+    /// Whether a drive was added, be it as one that is away.
+    pub fn knows_drive(&self, id: DriveId) -> bool {
+        self.lock().drives.contains_key(&id)
+    }
+
+    /// Whether a drive is away and may return.
+    pub fn awaits_drive(&self, id: DriveId) -> bool {
+        self.lock().drives.get(&id).is_some_and(|entry| matches!(entry.status, Status::Missing))
+    }
+
     pub fn drive(&self, id: DriveId) -> Option<Drive<W>> {
         self.lock().drives.get(&id)?.drive().cloned()
     }

@@ -279,6 +279,12 @@ impl Metadata {
         self.member.state()
     }
 
+    /// Whether the command would be carried out as things stand. Nothing is changed.
+    pub fn check(&self, command: &Command) -> Result<(), Refusal> {
+        let proposal = Proposal { version: VERSION, unix_ms: 0, from: None, command: command.clone() };
+        crate::state_machine::apply::apply(&self.state(), &proposal).map(drop)
+    }
+
     /// Changes whenever a command has been applied on this server.
     pub fn watch(&self) -> watch::Receiver<Arc<State>> {
         self.member.state.clone()

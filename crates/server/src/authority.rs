@@ -39,6 +39,10 @@ impl MetadataAuthority {
         self.stopping.store(true, Ordering::Relaxed);
     }
 
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
+    }
+
     fn behind(&self) -> MutexGuard<'_, BTreeMap<DriveId, u64>> {
         self.behind_since.lock().unwrap_or_else(PoisonError::into_inner)
     }

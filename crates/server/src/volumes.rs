@@ -16,9 +16,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tepal_engine::{Engine, OpenVolumeError, Volume, VolumeSpec};
 use tepal_metadata::{Command, Metadata, ProposeError, Refusal, State, VolumeRecord, VolumeState};
-use tepal_model::VolumeId;
+use tepal_model::{DriveId, VolumeId};
 
-/// After a removal that couldn't be finished.
+/// After a removal that couldn't be finished, or a volume that couldn't be opened.
 const TRY_AGAIN: Duration = Duration::from_secs(5);
 
 /// Why a volume isn't served.
@@ -28,6 +28,8 @@ pub enum NotServed {
     BeingOpened,
     #[error("its map is not in the metadata")]
     NoMap,
+    #[error("it is being settled whether drive {0} is here")]
+    UnknownDrive(DriveId),
     #[error(transparent)]
     Refused(#[from] OpenVolumeError),
     #[error(transparent)]
@@ -56,11 +58,16 @@ impl Closed {
         closed.get(&id).cloned().unwrap_or(NotServed::BeingOpened)
     }
 
-    fn set(&self, id: VolumeId, reason: Option<NotServed>) {
+    fn is_empty(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
+    /// Whether that is news.
+    fn set(&self, id: VolumeId, reason: Option<NotServed>) -> bool {
         let mut closed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match reason {
-            Some(reason) => drop(closed.insert(id, reason)),
-            None => drop(closed.remove(&id)),
+            Some(reason) => closed.insert(id, reason.clone()) != Some(reason),
+            None => closed.remove(&id).is_some(),
         }
     }
 }
@@ -99,8 +106,13 @@ impl Volumes {
     /// Follows the metadata until it's dropped.
     pub async fn follow(self: Arc<Self>) {
         let mut changes = self.metadata.watch();
-        while changes.changed().await.is_ok() {
-            changes.borrow_and_update();
+        loop {
+            match tokio::time::timeout(TRY_AGAIN, changes.changed()).await {
+                Ok(Ok(())) => drop(changes.borrow_and_update()),
+                Ok(Err(_)) => return,
+                Err(_) if self.closed.is_empty() => continue,
+                Err(_) => {}
+            }
             self.settle().await;
         }
     }
@@ -136,14 +148,20 @@ impl Volumes {
             return;
         }
         let outcome = self.open(state, record).await;
-        if let Err(reason) = &outcome {
+        let reason = outcome.err();
+        if self.closed.set(record.id, reason.clone())
+            && let Some(reason) = reason
+        {
             tracing::error!(volume = record.name, %reason, "a volume can't be served");
         }
-        self.closed.set(record.id, outcome.err());
     }
 
     async fn open(&self, state: &State, record: &VolumeRecord) -> Result<(), NotServed> {
         let map = state.map_of(record).ok_or(NotServed::NoMap)?;
+        // Nobody has agreed yet to go on without it.
+        if let Some(unknown) = map.drives.iter().find(|drive| !self.engine.knows_drive(**drive)) {
+            return Err(NotServed::UnknownDrive(*unknown));
+        }
         let spec = VolumeSpec {
             id: record.id,
             name: record.name.clone(),

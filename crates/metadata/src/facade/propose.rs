@@ -47,6 +47,17 @@ pub enum ProposeError {
     Storage(Cause),
 }
 
+impl ProposeError {
+    /// Whether it was certainly not carried out, and never will be.
+    pub fn is_final(&self) -> bool {
+        use ProposeError::{Expelled, NoLeader, NoRoom, Refused, Stopped, Storage, Unknown};
+        match self {
+            Refused(_) | NoLeader { .. } | NoRoom { begun: false, .. } => true,
+            NoRoom { begun: true, .. } | Unknown | Stopped | Expelled(_) | Storage(_) => false,
+        }
+    }
+}
+
 const BEGUN: &str = ", then see whether this was carried out";
 /// The longest command, as JSON, in bytes.
 pub const MAX_COMMAND: usize = 64 << 10;

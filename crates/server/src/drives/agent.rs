@@ -7,6 +7,7 @@ use super::identity::{Verdict, judge};
 use super::look::{Looked, distinct};
 use super::take::{Candidate, state_after};
 use super::{DriveOperationError, Drives, OpenDrive};
+use crate::authority::left;
 use crate::device::Presence;
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -15,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tepal_drive::Loss;
 use tepal_drive::label::Role;
-use tepal_metadata::DriveState;
+use tepal_metadata::{DriveRecord, DriveState};
 use tepal_model::DriveId;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
@@ -51,7 +52,7 @@ pub async fn watch(drives: Arc<Drives>) {
 
 /// What was tried in vain: not again until the path shows something else, or some time has passed.
 #[derive(Default)]
-struct Attempts(BTreeMap<PathBuf, (Sight, Instant)>);
+pub(super) struct Attempts(BTreeMap<PathBuf, (Sight, Instant)>);
 
 /// What a path shows without opening it.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -83,11 +84,14 @@ impl Attempts {
 }
 
 impl Drives {
-    async fn look_after(&self, attempts: &mut Attempts) {
+    pub(super) async fn look_after(&self, attempts: &mut Attempts) {
         for (id, open) in self.open() {
             if let Some(loss) = loss_of(id, &open) {
                 self.let_go(id, loss).await;
             }
+        }
+        if let Err(error) = self.follow_records().await {
+            tracing::debug!(%error, "drives can't be made what they are on record");
         }
         self.look_at_refused();
         let missing = self.missing();
@@ -103,11 +107,47 @@ impl Drives {
             return;
         }
         let mut generations = self.turn.lock().await;
+        if self.parts.authority.is_stopping() {
+            return;
+        }
         // Not those that were taken offline, or brought back, while this waited for its turn.
         let wanted: Vec<DriveId> = self.missing().into_keys().collect();
         if let Err(error) = self.try_paths(&mut generations, &paths, &wanted).await {
             tracing::warn!(%error, "missing drives can't be brought back");
         }
+    }
+
+    /// Carries out what was agreed after whoever proposed it had given up.
+    async fn follow_records(&self) -> Result<(), DriveOperationError> {
+        let (open, state) = (self.open(), self.parts.metadata.state()); // one that is open had been on record before
+        let is_failed = |record: &DriveRecord| record.state == DriveState::Failed;
+        let is_out = |id: &DriveId| state.drives.get(id).is_none_or(|record| is_failed(record));
+        for drive in open.into_keys().filter(is_out) {
+            self.let_go(drive, Loss::Retired { drive, reason: "it was removed from the cluster".to_owned() }).await;
+        }
+        for record in state.drives_of_server(self.server).filter(|record| is_failed(record)) {
+            if self.parts.engine.awaits_drive(record.id) {
+                self.retire_absent(record.id).await?;
+            }
+        }
+        let is_unsettled = |id: &DriveId| {
+            let takes_writes = self.record(*id).is_ok_and(|record| record.state.takes_writes());
+            takes_writes || !self.parts.engine.knows_drive(*id)
+        };
+        if !self.missing().keys().any(is_unsettled) {
+            return Ok(());
+        }
+        let _turn = self.turn.lock().await;
+        if self.parts.authority.is_stopping() {
+            return Ok(());
+        }
+        for id in self.missing().into_keys() {
+            self.mark_down(id, DriveState::Missing, "it did not come into service".to_owned()).await?;
+            if !self.parts.engine.knows_drive(id) {
+                self.parts.engine.add_absent_drive(id, left(&*self.record(id)?), true);
+            }
+        }
+        Ok(())
     }
 
     /// What isn't there any more is no trouble any more, unless it should be.

@@ -60,3 +60,13 @@ pub enum DriveOperationError {
     #[error(transparent)]
     Stopped(#[from] Stopped),
 }
+
+impl DriveOperationError {
+    /// Whether nothing of it can be agreed any more.
+    pub fn is_final(&self) -> bool {
+        match self {
+            DriveOperationError::Metadata(error) => error.is_final(),
+            _ => true,
+        }
+    }
+}

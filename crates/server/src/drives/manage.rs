@@ -58,7 +58,7 @@ impl Drives {
             Err(error) => return Err(error.into()),
         };
         let added = self.add_at(&mut generations, path.clone(), &request).await;
-        if added.is_err()
+        if added.as_ref().is_err_and(DriveOperationError::is_final)
             && made
             && let Err(error) = std::fs::remove_file(&path)
         {
@@ -114,10 +114,16 @@ impl Drives {
         if !force && record.state != DriveState::Failed && !volumes.is_empty() {
             return Err(ProposeError::Refused(Refusal::LastCopy { id, volumes }).into());
         }
-        let reply = self.parts.authority.propose(Command::RemoveDrive { id, force }).await?;
+        let command = Command::RemoveDrive { id, force };
+        self.parts.metadata.check(&command).map_err(ProposeError::Refused)?;
+        // Out of use before it's agreed that it has failed: what only it took after that would be lost without a word. If the
+        // removal isn't agreed to after all, or not yet known to be, it's looked for like any drive that is missing.
         let open = self.table().open.remove(&id);
-        self.lose(id, Loss::Retired { drive: id, reason: "removed by the operator".to_owned() }).await?;
-        // One that wasn't here has nothing to lose, and requests may wait for it.
+        if open.is_some() {
+            self.lose(id, Loss::Gone { drive: id, reason: "it is being removed by the operator".to_owned() }).await?;
+        }
+        let reply = self.parts.authority.propose(command).await?;
+        // Requests may wait for it.
         self.retire_absent(id).await?;
         if let Some(open) = open {
             self.wipe([Some(open.device), open.log], &open.path).await;

@@ -2,7 +2,9 @@
 //!
 //! Invariants:
 //! 1. A drive is given to the engine only after the metadata has said what it's good for; a drive that isn't here is
-//!    `missing` (or worse) in the metadata before any volume is served.
+//!    `missing` (or worse) in the metadata before any volume is served. The other way round at a drive's beginning and end:
+//!    the engine has a new one before a volume can be put on it, and one that is removed is out of use before that is
+//!    agreed.
 //! 2. One change at a time: whoever holds the turn. What is looked at meanwhile is a copy.
 //! 3. A drive that was refused was not written to.
 
@@ -19,6 +21,8 @@ mod scan;
 mod signature;
 mod start;
 mod take;
+#[cfg(test)]
+mod tests;
 
 pub use agent::{NOTHING_THERE, watch};
 pub use doubt::settle_doubts;

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use tepal_drive::label::Role;
 use tepal_drive::world::{DeviceError, Random};
 use tepal_drive::{Label, NewDrive};
+use tepal_engine::Standing;
 use tepal_metadata::{Command, DriveState, ProposeError, State};
 use tepal_model::DriveId;
 
@@ -220,8 +221,11 @@ impl Drives {
             Err(error) => Err(error),
         };
         if let Err(error) = added {
-            self.wipe([Some(device), log], &path).await;
-            generations.forget(id)?;
+            // What may yet be on record must be there then.
+            if error.is_final() {
+                self.wipe([Some(device), log], &path).await;
+                generations.forget(id)?;
+            }
             return Err(error);
         }
         Ok(id)
@@ -260,8 +264,14 @@ impl Drives {
         let (pool, capacity) = (open.drive.label().pool.clone(), open.drive.usage().capacity);
         let path = open.path.display().to_string();
         let add = Command::AddDrive { id, server: self.server, pool, path, capacity };
-        self.parts.authority.propose(add).await?;
-        self.put_in_service(open).await
+        // Once it's agreed, a volume may be put on it, and must not find it missing: it's on record as up.
+        self.give_to_engine(&open, Standing::Current).await?;
+        if let Err(error) = self.parts.authority.propose(add).await {
+            self.parts.engine.forget_drive(id);
+            return Err(error.into());
+        }
+        self.accept(open);
+        Ok(())
     }
 
     /// Best effort: what keeps its label is refused with a clear reason when it's added again.

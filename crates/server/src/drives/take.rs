@@ -110,9 +110,13 @@ impl Drives {
         };
         self.parts.authority.is_behind_since(id, self.record(id)?.state_view);
         self.accept(open.clone());
-        let OpenDrive { path, drive, device, .. } = open;
-        let (backend, why) = (device.backend(), device.backend_reason());
-        tracing::info!(drive = %id, path = %path.display(), ?standing, %backend, %why, "drive in service");
+        self.give_to_engine(&open, standing).await
+    }
+
+    pub(super) async fn give_to_engine(&self, open: &OpenDrive, standing: Standing) -> Result<(), DriveOperationError> {
+        let (id, drive) = (open.drive.id(), open.drive.clone());
+        let (backend, why) = (open.device.backend(), open.device.backend_reason());
+        tracing::info!(drive = %id, path = %open.path.display(), ?standing, %backend, %why, "drive in service");
         let (engine, metadata) = (self.parts.engine.clone(), self.parts.metadata.clone());
         let work = move || async move {
             engine.add_drive(drive.clone(), standing);

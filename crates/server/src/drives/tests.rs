@@ -1,0 +1,209 @@
+//! Drives between the engine, which uses them, and the metadata, which says what they are good for.
+
+use super::agent::Attempts;
+use super::{Drives, Generations, NewDriveRequest, Parts};
+use crate::authority::MetadataAuthority;
+use crate::config::Config;
+use crate::data_threads::DataThreads;
+use crate::volumes::Volumes;
+use crate::world::ServerWorld;
+use bytes::Bytes;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tepal_drive::geometry::MIN_DRIVE;
+use tepal_drive::{Label, Loss};
+use tepal_engine::{Engine, Volume};
+use tepal_metadata::{Command, DEFAULT_POOL, DriveRecord, DriveState, Metadata, State};
+use tepal_model::{BLOCK, ClusterId, DriveId, IoError, ServerId};
+
+/// How long is waited for what must not happen.
+const A_WHILE: Duration = Duration::from_millis(300);
+
+struct Rig {
+    folder: PathBuf,
+    parts: Parts,
+    drives: Drives,
+    volumes: Arc<Volumes>,
+}
+
+impl Rig {
+    async fn new(name: &str) -> Rig {
+        let folder = crate::scratch::folder(name);
+        let metadata =
+            Metadata::create(&folder, ClusterId(1), "test", ServerId(1), "unix:/s", 0).await.expect("a cluster");
+        let authority = MetadataAuthority::new(metadata.clone());
+        let engine = Engine::new(ServerWorld, Arc::new(authority.clone()));
+        let threads = Arc::new(DataThreads::start(1).expect("a thread"));
+        let parts = Parts { metadata, engine, authority, threads };
+        let config = Config {
+            data: folder.clone(),
+            server: ServerId(1),
+            create: None,
+            drives: Vec::new(),
+            pool: DEFAULT_POOL.to_owned(),
+            listen: Vec::new(),
+            api: ([127, 0, 0, 1], 0).into(),
+            emulate: None,
+            data_threads: 1,
+            log_file: None,
+            open_to_others: false,
+        };
+        let drives = Drives::new(&config, parts.clone(), Generations::open(&folder).expect("none yet"));
+        drives.start().await.expect("there are none");
+        let volumes = Volumes::new(parts.clone());
+        volumes.open_all().await.expect("there are none");
+        Rig { folder, parts, drives, volumes }
+    }
+
+    fn request(&self, name: &str) -> NewDriveRequest {
+        let path = self.folder.join(name);
+        NewDriveRequest { path, pool: DEFAULT_POOL.to_owned(), create: Some(MIN_DRIVE), force: false }
+    }
+
+    async fn add(&self, name: &str) -> DriveId {
+        self.drives.add(self.request(name)).await.expect("room for a file")
+    }
+
+    async fn propose(&self, command: Command) {
+        self.parts.metadata.propose(command).await.expect("nothing is against it");
+    }
+
+    async fn create(&self, layout: &str) -> Option<Volume<ServerWorld>> {
+        let (name, layout, pool) = ("v".to_owned(), Some(layout.to_owned()), DEFAULT_POOL.to_owned());
+        self.propose(Command::CreateVolume { name, size: 1 << 20, layout, pool }).await;
+        self.volumes.settle().await;
+        self.volumes.served(self.state().volume_named("v").expect("just made").id)
+    }
+
+    /// A write that a data thread begins before anything that it's told later.
+    fn write(&self, volume: &Volume<ServerWorld>) -> impl Future<Output = Result<(), IoError>> + use<> {
+        let volume = volume.clone();
+        let data = Bytes::from(vec![7; BLOCK as usize]);
+        let written = self.parts.threads.run_on(0, move || async move { volume.write(0, data, false).await });
+        async move { written.await.expect("the thread runs") }
+    }
+
+    async fn pull(&self, drive: DriveId) {
+        let engine = self.parts.engine.clone();
+        let loss = Loss::Gone { drive, reason: "pulled".to_owned() };
+        let lost = self.parts.threads.run_on(0, move || async move { engine.lose_drive(drive, loss).await });
+        lost.await.expect("the thread runs");
+    }
+
+    fn state(&self) -> Arc<State> {
+        self.parts.metadata.state()
+    }
+
+    fn record(&self, drive: DriveId) -> Arc<DriveRecord> {
+        self.state().drives[&drive].clone()
+    }
+
+    fn is_used(&self, drive: DriveId) -> bool {
+        self.parts.engine.drive(drive).is_some()
+    }
+
+    /// Waits until the records are like this.
+    async fn until(&self, is_so: impl Fn(&State) -> bool) {
+        self.parts.metadata.watch().wait_for(|state| is_so(state)).await.expect("the metadata runs");
+    }
+
+    async fn end(self) {
+        self.drives.close().await;
+        self.parts.metadata.clone().shutdown().await;
+        std::fs::remove_dir_all(&self.folder).expect("ours");
+    }
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_drive_whose_removal_is_agreed_acknowledges_nothing_even_if_who_asked_for_it_has_gone_away() {
+    let rig = Rig::new("removed").await;
+    let (removed, other) = (rig.add("a").await, rig.add("b").await);
+    let volume = rig.create("mirror:2").await.expect("both are here");
+    rig.write(&volume).await.expect("both are here");
+    tokio::select! {
+        biased;
+        () = rig.until(|state| state.drives[&removed].state == DriveState::Failed) => {}
+        _ = rig.drives.remove(removed, false) => panic!("it's on record before this is known to be done"),
+    }
+    rig.pull(other).await;
+    // After a restart the removed one is refused, and the other one believed, which doesn't have this.
+    let written = tokio::time::timeout(A_WHILE, rig.write(&volume)).await;
+    assert!(written.is_err(), "acknowledged by the removed drive alone: {written:?}");
+    let (removed, other) = (rig.record(removed), rig.record(other));
+    assert!(removed.missed_since < other.missed_since, "{removed:?}, {other:?}");
+    rig.end().await;
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_removal_that_is_agreed_after_its_time_is_carried_out() {
+    let rig = Rig::new("late").await;
+    let (failed, gone) = (rig.add("a").await, rig.add("b").await);
+    let volume = rig.create("stripe").await.expect("both are here");
+    let _both = rig.write(&volume).await;
+    rig.propose(Command::RemoveDrive { id: failed, force: true }).await;
+    rig.propose(Command::RemoveVolume { name: "v".to_owned() }).await;
+    rig.volumes.settle().await;
+    rig.until(|state| state.volumes.is_empty()).await;
+    rig.propose(Command::RemoveDrive { id: gone, force: false }).await;
+    rig.drives.look_after(&mut Attempts::default()).await;
+    assert_eq!([failed, gone].map(|drive| rig.is_used(drive)), [false, false]);
+    rig.end().await;
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_new_drive_is_in_use_before_a_volume_can_be_put_on_it() {
+    let rig = Rig::new("added").await;
+    let added = async {
+        rig.until(|state| !state.drives.is_empty()).await;
+        let used: Vec<bool> = rig.state().drives.keys().map(|&drive| rig.is_used(drive)).collect();
+        assert_eq!(
+            used,
+            [true],
+            "a volume on it would go on without it, and after a restart it's believed to have all"
+        );
+    };
+    futures_util::future::join(added, rig.add("a")).await;
+    rig.end().await;
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_drive_that_may_yet_be_added_keeps_its_label() {
+    let rig = Rig::new("unknown").await;
+    rig.parts.metadata.clone().shutdown().await;
+    let request = rig.request("a");
+    let path = request.path.clone();
+    rig.drives.add(request).await.expect_err("nothing can be agreed");
+    let looked = rig.drives.look_at(&path).await.expect("it's there");
+    assert!(matches!(looked.seen.label, Ok(Label { .. })), "{:?}", looked.seen);
+    std::fs::remove_dir_all(&rig.folder).expect("ours");
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_drive_on_record_that_never_came_into_use_is_agreed_to_be_missing_before_a_volume_goes_on_without_it() {
+    let rig = Rig::new("phantom").await;
+    rig.add("a").await;
+    let (id, path) = (DriveId(9), rig.folder.join("nothing").display().to_string());
+    let pool = DEFAULT_POOL.to_owned();
+    rig.propose(Command::AddDrive { id, server: ServerId(1), pool, path, capacity: 1 << 20 }).await;
+    assert!(rig.create("mirror:2").await.is_none(), "nobody has agreed to go on without the one that isn't here");
+    rig.drives.look_after(&mut Attempts::default()).await;
+    assert_eq!(rig.record(id).state, DriveState::Missing);
+    rig.volumes.settle().await;
+    let volume = rig.volumes.served(rig.state().volume_named("v").expect("made").id).expect("it's settled who is here");
+    rig.write(&volume).await.expect("one copy is enough");
+    rig.end().await;
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn no_write_that_comes_after_a_volumes_removal_is_done() {
+    let rig = Rig::new("fenced").await;
+    rig.add("a").await;
+    let volume = rig.create("stripe").await.expect("it's here");
+    rig.write(&volume).await.expect("it's here");
+    rig.propose(Command::RemoveVolume { name: "v".to_owned() }).await;
+    rig.volumes.settle().await;
+    assert_eq!(rig.write(&volume).await, Err(IoError::Fenced));
+    rig.until(|state| state.volumes.is_empty()).await;
+    rig.end().await;
+}
