@@ -5,7 +5,7 @@ use crate::drive::{Drive, Options, Shared};
 use crate::error::OpenError;
 use crate::geometry::{Geometry, HEADERS, default_log};
 use crate::label::{Label, LabelError, Role};
-use crate::log::replay::{Found, LogReader, write_unsure};
+use crate::log::replay::{Found, LogReader, erase, write_unsure};
 use crate::log::{Change, Position, Ring};
 use crate::map::PhysicalMap;
 use crate::marks::Marks;
@@ -345,13 +345,14 @@ async fn replay<W: World>(shared: &Shared<W>, header: Header) -> Result<Vec<u32>
     let mut found = reader.find(header.tail).await?;
     let offset_of = |slot, block| (slot < geometry.slots).then(|| geometry.block_offset(slot, block));
     found.drop_unwritten(&shared.device, header.cut, offset_of).await?;
-    reader.check_end(found.head).await?;
+    let abandoned = reader.abandoned(&found).await?;
     if found.head.sequence <= header.cut {
         return Err(OpenError::LogDamaged { sequence: found.head.sequence });
     }
     if !shared.options.read_only {
         // What was replayed is read from now on, so it must not be lost again.
         write_unsure(&found, header.cut, (device, start), &shared.device, offset_of).await?;
+        erase(&abandoned, (device, start)).await?;
         shared.flush_slots().await?;
         shared.flush_log().await?;
     }

@@ -3,6 +3,7 @@
 
 mod kept_image;
 mod log_device;
+mod log_end;
 
 use crate::geometry::HEADERS;
 use crate::world::{Clock, Device, DeviceError, Gather, Random, Spawn, Tick, World};

@@ -3,8 +3,9 @@
 //! The log is a ring of blocks. A batch is a header block with the packed changes, more blocks of changes if they don't
 //! fit, then the payload of small writes, block by block. Invariants:
 //! 1. One batch is under way at a time, so a whole batch after a broken one means that the broken one was whole once.
-//! 2. A batch names the CRC of the one before it: what is left over from an earlier lap or an abandoned end can't be
-//!    mistaken for its continuation.
+//! 2. A batch names the CRC of the one before it: what is left over from an earlier lap can't be mistaken for its
+//!    continuation. What is left behind the log's end is erased before anything else is written: the same batch may be
+//!    made again, or one that doesn't fit where the end was.
 //! 3. A batch names the newest batch known to be on stable media when it was made (`durable`). What a batch up to there
 //!    says is owed to somebody; a broken one is damage. After it, a broken batch is a torn end, and ends the log.
 

@@ -90,26 +90,43 @@ impl<'a, D: Device> LogReader<'a, D> {
         Ok(found)
     }
 
-    /// Refuses a log whose end is damage: some batch knows a missing one to have been stable.
-    pub async fn check_end(&mut self, head: Position) -> Result<(), OpenError> {
+    /// Where batches lie that an earlier stop left behind the log's end. Refuses a log whose end is damage: some batch knows
+    /// a missing one to have been stable.
+    pub async fn abandoned(&mut self, found: &Found) -> Result<Vec<u64>, OpenError> {
+        let head = found.head.sequence;
+        let mut batches: Vec<(u64, u64)> = found.extents().collect();
+        batches.sort_unstable();
+        let mut batches = batches.into_iter().peekable();
+        let mut abandoned = Vec::new();
         let mut offset = 0;
         while offset < self.length {
+            if let Some((start, length)) = batches.next_if(|(start, _)| *start <= offset) {
+                offset = start + length; // what it carries is anybody's data
+                continue;
+            }
             let block = self.bytes(offset, BLOCK).await?;
             if let Some(header) = BatchHeader::peek(&block, self.drive)
-                && header.sequence > head.sequence
-                && header.durable >= head.sequence
+                && header.sequence >= head
                 && header.head_length() <= self.length - offset
                 && Batch::head_is_whole(&self.bytes(offset, header.head_length()).await?, self.drive).is_some()
             {
-                return Err(OpenError::LogDamaged { sequence: head.sequence });
+                if header.sequence > head && header.durable >= head {
+                    return Err(OpenError::LogDamaged { sequence: head });
+                }
+                abandoned.push(offset);
             }
             offset += BLOCK;
         }
-        Ok(())
+        Ok(abandoned)
     }
 }
 
 impl Found {
+    /// Where each batch starts, and its length.
+    fn extents(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.batches.iter().map(|(position, batch)| (position.offset, batch.header.length()))
+    }
+
     /// The newest batch that was surely stable. What came after it may have been acknowledged, or not.
     pub fn durable(&self, cut: u64) -> u64 {
         self.batches.iter().map(|(_, batch)| batch.header.durable).max().unwrap_or(0).max(cut)
@@ -182,6 +199,15 @@ pub async fn write_unsure<D: Device>(
     }
     for (position, batch) in found.batches.iter().filter(|(position, _)| position.sequence > durable) {
         log.0.write(log.1 + position.offset, Gather::from_iter([batch.bytes.clone()])).await?;
+    }
+    Ok(())
+}
+
+/// Overwrites the starts of abandoned batches. One of them could follow the next batch that is made: if that is the same,
+/// as when a write is repeated, or goes elsewhere since it doesn't fit before the ring's end.
+pub async fn erase<D: Device>(abandoned: &[u64], log: (&D, u64)) -> Result<(), DeviceError> {
+    for offset in abandoned {
+        log.0.write(log.1 + offset, Gather::from_iter([Buffer::zeroed(BLOCK as usize).freeze()])).await?;
     }
     Ok(())
 }
