@@ -112,15 +112,15 @@ impl Label {
         if device.size() < 2 * BLOCK {
             return Err(LabelError::Missing);
         }
-        let block = || Buffer::take(BLOCK as usize);
-        let first = Self::decode(&device.read(LABEL_FIRST, block()).await?);
-        let last = Self::decode(&device.read(Geometry::label_last(device.size()), block()).await?);
+        let first = Self::read_copy(device, LABEL_FIRST).await?;
+        let last = Self::read_copy(device, Geometry::label_last(device.size())).await?;
         let label = match (first, last) {
             (Ok(first), Ok(last)) if last.generation > first.generation && last.drive == first.drive => last,
             (Ok(label), _) => label,
             (Err(LabelError::Format { found }), _) => return Err(LabelError::Format { found }),
             (Err(_), Ok(label)) if label.size / BLOCK == device.size() / BLOCK => label,
             (Err(LabelError::Damaged), _) => return Err(LabelError::Damaged),
+            (Err(LabelError::Missing), Err(unread @ LabelError::Device(_))) => return Err(unread),
             (Err(error), _) => return Err(error),
         };
         if label.size > device.size() {
@@ -129,11 +129,23 @@ impl Label {
         Ok(label)
     }
 
+    /// One copy. That it can't be read, as when a power loss tore it, is an error of that copy only.
+    async fn read_copy<D: Device>(device: &D, offset: u64) -> Result<Result<Self, LabelError>, DeviceError> {
+        match device.read(offset, Buffer::take(BLOCK as usize)).await {
+            Ok(page) => Ok(Self::decode(&page)),
+            Err(failed @ DeviceError::Failed { .. }) => Ok(Err(failed.into())),
+            Err(gone) => Err(gone),
+        }
+    }
+
     /// Whether there are zeros where the last copy was: the drive was cut short, and is long again. (Or the making of it was
     /// cut off, and nothing is on it yet.)
     pub async fn end_is_blank<D: Device>(&self, device: &D) -> Result<bool, DeviceError> {
-        let last = device.read(Geometry::label_last(self.size), Buffer::take(BLOCK as usize)).await?;
-        Ok(last.iter().all(|byte| *byte == 0))
+        match device.read(Geometry::label_last(self.size), Buffer::take(BLOCK as usize)).await {
+            Ok(last) => Ok(last.iter().all(|byte| *byte == 0)),
+            Err(DeviceError::Failed { .. }) => Ok(false),
+            Err(gone) => Err(gone),
+        }
     }
 
     /// Writes both copies, one after the other, so that a crash leaves at least one.

@@ -57,6 +57,8 @@ struct Platter {
     /// What differs between the two.
     unflushed: Vec<std::ops::Range<usize>>,
     flush_fails: bool,
+    /// A byte that can't be read until it's written.
+    unreadable: Option<usize>,
     /// The second header was written while other things weren't flushed.
     second_header_early: bool,
 }
@@ -69,6 +71,7 @@ impl TestDevice {
             stable: blank,
             unflushed: Vec::new(),
             flush_fails: false,
+            unreadable: None,
             second_header_early: false,
         })))
     }
@@ -91,6 +94,9 @@ impl Device for TestDevice {
     fn read(&self, offset: u64, mut buffer: Buffer) -> impl Future<Output = Result<Buffer, DeviceError>> {
         let at = offset as usize;
         let length = buffer.len();
+        if self.0.borrow().unreadable.is_some_and(|bad| (at..at + length).contains(&bad)) {
+            return ready(Err(DeviceError::Failed { operation: "read", offset, reason: "no".to_owned() }));
+        }
         buffer.copy_from_slice(&self.0.borrow().now[at..at + length]);
         ready(Ok(buffer))
     }
@@ -99,6 +105,7 @@ impl Device for TestDevice {
         platter.second_header_early |= offset == HEADERS[1] && !platter.unflushed.is_empty();
         let mut at = offset as usize;
         for piece in data {
+            platter.unreadable.take_if(|bad| (at..at + piece.len()).contains(bad));
             platter.now[at..at + piece.len()].copy_from_slice(&piece);
             platter.unflushed.push(at..at + piece.len());
             at += piece.len();
@@ -454,6 +461,7 @@ impl TestDevice {
             stable: platter.stable.clone(),
             unflushed: platter.unflushed.clone(),
             flush_fails: false,
+            unreadable: None,
             second_header_early: false,
         };
         TestDevice(Rc::new(RefCell::new(copy)))

@@ -50,8 +50,13 @@ impl<'a, D: Device> LogReader<'a, D> {
             let at = (offset - start) as usize;
             return Ok(window.slice(at..at + length as usize));
         }
-        let read = length.max(WINDOW).min(self.length - offset);
-        let window = self.device.read(self.start + offset, Buffer::take(read as usize)).await?.freeze();
+        let read = |length: u64| self.device.read(self.start + offset, Buffer::take(length as usize));
+        let most = length.max(WINDOW).min(self.length - offset);
+        let window = match read(most).await {
+            Err(DeviceError::Failed { .. }) if most > length => read(length).await?, // what is behind may be of no account
+            other => other?,
+        };
+        let window = window.freeze();
         self.window = Some((offset, window.clone()));
         Ok(window.slice(..length as usize))
     }
@@ -90,8 +95,8 @@ impl<'a, D: Device> LogReader<'a, D> {
         Ok(found)
     }
 
-    /// Where batches lie that an earlier stop left behind the log's end. Refuses a log whose end is damage: some batch knows
-    /// a missing one to have been stable.
+    /// Where batches lie that an earlier stop left behind the log's end, and what can't be read there. Refuses a log whose
+    /// end is damage: some batch knows a missing one to have been stable.
     pub async fn abandoned(&mut self, found: &Found) -> Result<Vec<u64>, OpenError> {
         let head = found.head.sequence;
         let mut batches: Vec<(u64, u64)> = found.extents().collect();
@@ -104,20 +109,27 @@ impl<'a, D: Device> LogReader<'a, D> {
                 offset = start + length; // what it carries is anybody's data
                 continue;
             }
-            let block = self.bytes(offset, BLOCK).await?;
-            if let Some(header) = BatchHeader::peek(&block, self.drive)
-                && header.sequence >= head
-                && header.head_length() <= self.length - offset
-                && Batch::head_is_whole(&self.bytes(offset, header.head_length()).await?, self.drive).is_some()
-            {
-                if header.sequence > head && header.durable >= head {
+            match self.left_at(offset, head).await {
+                Ok(Some(header)) if header.sequence > head && header.durable >= head => {
                     return Err(OpenError::LogDamaged { sequence: head });
                 }
-                abandoned.push(offset);
+                Ok(Some(_)) | Err(DeviceError::Failed { .. }) => abandoned.push(offset),
+                Ok(None) => {}
+                Err(gone) => return Err(gone.into()),
             }
             offset += BLOCK;
         }
         Ok(abandoned)
+    }
+
+    /// The batch that starts here, if it isn't older than the log's end. Its payload isn't looked at.
+    async fn left_at(&mut self, offset: u64, head: u64) -> Result<Option<BatchHeader>, DeviceError> {
+        let block = self.bytes(offset, BLOCK).await?;
+        let header = BatchHeader::peek(&block, self.drive).filter(|header| header.sequence >= head);
+        let Some(header) = header.filter(|header| header.head_length() <= self.length - offset) else {
+            return Ok(None);
+        };
+        Ok(Batch::head_is_whole(&self.bytes(offset, header.head_length()).await?, self.drive))
     }
 }
 

@@ -1,7 +1,8 @@
 //! What lies behind the log's end after a power loss, and must never be taken for its continuation.
 
-use super::{Rig, TestDevice};
-use crate::{Change, Mark, MarkKind};
+use super::{Rig, SIZE, TestDevice};
+use crate::geometry::{Geometry, LABEL_FIRST};
+use crate::{Change, Label, Mark, MarkKind, raise};
 use tepal_model::{BLOCK, DriveId};
 
 impl TestDevice {
@@ -72,4 +73,22 @@ fn what_a_power_loss_took_does_not_come_back_when_the_write_before_it_is_repeate
     rig.device.lose_power();
     rig.reopen();
     assert_eq!(rig.read(16, 2).unwrap(), [1, 9]);
+}
+
+/// Story: one bad sector, where nothing that counts was, kept a drive from being opened for good.
+#[test]
+fn a_bad_sector_in_the_free_part_of_the_log_or_in_one_label_does_not_keep_a_drive_from_use() {
+    let mut rig = Rig::new();
+    rig.write(0, &[1], true).unwrap();
+    let free = rig.head().0 + 5 * BLOCK;
+    for bad in [free, rig.log().end - BLOCK, LABEL_FIRST, Geometry::label_last(SIZE)] {
+        rig.device.0.borrow_mut().unreadable = Some(bad as usize + 700);
+        let label = rig.drive.label().clone();
+        let label = Label { generation: label.generation + 1, ..label };
+        let blank = rig.pool.run_until(raise(&label, &rig.device, None, rig.drive.durable()));
+        assert_eq!(blank, Ok(false), "{bad}");
+        rig.reopen();
+        assert_eq!((rig.read(0, 1).unwrap(), rig.drive.label()), (vec![1], &label), "{bad}");
+        assert_eq!(rig.device.0.borrow().unreadable, None, "it's written anew");
+    }
 }
