@@ -82,6 +82,10 @@ impl Header {
         if page[0..8] != MAGIC || stored != crc(&page[..CRC_AT]) || u64_at(8) != drive.0 {
             return None;
         }
+        // Nobody has counted so far; what follows here counts on.
+        if [16, 24, 32, 40].into_iter().any(|at| u64_at(at) > u64::MAX / 2) {
+            return None;
+        }
         Some(Header {
             checkpoint: u64_at(16),
             cut: u64_at(24),
@@ -304,6 +308,21 @@ mod tests {
             let mut rotten = bytes.to_vec();
             rotten[at] ^= 1;
             assert_eq!(Header::decode(&rotten, DriveId(3)), None, "byte {at}");
+        }
+    }
+
+    #[test]
+    fn numbers_that_nobody_can_count_on_from_are_no_header() {
+        let start = Position { offset: 0, sequence: 1, previous: 0 };
+        let header = Header { checkpoint: 1, cut: 0, tail: start, map_pages: 0, map_sum: 0 };
+        let forged = [
+            Header { checkpoint: u64::MAX, ..header },
+            Header { cut: u64::MAX, ..header },
+            Header { tail: Position { offset: u64::MAX, ..start }, ..header },
+            Header { tail: Position { sequence: u64::MAX, ..start }, ..header },
+        ];
+        for header in forged {
+            assert_eq!(Header::decode(&header.encode(DriveId(3)), DriveId(3)), None, "{header:?}");
         }
     }
 

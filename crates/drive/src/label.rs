@@ -95,6 +95,9 @@ impl Label {
             (3, drive) => Role::LogOf { drive: DriveId(drive) },
             _ => return Err(LabelError::Damaged),
         };
+        if u64_at(48) < 2 * BLOCK {
+            return Err(LabelError::Damaged); // it has two copies
+        }
         let pool_length = usize::from(page[64]);
         let pool = page.get(65..65 + pool_length.min(POOL_MAX)).and_then(|bytes| std::str::from_utf8(bytes).ok());
         Ok(Label {
@@ -204,6 +207,13 @@ mod tests {
             let mut page = label().encode();
             page[byte] ^= 0x10;
             assert!(Label::decode(&page).is_err(), "byte {byte}");
+        }
+    }
+
+    #[test]
+    fn a_label_of_a_device_without_room_for_two_is_damaged() {
+        for size in [0, BLOCK] {
+            assert_eq!(Label::decode(&Label { size, ..label() }.encode()), Err(LabelError::Damaged));
         }
     }
 

@@ -230,6 +230,16 @@ mod tests {
     }
 
     #[test]
+    fn an_extent_of_no_map_is_no_change() {
+        for (map, found) in [(1, true), (0, false)] {
+            let key = ExtentKey { map: MapId(map), index: 0 };
+            let mut bytes = Vec::new();
+            Change::Cleared { key, span: BlockSpan::WHOLE }.encode(&mut bytes);
+            assert_eq!(Change::decode(&mut Reader(&bytes)).is_some(), found);
+        }
+    }
+
+    #[test]
     fn a_batch_is_whole_or_nothing() {
         let (bytes, _) = sample();
         for cut in (0..bytes.len()).step_by(512) {

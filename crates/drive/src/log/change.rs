@@ -234,7 +234,7 @@ impl Change {
 
 fn decode_key(reader: &mut Reader<'_>) -> Option<ExtentKey> {
     let key = ExtentKey { map: MapId(reader.u32()?), index: reader.u64()? };
-    (key.index >> ExtentKey::INDEX_BITS == 0).then_some(key)
+    (key.map.0 != 0 && key.index >> ExtentKey::INDEX_BITS == 0).then_some(key)
 }
 
 fn decode_span(reader: &mut Reader<'_>) -> Option<BlockSpan> {
