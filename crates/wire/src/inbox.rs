@@ -1,6 +1,6 @@
 //! Takes a stream of bytes apart into frames.
 //!
-//! 1. Memory: an inbox begins with [`SMALLEST`] bytes, grows to [`LARGEST`] under load, and holds more only while one meta part is
+//! 1. Memory: an inbox begins with `SMALLEST` bytes, grows to `LARGEST` under load, and holds more only while one meta part is
 //!    longer, besides the one payload that is being received. That is taken only when a header says so whose own checksum
 //!    and whose message's were right, and within the limits.
 //! 2. A long payload is received where it stays: of it, only what came along with earlier bytes is copied.
