@@ -46,7 +46,7 @@ use tepal_model::{BLOCK, Buffer};
 use uring::Ring;
 
 /// A write to memory of so many bytes is left to another thread, so that this one goes on receiving: about 30 us of copying.
-const WORTH_A_THREAD: u64 = 128 << 10;
+const WORTH_A_THREAD: usize = 128 << 10;
 
 /// An open drive. Clones are the same drive; any data thread may use any of them.
 #[derive(Clone, Debug)]
@@ -179,7 +179,7 @@ impl Device for DriveDevice {
             return Ok(());
         }
         if let Some(file) = self.memory_file()
-            && length < WORTH_A_THREAD
+            && is_short(&data)
         {
             return file.write(offset, &data);
         }
@@ -270,7 +270,7 @@ impl FileStore {
 
 /// Whether another thread would take longer to begin with a write to memory than this one to do it.
 fn is_short(data: &Gather) -> bool {
-    data.iter().map(|piece| piece.len() as u64).sum::<u64>() < WORTH_A_THREAD
+    data.iter().map(|piece| piece.len()).sum::<usize>() < WORTH_A_THREAD
 }
 
 enum Way {
