@@ -18,6 +18,7 @@ mod leases;
 mod log_store;
 mod member;
 mod members;
+mod meta_table;
 mod peers;
 mod proposals;
 mod query;

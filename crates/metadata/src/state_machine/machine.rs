@@ -9,10 +9,9 @@ use crate::command::Proposal;
 use crate::consensus::{Answer, LogId, Payload, SnapshotMeta, StoredMembership};
 use crate::database::{self, StoreError};
 use crate::format::{self, EntryId, MembershipForm};
+use crate::meta_table::{meta, put_meta};
 use crate::state::State;
-use rusqlite::{Connection, OptionalExtension, params};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use rusqlite::{Connection, params};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -183,27 +182,4 @@ fn load_proposers(connection: &Connection, file: &Path) -> Result<Proposers, Sto
         proposers.insert(answered.server, Arc::new(answered));
     }
     Ok(proposers)
-}
-
-pub(super) fn put_meta<T: Serialize>(connection: &Connection, key: &str, value: &T) -> rusqlite::Result<()> {
-    let (text, crc) = format::encode(key, value);
-    let mut statement =
-        connection.prepare_cached("INSERT OR REPLACE INTO meta (key, value, crc) VALUES (?1, ?2, ?3)")?;
-    statement.execute(params![key, text, crc]).map(drop)
-}
-
-pub(super) fn meta<T: DeserializeOwned>(
-    connection: &Connection,
-    file: &Path,
-    key: &str,
-) -> Result<Option<T>, StoreError> {
-    let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, u32>(1)?));
-    let row = connection
-        .prepare_cached("SELECT value, crc FROM meta WHERE key = ?1")
-        .and_then(|mut statement| statement.query_row([key], read).optional())
-        .map_err(StoreError::sqlite(file))?;
-    let decode = |(text, crc): (String, u32)| {
-        format::decode(key, &text, crc).map_err(|error| StoreError::damaged(file, format!("{key}: {error}")))
-    };
-    row.map(decode).transpose()
 }

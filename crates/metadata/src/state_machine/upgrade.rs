@@ -1,9 +1,10 @@
 //! How a `cluster.db` of an earlier form becomes one of the next. Nothing is brought over that isn't checked before.
 
 use super::digest::Digest;
-use super::machine::{DIGEST, meta, put_meta};
+use super::machine::DIGEST;
 use super::rows;
 use crate::database::StoreError;
+use crate::meta_table::{meta, put_meta};
 use crate::state::State;
 use rusqlite::Connection;
 use std::path::Path;
