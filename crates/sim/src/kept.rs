@@ -51,6 +51,11 @@ pub const KEPT: &[Kept] = &[
     ),
     kept("operated", 1346, "the same, where too much can have become of a block to be judged"),
     kept("one_server", 504_416, "a drive left while it was being agreed that it's up: nobody took it in again"),
+    kept(
+        "operated",
+        701_630,
+        "a drive was replaced while the only other one was away: the history went on as if that were promised",
+    ),
     kept("one_drive", 505_830, "overwrites under way made a drive look full that had room"),
 ];
 

@@ -93,7 +93,9 @@ impl Rig {
             }
         }
         for _ in 0..self.plan.lives {
-            self.live().await;
+            if !self.live().await {
+                return self.checker.borrow().count() as u64;
+            }
         }
         self.last_life().await;
         self.checker.borrow().count() as u64
@@ -111,7 +113,8 @@ impl Rig {
         (world, server)
     }
 
-    async fn live(&mut self) {
+    /// Whether there is still something to be promised.
+    async fn live(&mut self) -> bool {
         let lies = self.plan.hazard == Hazard::Corruption && self.random.one_in(2);
         let drawn = End::draw(&mut self.random);
         let end = if self.plan.needs_close(lies) { End::Close } else { drawn };
@@ -130,7 +133,7 @@ impl Rig {
                 self.close(&server).await;
             }
         }
-        self.end(end, &world);
+        self.end(end, &world)
     }
 
     /// Reads everything, then closes the drives.
@@ -146,7 +149,8 @@ impl Rig {
         .await;
     }
 
-    fn end(&mut self, end: End, world: &SimWorld) {
+    /// Whether everything promised still has a copy.
+    fn end(&mut self, end: End, world: &SimWorld) -> bool {
         world.kill();
         self.hardware.agreement.crashed(self.random.index(3));
         for bay in &self.hardware.bays {
@@ -164,12 +168,17 @@ impl Rig {
         // Nobody could tell from its log that there was more; in a server room it would be replaced.
         if self.hardware.bays[self.plan.victim].disks().any(SimDisk::log_end_is_unsure) {
             self.hardware.agreement.declare_down(drive_id(self.plan.victim), false);
+            let is_up = |at: usize| self.hardware.agreement.status(drive_id(at)) == Status::Up;
+            if self.plan.mirrored() && !(0..self.plan.drives).all(|at| at == self.plan.victim || is_up(at)) {
+                return false; // another had left before it did, and may rely on it: two losses at once
+            }
         }
         // A drive that was pulled has lost its cache, and so has a stripe's whose flush failed.
         let broken = self.plan.hazard == Hazard::Broken && !self.plan.mirrored();
         let cache_lost = broken || self.plan.hazard == Hazard::Pulled;
         let loss = if end == End::PowerCut || cache_lost { Loss::Power } else { Loss::Process };
         self.checker.borrow_mut().crashed(self.core.now(), loss);
+        true
     }
 
     /// Lets drives go wrong from now on, as planned.
@@ -231,8 +240,7 @@ impl Rig {
         let Some(server) = server.borrow().clone() else { return };
         let (workload, agreement, plan) = (self.workload.clone(), self.hardware.agreement.clone(), self.plan.clone());
         self.settled(&world, async move { converge(&server, &agreement, &workload, &plan).await }).await;
-        if self.plan.removed {
-            self.end(End::Kill, &world);
+        if self.plan.removed && self.end(End::Kill, &world) {
             self.removal().await;
         }
     }
@@ -268,7 +276,9 @@ impl Rig {
                 world.spawn_named("hand", hand.pull_and_put_back(self.hardware.bays.clone()));
                 until(&self.core, deadline, || false).await;
             }
-            self.end(end, &world);
+            if !self.end(end, &world) {
+                return;
+            }
         }
         self.hardware.bays.iter().for_each(Bay::plug_in);
         let (world, server) = self.boot();
