@@ -1,6 +1,7 @@
 //! All drives and volumes of one server, and what happens when a drive leaves or returns.
 
 use crate::authority::{Authority, View};
+use crate::holder::Holder;
 use crate::map::VolumeSpec;
 use crate::protocol::primary::members::Presence;
 use crate::volume::{OpenVolumeError, Volume};
@@ -117,7 +118,7 @@ impl<W: World> Engine<W> {
             state.volumes.values().cloned().collect()
         };
         for volume in volumes {
-            volume.member_returned(&drive, standing);
+            volume.member_returned(&Holder::Here(drive.clone()), standing);
         }
         self.settle_if_known(id);
     }
@@ -309,7 +310,7 @@ impl<W: World> Engine<W> {
             // It may have left meanwhile, and even be back: then it may miss something again.
             if agreed && engine.note_current(&drive) {
                 tracing::debug!(drive = %id, "drive is up again");
-                engine.volumes().iter().for_each(|volume| volume.member_is_current(&drive));
+                engine.volumes().iter().for_each(|volume| volume.member_is_current(&Holder::Here(drive.clone())));
             }
             drop(drive);
             if !agreed {
@@ -359,7 +360,7 @@ impl<W: World> State<W> {
             None => (Presence::Missing, Some(0)),
             Some(entry) => {
                 let presence = match &entry.status {
-                    Status::Here(drive) => Presence::Here(drive.clone()),
+                    Status::Here(drive) => Presence::Here(Holder::Here(drive.clone())),
                     Status::Leaving(_) => Presence::Leaving,
                     Status::Missing => Presence::Missing,
                     Status::Failed => Presence::Failed,

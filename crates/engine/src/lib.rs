@@ -5,12 +5,13 @@
 //!    |
 //! protocol/primary: Group, one for each column: order, marks, copies (Petal 2.4), recovery
 //!    |
-//! tepal_drive::Drive
+//! Holder (holder.rs): tepal_drive::Drive
 //! ```
 
 mod authority;
 mod engine;
 mod health;
+mod holder;
 mod map;
 mod protocol;
 mod scrub;

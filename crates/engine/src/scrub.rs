@@ -1,5 +1,6 @@
 //! Scrub of a volume: every copy of every block is read and checked, compared with the others, and repaired.
 
+use crate::holder::Holder;
 use crate::protocol::primary::{Blocks, Group};
 use crate::volume::Volume;
 use std::collections::BTreeSet;
@@ -67,17 +68,14 @@ impl<W: World> Group<W> {
     /// Compares all that any drive holds. In how many places the copies differed.
     async fn compare_copies(&self) -> Result<u64, IoError> {
         let column = self.shared.column;
-        let regions: BTreeSet<u64> = {
-            let state = self.lock();
-            self.extents(&state).map(|first| column.region_of(first)).collect()
-        };
+        let regions: BTreeSet<u64> = self.extents().await?.into_iter().map(|first| column.region_of(first)).collect();
         let mut unequal = 0;
         for region in regions {
             self.shared.world.give_way().await;
             let (first, count) = column.blocks_of(region);
             for first in (first..first + count).step_by(STEP as usize) {
                 let blocks = Blocks { first, count: STEP };
-                if self.holds_any(blocks) && !self.compare(blocks).await? {
+                if self.holds_any(blocks).await && !self.compare(blocks).await? {
                     unequal += 1;
                 }
             }
@@ -85,12 +83,14 @@ impl<W: World> Group<W> {
         Ok(unequal)
     }
 
-    fn holds_any(&self, blocks: Blocks) -> bool {
-        let (state, column) = (self.lock(), &self.shared.column);
-        let members = state.members.list.iter().enumerate();
-        members.filter_map(|(at, member)| Some((at, member.drive()?))).any(|(at, drive)| {
-            let runs = drive.present(column.map, column.place(at, blocks.first), blocks.count, u64::MAX);
-            runs.iter().any(|&(_, holds)| holds)
-        })
+    async fn holds_any(&self, blocks: Blocks) -> bool {
+        let column = &self.shared.column;
+        let copies: Vec<(usize, Holder<W>)> = self.lock().copies_here().collect();
+        for (at, drive) in copies {
+            if drive.is_empty(column.map, column.place(at, blocks.first), blocks.count).await != Ok(true) {
+                return true;
+            }
+        }
+        false
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::authority::View;
 use crate::engine::{Engine, Standing};
+use crate::holder::Holder;
 use crate::map::{Column, Part, Striping, VolumeSpec};
 use crate::protocol::primary::bytes::Rest;
 use crate::protocol::primary::members::{Member, Members, Missed, Presence};
@@ -122,11 +123,12 @@ impl<W: World> Volume<W> {
         self.lock().name = name.to_owned();
     }
 
-    /// The drives that are here, each once.
+    /// The drives of this server that are here, each once.
     pub(crate) fn drives_here(&self) -> Vec<Drive<W>> {
         let mut drives = BTreeMap::new();
         for group in self.groups() {
-            drives.extend(group.lock().members.here().map(|drive| (drive.id(), drive.clone())));
+            drives
+                .extend(group.lock().members.here().filter_map(Holder::local).map(|drive| (drive.id(), drive.clone())));
         }
         drives.into_values().collect()
     }
@@ -326,11 +328,11 @@ impl<W: World> Volume<W> {
         self.groups().iter().for_each(|group| group.member_retired(id));
     }
 
-    pub(crate) fn member_returned(&self, drive: &Drive<W>, standing: Standing) {
+    pub(crate) fn member_returned(&self, drive: &Holder<W>, standing: Standing) {
         self.groups().iter().for_each(|group| group.member_returned(drive, standing));
     }
 
-    pub(crate) fn member_is_current(&self, drive: &Drive<W>) {
+    pub(crate) fn member_is_current(&self, drive: &Holder<W>) {
         self.groups().iter().for_each(|group| group.member_is_current(drive));
     }
 

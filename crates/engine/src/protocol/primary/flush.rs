@@ -2,13 +2,14 @@
 
 use super::Group;
 use super::members::Presence;
+use crate::holder::Holder;
 use crate::volume::Volume;
 use futures_channel::oneshot;
 use futures_util::future::join_all;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use tepal_drive::Loss;
 use tepal_drive::world::World;
-use tepal_drive::{Drive, Loss};
 use tepal_model::{DriveId, IoError};
 
 /// Unflushed data that is known to be lost. Every flush that had been asked for before one said so must say so too.
@@ -35,7 +36,7 @@ impl LostUnflushed {
 
 enum Plan<W: World> {
     /// The drives that are here.
-    Go(Vec<Drive<W>>),
+    Go(Vec<Holder<W>>),
     /// One is leaving, or away with what must be flushed.
     Wait(oneshot::Receiver<()>),
     Refuse(IoError),
@@ -102,7 +103,7 @@ impl<W: World> Group<W> {
 }
 
 /// Flushes drives. Those that were lost by it, or before.
-pub(crate) async fn flush_all<W: World>(drives: Vec<Drive<W>>) -> Vec<(DriveId, Arc<Loss>)> {
-    let outcomes = join_all(drives.iter().map(Drive::flush)).await;
+pub(crate) async fn flush_all<W: World>(drives: Vec<Holder<W>>) -> Vec<(DriveId, Arc<Loss>)> {
+    let outcomes = join_all(drives.iter().map(Holder::flush)).await;
     drives.iter().zip(outcomes).filter_map(|(drive, outcome)| outcome.err().map(|loss| (drive.id(), loss))).collect()
 }

@@ -9,11 +9,12 @@
 //! 3. A copy is clean in a region if a drive with authority is here, and no word that counts says it's stale.
 
 use crate::authority::View;
+use crate::holder::Holder;
 use crate::map::Column;
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
 use tepal_drive::world::World;
-use tepal_drive::{Drive, Mark, MarkKind};
+use tepal_drive::{Mark, MarkKind};
 use tepal_model::DriveId;
 
 /// One drive of the group. Its number among the members is that of its copy.
@@ -103,7 +104,7 @@ impl Missed {
 }
 
 pub enum Presence<W: World> {
-    Here(Drive<W>),
+    Here(Holder<W>),
     /// It's being declared down; until that is agreed, writes to its copies wait.
     Leaving,
     /// It may return.
@@ -113,7 +114,7 @@ pub enum Presence<W: World> {
 }
 
 impl<W: World> Member<W> {
-    pub fn drive(&self) -> Option<&Drive<W>> {
+    pub fn drive(&self) -> Option<&Holder<W>> {
         match &self.presence {
             Presence::Here(drive) => Some(drive),
             Presence::Leaving | Presence::Missing | Presence::Failed => None,
@@ -125,7 +126,7 @@ impl<W: World> Member<W> {
     }
 
     fn dropped_tail(&self) -> bool {
-        self.drive().is_some_and(Drive::dropped_tail)
+        self.drive().is_some_and(Holder::dropped_tail)
     }
 
     /// One who says that it can't know what it has itself knows nothing of others either.
@@ -163,7 +164,7 @@ impl<W: World> Members<W> {
         self.list.iter().position(|member| member.id == id)
     }
 
-    pub fn here(&self) -> impl Iterator<Item = &Drive<W>> {
+    pub fn here(&self) -> impl Iterator<Item = &Holder<W>> {
         self.list.iter().filter_map(Member::drive)
     }
 

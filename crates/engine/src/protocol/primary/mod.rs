@@ -27,6 +27,7 @@ pub mod write;
 pub mod zero;
 
 use crate::engine::{self, Engine};
+use crate::holder::Holder;
 use crate::map::Column;
 use flush::LostUnflushed;
 use futures_channel::oneshot;
@@ -210,6 +211,12 @@ impl<W: World> State<W> {
     /// Whether anybody may still be served.
     pub fn serves(&self) -> Result<(), IoError> {
         if self.removed { Err(IoError::Fenced) } else { Ok(()) }
+    }
+
+    /// The copies that are here, each with its number among the members.
+    pub fn copies_here(&self) -> impl Iterator<Item = (usize, Holder<W>)> {
+        let members = self.members.list.iter().enumerate();
+        members.filter_map(|(at, member)| Some((at, member.drive()?.clone())))
     }
 
     pub fn begin_busy(&mut self, column: &Column, blocks: Blocks) {

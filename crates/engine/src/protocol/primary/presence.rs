@@ -4,8 +4,9 @@ use super::members::Presence;
 use super::{Group, State};
 use crate::authority::View;
 use crate::engine::Standing;
+use crate::holder::Holder;
+use tepal_drive::Change;
 use tepal_drive::world::World;
-use tepal_drive::{Change, Drive};
 use tepal_model::DriveId;
 use tepal_model::layout::Durability;
 
@@ -13,7 +14,7 @@ impl<W: World> Group<W> {
     pub fn member_leaving(&self, id: DriveId) {
         let mut state = self.lock();
         let Some(at) = state.members.position(id) else { return };
-        let unflushed = state.members.list[at].drive().and_then(Drive::unflushed);
+        let unflushed = state.members.list[at].drive().and_then(Holder::unflushed);
         state.members.list[at].presence = Presence::Leaving;
         state.changes += 1;
         if self.shared.durability == Durability::Flush {
@@ -68,7 +69,7 @@ impl<W: World> Group<W> {
         self.start_recovery(); // others may have waited to hear from it what they miss
     }
 
-    pub fn member_returned(&self, drive: &Drive<W>, standing: Standing) {
+    pub fn member_returned(&self, drive: &Holder<W>, standing: Standing) {
         {
             let mut state = self.lock();
             let Some(at) = state.members.position(drive.id()) else { return };
@@ -103,7 +104,7 @@ impl<W: World> Group<W> {
         state.members.position(id).is_some_and(|at| has_alone(&state, at))
     }
 
-    pub fn member_is_current(&self, drive: &Drive<W>) {
+    pub fn member_is_current(&self, drive: &Holder<W>) {
         let mut state = self.lock();
         let member = state.members.list.iter_mut().find(|member| member.id == drive.id());
         if let Some(member) = member.filter(|member| member.drive().is_some_and(|now| now.is_same(drive))) {
@@ -125,7 +126,7 @@ impl<W: World> Group<W> {
     }
 
     /// Takes in the marks that a drive has. From the moment at which it's here.
-    pub fn hear(&self, state: &mut State<W>, at: usize, drive: &Drive<W>) {
+    pub fn hear(&self, state: &mut State<W>, at: usize, drive: &Holder<W>) {
         let heard = state.members.hear(at, &self.shared.column, &drive.marks());
         if self.is_mirrored() {
             for region in heard.busy {

@@ -3,16 +3,14 @@
 use super::members::Copies;
 use super::recover::Stuck;
 use super::{Blocks, Group, State};
+use crate::holder::Holder;
 use crate::seen_through::SeenThrough;
 use futures_channel::oneshot;
 use futures_util::future::join_all;
 use smallvec::SmallVec;
+use tepal_drive::DriveError;
 use tepal_drive::world::World;
-use tepal_drive::{Drive, DriveError};
 use tepal_model::{BLOCK, IoError, Segments};
-
-/// Read errors after which a drive isn't trusted any more, if others have all of its data.
-const MOST_READ_ERRORS: u64 = 64;
 
 enum Plan<W: World> {
     /// For each part of the blocks, a copy of it; after so many changes.
@@ -26,7 +24,7 @@ enum Plan<W: World> {
 /// Blocks that are read from one copy.
 struct Part<W: World> {
     at: usize,
-    drive: Drive<W>,
+    drive: Holder<W>,
     blocks: Blocks,
 }
 
@@ -185,12 +183,10 @@ impl<W: World> Group<W> {
                 let member = &state.members.list[at];
                 (member.id, member.drive().cloned())
             };
-            let too_many = |drive: &Drive<W>| drive.usage().read_errors >= MOST_READ_ERRORS;
             let has_others = || group.engine().is_some_and(|engine| engine.volumes_with_last_copy_on(id).is_empty());
-            if let Some(drive) = drive.filter(too_many).filter(|_| has_others()) {
-                drive.retire("too many read errors");
-                if let Some(loss) = drive.loss() {
-                    group.lose(vec![(drive.id(), loss)]).await;
+            if let Some(holder) = drive.filter(Holder::is_unreadable).filter(|_| has_others()) {
+                if let Some(loss) = holder.retire("too many read errors") {
+                    group.lose(vec![(id, loss)]).await;
                 }
                 return;
             }
@@ -214,22 +210,31 @@ impl<W: World> Group<W> {
     pub async fn mapped(&self, blocks: Blocks) -> Result<Vec<(u64, bool)>, IoError> {
         let column = &self.shared.column;
         loop {
-            let change = {
+            let copy = {
                 let mut state = self.lock();
                 state.serves()?;
                 match state.members.clean(column.region_of(blocks.first)) {
                     Copies::Clean(copies) => {
-                        if let Some(drive) = state.members.list[copies[0]].drive() {
-                            let place = column.place(copies[0], blocks.first);
-                            return Ok(drive.present(column.map, place, blocks.count, u64::MAX));
-                        }
-                        Group::next_change(&mut state)
+                        let at = copies[0];
+                        state.members.list[at].drive().cloned().map(|drive| (at, drive))
                     }
-                    Copies::Waiting => Group::next_change(&mut state),
+                    Copies::Waiting => None,
                     Copies::Lost => return Err(lost()),
                 }
+                .ok_or_else(|| Group::next_change(&mut state))
             };
-            let _ = change.await; // dropped unsent only when the volume goes
+            let (at, drive) = match copy {
+                Ok(copy) => copy,
+                Err(change) => {
+                    let _ = change.await; // dropped unsent only when the volume goes
+                    continue;
+                }
+            };
+            match drive.present(column.map, column.place(at, blocks.first), blocks.count).await {
+                Ok(runs) => return Ok(runs),
+                Err(DriveError::Lost(loss)) => self.lose(vec![(drive.id(), loss)]).await,
+                Err(error) => return Err(IoError::Unavailable { reason: error.to_string() }),
+            }
         }
     }
 }
@@ -257,7 +262,7 @@ fn choose<W: World>(state: &State<W>, region: u64, turn: u64, reader: Reader) ->
         Copies::Clean(copies) => {
             let turn = turn as usize % copies.len();
             let by_turns = copies[turn..].iter().chain(&copies[..turn]).copied();
-            let queue = |&at: &usize| state.members.list[at].drive().map_or(usize::MAX, Drive::reading);
+            let queue = |&at: &usize| state.members.list[at].drive().map_or(usize::MAX, Holder::reading);
             by_turns.min_by_key(queue).ok_or(Copies::Waiting)
         }
         other => Err(other),

@@ -4,11 +4,12 @@ use super::flush::flush_all;
 use super::members::{Copies, Member, Presence};
 use super::read::{Failed, lost};
 use super::{Blocks, Group, State};
+use crate::holder::Holder;
 use futures_channel::oneshot;
 use futures_util::future::join_all;
 use tepal_codec::checksum::block_crcs;
 use tepal_drive::world::{Gather, World};
-use tepal_drive::{Change, Drive, DriveError, Mark, MarkKind, Write};
+use tepal_drive::{Change, DriveError, Mark, MarkKind, Write};
 use tepal_model::buffer::join;
 use tepal_model::{BLOCK, DriveId, IoError, MapId, Segments};
 
@@ -21,7 +22,7 @@ const STEPS_AT_ONCE: usize = 16;
 
 /// One copy of some blocks: the drive and the first block's place there.
 struct Copy<W: World> {
-    drive: Drive<W>,
+    drive: Holder<W>,
     place: u64,
 }
 
@@ -213,7 +214,7 @@ impl<W: World> Group<W> {
     }
 
     /// The drives that are here, but one.
-    fn drives_but(&self, at: usize) -> Vec<Drive<W>> {
+    fn drives_but(&self, at: usize) -> Vec<Holder<W>> {
         let state = self.lock();
         let others = state.members.list.iter().enumerate().filter(|&(other, _)| other != at);
         others.filter_map(|(_, member)| member.drive().cloned()).collect()
@@ -467,7 +468,7 @@ impl<W: World> Copy<W> {
     }
 }
 
-fn failed<W: World>(drive: &Drive<W>, error: DriveError) -> Failed {
+fn failed<W: World>(drive: &Holder<W>, error: DriveError) -> Failed {
     match error {
         DriveError::Lost(loss) => Failed::Lost(drive.id(), loss),
         DriveError::OutOfSpace => Failed::Io(IoError::OutOfSpace),

@@ -4,11 +4,12 @@ use super::flush::flush_all;
 use super::members::{Copies, Member};
 use super::recover::Stuck;
 use super::{Group, State};
+use crate::holder::Holder;
 use futures_util::future::{join_all, select};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tepal_drive::world::World;
-use tepal_drive::{Change, Drive, Mark, MarkKind};
+use tepal_drive::{Change, Mark, MarkKind};
 use tepal_model::{DriveId, IoError};
 
 /// How long a region stays marked busy after its last write, at least.
@@ -57,7 +58,7 @@ impl<W: World> Group<W> {
                     .map(|(&region, busy)| (region, busy.writes))
                     .collect();
                 seen = state.busy.iter().map(|(&region, busy)| (region, busy.writes)).collect();
-                let drives: Vec<Drive<W>> = state.members.here().cloned().collect();
+                let drives: Vec<Holder<W>> = state.members.here().cloned().collect();
                 (quiet, drives)
             };
             if quiet.is_empty() {

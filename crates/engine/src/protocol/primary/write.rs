@@ -3,13 +3,14 @@
 use super::members::{Copies, Presence};
 use super::read::lost;
 use super::{Blocks, Group, HasTurn, State};
+use crate::holder::Holder;
 use futures_channel::oneshot;
 use futures_util::future::join_all;
 use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;
 use tepal_codec::checksum::block_crcs;
 use tepal_drive::world::{Gather, World};
-use tepal_drive::{Change, Drive, DriveError, Loss, Mark, MarkKind, Prepared, Refused, Write};
+use tepal_drive::{Change, DriveError, Loss, Mark, MarkKind, Prepared, Refused, Write};
 use tepal_model::layout::Durability;
 use tepal_model::{BLOCK, DriveId, IoError};
 
@@ -53,7 +54,7 @@ pub(crate) enum Written {
 /// One copy, and the marks that must be there with the data.
 struct Target<W: World> {
     at: usize,
-    drive: Drive<W>,
+    drive: Holder<W>,
     marks: Vec<Change>,
     /// What the marks call stale: the region and the member.
     stale: SmallVec<[(u64, usize); 1]>,
@@ -127,7 +128,7 @@ impl<W: World> Group<W> {
             column.regions(blocks.first, blocks.count).for_each(|region| state.members.list[at].missed.begin(region));
         }
         let here = state.members.list.iter().enumerate().filter_map(|(at, member)| Some((at, member.drive()?)));
-        let target = |(at, drive): (usize, &Drive<W>)| {
+        let target = |(at, drive): (usize, &Holder<W>)| {
             let mut target = Target { at, drive: drive.clone(), marks: Vec::new(), stale: SmallVec::new() };
             if self.is_mirrored() {
                 let regions = column.regions(blocks.first, blocks.count);
@@ -229,11 +230,11 @@ impl<W: World> Group<W> {
 
     /// Takes blocks out of every copy. The caller has their turn.
     pub async fn clear_blocks(&self, _: &HasTurn, blocks: Blocks) -> Result<Written, IoError> {
-        if self.holds_nothing() {
+        if self.holds_nothing().await {
             return Ok(Written::Done);
         }
         let mut cleared = false;
-        for held in self.held(blocks) {
+        for held in self.held(blocks).await {
             if self.is_mirrored() {
                 self.lock().begin_busy(&self.shared.column, held);
             }
@@ -252,21 +253,11 @@ impl<W: World> Group<W> {
 
     /// The parts of a range in which copies hold anything, or may. What is empty in all clean ones needs no clearing: marks
     /// for all of a large volume wouldn't fit into a log.
-    fn held(&self, blocks: Blocks) -> Vec<Blocks> {
-        let state = self.lock();
-        let column = &self.shared.column;
-        let is_empty = |(first, count): (u64, u64)| {
-            let region = column.region_of(first);
-            let Copies::Clean(copies) = state.members.clean(region) else { return false };
-            let holds_none = |at: usize| {
-                let drive = state.members.list[at].drive();
-                drive.is_some_and(|drive| drive.is_empty(column.map, column.place(at, first), count))
-            };
-            !state.unresolved.contains(&region) && copies.into_iter().all(holds_none)
-        };
+    async fn held(&self, blocks: Blocks) -> Vec<Blocks> {
         let mut held: Vec<Blocks> = Vec::new();
-        for (first, count) in column.cut(blocks.first, blocks.count).filter(|&piece| !is_empty(piece)) {
+        for (first, count) in self.shared.column.cut(blocks.first, blocks.count) {
             match held.last_mut() {
+                _ if self.is_empty(Blocks { first, count }).await => {}
                 Some(last) if first - last.end() <= SMALL_GAP => last.count = first + count - last.first,
                 _ => held.push(Blocks { first, count }),
             }
@@ -274,11 +265,40 @@ impl<W: World> Group<W> {
         held
     }
 
+    /// Whether all clean copies of blocks of one region are here and hold nothing.
+    async fn is_empty(&self, blocks: Blocks) -> bool {
+        let column = &self.shared.column;
+        let copies: SmallVec<[(usize, Option<Holder<W>>); 2]> = {
+            let state = self.lock();
+            let region = column.region_of(blocks.first);
+            let Copies::Clean(copies) = state.members.clean(region) else { return false };
+            if state.unresolved.contains(&region) {
+                return false;
+            }
+            copies.into_iter().map(|at| (at, state.members.list[at].drive().cloned())).collect()
+        };
+        for (at, drive) in copies {
+            let Some(drive) = drive else { return false };
+            let place = column.place(at, blocks.first);
+            if !drive.is_empty(column.map, place, blocks.count).await.is_ok_and(|empty| empty) {
+                return false;
+            }
+        }
+        true
+    }
+
     /// Every copy is here and empty.
-    fn holds_nothing(&self) -> bool {
-        let state = self.lock();
-        let map = self.shared.column.map;
-        state.members.list.iter().all(|member| member.drive().is_some_and(|drive| drive.allocated_of(map) == 0))
+    async fn holds_nothing(&self) -> bool {
+        let copies: SmallVec<[(usize, Holder<W>); 2]> = self.lock().copies_here().collect();
+        if copies.len() < self.shared.copies {
+            return false;
+        }
+        for (_, drive) in copies {
+            if !drive.allocated_of(self.shared.column.map).await.is_ok_and(|bytes| bytes == 0) {
+                return false;
+            }
+        }
+        true
     }
 
     async fn clear_copies(&self, blocks: Blocks) -> Result<Written, IoError> {

@@ -4,9 +4,11 @@ use super::members::{Copies, NOT_MISSED};
 use super::order::Place;
 use super::write::{Data, Written};
 use super::{Blocks, Group, HasTurn, State};
+use crate::holder::Holder;
 use crate::seen_through::{Asker, SeenThrough};
 use std::collections::BTreeSet;
 use std::ops::Range;
+use tepal_drive::DriveError;
 use tepal_drive::world::{Gather, World};
 use tepal_model::{BLOCK, Buffer, EXTENT, IoError};
 
@@ -39,43 +41,66 @@ impl<W: World> Group<W> {
     /// Takes out what lies past the volume's end: what was cut off doesn't come back when the volume grows again. No two
     /// of these, nor a change of size, may be under way at a time.
     pub async fn clear_past(&self, end: u64) -> Result<(), IoError> {
-        let steps = loop {
-            let change = {
-                let mut state = self.lock();
-                state.serves()?;
-                if state.members.clean(NOT_MISSED) != Copies::Waiting {
-                    break self.steps_past(&state, end);
-                }
-                Group::next_change(&mut state) // those who know what there is are away
-            };
-            let _ = change.await; // dropped unsent only when the volume goes
-        };
         // Only where something is: there may be exbibytes between.
-        for step in steps {
+        for step in self.steps_past(end).await? {
             self.zero(end.max(step * STEP)..(step + 1) * STEP, false).await?;
         }
         Ok(())
     }
 
     /// The steps in which something lies past the end, or may: where all that have it are away.
-    fn steps_past(&self, state: &State<W>, end: u64) -> BTreeSet<u64> {
-        let column = &self.shared.column;
-        let waits = |&region: &u64| state.members.clean(region) == Copies::Waiting;
-        let away = state.members.list.iter().flat_map(|member| member.missed.regions()).filter(waits);
-        let runs =
-            self.extents(state).map(|first| (first, EXTENT / BLOCK)).chain(away.map(|region| column.blocks_of(region)));
-        runs.filter(|(first, count)| (first + count) * BLOCK > end).map(|(first, _)| first * BLOCK / STEP).collect()
+    async fn steps_past(&self, end: u64) -> Result<BTreeSet<u64>, IoError> {
+        loop {
+            let (away, changes) = {
+                let mut state = self.lock();
+                state.serves()?;
+                let known = state.members.clean(NOT_MISSED) != Copies::Waiting;
+                (
+                    known.then(|| self.away_past(&state, end)).ok_or_else(|| Group::next_change(&mut state)),
+                    state.changes,
+                )
+            };
+            let away = match away {
+                Ok(away) => away,
+                Err(change) => {
+                    let _ = change.await; // those who know what there is are away; dropped unsent only when the volume goes
+                    continue;
+                }
+            };
+            let held = self.extents().await?;
+            // A drive that left meanwhile may not have been asked.
+            if self.lock().changes == changes {
+                let held = held.into_iter().filter_map(|first| step_past((first, EXTENT / BLOCK), end));
+                return Ok(away.into_iter().chain(held).collect());
+            }
+        }
     }
 
-    /// The first blocks of the drives' extents that hold anything.
-    pub fn extents(&self, state: &State<W>) -> impl Iterator<Item = u64> {
+    /// The steps past the end in which there may be something, since all that have it are away.
+    fn away_past(&self, state: &State<W>, end: u64) -> Vec<u64> {
+        let waits = |&region: &u64| state.members.clean(region) == Copies::Waiting;
+        let away = state.members.list.iter().flat_map(|member| member.missed.regions()).filter(waits);
+        away.map(|region| self.shared.column.blocks_of(region)).filter_map(|run| step_past(run, end)).collect()
+    }
+
+    /// The first blocks of the extents that hold anything, of all copies that are here.
+    pub async fn extents(&self) -> Result<BTreeSet<u64>, IoError> {
         let column = self.shared.column;
-        let members = state.members.list.iter().enumerate();
-        members.flat_map(move |(at, member)| {
-            let extents = member.drive().map(|drive| drive.extents_of(column.map)).unwrap_or_default();
-            let places = extents.into_iter().map(move |first| column.at_place(first));
-            places.filter(move |&(copy, _)| copy == at).map(|(_, block)| block)
-        })
+        let copies: Vec<(usize, Holder<W>)> = self.lock().copies_here().collect();
+        let mut extents = BTreeSet::new();
+        for (at, drive) in copies {
+            let held = match drive.extents_of(column.map).await {
+                Ok(held) => held,
+                Err(DriveError::Lost(loss)) => {
+                    self.lose(vec![(drive.id(), loss)]).await;
+                    continue;
+                }
+                Err(error) => return Err(IoError::Unavailable { reason: error.to_string() }),
+            };
+            let places = held.into_iter().map(|first| column.at_place(first));
+            extents.extend(places.filter(|&(copy, _)| copy == at).map(|(_, block)| block));
+        }
+        Ok(extents)
     }
 
     /// Takes out the whole blocks, `inner`, and merges the edges.
@@ -111,6 +136,11 @@ impl<W: World> Group<W> {
             Written::Done => Ok(Written::Done),
         }
     }
+}
+
+/// The step that a run of blocks begins in, if it reaches past the end.
+fn step_past((first, count): (u64, u64), end: u64) -> Option<u64> {
+    ((first + count) * BLOCK > end).then_some(first * BLOCK / STEP)
 }
 
 fn zeros(range: Range<u64>) -> Gather {

@@ -1,0 +1,202 @@
+//! What holds a copy of a group.
+//!
+//! Whatever it's asked is an operation with an answer, so that it makes no difference where it is. Operations that change
+//! anything begin there in the order in which they were asked for: not in that in which their futures are polled.
+
+use std::future::Future;
+use std::sync::Arc;
+use tepal_drive::world::World;
+use tepal_drive::{Change, Drive, DriveError, Loss, Mark, Prepared, Refused, Write};
+use tepal_model::{DriveId, MapId, Segments};
+
+/// Cheap to clone; clones are the same opening of the same drive.
+pub(crate) enum Holder<W: World> {
+    /// A drive of this server.
+    Here(Drive<W>),
+}
+
+impl<W: World> Clone for Holder<W> {
+    fn clone(&self) -> Self {
+        match self {
+            Holder::Here(drive) => Holder::Here(drive.clone()),
+        }
+    }
+}
+
+/// Read errors after which a drive isn't trusted any more.
+const MOST_READ_ERRORS: u64 = 64;
+
+/// What is known of it without asking.
+impl<W: World> Holder<W> {
+    pub fn id(&self) -> DriveId {
+        match self {
+            Holder::Here(drive) => drive.id(),
+        }
+    }
+
+    /// The drive, if it's one of this server.
+    pub fn local(&self) -> Option<&Drive<W>> {
+        match self {
+            Holder::Here(drive) => Some(drive),
+        }
+    }
+
+    pub fn is_same(&self, other: &Holder<W>) -> bool {
+        match (self, other) {
+            (Holder::Here(one), Holder::Here(other)) => one.is_same(other),
+        }
+    }
+
+    /// Its marks, as they were when it was opened or began to answer here.
+    pub fn marks(&self) -> Vec<Mark> {
+        match self {
+            Holder::Here(drive) => drive.marks(),
+        }
+    }
+
+    /// See [`Drive::dropped_tail`].
+    pub fn dropped_tail(&self) -> bool {
+        match self {
+            Holder::Here(drive) => drive.dropped_tail(),
+        }
+    }
+
+    /// See [`Drive::newest_found`].
+    pub fn newest_found(&self) -> u64 {
+        match self {
+            Holder::Here(drive) => drive.newest_found(),
+        }
+    }
+
+    /// See [`Drive::unflushed`].
+    pub fn unflushed(&self) -> Option<u64> {
+        match self {
+            Holder::Here(drive) => drive.unflushed(),
+        }
+    }
+
+    /// How many reads are under way there, as far as is known.
+    pub fn reading(&self) -> usize {
+        match self {
+            Holder::Here(drive) => drive.reading(),
+        }
+    }
+
+    /// Whether it has made too many mistakes to be trusted, if others have all of its data.
+    pub fn is_unreadable(&self) -> bool {
+        match self {
+            Holder::Here(drive) => drive.usage().read_errors >= MOST_READ_ERRORS,
+        }
+    }
+
+    /// Takes it out of use; how it was lost, if it wasn't before.
+    pub fn retire(&self, reason: &str) -> Option<Arc<Loss>> {
+        match self {
+            Holder::Here(drive) => {
+                drive.retire(reason);
+                drive.loss()
+            }
+        }
+    }
+}
+
+/// What is asked of it.
+impl<W: World> Holder<W> {
+    /// See [`Drive::read`].
+    pub async fn read(&self, map: MapId, first: u64, count: u64) -> Result<Segments, DriveError> {
+        match self {
+            Holder::Here(drive) => drive.read(map, first, count).await,
+        }
+    }
+
+    /// See [`Drive::crcs`].
+    pub async fn crcs(&self, map: MapId, first: u64, count: u64) -> Result<Vec<Option<u32>>, DriveError> {
+        match self {
+            Holder::Here(drive) => drive.crcs(map, first, count).await,
+        }
+    }
+
+    /// See [`Drive::present`].
+    pub async fn present(&self, map: MapId, first: u64, count: u64) -> Result<Vec<(u64, bool)>, DriveError> {
+        match self {
+            Holder::Here(drive) => Ok(drive.present(map, first, count, u64::MAX)),
+        }
+    }
+
+    /// Whether none of the blocks hold anything.
+    pub async fn is_empty(&self, map: MapId, first: u64, count: u64) -> Result<bool, DriveError> {
+        match self {
+            Holder::Here(drive) => Ok(drive.is_empty(map, first, count)),
+        }
+    }
+
+    /// Bytes that it holds of a map, in whole extents.
+    pub async fn allocated_of(&self, map: MapId) -> Result<u64, DriveError> {
+        match self {
+            Holder::Here(drive) => Ok(drive.allocated_of(map)),
+        }
+    }
+
+    /// First block of each extent that it holds of a map.
+    pub async fn extents_of(&self, map: MapId) -> Result<Vec<u64>, DriveError> {
+        match self {
+            Holder::Here(drive) => Ok(drive.extents_of(map)),
+        }
+    }
+
+    /// See [`Drive::prepare`].
+    pub fn prepare(&self, write: &Write<'_>) -> Result<Prepared, Refused> {
+        match self {
+            Holder::Here(drive) => drive.prepare(write),
+        }
+    }
+
+    /// See [`Drive::cancel`].
+    pub fn cancel(&self, prepared: Prepared) {
+        match self {
+            Holder::Here(drive) => drive.cancel(prepared),
+        }
+    }
+
+    /// See [`Drive::commit`].
+    pub async fn commit(&self, prepared: Prepared, write: Write<'_>) -> Result<(), DriveError> {
+        match self {
+            Holder::Here(drive) => drive.commit(prepared, write).await,
+        }
+    }
+
+    /// See [`Drive::give_back`].
+    pub async fn give_back(&self) -> Result<(), Arc<Loss>> {
+        match self {
+            Holder::Here(drive) => drive.give_back().await,
+        }
+    }
+
+    /// Prepares and commits.
+    pub async fn write(&self, write: Write<'_>) -> Result<(), DriveError> {
+        match self {
+            Holder::Here(drive) => drive.write(write).await,
+        }
+    }
+
+    /// See [`Drive::clear`].
+    pub async fn clear(&self, map: MapId, first: u64, count: u64, marks: Vec<Change>) -> Result<(), DriveError> {
+        match self {
+            Holder::Here(drive) => drive.clear(map, first, count, marks).await,
+        }
+    }
+
+    /// See [`Drive::record`].
+    pub fn record(&self, changes: Vec<Change>, durable: bool) -> impl Future<Output = Result<(), DriveError>> + use<W> {
+        match self {
+            Holder::Here(drive) => drive.record(changes, durable),
+        }
+    }
+
+    /// See [`Drive::flush`].
+    pub async fn flush(&self) -> Result<(), Arc<Loss>> {
+        match self {
+            Holder::Here(drive) => drive.flush().await,
+        }
+    }
+}
