@@ -20,4 +20,5 @@ mod filesystems;
 mod metadata;
 mod metrics;
 mod power;
+mod servers;
 mod volumes;

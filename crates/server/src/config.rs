@@ -26,9 +26,14 @@ use tepal_model::text::{NAME_RULE, is_name, shown};
 pub struct Config {
     /// Absolute. Holds the metadata, the token and the addresses; made with mode 0700 if it isn't there.
     pub data: PathBuf,
-    pub server: ServerId,
+    /// Which server this must be; the first one of a new cluster, if that matters.
+    pub server: Option<ServerId>,
     /// The name of the cluster to make if `data` holds none yet.
     pub create: Option<String>,
+    /// Servers of the cluster to join if `data` holds none yet: where their peers find them.
+    pub join: Vec<String>,
+    /// Where other servers of the cluster find this one. `None`: nowhere, so it stays alone.
+    pub peers: Option<Endpoint>,
     /// The drives to use, in no order. Those of the cluster that the metadata knows are tried too.
     pub drives: Vec<DrivePath>,
     /// The pool of drives that are added by being in `drives`.
@@ -85,8 +90,19 @@ pub enum ConfigError {
     Name { what: &'static str, name: String },
     #[error("data_threads: {0} is not a number from 1 to {MOST_THREADS}")]
     Threads(i64),
-    #[error("join: clusters of several servers are not available in this version; leave it out, and use --create")]
-    Join,
+    #[error("create and join: a server makes a new cluster, or joins another: leave one out")]
+    CreateAndJoin,
+    #[error("join: '{0}' is not an address of a server: write HOST:PORT or unix:PATH, as its --peers says")]
+    Join(String),
+    #[error("peers: {0}")]
+    Peers(EndpointError),
+    #[error("peers: port 0 is any that is free, and other servers must find this one after a restart too: name a port")]
+    AnyPeerPort,
+    #[error(
+        "peers: other servers must find this one, and {} is too long for a socket: name a shorter unix:PATH, or \
+         IP:PORT", .0.display()
+    )]
+    LongPeerPath(PathBuf),
 }
 
 /// Why a text is no path to use.
@@ -108,22 +124,28 @@ const LONGEST_PATH: usize = 4095;
 /// What fits in a `sockaddr_un` with its closing zero.
 const SOCKET_PATH: usize = 107;
 const MOST_THREADS: i64 = 1024;
-const DEFAULT_SERVER: ServerId = ServerId(1);
+/// The first server of a new cluster, if nothing else is said.
+pub const FIRST_SERVER: ServerId = ServerId(1);
+/// In the data folder: where other servers find this one, if nothing else is said.
+const PEERS: &str = "peers.sock";
 /// Any free port of loopback: `addresses.json` tells which.
 const DEFAULT_API: &str = "127.0.0.1:0";
 
 impl Config {
     /// What the settings come to. Relative paths are relative to the current folder.
     pub fn new(settings: Settings) -> Result<Self, ConfigError> {
-        if settings.join.is_some_and(|join| !join.is_empty()) {
-            return Err(ConfigError::Join);
+        let join = join_addresses(settings.join.unwrap_or_default())?;
+        if settings.create.is_some() && !join.is_empty() {
+            return Err(ConfigError::CreateAndJoin);
         }
         let insecure = settings.insecure.unwrap_or(false);
         let data = absolute("data", &settings.data.ok_or(ConfigError::Missing("data"))?)?;
         let listen = listen_addresses(settings.listen.unwrap_or_default())?;
         let written = settings.api.unwrap_or_else(|| DEFAULT_API.to_owned());
         let api: SocketAddr = written.parse().map_err(|_| ConfigError::Api(shown(&written)))?;
-        let mut wide = listen.iter().filter_map(tcp).map(|address| ("listen", address)).chain([("api", api)]);
+        let peers = peer_address(settings.peers, &data, !join.is_empty())?;
+        let wide = listen.iter().filter_map(tcp).map(|address| ("listen", address)).chain([("api", api)]);
+        let mut wide = wide.chain(peers.iter().filter_map(tcp).map(|address| ("peers", address)));
         let wide = wide.find(|(_, address)| !address.ip().is_loopback());
         if let Some((what, address)) = wide
             && !insecure
@@ -132,8 +154,10 @@ impl Config {
         }
         Ok(Config {
             data,
-            server: settings.server.map_or(Ok(DEFAULT_SERVER), |id| id.parse())?,
+            server: settings.server.map(|id| id.parse()).transpose()?,
             create: settings.create.map(|create| name("create", create)).transpose()?,
+            join,
+            peers,
             drives: drives(settings.drives.unwrap_or_default())?,
             pool: name("pool", settings.pool.unwrap_or_else(|| DEFAULT_POOL.to_owned()))?,
             listen,
@@ -162,6 +186,43 @@ fn listen_addresses(written: Vec<String>) -> Result<Vec<Endpoint>, ConfigError> 
         }
     }
     Ok(addresses)
+}
+
+fn join_addresses(written: Vec<String>) -> Result<Vec<String>, ConfigError> {
+    let one = |text: String| match text.strip_prefix("unix:") {
+        Some(path) if !path.is_empty() => Ok(format!("unix:{}", absolute("join", Path::new(path))?.display())),
+        Some(_) => Err(ConfigError::Join(shown(&text))),
+        None => match text.rsplit_once(':') {
+            Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0) => Ok(text),
+            _ => Err(ConfigError::Join(shown(&text))),
+        },
+    };
+    written.into_iter().map(one).collect()
+}
+
+/// Where other servers find one of which nothing else is said: a socket in its data folder, if its path isn't too long.
+pub fn default_peers(data: &Path) -> Option<Endpoint> {
+    let path = data.join(PEERS);
+    (path.as_os_str().len() <= SOCKET_PATH).then_some(Endpoint::Unix(path))
+}
+
+/// Only a server that has others must have an address.
+fn peer_address(written: Option<String>, data: &Path, joins: bool) -> Result<Option<Endpoint>, ConfigError> {
+    let is_short = |path: &Path| path.as_os_str().len() <= SOCKET_PATH;
+    let Some(written) = written else {
+        return match default_peers(data) {
+            None if joins => Err(ConfigError::LongPeerPath(data.join(PEERS))),
+            found => Ok(found),
+        };
+    };
+    match written.parse().map_err(ConfigError::Peers)? {
+        Endpoint::Tcp(address) if address.port() == 0 => Err(ConfigError::AnyPeerPort),
+        Endpoint::Unix(path) => {
+            let path = absolute("peers", &path)?;
+            if is_short(&path) { Ok(Some(Endpoint::Unix(path))) } else { Err(ConfigError::LongPeerPath(path)) }
+        }
+        tcp => Ok(Some(tcp)),
+    }
 }
 
 fn tcp(endpoint: &Endpoint) -> Option<SocketAddr> {

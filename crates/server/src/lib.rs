@@ -18,10 +18,12 @@ mod exports;
 #[cfg(test)]
 mod idle;
 mod log;
+mod membership;
 mod meter;
 mod metered;
 mod nbd;
 mod observed;
+mod peers;
 mod private_file;
 #[cfg(test)]
 mod scratch;

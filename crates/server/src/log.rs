@@ -9,8 +9,8 @@ use tracing_subscriber::EnvFilter;
 
 /// Which lines: a level, or `CRATE=LEVEL` pairs, as in `info,tepal_drive=debug`.
 pub const FILTER: &str = "TEPAL_LOG";
-/// Consensus has much to say about its own doings.
-const DEFAULT_FILTER: &str = "info,openraft=warn";
+/// Consensus has much to say about its own doings, and warns ten times a second of a server that is away.
+const DEFAULT_FILTER: &str = "info,openraft=error";
 
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {

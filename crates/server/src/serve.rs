@@ -9,6 +9,7 @@ use crate::data_threads::{self, DataThreads};
 use crate::drives::{self, Drives, Generations, GenerationsError, Parts};
 use crate::exports::ServerExports;
 use crate::log::{self, LogError};
+use crate::membership::{self, Membership};
 use crate::nbd::Front;
 use crate::observed::Observations;
 use crate::scrubs::Scrubs;
@@ -18,18 +19,16 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tepal_drive::world::Random;
 use tepal_engine::Engine;
 use tepal_gateway::nbd::BindError;
-use tepal_metadata::{Command, Metadata, OpenError, ProposeError};
-use tepal_model::{ClusterId, ServerId};
+use tepal_metadata::{JoinError, OpenError, ProposeError};
+use tepal_model::ServerId;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
 
 /// How long the drives may take to be closed. What isn't closed then is replayed by the next start.
 const CLOSE_DRIVES: Duration = Duration::from_secs(20);
-const CLOSE_METADATA: Duration = Duration::from_secs(5);
 
 /// Why a server that ran ends.
 #[derive(Clone, Copy, Debug)]
@@ -49,12 +48,14 @@ pub enum ServeError {
     Log(#[from] LogError),
     #[error(transparent)]
     Folder(#[from] FolderError),
-    #[error("{0}; to make a new cluster there, use --create NAME")]
+    #[error("{0}; to make a new cluster there, use --create NAME, and to join one, --join ADDR")]
     NoCluster(OpenError),
+    #[error(transparent)]
+    Join(#[from] JoinError),
     #[error(transparent)]
     Metadata(#[from] OpenError),
     #[error("the data folder is that of {found}, and this server was started as {wanted}")]
-    OtherServer { found: String, wanted: ServerId },
+    OtherServer { found: ServerId, wanted: ServerId },
     #[error(transparent)]
     Generations(#[from] GenerationsError),
     #[error(transparent)]
@@ -71,6 +72,8 @@ pub enum ServeError {
     Propose(#[from] ProposeError),
     #[error("{0}; the server has stopped: start it again once that is mended")]
     Failed(ProposeError),
+    #[error("it was told to stop before it served")]
+    Interrupted,
     #[error("the server can't be set up: {0}")]
     System(#[source] io::Error),
 }
@@ -102,8 +105,20 @@ async fn run(config: Config, started: Instant, threads: Arc<DataThreads>) -> Res
     let failed = |error| ServeError::Api { address: config.api, error };
     let listener = TcpListener::bind(config.api).await.map_err(failed)?;
     let api_address = listener.local_addr().map_err(failed)?;
-    let metadata = open_metadata(&config, api_address).await?;
-    let server = Running::start(config, started, threads, metadata.clone(), listener, api_address).await;
+    let opening = Membership::open(&config, api_address);
+    let membership = tokio::select! {
+        opened = opening => opened?,
+        () = signals.any() => return Ok(()),
+    };
+    let metadata = membership.metadata.clone();
+    let serving = async {
+        membership.take_part().await?;
+        Running::start(config, started, threads, &membership, listener, api_address).await
+    };
+    let server = tokio::select! {
+        server = serving => server,
+        () = signals.any() => Err(ServeError::Interrupted),
+    };
     let outcome = match server {
         Ok(server) => {
             let (reason, outcome) = tokio::select! {
@@ -115,11 +130,10 @@ async fn run(config: Config, started: Instant, threads: Arc<DataThreads>) -> Res
             server.close().await;
             outcome
         }
+        Err(ServeError::Interrupted) => Ok(()),
         Err(error) => Err(error),
     };
-    if tokio::time::timeout(CLOSE_METADATA, metadata.shutdown()).await.is_err() {
-        tracing::warn!("the metadata didn't close in time; its next start checks what it finds");
-    }
+    membership.close().await;
     outcome
 }
 
@@ -141,47 +155,6 @@ impl Signals {
     }
 }
 
-/// The cluster's state as this server has it; a new cluster, if that was asked for and there is none.
-async fn open_metadata(config: &Config, api: SocketAddr) -> Result<Metadata, ServeError> {
-    let address = api.to_string();
-    let metadata = match (Metadata::open(&config.data).await, &config.create) {
-        (Ok(metadata), _) => metadata,
-        (Err(OpenError::NotThere(_)), Some(name)) => {
-            let id = ClusterId(u128::from(ServerWorld.next_u64()) << 64 | u128::from(ServerWorld.next_u64()));
-            let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-            let now_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
-            let created = Metadata::create(&config.data, id, name, config.server, &address, now_ms).await?;
-            tracing::info!(cluster = name, %id, "new cluster");
-            created
-        }
-        (Err(error @ OpenError::NotThere(_)), None) => return Err(ServeError::NoCluster(error)),
-        (Err(error), _) => return Err(error.into()),
-    };
-    match introduce(&metadata, config.server, address).await {
-        Ok(()) => Ok(metadata),
-        Err(error) => {
-            metadata.shutdown().await;
-            Err(error)
-        }
-    }
-}
-
-/// Has the records say where this server is now.
-async fn introduce(metadata: &Metadata, id: ServerId, address: String) -> Result<(), ServeError> {
-    let state = metadata.state();
-    match state.servers.get(&id) {
-        None => {
-            let found = state.servers.keys().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-            Err(ServeError::OtherServer { found, wanted: id })
-        }
-        Some(record) if record.address == address => Ok(()),
-        Some(_) => {
-            metadata.propose(Command::SetServerAddress { id, address }).await?;
-            Ok(())
-        }
-    }
-}
-
 /// A server that serves.
 struct Running {
     config: Config,
@@ -197,10 +170,12 @@ impl Running {
         config: Config,
         started: Instant,
         threads: Arc<DataThreads>,
-        metadata: Metadata,
+        membership: &Membership,
         listener: TcpListener,
         api_address: SocketAddr,
     ) -> Result<Self, ServeError> {
+        let metadata = membership.metadata.clone();
+        let server = metadata.server();
         let token = data_folder::token(&config.data)?;
         let generations = Generations::open(&config.data)?;
         let authority = MetadataAuthority::new(metadata.clone());
@@ -219,7 +194,7 @@ impl Running {
         let is_there = |volume| metadata.state().volumes.contains_key(&volume);
         let damage = Arc::new(DamageFile::open(&config.data, observations.clone(), is_there));
         let closed = volumes.closed().clone();
-        let exports = ServerExports { metadata, engine, closed, observations: observations.clone() };
+        let exports = ServerExports { metadata: metadata.clone(), engine, closed, observations: observations.clone() };
         let front = Front::open(&config.listen, exports, &threads).await?;
         let nbd: Vec<String> = front.endpoints().iter().map(ToString::to_string).collect();
         let stop = Arc::new(Notify::new());
@@ -227,7 +202,7 @@ impl Running {
         let api = api::Front::open(
             listener,
             Api {
-                server: config.server,
+                server,
                 parts,
                 drives: drives.clone(),
                 volumes: volumes.clone(),
@@ -235,6 +210,7 @@ impl Running {
                 scrubs: scrubs.clone(),
                 started,
                 address: api_address,
+                relay: membership.relay.clone(),
                 nbd: nbd.clone(),
                 stop: stop.clone(),
             },
@@ -242,11 +218,12 @@ impl Running {
         );
         tokio::spawn(volumes.follow());
         tokio::spawn(drives::watch(drives.clone()));
+        tokio::spawn(membership::return_whenever_down(metadata, drives.clone()));
         tokio::spawn(damage.clone().keep());
         tokio::spawn(drives::settle_doubts(drives.clone(), scrubs));
-        let addresses = Addresses { server: config.server, pid: std::process::id(), api: api_address.to_string(), nbd };
+        let addresses = Addresses { server, pid: std::process::id(), api: api_address.to_string(), nbd };
         data_folder::write_addresses(&config.data, &addresses)?;
-        tracing::info!(server = %config.server, api = addresses.api, nbd = ?addresses.nbd, after = ?started.elapsed(), "serving");
+        tracing::info!(%server, api = addresses.api, nbd = ?addresses.nbd, after = ?started.elapsed(), "serving");
         Ok(Running { config, drives, damage, front, api, stop })
     }
 

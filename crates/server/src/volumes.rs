@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tepal_engine::{Engine, OpenVolumeError, Volume, VolumeSpec};
 use tepal_metadata::{Command, Metadata, ProposeError, Refusal, State, VolumeRecord, VolumeState};
-use tepal_model::{DriveId, VolumeId};
+use tepal_model::{DriveId, ServerId, VolumeId};
 
 /// After a removal that couldn't be finished, or a volume that couldn't be opened.
 const TRY_AGAIN: Duration = Duration::from_secs(5);
@@ -30,6 +30,10 @@ pub enum NotServed {
     NoMap,
     #[error("it is being settled whether drive {0} is here")]
     UnknownDrive(DriveId),
+    #[error("its drives are on server {0}, which serves it")]
+    Elsewhere(ServerId),
+    #[error("its drives are on several servers, and this version serves volumes of one: remove it")]
+    Spread,
     #[error(transparent)]
     Refused(#[from] OpenVolumeError),
     #[error(transparent)]
@@ -45,6 +49,15 @@ enum NotFreed {
     Metadata(#[from] ProposeError),
     #[error(transparent)]
     Stopped(#[from] Stopped),
+}
+
+/// Which server has the drives of a volume, and so serves it. As long as data doesn't go from server to server, no two may
+/// serve one volume: each would go on without the other's drives.
+pub fn serving(state: &State, record: &VolumeRecord) -> Result<ServerId, NotServed> {
+    let map = state.map_of(record).ok_or(NotServed::NoMap)?;
+    let mut servers = map.drives.iter().filter_map(|id| state.drives.get(id)).map(|drive| drive.server);
+    let first = servers.next().ok_or(NotServed::NoMap)?;
+    if servers.all(|server| server == first) { Ok(first) } else { Err(NotServed::Spread) }
 }
 
 /// The volumes that should be served and can't be, and why. Cheap to clone.
@@ -147,6 +160,15 @@ impl Volumes {
             }
             return;
         }
+        let here = self.metadata.server();
+        if let Some(reason) = match serving(state, record) {
+            Ok(server) if server == here => None,
+            Ok(server) => Some(NotServed::Elsewhere(server)),
+            Err(reason) => Some(reason),
+        } {
+            self.closed.set(record.id, Some(reason));
+            return;
+        }
         let outcome = self.open(state, record).await;
         let reason = outcome.err();
         if self.closed.set(record.id, reason.clone())
@@ -178,6 +200,12 @@ impl Volumes {
 
     /// Starts to free the space of a removed volume, unless that goes on already. Its users are cut off at once.
     fn begin_removal(self: &Arc<Self>, state: &Arc<State>, record: &Arc<VolumeRecord>) {
+        match serving(state, record) {
+            Ok(server) if server != self.metadata.server() => return,
+            // Nobody has ever served it, so nothing is on any drive.
+            Err(NotServed::Spread) if self.engine.volume(record.id).is_none() => return self.forget(record.id),
+            _ => {}
+        }
         if let Some(volume) = self.engine.volume(record.id) {
             volume.cut_off();
         }
@@ -192,6 +220,15 @@ impl Volumes {
                 volumes.removing.lock().unwrap_or_else(PoisonError::into_inner).remove(&record.id);
             });
         }
+    }
+
+    fn forget(self: &Arc<Self>, id: VolumeId) {
+        let authority = self.authority.clone();
+        tokio::spawn(async move {
+            if let Err(error) = authority.propose(Command::FinishRemoveVolume { id }).await {
+                tracing::debug!(%error, "another server was faster");
+            }
+        });
     }
 
     async fn remove(&self, state: &State, record: &VolumeRecord) -> Result<(), NotFreed> {

@@ -1,38 +1,101 @@
 //! The cluster, its servers, and its health.
 
-use super::drives::{of_server, reason};
+use super::drives::{self, of_server, reason};
 use super::extract::Named;
 use super::failure::Failure;
-use super::types::{ClusterInfo, DriveInfo, Health, ServerDrive, ServerInfo, ServerState, Status, VolumeState};
+use super::relay::Scope;
+use super::types::{
+    ClusterInfo, Done, DriveInfo, Health, ServerDrive, ServerInfo, ServerState, Status, VolumeState, route,
+};
 use super::{Context, Shared, volumes};
 use crate::drives::Fullness;
+use crate::volumes::serving;
 use axum::Json;
 use axum::extract::State;
 use std::collections::BTreeMap;
-use tepal_metadata::{DriveState, Refusal};
+use tepal_metadata::{self as metadata, Command, DriveState, Refusal, VolumeRecord};
 use tepal_model::ServerId;
 
-pub async fn status(State(context): State<Shared>) -> Json<Status> {
+pub async fn status(State(context): State<Shared>, scope: Scope) -> Json<Status> {
+    let mut status = own_status(&context);
+    if scope == Scope::Cluster {
+        let state = context.parts.metadata.state();
+        for (server, said) in context.ask_others::<Status>(route::STATUS).await {
+            match said {
+                Some(said) => add_to(&mut status, said),
+                None => add_to(&mut status, status_on_record(&state, server)),
+            }
+        }
+        status.servers.sort_by_key(|server| server.id);
+    }
+    Json(status)
+}
+
+/// What this server knows of itself, its drives and the volumes on them.
+fn own_status(context: &Context) -> Status {
     let state = context.parts.metadata.state();
-    let (health, reason) = health(&context);
-    let space = Space::of(&context);
-    Json(Status {
+    let (health, reason) = health(context);
+    let space = Space::of(&of_server(context));
+    Status {
         health,
         reason,
         cluster: state.cluster.name.clone(),
         cluster_id: state.cluster.id,
         view: state.view(),
-        servers: all_servers(&context),
+        servers: own_server(context).into_iter().collect(),
         volumes: state.active_volumes().count() as u64,
         capacity: space.capacity,
         used: space.used,
         version: env!("CARGO_PKG_VERSION").to_owned(),
-    })
+    }
+}
+
+fn add_to(status: &mut Status, other: Status) {
+    status.health = status.health.max(other.health);
+    for reason in other.reason {
+        if !status.reason.contains(&reason) {
+            status.reason.push(reason);
+        }
+    }
+    status.servers.extend(other.servers);
+    status.capacity += other.capacity;
+    status.used += other.used;
+}
+
+/// Of a server that says nothing itself.
+fn status_on_record(state: &metadata::State, server: ServerId) -> Status {
+    let info = on_record(state, server);
+    let drives: Vec<DriveInfo> = state.drives_of_server(server).map(|record| drives::info(record, None)).collect();
+    let mut reason = vec![match info.state {
+        ServerState::Down => format!("server {server} is down"),
+        _ => format!("server {server} doesn't answer"),
+    }];
+    let on_it = |record: &&std::sync::Arc<VolumeRecord>| serving(state, record).is_ok_and(|at| at == server);
+    reason.extend(
+        state
+            .active_volumes()
+            .filter(on_it)
+            .map(|volume| format!("volume '{}': its drives are on server {server}", volume.name)),
+    );
+    let health = if reason.len() > 1 { Health::Unavailable } else { Health::Degraded };
+    let space = Space::of(&drives);
+    Status {
+        health,
+        reason,
+        cluster: state.cluster.name.clone(),
+        cluster_id: state.cluster.id,
+        view: state.view(),
+        servers: vec![info],
+        volumes: 0,
+        capacity: space.capacity,
+        used: space.used,
+        version: String::new(),
+    }
 }
 
 pub async fn show(State(context): State<Shared>) -> Json<ClusterInfo> {
+    let space = Space::of(&drives::all(&context, Scope::Cluster).await);
     let state = context.parts.metadata.state();
-    let space = Space::of(&context);
     Json(ClusterInfo {
         id: state.cluster.id,
         name: state.cluster.name.clone(),
@@ -47,38 +110,77 @@ pub async fn show(State(context): State<Shared>) -> Json<ClusterInfo> {
     })
 }
 
-pub async fn servers(State(context): State<Shared>) -> Json<Vec<ServerInfo>> {
-    Json(all_servers(&context))
+pub async fn servers(State(context): State<Shared>, scope: Scope) -> Json<Vec<ServerInfo>> {
+    let mut all: Vec<ServerInfo> = own_server(&context).into_iter().collect();
+    if scope == Scope::Cluster {
+        let state = context.parts.metadata.state();
+        for (server, said) in context.ask_others::<Vec<ServerInfo>>(route::SERVERS).await {
+            all.extend(said.unwrap_or_else(|| vec![on_record(&state, server)]));
+        }
+        all.sort_by_key(|server| server.id);
+    }
+    Json(all)
 }
 
 pub async fn server(State(context): State<Shared>, id: Named) -> Result<Json<ServerInfo>, Failure> {
     let wanted: ServerId = id.parse()?;
-    let found = all_servers(&context).into_iter().find(|server| server.id == wanted);
+    let Json(all) = servers(State(context), Scope::Cluster).await;
+    let found = all.into_iter().find(|server| server.id == wanted);
     found.map(Json).ok_or_else(|| Refusal::NoServer(wanted).into())
 }
 
-fn all_servers(context: &Context) -> Vec<ServerInfo> {
+/// Takes a server without drives out of the cluster for good. If it runs, it ends.
+pub async fn remove(State(context): State<Shared>, id: Named) -> Result<Json<Done>, Failure> {
+    let id = id.parse()?;
+    context.propose(Command::RemoveServer { id }).await?;
+    Ok(Json(Done {}))
+}
+
+/// A server of which only the records tell.
+fn on_record(state: &metadata::State, id: ServerId) -> ServerInfo {
+    let is_up = state.servers.get(&id).is_some_and(|record| record.state == metadata::ServerState::Up);
+    ServerInfo {
+        id,
+        state: if is_up { ServerState::Up } else { ServerState::Down },
+        api: String::new(),
+        nbd: Vec::new(),
+        drives: drives_of(state, id),
+        pid: 0,
+        version: String::new(),
+        uptime_ms: 0,
+        data_threads: 0,
+    }
+}
+
+fn drives_of(state: &metadata::State, server: ServerId) -> Vec<ServerDrive> {
+    let shown = |drive: &std::sync::Arc<metadata::DriveRecord>| ServerDrive {
+        id: drive.id,
+        path: drive.path.clone(),
+        state: drive.state,
+    };
+    state.drives_of_server(server).map(shown).collect()
+}
+
+fn own_server(context: &Context) -> Option<ServerInfo> {
     let state = context.parts.metadata.state();
-    let own = state.servers.values().filter(|record| record.id == context.server);
-    own.map(|record| {
-        let drives: Vec<ServerDrive> = state
-            .drives_of_server(record.id)
-            .map(|drive| ServerDrive { id: drive.id, path: drive.path.clone(), state: drive.state })
-            .collect();
-        let recovering = drives.iter().any(|drive| drive.state == DriveState::Behind);
-        ServerInfo {
-            id: record.id,
-            state: if recovering { ServerState::Recovering } else { ServerState::Up },
-            api: context.address.to_string(),
-            nbd: context.nbd.clone(),
-            drives,
-            pid: std::process::id(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            uptime_ms: u64::try_from(context.started.elapsed().as_millis()).unwrap_or(u64::MAX),
-            data_threads: context.parts.threads.count() as u32,
-        }
+    let record = state.servers.get(&context.server)?;
+    let drives = drives_of(&state, record.id);
+    let recovering = drives.iter().any(|drive| drive.state == DriveState::Behind);
+    Some(ServerInfo {
+        id: record.id,
+        state: match record.state {
+            metadata::ServerState::Down => ServerState::Down,
+            metadata::ServerState::Up if recovering => ServerState::Recovering,
+            metadata::ServerState::Up => ServerState::Up,
+        },
+        api: context.address.to_string(),
+        nbd: context.nbd.clone(),
+        drives,
+        pid: std::process::id(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        uptime_ms: u64::try_from(context.started.elapsed().as_millis()).unwrap_or(u64::MAX),
+        data_threads: context.parts.threads.count() as u32,
     })
-    .collect()
 }
 
 /// Bytes of all drives that are not failed.
@@ -88,8 +190,8 @@ struct Space {
 }
 
 impl Space {
-    fn of(context: &Context) -> Self {
-        let drives = of_server(context).into_iter().filter(|drive| drive.state != DriveState::Failed);
+    fn of(drives: &[DriveInfo]) -> Self {
+        let drives = drives.iter().filter(|drive| drive.state != DriveState::Failed);
         drives.fold(Space { capacity: 0, used: 0 }, |sum, drive| Space {
             capacity: sum.capacity + drive.capacity,
             used: sum.used + drive.used,
@@ -121,7 +223,7 @@ fn health(context: &Context) -> (Health, Vec<String>) {
         let until = "until then nothing can be changed, and the writes of a volume that loses a drive wait";
         add(Health::Degraded, format!("the cluster's state can't be written: {lack}: free some space there; {until}"));
     }
-    for drive in state.drives.values() {
+    for drive in state.drives_of_server(context.server) {
         let health = match drive.state {
             DriveState::Up => continue,
             DriveState::Behind => Health::Recovering,
@@ -154,6 +256,9 @@ fn health(context: &Context) -> (Health, Vec<String>) {
         }
     }
     for record in state.active_volumes() {
+        if serving(&state, record).is_ok_and(|server| server != context.server) {
+            continue; // that one says how it is
+        }
         // What full drives are to it is said above.
         let info = volumes::info_besides_space(context, &state, record);
         let health = match info.state {

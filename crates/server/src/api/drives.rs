@@ -2,28 +2,57 @@
 
 use super::extract::{Input, Named, Options};
 use super::failure::Failure;
-use super::types::{AddDrive, DriveInfo, DriveRemoved, ForceQuery, Found, FoundDrive, OpenDriveInfo};
+use super::relay::Scope;
+use super::types::{AddDrive, DriveInfo, DriveRemoved, ForceQuery, Found, FoundDrive, OpenDriveInfo, route};
 use super::{Context, Shared};
 use crate::drives::{Fitness, NOTHING_THERE, NewDriveRequest, OpenDrive, ScannedDrive};
 use axum::Json;
 use axum::extract::State;
+use axum::http::Method;
+use axum::response::{IntoResponse, Response};
 use std::path::{Path, PathBuf};
 use tepal_metadata::{DEFAULT_POOL, DriveRecord, DriveState, Refusal};
 use tepal_model::DriveId;
 use tepal_model::text::shown;
 
-pub async fn list(State(context): State<Shared>) -> Json<Vec<DriveInfo>> {
-    Json(of_server(&context))
+pub async fn list(State(context): State<Shared>, scope: Scope) -> Json<Vec<DriveInfo>> {
+    Json(all(&context, scope).await)
 }
 
-pub async fn scan(State(context): State<Shared>) -> Json<Vec<FoundDrive>> {
+/// The drives of all servers; of those that don't answer, as they are on record.
+pub async fn all(context: &Context, scope: Scope) -> Vec<DriveInfo> {
+    let mut all = of_server(context);
+    if scope == Scope::Own {
+        return all;
+    }
+    let state = context.parts.metadata.state();
+    for (server, said) in context.ask_others::<Vec<DriveInfo>>(route::DRIVES).await {
+        match said {
+            Some(drives) => all.extend(drives),
+            None => all.extend(state.drives_of_server(server).map(|record| info(record, None))),
+        }
+    }
+    all.sort_by_key(|drive| drive.server);
+    all
+}
+
+pub async fn scan(State(context): State<Shared>, scope: Scope) -> Json<Vec<FoundDrive>> {
     let found = context.drives.scan().await;
-    Json(found.into_iter().map(|scanned| found_drive(&context, scanned)).collect())
+    let mut all: Vec<FoundDrive> = found.into_iter().map(|scanned| found_drive(&context, scanned)).collect();
+    if scope == Scope::Cluster {
+        let others = context.ask_others::<Vec<FoundDrive>>(route::DRIVES_SCAN).await;
+        all.extend(others.into_iter().filter_map(|(_, said)| said).flatten());
+    }
+    Json(all)
 }
 
-pub async fn add(State(context): State<Shared>, Input(add): Input<AddDrive>) -> Result<Json<DriveInfo>, Failure> {
-    if add.server != context.server {
+pub async fn add(State(context): State<Shared>, Input(add): Input<AddDrive>) -> Result<Response, Failure> {
+    if !context.parts.metadata.state().servers.contains_key(&add.server) {
         return Err(Refusal::NoServer(add.server).into());
+    }
+    if add.server != context.server {
+        let body = serde_json::to_string(&add).map_err(Failure::bad)?;
+        return context.have_done(add.server, Method::POST.to_string(), route::DRIVES.to_owned(), body).await;
     }
     let path = PathBuf::from(&add.path);
     if !path.is_absolute() {
@@ -33,7 +62,7 @@ pub async fn add(State(context): State<Shared>, Input(add): Input<AddDrive>) -> 
     let pool = add.pool.unwrap_or_else(|| DEFAULT_POOL.to_owned());
     let request = NewDriveRequest { path, pool, create: add.create, force: add.force };
     let id = context.drives.add(request).await?;
-    one(&context, id)
+    one(&context, id).map(IntoResponse::into_response)
 }
 
 pub async fn remove(
@@ -62,7 +91,7 @@ fn one(context: &Context, id: DriveId) -> Result<Json<DriveInfo>, Failure> {
     of_server(context).into_iter().find(|drive| drive.id == id).map(Json).ok_or_else(|| Refusal::NoDrive(id).into())
 }
 
-/// The drives of this server; in a cluster of one, all there are.
+/// The drives of this server.
 pub fn of_server(context: &Context) -> Vec<DriveInfo> {
     let (state, open) = (context.parts.metadata.state(), context.drives.open());
     let own = state.drives_of_server(context.server);
@@ -79,7 +108,7 @@ pub fn reason(context: &Context, record: &DriveRecord) -> String {
     }
 }
 
-fn info(record: &DriveRecord, open: Option<&OpenDrive>) -> DriveInfo {
+pub fn info(record: &DriveRecord, open: Option<&OpenDrive>) -> DriveInfo {
     let usage = open.map(|open| open.drive.usage());
     DriveInfo {
         id: record.id,

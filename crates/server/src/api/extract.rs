@@ -9,7 +9,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 /// The longest JSON body, in bytes.
-const LONGEST: usize = 256 << 10;
+pub const LONGEST: usize = 256 << 10;
 /// For a body to arrive.
 const BODY_WITHIN: Duration = Duration::from_secs(30);
 

@@ -39,7 +39,10 @@ impl Front {
     pub fn open(listener: TcpListener, api: Api, token: String) -> Self {
         let (stop, stopping) = watch::channel(false);
         let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
-        let accepting = tokio::spawn(accept(listener, router(api, token), places.clone(), stopping));
+        let relay = api.relay.clone();
+        let router = router(api, token);
+        relay.open(router.clone());
+        let accepting = tokio::spawn(accept(listener, router, places.clone(), stopping));
         Front { stop, places, accepting }
     }
 

@@ -10,6 +10,7 @@ mod front;
 mod health_text;
 mod metrics;
 mod pools;
+mod relay;
 mod requests;
 mod scrub;
 mod sql;
@@ -17,6 +18,7 @@ pub mod types;
 mod volumes;
 
 pub use front::Front;
+pub use relay::Relay;
 
 use crate::drives::{Drives, Parts};
 use crate::observed::Observations;
@@ -55,6 +57,8 @@ pub struct Api {
     pub scrubs: Scrubs,
     pub started: Instant,
     pub address: SocketAddr,
+    /// The way to other servers' APIs.
+    pub relay: Relay,
     pub nbd: Vec<String>,
     pub stop: Arc<Notify>,
 }
@@ -88,6 +92,7 @@ fn router(api: Api, token: String) -> Router {
     let data = Semaphore::new(DATA_REQUESTS);
     let context = Arc::new(Context { api, data, resizing: tokio::sync::Mutex::default(), token });
     let managing = Router::new()
+        .route(route::SERVER, get(cluster::server).delete(cluster::remove))
         .route(route::DRIVES, get(drives::list).post(drives::add))
         .route(route::DRIVE, delete(drives::remove))
         .route(route::DRIVE_OFFLINE, post(drives::offline))
@@ -104,7 +109,6 @@ fn router(api: Api, token: String) -> Router {
         .route(route::STATUS, get(cluster::status))
         .route(route::CLUSTER, get(cluster::show))
         .route(route::SERVERS, get(cluster::servers))
-        .route(route::SERVER, get(cluster::server))
         .route(route::DRIVES_SCAN, get(drives::scan))
         .route(route::VOLUME_SCRUB, get(scrub::show).post(scrub::start))
         .route(route::VOLUME_DATA, get(data::read).put(data::write))
@@ -115,6 +119,7 @@ fn router(api: Api, token: String) -> Router {
         .route(route::SQL, post(sql::query))
         .route(SHUTDOWN, post(shutdown))
         .route(METRICS, get(metrics::show))
+        .layer(middleware::from_fn_with_state(context.clone(), relay::pass_on))
         .fallback(no_such_path)
         .method_not_allowed_fallback(no_such_method)
         .layer(middleware::from_fn_with_state(context.clone(), check_token))

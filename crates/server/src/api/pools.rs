@@ -1,27 +1,28 @@
 //! Pools.
 
-use super::drives::of_server;
 use super::extract::{Input, Named};
 use super::failure::Failure;
-use super::types::{CreatePool, Done, PoolInfo};
-use super::{Context, Shared};
+use super::relay::Scope;
+use super::types::{CreatePool, Done, DriveInfo, PoolInfo};
+use super::{Context, Shared, drives};
 use axum::Json;
 use axum::extract::State;
 use tepal_metadata::{Command, PoolRecord, Refusal};
 
 pub async fn list(State(context): State<Shared>) -> Json<Vec<PoolInfo>> {
+    let drives = drives::all(&context, Scope::Cluster).await;
     let state = context.parts.metadata.state();
-    Json(state.pools.values().map(|record| info(&context, record)).collect())
+    Json(state.pools.values().map(|record| info(&context, record, &drives)).collect())
 }
 
 pub async fn show(State(context): State<Shared>, name: Named) -> Result<Json<PoolInfo>, Failure> {
-    one(&context, &name.0)
+    one(&context, &name.0).await
 }
 
 pub async fn create(State(context): State<Shared>, Input(pool): Input<CreatePool>) -> Result<Json<PoolInfo>, Failure> {
     let CreatePool { name, layout } = pool;
     context.propose(Command::CreatePool { name: name.clone(), layout }).await?;
-    one(&context, &name)
+    one(&context, &name).await
 }
 
 pub async fn remove(State(context): State<Shared>, name: Named) -> Result<Json<Done>, Failure> {
@@ -29,15 +30,16 @@ pub async fn remove(State(context): State<Shared>, name: Named) -> Result<Json<D
     Ok(Json(Done {}))
 }
 
-fn one(context: &Context, name: &str) -> Result<Json<PoolInfo>, Failure> {
+async fn one(context: &Context, name: &str) -> Result<Json<PoolInfo>, Failure> {
+    let drives = drives::all(context, Scope::Cluster).await;
     let state = context.parts.metadata.state();
-    let found = state.pools.get(name).map(|record| Json(info(context, record)));
+    let found = state.pools.get(name).map(|record| Json(info(context, record, &drives)));
     found.ok_or_else(|| Refusal::NoPool(name.chars().take(140).collect()).into())
 }
 
-fn info(context: &Context, record: &PoolRecord) -> PoolInfo {
+fn info(context: &Context, record: &PoolRecord, drives: &[DriveInfo]) -> PoolInfo {
     let state = context.parts.metadata.state();
-    let drives: Vec<_> = of_server(context).into_iter().filter(|drive| drive.pool == record.name).collect();
+    let drives: Vec<_> = drives.iter().filter(|drive| drive.pool == record.name).collect();
     PoolInfo {
         name: record.name.clone(),
         layout: record.layout.as_ref().map(ToString::to_string),

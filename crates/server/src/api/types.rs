@@ -11,6 +11,7 @@
 //! | GET `/v1/status` | | [`Status`] |
 //! | GET `/v1/cluster` | | [`ClusterInfo`] |
 //! | GET `/v1/servers`, `/v1/servers/{id}` | | [`ServerInfo`] (a list of) |
+//! | DELETE `/v1/servers/{id}` | | [`Done`] |
 //! | GET `/v1/drives` | | list of [`DriveInfo`] |
 //! | POST `/v1/drives` | [`AddDrive`] | [`DriveInfo`] |
 //! | GET `/v1/drives/scan` | | list of [`FoundDrive`] |

@@ -3,29 +3,48 @@
 use super::data::on_data_thread;
 use super::extract::{Input, Named, Options};
 use super::failure::Failure;
+use super::relay::Scope;
 use super::types::{
     CreateVolume, ErrorKind, ForceQuery, RecoveryInfo, Removal, RenameVolume, ResizeVolume, VolumeInfo, VolumeState,
+    route,
 };
 use super::{Context, Shared, health_text};
 use crate::drives::Fullness;
 use crate::observed::Observed;
+use crate::volumes::serving;
 use crate::world::ServerWorld;
 use axum::Json;
 use axum::extract::State as Extract;
+use axum::http::Method;
+use axum::response::{IntoResponse, Response};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tepal_engine::{Trouble, Volume, VolumeHealth};
-use tepal_metadata::{self as metadata, Command, DEFAULT_POOL, Refusal, State, VolumeRecord};
-use tepal_model::IoError;
+use tepal_metadata::{self as metadata, Command, DEFAULT_POOL, DriveState, Refusal, State, VolumeRecord};
+use tepal_model::{IoError, ServerId};
 
 const CLEARING: Duration = Duration::from_secs(20);
 /// How long a client that hung up may take to be noticed.
 const HANG_UP: Duration = Duration::from_secs(1);
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
-pub async fn list(Extract(context): Extract<Shared>) -> Json<Vec<VolumeInfo>> {
+pub async fn list(Extract(context): Extract<Shared>, scope: Scope) -> Json<Vec<VolumeInfo>> {
+    let others = match scope {
+        Scope::Cluster => context.ask_others::<Vec<VolumeInfo>>(route::VOLUMES).await,
+        Scope::Own => Vec::new(),
+    };
+    let mut elsewhere: BTreeMap<u64, VolumeInfo> = BTreeMap::new();
+    elsewhere.extend(others.into_iter().filter_map(|(_, said)| said).flatten().map(|volume| (volume.id, volume)));
     let state = context.parts.metadata.state();
-    let mut all: Vec<VolumeInfo> = state.active_volumes().map(|record| info(&context, &state, record)).collect();
+    let is_own = |record: &VolumeRecord| serving(&state, record).map_or(true, |server| server == context.server);
+    let listed = state.active_volumes().filter(|record| scope == Scope::Cluster || is_own(record));
+    let mut all: Vec<VolumeInfo> = listed
+        .map(|record| match elsewhere.remove(&record.id.0).filter(|_| !is_own(record)) {
+            Some(said) => said,
+            None => info(&context, &state, record),
+        })
+        .collect();
     all.sort_unstable_by(|one, other| one.name.cmp(&other.name));
     Json(all)
 }
@@ -37,12 +56,33 @@ pub async fn show(Extract(context): Extract<Shared>, name: Named) -> Result<Json
 pub async fn create(
     Extract(context): Extract<Shared>,
     Input(volume): Input<CreateVolume>,
-) -> Result<Json<VolumeInfo>, Failure> {
-    let CreateVolume { name, size, layout, pool } = volume;
-    let pool = pool.unwrap_or_else(|| DEFAULT_POOL.to_owned());
+) -> Result<Response, Failure> {
+    let pool = volume.pool.clone().unwrap_or_else(|| DEFAULT_POOL.to_owned());
+    if let Some(server) = server_of_pool(&context.parts.metadata.state(), &pool)?
+        && server != context.server
+    {
+        let body = serde_json::to_string(&volume).map_err(Failure::bad)?;
+        return context.have_done(server, Method::POST.to_string(), route::VOLUMES.to_owned(), body).await;
+    }
+    let CreateVolume { name, size, layout, .. } = volume;
     context.propose(Command::CreateVolume { name: name.clone(), size, layout, pool }).await?;
     context.volumes.settle().await;
-    one(&context, &name)
+    one(&context, &name).map(IntoResponse::into_response)
+}
+
+/// The server that has the drives of a pool, of which a volume would be made; `None` if there are none.
+fn server_of_pool(state: &State, pool: &str) -> Result<Option<ServerId>, Failure> {
+    let drives = state.drives.values().filter(|drive| drive.pool == pool && drive.state == DriveState::Up);
+    let servers: BTreeSet<ServerId> = drives.map(|drive| drive.server).collect();
+    if servers.len() > 1 {
+        let named = servers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        let error = format!(
+            "the drives of pool '{pool}' are on several servers ({named}), and this version makes volumes on the drives of \
+             one: make a pool of them with `tepal pool create` and `tepal drive add --pool`"
+        );
+        return Err(Failure::new(ErrorKind::Conflict, error));
+    }
+    Ok(servers.first().copied())
 }
 
 pub async fn resize(

@@ -4,6 +4,8 @@
 //! data = "/var/lib/tepal"
 //! create = "home"                       # the cluster's name, if there is none in `data` yet
 //! server = "s1"
+//! join = ["10.0.0.1:7118"]              # instead of `create`: a server of the cluster to join
+//! peers = "127.0.0.1:7118"              # where other servers find this one; unix:DATA/peers.sock if it isn't said
 //! listen = ["unix:/run/tepal/nbd.sock", "127.0.0.1:10809"]
 //! api = "127.0.0.1:7117"
 //! drives = ["/dev/sdb", { path = "/dev/sdc", log = "/dev/nvme0n1p3" }]
@@ -26,6 +28,7 @@ pub struct Settings {
     pub server: Option<String>,
     pub create: Option<String>,
     pub join: Option<Vec<String>>,
+    pub peers: Option<String>,
     pub drives: Option<Vec<DriveSettings>>,
     pub pool: Option<String>,
     pub listen: Option<Vec<String>>,
@@ -129,7 +132,8 @@ impl Settings {
                 }
             }
         }
-        for listen in self.listen.iter_mut().flatten() {
+        let listen = self.listen.iter_mut().flatten();
+        for listen in listen.chain(&mut self.peers).chain(self.join.iter_mut().flatten()) {
             if let Some(path) = listen.strip_prefix("unix:").filter(|path| !path.is_empty()) {
                 *listen = format!("unix:{}", folder.join(path).display());
             }
@@ -143,6 +147,7 @@ impl Settings {
             server: self.server.or(other.server),
             create: self.create.or(other.create),
             join: self.join.or(other.join),
+            peers: self.peers.or(other.peers),
             drives: self.drives.or(other.drives),
             pool: self.pool.or(other.pool),
             listen: self.listen.or(other.listen),

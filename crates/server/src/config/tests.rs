@@ -24,7 +24,7 @@ fn a_file_with_everything_in_it_is_read() {
         insecure = false
     "#;
     let config = Config::new(Settings::parse(text).expect("settings")).expect("a config");
-    assert_eq!(config.server, ServerId(3));
+    assert_eq!(config.server, Some(ServerId(3)));
     assert_eq!(config.create.as_deref(), Some("home"));
     assert_eq!(
         config.listen.iter().map(ToString::to_string).collect::<Vec<_>>(),
@@ -64,7 +64,12 @@ fn settings_that_a_server_cannot_run_with_are_refused_one_by_one() {
         (Settings { data: Some("/a\0b".into()), ..minimal() }, "zero byte"),
         (Settings { data: Some("x".repeat(5000).into()), ..minimal() }, "at most 4095"),
         (Settings { server: Some("one".into()), ..minimal() }, "'one' is not a server id"),
-        (Settings { join: Some(vec!["127.0.0.1:1".into()]), ..minimal() }, "several servers"),
+        (Settings { join: Some(vec!["s1".into()]), ..minimal() }, "not an address of a server"),
+        (Settings { join: Some(vec!["127.0.0.1:0".into()]), ..minimal() }, "not an address of a server"),
+        (Settings { join: Some(vec!["h:1".into()]), create: Some("c".into()), ..minimal() }, "leave one out"),
+        (Settings { peers: Some("0.0.0.0:1".into()), ..minimal() }, "--insecure"),
+        (Settings { peers: Some("127.0.0.1:0".into()), ..minimal() }, "name a port"),
+        (Settings { peers: Some(format!("unix:/{}", "s".repeat(107))), ..minimal() }, "too long"),
         (Settings { listen: Some(vec!["nowhere".into()]), ..minimal() }, "not an address"),
         (Settings { listen: Some(vec![format!("unix:/{}", "s".repeat(107))]), ..minimal() }, "at most 107"),
         (Settings { listen: Some(vec!["unix:/a".into(), "unix:/a".into()]), ..minimal() }, "twice"),
@@ -94,11 +99,22 @@ fn only_the_word_insecure_opens_a_server_to_other_machines() {
 }
 
 #[test]
+fn other_servers_find_a_server_in_its_data_folder_unless_its_path_is_too_long_for_a_socket() {
+    let of = |data: &str| Settings { data: Some(data.into()), ..Settings::default() };
+    let peers = |settings| Config::new(settings).map(|config| config.peers);
+    assert_eq!(peers(of("/data")).expect("a config"), Some(Endpoint::Unix("/data/peers.sock".into())));
+    let long = format!("/{}", "d".repeat(100));
+    assert_eq!(peers(of(&long)).expect("a config"), None, "it may serve alone");
+    let joins = Settings { join: Some(vec!["h:1".into()]), ..of(&long) };
+    assert!(matches!(peers(joins), Err(ConfigError::LongPeerPath(_))));
+}
+
+#[test]
 fn flags_win_over_the_file() {
     let file = Settings { pool: Some("slow".into()), server: Some("s2".into()), ..minimal() };
     let flags = Settings { pool: Some("fast".into()), ..Settings::default() };
     let config = Config::new(flags.or(file)).expect("a config");
-    assert_eq!((config.pool.as_str(), config.server, config.data), ("fast", ServerId(2), PathBuf::from("/data")));
+    assert_eq!((config.pool.as_str(), config.server, config.data), ("fast", Some(ServerId(2)), PathBuf::from("/data")));
 }
 
 #[test]

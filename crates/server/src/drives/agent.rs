@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tepal_drive::Loss;
 use tepal_drive::label::Role;
-use tepal_metadata::{DriveRecord, DriveState};
+use tepal_metadata::{DriveRecord, DriveState, ServerState};
 use tepal_model::DriveId;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
@@ -167,6 +167,9 @@ impl Drives {
     /// Drives of this server that should be here and aren't, with the paths where they were last.
     fn missing(&self) -> BTreeMap<DriveId, PathBuf> {
         let (state, open) = (self.parts.metadata.state(), self.paths_in_use());
+        if state.servers.get(&self.server).is_none_or(|server| server.state == ServerState::Down) {
+            return BTreeMap::new(); // first it has to return itself
+        }
         let own = state.drives_of_server(self.server).filter(|record| !open.contains_key(&record.id));
         let awaited =
             own.filter(|record| matches!(record.state, DriveState::Missing | DriveState::Behind | DriveState::Up));
@@ -184,6 +187,13 @@ impl Drives {
         let gone = self.table().open.remove(&id);
         if let Some(open) = gone.filter(|_| retired) {
             self.refuse(open.path, text);
+        }
+    }
+
+    /// Lets go of every drive, as if it had been pulled: what it was good for may have been agreed upon anew meanwhile.
+    pub async fn let_go_of_all(&self, reason: &str) {
+        for id in self.open().into_keys() {
+            self.let_go(id, Loss::Gone { drive: id, reason: reason.to_owned() }).await;
         }
     }
 

@@ -95,7 +95,7 @@ struct Table {
 impl Drives {
     pub fn new(config: &Config, parts: Parts, generations: Generations) -> Self {
         Drives {
-            server: config.server,
+            server: parts.metadata.server(),
             configured: config.drives.clone(),
             pool: config.pool.clone(),
             emulate: config.emulate.clone(),

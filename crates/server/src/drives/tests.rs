@@ -38,7 +38,9 @@ impl Rig {
         let parts = Parts { metadata, engine, authority, threads };
         let config = Config {
             data: folder.clone(),
-            server: ServerId(1),
+            server: Some(ServerId(1)),
+            join: Vec::new(),
+            peers: None,
             create: None,
             drives: Vec::new(),
             pool: DEFAULT_POOL.to_owned(),

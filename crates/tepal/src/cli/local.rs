@@ -29,9 +29,12 @@ pub struct ServeArguments {
     /// The name of the cluster to make, if the data folder holds none
     #[arg(long, value_name = "NAME", value_parser = value::name)]
     pub create: Option<String>,
-    /// Servers of the cluster to join: refused, until a cluster can have several
-    #[arg(long, value_name = "ADDR", hide = true)]
+    /// A server of the cluster to join, if the data folder holds none: its peers' address. May be given again
+    #[arg(long, value_name = "ADDR")]
     pub join: Vec<String>,
+    /// Where other servers find this one: unix:PATH or IP:PORT [default: a socket in the data folder]
+    #[arg(long, value_name = "ADDR")]
+    pub peers: Option<String>,
     /// This server's id, as s1
     #[arg(long, value_name = "ID")]
     pub server: Option<String>,

@@ -70,7 +70,7 @@ pub enum Command {
     #[command(subcommand)]
     Dev(DevCommand),
     /// Run one storage server
-    Serve(ServeArguments),
+    Serve(Box<ServeArguments>),
     /// Make a volume a block device of this machine
     Attach(AttachArguments),
     /// Take an attached volume away from this machine

@@ -31,6 +31,11 @@ pub enum ServerCommand {
         /// The server, as s1
         id: ServerId,
     },
+    /// Take a server without drives out of the cluster for good
+    Rm {
+        /// The server's id, as s2
+        id: ServerId,
+    },
 }
 
 #[derive(Debug, Subcommand)]

@@ -8,7 +8,7 @@ use crate::client::{Client, path};
 use crate::locate::{self, LocateError};
 use crate::output::{self, Outcome, Output};
 use serde_json::json;
-use tepal_server::api::types::{BY_ID, ClusterInfo, Status, VolumeInfo, route};
+use tepal_server::api::types::{BY_ID, ClusterInfo, ServerInfo, VolumeInfo, route};
 
 pub fn attach(global: &Global, output: Output, arguments: AttachArguments) -> Result<Outcome, CommandError> {
     let AttachArguments { volume, read_only, list, method, run_folder } = arguments;
@@ -20,7 +20,7 @@ pub fn attach(global: &Global, output: Output, arguments: AttachArguments) -> Re
     let client = locate::client(global)?;
     let found: VolumeInfo = client.get(&path(route::VOLUME, &volume))?;
     let cluster: ClusterInfo = client.get(route::CLUSTER)?;
-    let address = nbd_address(&client)?;
+    let address = nbd_address(&client, &found)?;
     let method = method.map(|name| match name {
         MethodName::Fuse => Method::Fuse,
         MethodName::Nbd => Method::Nbd,
@@ -48,10 +48,11 @@ pub fn daemon(order: &str) -> Outcome {
     }
 }
 
-/// Where the cluster's volumes are reached from this machine.
-pub fn nbd_address(client: &Client) -> Result<NbdAddress, CommandError> {
-    let status: Status = client.get(route::STATUS)?;
-    let found = status.servers.iter().find_map(|server| locate::nbd(&server.nbd).ok());
+/// Where the volume is reached from this machine: at the server that has its drives.
+pub fn nbd_address(client: &Client, volume: &VolumeInfo) -> Result<NbdAddress, CommandError> {
+    let servers: Vec<ServerInfo> = client.get(route::SERVERS)?;
+    let has_it = |server: &&ServerInfo| server.drives.iter().any(|drive| volume.drives.contains(&drive.id));
+    let found = servers.iter().filter(has_it).find_map(|server| locate::nbd(&server.nbd).ok());
     Ok(found.ok_or(LocateError::NoNbd)?)
 }
 

@@ -148,7 +148,6 @@ fn noise(length: u64) -> Bytes {
 
 pub fn run(global: &Global, output: Output, arguments: &BenchArguments) -> Result<Outcome, CommandError> {
     let client = locate::client(global)?;
-    let address = nbd_address(&client)?;
     let (layout, pool) = match &arguments.name {
         Some(name) => {
             let like: VolumeInfo = client.get(&path(route::VOLUME, name))?;
@@ -162,9 +161,10 @@ pub fn run(global: &Global, output: Output, arguments: &BenchArguments) -> Resul
     let name = format!("tepal-bench-{}", std::process::id());
     let request = CreateVolume { name: name.clone(), size: arguments.size, layout, pool };
     let volume: VolumeInfo = client.post(route::VOLUMES, &request)?;
-    let outcome = Disk::open(&address, &name, &interrupt)
-        .map_err(BenchError::from)
-        .and_then(|disk| measure(arguments, &volume.layout, raw.as_ref(), &disk, &interrupt));
+    let outcome = nbd_address(&client, &volume).and_then(|address| {
+        let disk = Disk::open(&address, &name, &interrupt).map_err(BenchError::from)?;
+        Ok(measure(arguments, &volume.layout, raw.as_ref(), &disk, &interrupt)?)
+    });
     // Also after a failure; which of two errors is told is the first.
     let removed = client.delete::<Removal>(&format!("{}?force=true", path(route::VOLUME, &name)));
     let report = outcome?;

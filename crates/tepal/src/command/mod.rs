@@ -65,7 +65,7 @@ pub fn run(cli: Cli) -> Result<Outcome, CommandError> {
     let output = Output::new(global.output);
     match command {
         Command::Dev(command) => dev::run(&global, output, command),
-        Command::Serve(arguments) => serve::run(arguments),
+        Command::Serve(arguments) => serve::run(*arguments),
         Command::Attach(arguments) => attach::attach(&global, output, arguments),
         Command::Detach(arguments) => attach::detach(output, arguments),
         Command::AttachDaemon { order } => Ok(attach::daemon(&order)),

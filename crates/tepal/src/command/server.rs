@@ -6,7 +6,8 @@ use crate::cli::{Global, ServerCommand};
 use crate::client::path;
 use crate::locate;
 use crate::output::{self, Outcome, Output};
-use tepal_server::api::types::{ServerInfo, route};
+use serde_json::json;
+use tepal_server::api::types::{Done, ServerInfo, route};
 
 pub fn run(global: &Global, output: Output, command: ServerCommand) -> Result<Outcome, CommandError> {
     let client = locate::client(global)?;
@@ -18,6 +19,10 @@ pub fn run(global: &Global, output: Output, command: ServerCommand) -> Result<Ou
         ServerCommand::Show { id } => {
             let server: ServerInfo = client.get(&path(route::SERVER, &id.to_string()))?;
             output.show(&server, page)?;
+        }
+        ServerCommand::Rm { id } => {
+            let _: Done = client.delete(&path(route::SERVER, &id.to_string()))?;
+            output.show(&json!({ "removed": id }), |_| format!("server {id} is removed"))?;
         }
     }
     Ok(Outcome::Done)

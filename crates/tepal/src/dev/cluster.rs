@@ -1,6 +1,6 @@
 //! A development cluster's servers: started, waited for, asked, stopped.
 
-use super::folder::{DevError, Folder, Plan};
+use super::folder::{DevError, FIRST, Folder, Plan};
 use super::process::{OWN_SESSION, ProcessState, ServerProcess};
 use crate::client::Client;
 use crate::interrupt::Interrupt;
@@ -10,15 +10,23 @@ use std::io::{Read, Seek, SeekFrom};
 use std::net::TcpListener;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tepal_model::ServerId;
-use tepal_server::api::types::{Status, route};
+use tepal_server::api::types::{ServerInfo, route};
 
 pub struct Cluster {
     folder: Folder,
     plan: Plan,
+}
+
+/// A server that was started just now.
+struct Started {
+    server: ServerId,
+    child: Child,
+    log_path: PathBuf,
+    log_start: u64,
 }
 
 /// So long a server may take to answer after its start. Replay of the largest logs included.
@@ -70,8 +78,11 @@ impl Cluster {
     pub fn client(&self) -> Result<Client, DevError> {
         let mut servers = Vec::new();
         let mut token = None;
-        for id in self.servers() {
-            servers.extend(self.addresses(id)?.map(|addresses| addresses.api));
+        for (id, state) in self.states()? {
+            // One that is paused would let everybody wait.
+            if matches!(state, ProcessState::Running { .. }) {
+                servers.extend(self.addresses(id)?.map(|addresses| addresses.api));
+            }
             token = token.or(read_token(&self.folder.data(id))?);
         }
         match servers.is_empty() {
@@ -80,8 +91,13 @@ impl Cluster {
         }
     }
 
-    /// Starts a server that is down, and returns when it serves.
-    pub fn start(&self, server: ServerId, interrupt: &Interrupt) -> Result<(), DevError> {
+    /// Starts servers that are down, all at once, as some may wait for others; returns when all serve.
+    pub fn start(&self, servers: &[ServerId], interrupt: &Interrupt) -> Result<(), DevError> {
+        let started = servers.iter().map(|server| self.spawn(*server)).collect::<Result<Vec<_>, _>>()?;
+        started.into_iter().try_for_each(|started| self.wait_for_started(started, interrupt))
+    }
+
+    fn spawn(&self, server: ServerId) -> Result<Started, DevError> {
         self.folder.check_memory(&self.plan)?;
         let data = self.folder.data(server);
         // One that a kill has left would be taken for the new server's.
@@ -98,9 +114,15 @@ impl Cluster {
                 _ => error.into(),
             });
         }
+        Ok(Started { server, child, log_path, log_start })
+    }
+
+    fn wait_for_started(&self, started: Started, interrupt: &Interrupt) -> Result<(), DevError> {
+        let Started { server, mut child, log_path, log_start } = started;
         let ended = move || child.try_wait().is_ok_and(|status| status.is_some());
         let address = self.wait_until_ready(server, ended, interrupt, |reason| {
-            failed(reason.unwrap_or_else(|| last_error(&log_path, log_start)))
+            let reason = reason.unwrap_or_else(|| last_error(&log_path, log_start));
+            DevError::Start { server, reason, log: log_path.clone() }
         })?;
         self.note_start(server, address)
     }
@@ -118,7 +140,9 @@ impl Cluster {
 
     fn note_start(&self, server: ServerId, address: String) -> Result<(), DevError> {
         let data = self.folder.data(server);
-        let plan = Plan { api: Some(address.clone()), ..self.plan.clone() };
+        // Not the plan of when the command began: other servers' addresses were noted since.
+        let mut plan = self.folder.plan()?.unwrap_or_else(|| self.plan.clone());
+        plan.note_api(server, address.clone());
         self.folder.save(&plan)?;
         if let (Some(keyring), Some(token)) = (Keyring::find(), read_token(&data)?) {
             // Only a convenience, which some machines may not allow.
@@ -132,13 +156,19 @@ impl Cluster {
         let mut command = Command::new("/proc/self/exe");
         command.arg("serve").arg(OWN_SESSION);
         command.arg("--data").arg(self.folder.data(server));
-        command.arg("--create").arg(NAME).arg("--server").arg(server.to_string());
+        command.arg("--server").arg(server.to_string());
+        if server == FIRST {
+            command.arg("--create").arg(NAME);
+        }
+        for other in self.servers().into_iter().filter(|other| server != FIRST && *other != server) {
+            command.arg("--join").arg(format!("unix:{}", self.folder.peers(other).display()));
+        }
         for number in 0..self.plan.drives {
             command.arg("--drive").arg(self.folder.drive(server, number));
         }
-        command.arg("--listen").arg(format!("unix:{}", self.folder.socket().display()));
+        command.arg("--listen").arg(format!("unix:{}", self.folder.socket_of(server).display()));
         // The same as before, if nobody else has it now.
-        let before = self.plan.api.as_deref().filter(|address| TcpListener::bind(address).is_ok());
+        let before = self.plan.api_of(server).filter(|address| TcpListener::bind(address).is_ok());
         command.arg("--api").arg(before.unwrap_or(ANY_PORT));
         if let Some(model) = &self.plan.emulate {
             command.arg("--emulate").arg(model);
@@ -156,13 +186,15 @@ impl Cluster {
         failed: impl Fn(Option<String>) -> DevError,
     ) -> Result<String, DevError> {
         let end = Instant::now() + START_LIMIT;
-        let socket = self.folder.socket();
+        let socket = self.folder.socket_of(server);
         loop {
             if ended() {
                 return Err(failed(None));
             }
             if let Some(addresses) = self.addresses(server)? {
-                let answer = self.client()?.impatient().get::<Status>(route::STATUS);
+                let token = read_token(&self.folder.data(server))?;
+                let client = Client::new(vec![addresses.api.clone()], token).impatient();
+                let answer = client.get::<Vec<ServerInfo>>(route::SERVERS);
                 match answer {
                     Ok(_) if UnixStream::connect(&socket).is_ok() => return Ok(addresses.api),
                     Err(error) if !error.is_no_answer() => return Err(error.into()),
@@ -182,14 +214,20 @@ impl Cluster {
 
     /// Stops all servers in good order, and says which were running.
     pub fn stop(&self) -> Result<Vec<ServerId>, DevError> {
+        let servers = self.servers();
+        // All at once: each takes a while, and none should notice that the others are gone.
+        let outcomes: Vec<_> = std::thread::scope(|scope| {
+            let stopping: Vec<_> = servers.iter().map(|id| (*id, scope.spawn(|| self.process(*id).stop()))).collect();
+            stopping.into_iter().map(|(id, outcome)| (id, outcome.join().expect("it doesn't panic"))).collect()
+        });
         let mut stopped = Vec::new();
-        for id in self.servers() {
-            if self.process(id).stop()? {
+        for (id, outcome) in outcomes {
+            if outcome? {
                 stopped.push(id);
             }
         }
-        if let (Some(keyring), Some(address)) = (Keyring::find(), &self.plan.api) {
-            keyring.remove(address);
+        if let Some(keyring) = Keyring::find() {
+            self.plan.api.iter().chain(self.plan.apis.values()).for_each(|address| keyring.remove(address));
         }
         Ok(stopped)
     }

@@ -4,6 +4,7 @@ use super::process::ProcessError;
 use crate::client::ClientError;
 use crate::locate::LocateError;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Write};
@@ -35,8 +36,6 @@ pub enum DevError {
     LongPath(PathBuf),
     #[error("{}: the path is not UTF-8, which the cluster's records need", .0.display())]
     NotUnicode(PathBuf),
-    #[error("this version runs one server: leave --servers out, or say --servers 1")]
-    OneServer,
     #[error("the cluster in {} was made with {option} {made}, which can't be changed to {wanted}", folder.display())]
     Different { folder: PathBuf, option: &'static str, made: String, wanted: String },
     #[error(
@@ -77,6 +76,8 @@ pub enum DevError {
 /// The version of `cluster.json`.
 const FORMAT: u32 = 1;
 const PLAN: &str = "cluster.json";
+/// The server that begins the cluster.
+pub const FIRST: ServerId = ServerId(1);
 /// What fits in a `sockaddr_un` with its closing zero.
 const SOCKET_PATH: usize = 107;
 pub const MEMORY: &str = "/dev/shm";
@@ -94,8 +95,19 @@ pub struct Plan {
     pub emulate: Option<String>,
     /// How many drives of each server were made. One of these that isn't there was pulled, and isn't made again.
     pub drives_made: u32,
-    /// HOST:PORT, once a server has had one: it gets the same again if that's free.
+    /// HOST:PORT of the first server, once it has had one: it gets the same again if that's free.
     pub api: Option<String>,
+    /// The same of the others.
+    #[serde(default)]
+    pub apis: BTreeMap<ServerId, String>,
+    /// How many servers have drives already, as many as `drives_made`.
+    #[serde(default = "one_server")]
+    pub servers_made: u32,
+}
+
+/// What plans of before there were several don't say.
+fn one_server() -> u32 {
+    1
 }
 
 /// The folder of a cluster. Its path is absolute.
@@ -180,6 +192,35 @@ impl Folder {
         self.path.join("nbd.sock")
     }
 
+    /// Where a server's volumes are: the first one's beside the servers' folders, as of a cluster of one.
+    pub fn socket_of(&self, server: ServerId) -> PathBuf {
+        if server == FIRST { self.socket() } else { self.data(server).join("nbd.sock") }
+    }
+
+    /// Where other servers find this one: its own choice, if nothing else is said.
+    pub fn peers(&self, server: ServerId) -> PathBuf {
+        self.data(server).join("peers.sock")
+    }
+
+    /// Whether the server has been one of the cluster's.
+    pub fn is_member(&self, server: ServerId) -> bool {
+        self.data(server).join("raft.db").exists()
+    }
+
+    /// Gives a server that is new the token that all the others have.
+    pub fn share_token(&self, server: ServerId) -> Result<(), DevError> {
+        let (from, to) = (self.data(FIRST).join("token"), self.data(server).join("token"));
+        if from == to || to.exists() {
+            return Ok(());
+        }
+        let token = fs::read(&from).map_err(file_error(&from))?;
+        let write = || -> io::Result<()> {
+            let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&to)?;
+            file.write_all(&token)
+        };
+        write().map_err(file_error(&to))
+    }
+
     pub fn data(&self, server: ServerId) -> PathBuf {
         self.path.join(server.to_string())
     }
@@ -194,6 +235,15 @@ impl Folder {
 
     pub fn tour_file(&self) -> PathBuf {
         self.path.join("tour.json")
+    }
+
+    /// Whether the path of each server's sockets fits where it has to.
+    pub fn check_sockets(&self, servers: u32) -> Result<(), DevError> {
+        let longest = self.peers(ServerId(servers));
+        if servers > 1 && longest.as_os_str().len() > SOCKET_PATH {
+            return Err(DevError::LongPath(longest));
+        }
+        Ok(())
     }
 
     /// Keeps other commands from changing anything meanwhile.
@@ -238,7 +288,8 @@ impl Folder {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(file_error(&data)(error)),
             _ => {}
         }
-        for number in plan.drives_made..plan.drives {
+        let made = if server.0 <= plan.servers_made { plan.drives_made } else { 0 };
+        for number in made..plan.drives {
             let path = self.drive(server, number);
             let target = match plan.memory {
                 true => self.memory_folder()?.join(format!("{server}-drive{number}")),
@@ -302,7 +353,31 @@ impl Folder {
 
 impl Plan {
     pub fn new(drives: u32, drive_size: u64, memory: bool, emulate: Option<String>) -> Self {
-        Plan { format: FORMAT, servers: 1, drives, drive_size, memory, emulate, drives_made: 0, api: None }
+        Plan {
+            format: FORMAT,
+            servers: 1,
+            drives,
+            drive_size,
+            memory,
+            emulate,
+            drives_made: 0,
+            api: None,
+            apis: BTreeMap::new(),
+            servers_made: 1,
+        }
+    }
+
+    /// Where the server's API was last.
+    pub fn api_of(&self, server: ServerId) -> Option<&str> {
+        if server == FIRST { self.api.as_deref() } else { self.apis.get(&server).map(String::as_str) }
+    }
+
+    pub fn note_api(&mut self, server: ServerId, address: String) {
+        if server == FIRST {
+            self.api = Some(address);
+        } else {
+            self.apis.insert(server, address);
+        }
     }
 
     pub fn size_text(&self) -> String {

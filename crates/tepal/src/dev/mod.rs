@@ -3,9 +3,11 @@
 //! ```text
 //! DIR/cluster.json   how the cluster was made, and the port of its API
 //! DIR/lock           held by whichever `tepal dev` command changes something
-//! DIR/nbd.sock       all volumes
+//! DIR/nbd.sock       the volumes of the first server
 //! DIR/tour.json      the volume that a tour has made, so that no other is ever taken for it
 //! DIR/s1/            the server's data folder: metadata, token, addresses.json
+//! DIR/s1/peers.sock  where other servers find it
+//! DIR/s2/nbd.sock    the volumes of another server
 //! DIR/s1/driveN      its drives; links to /dev/shm with --memory
 //! DIR/s1/process     its process, and since when it runs: a number alone could be another's by now
 //! DIR/s1/stopping     while it's being stopped
@@ -104,8 +106,8 @@ fn start(dir: &Path, output: Output, servers: &ServersArguments) -> Result<(), C
         {
             return Err(DevError::Running { server: id, pid }.into());
         }
-        cluster.start(id, &interrupt)?;
     }
+    cluster.start(&servers.servers, &interrupt)?;
     tell(output, &servers.servers, "started")
 }
 

@@ -1,7 +1,7 @@
 //! `tepal dev up`: makes the cluster what was asked for, from whatever is there.
 
 use super::cluster::Cluster;
-use super::folder::{DevError, Folder, Plan};
+use super::folder::{DevError, FIRST, Folder, Plan};
 use super::process::ProcessState;
 use super::status::nbd_uri;
 use crate::cli::{UpArguments, VolumeRequest};
@@ -14,6 +14,7 @@ use std::time::Duration;
 use tepal_model::{Layout, ServerId};
 use tepal_server::api::types::{AddDrive, CreateVolume, DriveInfo, VolumeInfo, route};
 
+const SERVERS: u32 = 1;
 const DRIVES: u32 = 1;
 const DRIVE_SIZE: u64 = 4 << 30;
 /// How often a cluster in the foreground is looked at.
@@ -43,16 +44,15 @@ pub fn run(dir: &Path, output: Output, arguments: UpArguments) -> Result<(), Com
 
 /// The cluster, running, with its drives and volumes.
 pub fn bring_up(dir: &Path, arguments: &UpArguments, interrupt: &Interrupt) -> Result<(Cluster, Was), DevError> {
-    if arguments.servers.is_some_and(|servers| servers != 1) {
-        return Err(DevError::OneServer);
-    }
     let folder = Folder::make(dir)?;
     let _lock = folder.lock()?;
     let before = folder.plan()?;
     let mut plan = revise(&folder, before.clone(), arguments)?;
     folder.save(&plan)?;
-    let server = ServerId(1);
-    if let Err(error) = folder.check_memory(&plan).and_then(|()| folder.make_drives(server, &plan)) {
+    let servers: Vec<ServerId> = (1..=plan.servers).map(ServerId).collect();
+    let make = |server: &ServerId| folder.make_drives(*server, &plan);
+    let made = folder.check_memory(&plan).and_then(|()| folder.check_sockets(plan.servers));
+    if let Err(error) = made.and_then(|()| servers.iter().try_for_each(make)) {
         // What can't be had must not be in the way of what is asked for next.
         match before {
             Some(before) => folder.save(&before)?,
@@ -60,27 +60,13 @@ pub fn bring_up(dir: &Path, arguments: &UpArguments, interrupt: &Interrupt) -> R
         }
         return Err(error);
     }
-    plan.drives_made = plan.drives;
+    (plan.drives_made, plan.servers_made) = (plan.drives, plan.servers);
     folder.save(&plan)?;
     let cluster = Cluster::with_plan(folder, plan)?;
-    let process = cluster.process(server);
-    if process.is_stopping() {
-        process.stop()?; // somebody began to, and may have been killed
-    }
-    let was = match process.state()? {
-        ProcessState::Running { .. } => {
-            cluster.wait_for_running(server, interrupt)?;
-            Was::Running
-        }
-        ProcessState::Paused { pid } => return Err(DevError::Paused { server, pid }),
-        ProcessState::Down => {
-            cluster.start(server, interrupt)?;
-            Was::Down
-        }
-    };
+    let was = run_all(&cluster, interrupt)?;
     let cluster = Cluster::new(cluster.folder().clone())?;
     let client = cluster.client()?;
-    match settle(&cluster, &client, server, arguments) {
+    match settle(&cluster, &client, arguments) {
         Ok(()) => Ok((cluster, was)),
         Err(error) => {
             // What was down stays down if it can't be had as it was asked for.
@@ -92,21 +78,54 @@ pub fn bring_up(dir: &Path, arguments: &UpArguments, interrupt: &Interrupt) -> R
     }
 }
 
-fn settle(cluster: &Cluster, client: &Client, server: ServerId, arguments: &UpArguments) -> Result<(), DevError> {
-    add_drives(cluster, client, server)?;
+/// Has all servers run: first those that are members already, all at once, then new ones, which join in their order.
+fn run_all(cluster: &Cluster, interrupt: &Interrupt) -> Result<Was, DevError> {
+    let (mut running, mut down) = (Vec::new(), Vec::new());
+    for server in cluster.servers() {
+        let process = cluster.process(server);
+        if process.is_stopping() {
+            process.stop()?; // somebody began to, and may have been killed
+        }
+        match process.state()? {
+            ProcessState::Running { .. } => running.push(server),
+            ProcessState::Paused { pid } => return Err(DevError::Paused { server, pid }),
+            ProcessState::Down => down.push(server),
+        }
+    }
+    let was = if down.is_empty() { Was::Running } else { Was::Down };
+    let (members, new): (Vec<_>, Vec<_>) = down.into_iter().partition(|server| cluster.folder().is_member(*server));
+    cluster.start(&members, interrupt)?;
+    running.iter().try_for_each(|server| cluster.wait_for_running(*server, interrupt))?;
+    for server in new {
+        cluster.folder().share_token(server)?;
+        cluster.start(&[server], interrupt)?;
+    }
+    Ok(was)
+}
+
+fn settle(cluster: &Cluster, client: &Client, arguments: &UpArguments) -> Result<(), DevError> {
+    cluster.servers().into_iter().try_for_each(|server| add_drives(cluster, client, server))?;
     arguments.volumes.iter().try_for_each(|request| make_volume(client, request))
 }
 
 /// The plan as the arguments want it; what they don't say stays.
 fn revise(folder: &Folder, before: Option<Plan>, arguments: &UpArguments) -> Result<Plan, DevError> {
-    let UpArguments { drives, drive_size, memory, emulate, .. } = arguments;
+    let UpArguments { servers, drives, drive_size, memory, emulate, .. } = arguments;
     let Some(mut plan) = before else {
         let (drives, size) = (drives.unwrap_or(DRIVES), drive_size.unwrap_or(DRIVE_SIZE));
-        return Ok(Plan::new(drives, size, *memory, emulate.clone()));
+        let plan = Plan::new(drives, size, *memory, emulate.clone());
+        return Ok(Plan { servers: servers.unwrap_or(SERVERS), ..plan });
     };
     let different = |option, made: String, wanted: String| {
         Err(DevError::Different { folder: folder.named().to_owned(), option, made, wanted })
     };
+    match *servers {
+        Some(wanted) if wanted < plan.servers => {
+            return different("--servers", plan.servers.to_string(), wanted.to_string());
+        }
+        Some(wanted) => plan.servers = wanted,
+        None => {}
+    }
     match *drives {
         Some(wanted) if wanted < plan.drives => {
             return different("--drives", plan.drives.to_string(), wanted.to_string());
@@ -130,7 +149,8 @@ fn revise(folder: &Folder, before: Option<Plan>, arguments: &UpArguments) -> Res
 
 /// The server takes the drives that it is started with by itself; a server that runs already is told of new ones.
 fn add_drives(cluster: &Cluster, client: &Client, server: ServerId) -> Result<(), DevError> {
-    let known: Vec<DriveInfo> = client.get(route::DRIVES)?;
+    let mut known: Vec<DriveInfo> = client.get(route::DRIVES)?;
+    known.retain(|drive| drive.server == server);
     let plan = cluster.plan();
     for number in 0..plan.drives {
         let path = cluster.folder().drive(server, number);
@@ -193,7 +213,11 @@ fn addresses(cluster: &Cluster, was: Was, detached: bool) -> Result<String, DevE
             lines.push(format!("nbd   {}    (no volume yet: tepal volume create)", nbd_uri("NAME", &folder.socket())))
         }
         volumes => {
-            lines.extend(volumes.iter().map(|volume| format!("nbd   {}", nbd_uri(&volume.name, &folder.socket()))));
+            let drives: Vec<DriveInfo> = cluster.client()?.get(route::DRIVES)?;
+            lines.extend(volumes.iter().map(|volume| {
+                let on = drives.iter().find(|drive| volume.drives.contains(&drive.id)).map(|drive| drive.server);
+                format!("nbd   {}", nbd_uri(&volume.name, &folder.socket_of(on.unwrap_or(FIRST))))
+            }));
         }
     }
     let dir = super::dir_option(folder);

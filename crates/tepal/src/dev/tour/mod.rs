@@ -343,7 +343,7 @@ impl Tour<'_> {
         writer.forget_waits();
         self.cluster.process(SERVER).kill().map_err(DevError::from)?;
         let down = Instant::now();
-        self.cluster.start(SERVER, self.interrupt)?;
+        self.cluster.start(&[SERVER], self.interrupt)?;
         let restart = down.elapsed().as_millis();
         // Its port may be another now.
         self.client = self.cluster.client()?;

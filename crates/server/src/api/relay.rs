@@ -1,0 +1,201 @@
+//! What another server has to do, passed on to it: so every command works through any server.
+//!
+//! Whatever is about one drive or one volume is done where it is. A list is put together from what each server says of its
+//! own things. A request that was passed on goes no further.
+
+use super::extract::{LONGEST as LONGEST_JSON, body};
+use super::failure::Failure;
+use super::types::{ApiError, ErrorKind};
+use super::{Context, Shared};
+use crate::peers::{LONGEST, Links, Subject};
+use crate::volumes::serving;
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{FromRequestParts, Request, State};
+use axum::http::header::{AUTHORIZATION, CONTENT_TYPE};
+use axum::http::request::Parts;
+use axum::http::{Method, StatusCode};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use hyper::service::Service;
+use hyper_util::service::TowerToHyperService;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use tepal_metadata::ServerState;
+use tepal_model::ServerId;
+
+/// The longest that another server is waited for when it does something. Less than what clients wait.
+const DONE_WITHIN: Duration = Duration::from_secs(50);
+/// The longest that another server is waited for when it says what there is.
+const SAID_WITHIN: Duration = Duration::from_secs(3);
+/// Room for what goes along with an answer's body.
+const ROOM: usize = 64 << 10;
+
+/// A request to a server's API, on its way to another one's.
+#[derive(Serialize, Deserialize)]
+struct Asked {
+    method: String,
+    path: String,
+    authorization: String,
+    body: String,
+}
+
+/// What the other server answered.
+#[derive(Serialize, Deserialize)]
+struct Said {
+    status: u16,
+    body: String,
+}
+
+/// The way between the APIs of servers.
+#[derive(Clone)]
+pub struct Relay {
+    links: Arc<Links>,
+    /// Once this server serves.
+    router: Arc<OnceLock<Router>>,
+}
+
+impl Relay {
+    pub fn new(links: Arc<Links>) -> Relay {
+        Relay { links, router: Arc::default() }
+    }
+
+    /// From now on others are answered.
+    pub(super) fn open(&self, router: Router) {
+        let _ = self.router.set(router);
+    }
+
+    /// What this server answers to a request that another one has passed on.
+    pub async fn answer(self, call: Vec<u8>) -> Vec<u8> {
+        let failed = |kind, error: String| {
+            let error = ApiError { error, kind };
+            Said { status: kind.http_status(), body: serde_json::to_string(&error).unwrap_or_default() }
+        };
+        let said = match (serde_json::from_slice::<Asked>(&call), self.router.get()) {
+            (Err(error), _) => failed(ErrorKind::BadRequest, format!("what was passed on can't be read: {error}")),
+            (_, None) => failed(ErrorKind::Unavailable, "the server has only begun: ask again".to_owned()),
+            (Ok(asked), Some(router)) => match said(router, asked).await {
+                Ok(said) => said,
+                Err(error) => failed(ErrorKind::Internal, error),
+            },
+        };
+        serde_json::to_vec(&said).unwrap_or_default()
+    }
+
+    async fn ask(&self, address: &str, asked: &Asked, within: Duration) -> Result<Said, String> {
+        let call = serde_json::to_vec(asked).map_err(|error| error.to_string())?;
+        let said = self.links.call(address, Subject::Api, call, within).await.map_err(|error| error.to_string())?;
+        serde_json::from_slice(&said).map_err(|error| error.to_string())
+    }
+}
+
+async fn said(router: &Router, asked: Asked) -> Result<Said, String> {
+    let Asked { method, path, authorization, body } = asked;
+    let request = Request::builder().method(&*method).uri(path).extension(PassedOn);
+    let request = request.header(AUTHORIZATION, authorization).header(CONTENT_TYPE, "application/json");
+    let request = request.body(Body::from(body)).map_err(|error| error.to_string())?;
+    let response = match TowerToHyperService::new(router.clone()).call(request).await {
+        Ok(response) => response,
+        Err(never) => match never {},
+    };
+    let status = response.status().as_u16();
+    let body = axum::body::to_bytes(response.into_body(), LONGEST - ROOM).await.map_err(|error| error.to_string())?;
+    Ok(Said { status, body: String::from_utf8(body.into()).map_err(|error| error.to_string())? })
+}
+
+/// Marks a request that another server has passed on.
+#[derive(Clone, Copy)]
+struct PassedOn;
+
+/// Of which servers a list is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    Cluster,
+    /// Of this one alone: another one puts the list together.
+    Own,
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Scope {
+    type Rejection = std::convert::Infallible;
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Self::Rejection> {
+        Ok(if parts.extensions.get::<PassedOn>().is_some() { Scope::Own } else { Scope::Cluster })
+    }
+}
+
+/// Hands a request about one thing to the server that has it.
+pub async fn pass_on(State(context): State<Shared>, request: Request, next: Next) -> Response {
+    let is_here = request.extensions().get::<PassedOn>().is_some();
+    match owner(&context, request.uri().path()).filter(|server| *server != context.server && !is_here) {
+        None => next.run(request).await,
+        Some(server) => context.pass_on(server, request).await.unwrap_or_else(IntoResponse::into_response),
+    }
+}
+
+/// The server that alone can do what is asked at this path.
+fn owner(context: &Context, path: &str) -> Option<ServerId> {
+    let state = context.parts.metadata.state();
+    let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
+    match parts[..] {
+        // As many bytes as a volume's go through no other server: its own API has them.
+        ["v1", "volumes", _, "data"] => None,
+        ["v1", "volumes", name, ..] => serving(&state, state.volume_named(name)?).ok(),
+        ["v1", "drives", id, ..] => state.drives.get(&id.parse().ok()?).map(|drive| drive.server),
+        _ => None,
+    }
+}
+
+impl Context {
+    async fn pass_on(&self, server: ServerId, request: Request) -> Result<Response, Failure> {
+        let method = request.method().to_string();
+        let path = request.uri().path_and_query().map_or_else(String::new, ToString::to_string);
+        let body = body(request, LONGEST_JSON).await?;
+        let body = String::from_utf8(body.into()).map_err(|_| Failure::bad("the body is not JSON"))?;
+        self.have_done(server, method, path, body).await
+    }
+
+    /// Has another server do what this one was asked.
+    pub async fn have_done(
+        &self,
+        server: ServerId,
+        method: String,
+        path: String,
+        body: String,
+    ) -> Result<Response, Failure> {
+        let state = self.parts.metadata.state();
+        let unavailable = |why: String| Failure::new(ErrorKind::Unavailable, format!("server {server} {why}"));
+        let record = state.servers.get(&server).ok_or_else(|| unavailable("is gone".to_owned()))?;
+        if record.state == ServerState::Down {
+            return Err(unavailable("is down, and has what this is about: start it".to_owned()));
+        }
+        let asked = Asked { method, path, authorization: format!("Bearer {}", self.token), body };
+        let said = self.relay.ask(&record.address, &asked, DONE_WITHIN).await;
+        let said = said.map_err(|error| unavailable(format!("doesn't answer: {error}")))?;
+        let status = StatusCode::from_u16(said.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        Ok((status, [(CONTENT_TYPE, "application/json")], said.body).into_response())
+    }
+
+    /// What each other server says of its own things; `None` of one that is down or doesn't answer.
+    pub async fn ask_others<T: DeserializeOwned>(&self, path: &str) -> Vec<(ServerId, Option<T>)> {
+        let state = self.parts.metadata.state();
+        let others = state.servers.values().filter(|record| record.id != self.server);
+        let asking = others.map(|record| async move {
+            if record.state == ServerState::Down {
+                return (record.id, None);
+            }
+            let (method, authorization) = (Method::GET.to_string(), format!("Bearer {}", self.token));
+            let asked = Asked { method, path: path.to_owned(), authorization, body: String::new() };
+            let said = match self.relay.ask(&record.address, &asked, SAID_WITHIN).await {
+                Ok(said) if said.status == 200 => serde_json::from_str(&said.body).map_err(|error| error.to_string()),
+                Ok(said) => Err(said.body),
+                Err(error) => Err(error),
+            };
+            if let Err(error) = &said {
+                tracing::debug!(server = %record.id, error, "another server doesn't say what it has");
+            }
+            (record.id, said.ok())
+        });
+        futures_util::future::join_all(asking).await
+    }
+}

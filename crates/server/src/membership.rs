@@ -1,0 +1,167 @@
+//! This server as one of the cluster's: how it gets there, tells where it is, and comes back when it was declared down.
+
+use crate::api::Relay;
+use crate::config::{Config, FIRST_SERVER, default_peers};
+use crate::drives::Drives;
+use crate::peers::{self, Answering, Links, OpenPort, Port, Subject};
+use crate::serve::ServeError;
+use crate::world::ServerWorld;
+use futures_util::future::{BoxFuture, FutureExt};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tepal_drive::world::Random;
+use tepal_metadata::{Command, JoinRequest, Metadata, OpenError, ServerState, Surroundings};
+use tepal_model::ClusterId;
+
+const CLOSE: Duration = Duration::from_secs(5);
+/// How often people are told what a server waits for.
+const REMIND: Duration = Duration::from_secs(10);
+/// After an attempt to come back that failed.
+const TRY_AGAIN: Duration = Duration::from_millis(200);
+
+pub struct Membership {
+    pub metadata: Metadata,
+    pub relay: Relay,
+    /// Where others reach this server; as long as it's there, they do.
+    port: Option<OpenPort>,
+    address: String,
+}
+
+impl Membership {
+    /// Opens what the data folder has of the cluster; makes a new one, or joins one, if that was asked for and there is none.
+    pub async fn open(config: &Config, api: SocketAddr) -> Result<Self, ServeError> {
+        // One that nobody can reach is known by where its API is.
+        let address = config.peers.as_ref().map_or_else(|| api.to_string(), ToString::to_string);
+        let links = Arc::<Links>::default();
+        let metadata = open_metadata(config, &address, peers::surroundings(links.clone())).await?;
+        let relay = Relay::new(links);
+        let mut membership = Membership { metadata, relay, port: None, address };
+        if let Some(endpoint) = &config.peers {
+            match Port::bind(endpoint).await {
+                Ok(port) => membership.open_port(port),
+                Err(error) if membership.needs_none(config) => {
+                    tracing::warn!(%error, "no other server can join this one");
+                }
+                Err(error) => {
+                    membership.close().await;
+                    return Err(error.into());
+                }
+            }
+        }
+        match config.server.filter(|wanted| *wanted != membership.metadata.server()) {
+            None => Ok(membership),
+            Some(wanted) => {
+                let found = membership.metadata.server();
+                membership.close().await;
+                Err(ServeError::OtherServer { found, wanted })
+            }
+        }
+    }
+
+    fn open_port(&mut self, port: Port) {
+        let answers = Answers { metadata: self.metadata.clone(), relay: self.relay.clone() };
+        self.port = Some(port.open(Arc::new(answers)));
+    }
+
+    /// Whether this server is alone, and nobody asked for others to find it.
+    fn needs_none(&self, config: &Config) -> bool {
+        config.peers == default_peers(&config.data) && self.metadata.state().servers.len() == 1
+    }
+
+    /// Returns once the others know that this server is here, and where. A server that is alone has nobody to wait for.
+    pub async fn take_part(&self) -> Result<(), ServeError> {
+        let metadata = &self.metadata;
+        let waiting = async {
+            loop {
+                tokio::time::sleep(REMIND).await;
+                tracing::warn!("waiting for other servers: a majority of those that vote must be there");
+            }
+        };
+        tokio::select! {
+            taken = metadata.takes_part() => taken.map_err(ServeError::Failed)?,
+            () = waiting => {}
+        }
+        let id = metadata.server();
+        let address = self.address.clone();
+        if metadata.state().servers.get(&id).is_some_and(|record| record.address != address) {
+            metadata.propose(Command::SetServerAddress { id, address }).await?;
+        }
+        Ok(())
+    }
+
+    pub async fn close(self) {
+        let Membership { metadata, port, .. } = self;
+        if tokio::time::timeout(CLOSE, metadata.shutdown()).await.is_err() {
+            tracing::warn!("the metadata didn't close in time; its next start checks what it finds");
+        }
+        drop(port);
+    }
+}
+
+async fn open_metadata(config: &Config, address: &str, surroundings: Surroundings) -> Result<Metadata, ServeError> {
+    match Metadata::open_among(&config.data, surroundings.clone()).await {
+        Err(OpenError::NotThere(folder)) => match &config.create {
+            Some(name) => {
+                let id = ClusterId(u128::from(ServerWorld.next_u64()) << 64 | u128::from(ServerWorld.next_u64()));
+                let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+                let now_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
+                let first = config.server.unwrap_or(FIRST_SERVER);
+                Metadata::found(&config.data, id, name, first, address, now_ms).await?;
+                let made = Metadata::open_among(&config.data, surroundings).await?;
+                tracing::info!(cluster = name, %id, "new cluster");
+                Ok(made)
+            }
+            None if config.join.is_empty() => Err(ServeError::NoCluster(OpenError::NotThere(folder))),
+            None => {
+                let through = config.join.clone();
+                let request =
+                    JoinRequest { cluster: None, name: None, through, address: address.to_owned(), claim: None };
+                let joined = Metadata::join(&config.data, &request, surroundings).await?;
+                tracing::info!(server = %joined.server(), "joined the cluster");
+                Ok(joined)
+            }
+        },
+        opened => Ok(opened?),
+    }
+}
+
+/// What other servers ask, handed to who answers it.
+struct Answers {
+    metadata: Metadata,
+    relay: Relay,
+}
+
+impl Answering for Answers {
+    fn answer(&self, from: String, subject: Subject, call: Vec<u8>) -> BoxFuture<'static, Vec<u8>> {
+        let metadata = self.metadata.clone();
+        match subject {
+            Subject::Metadata => async move { metadata.answer(&from, &call).await }.boxed(),
+            Subject::Api => self.relay.clone().answer(call).boxed(),
+        }
+    }
+}
+
+/// A server that was silent for too long, and so was declared down, lets go of all its drives; then it's up again in a new
+/// view, and takes them back into use as drives that were away.
+pub async fn return_whenever_down(metadata: Metadata, drives: Arc<Drives>) {
+    let mut changes = metadata.watch();
+    loop {
+        while is_down(&metadata) {
+            tracing::warn!("the cluster has declared this server down: it begins anew");
+            drives.let_go_of_all("its server was declared down").await;
+            if let Err(error) = metadata.return_to_service().await {
+                tracing::warn!(%error, "this server can't come back yet");
+                tokio::time::sleep(TRY_AGAIN).await;
+            }
+        }
+        if changes.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+fn is_down(metadata: &Metadata) -> bool {
+    let record = metadata.state().servers.get(&metadata.server()).cloned();
+    record.is_some_and(|record| record.state == ServerState::Down)
+}

@@ -1,0 +1,150 @@
+use super::*;
+use futures_util::future::{BoxFuture, FutureExt};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tepal_gateway::nbd::Endpoint;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::Notify;
+
+const WITHIN: Duration = Duration::from_secs(60);
+
+/// Answers a call with itself, in capitals; one that says "wait" only once it's told to.
+#[derive(Default)]
+struct Echo {
+    waiting: AtomicUsize,
+    go: Arc<Notify>,
+}
+
+impl Answering for Echo {
+    fn answer(&self, _from: String, _subject: Subject, call: Vec<u8>) -> BoxFuture<'static, Vec<u8>> {
+        let waits = call.starts_with(b"wait");
+        self.waiting.fetch_add(usize::from(waits), Ordering::Relaxed);
+        let go = self.go.clone();
+        async move {
+            if waits {
+                go.notified().await;
+            }
+            call.to_ascii_uppercase()
+        }
+        .boxed()
+    }
+}
+
+struct Peer {
+    endpoint: Endpoint,
+    echo: Arc<Echo>,
+    port: Mutex<Option<OpenPort>>,
+}
+
+impl Peer {
+    async fn at(name: &str) -> Peer {
+        let endpoint = Endpoint::Unix(crate::scratch::folder(name).join("p"));
+        let peer = Peer { endpoint, echo: Arc::default(), port: Mutex::default() };
+        peer.start().await;
+        peer
+    }
+
+    async fn start(&self) {
+        let port = Port::bind(&self.endpoint).await.expect("a socket");
+        *self.port.lock().expect("not poisoned") = Some(port.open(self.echo.clone()));
+    }
+
+    fn stop(&self) {
+        self.port.lock().expect("not poisoned").take();
+    }
+
+    fn address(&self) -> String {
+        self.endpoint.to_string()
+    }
+
+    async fn ask(&self, links: &Links, call: &str) -> Result<String, tepal_metadata::TransportError> {
+        let answer = links.call(&self.address(), Subject::Metadata, call.as_bytes().to_vec(), WITHIN).await;
+        answer.map(|answer| String::from_utf8(answer).expect("text"))
+    }
+
+    /// Until it's answered: a connection that is just broken may take a call with it.
+    async fn ask_again(&self, links: &Links, call: &str) -> String {
+        loop {
+            match self.ask(links, call).await {
+                Ok(answer) => return answer,
+                Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn calls_are_answered_in_any_order_each_with_its_own_answer() {
+    let peer = Peer::at("order").await;
+    let links = Links::default();
+    let (echo, go) = (peer.echo.clone(), peer.echo.go.clone());
+    let slow = peer.ask(&links, "wait");
+    let fast = async {
+        while echo.waiting.load(Ordering::Relaxed) == 0 {
+            tokio::task::yield_now().await;
+        }
+        let calls = (0..20).map(|n| peer.ask(&links, if n % 2 == 0 { "even" } else { "odd" }).boxed_local());
+        let answers = futures_util::future::join_all(calls).await;
+        go.notify_one();
+        answers
+    };
+    let (slow, fast) = tokio::join!(slow, fast);
+    assert_eq!(slow.expect("answered"), "WAIT");
+    for (n, answer) in fast.into_iter().enumerate() {
+        assert_eq!(answer.expect("answered"), if n % 2 == 0 { "EVEN" } else { "ODD" });
+    }
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_server_that_went_away_and_came_back_is_found_again_and_meanwhile_callers_are_told_at_once() {
+    let peer = Peer::at("back").await;
+    let links = Links::default();
+    assert_eq!(peer.ask(&links, "one").await.expect("answered"), "ONE");
+    peer.stop();
+    // No answer is waited for that can't come.
+    while peer.ask(&links, "two").await.is_ok() {}
+    peer.start().await;
+    assert_eq!(peer.ask_again(&links, "three").await, "THREE");
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_server_that_reads_nothing_costs_its_callers_their_patience_and_no_more() {
+    let folder = crate::scratch::folder("deaf");
+    let path = folder.join("p");
+    // It accepts by the kernel's queue alone.
+    let _deaf = std::os::unix::net::UnixListener::bind(&path).expect("a socket");
+    let address = format!("unix:{}", path.display());
+    let links = Links::default();
+    let calls = (0..300)
+        .map(|_| links.call(&address, Subject::Metadata, vec![0; 64 << 10], Duration::from_millis(50)).boxed_local());
+    for answer in futures_util::future::join_all(calls).await {
+        assert!(answer.is_err());
+    }
+    let peer = Peer::at("hears").await;
+    assert_eq!(peer.ask(&links, "here").await.expect("answered"), "HERE");
+}
+
+/// Story: whoever reaches the port can send what he likes, and as many connections as he likes.
+#[tokio::test(flavor = "current_thread")]
+async fn garbage_ends_its_own_connection_and_idle_strangers_keep_nobody_out() {
+    let peer = Peer::at("garbage").await;
+    let links = Links::default();
+    let Endpoint::Unix(path) = &peer.endpoint else { unreachable!("made above") };
+    for garbage in [&b"GET / HTTP/1.1\r\n\r\n............."[..], &[0; 28], &[0xff; 5000]] {
+        let mut stranger = UnixStream::connect(path).await.expect("it listens");
+        let _ = stranger.write_all(garbage).await;
+        assert_eq!(stranger.read(&mut [0; 16]).await.unwrap_or(0), 0, "nothing is answered");
+    }
+    let mut strangers = Vec::new();
+    for _ in 0..300 {
+        strangers.push(UnixStream::connect(path).await.expect("it listens"));
+    }
+    assert_eq!(peer.ask_again(&links, "here").await, "HERE");
+}
+
+#[test]
+fn the_clock_of_leases_is_the_one_that_goes_on_while_the_machine_sleeps() {
+    let boot = || rustix::time::clock_gettime(rustix::time::ClockId::Boottime).tv_sec as u64;
+    let (before, shown, after) = (boot(), boot_clock()().0.as_secs(), boot());
+    assert!((before..=after).contains(&shown), "{before} {shown} {after}");
+}

@@ -1,0 +1,136 @@
+//! A development cluster of several server processes, which is stopped and removed when it's dropped.
+
+use crate::nbd::{Address, Nbd};
+use crate::program::{self, Ended};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// So long the cluster may take to notice, agree and settle, however busy the machine is.
+const SETTLE: Duration = Duration::from_secs(120);
+/// For commands that start several servers.
+const START: Duration = Duration::from_secs(180);
+
+pub struct Ring {
+    scratch: TempDir,
+    pub servers: u32,
+}
+
+impl Ring {
+    pub fn up(servers: u32) -> Ring {
+        let ring = Ring { scratch: tempfile::tempdir().expect("space"), servers };
+        let count = servers.to_string();
+        ring.dev(&["up", "--servers", &count, "--drive-size", "64M", "--detach"]).succeeded();
+        ring
+    }
+
+    fn dir(&self) -> PathBuf {
+        self.scratch.path().join("d")
+    }
+
+    pub fn data(&self, server: u32) -> PathBuf {
+        self.dir().join(format!("s{server}"))
+    }
+
+    fn tepal(&self, at: &Path) -> Command {
+        let mut command = Command::new(crate::cluster::tepal());
+        command.arg("--dir").arg(at).env_remove("TEPAL_CLUSTER").env_remove("TEPAL_TOKEN");
+        // Tokens of development clusters are kept there.
+        command.env("XDG_RUNTIME_DIR", self.scratch.path());
+        command
+    }
+
+    /// `tepal dev ARGUMENTS`.
+    pub fn dev(&self, arguments: &[&str]) -> Ended {
+        program::run_within(self.tepal(&self.dir()).arg("dev").args(arguments), START)
+    }
+
+    /// `tepal ARGUMENTS`, asking this server.
+    pub fn ask(&self, server: u32, arguments: &[&str]) -> Ended {
+        program::run(self.tepal(&self.data(server)).args(arguments))
+    }
+
+    /// What a command that succeeds prints as JSON.
+    pub fn json(&self, server: u32, arguments: &[&str]) -> Value {
+        let said = self.ask(server, &[&["-o", "json"], arguments].concat()).succeeded();
+        serde_json::from_str(&said).unwrap_or_else(|error| panic!("{arguments:?}: {error}: {said}"))
+    }
+
+    pub fn kill(&self, server: u32) {
+        self.dev(&["kill", &format!("s{server}")]).succeeded();
+    }
+
+    /// Starts them all at once, given in this order.
+    pub fn start(&self, servers: &[u32]) {
+        let named: Vec<String> = servers.iter().map(|server| format!("s{server}")).collect();
+        let words: Vec<&str> = std::iter::once("start").chain(named.iter().map(String::as_str)).collect();
+        self.dev(&words).succeeded();
+    }
+
+    /// The states of all servers, as one of them sees them.
+    pub fn states(&self, seen_by: u32) -> Vec<String> {
+        let listed = self.json(seen_by, &["server", "ls"]);
+        let servers = listed.as_array().expect("a list").iter();
+        servers.map(|server| server["state"].as_str().unwrap_or_default().to_owned()).collect()
+    }
+
+    pub fn wait_for_state(&self, seen_by: u32, server: u32, state: &str) {
+        program::until(&format!("s{server} to be {state}"), SETTLE, || {
+            (self.states(seen_by).get(server as usize - 1)? == state).then_some(())
+        });
+    }
+
+    pub fn wait_until_all_are_up(&self, seen_by: u32) {
+        program::until("all servers to be up", SETTLE, || {
+            let states = self.states(seen_by);
+            (states.len() == self.servers as usize && states.iter().all(|state| state == "up")).then_some(())
+        });
+    }
+
+    pub fn wait_until_drives_are_up(&self, seen_by: u32) {
+        program::until("all drives to be up and in use", SETTLE, || {
+            let drives = self.json(seen_by, &["drive", "ls"]);
+            let is_back = |drive: &Value| drive["state"] == "up" && drive["open"].is_object();
+            drives.as_array().expect("a list").iter().all(is_back).then_some(())
+        });
+    }
+
+    pub fn pools(&self, seen_by: u32) -> Vec<String> {
+        let listed = self.json(seen_by, &["pool", "ls"]);
+        let pools = listed.as_array().expect("a list").iter();
+        pools.map(|pool| pool["name"].as_str().unwrap_or_default().to_owned()).collect()
+    }
+
+    pub fn connect(&self, server: u32, volume: &str) -> Nbd {
+        let address = Address::Unix(match server {
+            1 => self.dir().join("nbd.sock"),
+            _ => self.data(server).join("nbd.sock"),
+        });
+        Nbd::open(&address, volume).unwrap_or_else(|error| panic!("{volume} on s{server}: {error}"))
+    }
+
+    pub fn wait_until_healthy(&self, seen_by: u32, volume: &str) {
+        program::until(&format!("volume {volume} to be healthy"), SETTLE, || {
+            (self.json(seen_by, &["volume", "show", volume])["state"] == "healthy").then_some(())
+        });
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        let dir = self.dir();
+        if std::thread::panicking() {
+            for server in 1..=self.servers {
+                let log = std::fs::read_to_string(self.data(server).join("log")).unwrap_or_default();
+                let tail: Vec<&str> = log.lines().rev().take(15).collect();
+                eprintln!("s{server}:\n{}", tail.into_iter().rev().collect::<Vec<_>>().join("\n"));
+            }
+        }
+        let purge = self.tepal(&dir).args(["dev", "down", "--purge"]).arg(&dir).output();
+        if !purge.is_ok_and(|ended| ended.status.success()) {
+            eprintln!("the cluster in {} could not be removed", dir.display());
+        }
+    }
+}
