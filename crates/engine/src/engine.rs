@@ -69,7 +69,8 @@ enum Leave {
     /// It had left before.
     Gone,
     UnderWay(oneshot::Receiver<()>),
-    Begun,
+    /// For that reason.
+    Begun(Loss),
 }
 
 /// What the metadata says of a drive that is added.
@@ -112,13 +113,12 @@ impl<W: World> Engine<W> {
     /// A drive that was opened. One that was away is noticed by all volumes, which bring it up to date.
     pub fn add_drive(&self, drive: Drive<W>, standing: Standing) {
         let id = drive.id();
-        let volumes: Vec<Volume<W>> = {
+        {
+            // At one moment: nobody can have it leave before all volumes know that it's here.
             let mut state = self.lock();
             state.drives.insert(id, Entry { status: Status::Here(drive.clone()), left: standing.left() });
-            state.volumes.values().cloned().collect()
-        };
-        for volume in volumes {
-            volume.member_returned(&Holder::Here(drive.clone()), standing);
+            let holder = Holder::Here(drive);
+            state.volumes.values().for_each(|volume| volume.member_returned(&holder, standing));
         }
         self.settle_if_known(id);
     }
@@ -164,7 +164,7 @@ impl<W: World> Engine<W> {
         let end = match self.begin_leave(id, &loss) {
             Leave::Gone => return,
             Leave::UnderWay(end) => end,
-            Leave::Begun => {
+            Leave::Begun(loss) => {
                 let (over, end) = oneshot::channel();
                 let engine = self.clone();
                 // A task of its own: who noticed may be the request of a client that goes away.
@@ -239,10 +239,15 @@ impl<W: World> Engine<W> {
                 waiting.push(sender);
                 return Leave::UnderWay(receiver);
             }
-            Status::Here(drive) => drive.pull(&loss.to_string()),
+            Status::Here(drive) => {
+                drive.pull(&loss.to_string());
+                // It may have failed before: then it won't return, whoever takes it out.
+                let failed = drive.loss().filter(|own| matches!(**own, Loss::Retired { .. }));
+                let loss = failed.map_or_else(|| loss.clone(), |own| Loss::clone(&own));
+                entry.status = Status::Leaving(Vec::new());
+                Leave::Begun(loss)
+            }
         }
-        entry.status = Status::Leaving(Vec::new());
-        Leave::Begun
     }
 
     /// Serves a volume. What a crash left unsettled is settled as it's read, and in the background.

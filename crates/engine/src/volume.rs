@@ -79,7 +79,8 @@ impl<W: World> Volume<W> {
         let member = |position: usize| {
             let id = spec.drives[position];
             let (presence, left) = presence(id);
-            Member { id, presence, left, missed: Missed::default(), opening: 0, noted: false }
+            let missed = Missed::default();
+            Member { id, presence, left, missed, opening: 0, noted: false, knew: false, stands_in: false }
         };
         let group = |number: usize| {
             let members = Members::of(striping.rotation.holders(number).map(member));

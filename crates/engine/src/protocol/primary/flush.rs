@@ -94,6 +94,7 @@ impl<W: World> Group<W> {
         if let Some(reason) = state.lost_unflushed.say(said) {
             return Plan::Refuse(IoError::Unavailable { reason });
         }
+        state.forget_what_others_have();
         let leaving = state.members.list.iter().any(|member| matches!(member.presence, Presence::Leaving));
         if leaving || !state.unflushed.is_empty() {
             return Plan::Wait(Group::next_change(&mut state));

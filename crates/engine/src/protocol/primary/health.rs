@@ -37,9 +37,8 @@ impl<W: World> Group<W> {
             here.flat_map(|member| member.missed.regions()).for_each(|region| self.look(wanting, &state, region));
         }
         list.iter().for_each(|member| wanting.add(member));
-        if state.members.clean(NOT_MISSED) != Copies::Lost {
-            wanting.comparing += state.unresolved.len() as u64;
-        }
+        let is_lost = |&&region: &&u64| state.members.clean(region) == Copies::Lost;
+        wanting.comparing += state.unresolved.iter().filter(|region| !is_lost(region)).count() as u64;
         if wanting.obstacle.is_none() {
             wanting.obstacle.clone_from(&state.obstacle);
         }

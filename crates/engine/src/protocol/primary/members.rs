@@ -28,6 +28,11 @@ pub struct Member<W: World> {
     pub opening: u64,
     /// Whether its log says all that it and others miss, as far as is known here.
     pub noted: bool,
+    /// Whether it knew what it misses when the last that was up left. It has been here since.
+    pub knew: bool,
+    /// It knew, and the last that was up has failed: what it has is all there is, and is believed. But nothing is
+    /// acknowledged on its word before it's agreed that it's up: after a restart it would not be believed.
+    pub stands_in: bool,
 }
 
 /// Regions in which a drive's copy missed writes, each with the members whose logs say so. A mark must be on every drive
@@ -136,7 +141,12 @@ impl<W: World> Member<W> {
 
     /// Later is greater; up is greatest.
     fn left_order(&self) -> View {
-        self.left.unwrap_or(View::MAX)
+        self.left.filter(|_| !self.stands_in).unwrap_or(View::MAX)
+    }
+
+    /// It has come or gone, or is up.
+    pub fn stands_for_itself(&mut self) {
+        (self.knew, self.stands_in) = (false, false);
     }
 }
 
@@ -232,7 +242,8 @@ impl<W: World> Members<W> {
     /// How many of these copies will be believed whichever of the others is lost.
     pub fn sure(&self, copies: &[usize]) -> usize {
         let newest = self.newest();
-        copies.iter().filter(|&&at| self.list[at].left_order() == newest).count()
+        let is_sure = |member: &Member<W>| member.left_order() == newest && !member.stands_in;
+        copies.iter().filter(|&&at| is_sure(&self.list[at])).count()
     }
 
     /// Without which members a region that has no clean copy here can't be read: those that have it.

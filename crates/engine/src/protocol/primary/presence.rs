@@ -1,6 +1,6 @@
 //! A group's drives coming and going, and what it takes from each: see [`super::members`] for who is believed.
 
-use super::members::Presence;
+use super::members::{Copies, Presence};
 use super::{Group, State};
 use crate::authority::View;
 use crate::engine::Standing;
@@ -15,6 +15,8 @@ impl<W: World> Group<W> {
         let mut state = self.lock();
         let Some(at) = state.members.position(id) else { return };
         let unflushed = state.members.list[at].drive().and_then(Holder::unflushed);
+        state.note_who_knows();
+        state.members.list[at].stands_for_itself();
         state.members.list[at].presence = Presence::Leaving;
         state.changes += 1;
         if self.shared.durability == Durability::Flush {
@@ -73,6 +75,8 @@ impl<W: World> Group<W> {
         {
             let mut state = self.lock();
             let Some(at) = state.members.position(drive.id()) else { return };
+            state.forget_what_others_have();
+            state.members.list[at].stands_for_itself();
             state.members.list[at].left = standing.left();
             state.members.list[at].presence = Presence::Here(drive.clone());
             state.members.list[at].opening += 1;
@@ -109,6 +113,7 @@ impl<W: World> Group<W> {
         let member = state.members.list.iter_mut().find(|member| member.id == drive.id());
         if let Some(member) = member.filter(|member| member.drive().is_some_and(|now| now.is_same(drive))) {
             member.left = None;
+            member.stands_for_itself();
         }
         drop(state);
         self.wake();
@@ -117,12 +122,7 @@ impl<W: World> Group<W> {
     /// Whether the drive's word is enough for what it holds of this group, as it's about itself and about others.
     pub fn knows_what_it_misses(&self, id: DriveId) -> bool {
         let state = self.lock();
-        let Some(at) = state.members.position(id) else { return true };
-        // While a region is unsettled, those that were up decide: it isn't one of them yet. And one who knows must have
-        // been heard, if any can be.
-        let member = &state.members.list[at];
-        let settled = state.unresolved.is_empty() && state.members.is_known();
-        member.noted && (settled || member.missed.is_all())
+        state.members.position(id).is_none_or(|at| state.knows_what_it_misses(at))
     }
 
     /// Takes in the marks that a drive has. From the moment at which it's here.
@@ -151,9 +151,40 @@ fn has_alone<W: World>(state: &State<W>, at: usize) -> bool {
 }
 
 impl<W: World> State<W> {
+    fn knows_what_it_misses(&self, at: usize) -> bool {
+        // While a region is unsettled, those that were up decide: it isn't one of them yet. In what is lost nobody does.
+        // And one who knows must have been heard, if any can be.
+        let member = &self.members.list[at];
+        let is_lost = |&region: &u64| self.members.clean(region) == Copies::Lost;
+        let settled = || self.members.is_known() && self.unresolved.iter().all(is_lost);
+        member.noted && (member.missed.is_all() || settled())
+    }
+
+    /// Before a member leaves: it may have been the last that was up.
+    fn note_who_knows(&mut self) {
+        if self.members.is_known() {
+            for at in 0..self.members.list.len() {
+                let knows = self.members.list[at].drive().is_some() && self.knows_what_it_misses(at);
+                self.members.list[at].knew = knows && !self.members.list[at].missed.is_all();
+            }
+        }
+    }
+
+    /// What is unflushed on a drive that is away, and another that is up has too, isn't waited for, nor lost.
+    pub fn forget_what_others_have(&mut self) {
+        let had = self.unflushed.keys().copied().filter(|&at| !has_alone(self, at));
+        for at in had.collect::<Vec<_>>() {
+            self.unflushed.remove(&at);
+        }
+    }
+
     /// It won't return, nor what it alone had unflushed.
     fn fail(&mut self, at: usize) {
+        self.forget_what_others_have();
         self.members.list[at].presence = Presence::Failed;
+        if self.members.is_beyond_knowing() {
+            self.members.list.iter_mut().for_each(|member| member.stands_in = member.knew);
+        }
         if self.unflushed.remove(&at).is_some() {
             let id = self.members.list[at].id;
             self.lost_unflushed.add(format!("drive {id} has failed, and data that was not flushed is lost with it"));

@@ -206,36 +206,42 @@ impl<W: World> Group<W> {
         self.shared.column.cut(blocks.first, blocks.count)
     }
 
-    /// Which of these blocks, of one region, hold something, as runs.
+    /// Which of these blocks, of one region, hold something, as runs. A hole is as good as zeros that were read, so the same
+    /// is waited for.
     pub async fn mapped(&self, blocks: Blocks) -> Result<Vec<(u64, bool)>, IoError> {
-        let column = &self.shared.column;
         loop {
-            let copy = {
-                let mut state = self.lock();
-                state.serves()?;
-                match state.members.clean(column.region_of(blocks.first)) {
-                    Copies::Clean(copies) => {
-                        let at = copies[0];
-                        state.members.list[at].drive().cloned().map(|drive| (at, drive))
-                    }
-                    Copies::Waiting => None,
-                    Copies::Lost => return Err(lost()),
-                }
-                .ok_or_else(|| Group::next_change(&mut state))
-            };
-            let (at, drive) = match copy {
-                Ok(copy) => copy,
-                Err(change) => {
+            match self.plan_read(blocks, Reader::Client) {
+                Plan::Refuse(error) => return Err(error),
+                Plan::Resolve(region) => self.resolve_to_the_end(region).await?,
+                Plan::Wait(change) => {
                     let _ = change.await; // dropped unsent only when the volume goes
-                    continue;
                 }
-            };
-            match drive.present(column.map, column.place(at, blocks.first), blocks.count).await {
-                Ok(runs) => return Ok(runs),
-                Err(DriveError::Lost(loss)) => self.lose(vec![(drive.id(), loss)]).await,
-                Err(error) => return Err(IoError::Unavailable { reason: error.to_string() }),
+                Plan::Go(parts, changes) => match self.mapped_in(&parts).await {
+                    Ok(runs) => {
+                        join_all(self.shared.order.under_way(blocks.first, blocks.count)).await;
+                        if self.lock().changes == changes {
+                            return Ok(runs);
+                        }
+                    }
+                    Err(Failed::Lost(id, loss)) => self.lose(vec![(id, loss)]).await,
+                    Err(Failed::Away) => {} // drives have left since this was planned
+                    Err(Failed::Io(error)) => return Err(error),
+                },
             }
         }
+    }
+
+    async fn mapped_in(&self, parts: &[Part<W>]) -> Result<Vec<(u64, bool)>, Failed> {
+        let column = &self.shared.column;
+        let mut runs = Vec::new();
+        for Part { at, drive, blocks } in parts {
+            match drive.present(column.map, column.place(*at, blocks.first), blocks.count).await {
+                Ok(found) => runs.extend(found),
+                Err(DriveError::Lost(loss)) => return Err(Failed::Lost(drive.id(), loss)),
+                Err(error) => return Err(Failed::Io(IoError::Unavailable { reason: error.to_string() })),
+            }
+        }
+        Ok(runs)
     }
 }
 

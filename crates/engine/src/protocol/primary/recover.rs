@@ -347,7 +347,10 @@ impl<W: World> Group<W> {
                         // Where the deciding copy is damaged, the other one is what there is.
                         for one in at..end {
                             match self.copy_run(run(one, one + 1), hole, target, one).await {
-                                Ok(()) | Err(Failed::Io(IoError::Damaged { .. })) => {}
+                                Ok(()) => {}
+                                Err(Failed::Io(IoError::Damaged { .. })) => {
+                                    self.decide_by(target, found[one].is_none(), source, one).await?;
+                                }
                                 Err(other) => return Err(other),
                             }
                         }
@@ -358,6 +361,24 @@ impl<W: World> Group<W> {
             }
         }
         Ok(())
+    }
+
+    /// Where the copy that should decide can't be read, another that is clean does: what it had must not be there again when
+    /// it can be read later. `nth` of the blocks that are compared.
+    async fn decide_by(&self, other: &Copy<W>, hole: bool, source: &Copy<W>, nth: usize) -> Result<(), Failed> {
+        let block = self.shared.column.at_place(source.place).1 + nth as u64;
+        let is_clean = {
+            let state = self.lock();
+            let at = state.members.position(other.drive.id());
+            matches!(state.members.clean(self.shared.column.region_of(block)), Copies::Clean(clean) if at.is_some_and(|at| clean.contains(&at)))
+        };
+        if !is_clean {
+            return Ok(());
+        }
+        match self.copy_run(Blocks::new(block, 1), hole, source, nth).await {
+            Err(Failed::Io(IoError::Damaged { .. })) => Ok(()), // nobody can read it
+            outcome => outcome,
+        }
     }
 
     /// Looks at the data where the checksums are the same: of all that a drive missed, some block's may be by chance.

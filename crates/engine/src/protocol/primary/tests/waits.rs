@@ -1,0 +1,216 @@
+//! What waits, and for whom: each story once had somebody wait for a drive that isn't needed, or go without one that is
+//! here.
+
+use super::*;
+use crate::Trouble;
+use futures_util::future::{Either, select};
+use tepal_sim::device::Faults;
+
+/// Both drives of a mirror leave together with unflushed data, the second one last; only that one returns, with all of it.
+async fn one_of_two_is_back_with_all(rig: &Rig) {
+    rig.write(3, 1, 1).await.unwrap();
+    let (first, second) = (rig.gate(0), rig.gate(1));
+    rig.begin_losing(0);
+    rig.begin_losing(1);
+    rig.world.sleep(Duration::from_millis(1)).await;
+    first.send(()).unwrap();
+    rig.world.sleep(Duration::from_millis(1)).await;
+    second.send(()).unwrap();
+    rig.secs(1).await;
+    rig.bring_back(1).await;
+    rig.secs(20).await;
+    assert!(rig.is_up(1));
+    assert_eq!(rig.read(3).await, Ok(1));
+}
+
+#[test]
+fn a_flush_waits_for_no_drive_whose_unflushed_data_another_has_that_is_back() {
+    told(|world| async move {
+        let rig = Rig::new(world, "mirror:2;durability=flush", 2).await;
+        one_of_two_is_back_with_all(&rig).await;
+        assert_eq!(rig.within(100, rig.volume.flush()).await, Some(Ok(())), "{:?}", rig.volume.health());
+    });
+}
+
+#[test]
+fn a_flush_calls_nothing_lost_that_another_drive_has_when_the_one_that_was_away_fails() {
+    told(|world| async move {
+        let rig = Rig::new(world, "mirror:2;durability=flush", 2).await;
+        one_of_two_is_back_with_all(&rig).await;
+        rig.engine.retire_absent(DriveId(1));
+        assert_eq!(rig.within(100, rig.volume.flush()).await, Some(Ok(())));
+    });
+}
+
+#[test]
+fn a_flush_calls_nothing_lost_that_another_drive_has_when_the_one_that_was_away_is_back_without_it() {
+    told(|world| async move {
+        let rig = Rig::new(world, "mirror:2;durability=flush", 2).await;
+        one_of_two_is_back_with_all(&rig).await;
+        rig.disks[0].pull();
+        rig.disks[0].plug_in();
+        rig.bring_back(0).await;
+        assert_eq!(rig.within(100, rig.volume.flush()).await, Some(Ok(())));
+        rig.until_healthy().await;
+        rig.lose(1).await;
+        assert_eq!(rig.read(3).await, Ok(1));
+    });
+}
+
+#[test]
+fn reads_go_on_while_a_drive_is_being_agreed_to_be_up_and_the_last_other_fails() {
+    told(|world| async move {
+        let rig = Rig::new(world, "mirror:2", 2).await;
+        rig.lose(0).await;
+        rig.write(0, 1, 1).await.unwrap();
+        let told_up = rig.gate(0);
+        rig.bring_back(0).await;
+        rig.secs(8).await;
+        rig.write(1, 2, 1).await.unwrap();
+        rig.fail(1).await;
+        assert_eq!((rig.read(0).await, rig.read(1).await), (Ok(1), Ok(2)), "drive a has all of it");
+        let write = Box::pin(rig.write(1, 3, 1));
+        let Either::Right((_, write)) = select(write, Box::pin(rig.secs(1))).await else {
+            panic!("after a crash drive a would not be believed")
+        };
+        told_up.send(()).unwrap();
+        assert_eq!(write.await, Ok(()));
+        assert!(rig.is_up(0));
+    });
+}
+
+#[test]
+fn a_drive_that_has_all_of_a_part_is_not_given_up_there_because_it_waits_for_another_elsewhere() {
+    told(|world| async move {
+        let rig = Rig::new(world, "mirror:2", 3).await;
+        for extent in 0..3 {
+            rig.write(extent * 16, 1, 1).await.unwrap();
+        }
+        rig.lose(1).await;
+        rig.write(0, 2, 1).await.unwrap();
+        rig.write(16, 2, 1).await.unwrap();
+        rig.lose(0).await;
+        rig.bring_back(1).await;
+        rig.secs(20).await;
+        rig.write(17, 3, 1).await.unwrap();
+        rig.fail(2).await;
+        rig.secs(20).await;
+        assert!(!rig.is_up(1), "what drives a and b hold, only a knows");
+        assert_eq!((rig.read(16).await, rig.read(17).await), (Ok(2), Ok(3)), "drive b has all that c had");
+        assert!(rig.within(5, rig.write(17, 4, 1)).await.is_none(), "after a crash drive b would not be believed");
+        rig.bring_back(0).await;
+        assert_eq!(rig.within(100, rig.write(17, 5, 1)).await, Some(Ok(())), "{:?}", rig.volume.health());
+        assert!(rig.is_up(1));
+        assert_eq!((rig.read(0).await, rig.read(16).await, rig.read(17).await), (Ok(2), Ok(2), Ok(5)));
+    });
+}
+
+#[test]
+fn what_is_lost_for_good_keeps_no_drive_from_being_up() {
+    told(|world| async move {
+        let mut rig = Rig::new(SimWorld::boot(world.core(), "s"), "mirror:3", 3).await;
+        rig.write(0, 1, 1).await.unwrap();
+        rig.lose(1).await;
+        rig.lose(2).await;
+        rig.write(0, 2, 1).await.unwrap();
+        let drive = rig.engine.drive(DriveId(1)).unwrap();
+        drive.checkpoint().await.unwrap();
+        rig.disks[0].rot(drive.geometry().slots_start); // so it can't be copied
+        rig.bring_back(1).await;
+        rig.bring_back(2).await;
+        rig.secs(20).await;
+        rig.write(5, 3, 1).await.unwrap(); // the region is marked busy
+        rig.world.kill();
+        rig.restart(|nth| nth > 0).await;
+        rig.engine.retire_absent(DriveId(1));
+        rig.lose(2).await;
+        rig.bring_back(2).await;
+        rig.secs(60).await;
+        assert!(rig.is_up(2), "{:?}", rig.volume.health());
+        let VolumeHealth::Unavailable(troubles) = rig.volume.health() else { panic!("the first region is lost") };
+        let compares = troubles.iter().any(|trouble| matches!(trouble, Trouble::Comparing { .. }));
+        assert!(!compares, "there's nothing to compare: {troubles:?}");
+    });
+}
+
+#[test]
+fn a_drive_that_has_failed_is_not_taken_for_one_that_may_return_by_who_takes_it_out_just_then() {
+    told(|world| async move {
+        let rig = Rig::new(world, "mirror:2", 2).await;
+        rig.engine.drive(DriveId(1)).unwrap().retire("a flush failed");
+        rig.lose(0).await;
+        assert!(!rig.engine.awaits_drive(DriveId(1)), "a failed flush is never tried again");
+    });
+}
+
+#[test]
+fn what_is_called_a_hole_while_a_trim_is_under_way_holds_nothing_afterwards() {
+    told(|world| async move {
+        let rig = Rig::new(world, "mirror:2", 2).await;
+        rig.write(0, 1, 16).await.unwrap();
+        rig.secs(12).await;
+        rig.disks[1].set_faults(Faults { slowdown: 10_000, ..Faults::default() });
+        let soon = Box::pin(rig.world.sleep(Duration::from_millis(20)));
+        let Either::Right((_, trim)) = select(Box::pin(rig.volume.trim(0, 16 * BLOCK)), soon).await else {
+            panic!("the second copy is trimmed already")
+        };
+        let looked = Box::pin(rig.volume.block_status(0, 16 * BLOCK, 1));
+        let soon = Box::pin(rig.world.sleep(Duration::from_millis(20)));
+        let (found, look) = match select(looked, soon).await {
+            Either::Left((found, _)) => (Some(found), None),
+            Either::Right((_, look)) => (None, Some(look)),
+        };
+        rig.begin_losing(0);
+        rig.world.sleep(Duration::from_millis(1)).await;
+        rig.disks[1].pull();
+        rig.begin_losing(1);
+        rig.secs(1).await;
+        drop(trim);
+        rig.disks[1].plug_in();
+        rig.disks[1].set_faults(Faults::default());
+        rig.bring_back(1).await;
+        let found = match look {
+            Some(look) => look.await,
+            None => found.expect("it was found before"),
+        };
+        let mapped = found.unwrap()[0].mapped;
+        assert!(mapped || rig.read(0).await == Ok(0), "a hole, and then data again");
+    });
+}
+
+#[test]
+fn copies_are_equal_although_the_one_that_decides_could_not_be_read_for_a_moment() {
+    told(|world| async move {
+        for _ in 0..4 {
+            let mut rig = Rig::new(SimWorld::boot(world.core(), "s"), "mirror:2", 2).await;
+            rig.write(16, 1, 16).await.unwrap();
+            let slots = rig.engine.drive(DriveId(1)).unwrap().geometry().slots_start;
+            rig.secs(12).await;
+            rig.disks[1].set_faults(Faults { slowdown: 10_000, ..Faults::default() });
+            let volume = rig.volume.clone();
+            rig.world.spawn_named("a write that the crash interrupts", async move {
+                let _ = volume.write(16 * BLOCK, Bytes::from(vec![2; 16 * BLOCK as usize]), false).await;
+            });
+            rig.world.sleep(Duration::from_millis(20)).await;
+            rig.engine.drive(DriveId(1)).unwrap().checkpoint().await.unwrap();
+            rig.world.kill();
+            for disk in &rig.disks {
+                disk.cut_power();
+            }
+            let unreadable = std::iter::once(slots..16 << 20).collect();
+            rig.disks[0].set_faults(Faults { unreadable, ..Faults::default() });
+            rig.disks[1].set_faults(Faults::default());
+            rig.restart(|_| true).await;
+            let first = rig.read(16).await;
+            rig.secs(20).await;
+            rig.disks[0].set_faults(Faults::default());
+            rig.secs(20).await;
+            for round in 0..2 {
+                rig.lose(round).await;
+                assert_eq!(rig.read(16).await, first, "once seen, it stays");
+                rig.bring_back(round).await;
+                rig.until_healthy().await;
+            }
+        }
+    });
+}
