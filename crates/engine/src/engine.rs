@@ -233,11 +233,11 @@ impl<W: World> Engine<W> {
         let state = &mut *state;
         let Some(entry) = state.drives.get_mut(&id) else { return Leave::Gone };
         match &mut entry.status {
-            Status::Missing | Status::Failed => return Leave::Gone,
+            Status::Missing | Status::Failed => Leave::Gone,
             Status::Leaving(waiting) => {
                 let (sender, receiver) = oneshot::channel();
                 waiting.push(sender);
-                return Leave::UnderWay(receiver);
+                Leave::UnderWay(receiver)
             }
             Status::Here(drive) => {
                 drive.pull(&loss.to_string());

@@ -1,6 +1,7 @@
 //! Scrub of a volume: every copy of every block is read and checked, compared with the others, and repaired.
 
 use crate::holder::Holder;
+use crate::protocol::primary::members::Presence;
 use crate::protocol::primary::{Blocks, Group};
 use crate::volume::Volume;
 use std::collections::BTreeSet;
@@ -15,6 +16,8 @@ pub struct ScrubSummary {
     pub repaired: u64,
     /// Offsets, in bytes, of blocks with no right copy.
     pub lost: Vec<u64>,
+    /// The same of damaged blocks of which a drive that is away may have a right copy.
+    pub unrepaired: Vec<u64>,
     /// Extents whose copies differed though each matched its checksum: a drive had lost a write.
     pub unequal_extents: u64,
 }
@@ -51,8 +54,13 @@ impl<W: World> Volume<W> {
                     Ok(()) => summary.repaired += 1,
                     Err(error) => {
                         let offset = self.striping().offset_of(column, block * BLOCK);
-                        tracing::error!(drive = %drive.id(), offset, %error, "a damaged block has no right copy");
-                        summary.lost.push(offset);
+                        if self.groups()[column].may_be_elsewhere(block, copy) {
+                            tracing::warn!(drive = %drive.id(), offset, %error, "a damaged block can't be repaired now");
+                            summary.unrepaired.push(offset);
+                        } else {
+                            tracing::error!(drive = %drive.id(), offset, %error, "a damaged block has no right copy");
+                            summary.lost.push(offset);
+                        }
                     }
                 }
             }
@@ -65,6 +73,16 @@ impl<W: World> Volume<W> {
 }
 
 impl<W: World> Group<W> {
+    /// Whether a drive that is away, and may return, may have a right copy of a block that is damaged on one that is here.
+    fn may_be_elsewhere(&self, block: u64, damaged: usize) -> bool {
+        let state = self.lock();
+        let region = self.shared.column.region_of(block);
+        state.members.list.iter().enumerate().any(|(at, member)| {
+            let is_away = matches!(member.presence, Presence::Leaving | Presence::Missing);
+            at != damaged && is_away && !member.missed.contains(region)
+        })
+    }
+
     /// Compares all that any drive holds. In how many places the copies differed.
     async fn compare_copies(&self) -> Result<u64, IoError> {
         let column = self.shared.column;

@@ -34,6 +34,20 @@ enum Outcome {
 }
 
 const LOOK: Duration = Duration::from_millis(200);
+const CUT_OFF: &str = "it was cut off; the server's log may say why";
+
+/// Ends with its task, however that ends: one that panics must not be said to run for ever.
+struct Running {
+    scrubs: Scrubs,
+    id: VolumeId,
+    outcome: Outcome,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.scrubs.end(self.id, self.outcome.clone());
+    }
+}
 
 impl Scrubs {
     pub fn new(threads: Arc<DataThreads>, observations: Observations) -> Self {
@@ -48,17 +62,17 @@ impl Scrubs {
     pub fn start(&self, volume: Volume<ServerWorld>) {
         let id = volume.id();
         let Some(blocks) = self.begin(id, volume.allocated()) else { return };
-        let (scrubs, observed) = (self.clone(), self.observations.of(id));
+        let mut running = Running { scrubs: self.clone(), id, outcome: Outcome::Failed(CUT_OFF.to_owned()) };
+        let observed = self.observations.of(id);
         // The last thread has the fewest connections.
         self.threads.spawn_on(self.threads.count() - 1, move || async move {
-            let outcome = match volume.scrub(|done| blocks.store(done, Ordering::Relaxed)).await {
+            running.outcome = match volume.scrub(|done| blocks.store(done, Ordering::Relaxed)).await {
                 Ok(summary) => {
-                    observed.damaged().replace(&summary.lost);
+                    observed.damaged().replace(&[summary.lost.as_slice(), &summary.unrepaired].concat());
                     Outcome::Done(summary)
                 }
                 Err(error) => Outcome::Failed(error.to_string()),
             };
-            scrubs.end(id, outcome);
         });
     }
 
@@ -100,6 +114,7 @@ impl Scrubs {
             total_bytes: 0,
             repaired_blocks: 0,
             damaged: Vec::new(),
+            unrepaired: Vec::new(),
             error: None,
         };
         let Some(progress) = self.all().get(&id).cloned() else { return never };
@@ -113,6 +128,7 @@ impl Scrubs {
                 state: ScrubState::Done,
                 repaired_blocks: summary.repaired,
                 damaged: ranges(summary.lost),
+                unrepaired: ranges(summary.unrepaired),
                 ..known
             },
         }

@@ -416,6 +416,10 @@ pub struct Scrub {
     pub repaired_blocks: u64,
     /// What is damaged on every copy: a read of it fails.
     pub damaged: Vec<Range>,
+    /// What is damaged on every copy that is here, and may be right on a drive that is away: a read of it fails until that one
+    /// is back.
+    #[serde(default)]
+    pub unrepaired: Vec<Range>,
     /// Why it failed, if so.
     pub error: Option<String>,
 }

@@ -88,7 +88,8 @@ pub async fn scrub_clean(server: &Server, faulty: bool, losing: bool) -> Result<
         let found = server.volume().scrub(|_| {}).await.map_err(Unsettled::Scrub)?;
         server.world.core().note(2, || format!("scrub {when}: {found:?}"));
         let repaired = found.repaired > 0 || found.unequal_extents > 0;
-        if (repaired && !may_repair) || (!found.lost.is_empty() && !losing) {
+        let is_damaged = !found.lost.is_empty() || !found.unrepaired.is_empty();
+        if (repaired && !may_repair) || (is_damaged && !losing) {
             return Err(Unsettled::ScrubFound { when, found });
         }
     }

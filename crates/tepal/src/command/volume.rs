@@ -18,6 +18,8 @@ pub enum VolumeError {
     Scrub { volume: String, reason: String },
     #[error("volume '{volume}' is damaged on every copy that there is, restore it from elsewhere: {}", ranges(.damaged))]
     Damaged { volume: String, damaged: Vec<Range> },
+    #[error("volume '{volume}' is damaged on every copy that is here; bring back the drives that are away, and scrub again: {}", ranges(.unrepaired))]
+    Unrepaired { volume: String, unrepaired: Vec<Range> },
 }
 
 /// Between two looks at something that goes on.
@@ -104,12 +106,17 @@ fn scrub(client: &Client, output: Output, name: &str, wait: bool) -> Result<(), 
     drop(progress);
     output.show(&scrub, |scrub| {
         let checked = output::size(scrub.checked_bytes);
-        let verdict = if scrub.damaged.is_empty() { "all is right now" } else { "some of it is lost" };
+        let verdict = match (scrub.damaged.is_empty(), scrub.unrepaired.is_empty()) {
+            (true, true) => "all is right now",
+            (true, false) => "some of it can't be repaired while drives are away",
+            (false, _) => "some of it is lost",
+        };
         format!("volume {name}: {checked} checked, {} blocks repaired, {verdict}", scrub.repaired_blocks)
     })?;
     let volume = name.to_owned();
     match (scrub.state, scrub.damaged.is_empty()) {
-        (ScrubState::Done, true) => Ok(()),
+        (ScrubState::Done, true) if scrub.unrepaired.is_empty() => Ok(()),
+        (ScrubState::Done, true) => Err(VolumeError::Unrepaired { volume, unrepaired: scrub.unrepaired }.into()),
         (ScrubState::Done, false) => Err(VolumeError::Damaged { volume, damaged: scrub.damaged }.into()),
         _ => {
             let reason = scrub.error.unwrap_or_else(|| "the server was restarted meanwhile; scrub again".to_owned());

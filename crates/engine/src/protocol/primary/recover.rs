@@ -345,11 +345,11 @@ impl<W: World> Group<W> {
                 match self.copy_run(run(at, end), hole, target, at).await {
                     Err(Failed::Io(IoError::Damaged { .. })) if how == Comparing::Checksums => {
                         // Where the deciding copy is damaged, the other one is what there is.
-                        for one in at..end {
+                        for (one, found) in (at..end).zip(&found[at..end]) {
                             match self.copy_run(run(one, one + 1), hole, target, one).await {
                                 Ok(()) => {}
                                 Err(Failed::Io(IoError::Damaged { .. })) => {
-                                    self.decide_by(target, found[one].is_none(), source, one).await?;
+                                    self.decide_by(target, found.is_none(), source, one).await?;
                                 }
                                 Err(other) => return Err(other),
                             }

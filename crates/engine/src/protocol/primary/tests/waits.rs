@@ -4,6 +4,7 @@
 use super::*;
 use crate::Trouble;
 use futures_util::future::{Either, select};
+use tepal_model::EXTENT;
 use tepal_sim::device::Faults;
 
 /// Both drives of a mirror leave together with unflushed data, the second one last; only that one returns, with all of it.
@@ -183,13 +184,13 @@ fn copies_are_equal_although_the_one_that_decides_could_not_be_read_for_a_moment
     told(|world| async move {
         for _ in 0..4 {
             let mut rig = Rig::new(SimWorld::boot(world.core(), "s"), "mirror:2", 2).await;
-            rig.write(16, 1, 16).await.unwrap();
+            rig.write(32, 1, 16).await.unwrap();
             let slots = rig.engine.drive(DriveId(1)).unwrap().geometry().slots_start;
             rig.secs(12).await;
             rig.disks[1].set_faults(Faults { slowdown: 10_000, ..Faults::default() });
             let volume = rig.volume.clone();
             rig.world.spawn_named("a write that the crash interrupts", async move {
-                let _ = volume.write(16 * BLOCK, Bytes::from(vec![2; 16 * BLOCK as usize]), false).await;
+                let _ = volume.write(32 * BLOCK, Bytes::from(vec![2; 16 * BLOCK as usize]), false).await;
             });
             rig.world.sleep(Duration::from_millis(20)).await;
             rig.engine.drive(DriveId(1)).unwrap().checkpoint().await.unwrap();
@@ -197,20 +198,49 @@ fn copies_are_equal_although_the_one_that_decides_could_not_be_read_for_a_moment
             for disk in &rig.disks {
                 disk.cut_power();
             }
-            let unreadable = std::iter::once(slots..16 << 20).collect();
+            let unreadable = std::iter::once(slots..slots + 8 * EXTENT).collect();
             rig.disks[0].set_faults(Faults { unreadable, ..Faults::default() });
             rig.disks[1].set_faults(Faults::default());
             rig.restart(|_| true).await;
-            let first = rig.read(16).await;
+            let first = rig.read(32).await;
             rig.secs(20).await;
             rig.disks[0].set_faults(Faults::default());
             rig.secs(20).await;
             for round in 0..2 {
                 rig.lose(round).await;
-                assert_eq!(rig.read(16).await, first, "once seen, it stays");
+                assert_eq!(rig.read(32).await, first, "once seen, it stays");
                 rig.bring_back(round).await;
                 rig.until_healthy().await;
             }
         }
+    });
+}
+
+#[test]
+fn a_scrub_calls_nothing_lost_that_a_drive_has_which_is_only_away() {
+    told(|world| async move {
+        let rig = Rig::new(world, "mirror:2", 2).await;
+        rig.write(0, 9, 16).await.unwrap();
+        let drive = rig.engine.drive(DriveId(1)).unwrap();
+        drive.checkpoint().await.unwrap();
+        let slots = drive.geometry().slots_start;
+        rig.secs(12).await;
+        rig.lose(1).await;
+        rig.write(512, 8, 16).await.unwrap();
+        drive.checkpoint().await.unwrap();
+        for extent in 0..2 {
+            rig.disks[0].rot(slots + extent * EXTENT);
+        }
+        let found = rig.volume.scrub(|_| {}).await.unwrap();
+        assert_eq!(
+            (found.lost, found.unrepaired),
+            (vec![2 * REGION], vec![0]),
+            "the second was written while it was away"
+        );
+        rig.bring_back(1).await;
+        rig.secs(20).await;
+        let found = rig.volume.scrub(|_| {}).await.unwrap();
+        assert_eq!((found.repaired, found.lost, found.unrepaired), (1, vec![2 * REGION], vec![]));
+        assert_eq!(rig.read(0).await, Ok(9));
     });
 }
