@@ -43,6 +43,12 @@ struct Running {
     outcome: Outcome,
 }
 
+impl Running {
+    fn end(mut self, outcome: Outcome) {
+        self.outcome = outcome;
+    }
+}
+
 impl Drop for Running {
     fn drop(&mut self) {
         self.scrubs.end(self.id, self.outcome.clone());
@@ -62,17 +68,18 @@ impl Scrubs {
     pub fn start(&self, volume: Volume<ServerWorld>) {
         let id = volume.id();
         let Some(blocks) = self.begin(id, volume.allocated()) else { return };
-        let mut running = Running { scrubs: self.clone(), id, outcome: Outcome::Failed(CUT_OFF.to_owned()) };
+        let running = Running { scrubs: self.clone(), id, outcome: Outcome::Failed(CUT_OFF.to_owned()) };
         let observed = self.observations.of(id);
         // The last thread has the fewest connections.
         self.threads.spawn_on(self.threads.count() - 1, move || async move {
-            running.outcome = match volume.scrub(|done| blocks.store(done, Ordering::Relaxed)).await {
+            let outcome = match volume.scrub(|done| blocks.store(done, Ordering::Relaxed)).await {
                 Ok(summary) => {
                     observed.damaged().replace(&[summary.lost.as_slice(), &summary.unrepaired].concat());
                     Outcome::Done(summary)
                 }
                 Err(error) => Outcome::Failed(error.to_string()),
             };
+            running.end(outcome);
         });
     }
 

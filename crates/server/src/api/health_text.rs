@@ -69,6 +69,7 @@ fn named(drives: &[DriveId], state: &State) -> String {
 fn comeback(drives: &[DriveId], state: &State) -> String {
     let one = |id: DriveId| match state.drives.get(&id) {
         Some(record) if record.state == DriveState::Offline => format!("`tepal drive online {id}`"),
+        Some(record) if record.state.takes_writes() => "wait until those it learns from are back".to_owned(),
         Some(record) => format!("put it back at {}", record.path),
         None => "put it back".to_owned(),
     };

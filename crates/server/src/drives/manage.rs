@@ -128,7 +128,10 @@ impl Drives {
         if let Some(open) = open {
             self.wipe([Some(open.device), open.log], &open.path).await;
         }
-        generations.forget(id)?;
+        // It's removed, whatever else is known of it: to whoever asked that is done.
+        if let Err(error) = generations.forget(id) {
+            tracing::warn!(drive = %id, %error, "the generation of a removed drive stays written down");
+        }
         match reply {
             Reply::DriveRetired { volumes } => Ok(volumes),
             Reply::Done | Reply::ServerJoined { .. } | Reply::VolumeCreated { .. } => {

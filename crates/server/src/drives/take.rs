@@ -103,7 +103,8 @@ impl Drives {
             DriveState::Behind => Standing::Behind(left(&record)),
             DriveState::Missing | DriveState::Offline | DriveState::Failed => {
                 let reason = "it is back, and catches up on what it missed".to_owned();
-                let command = Command::SetDriveState { id, to: DriveState::Behind, reason, expected_view: None };
+                let expected_view = Some(record.state_view);
+                let command = Command::SetDriveState { id, to: DriveState::Behind, reason, expected_view };
                 self.parts.authority.propose(command).await?;
                 Standing::Behind(left(&*self.record(id)?))
             }
