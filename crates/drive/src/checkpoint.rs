@@ -9,7 +9,7 @@ use crate::error::Loss;
 use crate::geometry::HEADERS;
 use crate::log::Position;
 use crate::state::{State, Turn};
-use crate::table::{self, Table, TableKind};
+use crate::table::{self, TableKind};
 use crate::world::{Device, DeviceError, Gather, World};
 use bytes::Bytes;
 use futures_channel::oneshot;
@@ -229,16 +229,9 @@ impl<W: World> Drive<W> {
 
     /// Pages that lie side by side go in one write.
     async fn write_images(&self, images: &[Image], copy: usize) -> Result<(), DeviceError> {
-        let geometry = &self.shared.geometry;
-        let table = |kind| -> &Table {
-            match kind {
-                TableKind::Map => &geometry.map,
-                TableKind::Sums => &geometry.sums,
-            }
-        };
         let mut runs: Vec<(u64, Gather)> = Vec::new();
         for image in images {
-            let offset = table(image.kind).offset(copy, image.number);
+            let offset = self.shared.geometry.table(image.kind).offset(copy, image.number);
             match runs.last_mut() {
                 Some((start, pieces)) if *start + pieces.len() as u64 * BLOCK == offset && pieces.len() < 256 => {
                     pieces.push(image.bytes.clone());

@@ -81,7 +81,7 @@ impl<W: World> Drive<W> {
     }
 
     async fn destage_slot(&self, slot: u32, durable: u64) -> Result<(), DeviceError> {
-        self.load_sums(slot).await?;
+        self.load_sums(slot, true).await?;
         let mut taken = {
             let mut state = self.shared.lock();
             let Some(taken) = state.pending.slot(slot).map(|pending| Taken::of(pending, durable)) else {
@@ -102,7 +102,7 @@ impl<W: World> Drive<W> {
             }
         }
         // The page may have been dropped from the cache meanwhile.
-        let loaded = self.load_sums(slot).await;
+        let loaded = self.load_sums(slot, true).await;
         let mut state = self.shared.lock();
         if writes {
             // Another pass may be writing the slot if this one isn't: then it can't be freed yet.
@@ -114,45 +114,69 @@ impl<W: World> Drive<W> {
         Ok(())
     }
 
-    /// Has the checksum page of this slot in memory. A page that is damaged in both copies, or was never written,
-    /// is blank: what it vouched for doesn't match any more and counts as damaged.
-    pub(crate) async fn load_sums(&self, slot: u32) -> Result<(), DeviceError> {
+    /// Has the checksum page of this slot in memory: to check blocks against, or surely the newer of its copies. A page
+    /// that is damaged in both copies, or was never written, is blank: what it vouched for doesn't match any more and
+    /// counts as damaged.
+    pub(crate) async fn load_sums(&self, slot: u32, surely: bool) -> Result<(), DeviceError> {
         loop {
             let (page, writes) = {
                 let state = self.shared.lock();
                 let page = state.sums.page_of(slot);
-                if state.sums.has(page) {
+                if state.sums.has(page, surely) {
                     return Ok(());
                 }
                 (page, state.sums.writes())
             };
-            let bytes = Box::pin(self.read_sums(page)).await?;
-            if self.shared.lock().sums.offer(page, bytes, writes) {
+            let read = Box::pin(self.read_sums(page, surely)).await?;
+            let mut state = self.shared.lock();
+            if state.sums.offer(page, read.bytes, surely, writes) {
+                if read.copies_differ {
+                    state.sums.rewrite(page);
+                }
                 return Ok(());
             }
         }
     }
 
-    async fn read_sums(&self, page: u32) -> Result<Buffer, DeviceError> {
+    /// The first whole copy, or, surely, the newer one: a drive may have lost the writing of either.
+    async fn read_sums(&self, page: u32, surely: bool) -> Result<ReadSums, DeviceError> {
         let shared = &self.shared;
         let (table, drive) = (&shared.geometry.sums, shared.label.drive);
+        let mut newest: Option<(u64, Buffer)> = None;
+        let mut copies_differ = false;
         // A blank page stays: what it takes the place of should surely be unreadable.
         for _ in 0..ATTEMPTS {
-            let mut unread = false;
+            let (mut unread, mut seen) = (false, [None; 2]);
             for copy in [0, 1] {
                 match shared.device.read(table.offset(copy, page), Buffer::take(table::PAGE)).await {
-                    Ok(bytes) if table::unseal(&bytes, TableKind::Sums, drive, page).is_some() => return Ok(bytes),
-                    Ok(_) => {}
+                    Ok(bytes) => {
+                        seen[copy] = table::unseal(&bytes, TableKind::Sums, drive, page).inspect(|&version| {
+                            if newest.as_ref().is_none_or(|(found, _)| *found < version) {
+                                newest = Some((version, bytes));
+                            }
+                        })
+                    }
                     Err(DeviceError::Failed { .. }) => unread = true,
                     Err(gone @ DeviceError::Gone(_)) => return Err(gone),
                 }
+                if newest.is_some() && !surely {
+                    break;
+                }
             }
-            if !unread {
-                break; // damaged, or never written
+            copies_differ = surely && seen[0] != seen[1];
+            if !unread || (newest.is_some() && !surely) {
+                break; // whole, damaged, or never written
             }
         }
-        Ok(table::blank())
+        Ok(ReadSums { bytes: newest.map_or_else(table::blank, |(_, bytes)| bytes), copies_differ })
     }
+}
+
+/// A page of checksums as the drive has it.
+struct ReadSums {
+    bytes: Buffer,
+    /// One of the copies is damaged, unreadable or an older one.
+    copies_differ: bool,
 }
 
 /// What of a slot's pending blocks goes to its place now: those whose batch is on stable media.

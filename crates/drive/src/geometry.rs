@@ -4,7 +4,7 @@
 //! label | header 0 | header 1 | log | map A | sums A | map B | sums B | slots ... | label
 //! ```
 
-use crate::table::Table;
+use crate::table::{Table, TableKind};
 use tepal_model::{BLOCK, EXTENT};
 
 /// Smallest drive, in bytes.
@@ -86,6 +86,13 @@ impl Geometry {
 
     pub fn label_last(size: u64) -> u64 {
         size / BLOCK * BLOCK - BLOCK
+    }
+
+    pub fn table(&self, kind: TableKind) -> &Table {
+        match kind {
+            TableKind::Map => &self.map,
+            TableKind::Sums => &self.sums,
+        }
     }
 
     /// Where a block of a slot lies.

@@ -5,6 +5,7 @@
 
 use crate::geometry::{Geometry, LABEL_FIRST};
 use crate::world::{Device, DeviceError, Gather};
+use smallvec::SmallVec;
 use std::fmt;
 use tepal_codec::checksum::crc;
 use tepal_model::{BLOCK, Buffer, ClusterId, DriveId};
@@ -13,6 +14,8 @@ const MAGIC: [u8; 8] = *b"TEPALdrv";
 /// The version of everything on the drive. Another version is refused before anything is written.
 pub const FORMAT: u32 = 1;
 const POOL_MAX: usize = 64;
+const SIZE_AT: usize = 48;
+const DOUBTFUL_AT: usize = 65 + POOL_MAX;
 const CRC_AT: usize = BLOCK as usize - 4;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +28,8 @@ pub struct Label {
     /// Size that the drive had when it was labelled, in bytes.
     pub size: u64,
     pub role: Role,
+    /// Some of what is on it may be gone, and nothing has looked through all of it since.
+    pub doubtful: bool,
 }
 
 /// What the rest of the drive holds.
@@ -66,11 +71,12 @@ impl Label {
         page[16..32].copy_from_slice(&self.cluster.0.to_le_bytes());
         page[32..40].copy_from_slice(&self.drive.0.to_le_bytes());
         page[40..48].copy_from_slice(&self.generation.to_le_bytes());
-        page[48..56].copy_from_slice(&self.size.to_le_bytes());
+        page[SIZE_AT..56].copy_from_slice(&self.size.to_le_bytes());
         page[56..64].copy_from_slice(&detail.to_le_bytes());
         let pool = &self.pool.as_bytes()[..self.pool.len().min(POOL_MAX)];
         page[64] = pool.len() as u8;
         page[65..65 + pool.len()].copy_from_slice(pool);
+        page[DOUBTFUL_AT] = self.doubtful.into();
         let sum = crc(&page[..CRC_AT]);
         page[CRC_AT..].copy_from_slice(&sum.to_le_bytes());
         page
@@ -95,7 +101,7 @@ impl Label {
             (3, drive) => Role::LogOf { drive: DriveId(drive) },
             _ => return Err(LabelError::Damaged),
         };
-        if u64_at(48) < 2 * BLOCK {
+        if u64_at(SIZE_AT) < 2 * BLOCK {
             return Err(LabelError::Damaged); // it has two copies
         }
         let pool_length = usize::from(page[64]);
@@ -105,8 +111,9 @@ impl Label {
             drive: DriveId(u64_at(32)),
             pool: pool.ok_or(LabelError::Damaged)?.to_owned(),
             generation: u64_at(40),
-            size: u64_at(48),
+            size: u64_at(SIZE_AT),
             role,
+            doubtful: page[DOUBTFUL_AT] != 0,
         })
     }
 
@@ -116,12 +123,22 @@ impl Label {
             return Err(LabelError::Missing);
         }
         let first = Self::read_copy(device, LABEL_FIRST).await?;
-        let last = Self::read_copy(device, Geometry::label_last(device.size())).await?;
+        let mut last = Err(LabelError::Missing);
+        for size in Self::sizes(device, &first).await? {
+            last = Self::read_copy(device, Geometry::label_last(size)).await?;
+            // That of a drive within this device ends elsewhere.
+            if last.as_ref().is_ok_and(|label| label.size / BLOCK == size / BLOCK) {
+                break;
+            }
+            if last.is_ok() {
+                last = Err(LabelError::Missing);
+            }
+        }
         let label = match (first, last) {
             (Ok(first), Ok(last)) if last.generation > first.generation && last.drive == first.drive => last,
             (Ok(label), _) => label,
             (Err(LabelError::Format { found }), _) => return Err(LabelError::Format { found }),
-            (Err(_), Ok(label)) if label.size / BLOCK == device.size() / BLOCK => label,
+            (Err(_), Ok(label)) => label,
             (Err(LabelError::Damaged), _) => return Err(LabelError::Damaged),
             (Err(LabelError::Missing), Err(unread @ LabelError::Device(_))) => return Err(unread),
             (Err(error), _) => return Err(error),
@@ -132,8 +149,24 @@ impl Label {
         Ok(label)
     }
 
+    /// How long the drive may be, by its first copy: the device may have been lengthened since it was labelled, and then
+    /// what a torn copy says of its size is all that tells where the other one is.
+    async fn sizes<D: Device>(device: &D, first: &Result<Self, LabelError>) -> Result<SmallVec<[u64; 2]>, DeviceError> {
+        let said = match first {
+            Ok(label) => label.size,
+            Err(LabelError::Damaged) => match device.read(LABEL_FIRST, Buffer::take(BLOCK as usize)).await {
+                Ok(page) => u64::from_le_bytes(page[SIZE_AT..56].try_into().expect("8 bytes")),
+                Err(DeviceError::Failed { .. }) => device.size(),
+                Err(gone) => return Err(gone),
+            },
+            Err(_) => device.size(),
+        };
+        let fits = |size: &u64| (2 * BLOCK..=device.size()).contains(size);
+        Ok([said, device.size()].into_iter().filter(fits).collect())
+    }
+
     /// One copy. That it can't be read, as when a power loss tore it, is an error of that copy only.
-    async fn read_copy<D: Device>(device: &D, offset: u64) -> Result<Result<Self, LabelError>, DeviceError> {
+    pub(crate) async fn read_copy<D: Device>(device: &D, offset: u64) -> Result<Result<Self, LabelError>, DeviceError> {
         match device.read(offset, Buffer::take(BLOCK as usize)).await {
             Ok(page) => Ok(Self::decode(&page)),
             Err(failed @ DeviceError::Failed { .. }) => Ok(Err(failed.into())),
@@ -141,14 +174,11 @@ impl Label {
         }
     }
 
-    /// Whether there are zeros where the last copy was: the drive was cut short, and is long again. (Or the making of it was
-    /// cut off, and nothing is on it yet.)
-    pub async fn end_is_blank<D: Device>(&self, device: &D) -> Result<bool, DeviceError> {
-        match device.read(Geometry::label_last(self.size), Buffer::take(BLOCK as usize)).await {
-            Ok(last) => Ok(last.iter().all(|byte| *byte == 0)),
-            Err(DeviceError::Failed { .. }) => Ok(false),
-            Err(gone) => Err(gone),
-        }
+    /// Whether there is no label where the last copy was: the drive was cut short, and is long again, with zeros or with
+    /// what others left there. (Or the making of it was cut off, and nothing is on it yet.)
+    pub async fn end_is_missing<D: Device>(&self, device: &D) -> Result<bool, DeviceError> {
+        let last = Self::read_copy(device, Geometry::label_last(self.size)).await?;
+        Ok(matches!(last, Err(LabelError::Missing)))
     }
 
     /// Writes both copies, one after the other, so that a crash leaves at least one.
@@ -184,6 +214,7 @@ mod tests {
             generation: 3,
             size: 64 << 20,
             role: Role::Data { log_length: 1 << 20 },
+            doubtful: false,
         }
     }
 
@@ -194,7 +225,7 @@ mod tests {
             Role::DataWithLogOn { log: DriveId(8) },
             Role::LogOf { drive: DriveId(9) },
         ] {
-            let label = Label { role, ..label() };
+            let label = Label { role, doubtful: role != label().role, ..label() };
             assert_eq!(Label::decode(&label.encode()), Ok(label));
         }
     }

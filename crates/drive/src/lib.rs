@@ -30,6 +30,7 @@ mod sums;
 pub mod table;
 #[cfg(test)]
 mod tests;
+mod watch;
 pub mod world;
 mod write;
 

@@ -3,7 +3,7 @@
 use crate::checkpoint::{Header, map_sum};
 use crate::drive::{Drive, Options, Shared};
 use crate::error::OpenError;
-use crate::geometry::{Geometry, HEADERS, default_log};
+use crate::geometry::{Geometry, HEADERS, LABEL_FIRST, default_log};
 use crate::label::{Label, LabelError, Role};
 use crate::log::replay::{Found, LogReader, erase, write_unsure};
 use crate::log::{Change, Position, Ring};
@@ -54,8 +54,8 @@ pub async fn format<D: Device>(device: &D, log_device: Option<&D>, new: NewDrive
     device.flush().await?;
     let role =
         own_log.map_or(Role::DataWithLogOn { log: log_device_id(new.drive) }, |log_length| Role::Data { log_length });
-    let label =
-        Label { cluster: new.cluster, drive: new.drive, pool: new.pool, generation: 1, size: geometry.size, role };
+    let (cluster, drive, pool, size) = (new.cluster, new.drive, new.pool, geometry.size);
+    let label = Label { cluster, drive, pool, generation: 1, size, role, doubtful: false };
     if let Some(log) = log_device {
         let role = Role::LogOf { drive: new.drive };
         let size = log.size() / BLOCK * BLOCK;
@@ -68,15 +68,18 @@ pub async fn format<D: Device>(device: &D, log_device: Option<&D>, new: NewDrive
 /// Overwrites the labels: the drive is nobody's, and what it held is lost.
 pub async fn wipe<D: Device>(device: &D) -> Result<(), DeviceError> {
     let blank = Buffer::zeroed(BLOCK as usize).freeze();
-    for offset in [0, HEADERS[0], HEADERS[1], Geometry::label_last(device.size())] {
+    // The device may have been lengthened since it was labelled.
+    let labelled = Label::read(device).await.map_or(device.size(), |label| label.size);
+    let ends = [labelled, device.size()].map(Geometry::label_last);
+    for offset in ends.into_iter().chain([LABEL_FIRST, HEADERS[0], HEADERS[1]]) {
         device.write(offset, Gather::from_iter([blank.clone()])).await?;
     }
     device.flush().await
 }
 
 /// Writes the label of a drive that is taken into use with the generation that it has from now on, on its log's device too;
-/// not if batch `known`, which was on the drive, isn't there any more. Says whether the drive's end was blank: see
-/// [`Label::end_is_blank`].
+/// not if batch `known`, which was on the drive, isn't there any more. Says whether the drive is doubtful, as one whose
+/// last label is missing is from then on: see [`Label::end_is_missing`] and [`Drive::believe`].
 pub async fn raise<D: Device>(
     label: &Label,
     device: &D,
@@ -98,9 +101,9 @@ pub async fn raise<D: Device>(
     if let Some((log, found)) = log {
         Label { generation: label.generation, ..found }.write(log).await?;
     }
-    let was_cut = label.end_is_blank(device).await?;
-    label.write(device).await?;
-    Ok(was_cut)
+    let doubtful = label.doubtful || label.end_is_missing(device).await?;
+    Label { doubtful, ..label.clone() }.write(device).await?;
+    Ok(doubtful)
 }
 
 /// The newest batch that is whole.
@@ -128,7 +131,7 @@ async fn read_log_label<D: Device>(log: &D, wanted: DriveId, drive: DriveId, new
     if found.drive != wanted || found.role != (Role::LogOf { drive }) {
         return Err(OpenError::LogForeign { wanted, found: found.drive });
     }
-    if found.end_is_blank(log).await? {
+    if found.end_is_missing(log).await? {
         return Err(OpenError::LogCut { log: wanted });
     }
     match found.generation {
@@ -391,10 +394,7 @@ async fn finish_checkpoint<W: World>(
     let pages = map_pages.into_iter().map(|number| (TableKind::Map, number)).chain(sums);
     // With the first header unlike, the second copies are the whole ones.
     for (kind, number) in pages.filter(|_| unlike == 1) {
-        let table = match kind {
-            TableKind::Map => &shared.geometry.map,
-            TableKind::Sums => &shared.geometry.sums,
-        };
+        let table = shared.geometry.table(kind);
         if let Some(page) = read_page(device, table.offset(0, number)).await?
             && table::unseal(&page, kind, drive, number) == Some(header.checkpoint)
         {

@@ -154,7 +154,8 @@ impl<W: World> Drive<W> {
         let reading = self.shared.device.read(run.offset, buffer);
         let cold = run.blocks.iter().any(|block| block.expected.is_none());
         let data = if cold {
-            let pages = join_all(run.blocks.iter().filter(|b| b.expected.is_none()).map(|b| self.load_sums(b.slot)));
+            let pages =
+                join_all(run.blocks.iter().filter(|b| b.expected.is_none()).map(|b| self.load_sums(b.slot, false)));
             let (data, loaded) = Box::pin(join(reading, pages)).await;
             for outcome in loaded {
                 outcome.map_err(|error| DriveError::Lost(self.shared.lose(error)))?;
@@ -194,10 +195,14 @@ impl<W: World> Drive<W> {
                         return Ok(Some(data));
                     }
                     if attempt + 2 == ATTEMPTS {
-                        // The page of checksums may be the one that is wrong.
-                        let mut state = self.shared.lock();
-                        let page = state.sums.page_of(run.blocks[0].slot);
-                        state.sums.forget(page);
+                        // The page of checksums may be the one that is wrong, in memory or in its first copy.
+                        let slot = run.blocks[0].slot;
+                        {
+                            let mut state = self.shared.lock();
+                            let page = state.sums.page_of(slot);
+                            state.sums.forget(page);
+                        }
+                        self.load_sums(slot, true).await.map_err(|error| self.shared.lose(error))?;
                     }
                 }
             }
@@ -219,6 +224,7 @@ impl<W: World> Drive<W> {
                         crcs.extend(span.range().map(|_| None));
                         break;
                     };
+                    let is_sure = state.sums.has(state.sums.page_of(slot), true);
                     let sums: Option<SmallVec<[Option<u32>; 16]>> = span
                         .range()
                         .map(|block| match present >> block & 1 {
@@ -226,13 +232,13 @@ impl<W: World> Drive<W> {
                             _ => state.expected_sum(slot, block).map(|sum| Some(bind(sum, identity(key, block)))),
                         })
                         .collect();
-                    if let Some(sums) = sums {
+                    if let Some(sums) = sums.filter(|_| is_sure) {
                         crcs.extend(sums);
                         break;
                     }
                     slot
                 };
-                self.load_sums(slot).await.map_err(|error| self.shared.lose(error))?;
+                self.load_sums(slot, true).await.map_err(|error| self.shared.lose(error))?;
             }
         }
         Ok(crcs)

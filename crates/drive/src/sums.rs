@@ -7,8 +7,10 @@ use tepal_model::Buffer;
 #[derive(Debug)]
 struct CachedPage {
     bytes: Buffer,
-    /// Differs from the drive.
+    /// Differs from the drive, or from one of its copies there.
     dirty: bool,
+    /// Both copies were looked at: this is the newer one. What isn't sure may be checked against, and nothing more.
+    sure: bool,
     /// A checkpoint is writing it; until that is done the drive has an older one.
     writing: bool,
     /// Asked for since the eviction hand last passed.
@@ -44,8 +46,8 @@ impl SumCache {
         self.table.page_of(slot)
     }
 
-    pub fn has(&self, page: u32) -> bool {
-        self.pages.contains_key(&page)
+    pub fn has(&self, page: u32, surely: bool) -> bool {
+        self.pages.get(&page).is_some_and(|cached| cached.sure || !surely)
     }
 
     /// The bound checksum of a block, if its page is here.
@@ -56,13 +58,23 @@ impl SumCache {
         Some(u32::from_le_bytes(page.bytes[at..at + 4].try_into().expect("4 bytes")))
     }
 
-    /// False if the page isn't here.
+    /// False if the page isn't here, or isn't sure.
     pub fn set(&mut self, slot: u32, block: usize, sum: u32) -> bool {
-        let Some(page) = self.pages.get_mut(&self.table.page_of(slot)) else { return false };
+        let page = self.pages.get_mut(&self.table.page_of(slot)).filter(|page| page.sure);
+        let Some(page) = page else { return false };
         let at = self.table.at(slot) + 4 * block;
         page.bytes[at..at + 4].copy_from_slice(&sum.to_le_bytes());
         self.dirty += usize::from(!page.dirty);
         page.dirty = true;
+        true
+    }
+
+    /// Has both copies of a page written anew that is here and isn't about to be. Whether it is so.
+    pub fn rewrite(&mut self, page: u32) -> bool {
+        let clean = self.pages.get_mut(&page).filter(|page| !page.dirty && !page.writing);
+        let Some(page) = clean else { return false };
+        (page.dirty, page.sure) = (true, true);
+        self.dirty += 1;
         true
     }
 
@@ -73,15 +85,20 @@ impl SumCache {
 
     /// Adds a page read from the drive, unless there is one: that is newer. False if pages were written since the read began:
     /// this may be how it was before.
-    pub fn offer(&mut self, page: u32, bytes: Buffer, writes: u64) -> bool {
-        if self.has(page) {
+    pub fn offer(&mut self, page: u32, bytes: Buffer, sure: bool, writes: u64) -> bool {
+        if self.has(page, sure) {
             return true;
         }
         if writes != self.writes {
             return false;
         }
+        let new = CachedPage { bytes, dirty: false, sure, writing: false, recent: true };
+        if let Some(unsure) = self.pages.get_mut(&page) {
+            *unsure = new;
+            return true;
+        }
         while self.pages.len() >= self.most_pages && self.evict() {}
-        self.pages.insert(page, CachedPage { bytes, dirty: false, writing: false, recent: true });
+        self.pages.insert(page, new);
         self.hand.push_back(page);
         true
     }
@@ -149,7 +166,7 @@ mod tests {
 
     fn offer_all(cache: &mut SumCache, pages: std::ops::Range<u32>) {
         for page in pages {
-            assert!(cache.offer(page, blank(), cache.writes()));
+            assert!(cache.offer(page, blank(), true, cache.writes()));
         }
     }
 
@@ -157,32 +174,34 @@ mod tests {
     fn a_page_that_was_read_before_a_newer_one_was_written_and_dropped_is_refused() {
         let mut cache = cache();
         let before = cache.writes();
-        assert!(cache.offer(0, blank(), before));
+        assert!(cache.offer(0, blank(), true, before));
         assert!(cache.set(0, 0, 5));
         cache.capture(&[0]);
         cache.written();
         offer_all(&mut cache, 1..40);
-        assert!(!cache.has(0));
-        assert!(!cache.offer(0, blank(), before), "what was read then is older than what was dropped");
-        assert!(cache.offer(0, blank(), cache.writes()));
+        assert!(!cache.has(0, false));
+        assert!(!cache.offer(0, blank(), true, before), "what was read then is older than what was dropped");
+        assert!(cache.offer(0, blank(), true, cache.writes()));
     }
 
     #[test]
     fn sums_are_kept_by_slot_and_block() {
         let mut cache = cache();
         assert_eq!(cache.get(70, 3), None, "not loaded");
-        cache.offer(1, blank(), 0);
+        cache.offer(1, blank(), false, 0);
         assert!(!cache.set(0, 0, 1), "not loaded");
+        assert!(!cache.set(70, 3, 77), "not sure");
+        cache.offer(1, blank(), true, 0);
         assert!(cache.set(70, 3, 77));
         assert_eq!((cache.get(70, 3), cache.get(70, 4), cache.get(71, 3)), (Some(77), Some(0), Some(0)));
-        cache.offer(1, blank(), 0);
+        cache.offer(1, blank(), true, 0);
         assert_eq!(cache.get(70, 3), Some(77), "what the drive has is older");
     }
 
     #[test]
     fn dirty_pages_stay_whatever_the_budget_says() {
         let mut cache = cache();
-        cache.offer(0, blank(), 0);
+        cache.offer(0, blank(), true, 0);
         assert!(cache.set(0, 0, 5));
         offer_all(&mut cache, 1..200);
         assert_eq!(cache.get(0, 0), Some(5));

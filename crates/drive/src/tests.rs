@@ -2,8 +2,10 @@
 //! stories.
 
 mod kept_image;
+mod labels;
 mod log_device;
 mod log_end;
+mod tables;
 
 use crate::geometry::HEADERS;
 use crate::world::{Clock, Device, DeviceError, Gather, Random, Spawn, Tick, World};

@@ -221,6 +221,7 @@ impl Running {
         tokio::spawn(membership::return_whenever_down(metadata, drives.clone()));
         tokio::spawn(damage.clone().keep());
         tokio::spawn(drives::settle_doubts(drives.clone(), scrubs));
+        tokio::spawn(drives::watch_labels(drives.clone()));
         let addresses = Addresses { server, pid: std::process::id(), api: api_address.to_string(), nbd };
         data_folder::write_addresses(&config.data, &addresses)?;
         tracing::info!(%server, api = addresses.api, nbd = ?addresses.nbd, after = ?started.elapsed(), "serving");

@@ -244,8 +244,7 @@ fn health(context: &Context) -> (Health, Vec<String>) {
         }
     }
     for drive in context.drives.doubtful() {
-        let text =
-            "its end was blank, as if it had been cut short and lengthened again: what is on it is being scrubbed";
+        let text = "it was cut short and lengthened again, or overwritten in part: what is on it is being scrubbed";
         add(Health::Degraded, format!("drive {drive} may have lost data: {text}"));
     }
     for (pool, drive) in fullest_drives(context) {

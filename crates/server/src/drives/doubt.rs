@@ -1,9 +1,11 @@
-//! Drives that can be opened and may have lost data unnoticed: cut short and lengthened again, so that a part of them is
-//! blank. Reads notice that block by block; a scrub notices all of it, and repairs it while there are other copies.
+//! Drives that can be opened and may have lost data unnoticed: cut short and lengthened again, or overwritten in part by
+//! somebody while they are in use. Reads notice that block by block; a scrub notices all of it, and repairs it while there
+//! are other copies. A drive's label says that it's doubtful until one has.
 
 use super::Drives;
 use crate::api::types::ScrubState;
 use crate::scrubs::Scrubs;
+use futures_util::future::join_all;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,10 +13,12 @@ use tepal_model::DriveId;
 
 /// After a scrub that couldn't be finished.
 const TRY_AGAIN: Duration = Duration::from_secs(60);
+/// How often the labels of drives in use are looked at.
+const LABELS_EVERY: Duration = Duration::from_secs(30);
 
 impl Drives {
     pub(super) fn doubt(&self, id: DriveId) {
-        tracing::warn!(drive = %id, "the end of a drive is blank, as if it had been cut short: what is on it will be scrubbed");
+        tracing::warn!(drive = %id, "a drive was cut short, or its label overwritten: what is on it will be scrubbed");
         self.table().doubtful.insert(id);
         self.doubted.notify_one();
     }
@@ -32,10 +36,23 @@ impl Drives {
             repaired_blocks += scrub.repaired_blocks;
             is_done &= scrub.state == ScrubState::Done;
         }
-        if is_done {
+        let Some(open) = self.open().remove(&id).filter(|_| is_done) else { return };
+        let believe = move || async move { open.drive.believe().await };
+        if let Ok(Ok(())) = self.parts.threads.run_on(self.some_thread(), believe).await {
             tracing::info!(drive = %id, repaired_blocks, "a doubtful drive was scrubbed");
             self.table().doubtful.remove(&id);
         }
+    }
+
+    async fn look_at_labels(&self) {
+        let looks = self.open().into_iter().map(|(id, open)| async move {
+            let look = move || async move { open.drive.look_at_label().await };
+            // A drive that is lost by this is noticed as any other.
+            if let Ok(Ok(true)) = self.parts.threads.run_on(self.some_thread(), look).await {
+                self.doubt(id);
+            }
+        });
+        join_all(looks).await;
     }
 }
 
@@ -47,5 +64,14 @@ pub async fn settle_doubts(drives: Arc<Drives>, scrubs: Scrubs) {
         for id in drives.doubtful() {
             drives.settle_doubt(id, &scrubs).await;
         }
+    }
+}
+
+/// Looks at the labels of the drives in use now and then, until it's dropped.
+pub async fn watch_labels(drives: Arc<Drives>) {
+    loop {
+        tokio::time::sleep(LABELS_EVERY).await;
+        // A drive that hangs must not keep the others from being looked at.
+        let _ = tokio::time::timeout(LABELS_EVERY, drives.look_at_labels()).await;
     }
 }

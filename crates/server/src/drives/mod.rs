@@ -25,7 +25,7 @@ mod take;
 mod tests;
 
 pub use agent::{NOTHING_THERE, watch};
-pub use doubt::settle_doubts;
+pub use doubt::{settle_doubts, watch_labels};
 pub use error::DriveOperationError;
 pub use fullness::Fullness;
 pub use generations::{Generations, GenerationsError};

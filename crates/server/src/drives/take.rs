@@ -54,8 +54,8 @@ impl Drives {
         let known = self.batches.of(drive);
         let work = move || async move { tepal_drive::raise(&label, &device, log.as_ref(), known).await };
         let outcome = match self.parts.threads.run_on(self.some_thread(), work).await {
-            Ok(Ok(was_cut)) => {
-                if was_cut {
+            Ok(Ok(is_doubtful)) => {
+                if is_doubtful {
                     self.doubt(drive);
                 }
                 Ok(candidate)
