@@ -20,6 +20,8 @@ use tepal_model::{BLOCK, Buffer, DriveId, EXTENT};
 
 /// More changed pages than this start a checkpoint.
 const MOST_DIRTY_PAGES: usize = 4096;
+/// Slots that are discarded at once at most, so that nobody waits for long who needs them.
+const MOST_DISCARDED: usize = 1024;
 
 /// A page as it must be on the drive.
 #[derive(Clone, Debug)]
@@ -82,8 +84,8 @@ impl Header {
         if page[0..8] != MAGIC || stored != crc(&page[..CRC_AT]) || u64_at(8) != drive.0 {
             return None;
         }
-        // Nobody has counted so far; what follows here counts on.
-        if [16, 24, 32, 40].into_iter().any(|at| u64_at(at) > u64::MAX / 2) {
+        // Nobody has counted so far, and batches start where blocks do; what follows here relies on that.
+        if [16, 24, 32, 40].into_iter().any(|at| u64_at(at) > u64::MAX / 2) || !u64_at(32).is_multiple_of(BLOCK) {
             return None;
         }
         Some(Header {
@@ -247,7 +249,8 @@ impl<W: World> Drive<W> {
         Ok(())
     }
 
-    /// Tells the device about cleared slots that nobody has taken since. They are held meanwhile.
+    /// Tells the device about cleared slots that nobody has taken since. They are held meanwhile; who needs them waits for
+    /// the discard under way, and has what follows left for the next checkpoint.
     async fn discard(&self, trimmed: Vec<u32>) -> Result<(), DeviceError> {
         if !self.shared.options.discard {
             return Ok(());
@@ -257,18 +260,27 @@ impl<W: World> Drive<W> {
             let mut run: Vec<u32> = Vec::new();
             {
                 let mut state = self.shared.lock();
-                while let Some(slot) = trimmed.next_if(|&slot| run.last().is_none_or(|&last| slot == last + 1)) {
+                let follows = |run: &[u32], slot| run.last().is_none_or(|&last| slot == last + 1);
+                while let Some(slot) = trimmed.next_if(|&slot| run.len() < MOST_DISCARDED && follows(&run, slot)) {
                     if !state.space.take(slot) {
                         break;
                     }
                     run.push(slot);
                 }
+                state.discarding = run.len() as u32;
             }
             if let Some(&first) = run.first() {
                 let offset = self.shared.geometry.block_offset(first, 0);
                 let outcome = self.shared.device.discard(offset, run.len() as u64 * EXTENT).await;
                 let mut state = self.shared.lock();
                 run.iter().for_each(|&slot| state.space.put(slot));
+                state.discarding = 0;
+                if !state.discard_waiters.is_empty() {
+                    state.trimmed.extend(trimmed.by_ref());
+                }
+                for waiter in state.discard_waiters.drain(..) {
+                    let _ = waiter.send(()); // who has given up waiting needs no answer
+                }
                 drop(state);
                 match outcome {
                     Err(error @ DeviceError::Gone(_)) => return Err(error),
@@ -305,13 +317,14 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_nobody_can_count_on_from_are_no_header() {
+    fn numbers_that_nobody_can_count_on_are_no_header() {
         let start = Position { offset: 0, sequence: 1, previous: 0 };
         let header = Header { checkpoint: 1, cut: 0, tail: start, map_pages: 0, map_sum: 0 };
         let forged = [
             Header { checkpoint: u64::MAX, ..header },
             Header { cut: u64::MAX, ..header },
             Header { tail: Position { offset: u64::MAX, ..start }, ..header },
+            Header { tail: Position { offset: 4097, ..start }, ..header },
             Header { tail: Position { sequence: u64::MAX, ..start }, ..header },
         ];
         for header in forged {

@@ -7,8 +7,8 @@
 use crate::checkpoint::Cut;
 use crate::drive::{Drive, Shared};
 use crate::error::Loss;
-use crate::log::Change;
 use crate::log::batch::BatchBuilder;
+use crate::log::{Change, largest_batch};
 use crate::state::{Changes, Done, Operation, Payload, State, Turn};
 use crate::world::{Device, DeviceError, Gather, World};
 use futures_channel::oneshot;
@@ -16,6 +16,10 @@ use std::sync::Arc;
 
 /// More extents than this waiting for their checksums to be written make writers wait.
 const MOST_PENDING_SLOTS: usize = 16 << 10;
+
+/// After so many checkpoints that freed all of the log that they can, what doesn't fit never will.
+const STUCK_AFTER: u64 = 2;
+pub const TOO_MANY_MARKS: &str = "its log is too small for its marks of what other drives miss";
 
 enum Next {
     Cut(oneshot::Sender<Result<Cut, Arc<Loss>>>),
@@ -146,6 +150,12 @@ impl<W: World> Drive<W> {
             return Next::Flush(std::mem::take(&mut state.flushes));
         }
         if !state.queue.is_empty() {
+            let checkpoint = state.checkpoint;
+            if state.batches.len() <= 1 && *state.stuck_since.get_or_insert(checkpoint) + STUCK_AFTER < checkpoint {
+                drop(state);
+                self.pull(TOO_MANY_MARKS);
+                return self.next();
+            }
             self.start_checkpoint(&mut state); // it starts the committer again when there is room
         }
         state.committer = Turn::Idle;
@@ -219,7 +229,7 @@ impl<W: World> Drive<W> {
                 builder.push(&Change::SumPages { first: run.start, count: run.len() as u32 }, None);
             }
             let length = builder.length_with(0, 0);
-            state.ring.place(length, true).map(|offset| {
+            state.ring.place(length, 0).map(|offset| {
                 let head = state.ring.head;
                 let (batch, crc) = builder.finish(shared.label.drive, head.sequence, state.durable, head.previous);
                 let position = state.ring.advance(offset, length, crc);
@@ -230,8 +240,7 @@ impl<W: World> Drive<W> {
             })
         };
         let Some((offset, batch, sequence, pages, tail)) = planned else {
-            let reason = "its log is too small for its marks".to_owned();
-            return Err(DeviceError::Failed { operation: "checkpoint", offset: 0, reason });
+            return Err(DeviceError::Gone(TOO_MANY_MARKS.to_owned())); // what is on it is whole
         };
         let outcome = self.write_log(offset, batch, Sync::All).await;
         let told = match &outcome {
@@ -264,13 +273,13 @@ fn runs(numbers: &[u32]) -> Vec<std::ops::Range<u32>> {
 
 /// Takes as many operations as make a batch that fits; `None` if there's no room in the log now.
 fn assemble<W: World>(state: &mut State, shared: &Shared<W>) -> Option<Assembled> {
-    let most = state.ring.largest_batch();
+    let (most, reserve) = (largest_batch(state.ring.length), state.log_reserve());
     let mut builder = BatchBuilder::default();
     let mut taken = 0;
     let mut durable = !state.flushes.is_empty();
     while let Some(operation) = state.queue.get(taken) {
         let length = builder.length_with(operation.encoded_length(), operation.payload_blocks());
-        if (taken > 0 && length > most) || state.ring.place(length, false).is_none() {
+        if (taken > 0 && length > most) || state.ring.place(length, reserve).is_none() {
             break;
         }
         for (change, payload) in operation.changes_with_payload() {
@@ -283,7 +292,8 @@ fn assemble<W: World>(state: &mut State, shared: &Shared<W>) -> Option<Assembled
         return None;
     }
     let length = builder.length_with(0, 0);
-    let offset = state.ring.place(length, false)?;
+    let offset = state.ring.place(length, reserve)?;
+    state.stuck_since = None;
     let operations = state.queue.drain(..taken).collect();
     let head = state.ring.head;
     let (pieces, crc) = builder.finish(shared.label.drive, head.sequence, state.durable, head.previous);

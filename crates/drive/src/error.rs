@@ -64,6 +64,11 @@ pub enum OpenError {
     MapLost,
     #[error("its log is damaged at batch {sequence}, with later batches behind it")]
     LogDamaged { sequence: u64 },
+    #[error(
+        "its log can't be read at {offset}, where batch {sequence} should be, which it acknowledged, or may have: it's \
+         tried again; if it stays so, copy the device to a sound one, or remove the drive if others have what it holds"
+    )]
+    LogUnread { sequence: u64, offset: u64 },
     #[error("its log contradicts its map at batch {sequence}")]
     LogContradicts { sequence: u64 },
     #[error(transparent)]

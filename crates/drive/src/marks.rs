@@ -10,6 +10,25 @@ pub struct Marks(BTreeMap<(MapId, MarkKind, u64), u64>);
 const IN_WORD: u64 = u64::BITS as u64;
 
 impl Marks {
+    /// Of one mark in the log, in bytes.
+    pub const MOST_BYTES_EACH: u64 = 30;
+
+    /// How many words these set marks in, at most; those of one word that follow each other are counted once.
+    pub fn words_of(changes: &[Change]) -> usize {
+        let mut last = None;
+        let word = |change: &Change| match *change {
+            Change::Marked(mark) => Some((mark.map, mark.kind, mark.region / IN_WORD)),
+            Change::MarkedMany { map, kind, word, .. } => Some((map, kind, word)),
+            _ => None,
+        };
+        changes.iter().filter_map(word).filter(|word| last.replace(*word) != Some(*word)).count()
+    }
+
+    /// What all of them take in the log, at most.
+    pub fn most_bytes(&self) -> u64 {
+        self.0.len() as u64 * Self::MOST_BYTES_EACH
+    }
+
     pub fn insert(&mut self, mark: Mark) {
         self.insert_many(mark.map, mark.kind, mark.region / IN_WORD, 1 << (mark.region % IN_WORD));
     }
@@ -80,6 +99,8 @@ mod tests {
                 }
             }
             prop_assert_eq!(marks.iter().collect::<BTreeSet<_>>(), expected.clone());
+            let length: usize = marks.changes().map(|change| change.encoded_length()).sum();
+            prop_assert!(length as u64 <= marks.most_bytes());
             let mut again = Marks::default();
             for change in marks.changes() {
                 match change {

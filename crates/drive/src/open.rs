@@ -5,7 +5,7 @@ use crate::drive::{Drive, Options, Shared};
 use crate::error::OpenError;
 use crate::geometry::{Geometry, HEADERS, LABEL_FIRST, default_log};
 use crate::label::{Label, LabelError, Role};
-use crate::log::replay::{Found, LogReader, erase, write_unsure};
+use crate::log::replay::{Found, LogReader, erase, read_patiently, write_unsure};
 use crate::log::{Change, Position, Ring};
 use crate::map::PhysicalMap;
 use crate::marks::Marks;
@@ -95,8 +95,9 @@ pub async fn raise<D: Device>(
         Role::LogOf { .. } => return Err(OpenError::Role { found: label.role.to_string() }),
     };
     let found = newest_batch(label, device, log.as_ref().map(|(log, found)| (*log, found))).await?;
-    if found < known {
-        return Err(OpenError::Older { found, known });
+    if found.newest < known {
+        let older = OpenError::Older { found: found.newest, known };
+        return Err(found.unread.map_or(older, |offset| OpenError::LogUnread { sequence: found.newest + 1, offset }));
     }
     if let Some((log, found)) = log {
         Label { generation: label.generation, ..found }.write(log).await?;
@@ -106,8 +107,14 @@ pub async fn raise<D: Device>(
     Ok(doubtful)
 }
 
-/// The newest batch that is whole.
-async fn newest_batch<D: Device>(label: &Label, device: &D, log: Option<(&D, &Label)>) -> Result<u64, OpenError> {
+struct Newest {
+    /// The newest batch that is whole.
+    newest: u64,
+    /// Where the one after it would be, if that can't be read.
+    unread: Option<u64>,
+}
+
+async fn newest_batch<D: Device>(label: &Label, device: &D, log: Option<(&D, &Label)>) -> Result<Newest, OpenError> {
     let header = read_header(device, label.drive).await?.committed;
     let (log, start, length) = match (log, label.role) {
         (Some((log, found)), _) => {
@@ -121,7 +128,8 @@ async fn newest_batch<D: Device>(label: &Label, device: &D, log: Option<(&D, &La
         (None, role) => return Err(OpenError::Role { found: role.to_string() }),
     };
     let found = LogReader::new(log, label.drive, start, length).find(header.tail).await?;
-    Ok(found.head.sequence.saturating_sub(1).max(header.cut))
+    let newest = found.head.sequence.saturating_sub(1).max(header.cut);
+    Ok(Newest { newest, unread: found.is_unread.then_some(start + found.head.offset) })
 }
 
 /// The label of a drive's log, if that is what the drive last used. A log that ends too early looks like one whose last
@@ -168,6 +176,9 @@ impl<W: World> Drive<W> {
             Role::LogOf { .. } => return Err(OpenError::Role { found: label.role.to_string() }),
         };
         let header = read_header(&device, label.drive).await?;
+        if header.committed.tail.offset > geometry.log_length {
+            return Err(OpenError::Header);
+        }
         let mut state = empty_state(&geometry, &options, header.committed);
         read_map(&device, label.drive, &geometry, header, &mut state).await?;
         let shared = Shared::new(world, device, log, label, geometry, options, state);
@@ -190,11 +201,7 @@ struct Headers {
 async fn read_header<D: Device>(device: &D, drive: DriveId) -> Result<Headers, OpenError> {
     let mut found = [None, None];
     for (copy, offset) in HEADERS.into_iter().enumerate() {
-        found[copy] = match device.read(offset, Buffer::take(BLOCK as usize)).await {
-            Ok(page) => Header::decode(&page, drive),
-            Err(DeviceError::Failed { .. }) => None,
-            Err(gone) => return Err(gone.into()),
-        };
+        found[copy] = read_patiently(device, offset).await?.and_then(|page| Header::decode(&page, drive));
     }
     let newest = found.into_iter().flatten().max_by_key(|header| header.checkpoint);
     let committed = newest.ok_or(OpenError::Header)?;
@@ -212,6 +219,7 @@ fn empty_state(geometry: &Geometry, options: &Options, header: Header) -> State 
         batches: VecDeque::new(),
         queue: VecDeque::new(),
         flushes: Vec::new(),
+        stuck_since: None,
         cut: None,
         committer: Turn::Idle,
         destager: Turn::Idle,
@@ -224,6 +232,8 @@ fn empty_state(geometry: &Geometry, options: &Options, header: Header) -> State 
         slots_unflushed: true,
         freed: VecDeque::new(),
         trimmed: BTreeSet::new(),
+        discarding: 0,
+        discard_waiters: Vec::new(),
         in_flight: BTreeMap::new(),
         replacing: 0,
         destaging: BTreeSet::new(),
@@ -321,11 +331,7 @@ async fn read_copy<D: Device>(
 
 /// A page by itself, after a read of many failed.
 async fn read_page<D: Device>(device: &D, offset: u64) -> Result<Option<bytes::Bytes>, OpenError> {
-    match device.read(offset, Buffer::take(table::PAGE)).await {
-        Ok(bytes) => Ok(Some(bytes.freeze())),
-        Err(DeviceError::Failed { .. }) => Ok(None),
-        Err(gone) => Err(gone.into()),
-    }
+    Ok(read_patiently(device, offset).await?.map(Buffer::freeze))
 }
 
 fn load_page(number: u32, bytes: &[u8], geometry: &Geometry, state: &mut State) -> Result<(), OpenError> {
@@ -350,7 +356,7 @@ async fn replay<W: World>(shared: &Shared<W>, header: Header) -> Result<Vec<u32>
     found.drop_unwritten(&shared.device, header.cut, offset_of).await?;
     let abandoned = reader.abandoned(&found).await?;
     if found.head.sequence <= header.cut {
-        return Err(OpenError::LogDamaged { sequence: found.head.sequence });
+        return Err(found.no_end(start));
     }
     if !shared.options.read_only {
         // What was replayed is read from now on, so it must not be lost again.

@@ -3,7 +3,7 @@
 use crate::error::Loss;
 use crate::geometry::Geometry;
 use crate::log::change::Sums;
-use crate::log::{BlockSpan, Change, ExtentKey, Position, Ring};
+use crate::log::{BlockSpan, Change, ExtentKey, Position, RESERVE_PART, Ring};
 use crate::map::PhysicalMap;
 use crate::marks::Marks;
 use crate::pending::Pending;
@@ -70,6 +70,8 @@ pub struct State {
     /// Operations that wait for a batch, and flushes that wait for the batch under way.
     pub queue: VecDeque<Operation>,
     pub flushes: Vec<oneshot::Sender<Result<(), Arc<Loss>>>>,
+    /// The checkpoint that was the newest when what waits found no room in a log that holds nothing but marks.
+    pub stuck_since: Option<u64>,
     /// A checkpoint that waits for its cut.
     pub cut: Option<oneshot::Sender<Result<super::checkpoint::Cut, Arc<Loss>>>>,
     pub committer: Turn,
@@ -87,6 +89,9 @@ pub struct State {
     pub freed: VecDeque<(u64, u32)>,
     /// Freed by a clear, and not yet discarded on the device.
     pub trimmed: BTreeSet<u32>,
+    /// Slots that are held while the device discards them, and writes that wait for its end.
+    pub discarding: u32,
+    pub discard_waiters: Vec<oneshot::Sender<()>>,
     /// Writes under way to each slot, which keep an empty extent its slot.
     pub in_flight: BTreeMap<u32, u32>,
     /// Slots of writes under way that are to replace others.
@@ -127,6 +132,18 @@ impl State {
     pub fn may_replace(&self) -> bool {
         let slots = self.space.slots();
         self.replacing < reserve(slots) || self.space.free() > slots / 8
+    }
+
+    /// What part of the log ordinary batches leave free: a checkpoint puts all marks into the log afresh, wherever its head
+    /// is.
+    pub fn log_reserve(&self) -> u64 {
+        let length = self.ring.length;
+        (length / RESERVE_PART).max(2 * self.marks.most_bytes() + length / (2 * RESERVE_PART)) / BLOCK * BLOCK
+    }
+
+    /// Whether all marks, with those of so many more words, take at most that part of the log.
+    pub fn may_mark(&self, more: usize, part: u64) -> bool {
+        self.marks.most_bytes() + more as u64 * Marks::MOST_BYTES_EACH <= self.ring.length / part
     }
 
     /// Applies a committed change. `payload` holds the data of a `Logged` one.

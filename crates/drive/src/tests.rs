@@ -3,6 +3,7 @@
 
 mod kept_image;
 mod labels;
+mod limits;
 mod log_device;
 mod log_end;
 mod tables;
@@ -15,8 +16,9 @@ use futures_executor::{LocalPool, LocalSpawner};
 use futures_util::future::LocalBoxFuture;
 use futures_util::task::LocalSpawnExt;
 use std::cell::RefCell;
-use std::future::{pending, ready};
+use std::future::{pending, poll_fn, ready};
 use std::rc::Rc;
+use std::task::Poll;
 use std::time::Duration;
 use tepal_codec::checksum::block_crcs;
 use tepal_model::{BLOCK, Buffer, ClusterId, DriveId, EXTENT, MapId, Segments, buffer::join};
@@ -59,8 +61,10 @@ struct Platter {
     /// What differs between the two.
     unflushed: Vec<std::ops::Range<usize>>,
     flush_fails: bool,
-    /// A byte that can't be read until it's written.
-    unreadable: Option<usize>,
+    /// Bytes that can't be read until they're written.
+    unreadable: Vec<usize>,
+    /// How often a discard is asked until it's done.
+    discard_takes: u32,
     /// The second header was written while other things weren't flushed.
     second_header_early: bool,
 }
@@ -73,7 +77,8 @@ impl TestDevice {
             stable: blank,
             unflushed: Vec::new(),
             flush_fails: false,
-            unreadable: None,
+            unreadable: Vec::new(),
+            discard_takes: 0,
             second_header_early: false,
         })))
     }
@@ -96,7 +101,7 @@ impl Device for TestDevice {
     fn read(&self, offset: u64, mut buffer: Buffer) -> impl Future<Output = Result<Buffer, DeviceError>> {
         let at = offset as usize;
         let length = buffer.len();
-        if self.0.borrow().unreadable.is_some_and(|bad| (at..at + length).contains(&bad)) {
+        if self.0.borrow().unreadable.iter().any(|bad| (at..at + length).contains(bad)) {
             return ready(Err(DeviceError::Failed { operation: "read", offset, reason: "no".to_owned() }));
         }
         buffer.copy_from_slice(&self.0.borrow().now[at..at + length]);
@@ -107,7 +112,7 @@ impl Device for TestDevice {
         platter.second_header_early |= offset == HEADERS[1] && !platter.unflushed.is_empty();
         let mut at = offset as usize;
         for piece in data {
-            platter.unreadable.take_if(|bad| (at..at + piece.len()).contains(bad));
+            platter.unreadable.retain(|bad| !(at..at + piece.len()).contains(bad));
             platter.now[at..at + piece.len()].copy_from_slice(&piece);
             platter.unflushed.push(at..at + piece.len());
             at += piece.len();
@@ -129,7 +134,13 @@ impl Device for TestDevice {
         let mut platter = self.0.borrow_mut();
         platter.now[range.clone()].fill(0xdd);
         platter.unflushed.push(range);
-        ready(Ok(()))
+        let mut left = platter.discard_takes;
+        poll_fn(move |context| {
+            let Some(less) = left.checked_sub(1) else { return Poll::Ready(Ok(())) };
+            left = less;
+            context.waker().wake_by_ref();
+            Poll::Pending
+        })
     }
 }
 
@@ -463,7 +474,8 @@ impl TestDevice {
             stable: platter.stable.clone(),
             unflushed: platter.unflushed.clone(),
             flush_fails: false,
-            unreadable: None,
+            unreadable: Vec::new(),
+            discard_takes: 0,
             second_header_early: false,
         };
         TestDevice(Rc::new(RefCell::new(copy)))

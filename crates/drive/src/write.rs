@@ -3,13 +3,16 @@
 //! Space is taken before anything is written, so a full drive says so before the acknowledgement and never after. The
 //! caller orders writes that overlap, and sees a write through to its end once it has begun.
 
+use crate::commit::TOO_MANY_MARKS;
 use crate::drive::Drive;
 use crate::error::{DriveError, Loss};
 use crate::log::change::BLOCKS;
 use crate::log::{BlockSpan, Change, ExtentKey};
+use crate::marks::Marks;
 use crate::state::{Changes, Done, Payload, State, bound_sums, extents_of};
 use crate::world::{Device, DeviceError, Gather, World};
 use bytes::Bytes;
+use futures_channel::oneshot;
 use futures_util::future::try_join_all;
 use smallvec::SmallVec;
 use std::borrow::Cow;
@@ -20,6 +23,12 @@ use tepal_model::{BLOCK, Buffer, EXTENT, MapId};
 const DIRECT: u8 = 8;
 /// Data that one operation puts into the log at most, in blocks.
 const LOGGED_TOGETHER: u32 = 16;
+/// Marks that one operation puts into the log at most.
+const MARKED_TOGETHER: usize = 1024;
+/// What part of the log all marks may take. Those that come with writes may take less, so that there's room for what is
+/// known of other drives.
+const MOST_MARKS: u64 = 4;
+const MOST_MARKS_OF_WRITES: u64 = 8;
 
 /// How often a write looks for space that others give back, until the drive counts as full.
 const MOST_ATTEMPTS: usize = 8;
@@ -110,8 +119,10 @@ pub struct Prepared {
 /// Why a write has no place on the drive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refused {
+    /// Also of marks, which need room in the log.
     Full,
-    /// Slots have been freed, but a crash could still undo that, or old data may still arrive there: see [`Drive::give_back`].
+    /// Slots have been freed, but a crash could still undo that, or old data may still arrive there, or the device is
+    /// discarding them: see [`Drive::give_back`].
     FullUntilFlush,
     Lost(Arc<Loss>),
 }
@@ -143,7 +154,13 @@ impl<W: World> Drive<W> {
             return Err(self.shared.lose(error).into());
         }
         let mut waiting = SmallVec::new();
-        let mut changes = Changes::from_vec(write.marks);
+        let mut marks = write.marks;
+        while marks.len() > MARKED_TOGETHER {
+            let rest = marks.split_off(MARKED_TOGETHER);
+            waiting.push(self.submit(Changes::from_vec(marks), Payload::new(), write.durable));
+            marks = rest;
+        }
+        let mut changes = Changes::from_vec(marks);
         let (mut payload, mut blocks) = (Payload::new(), 0);
         let mut at = 0;
         for piece in pieces {
@@ -185,6 +202,17 @@ impl<W: World> Drive<W> {
             self.begin_destaging().await; // waits for the pass that still writes to them
             self.end_destaging();
         }
+        let discarded = {
+            let mut state = self.shared.lock();
+            (state.discarding > 0).then(|| {
+                let (sender, receiver) = oneshot::channel();
+                state.discard_waiters.push(sender);
+                receiver
+            })
+        };
+        if let Some(discarded) = discarded {
+            let _ = discarded.await; // told by dropping or by sending; either way it's over
+        }
         Ok(())
     }
 
@@ -221,7 +249,12 @@ impl<W: World> Drive<W> {
         let mut absent = absent.count() as u64;
         let room = if write.repair { state.space.free() } else { state.available() };
         if absent > u64::from(room) {
-            return Err(if state.freed.is_empty() { Refused::Full } else { Refused::FullUntilFlush });
+            let is_full = state.freed.is_empty() && state.discarding == 0;
+            return Err(if is_full { Refused::Full } else { Refused::FullUntilFlush });
+        }
+        if !write.marks.is_empty() && !state.may_mark(Marks::words_of(&write.marks), MOST_MARKS_OF_WRITES) {
+            tracing::warn!(drive = %self.id(), "{TOO_MANY_MARKS}: a write is refused");
+            return Err(Refused::Full);
         }
         let mut prepared = Prepared { pieces: SmallVec::new(), fresh: Vec::new() };
         let mut run = (0, 0);
@@ -295,21 +328,41 @@ impl<W: World> Drive<W> {
         } else {
             changes.extend(clears(map, first, count));
         }
-        self.record(changes, true).await
+        self.log_changes(changes, true).await
     }
 
     /// Gives back everything that the drive holds of a map.
     pub async fn remove_map(&self, map: MapId) -> Result<(), DriveError> {
         let mut changes = vec![Change::ClearedExtents { map, first: 0, count: u64::MAX }];
         changes.push(Change::UnmarkedMap { map });
-        self.record(changes, true).await
+        self.log_changes(changes, true).await
     }
 
     /// Commits marks, or other changes without data. They are in line when this returns, and committed when the future
     /// does.
+    ///
+    /// Marks for which the log has no room are refused, unless it's but one.
     pub fn record(&self, changes: Vec<Change>, durable: bool) -> impl Future<Output = Result<(), DriveError>> + use<W> {
-        let parts =
-            changes.chunks(1024).map(|part| self.submit(Changes::from(part), Payload::new(), durable)).collect();
+        let words = Marks::words_of(&changes);
+        let is_refused = words > 1 && !self.shared.lock().may_mark(words, MOST_MARKS);
+        let logged = (!is_refused).then(|| self.log_changes(changes, durable));
+        async move {
+            match logged {
+                Some(logged) => logged.await,
+                None => Err(DriveError::OutOfSpace),
+            }
+        }
+    }
+
+    fn log_changes(
+        &self,
+        changes: Vec<Change>,
+        durable: bool,
+    ) -> impl Future<Output = Result<(), DriveError>> + use<W> {
+        let parts = changes
+            .chunks(MARKED_TOGETHER)
+            .map(|part| self.submit(Changes::from(part), Payload::new(), durable))
+            .collect();
         let drive = self.clone();
         async move { drive.all(parts).await }
     }

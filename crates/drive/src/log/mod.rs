@@ -38,8 +38,8 @@ pub struct Ring {
     pub tail: Position,
 }
 
-/// What part of the ring ordinary batches leave free, so that a checkpoint can always write what frees the ring.
-const RESERVE_PART: u64 = 8;
+/// What part of the ring ordinary batches leave free at least, so that a checkpoint can write what frees the ring.
+pub const RESERVE_PART: u64 = 8;
 
 impl Ring {
     /// Bytes in use. Head and tail meet only when the log is empty.
@@ -54,9 +54,8 @@ impl Ring {
     }
 
     /// Where a batch of `bytes` would go: at the head, or at the ring's start if it doesn't fit before the end.
-    /// `None` if that would run into the tail.
-    pub fn place(&self, bytes: u64, may_use_reserve: bool) -> Option<u64> {
-        let reserve = if may_use_reserve { 0 } else { self.length / RESERVE_PART / BLOCK * BLOCK };
+    /// `None` if that would leave less than `reserve` bytes before the tail.
+    pub fn place(&self, bytes: u64, reserve: u64) -> Option<u64> {
         let wraps = self.head.offset + bytes > self.length;
         let skipped = if wraps { self.length - self.head.offset } else { 0 };
         // One block always stays free, so that a full ring isn't taken for an empty one.
@@ -64,16 +63,16 @@ impl Ring {
         (needed <= self.length).then_some(if wraps { 0 } else { self.head.offset })
     }
 
-    /// The largest batch that is ever made, so that one always fits when the ring is empty.
-    pub fn largest_batch(&self) -> u64 {
-        (self.length / RESERVE_PART).min(2 << 20) / BLOCK * BLOCK
-    }
-
     pub fn advance(&mut self, offset: u64, bytes: u64, crc: u32) -> Position {
         let placed = Position { offset, ..self.head };
         self.head = Position { offset: offset + bytes, sequence: self.head.sequence + 1, previous: crc };
         placed
     }
+}
+
+/// The largest batch of more than one operation in a log of that length, so that one always fits when the ring is empty.
+pub fn largest_batch(length: u64) -> u64 {
+    (length / RESERVE_PART).min(2 << 20) / BLOCK * BLOCK
 }
 
 #[cfg(test)]
@@ -91,11 +90,11 @@ mod tests {
         let mut placed = std::collections::VecDeque::new();
         for step in 0..1000u64 {
             let bytes = (1 + step % 5) * BLOCK;
-            while ring.place(bytes, false).is_none() {
+            while ring.place(bytes, 2 * BLOCK).is_none() {
                 placed.pop_front().expect("an empty ring takes any batch");
                 ring.tail = placed.front().map_or(ring.head, |&(position, _)| position);
             }
-            let offset = ring.place(bytes, false).expect("it fits now");
+            let offset = ring.place(bytes, 2 * BLOCK).expect("it fits now");
             assert!(offset + bytes <= ring.length);
             for &(other, length) in &placed {
                 let other: Position = other;
@@ -109,9 +108,9 @@ mod tests {
     #[test]
     fn the_reserve_is_for_checkpoints() {
         let mut ring = ring(16);
-        while let Some(offset) = ring.place(BLOCK, false) {
+        while let Some(offset) = ring.place(BLOCK, 2 * BLOCK) {
             ring.advance(offset, BLOCK, 0);
         }
-        assert!(ring.place(BLOCK, true).is_some());
+        assert!(ring.place(BLOCK, 0).is_some());
     }
 }

@@ -6,7 +6,7 @@
 use crate::error::OpenError;
 use crate::log::batch::Batch;
 use crate::log::change::{Change, ExtentKey};
-use crate::log::{BatchHeader, Position};
+use crate::log::{BatchHeader, Position, largest_batch};
 use crate::state::identity;
 use crate::world::{Device, DeviceError, Gather};
 use bytes::Bytes;
@@ -32,8 +32,10 @@ pub struct LogReader<'a, D> {
 pub struct Found {
     pub batches: Vec<(Position, Batch)>,
     pub head: Position,
-    /// The end was dropped, since its data wasn't in its place.
+    /// The end was dropped, since its data wasn't in its place; or what follows can't be read, and may have been torn.
     pub dropped: bool,
+    /// What follows can't be read.
+    pub is_unread: bool,
 }
 
 impl<'a, D: Device> LogReader<'a, D> {
@@ -51,39 +53,55 @@ impl<'a, D: Device> LogReader<'a, D> {
             return Ok(window.slice(at..at + length as usize));
         }
         let read = |length: u64| self.device.read(self.start + offset, Buffer::take(length as usize));
-        let most = length.max(WINDOW).min(self.length - offset);
-        let window = match read(most).await {
-            Err(DeviceError::Failed { .. }) if most > length => read(length).await?, // what is behind may be of no account
-            other => other?,
-        };
-        let window = window.freeze();
+        let mut window = read(length.max(WINDOW).min(self.length - offset)).await;
+        for _ in 1..ATTEMPTS {
+            if let Err(DeviceError::Failed { .. }) = window {
+                window = read(length).await; // what is behind may be of no account
+            }
+        }
+        let window = window?.freeze();
         self.window = Some((offset, window.clone()));
         Ok(window.slice(..length as usize))
     }
 
-    /// The batch that continues the log at `position`, if it's whole: there, or at the ring's start.
+    /// The batch that continues the log at `position`, if it's whole: there, or at the ring's start. Fails if it isn't at
+    /// one of these places, and another can't be read.
     async fn next(&mut self, position: Position) -> Result<Option<(u64, Batch)>, DeviceError> {
+        let mut none = Ok(None);
         for offset in [position.offset, 0] {
-            if offset + BLOCK > self.length {
-                continue;
-            }
-            let first = self.bytes(offset, BLOCK).await?;
-            let header = BatchHeader::peek(&first, self.drive);
-            let continues = |h: &BatchHeader| h.sequence == position.sequence && h.previous == position.previous;
-            if let Some(header) = header.filter(continues)
-                && header.length() <= self.length - offset
-                && let Some(batch) = Batch::decode(&self.bytes(offset, header.length()).await?, self.drive)
-            {
-                return Ok(Some((offset, batch)));
+            match self.continuing(offset, position).await {
+                Ok(Some(batch)) => return Ok(Some((offset, batch))),
+                Ok(None) => {}
+                Err(unread) => none = Err(unread),
             }
         }
-        Ok(None)
+        none
     }
 
-    /// Every whole batch from `tail` on.
+    async fn continuing(&mut self, offset: u64, position: Position) -> Result<Option<Batch>, DeviceError> {
+        if offset + BLOCK > self.length {
+            return Ok(None);
+        }
+        let header = BatchHeader::peek(&self.bytes(offset, BLOCK).await?, self.drive);
+        let continues = |h: &BatchHeader| h.sequence == position.sequence && h.previous == position.previous;
+        let fits = |h: &BatchHeader| h.length() <= self.length - offset;
+        let Some(header) = header.filter(|header| continues(header) && fits(header)) else { return Ok(None) };
+        Ok(Batch::decode(&self.bytes(offset, header.length()).await?, self.drive))
+    }
+
+    /// Every whole batch from `tail` on, up to one that can't be read.
     pub async fn find(&mut self, tail: Position) -> Result<Found, DeviceError> {
-        let mut found = Found { batches: Vec::new(), head: tail, dropped: false };
-        while let Some((offset, batch)) = self.next(found.head).await? {
+        let mut found = Found { batches: Vec::new(), head: tail, dropped: false, is_unread: false };
+        loop {
+            let (offset, batch) = match self.next(found.head).await {
+                Ok(Some(next)) => next,
+                Ok(None) => return Ok(found),
+                Err(DeviceError::Failed { .. }) => {
+                    (found.dropped, found.is_unread) = (true, true);
+                    return Ok(found);
+                }
+                Err(gone) => return Err(gone),
+            };
             let position = Position { offset, ..found.head };
             found.head = Position {
                 offset: offset + batch.header.length(),
@@ -92,17 +110,20 @@ impl<'a, D: Device> LogReader<'a, D> {
             };
             found.batches.push((position, batch));
         }
-        Ok(found)
     }
 
     /// Where batches lie that an earlier stop left behind the log's end, and what can't be read there. Refuses a log whose
-    /// end is damage: some batch knows a missing one to have been stable.
+    /// end is damage: some batch knows a missing one to have been stable. What can't be read right after the end is a torn
+    /// batch, unless other places can't be read either.
     pub async fn abandoned(&mut self, found: &Found) -> Result<Vec<u64>, OpenError> {
         let head = found.head.sequence;
         let mut batches: Vec<(u64, u64)> = found.extents().collect();
         batches.sort_unstable();
         let mut batches = batches.into_iter().peekable();
         let mut abandoned = Vec::new();
+        let starts = [found.head.offset, 0];
+        let most = largest_batch(self.length);
+        let may_be_torn = |offset| starts.iter().any(|start| (*start..start + most).contains(&offset));
         let mut offset = 0;
         while offset < self.length {
             if let Some((start, length)) = batches.next_if(|(start, _)| *start <= offset) {
@@ -111,7 +132,10 @@ impl<'a, D: Device> LogReader<'a, D> {
             }
             match self.left_at(offset, head).await {
                 Ok(Some(header)) if header.sequence > head && header.durable >= head => {
-                    return Err(OpenError::LogDamaged { sequence: head });
+                    return Err(found.no_end(self.start));
+                }
+                Err(DeviceError::Failed { .. }) if found.is_unread && !may_be_torn(offset) => {
+                    return Err(found.no_end(self.start));
                 }
                 Ok(Some(_)) | Err(DeviceError::Failed { .. }) => abandoned.push(offset),
                 Ok(None) => {}
@@ -144,10 +168,20 @@ impl Found {
         self.batches.iter().map(|(_, batch)| batch.header.durable).max().unwrap_or(0).max(cut)
     }
 
+    /// What the log, which starts at `start` of its device, has after its last batch, if that isn't its end: what can't be
+    /// read may be whole another time.
+    pub fn no_end(&self, start: u64) -> OpenError {
+        let Position { sequence, offset, .. } = self.head;
+        match self.is_unread {
+            true => OpenError::LogUnread { sequence, offset: start + offset },
+            false => OpenError::LogDamaged { sequence },
+        }
+    }
+
     /// Drops this batch and all after it.
     fn end_before(&mut self, sequence: u64) {
         let Some(at) = self.batches.iter().position(|(position, _)| position.sequence == sequence) else { return };
-        self.dropped = true;
+        (self.dropped, self.is_unread) = (true, false);
         self.head = self.batches[at].0;
         self.batches.truncate(at);
     }
@@ -183,12 +217,13 @@ impl Found {
 /// and what an unreadable block costs is acknowledged data.
 const ATTEMPTS: usize = 4;
 
-async fn read_patiently<D: Device>(device: &D, offset: u64) -> Result<Option<Buffer>, OpenError> {
+/// A block, unless it stays unreadable.
+pub async fn read_patiently<D: Device>(device: &D, offset: u64) -> Result<Option<Buffer>, DeviceError> {
     for _ in 0..ATTEMPTS {
         match device.read(offset, Buffer::take(BLOCK as usize)).await {
             Ok(data) => return Ok(Some(data)),
             Err(DeviceError::Failed { .. }) => {}
-            Err(gone) => return Err(gone.into()),
+            Err(gone) => return Err(gone),
         }
     }
     Ok(None)

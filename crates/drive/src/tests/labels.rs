@@ -122,9 +122,9 @@ fn a_drive_in_use_whose_labels_are_gone_or_anothers_is_left_alone() {
 fn a_bad_sector_in_a_label_is_written_anew_while_the_drive_is_in_use() {
     let mut rig = Rig::new();
     for bad in [LABEL_FIRST, Geometry::label_last(SIZE)] {
-        rig.device.0.borrow_mut().unreadable = Some(bad as usize + 9);
+        rig.device.0.borrow_mut().unreadable = vec![bad as usize + 9];
         assert_eq!(rig.pool.run_until(rig.drive.look_at_label()), Ok(false), "nothing else is doubtful for that");
-        assert_eq!(rig.device.0.borrow().unreadable, None);
+        assert!(rig.device.0.borrow().unreadable.is_empty());
     }
     assert_eq!(rig.restart(), Ok(false));
 }

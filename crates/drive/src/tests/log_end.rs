@@ -2,7 +2,7 @@
 
 use super::{Rig, SIZE, TestDevice};
 use crate::geometry::{Geometry, LABEL_FIRST};
-use crate::{Change, Label, Mark, MarkKind, raise};
+use crate::{Change, Label, Mark, MarkKind, OpenError, raise};
 use tepal_model::{BLOCK, DriveId};
 
 impl TestDevice {
@@ -82,13 +82,65 @@ fn a_bad_sector_in_the_free_part_of_the_log_or_in_one_label_does_not_keep_a_driv
     rig.write(0, &[1], true).unwrap();
     let free = rig.head().0 + 5 * BLOCK;
     for bad in [free, rig.log().end - BLOCK, LABEL_FIRST, Geometry::label_last(SIZE)] {
-        rig.device.0.borrow_mut().unreadable = Some(bad as usize + 700);
+        rig.device.0.borrow_mut().unreadable = vec![bad as usize + 700];
         let label = rig.drive.label().clone();
         let label = Label { generation: label.generation + 1, ..label };
         let blank = rig.pool.run_until(raise(&label, &rig.device, None, rig.drive.durable()));
         assert_eq!(blank, Ok(false), "{bad}");
         rig.reopen();
         assert_eq!((rig.read(0, 1).unwrap(), rig.drive.label()), (vec![1], &label), "{bad}");
-        assert_eq!(rig.device.0.borrow().unreadable, None, "it's written anew");
+        assert!(rig.device.0.borrow().unreadable.is_empty(), "it's written anew");
+    }
+}
+
+/// Story: the power failed while a batch was written, and the drive couldn't read the torn sector, as drives may. It was
+/// refused as long as that sector was bad, which was until it would be written: for good.
+#[test]
+fn a_log_that_ends_in_a_torn_sector_that_cannot_be_read_ends_before_it() {
+    let mut rig = Rig::new();
+    rig.write(0, &[1], true).unwrap();
+    let torn = rig.head().0 as usize;
+    for torn in [vec![torn + 9], vec![torn + 1, torn + 7000]] {
+        rig.device.0.borrow_mut().unreadable = torn;
+        rig.reopen();
+        assert!(rig.drive.dropped_tail(), "others are preferred: it may have been acknowledged");
+        assert!(rig.device.0.borrow().unreadable.is_empty(), "it's written anew");
+        assert_eq!(rig.read(0, 1).unwrap(), [1]);
+    }
+    rig.write(0, &[2], true).unwrap();
+    rig.reopen();
+    assert_eq!((rig.read(0, 1).unwrap(), rig.drive.dropped_tail()), (vec![2], false));
+}
+
+/// A drive that can't be read here and there isn't one with a torn sector: what it has acknowledged may be readable later.
+#[test]
+fn a_log_that_cannot_be_read_is_refused_and_left_as_it_is() {
+    let mut rig = Rig::new();
+    rig.write(0, &[1], true).unwrap();
+    let first = rig.head().0;
+    rig.write(0, &[2], true).unwrap();
+    let second = rig.head().0;
+    let far = rig.log().end - BLOCK;
+    let stories = [
+        ("a later batch knows that it was stable", vec![first], 0, false),
+        ("another place can't be read either", vec![second, far], 0, false),
+        ("the server knows that it was stable", vec![second], 3, false),
+        ("the last batch, as far as anybody knows", vec![second, second + BLOCK], 0, true),
+    ];
+    rig.write(0, &[3], true).unwrap();
+    for (story, bad, known, opens) in stories {
+        let device = rig.device.clone_deep();
+        device.0.borrow_mut().unreadable = bad.iter().map(|at| *at as usize + 5).collect();
+        let before = device.0.borrow().now.clone();
+        let label = rig.drive.label().clone();
+        let raised = rig.pool.run_until(raise(&label, &device, None, known));
+        let opened = raised.and_then(|_| Rig::open(&mut rig.pool, &device, &None).map(drop));
+        match opened.err() {
+            None => assert!(opens, "{story}"),
+            Some(OpenError::LogUnread { .. }) => {
+                assert!(!opens && device.0.borrow().now == before, "{story}: something was written");
+            }
+            Some(other) => panic!("{story}: {other}"),
+        }
     }
 }
