@@ -19,16 +19,21 @@ const LABELS_EVERY: Duration = Duration::from_secs(30);
 impl Drives {
     pub(super) fn doubt(&self, id: DriveId) {
         tracing::warn!(drive = %id, "a drive was cut short, or its label overwritten: what is on it will be scrubbed");
-        self.table().doubtful.insert(id);
-        self.doubted.notify_one();
+        let mut table = self.table();
+        table.doubtful.insert(id);
+        if table.open.contains_key(&id) {
+            self.doubted.notify_one(); // else when it's in use
+        }
     }
 
-    /// The drives whose volumes are being scrubbed for that.
+    /// The drives in use whose volumes are being scrubbed for that.
     pub fn doubtful(&self) -> BTreeSet<DriveId> {
-        self.table().doubtful.clone()
+        let table = self.table();
+        table.doubtful.iter().copied().filter(|drive| table.open.contains_key(drive)).collect()
     }
 
     async fn settle_doubt(&self, id: DriveId, scrubs: &Scrubs) {
+        let Some(open) = self.open().remove(&id) else { return };
         let volumes = self.parts.engine.volumes();
         let (mut repaired_blocks, mut is_done) = (0, true);
         for volume in volumes.into_iter().filter(|volume| volume.spec().drives.contains(&id)) {
@@ -36,7 +41,9 @@ impl Drives {
             repaired_blocks += scrub.repaired_blocks;
             is_done &= scrub.state == ScrubState::Done;
         }
-        let Some(open) = self.open().remove(&id).filter(|_| is_done) else { return };
+        if !is_done {
+            return;
+        }
         let believe = move || async move { open.drive.believe().await };
         if let Ok(Ok(())) = self.parts.threads.run_on(self.some_thread(), believe).await {
             tracing::info!(drive = %id, repaired_blocks, "a doubtful drive was scrubbed");

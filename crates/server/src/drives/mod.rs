@@ -135,6 +135,9 @@ impl Drives {
     fn accept(&self, open: OpenDrive) {
         let mut table = self.table();
         table.refused.remove(&open.path);
+        if table.doubtful.contains(&open.drive.id()) {
+            self.doubted.notify_one();
+        }
         table.open.insert(open.drive.id(), open);
     }
 
