@@ -196,7 +196,11 @@ impl<W: World> Group<W> {
 
     /// Nobody is served from now on.
     pub fn cut_off(&self) {
-        self.lock().removed = true;
+        {
+            let mut state = self.lock();
+            state.removed = true;
+            state.changes += 1; // what is read from here on may be gone already
+        }
         self.wake();
     }
 

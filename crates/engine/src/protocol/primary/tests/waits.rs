@@ -244,3 +244,27 @@ fn a_scrub_calls_nothing_lost_that_a_drive_has_which_is_only_away() {
         assert_eq!(rig.read(0).await, Ok(9));
     });
 }
+
+#[test]
+fn a_read_that_met_the_removal_of_its_volume_does_not_return_zeros() {
+    told(|world| async move {
+        let mut rig = Rig::new(SimWorld::boot(world.core(), "s"), "mirror:2", 2).await;
+        rig.write(0, 7, 16).await.unwrap();
+        for drive in rig.engine.drives_here() {
+            drive.checkpoint().await.unwrap();
+        }
+        rig.secs(12).await;
+        rig.restart(|_| true).await; // so that the checksums have to be read first
+        rig.secs(12).await;
+        let slow =
+            |slowdown| rig.disks.iter().for_each(|disk| disk.set_faults(Faults { slowdown, ..Faults::default() }));
+        slow(10_000);
+        let removal = async {
+            rig.world.sleep(Duration::from_millis(1)).await;
+            slow(1);
+            rig.engine.remove_volume(VolumeId(1)).await;
+        };
+        let (read, ()) = futures_util::future::join(rig.read(0), removal).await;
+        assert!(matches!(read, Ok(7) | Err(IoError::Fenced)), "{read:?}");
+    });
+}
