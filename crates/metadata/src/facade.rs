@@ -20,6 +20,7 @@ use crate::log_store::{Identity, LogStore};
 use crate::member::Member;
 use crate::members::join::{self, JoinError, JoinRequest};
 use crate::members::{begin, housekeeping};
+use crate::peers::Caller;
 use crate::peers::message::{Answer, Request};
 use crate::peers::network::Peers;
 use crate::peers::snapshot::Arriving;
@@ -158,6 +159,7 @@ impl Metadata {
         let node = consensus::node_id(server, incarnation);
         let config = consensus::config(&identity.name, &surroundings.timing);
         let config = config.validate().map_err(|error| trouble(error.into()))?;
+        surroundings.transport.introduce(caller(&identity, boot));
         let peers = Arc::new(Peers {
             cluster: identity.cluster,
             me: crate::peers::message::Sender { node, boot },
@@ -267,6 +269,11 @@ impl Metadata {
     /// Which server of the cluster this is.
     pub fn server(&self) -> ServerId {
         self.member.identity.server
+    }
+
+    /// How this process shows itself to others.
+    pub fn caller(&self) -> Caller {
+        caller(&self.member.identity, self.member.boot)
     }
 
     /// The server that leads the metadata now, as far as this one knows.
@@ -413,6 +420,12 @@ async fn close(log: &LogStore, machine: &StateMachine) {
 }
 
 /// The first command of a cluster.
+/// A server's boots are counted anew in each data folder, and there are not 2^48 of them.
+fn caller(identity: &Identity, boot: u64) -> Caller {
+    let run = u64::from(identity.incarnation) << 48 | boot & ((1 << 48) - 1);
+    Caller { cluster: identity.cluster, server: identity.server, run }
+}
+
 fn setup(identity: &Identity) -> Proposal {
     let command = Command::InitCluster {
         id: identity.cluster,

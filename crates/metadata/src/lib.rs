@@ -37,7 +37,7 @@ pub use facade::{Cause, Metadata, OpenError};
 pub use leases::held::Lease;
 pub use leases::{Term, Tick};
 pub use members::join::{JoinError, JoinRequest};
-pub use peers::{Calling, MAX_MESSAGE, NoTransport, Transport, TransportError};
+pub use peers::{Caller, Calling, MAX_MESSAGE, NoTransport, Transport, TransportError};
 pub use query::{QueryError, QueryLimits, Rows, Value};
 pub use record::{
     ClusterRecord, DEFAULT_POOL, DriveRecord, DriveState, EVENTS_KEPT, EventRecord, MapRecord, PoolRecord,

@@ -61,7 +61,7 @@ impl Membership {
 
     fn open_port(&mut self, port: Port) {
         let answers = Answers { metadata: self.metadata.clone(), relay: self.relay.clone() };
-        self.port = Some(port.open(Arc::new(answers)));
+        self.port = Some(port.open(self.metadata.caller(), Arc::new(answers)));
     }
 
     /// Whether this server is alone, and nobody asked for others to find it.

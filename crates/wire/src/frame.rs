@@ -38,12 +38,16 @@ pub enum Kind {
     DriveRequest = 17,
     /// A request to the primary of one column of a volume.
     VolumeRequest = 18,
+    /// A request of the admin API that one server passes on to another.
+    ApiRequest = 19,
     /// The answer to a [`Kind::MetadataRequest`].
     MetadataAnswer = 32,
     /// The answer to a [`Kind::DriveRequest`].
     DriveAnswer = 33,
     /// The answer to a [`Kind::VolumeRequest`].
     VolumeAnswer = 34,
+    /// The answer to a [`Kind::ApiRequest`].
+    ApiAnswer = 35,
 }
 
 impl Kind {
@@ -56,9 +60,11 @@ impl Kind {
             MetadataRequest,
             DriveRequest,
             VolumeRequest,
+            ApiRequest,
             MetadataAnswer,
             DriveAnswer,
             VolumeAnswer,
+            ApiAnswer,
         ];
         all.into_iter().find(|&kind| kind as u8 == byte)
     }

@@ -43,6 +43,8 @@ pub enum Sender {
         /// Which one.
         client: ClientId,
     },
+    /// A server that isn't in a cluster yet, and asks to be let in.
+    Newcomer,
 }
 
 /// What the caller wants to talk about.
@@ -61,7 +63,7 @@ pub struct Hello {
     pub lowest: u16,
     /// The newest one.
     pub highest: u16,
-    /// The caller's cluster.
+    /// The caller's cluster; 0 if a newcomer joins whichever it finds.
     pub cluster: ClusterId,
     /// Who calls.
     pub sender: Sender,
@@ -155,7 +157,7 @@ pub enum Standing {
 
 record!(Grant { requests, bytes });
 record!(Welcome { version, server, boot, grant, known });
-tagged!(Sender, "kind of sender", { 1 => Server { server, boot }, 2 => Client { client } });
+tagged!(Sender, "kind of sender", { 1 => Server { server, boot }, 2 => Client { client }, 3 => Newcomer });
 tagged!(Role, "role", { 1 => Server, 2 => Gateway });
 
 impl Field for ClientId {
@@ -319,7 +321,8 @@ impl Host {
                 format!("{theirs} called, and {lowest} to {highest} are known here"),
             );
         }
-        if hello.cluster != self.cluster {
+        let any = hello.sender == Sender::Newcomer && hello.cluster == ClusterId(0);
+        if hello.cluster != self.cluster && !any {
             let text = format!("{} of cluster {} called one of cluster {}", hello.sender, hello.cluster, self.cluster);
             return refuse(Reason::OtherCluster, text);
         }
@@ -413,6 +416,7 @@ impl fmt::Display for Sender {
         match self {
             Sender::Server { server, boot } => write!(f, "{server} (boot {boot})"),
             Sender::Client { client } => write!(f, "client {:032x}", client.0),
+            Sender::Newcomer => f.write_str("a new server"),
         }
     }
 }

@@ -20,9 +20,21 @@ pub mod witness;
 use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
+use tepal_model::{ClusterId, ServerId};
 
 /// The longest message that is sent or taken, in bytes.
 pub const MAX_MESSAGE: usize = 4 << 20;
+
+/// Who calls, or answers: a process of a server of a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Caller {
+    /// The cluster.
+    pub cluster: ClusterId,
+    /// Which server of it.
+    pub server: ServerId,
+    /// Higher at each start of the server, also with another data folder.
+    pub run: u64,
+}
 
 /// A call under way, and the bytes of its answer.
 pub type Calling = Pin<Box<dyn Future<Output = Result<Vec<u8>, TransportError>> + Send>>;
@@ -32,6 +44,9 @@ pub type Calling = Pin<Box<dyn Future<Output = Result<Vec<u8>, TransportError>> 
 /// It may lose, delay, repeat and reorder both; it must not hand the answer of one request to another. Messages have
 /// checksums of their own.
 pub trait Transport: Send + Sync + 'static {
+    /// From now on this server calls as one of a cluster; until then, as one that is in none.
+    fn introduce(&self, _caller: Caller) {}
+
     /// `address` is as the server gave it when it joined. The answer is of use for so long as `within`.
     fn call(&self, address: &str, request: Vec<u8>, within: Duration) -> Calling;
 }

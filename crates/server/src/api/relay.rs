@@ -23,7 +23,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use tepal_metadata::ServerState;
+use tepal_metadata::{ServerRecord, ServerState};
 use tepal_model::ServerId;
 
 /// The longest that another server is waited for when it does something. Less than what clients wait.
@@ -81,12 +81,18 @@ impl Relay {
                 Err(error) => failed(ErrorKind::Internal, error),
             },
         };
-        serde_json::to_vec(&said).unwrap_or_default()
+        let said = serde_json::to_vec(&said).unwrap_or_default();
+        if said.len() <= LONGEST {
+            return said;
+        }
+        let error = "its answer is too long to be passed on: ask that server itself".to_owned();
+        serde_json::to_vec(&failed(ErrorKind::Internal, error)).unwrap_or_default()
     }
 
-    async fn ask(&self, address: &str, asked: &Asked, within: Duration) -> Result<Said, String> {
+    async fn ask(&self, server: &ServerRecord, asked: &Asked, within: Duration) -> Result<Said, String> {
         let call = serde_json::to_vec(asked).map_err(|error| error.to_string())?;
-        let said = self.links.call(address, Subject::Api, call, within).await.map_err(|error| error.to_string())?;
+        let said = self.links.call(&server.address, Some(server.id), Subject::Api, call, within).await;
+        let said = said.map_err(|error| error.to_string())?;
         serde_json::from_slice(&said).map_err(|error| error.to_string())
     }
 }
@@ -127,7 +133,8 @@ impl<S: Send + Sync> FromRequestParts<S> for Scope {
 /// Hands a request about one thing to the server that has it.
 pub async fn pass_on(State(context): State<Shared>, request: Request, next: Next) -> Response {
     let is_here = request.extensions().get::<PassedOn>().is_some();
-    match owner(&context, request.uri().path()).filter(|server| *server != context.server && !is_here) {
+    match owner(&context, request.uri().path()).filter(|server| *server != context.server && !is_here)
+    {
         None => next.run(request).await,
         Some(server) => context.pass_on(server, request).await.unwrap_or_else(IntoResponse::into_response),
     }
@@ -170,7 +177,7 @@ impl Context {
             return Err(unavailable("is down, and has what this is about: start it".to_owned()));
         }
         let asked = Asked { method, path, authorization: format!("Bearer {}", self.token), body };
-        let said = self.relay.ask(&record.address, &asked, DONE_WITHIN).await;
+        let said = self.relay.ask(record, &asked, DONE_WITHIN).await;
         let said = said.map_err(|error| unavailable(format!("doesn't answer: {error}")))?;
         let status = StatusCode::from_u16(said.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         Ok((status, [(CONTENT_TYPE, "application/json")], said.body).into_response())
@@ -186,7 +193,7 @@ impl Context {
             }
             let (method, authorization) = (Method::GET.to_string(), format!("Bearer {}", self.token));
             let asked = Asked { method, path: path.to_owned(), authorization, body: String::new() };
-            let said = match self.relay.ask(&record.address, &asked, SAID_WITHIN).await {
+            let said = match self.relay.ask(record, &asked, SAID_WITHIN).await {
                 Ok(said) if said.status == 200 => serde_json::from_str(&said.body).map_err(|error| error.to_string()),
                 Ok(said) => Err(said.body),
                 Err(error) => Err(error),

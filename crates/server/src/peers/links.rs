@@ -1,13 +1,17 @@
 //! Connections to other servers: each is made when it's first needed, and again after it broke.
 
-use super::frame::{Frame, Subject, Way};
-use super::{Reader, Writer, connect};
+use super::refusals::Refusals;
+use super::stream::{Ended, Incoming, Outgoing};
+use super::{LONGEST, Subject, connect};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tepal_metadata::TransportError;
-use tokio::io::AsyncWriteExt;
+use tepal_metadata::{Caller, TransportError};
+use tepal_model::{ClusterId, ServerId};
+use tepal_wire::handshake::{CallError, Calling, Hello, Role, Sender, Welcome};
+use tepal_wire::message::{Answer as Answered, Message, Request};
+use tepal_wire::{Header, MessageError};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -16,9 +20,8 @@ use tokio::time::timeout;
 const QUEUE: usize = 64;
 /// Calls to one server that aren't answered yet.
 const MOST_OPEN: usize = 1024;
+/// A server is connected and has welcomed this one within that time, or it isn't there.
 const CONNECT: Duration = Duration::from_secs(2);
-/// A connection over which nothing was heard for so long, though something was asked, is given up for another.
-const SILENCE: Duration = Duration::from_secs(10);
 /// One that nobody has needed for so long is closed.
 const IDLE: Duration = Duration::from_secs(60);
 /// Between attempts to connect: this, then twice as long each time, up to the other.
@@ -28,33 +31,72 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// The connections to all other servers.
 #[derive(Default)]
 pub struct Links {
-    links: Mutex<BTreeMap<String, mpsc::Sender<Call>>>,
+    links: Mutex<Table>,
+    refusals: Arc<Refusals>,
+}
+
+#[derive(Default)]
+struct Table {
+    /// None of a server that isn't in a cluster yet.
+    caller: Option<Caller>,
+    links: BTreeMap<String, mpsc::Sender<Call>>,
 }
 
 struct Call {
     subject: Subject,
+    expects: Option<ServerId>,
     body: Vec<u8>,
     answer: oneshot::Sender<Answer>,
 }
 
 type Answer = Result<Vec<u8>, TransportError>;
 
+/// Why a server isn't reached.
+#[derive(Debug, thiserror::Error)]
+enum Unreachable {
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error("it doesn't answer")]
+    Late,
+    #[error("what answers is no Tepal server, or can't be understood: {0}")]
+    Ended(#[from] Ended),
+    #[error(transparent)]
+    Refused(#[from] CallError),
+}
+
+/// A connection on which this server is welcome.
+struct Connection {
+    incoming: Incoming,
+    outgoing: Outgoing,
+    hello: Hello,
+    welcome: Welcome,
+}
+
 impl Links {
-    /// Asks the server at `address`, and waits for its answer for so long.
+    /// Connections from here on are those of this server.
+    pub fn introduce(&self, caller: Caller) {
+        let mut table = self.table();
+        table.caller = Some(caller);
+        table.links.clear();
+    }
+
+    /// Asks the server at `address`, which must be `expects` if that is known, and waits for its answer for so long.
     pub fn call(
         &self,
         address: &str,
+        expects: Option<ServerId>,
         subject: Subject,
         body: Vec<u8>,
         within: Duration,
     ) -> impl Future<Output = Answer> + Send + use<> {
         let (answer, answered) = oneshot::channel();
-        let sent = self.link(address).try_send(Call { subject, body, answer });
+        let fits = body.len() <= LONGEST;
+        let sent = fits && self.link(address).try_send(Call { subject, expects, body, answer }).is_ok();
         let address = address.to_owned();
         async move {
             let error = |what: &str| TransportError(format!("{address}: {what}"));
-            if sent.is_err() {
-                return Err(error("too many calls wait for it already"));
+            if !sent {
+                return Err(error(if fits { "too many calls wait for it already" } else { "that is too much to ask" }));
             }
             match timeout(within, answered).await {
                 Ok(Ok(answer)) => answer,
@@ -65,96 +107,146 @@ impl Links {
     }
 
     fn link(&self, address: &str) -> mpsc::Sender<Call> {
-        let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(link) = links.get(address).filter(|link| !link.is_closed()) {
+        let mut table = self.table();
+        if let Some(link) = table.links.get(address).filter(|link| !link.is_closed()) {
             return link.clone();
         }
-        links.retain(|_, link| !link.is_closed());
+        table.links.retain(|_, link| !link.is_closed());
         let (link, calls) = mpsc::channel(QUEUE);
-        tokio::spawn(keep(address.to_owned(), calls));
-        links.insert(address.to_owned(), link.clone());
+        let link_to = Link { address: address.to_owned(), caller: table.caller, refusals: self.refusals.clone() };
+        tokio::spawn(link_to.keep(calls));
+        table.links.insert(address.to_owned(), link.clone());
         link
     }
-}
 
-/// Connects whenever somebody calls, until nobody does for long. While the server can't be reached, whoever calls is told
-/// so at once.
-async fn keep(address: String, mut calls: mpsc::Receiver<Call>) {
-    let (mut pause, mut unreachable) = (FIRST_PAUSE, None::<(Instant, TransportError)>);
-    while let Ok(Some(call)) = timeout(IDLE, calls.recv()).await {
-        if let Some((until, why)) = &unreachable
-            && Instant::now() < *until
-        {
-            let _ = call.answer.send(Err(why.clone()));
-            continue;
-        }
-        let late = || io::Error::new(io::ErrorKind::TimedOut, "it doesn't answer");
-        match timeout(CONNECT, connect(&address)).await.unwrap_or_else(|_| Err(late())) {
-            Ok((reader, writer)) => {
-                (pause, unreachable) = (FIRST_PAUSE, None);
-                converse(&address, reader, writer, call, &mut calls).await;
-            }
-            Err(error) => {
-                let why = TransportError(format!("{address}: {error}"));
-                let _ = call.answer.send(Err(why.clone()));
-                unreachable = Some((Instant::now() + pause, why));
-                pause = (pause * 2).min(LONGEST_PAUSE);
-            }
-        }
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.links.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Calls over one connection, until it ends or isn't needed any more.
-async fn converse(address: &str, reader: Reader, mut writer: Writer, first: Call, calls: &mut mpsc::Receiver<Call>) {
-    let open = Arc::new(Mutex::new(Open::default()));
-    let (frames, mut queue) = mpsc::channel::<Vec<u8>>(QUEUE);
-    // Both end with this function.
-    let mut halves = JoinSet::new();
-    halves.spawn(hear(address.to_owned(), reader, open.clone()));
-    halves.spawn(async move {
-        while let Some(frame) = queue.recv().await {
-            if writer.write_all(&frame).await.is_err() {
-                return;
+/// The way to one server.
+struct Link {
+    address: String,
+    caller: Option<Caller>,
+    refusals: Arc<Refusals>,
+}
+
+impl Link {
+    /// Connects whenever somebody calls, until nobody does for long. While the server can't be reached, whoever calls is told
+    /// so at once.
+    async fn keep(self, mut calls: mpsc::Receiver<Call>) {
+        let (mut pause, mut unreachable) = (FIRST_PAUSE, None::<(Instant, TransportError)>);
+        while let Ok(Some(call)) = timeout(IDLE, calls.recv()).await {
+            if let Some((until, why)) = &unreachable
+                && Instant::now() < *until
+            {
+                let _ = call.answer.send(Err(why.clone()));
+                continue;
+            }
+            match timeout(CONNECT, self.connect()).await.unwrap_or(Err(Unreachable::Late)) {
+                Ok(connection) => {
+                    (pause, unreachable) = (FIRST_PAUSE, None);
+                    self.converse(connection, call, &mut calls).await;
+                }
+                Err(error) => {
+                    if let Unreachable::Refused(why) = &error {
+                        self.refusals.note(&self.address, &why.to_string());
+                    }
+                    let why = TransportError(format!("{}: {error}", self.address));
+                    let _ = call.answer.send(Err(why.clone()));
+                    unreachable = Some((Instant::now() + pause, why));
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                }
             }
         }
-    });
-    let mut next = Some(first);
-    loop {
-        let call = match next.take() {
-            Some(call) => call,
-            None => tokio::select! {
-                call = timeout(IDLE, calls.recv()) => match call {
-                    Ok(Some(call)) => call,
-                    Ok(None) | Err(_) => return,
-                },
-                _ = halves.join_next() => return,
-            },
+    }
+
+    async fn connect(&self) -> Result<Connection, Unreachable> {
+        let (reader, writer) = connect(&self.address).await?;
+        let (mut incoming, mut outgoing) = (Incoming::new(reader), Outgoing::new(writer));
+        let hello = match self.caller {
+            Some(Caller { cluster, server, run }) => {
+                Hello::new(cluster, Sender::Server { server, boot: run }, Role::Server, 0)
+            }
+            None => Hello::new(ClusterId(0), Sender::Newcomer, Role::Server, 0),
         };
-        let Call { subject, body, answer } = call;
-        let Some(number) = lock(&open).begin(answer) else { return };
-        let frame = Frame { way: Way::Call, subject, number, body }.encode();
-        // A queue that is full belongs to a server that reads nothing: its callers find out by themselves.
-        if frames.try_send(frame).is_err() {
-            lock(&open).calls.remove(&number);
+        outgoing.push(&Header { session: hello.epoch, ..Header::default() }, &hello, Vec::new());
+        outgoing.send().await?;
+        let calling = Calling::new(hello.clone());
+        let welcome = incoming.frame(|frame| calling.hear(&frame)).await??;
+        incoming.open();
+        Ok(Connection { incoming, outgoing, hello, welcome })
+    }
+
+    /// Calls over one connection, until it ends or isn't needed any more.
+    async fn converse(&self, connection: Connection, first: Call, calls: &mut mpsc::Receiver<Call>) {
+        let Connection { incoming, mut outgoing, hello, welcome } = connection;
+        let most = MOST_OPEN.min(welcome.grant.requests.into());
+        let open = Arc::new(Mutex::new(Open { most, last: 0, calls: BTreeMap::new() }));
+        let (requests, mut queue) = mpsc::channel::<(Header, Request, Vec<u8>)>(QUEUE);
+        // Both end with this function.
+        let mut halves = JoinSet::new();
+        halves.spawn(hear(self.address.clone(), incoming, open.clone()));
+        halves.spawn(async move {
+            while let Some((header, request, body)) = queue.recv().await {
+                outgoing.push(&header, &request, body);
+                if outgoing.send().await.is_err() {
+                    return;
+                }
+            }
+        });
+        let mut next = Some(first);
+        loop {
+            let call = match next.take() {
+                Some(call) => call,
+                None => tokio::select! {
+                    call = timeout(IDLE, calls.recv()) => match call {
+                        Ok(Some(call)) => call,
+                        Ok(None) | Err(_) => return,
+                    },
+                    _ = halves.join_next() => return,
+                },
+            };
+            let Call { subject, expects, body, answer } = call;
+            if let Some(expected) = expects.filter(|expected| *expected != welcome.server) {
+                let why = format!("{}: {} answers there in place of {expected}", self.address, welcome.server);
+                let _ = answer.send(Err(TransportError(why)));
+                continue;
+            }
+            let request = match subject {
+                Subject::Metadata => Request::Metadata,
+                Subject::Api => Request::Api,
+            };
+            // What finds no place is dropped, so its caller is told.
+            let Some(number) = lock(&open).begin(answer) else { continue };
+            let header = Header { request: number, session: hello.epoch, ..Header::default() };
+            // A queue that is full belongs to a server that reads nothing.
+            if requests.try_send((header, request, body)).is_err() {
+                lock(&open).calls.remove(&number);
+            }
         }
     }
 }
 
 /// Hands each answer to whoever waits for it.
-async fn hear(address: String, mut reader: Reader, open: Arc<Mutex<Open>>) {
+async fn hear(address: String, mut incoming: Incoming, open: Arc<Mutex<Open>>) {
     loop {
-        match Frame::read(&mut reader).await {
-            Ok(Frame { way: Way::Answer, number, body, .. }) => {
-                if let Some(answer) = lock(&open).end(number) {
+        let ended = match incoming.message().await {
+            Ok((header, Message::Answer(Answered::Metadata | Answered::Api), body)) => {
+                if let Some(answer) = lock(&open).end(header.request) {
                     let _ = answer.send(Ok(body));
                 }
+                continue;
             }
-            Ok(_) => return,
-            Err(error) => {
-                tracing::debug!(address, %error, "the connection to another server ended");
-                return;
+            Ok((_, Message::Refused(refused), _)) => refused.to_string(),
+            Ok((_, message, _)) => {
+                let found = tepal_wire::frame::Encode::kind(&message);
+                MessageError::Kind { found }.to_string()
             }
-        }
+            Err(error) => error.to_string(),
+        };
+        tracing::debug!(address, ended, "the connection to another server ended");
+        return;
     }
 }
 
@@ -163,35 +255,27 @@ fn lock(open: &Mutex<Open>) -> MutexGuard<'_, Open> {
 }
 
 /// The calls of one connection that aren't answered.
-#[derive(Default)]
 struct Open {
+    most: usize,
     last: u64,
     calls: BTreeMap<u64, oneshot::Sender<Answer>>,
-    /// Since when nothing was heard that is waited for.
-    silent_since: Option<Instant>,
 }
 
 impl Open {
-    /// The number of a new call; `None` if the connection is of no use any more.
+    /// The number of a new call, if there's room for one.
     fn begin(&mut self, answer: oneshot::Sender<Answer>) -> Option<u64> {
-        if self.silent_since.is_some_and(|since| since.elapsed() > SILENCE) {
-            return None;
-        }
-        if self.calls.len() >= MOST_OPEN {
+        if self.calls.len() >= self.most {
             self.calls.retain(|_, call| !call.is_closed());
         }
-        self.silent_since.get_or_insert_with(Instant::now);
-        self.last += 1;
-        if self.calls.len() < MOST_OPEN {
-            self.calls.insert(self.last, answer);
+        if self.calls.len() >= self.most {
+            return None;
         }
+        self.last += 1;
+        self.calls.insert(self.last, answer);
         Some(self.last)
     }
 
     fn end(&mut self, number: u64) -> Option<oneshot::Sender<Answer>> {
-        let call = self.calls.remove(&number);
-        self.calls.retain(|_, call| !call.is_closed());
-        self.silent_since = (!self.calls.is_empty()).then(Instant::now);
-        call
+        self.calls.remove(&number)
     }
 }

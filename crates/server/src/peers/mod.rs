@@ -4,31 +4,54 @@
 //! Metadata, API --> Links --- one connection a server, many calls at once ---> Port --> who answers
 //! ```
 //!
+//! They speak the protocol of [`tepal_wire`]. Each connection begins with its handshake, which refuses other clusters and
+//! versions; then the caller sends requests of the metadata and of the API, of which each is answered once.
+//!
 //! Invariants:
-//! 1. The answer to a call goes to that call or to nobody: calls are numbered, and headers have a checksum.
+//! 1. The answer to a call goes to that call or to nobody: calls are numbered, and all bytes have checksums.
 //! 2. What a peer can make this server hold is bounded: connections, calls at once, and bytes of each.
 //! 3. A peer that doesn't answer holds up its own callers only, each for as long as it's willing to wait.
 //!
-//! What is sent again, or answered twice, is for those above to tell apart.
+//! A call is sent once: what is asked again, or answered too late, is for those above to tell apart. So there is no session that
+//! goes on over connections.
 
-mod frame;
 mod links;
 mod port;
+mod refusals;
+mod stream;
 #[cfg(test)]
 mod tests;
 
-pub use frame::{LONGEST, Subject};
 pub use links::Links;
 pub use port::{Answering, OpenPort, Port};
 
+use rustix::net::sockopt::set_tcp_user_timeout;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tepal_gateway::nbd::Accepted;
-use tepal_metadata::{Calling, Clock, Surroundings, Tick};
+use tepal_metadata::{Caller, Calling, Clock, Surroundings, Tick};
+use tepal_wire::message::MAX_OPAQUE;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
+
+/// The longest body of a call or an answer, in bytes.
+pub const LONGEST: usize = MAX_OPAQUE as usize;
+/// In milliseconds. A machine that acknowledges nothing for so long is gone, or cut off; a connection to it would be found to be
+/// of use again only long after it's back.
+const UNHEARD: u32 = 3_000;
+// What the metadata sends must arrive.
+const _: () = assert!(tepal_metadata::MAX_MESSAGE <= LONGEST);
+
+/// Who a call is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// The metadata, see [`tepal_metadata::Transport`].
+    Metadata,
+    /// The admin API: a request that another server was asked, see `api::relay`.
+    Api,
+}
 
 /// What the metadata is given of the world.
 pub fn surroundings(links: Arc<Links>) -> Surroundings {
@@ -46,7 +69,11 @@ fn boot_clock() -> Clock {
 
 impl tepal_metadata::Transport for Links {
     fn call(&self, address: &str, request: Vec<u8>, within: Duration) -> Calling {
-        Box::pin(Links::call(self, address, Subject::Metadata, request, within))
+        Box::pin(Links::call(self, address, None, Subject::Metadata, request, within))
+    }
+
+    fn introduce(&self, caller: Caller) {
+        Links::introduce(self, caller);
     }
 }
 
@@ -71,6 +98,7 @@ fn of_accepted(accepted: Accepted) -> io::Result<(Reader, Writer)> {
 fn of_tcp(stream: TcpStream) -> io::Result<(Reader, Writer)> {
     // Each frame is one write, and its answer is waited for.
     stream.set_nodelay(true)?;
+    set_tcp_user_timeout(&stream, UNHEARD)?;
     Ok(halves(stream))
 }
 

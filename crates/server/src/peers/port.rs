@@ -1,12 +1,16 @@
 //! Where other servers ask this one.
 
-use super::frame::{Frame, Subject, Way};
-use super::{Reader, Writer, of_accepted};
+use super::refusals::Refusals;
+use super::stream::{Ended, Incoming, Outgoing};
+use super::{LONGEST, Reader, Subject, Writer, of_accepted};
 use futures_util::future::BoxFuture;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tepal_gateway::nbd::{BindError, Endpoint, Listener};
-use tokio::io::AsyncWriteExt;
+use tepal_metadata::Caller;
+use tepal_wire::handshake::{Grant, Hello, Host, Reason, Refused, Role, Sender, Standing};
+use tepal_wire::message::{Answer, Message, Request};
+use tepal_wire::{Header, MessageError};
 use tokio::sync::{Notify, Semaphore, mpsc};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
@@ -16,8 +20,12 @@ const MOST_CONNECTIONS: usize = 128;
 const AT_ONCE: usize = 32;
 /// Calls of all connections that are answered at a time. Each may be as long as a frame.
 const ALL_AT_ONCE: usize = 64;
+/// What a caller may have asked and not heard of yet. What isn't answered at once waits on the caller's side of the network.
+const GRANT: Grant = Grant { requests: 1024, bytes: (ALL_AT_ONCE * LONGEST) as u64 };
 /// Answers that aren't sent yet, of one connection.
 const QUEUE: usize = 8;
+/// How long the peer may take to say who it is.
+const HELLO: Duration = Duration::from_secs(10);
 /// How long the peer may take to accept what it's sent.
 const ACCEPT: Duration = Duration::from_secs(10);
 /// After an error of `accept`: too many open files, most often.
@@ -25,6 +33,7 @@ const AFTER_ERROR: Duration = Duration::from_millis(50);
 
 /// What answers.
 pub trait Answering: Send + Sync + 'static {
+    /// `from` is who asks, for the log.
     fn answer(&self, from: String, subject: Subject, call: Vec<u8>) -> BoxFuture<'static, Vec<u8>>;
 }
 
@@ -45,14 +54,26 @@ impl Port {
         Listener::bind(endpoint).await.map(Port)
     }
 
-    pub fn open(self, answering: Arc<dyn Answering>) -> OpenPort {
-        OpenPort(tokio::spawn(accept(self.0, answering)))
+    /// `here` is the server that answers.
+    pub fn open(self, here: Caller, answering: Arc<dyn Answering>) -> OpenPort {
+        let Caller { cluster, server, run } = here;
+        let host = Host { cluster, server, boot: run };
+        let at_once = Arc::new(Semaphore::new(ALL_AT_ONCE));
+        let house = House { host, answering, at_once, refusals: Refusals::default() };
+        OpenPort(tokio::spawn(accept(self.0, Arc::new(house))))
     }
 }
 
-async fn accept(listener: Listener, answering: Arc<dyn Answering>) {
+/// What all connections share.
+struct House {
+    host: Host,
+    answering: Arc<dyn Answering>,
+    at_once: Arc<Semaphore>,
+    refusals: Refusals,
+}
+
+async fn accept(listener: Listener, house: Arc<House>) {
     let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
-    let at_once = Arc::new(Semaphore::new(ALL_AT_ONCE));
     let mut guests: Vec<Arc<Guest>> = Vec::new();
     // All connections end with this function.
     let mut connections = JoinSet::new();
@@ -67,19 +88,18 @@ async fn accept(listener: Listener, answering: Arc<dyn Answering>) {
         };
         while connections.try_join_next().is_some() {}
         guests.retain(|guest| Arc::strong_count(guest) > 1);
-        // Servers of the cluster speak all the time: whoever has been silent for longest makes room.
         if places.available_permits() == 0
-            && let Some(guest) = guests.iter().min_by_key(|guest| guest.heard())
+            && let Some(guest) = guests.iter().min_by_key(|guest| guest.claim())
         {
             guest.sent_off.notify_one();
         }
         let Ok(place) = places.clone().acquire_owned().await else { return };
-        let guest = Arc::new(Guest { heard: Mutex::new(Instant::now()), sent_off: Notify::new() });
+        let guest = Arc::new(Guest { claim: Mutex::new((false, Instant::now())), sent_off: Notify::new() });
         guests.push(guest.clone());
-        let (answering, at_once) = (answering.clone(), at_once.clone());
+        let house = house.clone();
         connections.spawn(async move {
             tokio::select! {
-                () = serve(accepted, &guest, answering, at_once) => {}
+                () = receive(accepted, &guest, house) => {}
                 () = guest.sent_off.notified() => tracing::debug!("a silent connection made room for another"),
             }
             drop(place);
@@ -89,64 +109,129 @@ async fn accept(listener: Listener, answering: Arc<dyn Answering>) {
 
 /// A connection, for who has to choose among them.
 struct Guest {
-    heard: Mutex<Instant>,
+    /// Whether it's a server's, and when it spoke last. Servers of the cluster speak all the time: whoever hasn't said who he is,
+    /// or has been silent for longest, makes room.
+    claim: Mutex<(bool, Instant)>,
     sent_off: Notify,
 }
 
 impl Guest {
-    fn heard(&self) -> Instant {
-        *self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    fn claim(&self) -> (bool, Instant) {
+        *self.claim.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn speaks(&self) {
-        *self.heard.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        *self.claim.lock().unwrap_or_else(PoisonError::into_inner) = (true, Instant::now());
     }
 }
 
-async fn serve(
-    (mut reader, writer): (Reader, Writer),
-    guest: &Guest,
-    answering: Arc<dyn Answering>,
-    all_at_once: Arc<Semaphore>,
-) {
+async fn receive((reader, writer): (Reader, Writer), guest: &Guest, house: Arc<House>) {
+    let (mut incoming, mut outgoing) = (Incoming::new(reader), Outgoing::new(writer));
+    let refused = match timeout(HELLO, welcome(&mut incoming, &mut outgoing, &house.host)).await {
+        Ok(Ok(hello)) => {
+            guest.speaks();
+            return serve(incoming, outgoing, hello, guest, &house).await;
+        }
+        Ok(Err(refused)) => refused,
+        Err(_) => {
+            tracing::debug!("a connection made room, as it didn't say whose it is");
+            return;
+        }
+    };
+    let Some(refused) = refused else { return };
+    house.refusals.note("a caller", &refused.to_string());
+    outgoing.push(&Header::default(), &refused, Vec::new());
+    let _ = timeout(ACCEPT, outgoing.send()).await;
+}
+
+/// The handshake. What is refused without a word has no answer.
+async fn welcome(incoming: &mut Incoming, outgoing: &mut Outgoing, host: &Host) -> Result<Hello, Option<Refused>> {
+    // Who belongs to the cluster, the metadata says of each request: it alone knows how old what it knows is.
+    let heard = incoming.frame(|frame| host.hear(&frame, |_| Standing::Member)).await;
+    let hello = match heard {
+        Ok(heard) => heard.map_err(Some)?,
+        Err(Ended::Frame(error)) => {
+            tracing::debug!(%error, "what came over a new connection is no frame");
+            return Err(Refused::for_frame(&error));
+        }
+        Err(_) => return Err(None),
+    };
+    if hello.role != Role::Server || matches!(hello.sender, Sender::Client { .. }) {
+        let text = format!("{} called, and only servers are answered here", hello.sender);
+        return Err(Some(Refused::new(Reason::UnknownServer, text)));
+    }
+    outgoing.push(
+        &Header { session: hello.epoch, ..Header::default() },
+        &host.welcome(&hello, GRANT, false),
+        Vec::new(),
+    );
+    outgoing.send().await.map_err(|_| None)?;
+    incoming.open();
+    Ok(hello)
+}
+
+async fn serve(mut incoming: Incoming, outgoing: Outgoing, hello: Hello, guest: &Guest, house: &Arc<House>) {
+    let from = hello.sender.to_string();
     let (answers, queue) = mpsc::channel(QUEUE);
     let at_once = Arc::new(Semaphore::new(AT_ONCE));
     // All of it ends with the connection.
     let mut tasks = JoinSet::new();
-    tasks.spawn(tell(writer, queue));
+    tasks.spawn(tell(outgoing, queue));
     loop {
-        let frame = tokio::select! {
-            frame = Frame::read(&mut reader) => frame,
+        let heard = tokio::select! {
+            heard = incoming.message() => heard,
             // Nobody reads the answers any more.
             () = answers.closed() => return,
         };
-        let (subject, number, body) = match frame {
-            Ok(Frame { way: Way::Call, subject, number, body }) => (subject, number, body),
-            Ok(_) => return,
-            Err(error) => {
-                tracing::debug!(%error, "the connection of another server ended");
+        let asked = match heard {
+            Ok((header, Message::Request(request), body)) => {
+                subject(&request, &hello).map(|asked| (asked, header, body))
+            }
+            Ok((_, message, _)) => Err(MessageError::Kind { found: tepal_wire::frame::Encode::kind(&message) }.into()),
+            Err(Ended::Closed | Ended::Io(_)) => return,
+            Err(error) => Err(Refused::new(Reason::Broken, error.to_string())),
+        };
+        let ((subject, answer), header, body) = match asked {
+            Ok(asked) => asked,
+            Err(refused) => {
+                house.refusals.note(&from, &refused.to_string());
                 return;
             }
         };
         guest.speaks();
-        let (Ok(own), Ok(shared)) = (at_once.clone().acquire_owned().await, all_at_once.clone().acquire_owned().await)
-        else {
-            return;
-        };
+        // Before another is read: what waits here takes memory.
+        let (own, shared) = (at_once.clone().acquire_owned().await, house.at_once.clone().acquire_owned().await);
         while tasks.try_join_next().is_some() {}
-        let (answer, answers) = (answering.answer("a peer".to_owned(), subject, body), answers.clone());
+        let (house, from, answers) = (house.clone(), from.clone(), answers.clone());
+        let header = Header { request: header.request, slot: header.slot, session: hello.epoch, ..Header::default() };
         tasks.spawn(async move {
-            let frame = Frame { way: Way::Answer, subject, number, body: answer.await }.encode();
+            let body = house.answering.answer(from, subject, body).await;
             drop(shared);
-            let _ = answers.send(frame).await;
+            match body.len() {
+                0..=LONGEST => drop(answers.send((header, answer, body)).await),
+                length => tracing::error!(length, "an answer to another server is too long"),
+            }
             drop(own);
         });
     }
 }
 
-async fn tell(mut writer: Writer, mut queue: mpsc::Receiver<Vec<u8>>) {
-    while let Some(frame) = queue.recv().await {
-        if !matches!(timeout(ACCEPT, writer.write_all(&frame)).await, Ok(Ok(()))) {
+/// What is asked for, and the answer's message.
+fn subject(request: &Request, hello: &Hello) -> Result<(Subject, Answer), Refused> {
+    match request {
+        Request::Metadata => Ok((Subject::Metadata, Answer::Metadata)),
+        Request::Api if hello.sender != Sender::Newcomer => Ok((Subject::Api, Answer::Api)),
+        Request::Api => Err(Refused::new(Reason::UnknownServer, "the API was asked by a server before it joined")),
+        Request::Drive(_) | Request::Volume(_) => {
+            Err(Refused::new(Reason::Broken, "drives and volumes aren't asked for between servers in this version"))
+        }
+    }
+}
+
+async fn tell(mut outgoing: Outgoing, mut queue: mpsc::Receiver<(Header, Answer, Vec<u8>)>) {
+    while let Some((header, answer, body)) = queue.recv().await {
+        outgoing.push(&header, &answer, body);
+        if !matches!(timeout(ACCEPT, outgoing.send()).await, Ok(Ok(()))) {
             return;
         }
     }

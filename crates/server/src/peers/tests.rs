@@ -2,11 +2,25 @@ use super::*;
 use futures_util::future::{BoxFuture, FutureExt};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use stream::{Ended, Incoming, Outgoing};
 use tepal_gateway::nbd::Endpoint;
+use tepal_model::{ClusterId, ServerId};
+use tepal_wire::Header;
+use tepal_wire::handshake::{Calling, ClientId, Hello, Role, Sender};
+use tepal_wire::message::Request;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::Notify;
 
 const WITHIN: Duration = Duration::from_secs(60);
+const CLUSTER: ClusterId = ClusterId(7);
+const HERE: Caller = Caller { cluster: CLUSTER, server: ServerId(1), run: 5 };
+const CALLER: Caller = Caller { cluster: CLUSTER, server: ServerId(2), run: 3 };
+
+fn links_of(caller: Caller) -> Links {
+    let links = Links::default();
+    links.introduce(caller);
+    links
+}
 
 /// Answers a call with itself, in capitals; one that says "wait" only once it's told to.
 #[derive(Default)]
@@ -46,7 +60,7 @@ impl Peer {
 
     async fn start(&self) {
         let port = Port::bind(&self.endpoint).await.expect("a socket");
-        *self.port.lock().expect("not poisoned") = Some(port.open(self.echo.clone()));
+        *self.port.lock().expect("not poisoned") = Some(port.open(HERE, self.echo.clone()));
     }
 
     fn stop(&self) {
@@ -58,8 +72,8 @@ impl Peer {
     }
 
     async fn ask(&self, links: &Links, call: &str) -> Result<String, tepal_metadata::TransportError> {
-        let answer = links.call(&self.address(), Subject::Metadata, call.as_bytes().to_vec(), WITHIN).await;
-        answer.map(|answer| String::from_utf8(answer).expect("text"))
+        let call = links.call(&self.address(), Some(HERE.server), Subject::Metadata, call.as_bytes().to_vec(), WITHIN);
+        call.await.map(|answer| String::from_utf8(answer).expect("text"))
     }
 
     /// Until it's answered: a connection that is just broken may take a call with it.
@@ -76,7 +90,7 @@ impl Peer {
 #[tokio::test(flavor = "current_thread")]
 async fn calls_are_answered_in_any_order_each_with_its_own_answer() {
     let peer = Peer::at("order").await;
-    let links = Links::default();
+    let links = links_of(CALLER);
     let (echo, go) = (peer.echo.clone(), peer.echo.go.clone());
     let slow = peer.ask(&links, "wait");
     let fast = async {
@@ -98,7 +112,7 @@ async fn calls_are_answered_in_any_order_each_with_its_own_answer() {
 #[tokio::test(flavor = "current_thread")]
 async fn a_server_that_went_away_and_came_back_is_found_again_and_meanwhile_callers_are_told_at_once() {
     let peer = Peer::at("back").await;
-    let links = Links::default();
+    let links = links_of(CALLER);
     assert_eq!(peer.ask(&links, "one").await.expect("answered"), "ONE");
     peer.stop();
     // No answer is waited for that can't come.
@@ -114,9 +128,10 @@ async fn a_server_that_reads_nothing_costs_its_callers_their_patience_and_no_mor
     // It accepts by the kernel's queue alone.
     let _deaf = std::os::unix::net::UnixListener::bind(&path).expect("a socket");
     let address = format!("unix:{}", path.display());
-    let links = Links::default();
-    let calls = (0..300)
-        .map(|_| links.call(&address, Subject::Metadata, vec![0; 64 << 10], Duration::from_millis(50)).boxed_local());
+    let links = links_of(CALLER);
+    let calls = (0..300).map(|_| {
+        links.call(&address, None, Subject::Metadata, vec![0; 64 << 10], Duration::from_millis(50)).boxed_local()
+    });
     for answer in futures_util::future::join_all(calls).await {
         assert!(answer.is_err());
     }
@@ -128,7 +143,7 @@ async fn a_server_that_reads_nothing_costs_its_callers_their_patience_and_no_mor
 #[tokio::test(flavor = "current_thread")]
 async fn garbage_ends_its_own_connection_and_idle_strangers_keep_nobody_out() {
     let peer = Peer::at("garbage").await;
-    let links = Links::default();
+    let links = links_of(CALLER);
     let Endpoint::Unix(path) = &peer.endpoint else { unreachable!("made above") };
     for garbage in [&b"GET / HTTP/1.1\r\n\r\n............."[..], &[0; 28], &[0xff; 5000]] {
         let mut stranger = UnixStream::connect(path).await.expect("it listens");
@@ -140,6 +155,70 @@ async fn garbage_ends_its_own_connection_and_idle_strangers_keep_nobody_out() {
         strangers.push(UnixStream::connect(path).await.expect("it listens"));
     }
     assert_eq!(peer.ask_again(&links, "here").await, "HERE");
+}
+
+/// What the port answers to this hello; how the connection ended, if it's welcome and asks for this.
+async fn hello(peer: &Peer, hello: Hello, then: Request) -> Result<Ended, String> {
+    let (reader, writer) = connect(&peer.address()).await.expect("it listens");
+    let (mut incoming, mut outgoing) = (Incoming::new(reader), Outgoing::new(writer));
+    outgoing.push(&Header::default(), &hello, Vec::new());
+    outgoing.send().await.expect("it reads");
+    let heard = incoming.frame(|frame| Calling::new(hello).hear(&frame)).await.expect("it answers");
+    heard.map_err(|error| error.to_string())?;
+    incoming.open();
+    outgoing.push(&Header::default(), &then, b"x".to_vec());
+    outgoing.send().await.expect("it reads");
+    match incoming.message().await {
+        Err(ended) => Ok(ended),
+        Ok((_, answer, _)) => Err(format!("{answer:?}")),
+    }
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn who_does_not_belong_here_is_told_so_and_what_is_not_for_him_is_not_answered() {
+    let peer = Peer::at("strangers").await;
+    let server = Sender::Server { server: ServerId(2), boot: 3 };
+    let client = Sender::Client { client: ClientId(1) };
+    let itself = Sender::Server { server: HERE.server, boot: 6 };
+    let other = ClusterId(8);
+    let new = |cluster, sender| Hello::new(cluster, sender, Role::Server, 0);
+    let refused = [
+        (new(other, server), "another cluster"),
+        (new(other, Sender::Newcomer), "another cluster"),
+        (new(CLUSTER, itself), "the same server runs twice"),
+        (new(CLUSTER, client), "only servers"),
+        (Hello { role: Role::Gateway, ..new(CLUSTER, server) }, "only servers"),
+        (Hello { expects: Some(ServerId(9)), ..new(CLUSTER, server) }, "another server"),
+        (Hello { lowest: 2, highest: 9, ..new(CLUSTER, server) }, "no version"),
+    ];
+    for (who, said) in refused {
+        let why = hello(&peer, who, Request::Metadata).await.expect_err("it's refused");
+        assert!(why.contains(said), "{why}");
+    }
+    for (cluster, asked) in [(ClusterId(0), Request::Metadata), (CLUSTER, Request::Metadata)] {
+        let answer = hello(&peer, new(cluster, Sender::Newcomer), asked).await.expect_err("it's answered");
+        assert!(answer.contains("Metadata"), "{answer}");
+    }
+    let ended = hello(&peer, new(CLUSTER, Sender::Newcomer), Request::Api).await.expect("it isn't answered");
+    assert!(matches!(ended, Ended::Closed), "{ended}");
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn callers_learn_why_they_are_refused_and_whom_they_have_reached() {
+    let peer = Peer::at("reasons").await;
+    let stranger = links_of(Caller { cluster: ClusterId(8), ..CALLER });
+    let why = peer.ask(&stranger, "one").await.expect_err("it's refused").to_string();
+    assert!(why.contains("another cluster"), "{why}");
+    let links = links_of(CALLER);
+    let call = links.call(&peer.address(), Some(ServerId(9)), Subject::Metadata, b"one".to_vec(), WITHIN);
+    let why = call.await.expect_err("it's another one").to_string();
+    assert!(why.contains("s1 answers there in place of s9"), "{why}");
+    assert_eq!(peer.ask(&links, "two").await.expect("answered"), "TWO");
+    let call = links.call(&peer.address(), None, Subject::Api, vec![b'a'; LONGEST], WITHIN);
+    assert_eq!(call.await.expect("as long as may be"), vec![b'A'; LONGEST]);
+    let call = links.call(&peer.address(), None, Subject::Api, vec![b'a'; LONGEST + 1], WITHIN);
+    assert!(call.await.expect_err("it's too long").to_string().contains("too much"));
+    assert_eq!(peer.ask(&links, "three").await.expect("the connection is as good as before"), "THREE");
 }
 
 #[test]

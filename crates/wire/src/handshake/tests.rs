@@ -51,6 +51,10 @@ fn a_caller_that_the_cluster_knows_is_welcome() {
     let gateway = Sender::Client { client: ClientId(9) };
     let anybody = Hello::new(CLUSTER, gateway, Role::Gateway, 3);
     assert_eq!(heard(&anybody), Ok(anybody));
+    for cluster in [CLUSTER, ClusterId(0)] {
+        let newcomer = Hello::new(cluster, Sender::Newcomer, Role::Server, 0);
+        assert_eq!(heard(&newcomer), Ok(newcomer));
+    }
 }
 
 #[test]
@@ -58,6 +62,13 @@ fn whoever_is_refused_is_told_why() {
     let from = |server, boot| Hello { sender: Sender::Server { server: ServerId(server), boot }, ..hello() };
     let cases = [
         (Hello { cluster: ClusterId(2), ..hello() }, Standing::Member, Reason::OtherCluster, "of cluster"),
+        (Hello { cluster: ClusterId(0), ..hello() }, Standing::Member, Reason::OtherCluster, "of cluster"),
+        (
+            Hello { cluster: ClusterId(2), sender: Sender::Newcomer, ..hello() },
+            Standing::Member,
+            Reason::OtherCluster,
+            "a new server of cluster",
+        ),
         (Hello { expects: Some(ServerId(4)), ..hello() }, Standing::Member, Reason::OtherServer, "s4 was called"),
         (from(1, 6), Standing::Member, Reason::SameServerTwice, "boot 6 called boot 5"),
         (hello(), Standing::Unknown, Reason::UnknownServer, "s2 (boot 3) isn't in this cluster"),

@@ -68,6 +68,11 @@ fn the_handshake() {
             "0100 0100 01000000000000000000000000000000 02 02010000000000000000000000000000 02 0000 0100000000000000 00",
         ),
         (
+            Message::Hello(Hello::new(ClusterId(0), Sender::Newcomer, Role::Server, 0)),
+            Kind::Hello,
+            "0100 0100 00000000000000000000000000000000 03 01 0000 0100000000000000 00",
+        ),
+        (
             Message::Welcome(Welcome { version: 1, server: ServerId(4), boot: 6, grant, known: true }),
             Kind::Welcome,
             "0100 04000000 0600000000000000 0001 0010000000000000 01",
@@ -218,5 +223,7 @@ fn requests_to_primaries_and_their_answers() {
     check(&[
         (Message::Request(Request::Metadata), Kind::MetadataRequest, ""),
         (Message::Answer(Answer::Metadata), Kind::MetadataAnswer, ""),
+        (Message::Request(Request::Api), Kind::ApiRequest, ""),
+        (Message::Answer(Answer::Api), Kind::ApiAnswer, ""),
     ]);
 }

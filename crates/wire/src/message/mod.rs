@@ -18,14 +18,16 @@ pub use drive::{DriveAnswer, DriveFailure, DriveOperation, DriveRequest, Heard, 
 use tepal_model::{BLOCK, MAX_REQUEST};
 pub use volume::{VolumeAnswer, VolumeFailure, VolumeOperation, VolumeRequest};
 
-/// Most bytes that metadata servers tell each other at once.
-pub const MAX_METADATA: u64 = 4 << 20;
+/// Most bytes of a request or answer of the metadata or of the admin API.
+pub const MAX_OPAQUE: u64 = 4 << 20;
 
 /// What a client asks of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// The payload, up to [`MAX_METADATA`] bytes from offset 0, is for the metadata.
+    /// The payload, up to [`MAX_OPAQUE`] bytes from offset 0, is for the metadata.
     Metadata,
+    /// The payload, up to as many bytes, is for the admin API.
+    Api,
     /// For one drive of the server.
     Drive(DriveRequest),
     /// For the primary of one column of a volume.
@@ -37,6 +39,8 @@ pub enum Request {
 pub enum Answer {
     /// The payload is the metadata's answer.
     Metadata,
+    /// The payload is the admin API's answer.
+    Api,
     /// Of a drive.
     Drive(DriveAnswer),
     /// Of a primary.
@@ -79,9 +83,11 @@ impl Message {
             Kind::Welcome => Message::Welcome(Reader::whole(bytes)?),
             Kind::Refused => Message::Refused(Refused::decode(bytes)?),
             Kind::MetadataRequest => Message::Request(Request::Metadata.after(bytes)?),
+            Kind::ApiRequest => Message::Request(Request::Api.after(bytes)?),
             Kind::DriveRequest => Message::Request(Request::Drive(Reader::whole(bytes)?)),
             Kind::VolumeRequest => Message::Request(Request::Volume(Reader::whole(bytes)?)),
             Kind::MetadataAnswer => Message::Answer(Answer::Metadata.after(bytes)?),
+            Kind::ApiAnswer => Message::Answer(Answer::Api.after(bytes)?),
             Kind::DriveAnswer => Message::Answer(Answer::Drive(Reader::whole(bytes)?)),
             Kind::VolumeAnswer => Message::Answer(Answer::Volume(Reader::whole(bytes)?)),
         };
@@ -102,7 +108,7 @@ impl Request {
     /// Whether its numbers make sense, and the payload goes with it.
     pub fn check(&self, payload: &Payload) -> Result<(), MessageError> {
         match self {
-            Request::Metadata => Holds::Metadata.check(payload),
+            Request::Metadata | Request::Api => Holds::Opaque.check(payload),
             Request::Drive(request) => request.operation.check(payload),
             Request::Volume(request) => request.operation.check(payload),
         }
@@ -115,7 +121,7 @@ impl Request {
                 u64::from(*count) * BLOCK
             }
             Request::Volume(VolumeRequest { operation: VolumeOperation::Read { length, .. }, .. }) => (*length).into(),
-            Request::Metadata | Request::Drive(_) | Request::Volume(_) => 0,
+            Request::Metadata | Request::Api | Request::Drive(_) | Request::Volume(_) => 0,
         };
         session::cost(payload.length(), wanted)
     }
@@ -125,6 +131,7 @@ impl Request {
     pub fn is_repeatable(&self) -> bool {
         match self {
             Request::Metadata => true,
+            Request::Api => false,
             Request::Drive(request) => request.operation.is_repeatable(),
             Request::Volume(request) => match request.operation {
                 VolumeOperation::Read { .. } | VolumeOperation::Status { .. } => true,
@@ -142,7 +149,7 @@ impl Answer {
     /// Whether the payload goes with it.
     pub fn check(&self, payload: &Payload) -> Result<(), MessageError> {
         match self {
-            Answer::Metadata => Holds::Metadata,
+            Answer::Metadata | Answer::Api => Holds::Opaque,
             Answer::Drive(DriveAnswer::Read) => Holds::Blocks,
             Answer::Volume(VolumeAnswer::Read) => Holds::Bytes,
             Answer::Drive(_) | Answer::Volume(_) => Holds::Nothing,
@@ -167,7 +174,8 @@ enum Holds {
     Blocks,
     /// At least one, cut where the blocks of the volume end.
     Bytes,
-    Metadata,
+    /// What only who sends and receives it understands.
+    Opaque,
 }
 
 impl Holds {
@@ -177,7 +185,7 @@ impl Holds {
             Holds::Nothing => length == 0,
             Holds::Blocks => length > 0 && length <= MAX_REQUEST && payload.is_blocks(),
             Holds::Bytes => length > 0 && length <= MAX_REQUEST,
-            Holds::Metadata => length <= MAX_METADATA && payload.cut() == 0,
+            Holds::Opaque => length <= MAX_OPAQUE && payload.cut() == 0,
         };
         if fits { Ok(()) } else { Err(MessageError::Payload { length }) }
     }
@@ -196,6 +204,7 @@ impl Encode for Request {
     fn kind(&self) -> Kind {
         match self {
             Request::Metadata => Kind::MetadataRequest,
+            Request::Api => Kind::ApiRequest,
             Request::Drive(_) => Kind::DriveRequest,
             Request::Volume(_) => Kind::VolumeRequest,
         }
@@ -203,7 +212,7 @@ impl Encode for Request {
 
     fn encode(&self, out: &mut Vec<u8>) {
         match self {
-            Request::Metadata => {}
+            Request::Metadata | Request::Api => {}
             Request::Drive(request) => request.put(out),
             Request::Volume(request) => request.put(out),
         }
@@ -214,6 +223,7 @@ impl Encode for Answer {
     fn kind(&self) -> Kind {
         match self {
             Answer::Metadata => Kind::MetadataAnswer,
+            Answer::Api => Kind::ApiAnswer,
             Answer::Drive(_) => Kind::DriveAnswer,
             Answer::Volume(_) => Kind::VolumeAnswer,
         }
@@ -221,7 +231,7 @@ impl Encode for Answer {
 
     fn encode(&self, out: &mut Vec<u8>) {
         match self {
-            Answer::Metadata => {}
+            Answer::Metadata | Answer::Api => {}
             Answer::Drive(answer) => answer.put(out),
             Answer::Volume(answer) => answer.put(out),
         }

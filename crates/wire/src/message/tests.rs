@@ -127,6 +127,7 @@ fn any_handshake() -> impl Strategy<Value = Message> {
     let sender = prop_oneof![
         any::<(u32, u64)>().prop_map(|(server, boot)| Sender::Server { server: ServerId(server), boot }),
         any::<u128>().prop_map(|client| Sender::Client { client: ClientId(client) }),
+        Just(Sender::Newcomer),
     ];
     let role = prop_oneof![Just(Role::Server), Just(Role::Gateway)];
     let hello = (sender, role, any::<(u128, u16, u64, Option<u32>)>()).prop_map(|(sender, role, rest)| {
@@ -168,6 +169,8 @@ pub(crate) fn any_message() -> impl Strategy<Value = Message> {
         1 => any_handshake(),
         1 => Just(Message::Request(Request::Metadata)),
         1 => Just(Message::Answer(Answer::Metadata)),
+        1 => Just(Message::Request(Request::Api)),
+        1 => Just(Message::Answer(Answer::Api)),
         4 => drive.prop_map(Message::Request),
         2 => volume.prop_map(Message::Request),
         4 => any_drive_answer().prop_map(|answer| Message::Answer(Answer::Drive(answer))),
@@ -180,7 +183,9 @@ pub(crate) fn payload_for(message: &Message, length: usize) -> Payload {
     let sealed =
         |offset, length: usize| Payload::seal(offset, Segments::from_iter([vec![length as u8; length].into()]));
     match message {
-        Message::Request(Request::Metadata) | Message::Answer(Answer::Metadata) => sealed(0, length),
+        Message::Request(Request::Metadata | Request::Api) | Message::Answer(Answer::Metadata | Answer::Api) => {
+            sealed(0, length)
+        }
         Message::Request(Request::Drive(DriveRequest { operation: DriveOperation::Write { .. }, .. }))
         | Message::Answer(Answer::Drive(DriveAnswer::Read)) => sealed(0, length.next_multiple_of(BLOCK as usize)),
         Message::Request(Request::Volume(VolumeRequest {
@@ -233,6 +238,7 @@ fn requests_whose_numbers_make_no_sense_are_refused() {
         (volume(VolumeOperation::Flush), sealed(0, 1)),
         (Message::Request(Request::Metadata), sealed(3, 10)),
         (Message::Request(Request::Metadata), sealed(0, (4 << 20) + 1)),
+        (Message::Answer(Answer::Api), sealed(0, (4 << 20) + 1)),
         (Message::Answer(Answer::Drive(DriveAnswer::Read)), Payload::none()),
         (Message::Answer(Answer::Volume(VolumeAnswer::Written)), sealed(0, 1)),
     ];
@@ -278,6 +284,7 @@ fn a_request_costs_the_data_that_it_brings_and_the_data_that_it_wants() {
     assert!((1..=4096).contains(&overhead), "there's an end to requests without data, and there may be many");
     for (request, payload, expected, repeatable) in [
         (Request::Metadata, &data, 8192, true),
+        (Request::Api, &data, 8192, false),
         (write, &data, 8192, false),
         (drive(DriveOperation::Read { first: 0, count: 3 }), &nothing, 3 * 4096, true),
         (drive(DriveOperation::RemoveMap), &nothing, 0, false),
