@@ -3,6 +3,7 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io;
+use std::sync::OnceLock;
 use std::time::Duration;
 use tepal_server::api::types::{ApiError, ErrorKind, MAX_DATA};
 use ureq::http::Response;
@@ -13,6 +14,8 @@ pub struct Client {
     agent: Agent,
     /// HOST:PORT each; asked in this order until one can be reached.
     servers: Vec<String>,
+    /// The one that was found to answer, of several.
+    answering: OnceLock<usize>,
     token: Option<String>,
 }
 
@@ -53,6 +56,8 @@ const CONNECT: Duration = Duration::from_secs(5);
 const ANSWER: Duration = Duration::from_secs(60);
 /// The same for a question, which changes nothing.
 const TOLD: Duration = Duration::from_secs(15);
+/// How long one of several servers may take to show that it's alive, before the next is asked.
+const ALIVE: Duration = Duration::from_secs(2);
 /// The longest JSON that is taken from a server.
 const MAX_ANSWER: u64 = 64 << 20;
 
@@ -81,7 +86,7 @@ impl Client {
             .timeout_global(Some(ANSWER))
             // A connection kept from before a restart of the server would fail the next request.
             .max_idle_connections(0);
-        Client { agent: config.build().into(), servers, token }
+        Client { agent: config.build().into(), servers, answering: OnceLock::new(), token }
     }
 
     /// The same client, which gives up sooner: for asking whether a server is there.
@@ -154,7 +159,7 @@ impl Client {
         path: &str,
     ) -> Result<(&str, Response<Body>), ClientError> {
         let mut unreachable = None;
-        for address in &self.servers {
+        for address in self.alive_first() {
             match send(&format!("http://{address}{path}")) {
                 Ok(response) => return checked(address, response).map(|response| (address.as_str(), response)),
                 Err(error) => match failure(address, &error) {
@@ -165,6 +170,21 @@ impl Client {
             }
         }
         Err(unreachable.unwrap_or_else(|| ClientError::Address(String::new())))
+    }
+
+    /// The servers, without those before the first that shows that it's alive: one that is paused accepts connections, and what it
+    /// was asked to do may be done when it wakes, so nobody else can be asked after that.
+    fn alive_first(&self) -> &[String] {
+        let is_alive = |address: &String| {
+            let asked =
+                self.agent.get(format!("http://{address}/")).config().timeout_global(Some(ALIVE)).build().call();
+            asked.is_ok()
+        };
+        let found = || match self.servers.len() {
+            0 | 1 => 0,
+            _ => self.servers.iter().position(is_alive).unwrap_or(0),
+        };
+        &self.servers[*self.answering.get_or_init(found)..]
     }
 
     fn failed(&self, error: &ureq::Error) -> ClientError {
@@ -283,6 +303,27 @@ mod tests {
         assert_eq!(error.to_string(), "there is no volume 'x'");
         let request = server.join().expect("no panic").to_lowercase();
         assert!(request.starts_with("get /v1/volumes/x http/1.1") && request.contains("authorization: bearer abc"));
+    }
+
+    #[test]
+    fn of_several_servers_one_that_says_nothing_is_passed_over_and_one_that_is_alone_is_waited_for() {
+        let paused = TcpListener::bind("127.0.0.1:0").expect("loopback");
+        let paused = paused.local_addr().map(|address| (address.to_string(), paused)).expect("bound");
+        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
+        let alive = listener.local_addr().expect("bound").to_string();
+        let server = std::thread::spawn(move || {
+            let answer = |body: &str| format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+            for body in ["", r#"{"error":"x","kind":"conflict"}"#] {
+                let (mut stream, _) = listener.accept().expect("a client");
+                let _ = stream.read(&mut [0; 4096]).expect("a request");
+                stream.write_all(answer(body).as_bytes()).expect("a reader");
+            }
+        });
+        let client = Client::new(vec![paused.0.clone(), alive], None);
+        assert_eq!(client.delete::<ApiError>("/v1/pools/x").expect("answered").error, "x");
+        server.join().expect("no panic");
+        let error = Client::new(vec![paused.0], None).impatient().get::<ApiError>("/").expect_err("it says nothing");
+        assert!(matches!(error, ClientError::TooSlow { .. }), "{error}");
     }
 
     #[test]
