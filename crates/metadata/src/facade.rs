@@ -37,7 +37,7 @@ use openraft::impls::BasicNode;
 use openraft::type_config::async_runtime::watch::WatchReceiver;
 use openraft::{Raft, ServerState as Role};
 use propose::ProposeError;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -279,6 +279,11 @@ impl Metadata {
     /// The server that leads the metadata now, as far as this one knows.
     pub fn leader(&self) -> Option<ServerId> {
         self.member.leader().and_then(consensus::server_id)
+    }
+
+    /// The servers of which a majority decides, as far as this one knows.
+    pub fn voters(&self) -> BTreeSet<ServerId> {
+        self.member.voters().into_iter().flatten().filter_map(consensus::server_id).collect()
     }
 
     /// The latest state applied on this server. Before a server that joins has caught up, it's empty.

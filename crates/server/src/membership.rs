@@ -9,14 +9,17 @@ use crate::world::ServerWorld;
 use futures_util::future::{BoxFuture, FutureExt};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tepal_drive::world::Random;
-use tepal_metadata::{Command, JoinRequest, Metadata, OpenError, ServerState, Surroundings};
+use tepal_metadata::{Command, JoinError, JoinRequest, Metadata, OpenError, ServerState, Surroundings};
 use tepal_model::ClusterId;
 
 const CLOSE: Duration = Duration::from_secs(5);
 /// How often people are told what a server waits for.
 const REMIND: Duration = Duration::from_secs(10);
+/// So long a server asks to be let into the cluster, and how often.
+const JOIN_WITHIN: Duration = Duration::from_secs(12);
+const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// After an attempt to come back that failed.
 const TRY_AGAIN: Duration = Duration::from_millis(200);
 
@@ -114,15 +117,28 @@ async fn open_metadata(config: &Config, address: &str, surroundings: Surrounding
             }
             None if config.join.is_empty() => Err(ServeError::NoCluster(OpenError::NotThere(folder))),
             None => {
-                let through = config.join.clone();
-                let request =
-                    JoinRequest { cluster: None, name: None, through, address: address.to_owned(), claim: None };
-                let joined = Metadata::join(&config.data, &request, surroundings).await?;
+                let joined = join(config, address, surroundings).await?;
                 tracing::info!(server = %joined.server(), "joined the cluster");
                 Ok(joined)
             }
         },
         opened => Ok(opened?),
+    }
+}
+
+/// Asks for a while: the cluster may be about to start, or to find out that the server whose folder is lost is down.
+async fn join(config: &Config, address: &str, surroundings: Surroundings) -> Result<Metadata, JoinError> {
+    let (through, address) = (config.join.clone(), address.to_owned());
+    let request = JoinRequest { cluster: None, name: None, through, address, claim: config.server };
+    let until = Instant::now() + JOIN_WITHIN;
+    loop {
+        match Metadata::join(&config.data, &request, surroundings.clone()).await {
+            Err(error @ (JoinError::StillUp(_) | JoinError::Unreachable(_))) if Instant::now() < until => {
+                tracing::warn!(%error, "this server can't join yet");
+                tokio::time::sleep(ASK_AGAIN).await;
+            }
+            joined => return joined,
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use crate::member::Member;
 use crate::peers::Transport;
 use crate::peers::message::{Answer, Envelope, Join, Joined, Reason, Request};
 use crate::peers::network::{self, CallError};
+use crate::refusal::Refusal;
 use openraft::type_config::async_runtime::watch::WatchReceiver;
 use std::path::Path;
 use std::time::Duration;
@@ -24,7 +25,7 @@ pub struct JoinRequest {
     pub through: Vec<String>,
     /// Where this server will be reached.
     pub address: String,
-    /// Come back as this server, which is down and whose folder is lost.
+    /// Join as this server: the next one that the cluster would have, or one that is down and whose folder is lost.
     pub claim: Option<ServerId>,
 }
 
@@ -37,6 +38,9 @@ pub enum JoinError {
     /// Ask again: what was begun is gone on with.
     #[error("no server of the cluster answers: {0}")]
     Unreachable(String),
+    /// Ask again: a server is found to be down only when it has been silent for a while.
+    #[error("the cluster doesn't take this server yet: {0}")]
+    StillUp(Refusal),
     /// The folder can't be used.
     #[error(transparent)]
     Open(#[from] crate::facade::OpenError),
@@ -78,6 +82,9 @@ async fn ask(asked: &Envelope, through: &[String], transport: &dyn Transport) ->
     for address in through {
         match network::call(transport, address, asked, &[], WITHIN).await {
             Ok(Answer::Joined(joined)) => return Ok(joined),
+            Err(CallError::Refused(Reason::Command(refusal @ Refusal::ServerIsUp(_)))) => {
+                return Err(JoinError::StillUp(refusal));
+            }
             Err(CallError::Refused(
                 reason @ (Reason::OtherCluster { .. } | Reason::Command(_) | Reason::Unreadable(_)),
             )) => {

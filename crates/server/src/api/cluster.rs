@@ -101,6 +101,8 @@ pub async fn show(State(context): State<Shared>) -> Json<ClusterInfo> {
         name: state.cluster.name.clone(),
         created_unix_ms: state.cluster.created_unix_ms,
         view: state.view(),
+        leader: context.parts.metadata.leader(),
+        voters: context.parts.metadata.voters().into_iter().collect(),
         servers: state.servers.len() as u64,
         drives: state.drives.len() as u64,
         pools: state.pools.len() as u64,

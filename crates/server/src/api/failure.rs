@@ -149,6 +149,7 @@ impl From<DriveOperationError> for Failure {
             | E::Recorded { .. }
             | E::NotThere { .. }
             | E::OnOtherServer { .. }
+            | E::OfAbsent { .. }
             | E::NotOffline { .. } => ErrorKind::Conflict,
             E::Stopped(_) => ErrorKind::Unavailable,
             E::Io { .. } | E::Generations(_) => ErrorKind::Internal,

@@ -133,7 +133,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Scope {
 /// Hands a request about one thing to the server that has it.
 pub async fn pass_on(State(context): State<Shared>, request: Request, next: Next) -> Response {
     let is_here = request.extensions().get::<PassedOn>().is_some();
-    match owner(&context, request.uri().path()).filter(|server| *server != context.server && !is_here)
+    match owner(&context, request.method(), request.uri().path()).filter(|server| *server != context.server && !is_here)
     {
         None => next.run(request).await,
         Some(server) => context.pass_on(server, request).await.unwrap_or_else(IntoResponse::into_response),
@@ -141,13 +141,18 @@ pub async fn pass_on(State(context): State<Shared>, request: Request, next: Next
 }
 
 /// The server that alone can do what is asked at this path.
-fn owner(context: &Context, path: &str) -> Option<ServerId> {
+fn owner(context: &Context, method: &Method, path: &str) -> Option<ServerId> {
     let state = context.parts.metadata.state();
+    let is_down = |id| state.servers.get(&id).is_some_and(|server| server.state == ServerState::Down);
     let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
     match parts[..] {
         // As many bytes as a volume's go through no other server: its own API has them.
         ["v1", "volumes", _, "data"] => None,
         ["v1", "volumes", name, ..] => serving(&state, state.volume_named(name)?).ok(),
+        // One that is gone for good can't be asked to give its drives up.
+        ["v1", "drives", id] if method == Method::DELETE => {
+            state.drives.get(&id.parse().ok()?).map(|drive| drive.server).filter(|server| !is_down(*server))
+        }
         ["v1", "drives", id, ..] => state.drives.get(&id.parse().ok()?).map(|drive| drive.server),
         _ => None,
     }

@@ -161,6 +161,10 @@ pub struct ClusterInfo {
     pub name: String,
     pub created_unix_ms: u64,
     pub view: u64,
+    /// The server that leads what they agree on, if one does now.
+    pub leader: Option<ServerId>,
+    /// Those of which a majority has to be there for anything to be changed.
+    pub voters: Vec<ServerId>,
     pub servers: u64,
     pub drives: u64,
     pub pools: u64,

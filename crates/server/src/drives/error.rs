@@ -49,6 +49,8 @@ pub enum DriveOperationError {
     Unknown(DriveId),
     #[error("drive {drive} is on server {server}: ask that one")]
     OnOtherServer { drive: DriveId, server: ServerId },
+    #[error("drive {drive} is on server {server}, which is down: start it, or say --force if it won't come back")]
+    OfAbsent { drive: DriveId, server: ServerId },
     #[error("drive {drive} is {state}, not offline")]
     NotOffline { drive: DriveId, state: DriveState },
     #[error("there is no pool '{0}': `tepal pool ls` lists them, `tepal pool create` makes one")]

@@ -10,9 +10,9 @@ use crate::device;
 use std::path::{Path, PathBuf};
 use tepal_drive::Loss;
 use tepal_drive::geometry::MIN_DRIVE;
-use tepal_metadata::{Command, DriveState, ProposeError, Refusal, Reply};
-use tepal_model::DriveId;
+use tepal_metadata::{Command, DriveState, ProposeError, Refusal, Reply, ServerState};
 use tepal_model::size::Size;
+use tepal_model::{DriveId, ServerId};
 
 /// A device that is to become a drive.
 #[derive(Clone, Debug)]
@@ -107,7 +107,7 @@ impl Drives {
         let mut generations = self.turn.lock().await;
         let record = self.record(id)?;
         if record.server != self.server {
-            return Err(DriveOperationError::OnOtherServer { drive: id, server: record.server });
+            return self.remove_of_absent(id, record.server, force).await;
         }
         // A drive that is up may still miss what only this one has; the metadata doesn't know.
         let volumes = self.parts.engine.volumes_with_last_copy_on(id);
@@ -138,6 +138,26 @@ impl Drives {
                 self.parts.engine.forget_drive(id);
                 Ok(Vec::new())
             }
+        }
+    }
+
+    /// The same for a drive of a server that won't come back, or not with this drive, as the operator says.
+    async fn remove_of_absent(
+        &self,
+        drive: DriveId,
+        server: ServerId,
+        force: bool,
+    ) -> Result<Vec<String>, DriveOperationError> {
+        let record = self.parts.metadata.state().servers.get(&server).cloned();
+        if record.is_some_and(|record| record.state == ServerState::Up) {
+            return Err(DriveOperationError::OnOtherServer { drive, server });
+        }
+        if !force {
+            return Err(DriveOperationError::OfAbsent { drive, server });
+        }
+        match self.parts.authority.propose(Command::RemoveDrive { id: drive, force }).await? {
+            Reply::DriveRetired { volumes } => Ok(volumes),
+            Reply::Done | Reply::ServerJoined { .. } | Reply::VolumeCreated { .. } => Ok(Vec::new()),
         }
     }
 

@@ -18,6 +18,8 @@ fn page(cluster: &ClusterInfo) -> String {
         ("id", cluster.id.to_string()),
         ("view", cluster.view.to_string()),
         ("servers", cluster.servers.to_string()),
+        ("leader", cluster.leader.map_or_else(|| "none now".to_owned(), |leader| leader.to_string())),
+        ("voters", cluster.voters.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
         ("drives", cluster.drives.to_string()),
         ("pools", cluster.pools.to_string()),
         ("volumes", cluster.volumes.to_string()),

@@ -99,6 +99,7 @@ impl Cluster {
 
     fn spawn(&self, server: ServerId) -> Result<Started, DevError> {
         self.folder.check_memory(&self.plan)?;
+        self.folder.share_token(server, &self.servers())?;
         let data = self.folder.data(server);
         // One that a kill has left would be taken for the new server's.
         let _ = fs::remove_file(Addresses::file(&data));
@@ -157,10 +158,13 @@ impl Cluster {
         command.arg("serve").arg(OWN_SESSION);
         command.arg("--data").arg(self.folder.data(server));
         command.arg("--server").arg(server.to_string());
-        if server == FIRST {
+        let others: Vec<ServerId> = self.servers().into_iter().filter(|other| *other != server).collect();
+        // The first one joins too if its data folder was lost: there is a cluster already.
+        let begins = server == FIRST && !others.iter().any(|other| self.folder.is_member(*other));
+        if begins {
             command.arg("--create").arg(NAME);
         }
-        for other in self.servers().into_iter().filter(|other| server != FIRST && *other != server) {
+        for other in others.into_iter().filter(|_| !begins) {
             command.arg("--join").arg(format!("unix:{}", self.folder.peers(other).display()));
         }
         for number in 0..self.plan.drives {

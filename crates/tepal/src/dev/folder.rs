@@ -207,12 +207,12 @@ impl Folder {
         self.data(server).join("raft.db").exists()
     }
 
-    /// Gives a server that is new the token that all the others have.
-    pub fn share_token(&self, server: ServerId) -> Result<(), DevError> {
-        let (from, to) = (self.data(FIRST).join("token"), self.data(server).join("token"));
-        if from == to || to.exists() {
-            return Ok(());
-        }
+    /// Gives a server that has no token the one that all the others have.
+    pub fn share_token(&self, server: ServerId, all: &[ServerId]) -> Result<(), DevError> {
+        let token_of = |server: ServerId| self.data(server).join("token");
+        let to = token_of(server);
+        let known = all.iter().map(|other| token_of(*other)).find(|path| path.exists());
+        let Some(from) = known.filter(|_| !to.exists()) else { return Ok(()) };
         let token = fs::read(&from).map_err(file_error(&from))?;
         let write = || -> io::Result<()> {
             let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&to)?;

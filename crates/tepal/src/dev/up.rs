@@ -97,7 +97,6 @@ fn run_all(cluster: &Cluster, interrupt: &Interrupt) -> Result<Was, DevError> {
     cluster.start(&members, interrupt)?;
     running.iter().try_for_each(|server| cluster.wait_for_running(*server, interrupt))?;
     for server in new {
-        cluster.folder().share_token(server)?;
         cluster.start(&[server], interrupt)?;
     }
     Ok(was)

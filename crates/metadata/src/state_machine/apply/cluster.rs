@@ -55,12 +55,13 @@ impl Draft {
             return Ok(Reply::ServerJoined { id: known.id, incarnation: known.incarnation });
         }
         let server = match claim {
-            Some(id) => self.replaced_folder(id)?,
-            None => self.new_server()?,
+            Some(id) if id.0 != self.state.counters.server => self.replaced_folder(id)?,
+            // The one that's next may also be asked for by name.
+            Some(_) | None => self.new_server()?,
         };
         let (id, incarnation) = (server.id, server.incarnation);
         self.put_server(ServerRecord { address: address.to_owned(), folder, boot: 0, ..server });
-        let what = if claim.is_some() { "joined anew with an empty folder" } else { "joined" };
+        let what = if incarnation > 0 { "joined anew with an empty folder" } else { "joined" };
         self.event("server", &id.to_string(), format!("{what} at {address}"));
         Ok(Reply::ServerJoined { id, incarnation })
     }

@@ -27,13 +27,16 @@ fn a_server_that_asks_twice_to_join_joins_once_and_is_down_until_it_starts() {
     assert_eq!(state.servers[&ServerId(2)].state, ServerState::Down);
     done(&mut state, started(2, 0, 1));
     assert_eq!(state.servers[&ServerId(2)].state, ServerState::Up);
+    // By name, only the next one.
+    assert_eq!(refused(&state, join(7, Some(5))), Refusal::NoServer(ServerId(5)));
+    assert_eq!(done(&mut state, join(7, Some(4))), joined(4, 0));
 }
 
 #[test]
 fn a_server_comes_back_with_an_empty_folder_only_while_it_is_down_and_its_old_folder_is_void() {
     let mut state = cluster(&[(1, 2)]);
     assert_eq!(refused(&state, join(7, Some(2))), Refusal::ServerIsUp(ServerId(2)));
-    assert_eq!(refused(&state, join(7, Some(4))), Refusal::NoServer(ServerId(4)));
+    assert_eq!(refused(&state, join(7, Some(9))), Refusal::NoServer(ServerId(9)));
     done(&mut state, server_state(2, ServerState::Down, None));
     assert_eq!(done(&mut state, join(7, Some(2))), joined(2, 1));
     assert_eq!(refused(&state, started(2, 0, 99)), Refusal::ServerReplaced(ServerId(2)));
