@@ -1,8 +1,14 @@
 //! Clusters of several server processes: killed, paused and restarted, while commands are asked of all of them.
 
+mod folders;
 mod ring;
+mod strangers;
 
 use ring::Ring;
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 #[test]
 fn commands_work_through_any_server_while_a_minority_is_killed_and_all_come_back_in_any_order() {
@@ -78,4 +84,128 @@ fn a_volume_on_the_drives_of_one_server_is_made_and_removed_through_another_and_
     assert_eq!(ring.json(3, &["volume", "show", "v"])["size"], 16 << 20);
     ring.ask(1, &["volume", "rm", "v"]).succeeded();
     assert_eq!(ring.json(2, &["volume", "ls"]).as_array().map(Vec::len), Some(0));
+}
+
+/// Also when the test fails.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Makes pools through one server after the other, until told to stop; what succeeded is noted.
+fn make_pools(ring: &Ring, writer: usize, stop: &AtomicBool, made: &Mutex<BTreeSet<String>>) {
+    for n in 0.. {
+        if stop.load(Ordering::Relaxed) {
+            return;
+        }
+        let name = format!("w{writer}-{n}");
+        let server = (writer + n) as u32 % ring.servers + 1;
+        if ring.ask(server, &["pool", "create", &name]).status.success() {
+            made.lock().expect("nobody panics").insert(name);
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// The moments are drawn by lot: whatever a server was doing, nothing that was acknowledged may be gone.
+#[test]
+fn what_was_acknowledged_survives_kills_at_any_moment_and_restarts_in_any_order() {
+    let ring = Ring::up(3);
+    ring.wait_until_all_are_up(1);
+    let (stop, made) = (AtomicBool::new(false), Mutex::new(BTreeSet::new()));
+    // Victims one after the other; who dies before the first is back makes the cluster stand still meanwhile.
+    let rounds: [&[u32]; 6] = [&[2], &[1], &[3, 1], &[3], &[2, 3, 1], &[1]];
+    let lots = crate::nbd::noise(std::process::id().into(), 64);
+    let mut lots = lots.iter().map(|lot| Duration::from_millis(u64::from(*lot) * 3));
+    let mut pause = || std::thread::sleep(lots.next().expect("enough of them"));
+    std::thread::scope(|scope| {
+        let stopping = Stop(&stop);
+        for writer in 0..2 {
+            scope.spawn({
+                let (ring, stop, made) = (&ring, &stop, &made);
+                move || make_pools(ring, writer, stop, made)
+            });
+        }
+        for victims in rounds {
+            pause();
+            for victim in victims {
+                ring.kill(*victim);
+                pause();
+            }
+            ring.start_all_that_are_down();
+        }
+        pause();
+        drop(stopping);
+    });
+    let made = made.into_inner().expect("nobody panics");
+    assert!(made.len() > 20, "only {} acknowledgements mean nothing", made.len());
+    for server in 1..=3 {
+        ring.wait_until_all_are_up(server);
+        let there: BTreeSet<String> = ring.pools(server).into_iter().collect();
+        let lost: Vec<_> = made.difference(&there).collect();
+        assert!(lost.is_empty(), "s{server} lost {lost:?}");
+    }
+}
+
+#[test]
+fn a_voter_that_is_gone_for_good_is_replaced_and_then_another_may_fail() {
+    let ring = Ring::up(4);
+    ring.wait_until_all_are_up(1);
+    let voters = |seen_by| ring.json(seen_by, &["cluster", "show"])["voters"].clone();
+    ring.wait_until("three to vote", || voters(1).as_array().is_some_and(|voters| voters.len() == 3));
+    let first = voters(1);
+    let gone = first.as_array().expect("a list").iter().filter_map(|id| id.as_str()).find(|id| *id != "s1");
+    let gone: u32 = gone.and_then(|id| id[1..].parse().ok()).expect("an id");
+    let drive = ring.json(1, &["drive", "ls"]);
+    let mut drives = drive.as_array().expect("a list").iter();
+    let drive = drives.find(|drive| drive["server"] == format!("s{gone}")).expect("it has one")["id"].clone();
+    let drive = drive.as_str().expect("an id").to_owned();
+    let name = format!("s{gone}");
+    ring.kill(gone);
+    ring.wait_for_state(1, gone, "down");
+    let refused = ring.ask(1, &["drive", "rm", &drive]).refused(1);
+    assert!(refused.contains("is down") && refused.contains("--force"), "{refused}");
+    let refused = ring.ask(1, &["server", "rm", &name]).refused(1);
+    assert!(refused.contains("still has 1 drives"), "{refused}");
+    ring.ask(1, &["drive", "rm", &drive, "--force"]).succeeded();
+    ring.ask(1, &["server", "rm", &name]).succeeded();
+    ring.wait_until("another to vote in its place", || {
+        let now = voters(1);
+        let now = now.as_array().expect("a list");
+        now.len() == 3 && now.iter().all(|id| id != name.as_str())
+    });
+    // Were it still one of three, two would be gone now.
+    let other = (2..=4).find(|server| *server != gone).expect("there are three");
+    ring.kill(other);
+    ring.ask(1, &["pool", "create", "after"]).succeeded();
+    // Its folder is of no use any more.
+    let refused = ring.dev(&["start", &name]).refused(1);
+    assert!(refused.contains("was removed from the cluster"), "{refused}");
+}
+
+#[test]
+fn a_paused_server_keeps_nobody_waiting_and_dev_says_what_it_can_not_do() {
+    let ring = Ring::up(3);
+    ring.wait_until_all_are_up(2);
+    ring.dev(&["pause", "s1"]).succeeded();
+    ring.wait_for_state(2, 1, "down");
+    let begun = std::time::Instant::now();
+    ring.dev_client(&["pool", "create", "while-paused"]).succeeded();
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    for (arguments, said) in
+        [(["kill", "s9"], "s9"), (["start", "s1"], "s1"), (["resume", "s2"], "s2"), (["start", "s2"], "s2")]
+    {
+        let refused = ring.dev(&arguments).refused(1);
+        assert!(refused.contains(said), "{arguments:?}: {refused}");
+    }
+    ring.dev(&["resume", "s1"]).succeeded();
+    ring.wait_until_all_are_up(1);
+    ring.kill(3);
+    ring.dev(&["kill", "s3"]).refused(1);
+    ring.start(&[3]);
+    ring.wait_until_all_are_up(1);
+    assert_eq!(ring.pools(1), ["default", "while-paused"]);
 }

@@ -52,6 +52,15 @@ impl Ring {
         program::run(self.tepal(&self.data(server)).args(arguments))
     }
 
+    /// `tepal ARGUMENTS`, asking whichever server answers.
+    pub fn dev_client(&self, arguments: &[&str]) -> Ended {
+        program::run(self.tepal(&self.dir()).args(arguments))
+    }
+
+    pub fn wait_until(&self, what: &str, is_so: impl Fn() -> bool) {
+        program::until(what, SETTLE, || is_so().then_some(()));
+    }
+
     /// What a command that succeeds prints as JSON.
     pub fn json(&self, server: u32, arguments: &[&str]) -> Value {
         let said = self.ask(server, &[&["-o", "json"], arguments].concat()).succeeded();
@@ -62,11 +71,33 @@ impl Ring {
         self.dev(&["kill", &format!("s{server}")]).succeeded();
     }
 
+    /// Whether its process does.
+    pub fn runs(&self, server: u32) -> bool {
+        let said = self.dev(&["status", "-o", "json"]).succeeded();
+        let status: Value = serde_json::from_str(&said).expect("JSON");
+        status["servers"][server as usize - 1]["state"] != "down"
+    }
+
+    pub fn log(&self, server: u32) -> String {
+        std::fs::read_to_string(self.data(server).join("log")).expect("a log")
+    }
+
     /// Starts them all at once, given in this order.
     pub fn start(&self, servers: &[u32]) {
         let named: Vec<String> = servers.iter().map(|server| format!("s{server}")).collect();
         let words: Vec<&str> = std::iter::once("start").chain(named.iter().map(String::as_str)).collect();
         self.dev(&words).succeeded();
+    }
+
+    /// The last one first. One that couldn't tell the others in time that it's there ends, and is started again, as whatever
+    /// watches over servers does.
+    pub fn start_all_that_are_down(&self) {
+        self.wait_until("all servers to run", || {
+            let down = (1..=self.servers).rev().filter(|server| !self.runs(*server));
+            let down: Vec<String> = down.map(|server| format!("s{server}")).collect();
+            let words: Vec<&str> = std::iter::once("start").chain(down.iter().map(String::as_str)).collect();
+            down.is_empty() || self.dev(&words).status.success()
+        });
     }
 
     /// The states of all servers, as one of them sees them.
