@@ -56,6 +56,8 @@ pub const KEPT: &[Kept] = &[
         701_630,
         "a drive was replaced while the only other one was away: the history went on as if that were promised",
     ),
+    kept("operated", 840_394, "a server that closed its drives one after another had them declared down meanwhile"),
+    kept("operated", 910_145, "a read was under way while its volume was removed, and returned zeros"),
     kept("one_drive", 505_830, "overwrites under way made a drive look full that had room"),
 ];
 

@@ -3,7 +3,7 @@
 
 use crate::executor::{Core, Sleep};
 use futures_channel::oneshot;
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, ready};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::rc::Rc;
@@ -38,6 +38,8 @@ struct State {
     moves: BTreeMap<DriveId, u64>,
     asked: VecDeque<(Change, Answer)>,
     bell: Option<oneshot::Sender<()>>,
+    /// The server closes its drives: what it finds out about them now isn't to be agreed.
+    stopped: bool,
 }
 
 /// Clones are the same agreement. `Send` only because the engine's trait wants it.
@@ -60,6 +62,7 @@ impl Agreement {
             moves: BTreeMap::new(),
             asked: VecDeque::new(),
             bell: None,
+            stopped: false,
         })))
     }
 
@@ -109,9 +112,18 @@ impl Agreement {
         }
     }
 
+    /// The server is about to close its drives, and asks for nothing more.
+    pub fn stop(&self) {
+        self.lock().stopped = true;
+    }
+
     /// The server crashed: of what it asked for, a part is agreed, and nobody hears of it.
     pub fn crashed(&self, agreed: usize) {
-        let asked = std::mem::take(&mut self.lock().asked);
+        let asked = {
+            let mut state = self.lock();
+            state.stopped = false;
+            std::mem::take(&mut state.asked)
+        };
         for (change, _) in asked.into_iter().take(agreed) {
             self.lock().apply(&change);
         }
@@ -121,6 +133,9 @@ impl Agreement {
         let (answer, answered) = oneshot::channel();
         let bell = {
             let mut state = self.lock();
+            if state.stopped {
+                return Box::pin(ready(None));
+            }
             state.asked.push_back((change, answer));
             state.bell.take()
         };

@@ -139,8 +139,10 @@ impl Rig {
     /// Reads everything, then closes the drives.
     async fn close(&self, server: &Server) {
         let (workload, volume, served) = (self.workload.clone(), server.under_test(), server.clone());
+        let agreement = self.hardware.agreement.clone();
         on_machine(&self.core, &server.world, "close", async move {
             workload.read_back(&*volume).await;
+            agreement.stop();
             let drives: Vec<_> = served.drives().collect();
             for (_, drive) in drives {
                 let _ = drive.close().await; // a drive that is lost now is declared down at the next start
