@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tepal_drive::{Drive, Label, Options};
 use tepal_engine::Standing;
-use tepal_metadata::{Command, DriveRecord, DriveState};
+use tepal_metadata::{Command, DriveRecord, DriveState, ProposeError};
 use tepal_model::DriveId;
 
 /// A drive of ours that was found, and is to be used.
@@ -97,16 +97,21 @@ impl Drives {
     pub(super) async fn put_in_service(&self, open: OpenDrive) -> Result<(), DriveOperationError> {
         let id = open.drive.id();
         self.record_place(id, &open.path).await?;
-        let record = self.record(id)?;
-        let standing = match record.state {
-            DriveState::Up => Standing::Current,
-            DriveState::Behind => Standing::Behind(left(&record)),
-            DriveState::Missing | DriveState::Offline | DriveState::Failed => {
-                let reason = "it is back, and catches up on what it missed".to_owned();
-                let expected_view = Some(record.state_view);
-                let command = Command::SetDriveState { id, to: DriveState::Behind, reason, expected_view };
-                self.parts.authority.propose(command).await?;
-                Standing::Behind(left(&*self.record(id)?))
+        let standing = loop {
+            let record = self.record(id)?;
+            match record.state {
+                DriveState::Up => break Standing::Current,
+                DriveState::Behind => break Standing::Behind(left(&record)),
+                DriveState::Missing | DriveState::Offline | DriveState::Failed => {
+                    let reason = "it is back, and catches up on what it missed".to_owned();
+                    let expected_view = Some(record.state_view);
+                    let command = Command::SetDriveState { id, to: DriveState::Behind, reason, expected_view };
+                    match self.parts.authority.propose(command).await {
+                        // Done, or not yet, as servers come and go: look again.
+                        Ok(_) | Err(ProposeError::Unknown) => {}
+                        Err(error) => return Err(error.into()),
+                    }
+                }
             }
         };
         self.parts.authority.is_behind_since(id, self.record(id)?.state_view);
