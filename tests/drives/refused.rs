@@ -13,9 +13,14 @@ const SOON: Duration = Duration::from_secs(60);
 
 /// What would show that something was done to a file.
 fn beginning(path: &Path) -> Vec<u8> {
+    first(path, 1 << 20)
+}
+
+/// Its first bytes and its length.
+fn first(path: &Path, count: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     if path.is_file() {
-        File::open(path).and_then(|file| file.take(1 << 20).read_to_end(&mut bytes)).expect("a file of ours");
+        File::open(path).and_then(|file| file.take(count).read_to_end(&mut bytes)).expect("a file of ours");
         bytes.extend(path.metadata().expect("a file of ours").len().to_le_bytes());
     }
     bytes
@@ -71,13 +76,15 @@ fn what_can_not_be_a_drive_is_refused_by_name_and_left_as_it_was() {
     ];
     let mut complaints = Vec::new();
     for (path, why) in cases {
-        let before = beginning(&path);
+        // Behind the label of a drive in use its server writes whenever it likes.
+        let look = if why == "in use" { 4096 } else { 1 << 20 };
+        let before = first(&path, look);
         let refused = cluster.tepal(&["drive", "add", "s1", path.to_str().expect("ours")]).refused(1);
         let name = path.file_name().and_then(|name| name.to_str()).expect("ours");
         if !refused.contains(why) || !refused.contains(name) {
             complaints.push(format!("{name} is {why}: {refused}"));
         }
-        assert!(beginning(&path) == before, "{} was changed", path.display());
+        assert!(first(&path, look) == before, "{} was changed", path.display());
     }
     assert_eq!(complaints, Vec::<String>::new());
     assert_eq!(cluster.ask(&["status"])["view"], view);
