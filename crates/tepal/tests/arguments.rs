@@ -32,7 +32,6 @@ fn wrong_usage_is_one_line_and_status_2_and_a_failure_is_one_line_and_status_1()
         ("status --cluster 127.0.0.1:1", 1),
         ("status --cluster nonsense", 2),
         ("dev down", 1),
-        ("dev up --servers 4", 1),
         ("serve", 1),
     ] {
         let output = tepal(&words(line));
