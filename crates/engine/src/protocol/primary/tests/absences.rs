@@ -11,6 +11,17 @@ impl Rig {
         self.authority.hold(DriveId(nth as u64 + 1), receiver);
         sender
     }
+    /// The first drive is back from an absence in which it missed a write, and has caught up; that it's up is agreed, but
+    /// not told before the gate opens.
+    pub(super) async fn first_returns_untold(&self) -> oneshot::Sender<()> {
+        self.lose(0).await;
+        self.write(0, 1, 1).await.unwrap();
+        let told_up = self.gate(0);
+        self.bring_back(0).await;
+        self.secs(8).await;
+        told_up
+    }
+
     pub(super) fn begin_losing(&self, nth: usize) {
         let (engine, drive) = (self.engine.clone(), DriveId(nth as u64 + 1));
         self.world.spawn_named("losing", async move {

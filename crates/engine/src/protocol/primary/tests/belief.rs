@@ -14,11 +14,7 @@ async fn unplug(rig: &Rig, nth: usize) {
 
 /// The second drive loses a write that both had, while the first isn't known to be up; that is told before or after long.
 async fn the_second_loses_what_both_had(rig: Rig, is_told_before: bool) {
-    rig.lose(0).await;
-    rig.write(0, 1, 1).await.unwrap();
-    let told_up = rig.gate(0);
-    rig.bring_back(0).await;
-    rig.secs(8).await;
+    let told_up = rig.first_returns_untold().await;
     assert!(rig.missed(0).is_empty() && !rig.is_up(0), "it has caught up, and isn't said to be up");
     rig.write(256, 2, 1).await.unwrap();
     unplug(&rig, 1).await;
@@ -132,11 +128,7 @@ fn one_who_knows_nothing_vouches_for_nobody() {
 fn a_drive_that_is_just_agreed_to_be_up_is_not_given_up_when_the_last_other_fails() {
     told(|world| async move {
         let rig = Rig::new(world, "mirror:2", 2).await;
-        rig.lose(0).await;
-        rig.write(0, 1, 1).await.unwrap();
-        let told_up = rig.gate(0);
-        rig.bring_back(0).await;
-        rig.secs(8).await;
+        let told_up = rig.first_returns_untold().await;
         rig.fail(1).await;
         rig.secs(1).await;
         told_up.send(()).unwrap();

@@ -62,11 +62,7 @@ fn a_flush_calls_nothing_lost_that_another_drive_has_when_the_one_that_was_away_
 fn reads_go_on_while_a_drive_is_being_agreed_to_be_up_and_the_last_other_fails() {
     told(|world| async move {
         let rig = Rig::new(world, "mirror:2", 2).await;
-        rig.lose(0).await;
-        rig.write(0, 1, 1).await.unwrap();
-        let told_up = rig.gate(0);
-        rig.bring_back(0).await;
-        rig.secs(8).await;
+        let told_up = rig.first_returns_untold().await;
         rig.write(1, 2, 1).await.unwrap();
         rig.fail(1).await;
         assert_eq!((rig.read(0).await, rig.read(1).await), (Ok(1), Ok(2)), "drive a has all of it");
