@@ -34,15 +34,25 @@ pub async fn status(State(context): State<Shared>, scope: Scope) -> Json<Status>
 /// What this server knows of itself, its drives and the volumes on them.
 fn own_status(context: &Context) -> Status {
     let state = context.parts.metadata.state();
-    let (health, reason) = health(context);
-    let space = Space::of(&of_server(context));
+    let servers = own_server(context).into_iter().collect();
+    status_of(&state, health(context), servers, &of_server(context))
+}
+
+/// The part of the cluster's status that these servers and drives are.
+fn status_of(
+    state: &metadata::State,
+    (health, reason): (Health, Vec<String>),
+    servers: Vec<ServerInfo>,
+    drives: &[DriveInfo],
+) -> Status {
+    let space = Space::of(drives);
     Status {
         health,
         reason,
         cluster: state.cluster.name.clone(),
         cluster_id: state.cluster.id,
         view: state.view(),
-        servers: own_server(context).into_iter().collect(),
+        servers,
         volumes: state.active_volumes().count() as u64,
         capacity: space.capacity,
         used: space.used,
@@ -78,19 +88,7 @@ fn status_on_record(state: &metadata::State, server: ServerId) -> Status {
             .map(|volume| format!("volume '{}': its drives are on server {server}", volume.name)),
     );
     let health = if reason.len() > 1 { Health::Unavailable } else { Health::Degraded };
-    let space = Space::of(&drives);
-    Status {
-        health,
-        reason,
-        cluster: state.cluster.name.clone(),
-        cluster_id: state.cluster.id,
-        view: state.view(),
-        servers: vec![info],
-        volumes: 0,
-        capacity: space.capacity,
-        used: space.used,
-        version: String::new(),
-    }
+    status_of(state, (health, reason), vec![info], &drives)
 }
 
 pub async fn show(State(context): State<Shared>) -> Json<ClusterInfo> {
