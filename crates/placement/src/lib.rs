@@ -1,7 +1,21 @@
-//! Where the copies of an extent go: pure functions of a global map, the same on every machine.
+//! Where the copies of an extent go: pure functions, the same on every machine.
+//!
+//! [`choose`] picks and orders the drives of a new volume's global map; [`Rotation`] says where the copies of an extent are
+//! in such an order; [`Rotation::domain`] says what the copies really don't share. How the order is found is in
+//! `dealing.rs` (one that keeps the rules) and `spread.rs` (one that is also even when a server fails).
 
 #![warn(missing_docs)]
 
+mod choose;
+#[cfg(test)]
+mod choose_tests;
+mod dealing;
+mod domain;
+#[cfg(test)]
+mod offload_tests;
 mod rotation;
+mod spread;
 
+pub use choose::{Candidate, ChooseError, Chosen, choose};
+pub use domain::Place;
 pub use rotation::Rotation;
