@@ -60,6 +60,8 @@ pub enum Command {
     RemoveServer { id: ServerId },
     /// The server is reached elsewhere now.
     SetServerAddress { id: ServerId, address: String },
+    /// The server is at this site now, or doesn't say any more. Maps that were made before stay as they are.
+    SetServerSite { id: ServerId, site: Option<String> },
     /// The server went away or came back.
     SetServerState {
         id: ServerId,

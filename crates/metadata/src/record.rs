@@ -6,6 +6,7 @@ use std::fmt;
 use std::str::FromStr;
 use tepal_model::text::shown;
 use tepal_model::{ClusterId, DriveId, Layout, MapId, ServerId, VolumeId};
+use tepal_placement::Rotation;
 
 /// The pool that every cluster begins with.
 pub const DEFAULT_POOL: &str = "default";
@@ -40,6 +41,8 @@ pub struct ServerRecord {
     pub folder: u64,
     /// How often its data folder had been opened when it last told; 0 if it never did.
     pub boot: u64,
+    /// What it shares with all servers that may be lost together with it: a room, a building. `None` if it doesn't say.
+    pub site: Option<String>,
 }
 
 /// Whether a server serves, as the cluster agrees.
@@ -169,7 +172,8 @@ pub struct MapRecord {
     pub volume: VolumeId,
     /// The volume's layout with its failure domain settled: `domain` is always `Some` here.
     pub layout: Layout,
-    /// In order of position. Neighbours are on different servers where that is possible. Each has a drive record.
+    /// In order of position; any as many neighbours as there are copies were in different domains when it was made. Each has
+    /// a drive record.
     pub drives: Vec<DriveId>,
 }
 
@@ -177,6 +181,11 @@ impl MapRecord {
     /// The unit of placement, in bytes.
     pub fn extent(&self) -> u32 {
         self.layout.extent
+    }
+
+    /// Which of the drives a column's copies are on. `None` of a map with fewer drives than copies, of which none is made.
+    pub fn rotation(&self) -> Option<Rotation> {
+        Rotation::new(self.drives.len(), self.layout.copies())
     }
 }
 

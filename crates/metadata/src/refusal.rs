@@ -92,7 +92,10 @@ pub enum Refusal {
     Layout { rule: String },
     #[error("pool '{0}' has no drive that is up: `tepal drive add` adds one")]
     NoDrives(String),
-    #[error("layout '{layout}': domain=site is not available in this version, as servers have no sites yet")]
+    #[error(
+        "layout '{layout}': domain=site wants the site of every server of the pool: start each with `tepal serve --site`, and \
+         `tepal server ls` shows it"
+    )]
     NoSites { layout: String },
     #[error("layout '{layout}': chained puts its two copies on neighbouring servers, so it can't have domain=drive")]
     ChainedDomain { layout: String },
@@ -113,6 +116,8 @@ pub enum Thing {
     Pool,
     /// A volume.
     Volume,
+    /// A place where servers are.
+    Site,
 }
 
 impl std::fmt::Display for Thing {
@@ -121,6 +126,7 @@ impl std::fmt::Display for Thing {
             Thing::Cluster => "cluster",
             Thing::Pool => "pool",
             Thing::Volume => "volume",
+            Thing::Site => "site",
         })
     }
 }

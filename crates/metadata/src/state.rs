@@ -2,9 +2,13 @@
 //! next one, which shares every record that stayed the same.
 
 use crate::record::{ClusterRecord, DriveRecord, MapRecord, PoolRecord, ServerRecord, VolumeRecord, VolumeState};
+use crate::refusal::Refusal;
+use crate::state_machine::apply::place;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use tepal_model::layout::FailureDomain;
 use tepal_model::{ClusterId, DriveId, MapId, ServerId, VolumeId};
+use tepal_placement::Place;
 
 /// What all applied commands came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,6 +77,24 @@ impl State {
     /// The map that the volume uses now.
     pub fn map_of(&self, volume: &VolumeRecord) -> Option<&Arc<MapRecord>> {
         self.maps.get(&volume.map)
+    }
+
+    /// What no two copies of the volume share as its drives are now, which may have moved since the map was made. `None` if it
+    /// has only one copy.
+    pub fn domain_of(&self, volume: &VolumeRecord) -> Option<FailureDomain> {
+        let map = self.map_of(volume)?;
+        let place = |id: &DriveId| {
+            let server = self.servers.get(&self.drives.get(id)?.server)?;
+            Some(Place { server: server.id, site: server.site.as_deref() })
+        };
+        let places: Option<Vec<Place<'_>>> = map.drives.iter().map(place).collect();
+        map.rotation()?.domain(&places?)
+    }
+
+    /// The drives that a volume would get in this pool, in order; as refused if it can't be had. The layout is the pool's, if
+    /// none is given.
+    pub fn drives_for(&self, pool: &str, layout: Option<&str>) -> Result<Vec<DriveId>, Refusal> {
+        place::wanted(self, pool, layout).and_then(|layout| place::allot(self, pool, &layout)).map(|(_, drives)| drives)
     }
 
     /// Those that may be served, in order of their ids.

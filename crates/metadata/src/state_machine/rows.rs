@@ -61,7 +61,8 @@ impl Record for ClusterRecord {
 
 impl Record for ServerRecord {
     const TABLE: &'static str = "servers";
-    const COLUMNS: &'static [&'static str] = &["id", "address", "state", "state_view", "incarnation", "folder", "boot"];
+    const COLUMNS: &'static [&'static str] =
+        &["id", "address", "state", "state_view", "incarnation", "folder", "boot", "site"];
 
     fn values(&self) -> Vec<Value> {
         vec![
@@ -72,6 +73,7 @@ impl Record for ServerRecord {
             integer(self.incarnation.into()),
             integer(self.folder),
             integer(self.boot),
+            optional(self.site.as_ref(), text),
         ]
     }
 
@@ -84,6 +86,7 @@ impl Record for ServerRecord {
             incarnation: row.get(4)?,
             folder: row.get(5)?,
             boot: row.get(6)?,
+            site: row.get(7)?,
         })
     }
 }

@@ -20,7 +20,8 @@ pub const KIND: Kind = Kind {
             state_view INTEGER NOT NULL,    -- the view in which it came into this state
             incarnation INTEGER NOT NULL,   -- counts its data folders, from 0
             folder INTEGER NOT NULL,        -- the random number of its data folder
-            boot INTEGER NOT NULL           -- counts the starts of its data folder
+            boot INTEGER NOT NULL,          -- counts the starts of its data folder
+            site TEXT                       -- null if it doesn't say
         ) STRICT;
         -- What the latest commands of each server came to, by which none is carried out twice.
         CREATE TABLE proposers (server TEXT PRIMARY KEY, value TEXT NOT NULL, crc INTEGER NOT NULL) STRICT;

@@ -49,6 +49,8 @@ fn command() -> impl Strategy<Value = Command> {
         (server.clone(), 0u32..2, 0u64..4)
             .prop_map(|(id, incarnation, boot)| { Command::ServerStarted { id, incarnation, boot } }),
         server.clone().prop_map(|id| Command::RemoveServer { id }),
+        (server.clone(), prop::option::of(Just("a")))
+            .prop_map(|(id, site)| { Command::SetServerSite { id, site: site.map(str::to_owned) } }),
         (server.clone(), any::<bool>(), prop::option::of(0u64..20)).prop_map(|(id, up, expected_view)| {
             let to = if up { ServerState::Up } else { ServerState::Down };
             Command::SetServerState { id, to, reason: "r".to_owned(), expected_view }

@@ -16,6 +16,7 @@ pub fn from_form_1(connection: &Connection, file: &Path) -> Result<(), StoreErro
         ALTER TABLE servers ADD COLUMN incarnation INTEGER NOT NULL DEFAULT 0;
         ALTER TABLE servers ADD COLUMN folder INTEGER NOT NULL DEFAULT 0;
         ALTER TABLE servers ADD COLUMN boot INTEGER NOT NULL DEFAULT 0;
+        ALTER TABLE servers ADD COLUMN site TEXT;
         CREATE TABLE proposers (server TEXT PRIMARY KEY, value TEXT NOT NULL, crc INTEGER NOT NULL) STRICT;";
     connection.execute_batch(more).map_err(StoreError::sqlite(file))?;
     let mut state = rows::load(connection).map_err(StoreError::sqlite(file))?;

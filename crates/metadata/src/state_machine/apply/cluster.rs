@@ -38,6 +38,7 @@ impl Draft {
             incarnation: 0,
             folder: 0,
             boot: 0,
+            site: None,
         });
         self.event("cluster", name, format!("cluster {id} begins on server {server} at {address}"));
         Ok(Reply::Done)
@@ -71,7 +72,7 @@ impl Draft {
         self.state.counters.server = id.0.checked_add(1).ok_or(Refusal::NoServersLeft)?;
         let state_view = self.next_view();
         let (address, state) = (String::new(), ServerState::Down);
-        Ok(ServerRecord { id, address, state, state_view, incarnation: 0, folder: 0, boot: 0 })
+        Ok(ServerRecord { id, address, state, state_view, incarnation: 0, folder: 0, boot: 0, site: None })
     }
 
     fn replaced_folder(&self, id: ServerId) -> Result<ServerRecord, Refusal> {
@@ -127,6 +128,19 @@ impl Draft {
         server.address = address.to_owned();
         self.put_server(server);
         self.event("server", &id.to_string(), format!("moved to {address}"));
+        Ok(Reply::Done)
+    }
+
+    pub(super) fn set_server_site(&mut self, id: ServerId, site: Option<&str>) -> Result<Reply, Refusal> {
+        site.map_or(Ok(()), |site| check_name(Thing::Site, site))?;
+        let mut server = self.server(id)?;
+        if server.site.as_deref() == site {
+            return Ok(Reply::Done);
+        }
+        server.site = site.map(str::to_owned);
+        self.put_server(server);
+        let text = site.map_or_else(|| "no longer says its site".to_owned(), |site| format!("is at site {site}"));
+        self.event("server", &id.to_string(), text);
         Ok(Reply::Done)
     }
 

@@ -5,7 +5,6 @@ use crate::command::Reply;
 use crate::record::{DriveRecord, DriveState, MapRecord, PoolRecord, VolumeState};
 use crate::refusal::{Refusal, Thing};
 use std::collections::BTreeSet;
-use tepal_model::layout::FailureDomain;
 use tepal_model::{DriveId, Layout, ServerId};
 
 const MAX_PATH: usize = 4096;
@@ -135,21 +134,21 @@ impl Draft {
         Ok(Reply::DriveRetired { volumes: volumes.into_iter().collect() })
     }
 
-    /// The active volumes, by name, of which an extent may have its last good copy on `drive`: those with as many
-    /// failure domains not up, `drive`'s own counted, as there are copies. Cautious: no extent need really have all
-    /// its copies there.
+    /// The active volumes, by name, of which an extent may have its last good copy on `drive`: those with a column whose other
+    /// copies are all on drives that are not up.
     fn volumes_endangered_by_loss_of(&self, drive: &DriveRecord) -> Vec<String> {
         if drive.state == DriveState::Failed {
             return Vec::new();
         }
+        let stays = |id: DriveId| {
+            id != drive.id && self.state.drives.get(&id).is_some_and(|other| other.state == DriveState::Up)
+        };
         let at_risk = |map: &MapRecord| {
-            let lost = map.drives.iter().filter_map(|id| self.state.drives.get(id));
-            let lost = lost.filter(|other| other.id == drive.id || other.state != DriveState::Up);
-            let domains: BTreeSet<u64> = match map.layout.domain {
-                Some(FailureDomain::Server | FailureDomain::Site) => lost.map(|other| other.server.0.into()).collect(),
-                Some(FailureDomain::Drive) | None => lost.map(|other| other.id.0).collect(),
-            };
-            domains.len() >= usize::from(map.layout.copies())
+            let Some(rotation) = map.rotation() else { return true };
+            (0..rotation.columns()).any(|column| {
+                let copies: Vec<DriveId> = rotation.holders(column).map(|position| map.drives[position]).collect();
+                copies.contains(&drive.id) && !copies.into_iter().any(stays)
+            })
         };
         let mut names = BTreeSet::new();
         for map in self.state.maps.values().filter(|map| map.drives.contains(&drive.id)) {

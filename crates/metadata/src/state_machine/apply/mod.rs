@@ -12,7 +12,7 @@
 mod cluster;
 mod drives;
 pub mod once;
-mod place;
+pub mod place;
 #[cfg(test)]
 mod server_tests;
 #[cfg(test)]
@@ -82,6 +82,7 @@ impl Draft {
             Command::ServerStarted { id, incarnation, boot } => self.server_started(*id, *incarnation, *boot),
             Command::RemoveServer { id } => self.remove_server(*id),
             Command::SetServerAddress { id, address } => self.set_server_address(*id, address),
+            Command::SetServerSite { id, site } => self.set_server_site(*id, site.as_deref()),
             Command::SetServerState { id, to, reason, expected_view } => {
                 self.set_server_state(*id, *to, reason, *expected_view)
             }

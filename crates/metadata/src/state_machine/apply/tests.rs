@@ -1,7 +1,5 @@
 use super::*;
 use crate::record::{DEFAULT_POOL, DriveState, ServerState};
-use proptest::prelude::*;
-use std::collections::BTreeSet;
 use tepal_model::layout::FailureDomain;
 use tepal_model::{ClusterId, ServerId};
 
@@ -159,7 +157,7 @@ fn the_failure_domain_is_servers_where_there_are_enough_else_drives() {
         (&one_server, "chained", Err("2 copies on different servers, and there are 1")),
         (&two_servers, "chained", Ok(Server)),
         (&two_servers, "chained;domain=drive", Err("neighbouring servers")),
-        (&two_servers, "mirror:2;domain=site", Err("not available")),
+        (&two_servers, "mirror:2;domain=site", Err("--site")),
         (&two_servers, "raid5", Err("unknown layout")),
     ] {
         let mut state = cluster(drives);
@@ -175,41 +173,78 @@ fn the_failure_domain_is_servers_where_there_are_enough_else_drives() {
     }
 }
 
-proptest! {
-    /// Story: two copies of an extent lay on one server, since the last drive of the map and its first were
-    /// neighbours there.
-    #[test]
-    fn copies_on_neighbours_share_no_failure_domain(
-        servers in prop::collection::vec(1u64..6, 1..6),
-        copies in 1u8..5,
-        wanted in prop_oneof![Just(""), Just(";domain=server"), Just(";domain=drive")],
-    ) {
-        let of_server = |(server, &count): (u32, &u64)| (0..count).map(move |n| (n * 10 + u64::from(server), server));
-        let drives: Vec<(u64, u32)> = (1u32..).zip(&servers).flat_map(of_server).collect();
-        let mut state = cluster(&drives);
-        let layout = if copies == 1 { format!("stripe{wanted}") } else { format!("mirror:{copies}{wanted}") };
-        let possible = match wanted {
-            ";domain=server" => servers.len() >= copies.into(),
-            _ => drives.len() >= copies.into(),
-        };
-        let outcome = attempt(&mut state, create("v", &layout));
-        prop_assert_eq!(outcome.is_ok(), possible, "{:?}", outcome);
-        let Some(volume) = state.volume_named("v") else { return Ok(()) };
-        let map = state.map_of(volume).unwrap();
-        let domain_of = |position: usize| {
-            let drive = &state.drives[&map.drives[position % map.drives.len()]];
-            if map.layout.domain == Some(FailureDomain::Server) { u64::from(drive.server.0) } else { drive.id.0 }
-        };
-        for first in 0..map.drives.len() {
-            let domains: BTreeSet<u64> = (first..first + usize::from(copies)).map(domain_of).collect();
-            prop_assert_eq!(domains.len(), usize::from(copies), "{:?} at {}", map, first);
-        }
-        let distinct: BTreeSet<DriveId> = map.drives.iter().copied().collect();
-        prop_assert_eq!(distinct.len(), map.drives.len());
-        if copies == 1 || map.layout.domain == Some(FailureDomain::Drive) {
-            prop_assert_eq!(map.drives.len(), drives.len(), "a drive was left out for nothing");
-        }
+fn site(id: u32, site: Option<&str>) -> Command {
+    Command::SetServerSite { id: ServerId(id), site: site.map(str::to_owned) }
+}
+
+fn domain_of(state: &State, volume: &str) -> Option<FailureDomain> {
+    state.domain_of(state.volume_named(volume).unwrap())
+}
+
+#[test]
+fn servers_that_all_say_their_sites_have_the_copies_at_different_ones() {
+    use FailureDomain::{Server, Site};
+    let mut state = cluster(&[(1, 1), (2, 2), (3, 3), (4, 4)]);
+    let view = state.view();
+    for (server, name) in [(1, "attic"), (2, "attic"), (3, "cellar")] {
+        done(&mut state, site(server, Some(name)));
     }
+    let no_sites = Refusal::NoSites { layout: "chained;domain=site".to_owned() };
+    assert_eq!(refused(&state, create("v", "chained;domain=site")), no_sites, "s4 says none");
+    done(&mut state, create("mixed", "chained"));
+    assert_eq!(domain_of(&state, "mixed"), Some(Server));
+    done(&mut state, site(4, Some("cellar")));
+    done(&mut state, create("apart", "chained"));
+    let volume = state.volume_named("apart").unwrap();
+    let map = state.map_of(volume).unwrap();
+    let order: Vec<u64> = map.drives.iter().map(|drive| drive.0).collect();
+    assert_eq!((order, map.layout.domain), (vec![1, 3, 2, 4], Some(Site)));
+    assert_eq!(state.view(), view, "nobody serves otherwise for that");
+
+    // A server that was carried elsewhere.
+    done(&mut state, site(3, Some("attic")));
+    assert_eq!(domain_of(&state, "apart"), Some(Server));
+    done(&mut state, site(3, None));
+    assert_eq!(state.servers[&ServerId(3)].site, None);
+    assert!(matches!(refused(&state, site(3, Some("a b"))), Refusal::Name { what: Thing::Site, .. }));
+    assert_eq!(refused(&state, site(9, Some("a"))), Refusal::NoServer(ServerId(9)));
+}
+
+#[test]
+fn what_the_copies_share_is_told_as_it_is_after_drives_were_carried_to_another_server() {
+    let mut state = cluster(&[(1, 1), (2, 2)]);
+    done(&mut state, create("v", "mirror:2"));
+    done(&mut state, create("bare", "stripe"));
+    assert_eq!((domain_of(&state, "v"), domain_of(&state, "bare")), (Some(FailureDomain::Server), None));
+    done(&mut state, Command::DriveMoved { id: DriveId(2), server: ServerId(1), path: "/d2".to_owned() });
+    assert_eq!(domain_of(&state, "v"), Some(FailureDomain::Drive));
+}
+
+/// Story: drives were counted by their servers, so two that had come to be on one server counted as one.
+#[test]
+fn the_last_good_copy_is_known_by_the_columns_of_the_map() {
+    let remove = |id| Command::RemoveDrive { id: DriveId(id), force: false };
+    let mut state = cluster(&[(1, 1), (2, 2), (3, 3), (4, 4)]);
+    done(&mut state, create("v", "chained"));
+    done(&mut state, Command::DriveMoved { id: DriveId(2), server: ServerId(1), path: "/d2".to_owned() });
+    done(&mut state, set(2, DriveState::Missing, None));
+    for neighbour in [1, 3] {
+        assert!(matches!(refused(&state, remove(neighbour)), Refusal::LastCopy { .. }), "d{neighbour}");
+    }
+    assert!(matches!(done(&mut state, remove(4)), Reply::DriveRetired { .. }), "it shares nothing with d2");
+}
+
+#[test]
+fn what_a_volume_would_get_is_what_it_gets() {
+    let mut state = cluster(&[(1, 1), (2, 1), (3, 2), (4, 2), (5, 3)]);
+    for (name, layout) in [("a", Some("chained")), ("b", Some("mirror:3")), ("c", None)] {
+        let expected = state.drives_for(DEFAULT_POOL, layout).unwrap();
+        let (name, layout, pool) = (name.to_owned(), layout.map(str::to_owned), DEFAULT_POOL.to_owned());
+        done(&mut state, Command::CreateVolume { name: name.clone(), size: 4096, layout, pool });
+        assert_eq!(state.map_of(state.volume_named(&name).unwrap()).unwrap().drives, expected, "{name}");
+    }
+    assert_eq!(state.drives_for("none", None), Err(Refusal::NoPool("none".to_owned())));
+    assert!(matches!(state.drives_for(DEFAULT_POOL, Some("mirror:4;domain=server")), Err(Refusal::Layout { .. })));
 }
 
 #[test]

@@ -1,6 +1,5 @@
 //! Volumes and their maps.
 
-use super::drives::parse_layout;
 use super::{Draft, check_name, clipped, place};
 use crate::command::Reply;
 use crate::record::{MapRecord, VolumeRecord, VolumeState};
@@ -21,11 +20,7 @@ impl Draft {
     ) -> Result<Reply, Refusal> {
         check_name(Thing::Volume, name)?;
         check_size(size)?;
-        let defaults = self.state.pools.get(pool).ok_or_else(|| Refusal::NoPool(clipped(pool, 140)))?;
-        let layout = match layout {
-            Some(text) => parse_layout(text)?,
-            None => defaults.layout.clone().unwrap_or_default(),
-        };
+        let layout = place::wanted(&self.state, pool, layout)?;
         if self.state.volume_named(name).is_some() {
             return Err(Refusal::VolumeExists(name.to_owned()));
         }
