@@ -32,7 +32,7 @@ pub enum Protection {
         /// From 2 to [`MAX_COPIES`].
         copies: u8,
     },
-    /// Two copies on neighbours in a ring of servers (Petal 2.4).
+    /// Two copies on neighbours in a ring of servers (Petal 2.4): never both on one server, whatever there is to choose from.
     Chained,
 }
 
@@ -67,7 +67,7 @@ pub const MAX_COPIES: u8 = 8;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "each message states the rule")]
 pub enum LayoutError {
-    #[error("unknown layout '{0}': known are stripe, mirror:N")]
+    #[error("unknown layout '{0}': known are stripe, mirror:N, chained")]
     Unknown(String),
     #[error("layout '{0}' is not available in this version: available are stripe, mirror:N")]
     NotAvailable(String),
@@ -226,6 +226,9 @@ mod tests {
             "stripe",
             "mirror:2",
             "chained",
+            "chained;domain=server",
+            "chained;domain=site;min_copies=2",
+            "mirror:2;domain=drive",
             "mirror:3;extent=1M;durability=flush;domain=drive;min_copies=2",
             "stripe;extent=4K",
         ] {
