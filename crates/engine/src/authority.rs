@@ -1,16 +1,29 @@
 //! The cluster's say in who is up. In production it's the replicated metadata; in simulation a small fake of it.
 
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, ready};
 use tepal_drive::Loss;
-use tepal_model::DriveId;
+use tepal_model::{DriveId, MapId, ServerId};
+use tepal_wire::message::DriveFailure;
 
 /// Number of an agreed status of servers and drives.
 pub type View = u64;
 
-/// Both answers come when the change is agreed and on stable media; `None` if it can't be agreed now.
+/// The first two answers come when the change is agreed and on stable media; `None` if it can't be agreed now.
 pub trait Authority: Send + Sync + 'static {
     /// The drive isn't up any more. The answer is the view in which it was up last: from then on others know more.
     fn drive_down(&self, drive: DriveId, loss: Loss) -> BoxFuture<'static, Option<View>>;
-    /// The drive knows by itself what it misses of what the others have: it's up again.
-    fn up_again(&self, drive: DriveId) -> BoxFuture<'static, Option<View>>;
+    /// The drive knows by itself what it misses of what the others have: it's up again. That was found in this view, the one
+    /// that was followed last: in a later one it may be wrong. (0 if nothing is followed: this server is alone.)
+    fn up_again(&self, drive: DriveId, view: View) -> BoxFuture<'static, Option<View>>;
+
+    /// Whether that server is the primary of that column in that view: answered when the view is known here, or it's clear that
+    /// it won't be soon.
+    fn heeds(&self, _: ServerId, _: View, _: MapId, _: usize) -> BoxFuture<'static, Result<(), DriveFailure>> {
+        Box::pin(ready(Err(DriveFailure::NotPrimary)))
+    }
+
+    /// Whether this server may answer its clients: nobody can have taken its place. Asked after the work is done.
+    fn may_serve(&self) -> bool {
+        true
+    }
 }

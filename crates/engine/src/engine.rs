@@ -1,9 +1,15 @@
 //! All drives and volumes of one server, and what happens when a drive leaves or returns.
 
+use crate::answer::{Askers, CopyId};
+use crate::applied::{Applied, Slots};
 use crate::authority::{Authority, View};
+use crate::follow::ClusterView;
 use crate::holder::Holder;
 use crate::map::VolumeSpec;
+use crate::peers::{Alone, Peers};
+use crate::protocol::primary::Group;
 use crate::protocol::primary::members::Presence;
+use crate::seat::Taken;
 use crate::volume::{OpenVolumeError, Volume};
 use futures_channel::oneshot;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tepal_drive::world::World;
 use tepal_drive::{Drive, Loss};
-use tepal_model::{DriveId, IoError, MapId, VolumeId};
+use tepal_model::{DriveId, IoError, MapId, ServerId, VolumeId};
 
 /// Cheap to clone.
 pub struct Engine<W: World> {
@@ -27,6 +33,13 @@ impl<W: World> Clone for Engine<W> {
 pub(crate) struct Shared<W: World> {
     pub world: W,
     pub authority: Arc<dyn Authority>,
+    pub peers: Arc<dyn Peers>,
+    /// Who asks about this server's drives.
+    pub askers: Askers,
+    /// What this server's drives have taken of the requests of gateways.
+    pub applied: Applied,
+    /// For what this server asks as a gateway.
+    pub slots: Slots,
     state: Mutex<State<W>>,
 }
 
@@ -37,27 +50,37 @@ struct State<W: World> {
     volumes: BTreeMap<VolumeId, Volume<W>>,
     /// Drives of which it's being agreed that they are up again.
     settling: BTreeSet<DriveId>,
+    /// Which server this is, and the state that was followed last, unless it's alone.
+    followed: Option<(ServerId, Arc<ClusterView>)>,
 }
 
 /// After it could not be agreed that a drive is up.
 const AGREE_AGAIN: Duration = Duration::from_secs(5);
+/// The same where a newer view may have been the reason.
+const AGREE_SOON: Duration = Duration::from_millis(50);
 
 struct Entry<W: World> {
     status: Status<W>,
     left: Option<View>,
+    /// Names this opening of a drive of this server, for other servers. Not 0.
+    opening: u64,
+    /// Every request that was sent for the first time in that view or a later one has reached it.
+    up_since: View,
 }
 
 impl<W: World> Entry<W> {
     fn drive(&self) -> Option<&Drive<W>> {
         match &self.status {
             Status::Here(drive) => Some(drive),
-            Status::Leaving(_) | Status::Missing | Status::Failed => None,
+            Status::There(_) | Status::Leaving(_) | Status::Missing | Status::Failed => None,
         }
     }
 }
 
 enum Status<W: World> {
     Here(Drive<W>),
+    /// On this other server.
+    There(ServerId),
     /// Being declared down; these wait for the end of it.
     Leaving(Vec<oneshot::Sender<()>>),
     Missing,
@@ -83,6 +106,10 @@ pub enum Standing {
 }
 
 impl Standing {
+    fn of(left: Option<View>) -> Self {
+        left.map_or(Standing::Current, Standing::Behind)
+    }
+
     pub(crate) fn left(self) -> Option<View> {
         match self {
             Standing::Current => None,
@@ -92,14 +119,32 @@ impl Standing {
 }
 
 impl<W: World> Engine<W> {
+    /// A server that is alone.
     pub fn new(world: W, authority: Arc<dyn Authority>) -> Self {
+        Self::among(world, authority, Arc::new(Alone))
+    }
+
+    /// One of several.
+    pub fn among(world: W, authority: Arc<dyn Authority>, peers: Arc<dyn Peers>) -> Self {
+        let slots = Slots::new(world.next_u64());
         let state = Mutex::new(State {
             complete: false,
             drives: BTreeMap::new(),
             volumes: BTreeMap::new(),
             settling: BTreeSet::new(),
+            followed: None,
         });
-        Engine { shared: Arc::new(Shared { world, authority, state }) }
+        Engine {
+            shared: Arc::new(Shared {
+                world,
+                authority,
+                peers,
+                askers: Askers::default(),
+                applied: Applied::default(),
+                slots,
+                state,
+            }),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State<W>> {
@@ -116,17 +161,60 @@ impl<W: World> Engine<W> {
         {
             // At one moment: nobody can have it leave before all volumes know that it's here.
             let mut state = self.lock();
-            state.drives.insert(id, Entry { status: Status::Here(drive.clone()), left: standing.left() });
+            let opening = self.shared.world.next_u64() | 1;
+            let up_since = if standing == Standing::Current { state.followed_view() + 1 } else { View::MAX };
+            let status = Status::Here(drive.clone());
+            state.drives.insert(id, Entry { status, left: standing.left(), opening, up_since });
             let holder = Holder::Here(drive);
             state.volumes.values().for_each(|volume| volume.member_returned(&holder, standing));
         }
         self.settle_if_known(id);
+        // It may have been missing for being the primary of its columns.
+        let followed = self.lock().followed.clone();
+        if let Some((me, now)) = followed {
+            self.take_columns(me, &now);
+        }
     }
 
     /// A drive that the metadata knows and that isn't here.
     pub fn add_absent_drive(&self, id: DriveId, left: View, may_return: bool) {
         let status = if may_return { Status::Missing } else { Status::Failed };
-        self.lock().drives.insert(id, Entry { status, left: Some(left) });
+        self.lock().drives.insert(id, Entry { status, left: Some(left), opening: 0, up_since: View::MAX });
+    }
+
+    /// A drive of another server, which is up and to be reached. One that was away is noticed by all volumes.
+    pub fn add_remote_drive(&self, id: DriveId, server: ServerId, standing: Standing) {
+        let groups: Vec<Group<W>> = {
+            let mut state = self.lock();
+            state.drives.insert(
+                id,
+                Entry { status: Status::There(server), left: standing.left(), opening: 0, up_since: View::MAX },
+            );
+            state.volumes.values().flat_map(Volume::groups).collect()
+        };
+        groups.into_iter().for_each(|group| group.start_hearing(id, server, standing));
+    }
+
+    /// It's agreed that a drive of another server is up again.
+    pub fn remote_is_current(&self, id: DriveId) {
+        if let Some(entry) = self.lock().drives.get_mut(&id).filter(|entry| matches!(entry.status, Status::There(_))) {
+            entry.left = None;
+        }
+        self.volumes().iter().flat_map(Volume::groups).for_each(|group| group.remote_is_current(id));
+    }
+
+    /// The drive, if it's one of this server that is here, and the name of this opening of it.
+    pub(crate) fn opened(&self, id: DriveId) -> Option<(Drive<W>, u64)> {
+        let state = self.lock();
+        let entry = state.drives.get(&id)?;
+        Some((entry.drive()?.clone(), entry.opening))
+    }
+
+    /// The name of this opening of a drive, and since when it's up.
+    pub(crate) fn opening_of(&self, drive: &Drive<W>) -> Option<(u64, View)> {
+        let state = self.lock();
+        let entry = state.drives.get(&drive.id())?;
+        entry.drive().filter(|now| now.is_same(drive)).map(|_| (entry.opening, entry.up_since))
     }
 
     /// Whether a drive was added, be it as one that is away.
@@ -161,6 +249,15 @@ impl<W: World> Engine<W> {
     /// The drive serves no more: first that is agreed, then every volume marks what it misses, then writes go on.
     /// Returns when all that is done, whoever began it.
     pub async fn lose_drive(&self, id: DriveId, loss: Loss) {
+        self.leave(id, loss, None).await;
+    }
+
+    /// The same where it's agreed already: the drive was up in that view last.
+    pub(crate) async fn has_left(&self, id: DriveId, loss: Loss, left: View) {
+        self.leave(id, loss, Some(left)).await;
+    }
+
+    async fn leave(&self, id: DriveId, loss: Loss, agreed: Option<View>) {
         let end = match self.begin_leave(id, &loss) {
             Leave::Gone => return,
             Leave::UnderWay(end) => end,
@@ -169,7 +266,7 @@ impl<W: World> Engine<W> {
                 let engine = self.clone();
                 // A task of its own: who noticed may be the request of a client that goes away.
                 self.world().spawn(Box::pin(async move {
-                    engine.finish_leave(id, loss).await;
+                    engine.finish_leave(id, loss, agreed).await;
                     let _ = over.send(()); // nobody may wait any more
                 }));
                 end
@@ -191,12 +288,16 @@ impl<W: World> Engine<W> {
         self.volumes().iter().for_each(|volume| volume.member_retired(id));
     }
 
-    async fn finish_leave(&self, id: DriveId, loss: Loss) {
+    async fn finish_leave(&self, id: DriveId, loss: Loss, agreed: Option<View>) {
         let may_return = matches!(loss, Loss::Gone { .. });
         tracing::debug!(drive = %id, %loss, "drive left");
         self.volumes().iter().for_each(|volume| volume.member_leaving(id));
         // As agreed, whatever was known here: it may just have been agreed that it's up.
-        let Some(left) = self.shared.authority.drive_down(id, loss).await else {
+        let agreed = match agreed {
+            Some(left) => Some(left),
+            None => self.shared.authority.drive_down(id, loss).await,
+        };
+        let Some(left) = agreed else {
             return; // it can't be agreed: this server is stopping, or cut off; nothing is acknowledged meanwhile
         };
         let waiting = loop {
@@ -212,7 +313,7 @@ impl<W: World> Engine<W> {
             let status = if may_return { Status::Missing } else { Status::Failed };
             break match std::mem::replace(&mut entry.status, status) {
                 Status::Leaving(waiting) => waiting,
-                Status::Here(_) | Status::Missing | Status::Failed => Vec::new(),
+                Status::Here(_) | Status::There(_) | Status::Missing | Status::Failed => Vec::new(),
             };
         };
         for sender in waiting {
@@ -247,6 +348,10 @@ impl<W: World> Engine<W> {
                 entry.status = Status::Leaving(Vec::new());
                 Leave::Begun(loss)
             }
+            Status::There(_) => {
+                entry.status = Status::Leaving(Vec::new());
+                Leave::Begun(loss.clone())
+            }
         }
     }
 
@@ -255,12 +360,81 @@ impl<W: World> Engine<W> {
         let volume = {
             // At one moment, so that no drive comes or goes unnoticed.
             let mut state = self.lock();
-            let volume = Volume::open(self, spec, |id| state.presence(id))?;
+            let volume = Volume::open(self, spec, false)?;
+            for column in 0..volume.seats().len() {
+                let group = volume.open_group(self, column, 0, |id| state.presence(id));
+                volume.seats()[column].take(Taken::Here(group));
+            }
             state.volumes.insert(volume.id(), volume.clone());
             volume
         };
         volume.start_recovery();
         Ok(volume)
+    }
+
+    /// The same where several servers are primaries: of which columns this one is, is to be told.
+    pub fn open_volume_among(&self, spec: VolumeSpec) -> Result<Volume<W>, OpenVolumeError> {
+        let volume = Volume::open(self, spec, true)?;
+        self.lock().volumes.insert(volume.id(), volume.clone());
+        Ok(volume)
+    }
+
+    /// The view of the state that was followed last; 0 if this server is alone.
+    pub(crate) fn followed(&self) -> View {
+        self.lock().followed_view()
+    }
+
+    pub(crate) fn will_follow(&self, me: ServerId, now: Arc<ClusterView>) {
+        self.lock().followed = Some((me, now));
+    }
+
+    /// Others were the primary of this group's column since it was opened, unnoticed by this server, which is it again.
+    pub(crate) fn lead_anew(&self, group: &Group<W>) {
+        let map = group.shared.column.map;
+        let Some(volume) = self.volumes().into_iter().find(|volume| volume.spec().map == map) else { return };
+        let (column, view) = (group.shared.column.number, self.followed());
+        if volume.seats()[column].is_still(group) {
+            volume.begin_yield(column, None);
+            let engine = self.clone();
+            self.world().spawn(Box::pin(async move { engine.lead(volume.id(), column, view).await }));
+        }
+    }
+
+    /// From that view on this server is the primary of a column. Whoever was it before must not be it any more in any state
+    /// that its server knows, or that server must be down.
+    pub async fn lead(&self, id: VolumeId, column: usize, view: View) {
+        let Some(volume) = self.volume(id) else { return };
+        let (map, drives) = (volume.spec().map, volume.holders(column));
+        volume.ended(column).await;
+        // Nothing of earlier primaries is under way on the drives of this server from here on.
+        for drive in drives.iter().copied() {
+            if let Some((_, opening)) = self.opened(drive) {
+                let copy = CopyId { drive, map, column };
+                if !self.shared.askers.admit(copy, None, view, opening).await {
+                    return; // somebody is it in a later view, which will be known here
+                }
+            }
+        }
+        let (group, hearing) = {
+            let state = self.lock();
+            if !state.volumes.contains_key(&id)
+                || state.followed_view() != view
+                || volume.seats()[column].group().is_some()
+            {
+                return;
+            }
+            let group = volume.open_group(self, column, view, |id| state.presence(id));
+            volume.seats()[column].take(Taken::Here(group.clone()));
+            let there = |id: &DriveId| match state.drives.get(id) {
+                Some(Entry { status: Status::There(server), left, .. }) => Some((*id, *server, Standing::of(*left))),
+                _ => None,
+            };
+            (group, drives.iter().filter_map(there).collect::<Vec<_>>())
+        };
+        for (id, server, standing) in hearing {
+            group.start_hearing(id, server, standing);
+        }
+        group.start_recovery();
     }
 
     /// Call this once all volumes that exist have been opened: only then can a drive be found to know what it misses.
@@ -305,25 +479,41 @@ impl<W: World> Engine<W> {
 
     /// A drive that knows by itself what it misses in each volume is up again, once that is agreed.
     pub(crate) fn settle_if_known(&self, id: DriveId) {
-        if self.behind(id).is_none() || !self.volumes().iter().all(|volume| volume.knows_what_it_misses(id)) {
+        let view = self.followed();
+        if self.behind(id).is_none() || !self.volumes().iter().all(|volume| self.is_known_in(volume, id, view)) {
             return;
         }
         let Some(drive) = self.begin_settling(id) else { return };
         let engine = self.clone();
         self.world().spawn(Box::pin(async move {
-            let agreed = engine.shared.authority.up_again(id).await.is_some();
+            let up_in = engine.shared.authority.up_again(id, view).await;
+            let agreed = up_in.is_some();
             // It may have left meanwhile, and even be back: then it may miss something again.
-            if agreed && engine.note_current(&drive) {
+            if up_in.is_some_and(|view| engine.note_current(&drive, view)) {
                 tracing::debug!(drive = %id, "drive is up again");
                 engine.volumes().iter().for_each(|volume| volume.member_is_current(&Holder::Here(drive.clone())));
             }
             drop(drive);
             if !agreed {
-                engine.world().sleep(AGREE_AGAIN).await;
+                engine.world().sleep(if view == 0 { AGREE_AGAIN } else { AGREE_SOON }).await;
             }
             engine.end_settling(id);
             engine.settle_if_known(id);
         }));
+    }
+
+    /// Whether what a drive of this server misses in a volume is known: to this server or to the other primaries.
+    fn is_known_in(&self, volume: &Volume<W>, id: DriveId, view: View) -> bool {
+        let Some((_, opening)) = self.opened(id) else { return false };
+        let map = volume.spec().map;
+        let mut columns = (0..volume.seats().len()).filter(|&column| volume.holders(column).contains(&id));
+        columns.all(|column| match volume.seats()[column].now() {
+            Taken::Here(group) => group.knows_what_it_misses(id),
+            Taken::There(server, _) => {
+                self.shared.askers.is_noted(CopyId { drive: id, map, column }, server, opening, view)
+            }
+            Taken::Vacant => false,
+        })
     }
 
     /// The drive, if it's here, wasn't up when it was added, and all volumes are open.
@@ -348,24 +538,31 @@ impl<W: World> Engine<W> {
         self.lock().settling.remove(&id);
     }
 
-    fn note_current(&self, drive: &Drive<W>) -> bool {
+    fn note_current(&self, drive: &Drive<W>, view: View) -> bool {
         let mut state = self.lock();
         let Some(entry) = state.drives.get_mut(&drive.id()) else { return false };
         let same = matches!(&entry.status, Status::Here(now) if now.is_same(drive));
         if same {
             entry.left = None;
+            entry.up_since = view;
         }
         same
     }
 }
 
 impl<W: World> State<W> {
+    fn followed_view(&self) -> View {
+        self.followed.as_ref().map_or(0, |(_, now)| now.view)
+    }
+
     fn presence(&self, id: DriveId) -> (Presence<W>, Option<View>) {
         match self.drives.get(&id) {
             None => (Presence::Missing, Some(0)),
             Some(entry) => {
                 let presence = match &entry.status {
                     Status::Here(drive) => Presence::Here(Holder::Here(drive.clone())),
+                    Status::There(_) if entry.left.is_none() => Presence::Unheard,
+                    Status::There(_) => Presence::Missing,
                     Status::Leaving(_) => Presence::Leaving,
                     Status::Missing => Presence::Missing,
                     Status::Failed => Presence::Failed,

@@ -3,22 +3,35 @@
 //! Whatever it's asked is an operation with an answer, so that it makes no difference where it is. Operations that change
 //! anything begin there in the order in which they were asked for: not in that in which their futures are polled.
 
+use crate::remote::Remote;
+use futures_util::future::Either;
 use std::future::Future;
 use std::sync::Arc;
 use tepal_drive::world::World;
 use tepal_drive::{Change, Drive, DriveError, Loss, Mark, Prepared, Refused, Write};
 use tepal_model::{DriveId, MapId, Segments};
+use tepal_wire::message::Origin;
 
 /// Cheap to clone; clones are the same opening of the same drive.
 pub(crate) enum Holder<W: World> {
     /// A drive of this server.
     Here(Drive<W>),
+    /// One of another.
+    There(Remote),
+}
+
+/// A write that has its place, and isn't begun.
+pub(crate) enum Place {
+    Here(Prepared),
+    /// Whether there's space is found out there.
+    There,
 }
 
 impl<W: World> Clone for Holder<W> {
     fn clone(&self) -> Self {
         match self {
             Holder::Here(drive) => Holder::Here(drive.clone()),
+            Holder::There(remote) => Holder::There(remote.clone()),
         }
     }
 }
@@ -31,6 +44,7 @@ impl<W: World> Holder<W> {
     pub fn id(&self) -> DriveId {
         match self {
             Holder::Here(drive) => drive.id(),
+            Holder::There(remote) => remote.id(),
         }
     }
 
@@ -38,12 +52,15 @@ impl<W: World> Holder<W> {
     pub fn local(&self) -> Option<&Drive<W>> {
         match self {
             Holder::Here(drive) => Some(drive),
+            Holder::There(_) => None,
         }
     }
 
     pub fn is_same(&self, other: &Holder<W>) -> bool {
         match (self, other) {
             (Holder::Here(one), Holder::Here(other)) => one.is_same(other),
+            (Holder::There(one), Holder::There(other)) => one.is_same(other),
+            _ => false,
         }
     }
 
@@ -51,6 +68,7 @@ impl<W: World> Holder<W> {
     pub fn marks(&self) -> Vec<Mark> {
         match self {
             Holder::Here(drive) => drive.marks(),
+            Holder::There(remote) => remote.marks(),
         }
     }
 
@@ -58,6 +76,7 @@ impl<W: World> Holder<W> {
     pub fn dropped_tail(&self) -> bool {
         match self {
             Holder::Here(drive) => drive.dropped_tail(),
+            Holder::There(remote) => remote.dropped_tail(),
         }
     }
 
@@ -65,6 +84,7 @@ impl<W: World> Holder<W> {
     pub fn newest_found(&self) -> u64 {
         match self {
             Holder::Here(drive) => drive.newest_found(),
+            Holder::There(_) => u64::MAX, // what was acknowledged there is stable
         }
     }
 
@@ -72,6 +92,7 @@ impl<W: World> Holder<W> {
     pub fn unflushed(&self) -> Option<u64> {
         match self {
             Holder::Here(drive) => drive.unflushed(),
+            Holder::There(_) => None,
         }
     }
 
@@ -79,6 +100,7 @@ impl<W: World> Holder<W> {
     pub fn reading(&self) -> usize {
         match self {
             Holder::Here(drive) => drive.reading(),
+            Holder::There(remote) => remote.reading(),
         }
     }
 
@@ -86,6 +108,7 @@ impl<W: World> Holder<W> {
     pub fn is_unreadable(&self) -> bool {
         match self {
             Holder::Here(drive) => drive.usage().read_errors >= MOST_READ_ERRORS,
+            Holder::There(_) => false, // its own server looks
         }
     }
 
@@ -96,6 +119,7 @@ impl<W: World> Holder<W> {
                 drive.retire(reason);
                 drive.loss()
             }
+            Holder::There(remote) => Some(remote.lose(Loss::Retired { drive: remote.id(), reason: reason.to_owned() })),
         }
     }
 }
@@ -106,6 +130,7 @@ impl<W: World> Holder<W> {
     pub async fn read(&self, map: MapId, first: u64, count: u64) -> Result<Segments, DriveError> {
         match self {
             Holder::Here(drive) => drive.read(map, first, count).await,
+            Holder::There(remote) => remote.read(first, count).await,
         }
     }
 
@@ -113,6 +138,7 @@ impl<W: World> Holder<W> {
     pub async fn crcs(&self, map: MapId, first: u64, count: u64) -> Result<Vec<Option<u32>>, DriveError> {
         match self {
             Holder::Here(drive) => drive.crcs(map, first, count).await,
+            Holder::There(remote) => remote.crcs(first, count).await,
         }
     }
 
@@ -120,6 +146,7 @@ impl<W: World> Holder<W> {
     pub async fn present(&self, map: MapId, first: u64, count: u64) -> Result<Vec<(u64, bool)>, DriveError> {
         match self {
             Holder::Here(drive) => Ok(drive.present(map, first, count, u64::MAX)),
+            Holder::There(remote) => remote.present(first, count).await,
         }
     }
 
@@ -127,6 +154,7 @@ impl<W: World> Holder<W> {
     pub async fn is_empty(&self, map: MapId, first: u64, count: u64) -> Result<bool, DriveError> {
         match self {
             Holder::Here(drive) => Ok(drive.is_empty(map, first, count)),
+            Holder::There(remote) => Ok(remote.present(first, count).await?.iter().all(|&(_, holds)| !holds)),
         }
     }
 
@@ -134,6 +162,7 @@ impl<W: World> Holder<W> {
     pub async fn allocated_of(&self, map: MapId) -> Result<u64, DriveError> {
         match self {
             Holder::Here(drive) => Ok(drive.allocated_of(map)),
+            Holder::There(remote) => remote.allocated().await,
         }
     }
 
@@ -141,27 +170,31 @@ impl<W: World> Holder<W> {
     pub async fn extents_of(&self, map: MapId) -> Result<Vec<u64>, DriveError> {
         match self {
             Holder::Here(drive) => Ok(drive.extents_of(map)),
+            Holder::There(remote) => remote.extents().await,
         }
     }
 
     /// See [`Drive::prepare`].
-    pub fn prepare(&self, write: &Write<'_>) -> Result<Prepared, Refused> {
+    pub fn prepare(&self, write: &Write<'_>) -> Result<Place, Refused> {
         match self {
-            Holder::Here(drive) => drive.prepare(write),
+            Holder::Here(drive) => drive.prepare(write).map(Place::Here),
+            Holder::There(_) => Ok(Place::There),
         }
     }
 
     /// See [`Drive::cancel`].
-    pub fn cancel(&self, prepared: Prepared) {
-        match self {
-            Holder::Here(drive) => drive.cancel(prepared),
+    pub fn cancel(&self, place: Place) {
+        if let (Holder::Here(drive), Place::Here(prepared)) = (self, place) {
+            drive.cancel(prepared);
         }
     }
 
     /// See [`Drive::commit`].
-    pub async fn commit(&self, prepared: Prepared, write: Write<'_>) -> Result<(), DriveError> {
-        match self {
-            Holder::Here(drive) => drive.commit(prepared, write).await,
+    pub async fn commit(&self, place: Place, write: Write<'_>, origin: Option<Origin>) -> Result<(), DriveError> {
+        match (self, place) {
+            (Holder::Here(drive), Place::Here(prepared)) => drive.commit(prepared, write).await,
+            (Holder::Here(drive), Place::There) => drive.write(write).await,
+            (Holder::There(remote), _) => remote.write(&write, origin).await,
         }
     }
 
@@ -169,6 +202,7 @@ impl<W: World> Holder<W> {
     pub async fn give_back(&self) -> Result<(), Arc<Loss>> {
         match self {
             Holder::Here(drive) => drive.give_back().await,
+            Holder::There(_) => Ok(()),
         }
     }
 
@@ -176,20 +210,28 @@ impl<W: World> Holder<W> {
     pub async fn write(&self, write: Write<'_>) -> Result<(), DriveError> {
         match self {
             Holder::Here(drive) => drive.write(write).await,
+            Holder::There(remote) => remote.write(&write, None).await,
         }
     }
 
     /// See [`Drive::clear`].
-    pub async fn clear(&self, map: MapId, first: u64, count: u64, marks: Vec<Change>) -> Result<(), DriveError> {
+    pub async fn clear(
+        &self,
+        (map, first, count): (MapId, u64, u64),
+        marks: Vec<Change>,
+        origin: Option<Origin>,
+    ) -> Result<(), DriveError> {
         match self {
             Holder::Here(drive) => drive.clear(map, first, count, marks).await,
+            Holder::There(remote) => remote.clear(first, count, marks, origin).await,
         }
     }
 
     /// See [`Drive::record`].
     pub fn record(&self, changes: Vec<Change>, durable: bool) -> impl Future<Output = Result<(), DriveError>> + use<W> {
         match self {
-            Holder::Here(drive) => drive.record(changes, durable),
+            Holder::Here(drive) => Either::Left(drive.record(changes, durable)),
+            Holder::There(remote) => Either::Right(remote.record(changes, durable)),
         }
     }
 
@@ -197,6 +239,11 @@ impl<W: World> Holder<W> {
     pub async fn flush(&self) -> Result<(), Arc<Loss>> {
         match self {
             Holder::Here(drive) => drive.flush().await,
+            Holder::There(remote) => match remote.flush().await {
+                Err(DriveError::Lost(loss)) => Err(loss),
+                Err(error) => Err(remote.lose(Loss::Gone { drive: remote.id(), reason: error.to_string() })),
+                Ok(()) => Ok(()),
+            },
         }
     }
 }

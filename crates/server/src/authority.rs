@@ -123,7 +123,7 @@ impl Authority for MetadataAuthority {
         self.clone().take_down(drive, to, reason).boxed()
     }
 
-    fn up_again(&self, drive: DriveId) -> BoxFuture<'static, Option<View>> {
+    fn up_again(&self, drive: DriveId, _: View) -> BoxFuture<'static, Option<View>> {
         self.clone().bring_up(drive).boxed()
     }
 }
@@ -184,9 +184,9 @@ mod tests {
         authority.is_behind_since(DRIVE, authority.behind_now().await);
         assert!(authority.drive_down(DRIVE, gone()).await.is_some());
         let second = authority.behind_now().await;
-        assert_eq!(authority.up_again(DRIVE).await, None, "that was the first time it was behind");
+        assert_eq!(authority.up_again(DRIVE, 0).await, None, "that was the first time it was behind");
         authority.is_behind_since(DRIVE, second);
-        assert!(authority.up_again(DRIVE).await.is_some());
+        assert!(authority.up_again(DRIVE, 0).await.is_some());
         assert_eq!(authority.state_of(DRIVE).0, DriveState::Up);
     }
 

@@ -104,6 +104,8 @@ pub struct Rules {
     pub durability: Durability,
     /// A read after a crash settles what the crash had left open. Not so where another copy may answer later.
     pub reads_settle: bool,
+    /// What a client gave up, or died of, may be done at any time afterwards: it's on its way, to others than those that died.
+    pub late: bool,
 }
 
 pub struct Checker {
@@ -273,6 +275,7 @@ impl Checker {
             let Some(register) = self.registers.get_mut(&number) else { continue };
             match fate {
                 _ if !ended.kind.is_write() => register.end_read_unseen(op),
+                Fate::Unknown if self.rules.late => {}
                 Fate::Unknown => register.abandon_write(op, self.moment),
                 Fate::Refused => {
                     if register.refuse_write(op).is_err() {

@@ -11,9 +11,9 @@ const HALF: u64 = BLOCK / 2;
 
 fn rules(text: &str) -> Rules {
     match text {
-        "strict" => Rules { durability: Durability::Strict, reads_settle: true },
-        "copies" => Rules { durability: Durability::Strict, reads_settle: false },
-        _ => Rules { durability: Durability::Flush, reads_settle: true },
+        "strict" => Rules { durability: Durability::Strict, reads_settle: true, late: false },
+        "copies" => Rules { durability: Durability::Strict, reads_settle: false, late: false },
+        _ => Rules { durability: Durability::Flush, reads_settle: true, late: false },
     }
 }
 

@@ -184,7 +184,7 @@ impl Authority for Agreement {
         self.ask(Change::Down(drive, loss))
     }
 
-    fn up_again(&self, drive: DriveId) -> BoxFuture<'static, Option<View>> {
+    fn up_again(&self, drive: DriveId, _: View) -> BoxFuture<'static, Option<View>> {
         let moves = self.lock().moves.get(&drive).copied().unwrap_or(0);
         self.ask(Change::CaughtUp(drive, moves))
     }

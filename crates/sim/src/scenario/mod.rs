@@ -9,6 +9,7 @@ mod locks;
 mod one_drive;
 mod one_server;
 mod record;
+mod ring;
 mod server;
 
 use crate::executor::{Executor, Failure, Limits};
@@ -36,6 +37,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario { name: "one_drive", run: one_drive::run },
     Scenario { name: "one_server", run: one_server::run },
     Scenario { name: "operated", run: one_server::run_operated },
+    Scenario { name: "ring", run: ring::run },
 ];
 
 impl Scenario {

@@ -116,7 +116,7 @@ impl Rig {
     fn new(core: &Rc<Core>, plan: Plan, mut random: Stream) -> Self {
         let disk = SimDisk::new(core, "d0", plan.size);
         let log = plan.log_device.map(|size| SimDisk::new(core, "log", size));
-        let rules = Rules { durability: plan.durability, reads_settle: true };
+        let rules = Rules { durability: plan.durability, reads_settle: true, late: false };
         let checker = Rc::new(RefCell::new(Checker::new(random.draw(), rules)));
         let may_fail = may_fail(plan.hazard, &disk, log.as_ref());
         let workload = Workload::new(core, checker.clone(), plan.mix.clone(), may_fail);

@@ -227,6 +227,12 @@ fn refused(world: &SimWorld, hardware: &Hardware, at: usize, error: &OpenError) 
 /// The engine's volume, as a client sees it.
 pub struct ServedVolume(Volume<SimWorld>);
 
+impl ServedVolume {
+    pub fn of(volume: Volume<SimWorld>) -> Self {
+        ServedVolume(volume)
+    }
+}
+
 impl VolumeUnderTest for ServedVolume {
     fn size(&self) -> u64 {
         self.0.size()

@@ -34,7 +34,8 @@ fn open_inbox() -> Inbox {
 fn sample() -> Vec<u8> {
     let data = Segments::from_iter([vec![1; 5000].into(), vec![2; 5240].into()]);
     let payload = Payload::seal(8192, data);
-    let request = DriveRequest { drive: DriveId(7), opening: 2, map: MapId(3), operation: DriveOperation::Flush };
+    let request =
+        DriveRequest { drive: DriveId(7), opening: 2, map: MapId(3), column: 0, operation: DriveOperation::Flush };
     frame_of(&Header { request: 9, slot: 3, ..Header::default() }, &Message::Request(Request::Drive(request)), &payload)
 }
 
@@ -88,7 +89,7 @@ fn a_frame_that_breaks_a_rule_is_refused_with_the_rule() {
     assert_eq!(with(|frame| frame[54] = 1), Bits);
     assert_eq!(with(|frame| frame[53] = 0x10), Cut { cut: 4096 });
     assert_eq!(with(|frame| frame[64] ^= 1), MetaCrc);
-    assert_eq!(with(|frame| frame[11] = 255), MetaTooLong { length: 0xff00_0021, most: MAX_META });
+    assert_eq!(with(|frame| frame[11] = 255), MetaTooLong { length: 0xff00_0025, most: MAX_META });
     assert_eq!(with(|frame| frame[15] = 255), PayloadTooLong { length: 0xff00_2800, most: MAX_PAYLOAD });
     let mut frame = sample();
     frame[20] ^= 1;

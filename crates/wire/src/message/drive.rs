@@ -1,6 +1,6 @@
 //! What a primary's server asks of the server of another copy. Blocks are numbered within what the drive holds of the map.
 
-use super::{Holds, MAX_BLOCKS, Run, check_range};
+use super::{Holds, MAX_BLOCKS, Origin, Run, check_range};
 use crate::field::{MAX_LIST, MessageError, record, tagged};
 use crate::payload::Payload;
 use tepal_model::{DriveId, MapId};
@@ -15,10 +15,13 @@ const BLOCKS_END: u64 = 1 << 52;
 pub struct DriveRequest {
     /// Which drive.
     pub drive: DriveId,
-    /// How often it had been opened: if it has been opened again since, the request is refused, and the primary hears it anew.
+    /// Which opening of it: if it has been opened again since, the request is refused, and the primary hears it anew. 0 in
+    /// [`DriveOperation::Hear`].
     pub opening: u64,
     /// Whose data.
     pub map: MapId,
+    /// Which column of the map: each has a primary of its own.
+    pub column: u32,
     /// What to do.
     pub operation: DriveOperation,
 }
@@ -26,11 +29,12 @@ pub struct DriveRequest {
 /// The operations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DriveOperation {
-    /// What the drive knows of the map, before its primary acts on it. Of the marks, those after so many words: nobody else
-    /// changes them, so they can be asked for bit by bit.
+    /// What the drive knows of the map, before a primary acts on the column. From the answer on, nobody else's requests for
+    /// the column are heeded, until somebody hears it in a later view. The marks can be asked for bit by bit: those of the
+    /// column are changed by nobody else, and those of others don't matter.
     Hear {
-        /// Words.
-        skip: u64,
+        /// Only the marks after these, in their order.
+        after: Option<MarkPlace>,
     },
     /// Answered with the blocks. What holds nothing reads as zeros.
     Read {
@@ -56,6 +60,8 @@ pub enum DriveOperation {
         durable: bool,
         /// It makes copies equal, and may take the space that's kept back for that.
         repair: bool,
+        /// Whose write it is, if it's one of a client.
+        origin: Option<Origin>,
     },
     /// These blocks hold nothing any more.
     Clear {
@@ -65,6 +71,8 @@ pub enum DriveOperation {
         count: u64,
         /// Stable no later.
         marks: Vec<MarkChange>,
+        /// As for a write.
+        origin: Option<Origin>,
     },
     /// Sets marks and takes them back, in order.
     Mark {
@@ -91,6 +99,11 @@ pub enum DriveOperation {
     },
     /// Gives back everything that the drive holds of the map, marks included.
     RemoveMap,
+    /// The primary has noted on the drive, which had been away, all that it and others miss in the column.
+    Noted {
+        /// In which it's the primary still.
+        view: u64,
+    },
 }
 
 /// A mark on one region of a volume (Petal 2.4).
@@ -103,7 +116,7 @@ pub struct Mark {
 }
 
 /// What a mark says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MarkKind {
     /// Writes may be under way: after a crash the copies may differ here.
     Busy,
@@ -112,6 +125,15 @@ pub enum MarkKind {
         /// Whose.
         drive: DriveId,
     },
+}
+
+/// Where a [`MarkWord`] is in the order of all: by kind, then by number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct MarkPlace {
+    /// Which mark.
+    pub kind: MarkKind,
+    /// As in [`MarkWord::word`].
+    pub word: u64,
 }
 
 /// Marks of one kind on 64 regions.
@@ -151,25 +173,13 @@ pub enum DriveAnswer {
         checksums: Vec<Option<u32>>,
     },
     /// Of [`DriveOperation::Write`].
-    Written {
-        /// Of the drive's log. It isn't stable yet unless that was asked for.
-        batch: u64,
-    },
+    Written,
     /// Of [`DriveOperation::Clear`].
-    Cleared {
-        /// Of the drive's log.
-        batch: u64,
-    },
+    Cleared,
     /// Of [`DriveOperation::Mark`].
-    Marked {
-        /// Of the drive's log.
-        batch: u64,
-    },
+    Marked,
     /// Of [`DriveOperation::Flush`].
-    Flushed {
-        /// Of the drive's log: it and all before it are stable.
-        batch: u64,
-    },
+    Flushed,
     /// Of [`DriveOperation::Present`], from the first block on. They may end before the last: ask on from there.
     Present {
         /// In order, neighbours differ.
@@ -184,6 +194,8 @@ pub enum DriveAnswer {
     },
     /// Of [`DriveOperation::RemoveMap`].
     Removed,
+    /// Of [`DriveOperation::Noted`].
+    Noted,
     /// It wasn't done.
     Failed(DriveFailure),
 }
@@ -191,7 +203,7 @@ pub enum DriveAnswer {
 /// What a drive knows of a map.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Heard {
-    /// How often the drive has been opened: what later requests name.
+    /// Which opening of the drive this is: what later requests name. Not 0.
     pub opening: u64,
     /// At most [`MAX_WORDS`].
     pub marks: Vec<MarkWord>,
@@ -199,12 +211,6 @@ pub struct Heard {
     pub more: bool,
     /// The end of the log was dropped when the drive was opened: other copies are to be preferred.
     pub dropped_tail: bool,
-    /// The newest batch that was there when the drive was opened.
-    pub newest_found: u64,
-    /// It and all before it are on stable media.
-    pub durable: u64,
-    /// The newest batch, if not all that it acknowledged is on stable media.
-    pub unflushed: Option<u64>,
     /// Bytes that the drive holds of the map, in whole extents.
     pub allocated: u64,
 }
@@ -246,22 +252,24 @@ pub enum DriveFailure {
     Busy,
 }
 
-record!(DriveRequest { drive, opening, map, operation });
+record!(DriveRequest { drive, opening, map, column, operation });
+record!(MarkPlace { kind, word });
 record!(Mark { region, kind });
 record!(MarkWord { kind, word, regions });
-record!(Heard { opening, marks, more, dropped_tail, newest_found, durable, unflushed, allocated });
+record!(Heard { opening, marks, more, dropped_tail, allocated });
 
 tagged!(DriveOperation, "operation on a drive", {
-    1 => Hear { skip },
+    1 => Hear { after },
     2 => Read { first, count },
     3 => Checksums { first, count },
-    4 => Write { first, durable, repair, marks },
-    5 => Clear { first, count, marks },
+    4 => Write { first, durable, repair, origin, marks },
+    5 => Clear { first, count, origin, marks },
     6 => Mark { durable, changes },
     7 => Flush,
     8 => Present { first, count, look },
     9 => Extents { from },
     10 => RemoveMap,
+    11 => Noted { view },
 });
 
 tagged!(MarkKind, "kind of mark", { 1 => Busy, 2 => Stale { drive } });
@@ -272,13 +280,14 @@ tagged!(DriveAnswer, "answer of a drive", {
     1 => Heard(heard),
     2 => Read,
     3 => Checksums { checksums },
-    4 => Written { batch },
-    5 => Cleared { batch },
-    6 => Marked { batch },
-    7 => Flushed { batch },
+    4 => Written,
+    5 => Cleared,
+    6 => Marked,
+    7 => Flushed,
     8 => Present { runs },
     9 => Extents { more, extents },
     10 => Removed,
+    11 => Noted,
     128 => Failed(failure),
 });
 
@@ -297,7 +306,7 @@ impl DriveOperation {
         use DriveOperation::*;
         match self {
             Hear { .. } | Read { .. } | Checksums { .. } | Present { .. } | Extents { .. } => true,
-            Write { .. } | Clear { .. } | DriveOperation::Mark { .. } | Flush | RemoveMap => false,
+            Write { .. } | Clear { .. } | DriveOperation::Mark { .. } | Flush | RemoveMap | Noted { .. } => false,
         }
     }
 
@@ -321,12 +330,18 @@ impl DriveOperation {
             | DriveOperation::Mark { .. }
             | DriveOperation::Flush
             | DriveOperation::Extents { .. }
-            | DriveOperation::RemoveMap => Ok(()),
+            | DriveOperation::RemoveMap
+            | DriveOperation::Noted { .. } => Ok(()),
         }
     }
 }
 
 impl MarkWord {
+    /// Where it is in the order of all.
+    pub fn place(self) -> MarkPlace {
+        MarkPlace { kind: self.kind, word: self.word }
+    }
+
     /// Each of them.
     pub fn marks(self) -> impl Iterator<Item = Mark> {
         let set = (0..u64::from(u64::BITS)).filter(move |bit| self.regions >> bit & 1 == 1);

@@ -30,7 +30,7 @@ fn a_whole_frame() {
     let request = VolumeRequest {
         volume: VolumeId(0x11),
         column: 0x22,
-        operation: VolumeOperation::Write { offset: 4086, fua: true },
+        operation: VolumeOperation::Write { offset: 4086, fua: true, tag: TAG },
     };
     let header = Header { request: 3, slot: 4, session: 5, view: 6, revision: 7, load: 8, in_doubt: true };
     let mut frame = Vec::new();
@@ -100,36 +100,39 @@ fn the_handshake() {
 #[test]
 fn requests_to_drives() {
     use DriveOperation::*;
-    let start = "0700000000000000 0200000000000000 03000000 ";
+    let start = "0700000000000000 0200000000000000 03000000 04000000 ";
     let busy = super::Mark { region: 5, kind: MarkKind::Busy };
     let stale = super::Mark { region: 6, kind: MarkKind::Stale { drive: DriveId(9) } };
     let many = MarkWord { kind: MarkKind::Busy, word: 7, regions: 0xff };
     let marks = vec![MarkChange::Set(busy), MarkChange::Unset(stale), MarkChange::SetMany(many), MarkChange::UnsetAll];
+    let origin = "0100000000000000 02000000 0300000000000000 01";
     let all_marks = "04000000
         01 0500000000000000 01
         02 0600000000000000 02 0900000000000000
         03 01 0700000000000000 ff00000000000000
         04";
     let cases = [
-        (Hear { skip: 1 }, "01 0100000000000000".to_owned()),
+        (Hear { after: None }, "01 00".to_owned()),
+        (Hear { after: Some(many.place()) }, "01 01 01 0700000000000000".to_owned()),
         (Read { first: 1, count: 2 }, "02 0100000000000000 02000000".to_owned()),
         (Checksums { first: 1, count: 2 }, "03 0100000000000000 02000000".to_owned()),
         (
-            Write { first: 1, marks: marks.clone(), durable: true, repair: false },
-            format!("04 0100000000000000 01 00 {all_marks}"),
+            Write { first: 1, marks: marks.clone(), durable: true, repair: false, origin: Some(TAG.origin) },
+            format!("04 0100000000000000 01 00 01 {origin} {all_marks}"),
         ),
         (
-            Clear { first: 1, count: 2, marks: marks.clone() },
-            format!("05 0100000000000000 0200000000000000 {all_marks}"),
+            Clear { first: 1, count: 2, marks: marks.clone(), origin: None },
+            format!("05 0100000000000000 0200000000000000 00 {all_marks}"),
         ),
         (DriveOperation::Mark { changes: marks, durable: true }, format!("06 01 {all_marks}")),
         (Flush, "07".to_owned()),
         (Present { first: 1, count: 2, look: 3 }, "08 0100000000000000 0200000000000000 0300000000000000".to_owned()),
         (Extents { from: 1 }, "09 0100000000000000".to_owned()),
         (RemoveMap, "0a".to_owned()),
+        (Noted { view: 5 }, "0b 0500000000000000".to_owned()),
     ];
     for (operation, hex) in cases {
-        let request = DriveRequest { drive: DriveId(7), opening: 2, map: MapId(3), operation };
+        let request = DriveRequest { drive: DriveId(7), opening: 2, map: MapId(3), column: 4, operation };
         check(&[(Message::Request(Request::Drive(request)), Kind::DriveRequest, &format!("{start} {hex}"))]);
     }
 }
@@ -138,31 +141,22 @@ fn requests_to_drives() {
 fn answers_of_drives() {
     use DriveAnswer::*;
     let word = MarkWord { kind: MarkKind::Stale { drive: DriveId(9) }, word: 7, regions: 1 };
-    let heard = super::Heard {
-        opening: 1,
-        marks: vec![word],
-        more: true,
-        dropped_tail: false,
-        newest_found: 2,
-        durable: 3,
-        unflushed: Some(4),
-        allocated: 5,
-    };
+    let heard = super::Heard { opening: 1, marks: vec![word], more: true, dropped_tail: false, allocated: 5 };
     let cases = [
         (
             Heard(heard),
-            "01 0100000000000000 01000000 02 0900000000000000 0700000000000000 0100000000000000 01 00 0200000000000000
-             0300000000000000 01 0400000000000000 0500000000000000",
+            "01 0100000000000000 01000000 02 0900000000000000 0700000000000000 0100000000000000 01 00 0500000000000000",
         ),
         (Read, "02"),
         (Checksums { checksums: vec![None, Some(5)] }, "03 02000000 00 01 05000000"),
-        (Written { batch: 1 }, "04 0100000000000000"),
-        (Cleared { batch: 1 }, "05 0100000000000000"),
-        (Marked { batch: 1 }, "06 0100000000000000"),
-        (Flushed { batch: 1 }, "07 0100000000000000"),
+        (Written, "04"),
+        (Cleared, "05"),
+        (Marked, "06"),
+        (Flushed, "07"),
         (Present { runs: vec![Run { length: 6, holds: true }] }, "08 01000000 0600000000000000 01"),
         (Extents { extents: vec![8], more: true }, "09 01 01000000 0800000000000000"),
         (Removed, "0a"),
+        (DriveAnswer::Noted, "0b"),
         (Failed(DriveFailure::Lost { retired: true, reason: "x".into() }), "80 01 01 0100 78"),
         (Failed(DriveFailure::OutOfSpace), "80 02"),
         (Failed(DriveFailure::Damaged { blocks: vec![3] }), "80 03 01000000 0300000000000000"),
@@ -182,8 +176,14 @@ fn requests_to_primaries_and_their_answers() {
     let (offset, length) = (1, 2);
     let requests = [
         (Read { offset, length: 2 }, "01 0100000000000000 02000000"),
-        (Write { offset, fua: true }, "02 0100000000000000 01"),
-        (Zero { offset, length, allocate: true, fua: false }, "03 0100000000000000 0200000000000000 01 00"),
+        (
+            Write { offset, fua: true, tag: TAG },
+            "02 0100000000000000 01 0100000000000000 02000000 0300000000000000 01 01 0400000000000000",
+        ),
+        (
+            Zero { offset, length, allocate: true, fua: false, tag: Tag { in_doubt_since: None, ..TAG } },
+            "03 0100000000000000 0200000000000000 01 00 0100000000000000 02000000 0300000000000000 01 00",
+        ),
         (Flush, "04"),
         (Status { offset, length, limit: 3 }, "05 0100000000000000 0200000000000000 03000000"),
     ];
@@ -216,6 +216,7 @@ fn requests_to_primaries_and_their_answers() {
         (VolumeAnswer::Failed(VolumeFailure::NotPrimary { server: Some(ServerId(2)) }), "80 03 01 02000000"),
         (VolumeAnswer::Failed(VolumeFailure::NotPrimary { server: None }), "80 03 00"),
         (VolumeAnswer::Failed(VolumeFailure::Busy), "80 04"),
+        (VolumeAnswer::Failed(VolumeFailure::Unsure), "80 05"),
     ];
     for (answer, hex) in answers {
         check(&[(Message::Answer(Answer::Volume(answer)), Kind::VolumeAnswer, hex)]);

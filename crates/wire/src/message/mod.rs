@@ -14,7 +14,9 @@ use crate::handshake::{Hello, Refused, Welcome};
 use crate::inbox::Frame;
 use crate::payload::Payload;
 use crate::session;
-pub use drive::{DriveAnswer, DriveFailure, DriveOperation, DriveRequest, Heard, Mark, MarkChange, MarkKind, MarkWord};
+pub use drive::{
+    DriveAnswer, DriveFailure, DriveOperation, DriveRequest, Heard, Mark, MarkChange, MarkKind, MarkPlace, MarkWord,
+};
 use tepal_model::{BLOCK, MAX_REQUEST};
 pub use volume::{VolumeAnswer, VolumeFailure, VolumeOperation, VolumeRequest};
 
@@ -72,6 +74,33 @@ pub struct Run {
 }
 
 record!(Run { length, holds });
+
+/// Which request of which gateway something is: by it, one that is sent again is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// One run of a gateway.
+    pub gateway: u64,
+    /// The gateway uses it for one request at a time.
+    pub slot: u32,
+    /// Later requests have higher ones.
+    pub number: u64,
+    /// Nothing more comes of this request for the same copy.
+    pub is_last: bool,
+}
+
+record!(Origin { gateway, slot, number, is_last });
+
+/// A write as its gateway sends it, maybe not for the first time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tag {
+    /// Which one it is.
+    pub origin: Origin,
+    /// If it may have been carried out before: the view that the gateway knew when it sent it for the first time that may
+    /// have led to that.
+    pub in_doubt_since: Option<u64>,
+}
+
+record!(Tag { origin, in_doubt_since });
 
 impl Message {
     /// What the frame says, if it's a message of this version whose numbers make sense and which has the payload that it

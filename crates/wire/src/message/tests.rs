@@ -24,26 +24,41 @@ fn any_change() -> impl Strategy<Value = MarkChange> {
     ]
 }
 
+fn any_origin() -> impl Strategy<Value = Origin> {
+    any::<(u64, u32, u64, bool)>().prop_map(|(gateway, slot, number, is_last)| Origin {
+        gateway,
+        slot,
+        number,
+        is_last,
+    })
+}
+
+fn any_tag() -> impl Strategy<Value = Tag> {
+    (any_origin(), any::<Option<u64>>()).prop_map(|(origin, in_doubt_since)| Tag { origin, in_doubt_since })
+}
+
+/// The one that requests of tests have.
+const TAG: Tag = Tag { origin: Origin { gateway: 1, slot: 2, number: 3, is_last: true }, in_doubt_since: Some(4) };
+
 fn any_drive_operation() -> impl Strategy<Value = DriveOperation> {
     use DriveOperation::*;
     let marks = || vec(any_change(), 0..6);
     let (first, count) = (|| 0u64..1 << 40, || 1u32..=8192);
     prop_oneof![
-        any::<u64>().prop_map(|skip| Hear { skip }),
+        proptest::option::of((any_mark_kind(), any::<u64>()))
+            .prop_map(|after| Hear { after: after.map(|(kind, word)| MarkPlace { kind, word }) }),
         (first(), count()).prop_map(|(first, count)| Read { first, count }),
         (first(), count()).prop_map(|(first, count)| Checksums { first, count }),
-        (first(), marks(), any::<bool>(), any::<bool>()).prop_map(|(first, marks, durable, repair)| Write {
-            first,
-            marks,
-            durable,
-            repair
-        }),
-        (first(), 1u64..1 << 40, marks()).prop_map(|(first, count, marks)| Clear { first, count, marks }),
+        (first(), marks(), any::<(bool, bool)>(), proptest::option::of(any_origin()))
+            .prop_map(|(first, marks, (durable, repair), origin)| Write { first, marks, durable, repair, origin }),
+        (first(), 1u64..1 << 40, marks(), proptest::option::of(any_origin()))
+            .prop_map(|(first, count, marks, origin)| Clear { first, count, marks, origin }),
         (marks(), any::<bool>()).prop_map(|(changes, durable)| DriveOperation::Mark { changes, durable }),
         Just(Flush),
         (first(), 1u64..1 << 40, any::<u64>()).prop_map(|(first, count, look)| Present { first, count, look }),
         any::<u64>().prop_map(|from| Extents { from }),
         Just(RemoveMap),
+        any::<u64>().prop_map(|view| Noted { view }),
     ]
 }
 
@@ -53,9 +68,9 @@ fn any_runs() -> impl Strategy<Value = Vec<Run>> {
 
 fn any_drive_answer() -> impl Strategy<Value = DriveAnswer> {
     use DriveAnswer::*;
-    let heard = (any::<(u64, bool, bool, u64, u64, Option<u64>, u64)>(), vec(any_word(), 0..9)).prop_map(
-        |((opening, more, dropped_tail, newest_found, durable, unflushed, allocated), marks)| {
-            Heard(super::Heard { opening, marks, more, dropped_tail, newest_found, durable, unflushed, allocated })
+    let heard = (any::<(u64, bool, bool, u64)>(), vec(any_word(), 0..9)).prop_map(
+        |((opening, more, dropped_tail, allocated), marks)| {
+            Heard(super::Heard { opening, marks, more, dropped_tail, allocated })
         },
     );
     let failure = prop_oneof![
@@ -71,13 +86,14 @@ fn any_drive_answer() -> impl Strategy<Value = DriveAnswer> {
         heard,
         Just(Read),
         vec(any::<Option<u32>>(), 0..40).prop_map(|checksums| Checksums { checksums }),
-        any::<u64>().prop_map(|batch| Written { batch }),
-        any::<u64>().prop_map(|batch| Cleared { batch }),
-        any::<u64>().prop_map(|batch| Marked { batch }),
-        any::<u64>().prop_map(|batch| Flushed { batch }),
+        Just(Written),
+        Just(Cleared),
+        Just(Marked),
+        Just(Flushed),
         any_runs().prop_map(|runs| Present { runs }),
         (vec(any::<u64>(), 0..9), any::<bool>()).prop_map(|(extents, more)| Extents { extents, more }),
         Just(Removed),
+        Just(DriveAnswer::Noted),
         failure.prop_map(Failed),
     ]
 }
@@ -87,7 +103,7 @@ fn any_volume_operation() -> impl Strategy<Value = VolumeOperation> {
     let (offset, length) = (|| 0..MAX_VOLUME / 2, || 1..MAX_VOLUME / 2);
     prop_oneof![
         (offset(), 1..=MAX_REQUEST as u32).prop_map(|(offset, length)| Read { offset, length }),
-        (offset(), any::<bool>()).prop_map(|(offset, fua)| Write { offset, fua }),
+        (offset(), any::<bool>(), any_tag()).prop_map(|(offset, fua, tag)| Write { offset, fua, tag }),
         (offset(), length(), any::<bool>(), any::<bool>()).prop_map(|(offset, length, allocate, fua)| Zero {
             offset,
             length,
@@ -118,6 +134,7 @@ fn any_volume_answer() -> impl Strategy<Value = VolumeAnswer> {
         any::<(u64, u64)>().prop_map(|(view, revision)| VolumeFailure::Stale { view, revision }),
         any::<Option<u32>>().prop_map(|server| VolumeFailure::NotPrimary { server: server.map(ServerId) }),
         Just(VolumeFailure::Busy),
+        Just(VolumeFailure::Unsure),
     ];
     let runs = any_runs().prop_map(|runs| Status { runs });
     prop_oneof![Just(Read), Just(Written), Just(Zeroed), Just(Flushed), runs, failure.prop_map(Failed)]
@@ -158,9 +175,9 @@ fn any_handshake() -> impl Strategy<Value = Message> {
 }
 
 pub(crate) fn any_message() -> impl Strategy<Value = Message> {
-    let drive = any::<(u64, u64, u32)>();
-    let drive = (drive, any_drive_operation()).prop_map(|((drive, opening, map), operation)| {
-        Request::Drive(DriveRequest { drive: DriveId(drive), opening, map: MapId(map), operation })
+    let drive = any::<(u64, u64, u32, u32)>();
+    let drive = (drive, any_drive_operation()).prop_map(|((drive, opening, map, column), operation)| {
+        Request::Drive(DriveRequest { drive: DriveId(drive), opening, map: MapId(map), column, operation })
     });
     let volume = (any::<(u64, u32)>(), any_volume_operation()).prop_map(|((volume, column), operation)| {
         Request::Volume(VolumeRequest { volume: VolumeId(volume), column, operation })
@@ -209,20 +226,20 @@ fn decode(kind: Kind, bytes: &[u8], payload: Payload) -> Result<Message, Message
 #[test]
 fn requests_whose_numbers_make_no_sense_are_refused() {
     let drive = |operation| {
-        let request = DriveRequest { drive: DriveId(1), opening: 1, map: MapId(1), operation };
+        let request = DriveRequest { drive: DriveId(1), opening: 1, map: MapId(1), column: 0, operation };
         Message::Request(Request::Drive(request))
     };
     let volume =
         |operation| Message::Request(Request::Volume(VolumeRequest { volume: VolumeId(1), column: 0, operation }));
     let sealed = |offset, length: usize| Payload::seal(offset, Segments::from_iter([vec![7; length].into()]));
-    let write = || drive(DriveOperation::Write { first: 0, marks: vec![], durable: true, repair: false });
+    let write = || drive(DriveOperation::Write { first: 0, marks: vec![], durable: true, repair: false, origin: None });
     let cases = [
         (drive(DriveOperation::Read { first: 0, count: 0 }), Payload::none()),
         (drive(DriveOperation::Read { first: 0, count: 8193 }), Payload::none()),
         (drive(DriveOperation::Read { first: u64::MAX, count: 2 }), Payload::none()),
         (drive(DriveOperation::Read { first: (1 << 52) - 1, count: 2 }), Payload::none()),
         (drive(DriveOperation::Read { first: 0, count: 1 }), sealed(0, 4096)),
-        (drive(DriveOperation::Clear { first: 0, count: 0, marks: vec![] }), Payload::none()),
+        (drive(DriveOperation::Clear { first: 0, count: 0, marks: vec![], origin: None }), Payload::none()),
         (drive(DriveOperation::Present { first: 1, count: u64::MAX, look: 1 }), Payload::none()),
         (write(), Payload::none()),
         (write(), sealed(0, 4095)),
@@ -230,9 +247,12 @@ fn requests_whose_numbers_make_no_sense_are_refused() {
         (volume(VolumeOperation::Read { offset: 0, length: 0 }), Payload::none()),
         (volume(VolumeOperation::Read { offset: 0, length: 1 + (32 << 20) }), Payload::none()),
         (volume(VolumeOperation::Read { offset: MAX_VOLUME, length: 1 }), Payload::none()),
-        (volume(VolumeOperation::Write { offset: 0, fua: false }), Payload::none()),
-        (volume(VolumeOperation::Write { offset: 5, fua: false }), sealed(6, 10)),
-        (volume(VolumeOperation::Zero { offset: 0, length: 0, allocate: false, fua: false }), Payload::none()),
+        (volume(VolumeOperation::Write { offset: 0, fua: false, tag: TAG }), Payload::none()),
+        (volume(VolumeOperation::Write { offset: 5, fua: false, tag: TAG }), sealed(6, 10)),
+        (
+            volume(VolumeOperation::Zero { offset: 0, length: 0, allocate: false, fua: false, tag: TAG }),
+            Payload::none(),
+        ),
         (volume(VolumeOperation::Status { offset: 0, length: 1, limit: 0 }), Payload::none()),
         (volume(VolumeOperation::Status { offset: 0, length: 1, limit: 65537 }), Payload::none()),
         (volume(VolumeOperation::Flush), sealed(0, 1)),
@@ -275,12 +295,13 @@ fn a_long_text_is_cut_at_a_character() {
 
 #[test]
 fn a_request_costs_the_data_that_it_brings_and_the_data_that_it_wants() {
-    let drive = |operation| Request::Drive(DriveRequest { drive: DriveId(1), opening: 1, map: MapId(1), operation });
+    let drive =
+        |operation| Request::Drive(DriveRequest { drive: DriveId(1), opening: 1, map: MapId(1), column: 0, operation });
     let volume = |operation| Request::Volume(VolumeRequest { volume: VolumeId(1), column: 0, operation });
     let nothing = Payload::none();
     let overhead = Request::Metadata.cost(&nothing);
     let data = Payload::seal(0, Segments::from_iter([vec![7; 8192].into()]));
-    let write = drive(DriveOperation::Write { first: 0, marks: vec![], durable: true, repair: false });
+    let write = drive(DriveOperation::Write { first: 0, marks: vec![], durable: true, repair: false, origin: None });
     assert!((1..=4096).contains(&overhead), "there's an end to requests without data, and there may be many");
     for (request, payload, expected, repeatable) in [
         (Request::Metadata, &data, 8192, true),
@@ -289,7 +310,7 @@ fn a_request_costs_the_data_that_it_brings_and_the_data_that_it_wants() {
         (drive(DriveOperation::Read { first: 0, count: 3 }), &nothing, 3 * 4096, true),
         (drive(DriveOperation::RemoveMap), &nothing, 0, false),
         (volume(VolumeOperation::Read { offset: 0, length: 77 }), &nothing, 77, true),
-        (volume(VolumeOperation::Write { offset: 0, fua: false }), &data, 8192, false),
+        (volume(VolumeOperation::Write { offset: 0, fua: false, tag: TAG }), &data, 8192, false),
         (volume(VolumeOperation::Flush), &nothing, 0, false),
     ] {
         assert_eq!(request.cost(payload), overhead + expected, "{request:?}");

@@ -1,6 +1,6 @@
 //! What a gateway asks of the primary of a column. Offsets and lengths are bytes of the column.
 
-use super::{Holds, Run, check_range};
+use super::{Holds, Run, Tag, check_range};
 use crate::field::{MAX_LIST, MessageError, record, tagged};
 use crate::payload::Payload;
 use tepal_model::{BLOCK, IoError, MAX_REQUEST, MAX_VOLUME, ServerId, VolumeId};
@@ -32,6 +32,8 @@ pub enum VolumeOperation {
         offset: u64,
         /// Answered only when on stable media, whatever the layout's durability.
         fua: bool,
+        /// Which one this is.
+        tag: Tag,
     },
     /// These bytes are zeros.
     Zero {
@@ -43,6 +45,8 @@ pub enum VolumeOperation {
         allocate: bool,
         /// As for a write.
         fua: bool,
+        /// As for a write.
+        tag: Tag,
     },
     /// Everything that was acknowledged before is on stable media.
     Flush,
@@ -100,14 +104,17 @@ pub enum VolumeFailure {
     /// Ask again: the server catches up, or has too much to do.
     #[error("the server is busy")]
     Busy,
+    /// It may have been done. Ask the next primary, and say so.
+    #[error("another server has become the primary meanwhile")]
+    Unsure,
 }
 
 record!(VolumeRequest { volume, column, operation });
 
 tagged!(VolumeOperation, "operation on a volume", {
     1 => Read { offset, length },
-    2 => Write { offset, fua },
-    3 => Zero { offset, length, allocate, fua },
+    2 => Write { offset, fua, tag },
+    3 => Zero { offset, length, allocate, fua, tag },
     4 => Flush,
     5 => Status { offset, length, limit },
 });
@@ -126,6 +133,7 @@ tagged!(VolumeFailure, "failure of a primary", {
     2 => Stale { view, revision },
     3 => NotPrimary { server },
     4 => Busy,
+    5 => Unsure,
 });
 
 impl VolumeOperation {

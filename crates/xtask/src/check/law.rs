@@ -32,7 +32,7 @@ const LAW: &[Room] = &[
     // What is said is the same over sockets and over the simulator's network. Drives are somebody else's business.
     Room { name: "tepal-wire", sees: &[&["tepal-model", "tepal-codec"]], pure: true },
     // Protocols are given servers, metadata, files and sockets; they never look for them.
-    Room { name: "tepal-engine", sees: &[GROUND, &["tepal-drive"]], pure: true },
+    Room { name: "tepal-engine", sees: &[GROUND, &["tepal-drive", "tepal-wire"]], pure: true },
     // A gateway may run on a client's machine, where there are no drives.
     Room { name: "tepal-gateway", sees: &[GROUND], pure: false },
     Room { name: "tepal-metadata", sees: &[GROUND], pure: false },

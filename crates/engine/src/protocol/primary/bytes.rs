@@ -1,6 +1,7 @@
 //! Bytes in, bytes out: requests become whole blocks, edges are merged under the same turn that the write has. A write is
 //! seen through even if its client goes away, so nothing is left half done.
 
+use super::doubt::Doubt;
 use super::order::{Place, Turn};
 use super::write::{Data, Written};
 use super::{Blocks, Group};
@@ -10,6 +11,7 @@ use futures_channel::oneshot;
 use std::ops::Range;
 use tepal_drive::world::{Gather, World};
 use tepal_model::{BLOCK, Buffer, IoError, Segments, buffer::join};
+use tepal_wire::message::Tag;
 
 impl<W: World> Group<W> {
     pub async fn read(&self, offset: u64, length: u64) -> Result<Segments, IoError> {
@@ -22,11 +24,17 @@ impl<W: World> Group<W> {
 
     /// Takes its place among the writes of the same blocks now. With `fua`, what was written is stable before this returns,
     /// whatever the layout's durability.
-    pub fn write(&self, offset: u64, data: Gather, fua: bool) -> impl Future<Output = Result<(), IoError>> + use<W> {
+    pub fn write(
+        &self,
+        offset: u64,
+        data: Gather,
+        fua: bool,
+        tag: Option<Tag>,
+    ) -> impl Future<Output = Result<(), IoError>> + use<W> {
         let end = offset + data.iter().map(|piece| piece.len() as u64).sum::<u64>();
         let place = self.line_up(Blocks::touched(offset, end));
         let group = self.clone();
-        let write = |asker| async move { group.write_bytes(place, asker, offset..end, data, fua).await };
+        let write = |asker| async move { group.write_bytes((place, asker), offset..end, data, fua, tag).await };
         SeenThrough::new(self.shared.world.clone(), write)
     }
 
@@ -36,21 +44,28 @@ impl<W: World> Group<W> {
 
     async fn write_bytes(
         &self,
-        place: Place,
-        asker: Asker,
+        (place, asker): (Place, Asker),
         range: Range<u64>,
         data: Gather,
         fua: bool,
+        tag: Option<Tag>,
     ) -> Result<(), IoError> {
         let blocks = Blocks::touched(range.start, range.end);
         let whole = range.start.is_multiple_of(BLOCK) && range.end.is_multiple_of(BLOCK);
         let (mut turn, mut begun) = (place.turn().await, false);
+        if tag.is_some_and(|tag| tag.in_doubt_since.is_some()) {
+            match Box::pin(self.in_doubt(turn, tag, blocks)).await? {
+                Doubt::Do(own) => turn = own,
+                Doubt::Done => return Ok(()),
+            }
+        }
+        let origin = tag.map(|tag| tag.origin);
         loop {
             let data = match whole {
                 true => data.clone(),
                 false => Gather::from_iter([Box::pin(self.merge_edges(range.start, &data)).await?]),
             };
-            match self.write_blocks(&turn, Data::new(blocks.first, data), fua).await? {
+            match self.write_blocks(&turn, Data::new(blocks.first, data, origin), fua).await? {
                 Written::Done => return Ok(()),
                 Written::Waits { change, begun: now } => {
                     begun |= now;

@@ -44,7 +44,8 @@ enum Plan<W: World> {
 
 impl<W: World> Volume<W> {
     pub async fn flush(&self) -> Result<(), IoError> {
-        let groups = self.groups();
+        // Of volumes on several servers, what was acknowledged is stable.
+        let groups: Vec<Group<W>> = self.groups().into_iter().filter(|group| group.shared.view == 0).collect();
         let said: Vec<u64> = groups.iter().map(|group| group.lock().lost_unflushed.said).collect();
         loop {
             let mut drives = BTreeMap::new();
@@ -95,7 +96,8 @@ impl<W: World> Group<W> {
             return Plan::Refuse(IoError::Unavailable { reason });
         }
         state.forget_what_others_have();
-        let leaving = state.members.list.iter().any(|member| matches!(member.presence, Presence::Leaving));
+        let leaving =
+            state.members.list.iter().any(|member| matches!(member.presence, Presence::Leaving | Presence::Unheard));
         if leaving || !state.unflushed.is_empty() {
             return Plan::Wait(Group::next_change(&mut state));
         }

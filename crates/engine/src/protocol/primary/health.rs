@@ -70,7 +70,7 @@ impl Wanting {
         match &member.presence {
             Presence::Here(_) if member.is_current() && member.missed.is_empty() => {}
             Presence::Here(_) => *self.behind.entry(member.id).or_default() += member.missed.len(),
-            Presence::Leaving | Presence::Missing => drop(self.away.insert(member.id)),
+            Presence::Unheard | Presence::Leaving | Presence::Missing => drop(self.away.insert(member.id)),
             Presence::Failed => drop(self.failed.insert(member.id)),
         }
     }

@@ -110,6 +110,8 @@ impl Missed {
 
 pub enum Presence<W: World> {
     Here(Holder<W>),
+    /// It's up, on another server, and hasn't been asked yet what it knows: until then everybody waits.
+    Unheard,
     /// It's being declared down; until that is agreed, writes to its copies wait.
     Leaving,
     /// It may return.
@@ -122,7 +124,7 @@ impl<W: World> Member<W> {
     pub fn drive(&self) -> Option<&Holder<W>> {
         match &self.presence {
             Presence::Here(drive) => Some(drive),
-            Presence::Leaving | Presence::Missing | Presence::Failed => None,
+            Presence::Unheard | Presence::Leaving | Presence::Missing | Presence::Failed => None,
         }
     }
 
@@ -205,6 +207,9 @@ impl<W: World> Members<W> {
 
     /// Which copies of a region are clean.
     pub fn clean(&self, region: u64) -> Copies {
+        if self.has_unheard() {
+            return Copies::Waiting;
+        }
         let may_return = |member: &&Member<W>| !matches!(member.presence, Presence::Failed);
         let waits = if self.is_known() {
             let is_clean = |member: &&Member<W>| !member.missed.contains(region);
@@ -226,12 +231,17 @@ impl<W: World> Members<W> {
         if waits { Copies::Waiting } else { Copies::Lost }
     }
 
+    pub fn has_unheard(&self) -> bool {
+        self.list.iter().any(|member| matches!(member.presence, Presence::Unheard))
+    }
+
     /// Whether each copy of a region is here, or said to be stale by all who are. Of another it's to be found out when it
     /// returns whether it differs.
     pub fn is_decided(&self, region: u64) -> bool {
         let here = || self.list.iter().enumerate().filter(|(_, member)| member.drive().is_some());
         let is_decided = |member: &Member<W>| match member.presence {
             Presence::Here(_) | Presence::Failed => true,
+            Presence::Unheard => false,
             Presence::Leaving | Presence::Missing => {
                 here().next().is_some() && here().all(|(by, _)| member.missed.is_said(region, by))
             }

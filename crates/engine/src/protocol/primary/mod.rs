@@ -13,8 +13,10 @@
 //! 5. In a region whose copies may differ, the first clean copy decides, before anything is read from there.
 
 pub mod bytes;
+pub mod doubt;
 pub mod flush;
 pub mod health;
+pub mod hearing;
 pub mod members;
 pub mod order;
 pub mod presence;
@@ -26,6 +28,7 @@ mod tests;
 pub mod write;
 pub mod zero;
 
+use crate::authority::View;
 use crate::engine::{self, Engine};
 use crate::holder::Holder;
 use crate::map::Column;
@@ -34,6 +37,7 @@ use futures_channel::oneshot;
 use members::{BusyRegions, Member, Members};
 use order::{Turn, WriteOrder};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use tepal_drive::Loss;
 use tepal_drive::world::World;
@@ -58,6 +62,10 @@ pub(crate) struct Shared<W: World> {
     pub column: Column,
     pub copies: usize,
     pub durability: Durability,
+    /// Since which this server is the primary; 0 if it's alone.
+    pub view: View,
+    /// Another server says that it isn't any more: it'll be told so by its own state.
+    pub deposed: Arc<AtomicBool>,
     /// Copies without which no write is acknowledged.
     pub min_copies: usize,
     pub order: WriteOrder,
@@ -118,7 +126,7 @@ impl Blocks {
 }
 
 impl<W: World> Group<W> {
-    pub fn open(engine: &Engine<W>, column: Column, layout: &Layout, members: Members<W>) -> Self {
+    pub fn open(engine: &Engine<W>, column: Column, layout: &Layout, members: Members<W>, view: View) -> Self {
         let copies = members.list.len();
         let state = State {
             members,
@@ -140,7 +148,10 @@ impl<W: World> Group<W> {
             engine: Arc::downgrade(&engine.shared),
             column,
             copies,
-            durability: layout.durability,
+            // Nobody remembers what isn't stable when the primary changes.
+            durability: if view == 0 { layout.durability } else { Durability::Strict },
+            view,
+            deposed: Arc::default(),
             min_copies: usize::from(layout.min_copies).max(1),
             order: WriteOrder::default(),
             state: Mutex::new(state),
@@ -190,8 +201,21 @@ impl<W: World> Group<W> {
             return std::future::pending().await; // the server has stopped: nothing is agreed or acknowledged any more
         };
         for (id, loss) in drives {
+            if self.shared.deposed.load(Ordering::Relaxed) {
+                return self.until_deposed().await;
+            }
+            if self.has_another(id) {
+                continue;
+            }
             engine.lose_met(id, (*loss).clone()).await;
         }
+    }
+
+    /// Whether a drive of another server has been heard again since it was lost.
+    fn has_another(&self, id: DriveId) -> bool {
+        let state = self.lock();
+        let member = state.members.list.iter().find(|member| member.id == id);
+        matches!(member.and_then(Member::drive), Some(Holder::There(remote)) if !remote.is_lost())
     }
 
     /// Nobody is served from now on.

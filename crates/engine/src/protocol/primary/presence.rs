@@ -18,6 +18,7 @@ impl<W: World> Group<W> {
         state.note_who_knows();
         state.members.list[at].stands_for_itself();
         state.members.list[at].presence = Presence::Leaving;
+        state.members.list[at].opening += 1; // who is still asking it what it knows needn't come back
         state.changes += 1;
         if self.shared.durability == Durability::Flush {
             state.leaving_unflushed.extend(unflushed.map(|newest| (at, newest)));
@@ -74,7 +75,7 @@ impl<W: World> Group<W> {
     pub fn member_returned(&self, drive: &Holder<W>, standing: Standing) {
         {
             let mut state = self.lock();
-            let Some(at) = state.members.position(drive.id()) else { return };
+            let Some(at) = state.members.position(drive.id()).filter(|_| !state.removed) else { return };
             state.forget_what_others_have();
             state.members.list[at].stands_for_itself();
             state.members.list[at].left = standing.left();
@@ -122,7 +123,7 @@ impl<W: World> Group<W> {
     /// Whether the drive's word is enough for what it holds of this group, as it's about itself and about others.
     pub fn knows_what_it_misses(&self, id: DriveId) -> bool {
         let state = self.lock();
-        state.members.position(id).is_none_or(|at| state.knows_what_it_misses(at))
+        state.members.position(id).is_none_or(|at| !state.members.has_unheard() && state.knows_what_it_misses(at))
     }
 
     /// Takes in the marks that a drive has. From the moment at which it's here.

@@ -202,13 +202,30 @@ impl<W: World> Group<W> {
     }
 
     /// A range cut at regions.
-    pub fn cut(&self, blocks: Blocks) -> impl Iterator<Item = (u64, u64)> + use<W> {
+    fn cut(&self, blocks: Blocks) -> impl Iterator<Item = (u64, u64)> + use<W> {
         self.shared.column.cut(blocks.first, blocks.count)
+    }
+
+    /// Runs of bytes that hold something, and that don't: of all these, of whose blocks the first and the last count whole.
+    pub async fn status(&self, offset: u64, length: u64) -> Result<Vec<(u64, bool)>, IoError> {
+        let end = offset + length;
+        let (mut runs, mut at): (Vec<(u64, bool)>, _) = (Vec::new(), offset);
+        for (first, count) in self.cut(Blocks::touched(offset, end)) {
+            for (blocks, mapped) in self.mapped(Blocks { first, count }).await? {
+                let next = ((at / BLOCK + blocks) * BLOCK).min(end);
+                match runs.last_mut() {
+                    Some(last) if last.1 == mapped => last.0 += next - at,
+                    _ => runs.push((next - at, mapped)),
+                }
+                at = next;
+            }
+        }
+        Ok(runs)
     }
 
     /// Which of these blocks, of one region, hold something, as runs. A hole is as good as zeros that were read, so the same
     /// is waited for.
-    pub async fn mapped(&self, blocks: Blocks) -> Result<Vec<(u64, bool)>, IoError> {
+    async fn mapped(&self, blocks: Blocks) -> Result<Vec<(u64, bool)>, IoError> {
         loop {
             match self.plan_read(blocks, Reader::Client) {
                 Plan::Refuse(error) => return Err(error),

@@ -142,6 +142,7 @@ impl<W: World> Group<W> {
     async fn note_that_all_is_missed(&self, at: usize) -> Result<(), IoError> {
         let (drive, recording) = {
             let mut state = self.lock();
+            state.serves()?;
             let member = &mut state.members.list[at];
             let Some(drive) = member.drive().cloned().filter(|_| !member.missed.is_all() && !member.is_current())
             else {
@@ -182,21 +183,23 @@ impl<W: World> Group<W> {
         let here = |member: &Member<W>| member.drive().filter(|_| member.opening == opening).cloned();
         let (own, mark) = {
             let state = self.lock();
+            state.serves().map_err(Stuck::Failed)?;
             let member = &state.members.list[at];
             let Some(drive) = here(member) else { return Ok(()) }; // it left meanwhile, and may miss more now
             let mark = Mark { map: self.shared.column.map, region, kind: MarkKind::Stale(member.id) };
-            (member.missed.is_said(region, at).then_some(drive), mark)
+            let said = member.missed.is_said(region, at).then_some(drive);
+            (said.map(|drive| (drive.clone(), drive.record(vec![Change::Unmarked(mark)], true))), mark)
         };
         // Its own word first, and for good: alone it would be believed.
-        if let Some(drive) = own
-            && let Err(error) = drive.record(vec![Change::Unmarked(mark)], true).await
+        if let Some((drive, unmarking)) = own
+            && let Err(error) = unmarking.await
         {
             return self.give_up(failed(&drive, error)).await.map_err(Stuck::Failed);
         }
         let mut unmarked = Vec::new();
         {
             let mut state = self.lock();
-            if here(&state.members.list[at]).is_none() {
+            if state.removed || here(&state.members.list[at]).is_none() {
                 return Ok(());
             }
             let witnesses = state.members.list[at].missed.end(region).into_iter().flatten();
@@ -408,8 +411,9 @@ impl<W: World> Group<W> {
 
     async fn copy_run(&self, run: Blocks, hole: bool, target: &Copy<W>, at: usize) -> Result<(), Failed> {
         let (map, first) = (self.shared.column.map, target.place + at as u64);
+        self.takes(&target.drive, None, first, run.count);
         let outcome = if hole {
-            target.drive.clear(map, first, run.count, Vec::new()).await
+            target.drive.clear((map, first, run.count), Vec::new(), None).await
         } else {
             let data = match self.read_but(run, target).await {
                 Err(Failed::Io(IoError::Damaged { .. })) if run.count > 1 => {

@@ -79,6 +79,9 @@ impl<W: World> Group<W> {
         let mut done = Vec::new();
         {
             let mut state = self.lock();
+            if state.removed {
+                return;
+            }
             let map = self.shared.column.map;
             let mut by_member: BTreeMap<usize, Vec<Change>> = BTreeMap::new();
             for (&region, &writes) in quiet {
@@ -103,7 +106,8 @@ impl<W: World> Group<W> {
     /// Starts what brings copies up to date, if there's anything to do and nobody does it already.
     pub fn start_recovery(&self) {
         let mut state = self.lock();
-        if !state.recovering {
+        // What drives that are up know decides: they are heard first.
+        if !state.recovering && !state.members.has_unheard() {
             state.recovering = true;
             let group = self.clone();
             self.shared.world.spawn(Box::pin(async move { group.recover_all().await }));
@@ -160,6 +164,7 @@ impl<W: World> Group<W> {
 
     /// Those that know what they miss count as up again.
     fn settle_members(&self) {
+        self.tell_noted();
         let behind: Vec<DriveId> = {
             let state = self.lock();
             let behind = state.members.list.iter().filter(|m| m.drive().is_some() && !m.is_current());

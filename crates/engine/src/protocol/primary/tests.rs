@@ -80,7 +80,7 @@ impl Authority for Agrees {
             agrees.say(drive, false)
         })
     }
-    fn up_again(&self, drive: DriveId) -> BoxFuture<'static, Option<View>> {
+    fn up_again(&self, drive: DriveId, _: View) -> BoxFuture<'static, Option<View>> {
         if std::mem::take(&mut self.0.lock().unwrap().refuses) {
             return Box::pin(ready(None));
         }

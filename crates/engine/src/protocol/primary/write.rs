@@ -3,16 +3,17 @@
 use super::members::{Copies, Presence};
 use super::read::lost;
 use super::{Blocks, Group, HasTurn, State};
-use crate::holder::Holder;
+use crate::holder::{Holder, Place};
 use futures_channel::oneshot;
 use futures_util::future::join_all;
 use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;
 use tepal_codec::checksum::block_crcs;
 use tepal_drive::world::{Gather, World};
-use tepal_drive::{Change, DriveError, Loss, Mark, MarkKind, Prepared, Refused, Write};
+use tepal_drive::{Change, DriveError, Loss, Mark, MarkKind, Refused, Write};
 use tepal_model::layout::Durability;
 use tepal_model::{BLOCK, DriveId, IoError};
+use tepal_wire::message::Origin;
 
 /// Empty blocks between others that are cleared with them, in one go.
 const SMALL_GAP: u64 = (16 << 20) / BLOCK;
@@ -26,13 +27,15 @@ pub(crate) struct Data {
     first: u64,
     data: Gather,
     crcs: Vec<u32>,
+    /// Whose it is.
+    origin: Option<Origin>,
 }
 
 impl Data {
     /// Each piece of the data must be whole blocks.
-    pub fn new(first: u64, data: Gather) -> Self {
+    pub fn new(first: u64, data: Gather, origin: Option<Origin>) -> Self {
         let crcs = data.iter().flat_map(|piece| block_crcs(piece)).collect();
-        Data { first, data, crcs }
+        Data { first, data, crcs, origin }
     }
 
     fn blocks(&self) -> Blocks {
@@ -153,7 +156,7 @@ impl<W: World> Group<W> {
 
     /// `None` if the copies of this region can be written now.
     fn check_copies(&self, state: &mut State<W>, region: u64) -> Option<Plan<W>> {
-        let leaving = state.members.list.iter().any(|member| matches!(member.presence, Presence::Leaving));
+        let leaving = state.members.list.iter().any(|m| matches!(m.presence, Presence::Leaving | Presence::Unheard));
         let enough = match state.members.clean(region) {
             Copies::Clean(copies) => state.members.sure(&copies) >= self.shared.min_copies,
             Copies::Waiting => false,
@@ -189,23 +192,39 @@ impl<W: World> Group<W> {
             Refused::Lost(loss) => Failed::Lost(vec![(targets[at].drive.id(), loss)]),
         })?;
         let commits = targets.iter().zip(prepared).zip(writes);
-        let mut commits = commits.map(|((target, prepared), write)| target.drive.commit(prepared, write));
+        let mut commits = commits.map(|((target, prepared), write)| {
+            self.takes(&target.drive, data.origin, write.first, data.crcs.len() as u64);
+            target.drive.commit(prepared, write, data.origin)
+        });
         // A single copy, as in a stripe, needs no joining.
         let outcomes: SmallVec<[_; 2]> = match commits.next() {
             Some(only) if targets.len() == 1 => smallvec![only.await],
             first => join_all(first.into_iter().chain(commits)).await.into(),
         };
-        let mut lost = Vec::new();
+        let (mut lost, mut is_full) = (Vec::new(), false);
         for (target, outcome) in targets.iter().zip(outcomes) {
             match outcome {
                 Ok(()) => {}
                 Err(DriveError::Lost(loss)) => lost.push((target.drive.id(), loss)),
-                Err(error @ (DriveError::OutOfSpace | DriveError::Damaged { .. })) => {
-                    unreachable!("a prepared write has its space and reads nothing: {error}")
-                }
+                // Of another server: a drive of this one has found its space before anything was written.
+                Err(DriveError::OutOfSpace) => is_full = true,
+                Err(error @ DriveError::Damaged { .. }) => unreachable!("a write reads nothing: {error}"),
             }
         }
-        if lost.is_empty() { Ok(()) } else { Err(Failed::Lost(lost)) }
+        match (lost.is_empty(), is_full) {
+            (true, false) => Ok(()),
+            (true, true) => {
+                self.differ(data.blocks());
+                Err(Failed::Space)
+            }
+            (false, _) => Err(Failed::Lost(lost)),
+        }
+    }
+
+    /// A write reached some copies and won't reach the others: they are made equal, before anything is read there.
+    fn differ(&self, blocks: Blocks) {
+        self.lock().unresolved.extend(self.shared.column.regions(blocks.first, blocks.count));
+        self.start_recovery();
     }
 
     /// All targets have the write: whether it may be relied on. A drive that has left since it was planned may have lost it
@@ -229,16 +248,19 @@ impl<W: World> Group<W> {
     }
 
     /// Takes blocks out of every copy. The caller has their turn.
-    pub async fn clear_blocks(&self, _: &HasTurn, blocks: Blocks) -> Result<Written, IoError> {
+    pub async fn clear_blocks(&self, _: &HasTurn, blocks: Blocks, origin: Option<Origin>) -> Result<Written, IoError> {
         if self.holds_nothing().await {
             return Ok(Written::Done);
         }
         let mut cleared = false;
-        for held in self.held(blocks).await {
+        let held = self.held(blocks).await;
+        let last = held.last().copied();
+        for held in held {
+            let origin = origin.map(|origin| Origin { is_last: origin.is_last && last == Some(held), ..origin });
             if self.is_mirrored() {
                 self.lock().begin_busy(&self.shared.column, held);
             }
-            let outcome = self.clear_copies(held).await;
+            let outcome = self.clear_copies(held, origin).await;
             if self.is_mirrored() {
                 self.lock().end_busy(&self.shared.column, held);
                 self.start_settling();
@@ -301,7 +323,7 @@ impl<W: World> Group<W> {
         true
     }
 
-    async fn clear_copies(&self, blocks: Blocks) -> Result<Written, IoError> {
+    async fn clear_copies(&self, blocks: Blocks, origin: Option<Origin>) -> Result<Written, IoError> {
         let column = &self.shared.column;
         let mut begun = false;
         loop {
@@ -312,12 +334,9 @@ impl<W: World> Group<W> {
             };
             begun = true;
             let clears = targets.iter().map(|target| {
-                target.drive.clear(
-                    column.map,
-                    column.place(target.at, blocks.first),
-                    blocks.count,
-                    target.marks.clone(),
-                )
+                let first = column.place(target.at, blocks.first);
+                self.takes(&target.drive, origin, first, blocks.count);
+                target.drive.clear((column.map, first, blocks.count), target.marks.clone(), origin)
             });
             let outcomes = join_all(clears).await;
             let lost = targets.iter().zip(outcomes).filter_map(|(target, outcome)| match outcome {
@@ -334,8 +353,8 @@ impl<W: World> Group<W> {
 }
 
 /// Finds space on all drives, or on none: a full drive must not leave the copies different.
-fn prepare<W: World>(targets: &[Target<W>], writes: &[Write<'_>]) -> Result<SmallVec<[Prepared; 2]>, Refusal> {
-    let mut prepared: SmallVec<[Prepared; 2]> = SmallVec::with_capacity(targets.len());
+fn prepare<W: World>(targets: &[Target<W>], writes: &[Write<'_>]) -> Result<SmallVec<[Place; 2]>, Refusal> {
+    let mut prepared: SmallVec<[Place; 2]> = SmallVec::with_capacity(targets.len());
     for (at, (target, write)) in targets.iter().zip(writes).enumerate() {
         match target.drive.prepare(write) {
             Ok(one) => prepared.push(one),

@@ -1,5 +1,6 @@
 //! Zeros, with space or without, and what lies past a volume's end.
 
+use super::doubt::Doubt;
 use super::members::{Copies, NOT_MISSED};
 use super::order::Place;
 use super::write::{Data, Written};
@@ -11,26 +12,37 @@ use std::ops::Range;
 use tepal_drive::DriveError;
 use tepal_drive::world::{Gather, World};
 use tepal_model::{BLOCK, Buffer, EXTENT, IoError};
+use tepal_wire::message::{Origin, Tag};
 
 /// Blocks are taken out in steps of this many bytes, so that marks and turns stay small.
-const STEP: u64 = 64 << 20;
+pub const STEP: u64 = 64 << 20;
 /// Zeros that are to be allocated are written in steps of this many bytes.
-const ZEROS_STEP: u64 = 1 << 20;
+pub const ZEROS_STEP: u64 = 1 << 20;
 
 impl<W: World> Group<W> {
     /// Zeros, stable when this returns; `allocate` keeps the space.
-    pub async fn zero(&self, Range { start: from, end }: Range<u64>, allocate: bool) -> Result<(), IoError> {
+    pub async fn zero(
+        &self,
+        Range { start: from, end }: Range<u64>,
+        allocate: bool,
+        tag: Option<Tag>,
+    ) -> Result<(), IoError> {
         let step = if allocate { ZEROS_STEP } else { STEP };
         let mut at = from;
         while at < end {
             let next = ((at / step + 1) * step).min(end);
+            let tag = tag.map(|mut tag| {
+                tag.origin.is_last &= next == end;
+                tag.in_doubt_since = tag.in_doubt_since.filter(|_| at == from);
+                tag
+            });
             let (inner, inner_end) = (at.next_multiple_of(BLOCK), next / BLOCK * BLOCK);
             if allocate || inner >= inner_end {
-                self.write(at, zeros(at..next), true).await?;
+                self.write(at, zeros(at..next), true, tag).await?;
             } else {
                 let place = self.line_up(Blocks::touched(at, next));
                 let group = self.clone();
-                let clear = |asker| async move { group.clear(place, asker, at..next, inner..inner_end).await };
+                let clear = |asker| async move { group.clear((place, asker), at..next, inner..inner_end, tag).await };
                 SeenThrough::new(self.shared.world.clone(), clear).await?;
             }
             at = next;
@@ -40,10 +52,10 @@ impl<W: World> Group<W> {
 
     /// Takes out what lies past the volume's end: what was cut off doesn't come back when the volume grows again. No two
     /// of these, nor a change of size, may be under way at a time.
-    pub async fn clear_past(&self, end: u64) -> Result<(), IoError> {
+    pub async fn clear_past(self, end: u64) -> Result<(), IoError> {
         // Only where something is: there may be exbibytes between.
         for step in self.steps_past(end).await? {
-            self.zero(end.max(step * STEP)..(step + 1) * STEP, false).await?;
+            self.zero(end.max(step * STEP)..(step + 1) * STEP, false, None).await?;
         }
         Ok(())
     }
@@ -104,11 +116,21 @@ impl<W: World> Group<W> {
     }
 
     /// Takes out the whole blocks, `inner`, and merges the edges.
-    async fn clear(&self, place: Place, asker: Asker, all: Range<u64>, inner: Range<u64>) -> Result<(), IoError> {
+    async fn clear(
+        &self,
+        (place, asker): (Place, Asker),
+        all: Range<u64>,
+        inner: Range<u64>,
+        tag: Option<Tag>,
+    ) -> Result<(), IoError> {
         let blocks = Blocks::touched(all.start, all.end);
-        let (mut turn, mut begun) = (place.turn().await, false);
+        let (mut begun, origin) = (false, tag.map(|tag| tag.origin));
+        let mut turn = match self.in_doubt(place.turn().await, tag, blocks).await? {
+            Doubt::Do(turn) => turn,
+            Doubt::Done => return Ok(()),
+        };
         loop {
-            match self.clear_under_turn(&turn, &all, &inner).await? {
+            match self.clear_under_turn(&turn, &all, &inner, origin).await? {
                 Written::Done => return Ok(()),
                 Written::Waits { change, begun: now } => {
                     begun |= now;
@@ -118,20 +140,27 @@ impl<W: World> Group<W> {
         }
     }
 
-    async fn clear_under_turn(&self, turn: &HasTurn, all: &Range<u64>, inner: &Range<u64>) -> Result<Written, IoError> {
+    async fn clear_under_turn(
+        &self,
+        turn: &HasTurn,
+        all: &Range<u64>,
+        inner: &Range<u64>,
+        origin: Option<Origin>,
+    ) -> Result<Written, IoError> {
+        let not_last = origin.map(|origin| Origin { is_last: false, ..origin });
         let mut edges_begun = false;
         for edge in [all.start..inner.start, inner.end..all.end] {
             if edge.is_empty() {
                 continue;
             }
             let data = Gather::from_iter([self.merge_edges(edge.start, &zeros(edge.clone())).await?]);
-            let data = Data::new(edge.start / BLOCK, data);
+            let data = Data::new(edge.start / BLOCK, data, not_last);
             if let Written::Waits { change, begun } = self.write_blocks(turn, data, true).await? {
                 return Ok(Written::Waits { change, begun: begun || edges_begun });
             }
             edges_begun = true;
         }
-        match self.clear_blocks(turn, Blocks::touched(inner.start, inner.end)).await? {
+        match self.clear_blocks(turn, Blocks::touched(inner.start, inner.end), origin).await? {
             Written::Waits { change, begun } => Ok(Written::Waits { change, begun: begun || edges_begun }),
             Written::Done => Ok(Written::Done),
         }

@@ -73,7 +73,7 @@ impl Rig {
         };
         // While all copies are here, the first clean one decides for good.
         let reads_settle = matches!(plan.hazard, Hazard::None | Hazard::Full);
-        let rules = Rules { durability: plan.layout.durability, reads_settle };
+        let rules = Rules { durability: plan.layout.durability, reads_settle, late: false };
         let checker = Rc::new(RefCell::new(Checker::new(random.draw(), rules)));
         let record = Record::new(spec.clone());
         let workload = Workload::new(core, checker.clone(), plan.mix.clone(), may_fail(&plan, &bays, &record));

@@ -1,0 +1,157 @@
+//! What is agreed about the drives of all servers, and what this server does about it: of which columns it's the primary,
+//! which drives of others are asked, and which aren't any more.
+
+use crate::authority::View;
+use crate::engine::{Engine, Standing};
+use crate::seat::Taken;
+use crate::volume::Volume;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tepal_drive::Loss;
+use tepal_drive::world::World;
+use tepal_model::{DriveId, ServerId};
+
+/// All drives at one moment. A later state has a view that isn't lower.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClusterView {
+    /// Its number.
+    pub view: View,
+    /// Every drive of the cluster.
+    pub drives: BTreeMap<DriveId, Agreed>,
+}
+
+/// What is agreed about one drive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Agreed {
+    /// Whose it is.
+    pub server: ServerId,
+    /// Whether it takes part.
+    pub status: DriveStatus,
+}
+
+/// Whether a drive takes part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DriveStatus {
+    /// It has every write, or knows itself what it misses.
+    Up,
+    /// It's open again since the second view, was up in the first one last, and it isn't known yet what it misses.
+    Behind(View, View),
+    /// Since that view; it may return.
+    Away(View),
+    /// Since that view, for good.
+    Retired(View),
+}
+
+impl ClusterView {
+    /// The primary of a column with these holders: a function of the view alone. The server of the first drive that is up, or
+    /// else of the first that has returned.
+    pub fn primary(&self, holders: &[DriveId]) -> Option<ServerId> {
+        let agreed = || holders.iter().filter_map(|id| self.drives.get(id));
+        let up = agreed().find(|agreed| agreed.status == DriveStatus::Up);
+        let behind = || agreed().find(|agreed| matches!(agreed.status, DriveStatus::Behind(..)));
+        up.or_else(behind).map(|agreed| agreed.server)
+    }
+}
+
+impl<W: World> Engine<W> {
+    /// Does what follows from a state, after `before`, the one that was followed last. One at a time.
+    pub fn follow(&self, me: ServerId, before: &ClusterView, now: &Arc<ClusterView>) {
+        self.will_follow(me, now.clone());
+        for volume in self.volumes() {
+            self.give_up_columns(&volume, me, now);
+        }
+        for (&id, agreed) in &now.drives {
+            let earlier = before.drives.get(&id).map(|earlier| earlier.status);
+            if agreed.server == me {
+                self.follow_own_drive(id, agreed.status);
+            } else if earlier != Some(agreed.status) {
+                self.follow_drive(id, *agreed, earlier);
+            }
+        }
+        self.take_columns(me, now);
+        // What drives that have returned miss is known in this view too.
+        self.volumes().iter().flat_map(Volume::groups).for_each(|group| group.tell_noted());
+        let own = now.drives.iter().filter(|(_, agreed)| agreed.server == me);
+        own.for_each(|(&id, _)| self.settle_if_known(id));
+    }
+
+    pub(crate) fn take_columns(&self, me: ServerId, now: &ClusterView) {
+        for volume in self.volumes() {
+            self.take_columns_of(&volume, me, now);
+        }
+    }
+
+    /// One that couldn't be opened. Whoever opens those that can be adds them, when that is agreed.
+    fn follow_own_drive(&self, id: DriveId, status: DriveStatus) {
+        if let DriveStatus::Away(left) | DriveStatus::Retired(left) = status
+            && !self.knows_drive(id)
+        {
+            self.add_absent_drive(id, left, matches!(status, DriveStatus::Away(_)));
+        }
+    }
+
+    fn follow_drive(&self, id: DriveId, Agreed { server, status }: Agreed, earlier: Option<DriveStatus>) {
+        match status {
+            DriveStatus::Up if matches!(earlier, Some(DriveStatus::Behind(..))) => self.remote_is_current(id),
+            DriveStatus::Up => self.add_remote_drive(id, server, Standing::Current),
+            DriveStatus::Behind(left, _) => {
+                let engine = self.clone();
+                // If it had not been noticed here that it left, that comes first.
+                self.world().spawn(Box::pin(async move {
+                    engine.has_left(id, gone(id), left).await;
+                    engine.add_remote_drive(id, server, Standing::Behind(left));
+                }));
+            }
+            DriveStatus::Away(left) | DriveStatus::Retired(left) => {
+                let may_return = matches!(status, DriveStatus::Away(_));
+                if !self.knows_drive(id) {
+                    return self.add_absent_drive(id, left, may_return);
+                }
+                let loss = if may_return {
+                    gone(id)
+                } else {
+                    Loss::Retired { drive: id, reason: "it was retired".to_owned() }
+                };
+                let engine = self.clone();
+                self.world().spawn(Box::pin(async move {
+                    engine.has_left(id, loss, left).await;
+                    if !may_return {
+                        engine.retire_absent(id);
+                    }
+                }));
+            }
+        }
+    }
+
+    fn give_up_columns(&self, volume: &Volume<W>, me: ServerId, now: &ClusterView) {
+        for column in 0..volume.seats().len() {
+            let primary = now.primary(&volume.holders(column));
+            if primary != Some(me) {
+                volume.begin_yield(column, primary.map(|server| (server, now.view)));
+                let volume = volume.clone();
+                self.world().spawn(Box::pin(async move { volume.ended(column).await }));
+            }
+        }
+    }
+
+    fn take_columns_of(&self, volume: &Volume<W>, me: ServerId, now: &ClusterView) {
+        for column in 0..volume.seats().len() {
+            let holders = volume.holders(column);
+            let leads = matches!(volume.seats()[column].now(), Taken::Here(_));
+            if leads || now.primary(&holders) != Some(me) {
+                continue;
+            }
+            // Of a drive of its own that isn't open yet, the state tells what an earlier run of this server knew.
+            let is_own = |id: &&DriveId| now.drives.get(id).is_some_and(|agreed| agreed.server == me);
+            if !holders.iter().filter(is_own).all(|&id| self.knows_drive(id)) {
+                continue;
+            }
+            let (engine, id, view) = (self.clone(), volume.id(), now.view);
+            self.world().spawn(Box::pin(async move { engine.lead(id, column, view).await }));
+        }
+    }
+}
+
+fn gone(id: DriveId) -> Loss {
+    Loss::Gone { drive: id, reason: "it's agreed that it's down".to_owned() }
+}

@@ -1,0 +1,56 @@
+//! Other servers, as the engine is given them.
+
+use crate::authority::View;
+use futures_util::FutureExt;
+use futures_util::future::{LocalBoxFuture, ready};
+use tepal_model::ServerId;
+use tepal_wire::Payload;
+use tepal_wire::message::{Answer, Request};
+
+/// How other servers are asked.
+pub trait Peers: Send + Sync + 'static {
+    /// What is asked of one server arrives there in the order of these calls, whether or not their futures are polled, and is
+    /// carried out at most once, through any number of connections. The answer may take as long as that server is away.
+    fn ask(&self, server: ServerId, question: Question) -> LocalBoxFuture<'static, Result<Reply, Unreachable>>;
+}
+
+/// A request to another server.
+#[derive(Clone, Debug)]
+pub struct Question {
+    /// In which view it's asked.
+    pub view: View,
+    /// What to do.
+    pub request: Request,
+    /// Its data.
+    pub payload: Payload,
+}
+
+/// What became of it.
+#[derive(Clone, Debug)]
+pub struct Reply {
+    /// What became of it.
+    pub answer: Answer,
+    /// Its data.
+    pub payload: Payload,
+}
+
+impl From<Answer> for Reply {
+    fn from(answer: Answer) -> Self {
+        Reply { answer, payload: Payload::none() }
+    }
+}
+
+/// The server will not answer: it's down as agreed, or it has answered too late, or this one is being stopped. What was asked
+/// may have been carried out.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Unreachable(pub String);
+
+/// There are no others.
+pub struct Alone;
+
+impl Peers for Alone {
+    fn ask(&self, server: ServerId, _: Question) -> LocalBoxFuture<'static, Result<Reply, Unreachable>> {
+        ready(Err(Unreachable(format!("server {server} isn't known: this one is alone")))).boxed_local()
+    }
+}

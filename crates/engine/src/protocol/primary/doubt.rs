@@ -1,0 +1,90 @@
+//! Requests that may have been carried out before: by an earlier primary, which was lost before it answered.
+
+use super::order::Turn;
+use super::{Blocks, Group, State};
+use crate::answer::CopyId;
+use crate::applied::Fate;
+use crate::authority::View;
+use crate::holder::Holder;
+use tepal_drive::world::World;
+use tepal_model::IoError;
+use tepal_wire::message::{Origin, Tag};
+
+/// What is to be done under a turn.
+pub(crate) enum Doubt {
+    /// Carry it out, in this turn.
+    Do(Turn),
+    /// It was carried out.
+    Done,
+}
+
+impl<W: World> Group<W> {
+    /// Finds out whether a request that may have been carried out before was. Only then, that what the copies have is settled,
+    /// what this server's copy has taken counts: it's on all of them.
+    pub async fn in_doubt(&self, mut turn: Turn, tag: Option<Tag>, blocks: Blocks) -> Result<Doubt, IoError> {
+        let Some((tag, since)) = tag.and_then(|tag| Some((tag, tag.in_doubt_since?))) else {
+            return Ok(Doubt::Do(turn));
+        };
+        loop {
+            let fate = {
+                let state = self.lock();
+                state.serves()?;
+                let regions = || self.shared.column.regions(blocks.first, blocks.count);
+                let settled =
+                    !state.members.has_unheard() && !regions().any(|region| state.unresolved.contains(&region));
+                settled.then(|| self.fate(&state, tag.origin, since)).flatten()
+            };
+            match fate {
+                Some(Fate::Absent) => return Ok(Doubt::Do(turn)),
+                Some(Fate::Applied) => return Ok(Doubt::Done),
+                Some(Fate::Unsure) => {
+                    let reason = "whether a request was carried out before its server was lost can't be known";
+                    return Err(IoError::Unavailable { reason: reason.to_owned() });
+                }
+                None => {
+                    drop(turn);
+                    self.read_blocks(blocks).await?; // settles them
+                    turn = self.line_up(blocks).turn().await;
+                }
+            }
+        }
+    }
+
+    /// What became of it on the copies of this server; `None` if there is none now.
+    fn fate(&self, state: &State<W>, origin: Origin, since: View) -> Option<Fate> {
+        let engine = self.engine()?;
+        let mut fates = self.own_copies(state).map(|(copy, opening, up_since)| {
+            match engine.shared.applied.fate(copy, opening, origin) {
+                Fate::Absent if up_since > since => Fate::Unsure,
+                fate => fate,
+            }
+        });
+        let first = fates.next()?;
+        Some(if fates.all(|fate| fate == first) { first } else { Fate::Unsure })
+    }
+
+    /// The copies on drives of this server that are here; with the name of each opening, and the view since which it's up.
+    fn own_copies(&self, state: &State<W>) -> impl Iterator<Item = (CopyId, u64, View)> {
+        let engine = self.engine();
+        let (map, column) = (self.shared.column.map, self.shared.column.number);
+        let here = state.members.list.iter().filter_map(|member| member.drive()?.local().cloned());
+        here.filter_map(move |drive| {
+            let (opening, up_since) = engine.as_ref()?.opening_of(&drive)?;
+            Some((CopyId { drive: drive.id(), map, column }, opening, up_since))
+        })
+    }
+
+    /// A drive of this server takes blocks of a request from here on. What isn't a client's makes copies equal.
+    pub fn takes(&self, holder: &Holder<W>, origin: Option<Origin>, place: u64, count: u64) {
+        if self.shared.view == 0 {
+            return; // alone, requests don't come twice
+        }
+        let Some((engine, drive)) = self.engine().zip(holder.local()) else { return };
+        let Some((opening, _)) = engine.opening_of(drive) else { return };
+        let copy = CopyId { drive: drive.id(), map: self.shared.column.map, column: self.shared.column.number };
+        match origin {
+            Some(origin) => engine.shared.applied.note(copy, opening, origin, place..place + count),
+            None => engine.shared.applied.made_equal(copy, opening, place..place + count),
+        }
+    }
+}

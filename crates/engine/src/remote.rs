@@ -1,0 +1,373 @@
+//! A drive of another server, as the holder of a copy.
+
+use crate::authority::View;
+use crate::peers::{Peers, Question, Reply};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use tepal_drive::world::Gather;
+use tepal_drive::{Change, DriveError, Loss, Mark, MarkKind, Write};
+use tepal_model::{DriveId, MapId, Segments, ServerId};
+use tepal_wire::Payload;
+use tepal_wire::message::{
+    self, Answer, DriveAnswer, DriveFailure, DriveOperation, DriveRequest, MarkChange, Origin, Request,
+};
+
+/// Changes of marks that go in one message.
+const MARKS_AT_ONCE: usize = 4096;
+
+/// One opening of the drive, as one primary of one column has heard it. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Remote(Arc<Shared>);
+
+struct Shared {
+    link: Link,
+    opening: u64,
+    dropped_tail: bool,
+    marks: Vec<Mark>,
+    reading: AtomicUsize,
+    loss: Mutex<Option<Arc<Loss>>>,
+}
+
+/// Where a drive is asked, by whom, about what.
+#[derive(Clone)]
+pub(crate) struct Link {
+    pub peers: Arc<dyn Peers>,
+    pub server: ServerId,
+    pub drive: DriveId,
+    pub map: MapId,
+    pub column: usize,
+    /// Since which the one who asks is the column's primary.
+    pub view: View,
+    /// Set when a drive's server says that somebody else is: it's no fault of the drive.
+    pub deposed: Arc<AtomicBool>,
+}
+
+/// Why a drive could not be heard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Unheard {
+    /// Its server says that somebody else is the primary, or knows a later view.
+    NotPrimary,
+    /// Ask again after a while.
+    NotYet,
+    /// Nobody hears it now.
+    Lost(Loss),
+}
+
+impl Remote {
+    /// Asks what it knows of the column. From the answer on, nobody else's requests for it are heeded there.
+    pub async fn hear(link: Link) -> Result<Self, Unheard> {
+        let (mut marks, mut after, mut first) = (Vec::new(), None, None);
+        loop {
+            let reply = link.ask(0, DriveOperation::Hear { after }, Payload::none()).await;
+            let heard = match reply.map(|reply| reply.answer) {
+                Ok(Answer::Drive(DriveAnswer::Heard(heard))) => heard,
+                Ok(Answer::Drive(DriveAnswer::Failed(failure))) => return Err(unheard(link.drive, failure)),
+                Ok(other) => return Err(Unheard::Lost(strange(link.drive, &other))),
+                Err(loss) => return Err(Unheard::Lost(loss)),
+            };
+            let (opening, dropped_tail) = *first.get_or_insert((heard.opening, heard.dropped_tail));
+            if heard.opening != opening {
+                return Err(Unheard::NotYet); // it was opened again between two of these answers
+            }
+            after = heard.marks.last().map(|word| word.place());
+            let told = heard.marks.iter().flat_map(|word| word.marks());
+            marks.extend(told.map(|mark| Mark { map: link.map, region: mark.region, kind: kind_of(mark.kind) }));
+            if !heard.more || after.is_none() {
+                let (reading, loss) = (AtomicUsize::new(0), Mutex::new(None));
+                return Ok(Remote(Arc::new(Shared { link, opening, dropped_tail, marks, reading, loss })));
+            }
+        }
+    }
+
+    fn loss(&self) -> MutexGuard<'_, Option<Arc<Loss>>> {
+        self.0.loss.lock().expect("nothing panics while it holds how a drive was lost")
+    }
+
+    pub fn id(&self) -> DriveId {
+        self.0.link.drive
+    }
+
+    pub fn is_same(&self, other: &Remote) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    pub fn marks(&self) -> Vec<Mark> {
+        self.0.marks.clone()
+    }
+
+    pub fn dropped_tail(&self) -> bool {
+        self.0.dropped_tail
+    }
+
+    /// Reads that are under way.
+    pub fn reading(&self) -> usize {
+        self.0.reading.load(Ordering::Relaxed)
+    }
+
+    pub fn is_lost(&self) -> bool {
+        self.loss().is_some()
+    }
+
+    /// Asks it nothing more.
+    pub fn lose(&self, loss: Loss) -> Arc<Loss> {
+        self.loss().get_or_insert_with(|| Arc::new(loss)).clone()
+    }
+
+    pub async fn read(&self, first: u64, count: u64) -> Result<Segments, DriveError> {
+        let _reading = Reading::begin(&self.0.reading);
+        let reply = self.ask(DriveOperation::Read { first, count: short(count) }, Payload::none()).await?;
+        let DriveAnswer::Read = drive_answer(&reply.answer) else { return Err(self.strange(&reply.answer)) };
+        match reply.payload.verify() {
+            Ok((data, sums)) if sums.len() as u64 == count => Ok(data),
+            Ok(_) => Err(self.strange(&reply.answer)),
+            Err(corrupt) => Err(self.gone(corrupt.to_string())),
+        }
+    }
+
+    pub async fn crcs(&self, first: u64, count: u64) -> Result<Vec<Option<u32>>, DriveError> {
+        let checksums = DriveOperation::Checksums { first, count: short(count) };
+        match self.ask(checksums, Payload::none()).await?.answer {
+            Answer::Drive(DriveAnswer::Checksums { checksums }) if checksums.len() as u64 == count => Ok(checksums),
+            other => Err(self.strange(&other)),
+        }
+    }
+
+    pub async fn present(&self, first: u64, count: u64) -> Result<Vec<(u64, bool)>, DriveError> {
+        let (mut runs, mut at): (Vec<(u64, bool)>, _) = (Vec::new(), first);
+        while at < first + count {
+            let present = DriveOperation::Present { first: at, count: first + count - at, look: u64::MAX };
+            let told = match self.ask(present, Payload::none()).await?.answer {
+                Answer::Drive(DriveAnswer::Present { runs }) if runs.iter().any(|run| run.length > 0) => runs,
+                other => return Err(self.strange(&other)),
+            };
+            for run in told {
+                let length = run.length.min(first + count - at);
+                at += length;
+                match runs.last_mut() {
+                    Some(last) if last.1 == run.holds => last.0 += length,
+                    _ => runs.push((length, run.holds)),
+                }
+            }
+        }
+        Ok(runs)
+    }
+
+    pub async fn allocated(&self) -> Result<u64, DriveError> {
+        let nothing =
+            message::MarkPlace { kind: message::MarkKind::Stale { drive: DriveId(u64::MAX) }, word: u64::MAX };
+        match self.ask(DriveOperation::Hear { after: Some(nothing) }, Payload::none()).await?.answer {
+            Answer::Drive(DriveAnswer::Heard(heard)) => Ok(heard.allocated),
+            other => Err(self.strange(&other)),
+        }
+    }
+
+    /// The first blocks of the extents that it holds of the map.
+    pub async fn extents(&self) -> Result<Vec<u64>, DriveError> {
+        let mut all: Vec<u64> = Vec::new();
+        loop {
+            let from = all.last().map_or(0, |last| last + 1);
+            match self.ask(DriveOperation::Extents { from }, Payload::none()).await?.answer {
+                Answer::Drive(DriveAnswer::Extents { extents, more }) => {
+                    let nothing_new = extents.is_empty();
+                    all.extend(extents);
+                    if !more || nothing_new {
+                        return Ok(all);
+                    }
+                }
+                other => return Err(self.strange(&other)),
+            }
+        }
+    }
+
+    /// It's on its way when this returns.
+    pub fn write(
+        &self,
+        write: &Write<'_>,
+        origin: Option<Origin>,
+    ) -> impl Future<Output = Result<(), DriveError>> + use<> {
+        let payload = Payload::of_blocks(segments(&write.data), &write.crcs);
+        let (first, durable, repair) = (write.first, write.durable, write.repair);
+        let marks = write.marks.iter().filter_map(change_of).collect();
+        let asked = self.ask(DriveOperation::Write { first, marks, durable, repair, origin }, payload);
+        self.expect(asked, |answer| matches!(answer, DriveAnswer::Written))
+    }
+
+    pub async fn clear(
+        &self,
+        first: u64,
+        count: u64,
+        marks: Vec<Change>,
+        origin: Option<Origin>,
+    ) -> Result<(), DriveError> {
+        let marks = marks.iter().filter_map(change_of).collect();
+        let asked = self.ask(DriveOperation::Clear { first, count, marks, origin }, Payload::none());
+        self.expect(asked, |answer| matches!(answer, DriveAnswer::Cleared)).await
+    }
+
+    /// They are in line there when this returns, or nothing that is asked later will be done.
+    pub fn record(&self, changes: Vec<Change>, durable: bool) -> impl Future<Output = Result<(), DriveError>> + use<> {
+        let changes: Vec<MarkChange> = changes.iter().filter_map(change_of).collect();
+        let mark = |part: &[MarkChange]| {
+            let asked = self.ask(DriveOperation::Mark { changes: part.to_vec(), durable }, Payload::none());
+            self.expect(asked, |answer| matches!(answer, DriveAnswer::Marked))
+        };
+        let parts: Vec<_> = changes.chunks(MARKS_AT_ONCE).map(mark).collect();
+        async move {
+            for part in parts {
+                part.await?;
+            }
+            Ok(())
+        }
+    }
+
+    pub async fn flush(&self) -> Result<(), DriveError> {
+        let asked = self.ask(DriveOperation::Flush, Payload::none());
+        self.expect(asked, |answer| matches!(answer, DriveAnswer::Flushed)).await
+    }
+
+    /// Tells its server that all that it and others miss in the column is noted there.
+    pub async fn noted(&self, view: View) -> Result<(), DriveError> {
+        let asked = self.ask(DriveOperation::Noted { view }, Payload::none());
+        self.expect(asked, |answer| matches!(answer, DriveAnswer::Noted)).await
+    }
+
+    fn expect<F: Future<Output = Result<Reply, DriveError>>>(
+        &self,
+        asked: F,
+        is_right: fn(&DriveAnswer) -> bool,
+    ) -> impl Future<Output = Result<(), DriveError>> + use<F> {
+        let remote = self.clone();
+        async move {
+            let answer = asked.await?.answer;
+            if is_right(drive_answer(&answer)) { Ok(()) } else { Err(remote.strange(&answer)) }
+        }
+    }
+
+    /// Asks now; whoever doesn't wait for the answer doesn't take it back.
+    fn ask(
+        &self,
+        operation: DriveOperation,
+        payload: Payload,
+    ) -> impl Future<Output = Result<Reply, DriveError>> + use<> {
+        let asked = match &*self.loss() {
+            Some(loss) => Err(DriveError::Lost(loss.clone())),
+            None => Ok(self.0.link.ask(self.0.opening, operation, payload)),
+        };
+        let remote = self.clone();
+        async move {
+            let reply = asked?.await.map_err(|loss| DriveError::Lost(remote.lose(loss)))?;
+            match &reply.answer {
+                Answer::Drive(DriveAnswer::Failed(DriveFailure::OutOfSpace)) => Err(DriveError::OutOfSpace),
+                Answer::Drive(DriveAnswer::Failed(DriveFailure::Damaged { blocks })) => {
+                    Err(DriveError::Damaged { blocks: blocks.clone() })
+                }
+                Answer::Drive(DriveAnswer::Failed(failure)) => {
+                    if matches!(failure, DriveFailure::NotPrimary | DriveFailure::Stale { .. }) {
+                        remote.0.link.deposed.store(true, Ordering::Relaxed);
+                    }
+                    Err(DriveError::Lost(remote.lose(loss_of(remote.id(), failure))))
+                }
+                _ => Ok(reply),
+            }
+        }
+    }
+
+    fn strange(&self, answer: &Answer) -> DriveError {
+        DriveError::Lost(self.lose(strange(self.id(), answer)))
+    }
+
+    fn gone(&self, reason: String) -> DriveError {
+        DriveError::Lost(self.lose(Loss::Gone { drive: self.id(), reason }))
+    }
+}
+
+impl Link {
+    fn ask(
+        &self,
+        opening: u64,
+        operation: DriveOperation,
+        payload: Payload,
+    ) -> impl Future<Output = Result<Reply, Loss>> + use<> {
+        let (drive, map, column) = (self.drive, self.map, self.column as u32);
+        let request = Request::Drive(DriveRequest { drive, opening, map, column, operation });
+        let asked = self.peers.ask(self.server, Question { view: self.view, request, payload });
+        async move { asked.await.map_err(|unreachable| Loss::Gone { drive, reason: unreachable.to_string() }) }
+    }
+}
+
+/// Counts a read while it's under way.
+struct Reading<'a>(&'a AtomicUsize);
+
+impl<'a> Reading<'a> {
+    fn begin(counter: &'a AtomicUsize) -> Self {
+        counter.fetch_add(1, Ordering::Relaxed);
+        Reading(counter)
+    }
+}
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn drive_answer(answer: &Answer) -> &DriveAnswer {
+    match answer {
+        Answer::Drive(answer) => answer,
+        Answer::Metadata | Answer::Api | Answer::Volume(_) => &DriveAnswer::Failed(DriveFailure::NotHere),
+    }
+}
+
+fn unheard(drive: DriveId, failure: DriveFailure) -> Unheard {
+    match failure {
+        DriveFailure::Stale { .. } | DriveFailure::NotPrimary => Unheard::NotPrimary,
+        DriveFailure::Busy => Unheard::NotYet,
+        failure => Unheard::Lost(loss_of(drive, &failure)),
+    }
+}
+
+fn loss_of(drive: DriveId, failure: &DriveFailure) -> Loss {
+    match failure {
+        DriveFailure::Lost { retired: true, reason } => Loss::Retired { drive, reason: reason.clone() },
+        DriveFailure::Lost { retired: false, reason } => Loss::Gone { drive, reason: reason.clone() },
+        other => Loss::Gone { drive, reason: other.to_string() },
+    }
+}
+
+/// An answer that isn't one to what was asked: nothing more is believed of that server.
+fn strange(drive: DriveId, answer: &Answer) -> Loss {
+    Loss::Gone { drive, reason: format!("its server's answer makes no sense: {answer:?}") }
+}
+
+/// One request reads no more than the longest one of a client.
+fn short(count: u64) -> u32 {
+    u32::try_from(count).expect("no request is of so many blocks")
+}
+
+fn segments(data: &Gather) -> Segments {
+    data.iter().cloned().collect()
+}
+
+fn kind_of(kind: message::MarkKind) -> MarkKind {
+    match kind {
+        message::MarkKind::Busy => MarkKind::Busy,
+        message::MarkKind::Stale { drive } => MarkKind::Stale(drive),
+    }
+}
+
+fn mark_of(mark: &Mark) -> message::Mark {
+    let kind = match mark.kind {
+        MarkKind::Busy => message::MarkKind::Busy,
+        MarkKind::Stale(drive) => message::MarkKind::Stale { drive },
+    };
+    message::Mark { region: mark.region, kind }
+}
+
+/// A change of marks as others are told of it: groups ask for no other changes.
+fn change_of(change: &Change) -> Option<MarkChange> {
+    match change {
+        Change::Marked(mark) => Some(MarkChange::Set(mark_of(mark))),
+        Change::Unmarked(mark) => Some(MarkChange::Unset(mark_of(mark))),
+        _ => None,
+    }
+}

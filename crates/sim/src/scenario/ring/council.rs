@@ -1,0 +1,238 @@
+//! What is agreed in a ring of simulated servers, and who may take part in agreeing: a small fake of the metadata.
+
+use crate::executor::{Core, Sleep};
+use futures_channel::oneshot;
+use futures_util::future::{BoxFuture, ready};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tepal_drive::Loss;
+use tepal_engine::{Agreed, Authority, ClusterView, DriveStatus, View, VolumeSpec};
+use tepal_model::{DriveId, MapId, ServerId};
+use tepal_placement::Rotation;
+use tepal_wire::message::DriveFailure;
+
+/// How long a server that is cut off goes on serving, and after which time the others go on without it.
+pub const LEASE: Duration = Duration::from_millis(20);
+pub const SURELY_OVER: Duration = Duration::from_millis(25);
+
+/// Clones are the same.
+#[derive(Clone)]
+pub struct Council(Arc<Mutex<State>>);
+
+struct State {
+    now: ClusterView,
+    spec: VolumeSpec,
+    /// Servers that don't reach the others now, and since when.
+    cut_off: BTreeMap<ServerId, Duration>,
+    dead: BTreeMap<ServerId, Duration>,
+    asked: VecDeque<(ServerId, Change, oneshot::Sender<Option<View>>)>,
+}
+
+#[derive(Clone, Debug)]
+enum Change {
+    /// If it's as it was in that view.
+    Down(DriveId, Loss, View),
+    /// If nothing has changed since that view.
+    Up(DriveId, View),
+    /// It's open again: answered with the view in which it was up last.
+    Back(DriveId),
+}
+
+/// One server's part in it.
+#[derive(Clone)]
+pub struct Voice {
+    council: Council,
+    me: ServerId,
+    /// The view that it knows.
+    pub known: Arc<Mutex<ClusterView>>,
+    /// Whether its lease runs.
+    pub serves: Arc<Mutex<bool>>,
+}
+
+impl Council {
+    pub fn new(spec: VolumeSpec, owner: impl Fn(DriveId) -> ServerId) -> Self {
+        let agreed = |&id: &DriveId| (id, Agreed { server: owner(id), status: DriveStatus::Up });
+        let now = ClusterView { view: 1, drives: spec.drives.iter().map(agreed).collect() };
+        let (cut_off, dead, asked) = (BTreeMap::new(), BTreeMap::new(), VecDeque::new());
+        Council(Arc::new(Mutex::new(State { now, spec, cut_off, dead, asked })))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn now(&self) -> ClusterView {
+        self.lock().now.clone()
+    }
+
+    pub fn voice(&self, me: ServerId) -> Voice {
+        let known = Arc::new(Mutex::new(ClusterView::default()));
+        Voice { council: self.clone(), me, known, serves: Arc::new(Mutex::new(true)) }
+    }
+
+    pub fn reaches(&self, server: ServerId) -> bool {
+        !self.lock().cut_off.contains_key(&server)
+    }
+
+    pub fn cut_off(&self, server: ServerId, at: Duration) {
+        self.lock().cut_off.entry(server).or_insert(at);
+    }
+
+    pub fn join_again(&self, server: ServerId) {
+        self.lock().cut_off.remove(&server);
+    }
+
+    pub fn died(&self, server: ServerId, at: Duration) {
+        let mut state = self.lock();
+        state.dead.insert(server, at);
+        state.asked.retain(|(by, ..)| *by != server);
+    }
+
+    pub fn lives(&self, server: ServerId) {
+        self.lock().dead.remove(&server);
+    }
+
+    /// Whether all drives are up.
+    pub fn all_are_up(&self) -> bool {
+        self.lock().now.drives.values().all(|agreed| agreed.status == DriveStatus::Up)
+    }
+
+    /// Whether the others go on without a server.
+    pub fn is_down(&self, server: ServerId) -> bool {
+        let state = self.lock();
+        let mut of_server = state.now.drives.values().filter(|agreed| agreed.server == server);
+        of_server.all(|agreed| matches!(agreed.status, DriveStatus::Away(_) | DriveStatus::Retired(_)))
+    }
+
+    /// Answers one question after another, and declares servers down that have been away for too long.
+    pub async fn serve(self, core: Rc<Core>) {
+        let mut random = core.fork();
+        loop {
+            Sleep::until(&core, core.now() + Duration::from_micros(random.between(50..2_000))).await;
+            let now = core.now();
+            let late: BTreeSet<ServerId> = {
+                let state = self.lock();
+                let away = state.cut_off.iter().chain(&state.dead);
+                away.filter(|&(_, &since)| now > since + SURELY_OVER).map(|(&server, _)| server).collect()
+            };
+            let mut state = self.lock();
+            for server in late {
+                state.server_down(server);
+            }
+            let position = state.asked.iter().position(|(by, ..)| !state.cut_off.contains_key(by));
+            if let Some((by, change, answer)) = position.and_then(|at| state.asked.remove(at)) {
+                let view = state.apply(&change);
+                core.note(view.unwrap_or(0), || format!("{by} asked: {change:?}; view {}", state.now.view));
+                let _ = answer.send(view); // whoever asked may be dead
+            }
+        }
+    }
+}
+
+impl State {
+    fn server_down(&mut self, server: ServerId) {
+        let up = |agreed: &Agreed| !matches!(agreed.status, DriveStatus::Away(_) | DriveStatus::Retired(_));
+        let drives = self.now.drives.iter().filter(|(_, agreed)| agreed.server == server && up(agreed));
+        let drives: Vec<DriveId> = drives.map(|(&id, _)| id).collect();
+        for id in drives {
+            self.down(id, true);
+        }
+    }
+
+    fn down(&mut self, drive: DriveId, may_return: bool) -> View {
+        let view = self.now.view;
+        let agreed = self.now.drives.get_mut(&drive).expect("it's one of the ring's");
+        let (left, is_change) = match agreed.status {
+            DriveStatus::Up => (view, true),
+            DriveStatus::Behind(left, _) => (left, true),
+            DriveStatus::Away(left) => (left, !may_return),
+            DriveStatus::Retired(left) => (left, false),
+        };
+        if is_change {
+            agreed.status = if may_return { DriveStatus::Away(left) } else { DriveStatus::Retired(left) };
+            self.now.view += 1;
+        }
+        left
+    }
+
+    /// `None` if it doesn't apply any more.
+    fn apply(&mut self, change: &Change) -> Option<View> {
+        match change {
+            Change::Down(drive, loss, known) => match self.now.drives[drive].status {
+                DriveStatus::Behind(left, since) if since > *known => Some(left), // it left, and is back
+                _ => Some(self.down(*drive, matches!(loss, Loss::Gone { .. }))),
+            },
+            Change::Up(_, view) if *view != self.now.view => None,
+            Change::Up(drive, _) => {
+                let agreed = self.now.drives.get_mut(drive)?;
+                if let DriveStatus::Behind(..) = agreed.status {
+                    agreed.status = DriveStatus::Up;
+                    self.now.view += 1;
+                }
+                (agreed.status == DriveStatus::Up).then_some(self.now.view)
+            }
+            Change::Back(drive) => {
+                let left = self.down(*drive, true);
+                self.now.view += 1;
+                let view = self.now.view;
+                let agreed = self.now.drives.get_mut(drive)?;
+                agreed.status = DriveStatus::Behind(left, view);
+                Some(left)
+            }
+        }
+    }
+}
+
+impl Voice {
+    fn ask(&self, change: Change) -> BoxFuture<'static, Option<View>> {
+        let (answer, answered) = oneshot::channel();
+        self.council.lock().asked.push_back((self.me, change, answer));
+        Box::pin(async move { answered.await.ok().flatten() })
+    }
+
+    /// Says that a drive of this server is open again. The view in which it was up last.
+    pub async fn is_back(&self, drive: DriveId) -> Option<View> {
+        self.ask(Change::Back(drive)).await
+    }
+
+    pub fn known(&self) -> ClusterView {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Authority for Voice {
+    fn drive_down(&self, drive: DriveId, loss: Loss) -> BoxFuture<'static, Option<View>> {
+        self.ask(Change::Down(drive, loss, self.known().view))
+    }
+
+    fn up_again(&self, drive: DriveId, view: View) -> BoxFuture<'static, Option<View>> {
+        self.ask(Change::Up(drive, view))
+    }
+
+    fn heeds(
+        &self,
+        from: ServerId,
+        view: View,
+        map: MapId,
+        column: usize,
+    ) -> BoxFuture<'static, Result<(), DriveFailure>> {
+        let known = self.known();
+        let spec = self.council.lock().spec.clone();
+        let heeds = if known.view < view {
+            Err(DriveFailure::Busy)
+        } else if map != spec.map {
+            Err(DriveFailure::NotPrimary)
+        } else {
+            let rotation = Rotation::new(spec.drives.len(), spec.layout.copies()).expect("the volume could be made");
+            let holders: Vec<DriveId> = rotation.holders(column).map(|position| spec.drives[position]).collect();
+            if known.primary(&holders) == Some(from) { Ok(()) } else { Err(DriveFailure::NotPrimary) }
+        };
+        Box::pin(ready(heeds))
+    }
+
+    fn may_serve(&self) -> bool {
+        *self.serves.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
