@@ -1,11 +1,12 @@
 //! Requests that may have been carried out before: by an earlier primary, which was lost before it answered.
 
 use super::order::Turn;
-use super::{Blocks, Group, State};
+use super::{Blocks, Group};
 use crate::answer::CopyId;
 use crate::applied::Fate;
 use crate::authority::View;
 use crate::holder::Holder;
+use tepal_drive::Drive;
 use tepal_drive::world::World;
 use tepal_model::IoError;
 use tepal_wire::message::{Origin, Tag};
@@ -26,14 +27,16 @@ impl<W: World> Group<W> {
             return Ok(Doubt::Do(turn));
         };
         loop {
-            let fate = {
+            // The engine's lock comes before a group's.
+            let (own, changes) = {
                 let state = self.lock();
                 state.serves()?;
-                let regions = || self.shared.column.regions(blocks.first, blocks.count);
-                let settled =
-                    !state.members.has_unheard() && !regions().any(|region| state.unresolved.contains(&region));
-                settled.then(|| self.fate(&state, tag.origin, since)).flatten()
+                let mut regions = self.shared.column.regions(blocks.first, blocks.count);
+                let settled = !state.members.has_unheard() && !regions.any(|region| state.unresolved.contains(&region));
+                let own = state.members.here().filter_map(Holder::local).filter(|_| settled).cloned();
+                (own.collect::<Vec<_>>(), state.changes)
             };
+            let fate = self.fate(&own, tag.origin, since).filter(|_| self.lock().changes == changes);
             match fate {
                 Some(Fate::Absent) => return Ok(Doubt::Do(turn)),
                 Some(Fate::Applied) => return Ok(Doubt::Done),
@@ -51,27 +54,18 @@ impl<W: World> Group<W> {
     }
 
     /// What became of it on the copies of this server; `None` if there is none now.
-    fn fate(&self, state: &State<W>, origin: Origin, since: View) -> Option<Fate> {
+    fn fate(&self, own: &[Drive<W>], origin: Origin, since: View) -> Option<Fate> {
         let engine = self.engine()?;
-        let mut fates = self.own_copies(state).map(|(copy, opening, up_since)| {
-            match engine.shared.applied.fate(copy, opening, origin) {
-                Fate::Absent if up_since > since => Fate::Unsure,
-                fate => fate,
+        let (map, column) = (self.shared.column.map, self.shared.column.number);
+        let mut fates = own.iter().filter_map(|drive| {
+            let (opening, up_since) = engine.opening_of(drive)?;
+            match engine.shared.applied.fate(CopyId { drive: drive.id(), map, column }, opening, origin) {
+                Fate::Absent if up_since > since => Some(Fate::Unsure),
+                fate => Some(fate),
             }
         });
         let first = fates.next()?;
         Some(if fates.all(|fate| fate == first) { first } else { Fate::Unsure })
-    }
-
-    /// The copies on drives of this server that are here; with the name of each opening, and the view since which it's up.
-    fn own_copies(&self, state: &State<W>) -> impl Iterator<Item = (CopyId, u64, View)> {
-        let engine = self.engine();
-        let (map, column) = (self.shared.column.map, self.shared.column.number);
-        let here = state.members.list.iter().filter_map(|member| member.drive()?.local().cloned());
-        here.filter_map(move |drive| {
-            let (opening, up_since) = engine.as_ref()?.opening_of(&drive)?;
-            Some((CopyId { drive: drive.id(), map, column }, opening, up_since))
-        })
     }
 
     /// A drive of this server takes blocks of a request from here on. What isn't a client's makes copies equal.
