@@ -3,7 +3,7 @@
 use crate::answer::{Askers, CopyId};
 use crate::applied::{Applied, Slots};
 use crate::authority::{Authority, View};
-use crate::follow::ClusterView;
+use crate::follow::{ClusterView, DriveStatus};
 use crate::holder::Holder;
 use crate::map::VolumeSpec;
 use crate::peers::{Alone, Peers};
@@ -268,11 +268,28 @@ impl<W: World> Engine<W> {
                 self.world().spawn(Box::pin(async move {
                     engine.finish_leave(id, loss, agreed).await;
                     let _ = over.send(()); // nobody may wait any more
+                    if agreed.is_none() {
+                        engine.take_again(id).await;
+                    }
                 }));
                 end
             }
         };
         let _ = end.await; // dropped unsent only when the engine goes
+    }
+
+    /// A drive of another server that was given up here may have been back already, as agreed: then nothing new will be heard of
+    /// it.
+    async fn take_again(&self, id: DriveId) {
+        self.world().sleep(AGREE_SOON).await;
+        let followed = self.lock().followed.clone();
+        let Some((me, now)) = followed else { return };
+        let Some(agreed) = now.drives.get(&id).filter(|agreed| agreed.server != me && self.awaits_drive(id)) else {
+            return;
+        };
+        if let DriveStatus::Behind(left, _) = agreed.status {
+            self.add_remote_drive(id, agreed.server, Standing::Behind(left));
+        }
     }
 
     /// A drive that left before won't return: requests that wait for it end, with an error where only it had the data.

@@ -13,6 +13,9 @@ use tepal_model::{DriveId, ServerId};
 /// How long to wait for a server that doesn't know yet who is primary.
 const AGAIN: Duration = Duration::from_millis(50);
 
+/// How often a primary says again that a drive knows what it misses.
+const VOUCH_AGAIN: Duration = Duration::from_millis(500);
+
 impl<W: World> Group<W> {
     /// Asks a drive that is up, or has returned and isn't yet, what it knows.
     pub fn start_hearing(&self, id: DriveId, server: ServerId, standing: Standing) {
@@ -41,6 +44,7 @@ impl<W: World> Group<W> {
                 Ok(remote) => {
                     if self.awaits(id, coming) {
                         self.member_returned(&Holder::There(remote), standing);
+                        self.vouch(id, coming + 1).await;
                     }
                     return;
                 }
@@ -55,6 +59,19 @@ impl<W: World> Group<W> {
                     return engine.lose_drive(id, loss).await;
                 }
             }
+        }
+    }
+
+    /// Says again what is known of a drive that has returned, until it's agreed that it's up: its server may not have heard it.
+    async fn vouch(&self, id: DriveId, opening: u64) {
+        let is_behind = || {
+            let state = self.lock();
+            let member = state.members.list.iter().find(|member| member.id == id);
+            !state.removed && member.is_some_and(|member| member.opening == opening && !member.is_current())
+        };
+        while is_behind() {
+            self.shared.world.sleep(VOUCH_AGAIN).await;
+            self.tell_noted();
         }
     }
 
