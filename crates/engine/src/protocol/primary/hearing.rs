@@ -7,6 +7,7 @@ use crate::holder::Holder;
 use crate::remote::{Link, Remote, Unheard};
 use futures_util::future::select;
 use std::time::Duration;
+use tepal_drive::DriveError;
 use tepal_drive::world::World;
 use tepal_model::{DriveId, ServerId};
 
@@ -132,8 +133,11 @@ impl<W: World> Group<W> {
             there.collect()
         };
         for remote in behind.into_iter().filter(|remote| self.knows_what_it_misses(remote.id())) {
+            let group = self.clone();
             self.shared.world.spawn(Box::pin(async move {
-                let _ = remote.noted(view).await; // if the drive is lost, that is noticed where it matters
+                if let Err(DriveError::Lost(loss)) = remote.noted(view).await {
+                    group.lose(vec![(remote.id(), loss)]).await; // nobody else may have anything to ask it
+                }
             }));
         }
     }

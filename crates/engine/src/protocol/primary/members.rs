@@ -90,6 +90,14 @@ impl Missed {
         self.regions.get(&region).is_some_and(|witnesses| witnesses.contains(&(by as u8)))
     }
 
+    /// A drive's log won't say so any more. Whether it did.
+    pub fn unsay_one(&mut self, region: u64, by: usize) -> bool {
+        let Some(witnesses) = self.regions.get_mut(&region) else { return false };
+        let before = witnesses.len();
+        witnesses.retain(|witness| usize::from(*witness) != by);
+        witnesses.len() < before
+    }
+
     /// The region is up to date. The drives whose logs say otherwise.
     pub fn end(&mut self, region: u64) -> Option<impl Iterator<Item = usize> + use<>> {
         let witnesses = self.regions.remove(&region)?;

@@ -204,18 +204,21 @@ impl<W: World> Group<W> {
             if self.shared.deposed.load(Ordering::Relaxed) {
                 return self.until_deposed().await;
             }
-            if self.has_another(id) {
+            if self.is_no_loss(id) {
                 continue;
             }
             engine.lose_met(id, (*loss).clone()).await;
         }
     }
 
-    /// Whether a drive of another server has been heard again since it was lost.
-    fn has_another(&self, id: DriveId) -> bool {
+    /// Whether it's a drive of another server that has been heard again since, or that another primary hears now.
+    fn is_no_loss(&self, id: DriveId) -> bool {
         let state = self.lock();
         let member = state.members.list.iter().find(|member| member.id == id);
-        matches!(member.and_then(Member::drive), Some(Holder::There(remote)) if !remote.is_lost())
+        match member.and_then(Member::drive) {
+            Some(Holder::There(remote)) => state.removed || !remote.is_lost(),
+            _ => false,
+        }
     }
 
     /// Nobody is served from now on.

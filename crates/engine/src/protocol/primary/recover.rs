@@ -181,16 +181,29 @@ impl<W: World> Group<W> {
             return Ok(()); // it's tried again
         }
         let here = |member: &Member<W>| member.drive().filter(|_| member.opening == opening).cloned();
-        let (own, mark) = {
+        let (others, mark) = {
+            let mut state = self.lock();
+            state.serves().map_err(Stuck::Failed)?;
+            let member = &state.members.list[at];
+            if here(member).is_none() {
+                return Ok(()); // it left meanwhile, and may miss more now
+            }
+            let mark = Mark { map: self.shared.column.map, region, kind: MarkKind::Stale(member.id) };
+            (self.take_back(&mut state, at, mark), mark)
+        };
+        // The word of others first, and for good: who leaves with it, and missed this, would say so when nobody else has the data.
+        if let Some(failed) = others.await {
+            return self.give_up(failed).await.map_err(Stuck::Failed); // it's tried again
+        }
+        let own = {
             let state = self.lock();
             state.serves().map_err(Stuck::Failed)?;
             let member = &state.members.list[at];
-            let Some(drive) = here(member) else { return Ok(()) }; // it left meanwhile, and may miss more now
-            let mark = Mark { map: self.shared.column.map, region, kind: MarkKind::Stale(member.id) };
+            let Some(drive) = here(member) else { return Ok(()) };
             let said = member.missed.is_said(region, at).then_some(drive);
-            (said.map(|drive| (drive.clone(), drive.record(vec![Change::Unmarked(mark)], true))), mark)
+            said.map(|drive| (drive.clone(), drive.record(vec![Change::Unmarked(mark)], true)))
         };
-        // Its own word first, and for good: alone it would be believed.
+        // Then its own, before it counts as clean: alone it would be believed.
         if let Some((drive, unmarking)) = own
             && let Err(error) = unmarking.await
         {
@@ -214,6 +227,19 @@ impl<W: World> Group<W> {
             let _ = done.await; // a mark too many only costs another look
         }
         Ok(())
+    }
+
+    /// Takes back what the other drives that are here say of one.
+    fn take_back(&self, state: &mut State<W>, of: usize, mark: Mark) -> impl Future<Output = Option<Failed>> + use<W> {
+        let mut recordings = Vec::new();
+        for by in (0..state.members.list.len()).filter(|&by| by != of) {
+            let Some(drive) = state.members.list[by].drive().cloned() else { continue };
+            if state.members.list[of].missed.unsay_one(mark.region, by) {
+                let recording = drive.record(vec![Change::Unmarked(mark)], true);
+                recordings.push(async move { recording.await.map_err(|error| failed(&drive, error)) });
+            }
+        }
+        async move { join_all(recordings).await.into_iter().find_map(Result::err) }
     }
 
     /// The drives that are here, but one.

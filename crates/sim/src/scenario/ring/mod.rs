@@ -35,7 +35,7 @@ fn may_fail(error: &IoError, kind: Kind, _: u64, _: u64) -> bool {
 const NAMES: [&str; 5] = ["d0", "d1", "d2", "d3", "d4"];
 const SERVERS: [&str; 5] = ["s0", "s1", "s2", "s3", "s4"];
 /// How long the volume may take to come right, once nothing goes wrong.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(20);
 
 pub fn run(executor: &Executor, random: Stream) -> Result<u64, Failure> {
     let core = executor.core().clone();
