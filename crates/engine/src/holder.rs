@@ -3,7 +3,7 @@
 //! Whatever it's asked is an operation with an answer, so that it makes no difference where it is. Operations that change
 //! anything begin there in the order in which they were asked for: not in that in which their futures are polled.
 
-use crate::remote::Remote;
+use crate::servers::remote::Remote;
 use futures_util::future::Either;
 use std::future::Future;
 use std::sync::Arc;

@@ -1,5 +1,6 @@
 //! The bytes of docs/formats.md, written by hand: a change of any of them is another version of the protocol.
 
+use super::tests::TAG;
 use super::*;
 use crate::frame::{HEADER, Header, append};
 use crate::handshake::{ClientId, Grant, Reason, Role, Sender};
@@ -38,11 +39,13 @@ fn a_whole_frame() {
     // 10 bytes to the end of the block; 4086 and 10 more fill the next one.
     let first = crc(&[0xaa; 10]);
     let second = crc(&[[0xaa; 4086].as_slice(), &[0xbb; 10]].concat());
-    let message = bytes("1100000000000000 22000000 02 f60f000000000000 01");
+    let message = bytes(
+        "1100000000000000 22000000 02 f60f000000000000 01  0100000000000000 02000000 0300000000000000 01 01 0400000000000000",
+    );
     let meta = [message, first.to_le_bytes().to_vec(), second.to_le_bytes().to_vec()].concat();
     assert_eq!(frame[HEADER..], meta);
     let head = bytes(
-        "54504c77 01 12 01 00 16000000 0a100000 0300000000000000 0500000000000000 0600000000000000 0700000000000000
+        "54504c77 01 12 01 00 34000000 0a100000 0300000000000000 0500000000000000 0600000000000000 0700000000000000
          0400 0800 f60f 0000",
     );
     let head = [head, crc(&meta).to_le_bytes().to_vec()].concat();

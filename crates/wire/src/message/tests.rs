@@ -38,7 +38,8 @@ fn any_tag() -> impl Strategy<Value = Tag> {
 }
 
 /// The one that requests of tests have.
-const TAG: Tag = Tag { origin: Origin { gateway: 1, slot: 2, number: 3, is_last: true }, in_doubt_since: Some(4) };
+pub(super) const TAG: Tag =
+    Tag { origin: Origin { gateway: 1, slot: 2, number: 3, is_last: true }, in_doubt_since: Some(4) };
 
 fn any_drive_operation() -> impl Strategy<Value = DriveOperation> {
     use DriveOperation::*;
@@ -104,12 +105,8 @@ fn any_volume_operation() -> impl Strategy<Value = VolumeOperation> {
     prop_oneof![
         (offset(), 1..=MAX_REQUEST as u32).prop_map(|(offset, length)| Read { offset, length }),
         (offset(), any::<bool>(), any_tag()).prop_map(|(offset, fua, tag)| Write { offset, fua, tag }),
-        (offset(), length(), any::<bool>(), any::<bool>()).prop_map(|(offset, length, allocate, fua)| Zero {
-            offset,
-            length,
-            allocate,
-            fua
-        }),
+        (offset(), length(), any::<bool>(), any::<bool>(), any_tag())
+            .prop_map(|(offset, length, allocate, fua, tag)| Zero { offset, length, allocate, fua, tag }),
         Just(Flush),
         (offset(), length(), 1u32..=65536).prop_map(|(offset, length, limit)| Status { offset, length, limit }),
     ]

@@ -2,10 +2,10 @@
 
 use super::order::Turn;
 use super::{Blocks, Group};
-use crate::answer::CopyId;
-use crate::applied::Fate;
 use crate::authority::View;
 use crate::holder::Holder;
+use crate::servers::answer::CopyId;
+use crate::servers::applied::Fate;
 use tepal_drive::Drive;
 use tepal_drive::world::World;
 use tepal_model::IoError;

@@ -4,7 +4,7 @@ use super::Group;
 use super::members::Presence;
 use crate::engine::Standing;
 use crate::holder::Holder;
-use crate::remote::{Link, Remote, Unheard};
+use crate::servers::remote::{Link, Remote, Unheard};
 use futures_util::future::select;
 use std::time::Duration;
 use tepal_drive::DriveError;

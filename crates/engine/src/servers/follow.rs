@@ -3,7 +3,7 @@
 
 use crate::authority::View;
 use crate::engine::{Engine, Standing};
-use crate::seat::Taken;
+use crate::servers::seat::Taken;
 use crate::volume::Volume;
 use std::collections::BTreeMap;
 use std::sync::Arc;

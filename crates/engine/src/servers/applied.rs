@@ -4,8 +4,8 @@
 //! Every write of a column passes each drive that is up, with the slot and number that its gateway gave it. A gateway uses a slot
 //! for one request at a time, so the newest of each slot is enough.
 
-use crate::answer::CopyId;
-use std::collections::{BTreeMap, HashMap};
+use crate::servers::answer::CopyId;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard};
 use tepal_wire::message::Origin;
@@ -21,7 +21,7 @@ pub(crate) struct Applied(Mutex<BTreeMap<CopyId, Notes>>);
 struct Notes {
     /// Which opening of the drive they are about.
     opening: u64,
-    slots: HashMap<(u64, u32), Note>,
+    slots: BTreeMap<(u64, u32), Note>,
     /// Some were dropped.
     incomplete: bool,
 }

@@ -8,7 +8,7 @@
 
 use crate::authority::View;
 use crate::engine::Engine;
-use crate::peers::{Question, Reply};
+use crate::servers::peers::{Question, Reply};
 use futures_channel::oneshot;
 use futures_util::FutureExt;
 use futures_util::future::{LocalBoxFuture, ready};

@@ -1,7 +1,7 @@
 //! A drive of another server, as the holder of a copy.
 
 use crate::authority::View;
-use crate::peers::{Peers, Question, Reply};
+use crate::servers::peers::{Peers, Question, Reply};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use tepal_drive::world::Gather;

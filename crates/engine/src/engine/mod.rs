@@ -1,22 +1,26 @@
 //! All drives and volumes of one server, and what happens when a drive leaves or returns.
 
-use crate::answer::{Askers, CopyId};
-use crate::applied::{Applied, Slots};
+mod leading;
+mod leaving;
+mod settling;
+
 use crate::authority::{Authority, View};
-use crate::follow::{ClusterView, DriveStatus};
 use crate::holder::Holder;
 use crate::map::VolumeSpec;
-use crate::peers::{Alone, Peers};
 use crate::protocol::primary::Group;
 use crate::protocol::primary::members::Presence;
-use crate::seat::Taken;
+use crate::servers::answer::Askers;
+use crate::servers::applied::{Applied, Slots};
+use crate::servers::follow::ClusterView;
+use crate::servers::peers::{Alone, Peers};
+use crate::servers::seat::Taken;
 use crate::volume::{OpenVolumeError, Volume};
 use futures_channel::oneshot;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
+use tepal_drive::Drive;
 use tepal_drive::world::World;
-use tepal_drive::{Drive, Loss};
 use tepal_model::{DriveId, IoError, MapId, ServerId, VolumeId};
 
 /// Cheap to clone.
@@ -54,9 +58,7 @@ struct State<W: World> {
     followed: Option<(ServerId, Arc<ClusterView>)>,
 }
 
-/// After it could not be agreed that a drive is up.
-const AGREE_AGAIN: Duration = Duration::from_secs(5);
-/// The same where a newer view may have been the reason.
+/// After something could not be agreed for which a newer view may have been the reason.
 const AGREE_SOON: Duration = Duration::from_millis(50);
 
 struct Entry<W: World> {
@@ -85,15 +87,6 @@ enum Status<W: World> {
     Leaving(Vec<oneshot::Sender<()>>),
     Missing,
     Failed,
-}
-
-/// How far a drive's leaving is.
-enum Leave {
-    /// It had left before.
-    Gone,
-    UnderWay(oneshot::Receiver<()>),
-    /// For that reason.
-    Begun(Loss),
 }
 
 /// What the metadata says of a drive that is added.
@@ -246,132 +239,6 @@ impl<W: World> Engine<W> {
         self.lock().drives.remove(&id);
     }
 
-    /// The drive serves no more: first that is agreed, then every volume marks what it misses, then writes go on.
-    /// Returns when all that is done, whoever began it.
-    pub async fn lose_drive(&self, id: DriveId, loss: Loss) {
-        self.leave(id, loss, None).await;
-    }
-
-    /// The same where it's agreed already: the drive was up in that view last.
-    pub(crate) async fn has_left(&self, id: DriveId, loss: Loss, left: View) {
-        self.leave(id, loss, Some(left)).await;
-    }
-
-    async fn leave(&self, id: DriveId, loss: Loss, agreed: Option<View>) {
-        let end = match self.begin_leave(id, &loss) {
-            Leave::Gone => return,
-            Leave::UnderWay(end) => end,
-            Leave::Begun(loss) => {
-                let (over, end) = oneshot::channel();
-                let engine = self.clone();
-                // A task of its own: who noticed may be the request of a client that goes away.
-                self.world().spawn(Box::pin(async move {
-                    engine.finish_leave(id, loss, agreed).await;
-                    let _ = over.send(()); // nobody may wait any more
-                    if agreed.is_none() {
-                        engine.take_again(id).await;
-                    }
-                }));
-                end
-            }
-        };
-        let _ = end.await; // dropped unsent only when the engine goes
-    }
-
-    /// A drive of another server that was given up here may have been back already, as agreed: then nothing new will be heard of
-    /// it.
-    async fn take_again(&self, id: DriveId) {
-        self.world().sleep(AGREE_SOON).await;
-        let followed = self.lock().followed.clone();
-        let Some((me, now)) = followed else { return };
-        let Some(agreed) = now.drives.get(&id).filter(|agreed| agreed.server != me && self.awaits_drive(id)) else {
-            return;
-        };
-        if let DriveStatus::Behind(left, _) = agreed.status {
-            self.add_remote_drive(id, agreed.server, Standing::Behind(left));
-        }
-    }
-
-    /// A drive that left before won't return: requests that wait for it end, with an error where only it had the data.
-    /// That must have been agreed.
-    pub fn retire_absent(&self, id: DriveId) {
-        {
-            let mut state = self.lock();
-            match state.drives.get_mut(&id).map(|entry| &mut entry.status) {
-                Some(status @ Status::Missing) => *status = Status::Failed,
-                _ => return,
-            }
-        }
-        self.volumes().iter().for_each(|volume| volume.member_retired(id));
-    }
-
-    async fn finish_leave(&self, id: DriveId, loss: Loss, agreed: Option<View>) {
-        let may_return = matches!(loss, Loss::Gone { .. });
-        tracing::debug!(drive = %id, %loss, "drive left");
-        self.volumes().iter().for_each(|volume| volume.member_leaving(id));
-        // As agreed, whatever was known here: it may just have been agreed that it's up.
-        let agreed = match agreed {
-            Some(left) => Some(left),
-            None => self.shared.authority.drive_down(id, loss).await,
-        };
-        let Some(left) = agreed else {
-            return; // it can't be agreed: this server is stopping, or cut off; nothing is acknowledged meanwhile
-        };
-        let waiting = loop {
-            for volume in self.volumes().into_iter().filter(|volume| volume.is_leaving(id)) {
-                volume.member_left(id, left, may_return).await;
-            }
-            let mut state = self.lock();
-            if state.volumes.values().any(|volume| volume.is_leaving(id)) {
-                continue; // it was opened meanwhile
-            }
-            let Some(entry) = state.drives.get_mut(&id) else { return };
-            entry.left = Some(left);
-            let status = if may_return { Status::Missing } else { Status::Failed };
-            break match std::mem::replace(&mut entry.status, status) {
-                Status::Leaving(waiting) => waiting,
-                Status::Here(_) | Status::There(_) | Status::Missing | Status::Failed => Vec::new(),
-            };
-        };
-        for sender in waiting {
-            let _ = sender.send(()); // who has given up waiting needs no answer
-        }
-        self.volumes().iter().for_each(Volume::wake);
-    }
-
-    /// The same for a loss that somebody met: it may be of an earlier opening of a drive that has returned since.
-    pub(crate) async fn lose_met(&self, id: DriveId, loss: Loss) {
-        if self.drive(id).is_none_or(|drive| drive.loss().is_some()) {
-            self.lose_drive(id, loss).await;
-        }
-    }
-
-    fn begin_leave(&self, id: DriveId, loss: &Loss) -> Leave {
-        let mut state = self.lock();
-        let state = &mut *state;
-        let Some(entry) = state.drives.get_mut(&id) else { return Leave::Gone };
-        match &mut entry.status {
-            Status::Missing | Status::Failed => Leave::Gone,
-            Status::Leaving(waiting) => {
-                let (sender, receiver) = oneshot::channel();
-                waiting.push(sender);
-                Leave::UnderWay(receiver)
-            }
-            Status::Here(drive) => {
-                drive.pull(&loss.to_string());
-                // It may have failed before: then it won't return, whoever takes it out.
-                let failed = drive.loss().filter(|own| matches!(**own, Loss::Retired { .. }));
-                let loss = failed.map_or_else(|| loss.clone(), |own| Loss::clone(&own));
-                entry.status = Status::Leaving(Vec::new());
-                Leave::Begun(loss)
-            }
-            Status::There(_) => {
-                entry.status = Status::Leaving(Vec::new());
-                Leave::Begun(loss.clone())
-            }
-        }
-    }
-
     /// Serves a volume. What a crash left unsettled is settled as it's read, and in the background.
     pub async fn open_volume(&self, spec: VolumeSpec) -> Result<Volume<W>, OpenVolumeError> {
         let volume = {
@@ -403,55 +270,6 @@ impl<W: World> Engine<W> {
 
     pub(crate) fn will_follow(&self, me: ServerId, now: Arc<ClusterView>) {
         self.lock().followed = Some((me, now));
-    }
-
-    /// Others were the primary of this group's column since it was opened, unnoticed by this server, which is it again.
-    pub(crate) fn lead_anew(&self, group: &Group<W>) {
-        let map = group.shared.column.map;
-        let Some(volume) = self.volumes().into_iter().find(|volume| volume.spec().map == map) else { return };
-        let (column, view) = (group.shared.column.number, self.followed());
-        if volume.seats()[column].is_still(group) {
-            volume.begin_yield(column, None);
-            let engine = self.clone();
-            self.world().spawn(Box::pin(async move { engine.lead(volume.id(), column, view).await }));
-        }
-    }
-
-    /// From that view on this server is the primary of a column. Whoever was it before must not be it any more in any state
-    /// that its server knows, or that server must be down.
-    pub async fn lead(&self, id: VolumeId, column: usize, view: View) {
-        let Some(volume) = self.volume(id) else { return };
-        let (map, drives) = (volume.spec().map, volume.holders(column));
-        volume.ended(column).await;
-        // Nothing of earlier primaries is under way on the drives of this server from here on.
-        for drive in drives.iter().copied() {
-            if let Some((_, opening)) = self.opened(drive) {
-                let copy = CopyId { drive, map, column };
-                if !self.shared.askers.admit(copy, None, view, opening).await {
-                    return; // somebody is it in a later view, which will be known here
-                }
-            }
-        }
-        let (group, hearing) = {
-            let state = self.lock();
-            if !state.volumes.contains_key(&id)
-                || state.followed_view() != view
-                || volume.seats()[column].group().is_some()
-            {
-                return;
-            }
-            let group = volume.open_group(self, column, view, |id| state.presence(id));
-            volume.seats()[column].take(Taken::Here(group.clone()));
-            let there = |id: &DriveId| match state.drives.get(id) {
-                Some(Entry { status: Status::There(server), left, .. }) => Some((*id, *server, Standing::of(*left))),
-                _ => None,
-            };
-            (group, drives.iter().filter_map(there).collect::<Vec<_>>())
-        };
-        for (id, server, standing) in hearing {
-            group.start_hearing(id, server, standing);
-        }
-        group.start_recovery();
     }
 
     /// Call this once all volumes that exist have been opened: only then can a drive be found to know what it misses.
@@ -492,78 +310,6 @@ impl<W: World> Engine<W> {
             drive.remove_map(map).await.map_err(|error| IoError::Unavailable { reason: error.to_string() })?;
         }
         Ok(())
-    }
-
-    /// A drive that knows by itself what it misses in each volume is up again, once that is agreed.
-    pub(crate) fn settle_if_known(&self, id: DriveId) {
-        let view = self.followed();
-        if self.behind(id).is_none() || !self.volumes().iter().all(|volume| self.is_known_in(volume, id, view)) {
-            return;
-        }
-        let Some(drive) = self.begin_settling(id) else { return };
-        let engine = self.clone();
-        self.world().spawn(Box::pin(async move {
-            let up_in = engine.shared.authority.up_again(id, view).await;
-            let agreed = up_in.is_some();
-            // It may have left meanwhile, and even be back: then it may miss something again.
-            if up_in.is_some_and(|view| engine.note_current(&drive, view)) {
-                tracing::debug!(drive = %id, "drive is up again");
-                engine.volumes().iter().for_each(|volume| volume.member_is_current(&Holder::Here(drive.clone())));
-            }
-            drop(drive);
-            if !agreed {
-                engine.world().sleep(if view == 0 { AGREE_AGAIN } else { AGREE_SOON }).await;
-            }
-            engine.end_settling(id);
-            engine.settle_if_known(id);
-        }));
-    }
-
-    /// Whether what a drive of this server misses in a volume is known: to this server or to the other primaries.
-    fn is_known_in(&self, volume: &Volume<W>, id: DriveId, view: View) -> bool {
-        let Some((_, opening)) = self.opened(id) else { return false };
-        let map = volume.spec().map;
-        let mut columns = (0..volume.seats().len()).filter(|&column| volume.holders(column).contains(&id));
-        columns.all(|column| match volume.seats()[column].now() {
-            Taken::Here(group) => group.knows_what_it_misses(id),
-            Taken::There(server, _) => {
-                self.shared.askers.is_noted(CopyId { drive: id, map, column }, server, opening, view)
-            }
-            Taken::Vacant => false,
-        })
-    }
-
-    /// The drive, if it's here, wasn't up when it was added, and all volumes are open.
-    fn behind(&self, id: DriveId) -> Option<Drive<W>> {
-        let state = self.lock();
-        let entry = state.drives.get(&id).filter(|entry| state.complete && entry.left.is_some())?;
-        entry.drive().cloned()
-    }
-
-    /// The same, if nobody is at it already.
-    fn begin_settling(&self, id: DriveId) -> Option<Drive<W>> {
-        let drive = self.behind(id)?;
-        self.lock().settling.insert(id).then_some(drive)
-    }
-
-    /// Whether it's being agreed that the drive is up.
-    pub(crate) fn is_settling(&self, id: DriveId) -> bool {
-        self.lock().settling.contains(&id)
-    }
-
-    fn end_settling(&self, id: DriveId) {
-        self.lock().settling.remove(&id);
-    }
-
-    fn note_current(&self, drive: &Drive<W>, view: View) -> bool {
-        let mut state = self.lock();
-        let Some(entry) = state.drives.get_mut(&drive.id()) else { return false };
-        let same = matches!(&entry.status, Status::Here(now) if now.is_same(drive));
-        if same {
-            entry.left = None;
-            entry.up_since = view;
-        }
-        same
     }
 }
 

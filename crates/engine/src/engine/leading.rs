@@ -1,0 +1,60 @@
+//! This server becomes the primary of a column.
+
+use super::{Engine, Entry, Standing, Status};
+use crate::authority::View;
+use crate::protocol::primary::Group;
+use crate::servers::answer::CopyId;
+use crate::servers::seat::Taken;
+use tepal_drive::world::World;
+use tepal_model::{DriveId, VolumeId};
+
+impl<W: World> Engine<W> {
+    /// Others were the primary of this group's column since it was opened, unnoticed by this server, which is it again.
+    pub(crate) fn lead_anew(&self, group: &Group<W>) {
+        let map = group.shared.column.map;
+        let Some(volume) = self.volumes().into_iter().find(|volume| volume.spec().map == map) else { return };
+        let (column, view) = (group.shared.column.number, self.followed());
+        if volume.seats()[column].is_still(group) {
+            volume.begin_yield(column, None);
+            let engine = self.clone();
+            self.world().spawn(Box::pin(async move { engine.lead(volume.id(), column, view).await }));
+        }
+    }
+
+    /// From that view on this server is the primary of a column. Whoever was it before must not be it any more in any state
+    /// that its server knows, or that server must be down.
+    pub async fn lead(&self, id: VolumeId, column: usize, view: View) {
+        let Some(volume) = self.volume(id) else { return };
+        let (map, drives) = (volume.spec().map, volume.holders(column));
+        volume.ended(column).await;
+        // Nothing of earlier primaries is under way on the drives of this server from here on.
+        for drive in drives.iter().copied() {
+            if let Some((_, opening)) = self.opened(drive) {
+                let copy = CopyId { drive, map, column };
+                if !self.shared.askers.admit(copy, None, view, opening).await {
+                    return; // somebody is it in a later view, which will be known here
+                }
+            }
+        }
+        let (group, hearing) = {
+            let state = self.lock();
+            if !state.volumes.contains_key(&id)
+                || state.followed_view() != view
+                || volume.seats()[column].group().is_some()
+            {
+                return;
+            }
+            let group = volume.open_group(self, column, view, |id| state.presence(id));
+            volume.seats()[column].take(Taken::Here(group.clone()));
+            let there = |id: &DriveId| match state.drives.get(id) {
+                Some(Entry { status: Status::There(server), left, .. }) => Some((*id, *server, Standing::of(*left))),
+                _ => None,
+            };
+            (group, drives.iter().filter_map(there).collect::<Vec<_>>())
+        };
+        for (id, server, standing) in hearing {
+            group.start_hearing(id, server, standing);
+        }
+        group.start_recovery();
+    }
+}

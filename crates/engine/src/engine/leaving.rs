@@ -1,0 +1,147 @@
+//! Drives that leave: that is agreed, then every volume marks what they miss, then writes go on.
+
+use super::{AGREE_SOON, Engine, Standing, Status};
+use crate::authority::View;
+use crate::servers::follow::DriveStatus;
+use crate::volume::Volume;
+use futures_channel::oneshot;
+use tepal_drive::Loss;
+use tepal_drive::world::World;
+use tepal_model::DriveId;
+
+/// How far a drive's leaving is.
+enum Leave {
+    /// It had left before.
+    Gone,
+    UnderWay(oneshot::Receiver<()>),
+    /// For that reason.
+    Begun(Loss),
+}
+
+impl<W: World> Engine<W> {
+    /// The drive serves no more: first that is agreed, then every volume marks what it misses, then writes go on.
+    /// Returns when all that is done, whoever began it.
+    pub async fn lose_drive(&self, id: DriveId, loss: Loss) {
+        self.leave(id, loss, None).await;
+    }
+
+    /// The same where it's agreed already: the drive was up in that view last.
+    pub(crate) async fn has_left(&self, id: DriveId, loss: Loss, left: View) {
+        self.leave(id, loss, Some(left)).await;
+    }
+
+    async fn leave(&self, id: DriveId, loss: Loss, agreed: Option<View>) {
+        let end = match self.begin_leave(id, &loss) {
+            Leave::Gone => return,
+            Leave::UnderWay(end) => end,
+            Leave::Begun(loss) => {
+                let (over, end) = oneshot::channel();
+                let engine = self.clone();
+                // A task of its own: who noticed may be the request of a client that goes away.
+                self.world().spawn(Box::pin(async move {
+                    engine.finish_leave(id, loss, agreed).await;
+                    let _ = over.send(()); // nobody may wait any more
+                    if agreed.is_none() {
+                        engine.take_again(id).await;
+                    }
+                }));
+                end
+            }
+        };
+        let _ = end.await; // dropped unsent only when the engine goes
+    }
+
+    /// A drive of another server that was given up here may have been back already, as agreed: then nothing new will be heard of
+    /// it.
+    async fn take_again(&self, id: DriveId) {
+        self.world().sleep(AGREE_SOON).await;
+        let followed = self.lock().followed.clone();
+        let Some((me, now)) = followed else { return };
+        let Some(agreed) = now.drives.get(&id).filter(|agreed| agreed.server != me && self.awaits_drive(id)) else {
+            return;
+        };
+        if let DriveStatus::Behind(left, _) = agreed.status {
+            self.add_remote_drive(id, agreed.server, Standing::Behind(left));
+        }
+    }
+
+    /// A drive that left before won't return: requests that wait for it end, with an error where only it had the data.
+    /// That must have been agreed.
+    pub fn retire_absent(&self, id: DriveId) {
+        {
+            let mut state = self.lock();
+            match state.drives.get_mut(&id).map(|entry| &mut entry.status) {
+                Some(status @ Status::Missing) => *status = Status::Failed,
+                _ => return,
+            }
+        }
+        self.volumes().iter().for_each(|volume| volume.member_retired(id));
+    }
+
+    async fn finish_leave(&self, id: DriveId, loss: Loss, agreed: Option<View>) {
+        let may_return = matches!(loss, Loss::Gone { .. });
+        tracing::debug!(drive = %id, %loss, "drive left");
+        self.volumes().iter().for_each(|volume| volume.member_leaving(id));
+        // As agreed, whatever was known here: it may just have been agreed that it's up.
+        let agreed = match agreed {
+            Some(left) => Some(left),
+            None => self.shared.authority.drive_down(id, loss).await,
+        };
+        let Some(left) = agreed else {
+            return; // it can't be agreed: this server is stopping, or cut off; nothing is acknowledged meanwhile
+        };
+        let waiting = loop {
+            for volume in self.volumes().into_iter().filter(|volume| volume.is_leaving(id)) {
+                volume.member_left(id, left, may_return).await;
+            }
+            let mut state = self.lock();
+            if state.volumes.values().any(|volume| volume.is_leaving(id)) {
+                continue; // it was opened meanwhile
+            }
+            let Some(entry) = state.drives.get_mut(&id) else { return };
+            entry.left = Some(left);
+            let status = if may_return { Status::Missing } else { Status::Failed };
+            break match std::mem::replace(&mut entry.status, status) {
+                Status::Leaving(waiting) => waiting,
+                Status::Here(_) | Status::There(_) | Status::Missing | Status::Failed => Vec::new(),
+            };
+        };
+        for sender in waiting {
+            let _ = sender.send(()); // who has given up waiting needs no answer
+        }
+        self.volumes().iter().for_each(Volume::wake);
+    }
+
+    /// The same for a loss that somebody met: it may be of an earlier opening of a drive that has returned since.
+    pub(crate) async fn lose_met(&self, id: DriveId, loss: Loss) {
+        if self.drive(id).is_none_or(|drive| drive.loss().is_some()) {
+            self.lose_drive(id, loss).await;
+        }
+    }
+
+    fn begin_leave(&self, id: DriveId, loss: &Loss) -> Leave {
+        let mut state = self.lock();
+        let state = &mut *state;
+        let Some(entry) = state.drives.get_mut(&id) else { return Leave::Gone };
+        match &mut entry.status {
+            Status::Missing | Status::Failed => Leave::Gone,
+            Status::Leaving(waiting) => {
+                let (sender, receiver) = oneshot::channel();
+                waiting.push(sender);
+                Leave::UnderWay(receiver)
+            }
+            Status::Here(drive) => {
+                drive.pull(&loss.to_string());
+                // It may have failed before: then it won't return, whoever takes it out.
+                let failed = drive.loss().filter(|own| matches!(**own, Loss::Retired { .. }));
+                let loss = failed.map_or_else(|| loss.clone(), |own| Loss::clone(&own));
+                entry.status = Status::Leaving(Vec::new());
+                Leave::Begun(loss)
+            }
+            Status::There(_) => {
+                entry.status = Status::Leaving(Vec::new());
+                Leave::Begun(loss.clone())
+            }
+        }
+    }
+}

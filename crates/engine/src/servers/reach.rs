@@ -1,0 +1,134 @@
+//! How a volume reaches the primary of a column: here, or by asking another server, again until one answers.
+
+use super::peers::Question;
+use super::seat::{Seat, Taken};
+use crate::authority::View;
+use crate::protocol::primary::Group;
+use crate::volume::Volume;
+use crate::volume::operation::Operation;
+use futures_util::future::select;
+use std::time::Duration;
+use tepal_drive::world::World;
+use tepal_model::{IoError, ServerId};
+use tepal_wire::message::{Answer, Request, Tag, VolumeAnswer, VolumeFailure, VolumeRequest};
+
+/// How long to wait until a primary is asked again that didn't serve, if nothing new is heard.
+const AGAIN: Duration = Duration::from_millis(100);
+
+impl<W: World> Volume<W> {
+    /// Has the column's primary do something. Waits while nobody is it, or until somebody else is.
+    pub(crate) async fn at_primary<O: Operation<W>>(
+        &self,
+        column: usize,
+        operation: &O,
+    ) -> Result<O::Outcome, IoError> {
+        let outcome = match self.is_among() {
+            true => Box::pin(self.at_some_primary(column, operation)).await,
+            false => {
+                let group = self.seats()[column].group().expect("who is alone leads all columns");
+                operation.at(&group, None).await
+            }
+        };
+        outcome.map_err(|error| self.in_volume(column, error))
+    }
+
+    async fn at_some_primary<O: Operation<W>>(&self, column: usize, operation: &O) -> Result<O::Outcome, IoError> {
+        let Some(engine) = self.engine() else { return Err(IoError::Stopping) };
+        let ticket = O::IS_NUMBERED.then(|| engine.shared.slots.take());
+        let tag = |doubt| ticket.as_ref().map(|ticket| Tag { origin: ticket.origin, in_doubt_since: doubt });
+        let outcome = self.ask_until_answered(column, operation, tag).await;
+        if let Some(ticket) = ticket {
+            ticket.end();
+        }
+        outcome
+    }
+
+    async fn ask_until_answered<O: Operation<W>>(
+        &self,
+        column: usize,
+        operation: &O,
+        tag: impl Fn(Option<View>) -> Option<Tag>,
+    ) -> Result<O::Outcome, IoError> {
+        let seat = &self.seats()[column];
+        // The view in which it may have been carried out for the first time.
+        let mut doubt: Option<View> = None;
+        loop {
+            let change = match seat.now() {
+                Taken::Here(group) => {
+                    let outcome = operation.at(&group, tag(doubt)).await;
+                    let is_void = matches!(outcome, Err(IoError::Fenced)) && !seat.is_still(&group);
+                    if !is_void && self.may_tell(seat, &group).await {
+                        return outcome;
+                    }
+                    doubt = doubt.or(Some(group.shared.view));
+                    continue;
+                }
+                Taken::Vacant => seat.change(),
+                Taken::There(server, view) => {
+                    let change = seat.change();
+                    match self.ask((server, view), column, operation, tag(doubt)).await? {
+                        Asked::Answered(outcome) => return Ok(outcome),
+                        Asked::Refused => {}
+                        Asked::Unknown => doubt = doubt.or(Some(view)),
+                    }
+                    change
+                }
+            };
+            let Some(engine) = self.engine() else { return Err(IoError::Stopping) };
+            select(Box::pin(engine.world().sleep(AGAIN)), change).await;
+        }
+    }
+
+    /// Waits until it's sure that nobody had taken this server's place when it did something; `false` if somebody has.
+    pub(super) async fn may_tell(&self, seat: &Seat<W>, group: &Group<W>) -> bool {
+        loop {
+            let Some(engine) = self.engine() else { return false };
+            if !seat.is_still(group) {
+                return false;
+            }
+            if engine.shared.authority.may_serve() {
+                return true;
+            }
+            engine.world().sleep(AGAIN).await;
+        }
+    }
+
+    async fn ask<O: Operation<W>>(
+        &self,
+        (server, view): (ServerId, View),
+        column: usize,
+        operation: &O,
+        tag: Option<Tag>,
+    ) -> Result<Asked<O::Outcome>, IoError> {
+        let Some(engine) = self.engine() else { return Err(IoError::Stopping) };
+        let (asked, payload) = operation.message(tag);
+        let request = Request::Volume(VolumeRequest { volume: self.id(), column: column as u32, operation: asked });
+        let Ok(reply) = engine.shared.peers.ask(server, Question { view, request, payload }).await else {
+            return Ok(Asked::Unknown);
+        };
+        match reply.answer {
+            Answer::Volume(VolumeAnswer::Failed(failure)) => match failure {
+                VolumeFailure::Io(error) => Err(error),
+                VolumeFailure::Unsure => Ok(Asked::Unknown),
+                VolumeFailure::Stale { .. } | VolumeFailure::NotPrimary { .. } | VolumeFailure::Busy => {
+                    Ok(Asked::Refused)
+                }
+            },
+            _ => match operation.outcome(reply) {
+                Some(outcome) => Ok(Asked::Answered(outcome)),
+                None => {
+                    let reason = format!("the answer of server {server} makes no sense");
+                    Err(IoError::Unavailable { reason })
+                }
+            },
+        }
+    }
+}
+
+/// What became of a request to another server.
+enum Asked<T> {
+    Answered(T),
+    /// It doesn't serve the column now, and has done nothing.
+    Refused,
+    Unknown,
+}

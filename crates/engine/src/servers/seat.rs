@@ -1,0 +1,96 @@
+//! Who is the primary of a column, as far as is known here, and how it's reached.
+
+use crate::authority::View;
+use crate::protocol::primary::Group;
+use futures_channel::oneshot;
+use std::sync::{Arc, Mutex, MutexGuard};
+use tepal_drive::world::World;
+use tepal_model::ServerId;
+
+/// The place of a column's primary.
+pub(crate) struct Seat<W: World>(Mutex<Inner<W>>);
+
+struct Inner<W: World> {
+    taken: Taken<W>,
+    /// What this server had, and may still do something.
+    ending: Vec<Group<W>>,
+    bell: Vec<oneshot::Sender<()>>,
+}
+
+/// Who has it.
+pub(crate) enum Taken<W: World> {
+    Here(Group<W>),
+    There(ServerId, View),
+    /// Nobody now.
+    Vacant,
+}
+
+impl<W: World> Clone for Taken<W> {
+    fn clone(&self) -> Self {
+        match self {
+            Taken::Here(group) => Taken::Here(group.clone()),
+            Taken::There(server, view) => Taken::There(*server, *view),
+            Taken::Vacant => Taken::Vacant,
+        }
+    }
+}
+
+impl<W: World> Default for Seat<W> {
+    fn default() -> Self {
+        Seat(Mutex::new(Inner { taken: Taken::Vacant, ending: Vec::new(), bell: Vec::new() }))
+    }
+}
+
+impl<W: World> Seat<W> {
+    fn lock(&self) -> MutexGuard<'_, Inner<W>> {
+        self.0.lock().expect("nothing panics while it holds a seat")
+    }
+
+    pub fn now(&self) -> Taken<W> {
+        self.lock().taken.clone()
+    }
+
+    /// If it's this server's.
+    pub fn group(&self) -> Option<Group<W>> {
+        match &self.lock().taken {
+            Taken::Here(group) => Some(group.clone()),
+            Taken::There(..) | Taken::Vacant => None,
+        }
+    }
+
+    /// From now on it's theirs. A group of this server that had it serves nobody any more.
+    pub fn take(&self, taken: Taken<W>) {
+        let bell = {
+            let mut inner = self.lock();
+            if let Taken::Here(group) = std::mem::replace(&mut inner.taken, taken) {
+                group.cut_off();
+                inner.ending.push(group);
+            }
+            std::mem::take(&mut inner.bell)
+        };
+        for sender in bell {
+            let _ = sender.send(()); // who has given up waiting needs no answer
+        }
+    }
+
+    pub fn ending(&self) -> Vec<Group<W>> {
+        self.lock().ending.clone()
+    }
+
+    pub fn has_ended(&self, group: &Group<W>) {
+        self.lock().ending.retain(|ending| !Arc::ptr_eq(&ending.shared, &group.shared));
+    }
+
+    pub fn is_still(&self, group: &Group<W>) -> bool {
+        self.group().is_some_and(|now| Arc::ptr_eq(&now.shared, &group.shared))
+    }
+
+    /// Rings when somebody else has it.
+    pub fn change(&self) -> oneshot::Receiver<()> {
+        let (sender, receiver) = oneshot::channel();
+        let mut inner = self.lock();
+        inner.bell.retain(|waiting| !waiting.is_canceled());
+        inner.bell.push(sender);
+        receiver
+    }
+}

@@ -1,0 +1,257 @@
+//! A volume: its record, and the groups of its map.
+
+mod access;
+pub(crate) mod operation;
+
+pub use access::Run;
+
+use crate::authority::View;
+use crate::engine::{self, Engine, Standing};
+use crate::holder::Holder;
+use crate::map::{Column, Striping, VolumeSpec};
+use crate::protocol::primary::Group;
+use crate::protocol::primary::members::{Member, Members, Missed, Presence};
+use crate::servers::seat::{Seat, Taken};
+use futures_util::future::join_all;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use tepal_drive::Drive;
+use tepal_drive::world::World;
+use tepal_model::{BLOCK, DriveId, ServerId, VolumeId};
+
+/// Cheap to clone.
+pub struct Volume<W: World> {
+    shared: Arc<Shared<W>>,
+}
+
+impl<W: World> Clone for Volume<W> {
+    fn clone(&self) -> Self {
+        Volume { shared: self.shared.clone() }
+    }
+}
+
+struct Shared<W: World> {
+    id: VolumeId,
+    striping: Striping,
+    /// One for each column.
+    seats: Vec<Seat<W>>,
+    spec: Mutex<VolumeSpec>,
+    /// The engine has its volumes, not they it.
+    engine: Weak<engine::Shared<W>>,
+    /// Other servers may be primaries.
+    among: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OpenVolumeError {
+    #[error("volume '{name}' has {drives} drives for {copies} copies")]
+    Map { name: String, drives: usize, copies: u8 },
+}
+
+/// What is left to do after drives were away or a crash.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Recovery {
+    /// Regions whose copies are still to be compared.
+    pub unresolved_regions: u64,
+    /// Regions in which some copy missed writes.
+    pub stale_regions: u64,
+    /// Bytes copied so far, since the volume was opened.
+    pub copied: u64,
+}
+
+impl<W: World> Volume<W> {
+    pub(crate) fn open(engine: &Engine<W>, spec: VolumeSpec, among: bool) -> Result<Self, OpenVolumeError> {
+        let striping = Striping::new(&spec).ok_or_else(|| OpenVolumeError::Map {
+            name: spec.name.clone(),
+            drives: spec.drives.len(),
+            copies: spec.layout.copies(),
+        })?;
+        let columns = striping.rotation.columns();
+        let seats = (0..columns).map(|_| Seat::default()).collect();
+        let engine = Arc::downgrade(&engine.shared);
+        Ok(Volume { shared: Arc::new(Shared { id: spec.id, striping, seats, spec: Mutex::new(spec), engine, among }) })
+    }
+
+    /// The group of a column, with its members as they are now.
+    pub(crate) fn open_group(
+        &self,
+        engine: &Engine<W>,
+        number: usize,
+        view: View,
+        presence: impl Fn(DriveId) -> (Presence<W>, Option<View>),
+    ) -> Group<W> {
+        let spec = self.spec();
+        let member = |position: usize| {
+            let id = spec.drives[position];
+            let (presence, left) = presence(id);
+            let missed = Missed::default();
+            Member { id, presence, left, missed, opening: 0, noted: false, knew: false, stands_in: false }
+        };
+        let members = Members::of(self.striping().rotation.holders(number).map(member));
+        let column = Column::new(spec.map, number, self.striping().rotation.columns());
+        Group::open(engine, column, &spec.layout, members, view)
+    }
+
+    /// Those of which this server is the primary.
+    pub(crate) fn groups(&self) -> Vec<Group<W>> {
+        self.shared.seats.iter().filter_map(Seat::group).collect()
+    }
+
+    pub(crate) fn seats(&self) -> &[Seat<W>] {
+        &self.shared.seats
+    }
+
+    /// `None` once the server has stopped.
+    pub(crate) fn engine(&self) -> Option<Engine<W>> {
+        self.shared.engine.upgrade().map(|shared| Engine { shared })
+    }
+
+    /// Whether other servers may be primaries.
+    pub(crate) fn is_among(&self) -> bool {
+        self.shared.among
+    }
+
+    pub(crate) fn striping(&self) -> &Striping {
+        &self.shared.striping
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VolumeSpec> {
+        self.shared.spec.lock().expect("nothing panics while it holds the volume's record")
+    }
+
+    pub fn id(&self) -> VolumeId {
+        self.shared.id
+    }
+
+    pub fn spec(&self) -> VolumeSpec {
+        self.lock().clone()
+    }
+
+    /// Bytes.
+    pub fn size(&self) -> u64 {
+        self.lock().size
+    }
+
+    /// Takes the size that the metadata says from now on.
+    pub fn resize(&self, size: u64) {
+        self.lock().size = size;
+    }
+
+    pub fn rename(&self, name: &str) {
+        self.lock().name = name.to_owned();
+    }
+
+    /// The drives of this server that are here, each once.
+    pub(crate) fn drives_here(&self) -> Vec<Drive<W>> {
+        let mut drives = BTreeMap::new();
+        for group in self.groups() {
+            drives
+                .extend(group.lock().members.here().filter_map(Holder::local).map(|drive| (drive.id(), drive.clone())));
+        }
+        drives.into_values().collect()
+    }
+
+    /// The drives that hold copies of a column, in the order of the map.
+    pub(crate) fn holders(&self, column: usize) -> Vec<DriveId> {
+        let spec = self.lock();
+        self.striping().rotation.holders(column).map(|position| spec.drives[position]).collect()
+    }
+
+    /// Another server is the primary of a column from now on, or nobody is.
+    pub(crate) fn begin_yield(&self, column: usize, to: Option<(ServerId, View)>) {
+        let Some(seat) = self.seats().get(column) else { return };
+        let taken = to.map_or(Taken::Vacant, |(server, view)| Taken::There(server, view));
+        seat.take(taken);
+    }
+
+    /// Returns when nothing is under way any more of what this server did as the primary of a column.
+    pub(crate) async fn ended(&self, column: usize) {
+        let Some(seat) = self.seats().get(column) else { return };
+        for group in seat.ending() {
+            group.remove().await;
+            seat.has_ended(&group);
+        }
+    }
+
+    /// Bytes on the drives that are here, copies counted.
+    pub fn allocated(&self) -> u64 {
+        let map = self.lock().map;
+        self.drives_here().iter().map(|drive| drive.allocated_of(map)).sum()
+    }
+
+    pub fn recovery(&self) -> Recovery {
+        let mut recovery = Recovery::default();
+        for group in self.groups() {
+            let state = group.lock();
+            recovery.unresolved_regions += state.unresolved.len() as u64;
+            recovery.stale_regions += state.members.list.iter().map(|member| member.missed.len()).sum::<u64>();
+            recovery.copied += state.copied;
+        }
+        recovery
+    }
+
+    /// Where the copies of a block are: the drive, by its position in the map, and the block of what it holds of the map.
+    pub fn copies_at(&self, offset: u64) -> Vec<(usize, u64)> {
+        let (number, within) = self.striping().locate(offset);
+        let column = Column::new(self.lock().map, number, self.striping().rotation.columns());
+        let holders = self.striping().rotation.holders(number).enumerate();
+        holders.map(|(copy, position)| (position, column.place(copy, within / BLOCK))).collect()
+    }
+
+    /// Has nobody served from now on: it was removed.
+    pub fn cut_off(&self) {
+        self.groups().iter().for_each(Group::cut_off);
+    }
+
+    /// Ends all use, and gives the space back on the drives that are here.
+    pub(crate) async fn remove(&self) {
+        // All of them are told before any is waited for.
+        join_all(self.groups().iter().map(Group::remove)).await;
+        let map = self.lock().map;
+        for drive in self.drives_here() {
+            if let Err(error) = drive.remove_map(map).await {
+                tracing::warn!(drive = %drive.id(), %error, "space of a removed volume is given back when the drive returns");
+            }
+        }
+    }
+
+    pub(crate) fn start_recovery(&self) {
+        self.groups().iter().for_each(Group::start_recovery);
+    }
+
+    /// Lets everybody look again who waits for a drive to come or go.
+    pub(crate) fn wake(&self) {
+        self.groups().iter().for_each(Group::wake);
+    }
+}
+
+/// What becomes of the volume's groups when drives come and go.
+impl<W: World> Volume<W> {
+    pub(crate) fn member_leaving(&self, id: DriveId) {
+        self.groups().iter().for_each(|group| group.member_leaving(id));
+    }
+
+    pub(crate) fn is_leaving(&self, id: DriveId) -> bool {
+        self.groups().iter().any(|group| group.is_leaving(id))
+    }
+
+    pub(crate) async fn member_left(&self, id: DriveId, left: View, may_return: bool) {
+        join_all(self.groups().iter().map(|group| group.member_left(id, left, may_return))).await;
+    }
+
+    pub(crate) fn member_retired(&self, id: DriveId) {
+        self.groups().iter().for_each(|group| group.member_retired(id));
+    }
+
+    pub(crate) fn member_returned(&self, drive: &Holder<W>, standing: Standing) {
+        self.groups().iter().for_each(|group| group.member_returned(drive, standing));
+    }
+
+    pub(crate) fn member_is_current(&self, drive: &Holder<W>) {
+        self.groups().iter().for_each(|group| group.member_is_current(drive));
+    }
+
+    pub(crate) fn may_be_alone(&self, id: DriveId) -> bool {
+        self.groups().iter().any(|group| group.may_be_alone(id))
+    }
+}

@@ -1,0 +1,140 @@
+//! What is asked of a column's primary: done here, or sent as a message to the server that is it, whose answer is understood.
+
+use crate::protocol::primary::Group;
+use crate::servers::peers::Reply;
+use std::ops::Range;
+use tepal_drive::world::{Gather, World};
+use tepal_model::{IoError, Segments};
+use tepal_wire::Payload;
+use tepal_wire::message::{self, Answer, Tag, VolumeAnswer, VolumeOperation};
+
+/// Runs in one answer of another server.
+const MOST_RUNS: u32 = 4 << 10;
+
+/// Offsets and lengths are bytes of the column.
+pub(crate) trait Operation<W: World> {
+    /// What it's answered with.
+    type Outcome;
+    /// Whether it's to be told from others when it comes again: it mustn't be carried out twice.
+    const IS_NUMBERED: bool;
+
+    /// By this server. The tag is given where others may be primaries too.
+    async fn at(&self, group: &Group<W>, tag: Option<Tag>) -> Result<Self::Outcome, IoError>;
+
+    /// By another one.
+    fn message(&self, tag: Option<Tag>) -> (VolumeOperation, Payload);
+
+    /// `None` if the answer makes no sense.
+    fn outcome(&self, reply: Reply) -> Option<Self::Outcome>;
+}
+
+/// Bytes.
+pub(crate) struct Read {
+    pub offset: u64,
+    pub length: u64,
+}
+
+impl<W: World> Operation<W> for Read {
+    type Outcome = Segments;
+    const IS_NUMBERED: bool = false;
+
+    async fn at(&self, group: &Group<W>, _: Option<Tag>) -> Result<Segments, IoError> {
+        group.read(self.offset, self.length).await
+    }
+
+    fn message(&self, _: Option<Tag>) -> (VolumeOperation, Payload) {
+        (VolumeOperation::Read { offset: self.offset, length: self.length as u32 }, Payload::none())
+    }
+
+    fn outcome(&self, reply: Reply) -> Option<Segments> {
+        let Answer::Volume(VolumeAnswer::Read) = reply.answer else { return None };
+        let (data, _) = reply.payload.verify().ok()?;
+        (data.iter().map(|piece| piece.len() as u64).sum::<u64>() == self.length).then_some(data)
+    }
+}
+
+/// Bytes to be kept. With `fua`, they are stable when it's done, whatever the layout's durability.
+pub(crate) struct Write {
+    pub offset: u64,
+    pub data: Gather,
+    pub fua: bool,
+}
+
+impl<W: World> Operation<W> for Write {
+    type Outcome = ();
+    const IS_NUMBERED: bool = true;
+
+    fn at(&self, group: &Group<W>, tag: Option<Tag>) -> impl Future<Output = Result<(), IoError>> {
+        group.write(self.offset, self.data.clone(), self.fua, tag)
+    }
+
+    fn message(&self, tag: Option<Tag>) -> (VolumeOperation, Payload) {
+        let payload = Payload::seal(self.offset, self.data.iter().cloned().collect());
+        (VolumeOperation::Write { offset: self.offset, fua: self.fua, tag: numbered(tag) }, payload)
+    }
+
+    fn outcome(&self, reply: Reply) -> Option<()> {
+        (reply.answer == Answer::Volume(VolumeAnswer::Written)).then_some(())
+    }
+}
+
+/// Zeros, stable when it's done; `allocate` keeps their space.
+pub(crate) struct Zero {
+    pub range: Range<u64>,
+    pub allocate: bool,
+}
+
+impl<W: World> Operation<W> for Zero {
+    type Outcome = ();
+    const IS_NUMBERED: bool = true;
+
+    async fn at(&self, group: &Group<W>, tag: Option<Tag>) -> Result<(), IoError> {
+        group.zero(self.range.clone(), self.allocate, tag).await
+    }
+
+    fn message(&self, tag: Option<Tag>) -> (VolumeOperation, Payload) {
+        let (offset, length) = (self.range.start, self.range.end - self.range.start);
+        let (allocate, tag) = (self.allocate, numbered(tag));
+        (VolumeOperation::Zero { offset, length, allocate, fua: true, tag }, Payload::none())
+    }
+
+    fn outcome(&self, reply: Reply) -> Option<()> {
+        (reply.answer == Answer::Volume(VolumeAnswer::Zeroed)).then_some(())
+    }
+}
+
+/// Runs of bytes that hold something, and that don't.
+pub(crate) struct Status {
+    pub offset: u64,
+    pub length: u64,
+}
+
+impl<W: World> Operation<W> for Status {
+    type Outcome = Vec<(u64, bool)>;
+    const IS_NUMBERED: bool = false;
+
+    async fn at(&self, group: &Group<W>, _: Option<Tag>) -> Result<Self::Outcome, IoError> {
+        group.status(self.offset, self.length).await
+    }
+
+    fn message(&self, _: Option<Tag>) -> (VolumeOperation, Payload) {
+        let Status { offset, length } = *self;
+        (VolumeOperation::Status { offset, length, limit: MOST_RUNS }, Payload::none())
+    }
+
+    fn outcome(&self, reply: Reply) -> Option<Self::Outcome> {
+        let Answer::Volume(VolumeAnswer::Status { runs }) = reply.answer else { return None };
+        let mut left = self.length;
+        let run = |run: message::Run| {
+            let length = run.length.min(left);
+            left -= length;
+            (length, run.holds)
+        };
+        let runs: Self::Outcome = runs.into_iter().map(run).collect();
+        runs.iter().any(|&(length, _)| length > 0).then_some(runs)
+    }
+}
+
+fn numbered(tag: Option<Tag>) -> Tag {
+    tag.expect("who asks others numbers what it asks")
+}
