@@ -59,6 +59,22 @@ pub const KEPT: &[Kept] = &[
     kept("operated", 840_394, "a server that closed its drives one after another had them declared down meanwhile"),
     kept("operated", 910_145, "a read was under way while its volume was removed, and returned zeros"),
     kept("one_drive", 505_830, "overwrites under way made a drive look full that had room"),
+    kept(
+        "ring",
+        3506,
+        "a primary vouched for a drive that it could not reach, noticed nothing, and the drive was never up",
+    ),
+    kept(
+        "ring",
+        20_543,
+        "one that wasn't the primary any more had a drive declared down, for having been opened again",
+    ),
+    kept(
+        "ring",
+        20_854,
+        "a drive was brought up to date, and the one that had done it left before its word about it was taken back: each said \
+         that the other's copy was stale",
+    ),
 ];
 
 #[cfg(test)]
