@@ -22,6 +22,12 @@ pub trait Authority: Send + Sync + 'static {
         Box::pin(ready(Err(DriveFailure::NotPrimary)))
     }
 
+    /// Answered when no other server acts in an earlier view than this any more: each knows it, or may not serve. Until then, one
+    /// that is up may still lead what another is to lead from here on.
+    fn adopted(&self, _: View) -> BoxFuture<'static, ()> {
+        Box::pin(ready(()))
+    }
+
     /// Whether this server may answer its clients: nobody can have taken its place. Asked after the work is done.
     fn may_serve(&self) -> bool {
         true

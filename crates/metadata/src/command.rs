@@ -86,6 +86,14 @@ pub enum Command {
         /// while it was being caught up could be declared whole.
         expected_view: Option<u64>,
     },
+    /// A drive that was `Behind` is `Up`: whoever leads a column of it has said, in this view, that it knows what it misses.
+    DriveIsUp {
+        id: DriveId,
+        reason: String,
+        /// The cluster's: if that has changed since, another may lead, and the command is refused as
+        /// [`crate::Refusal::ViewChanged`].
+        view: u64,
+    },
     /// Takes a drive out of the cluster for good.
     RemoveDrive {
         id: DriveId,

@@ -57,6 +57,8 @@ pub enum Refusal {
     ViewNeeded { id: DriveId },
     #[error("drive {id} changed meanwhile: it is {state} since view {state_view}; look again")]
     DriveChanged { id: DriveId, state: DriveState, state_view: u64 },
+    #[error("servers or drives have come or gone meanwhile: it is view {view}; look again")]
+    ViewChanged { view: u64 },
     #[error(
         "drive {id} may hold the last good copy of data of {}: remove them or bring \
          their other drives up first, or use --force and lose that data",

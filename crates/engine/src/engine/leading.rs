@@ -21,11 +21,11 @@ impl<W: World> Engine<W> {
         }
     }
 
-    /// From that view on this server is the primary of a column. Whoever was it before must not be it any more in any state
-    /// that its server knows, or that server must be down.
+    /// From that view on this server is the primary of a column, once nobody acts in an earlier one.
     pub async fn lead(&self, id: VolumeId, column: usize, view: View) {
         let Some(volume) = self.volume(id) else { return };
         let (map, drives) = (volume.spec().map, volume.holders(column));
+        self.shared.authority.adopted(view).await;
         volume.ended(column).await;
         // Nothing of earlier primaries is under way on the drives of this server from here on.
         for drive in drives.iter().copied() {

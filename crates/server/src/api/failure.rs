@@ -54,6 +54,7 @@ fn kind_of_refusal(refusal: &Refusal) -> ErrorKind {
         | Refusal::Transition { .. }
         | Refusal::ViewNeeded { .. }
         | Refusal::DriveChanged { .. }
+        | Refusal::ViewChanged { .. }
         | Refusal::LastCopy { .. }
         | Refusal::PoolExists(_)
         | Refusal::PoolInUse { .. }

@@ -89,6 +89,14 @@ impl Draft {
         Ok(Reply::Done)
     }
 
+    pub(super) fn drive_is_up(&mut self, id: DriveId, reason: &str, view: u64) -> Result<Reply, Refusal> {
+        let drive = self.drive(id)?;
+        if self.state.view() != view {
+            return Err(Refusal::ViewChanged { view: self.state.view() });
+        }
+        self.set_drive_state(id, DriveState::Up, reason, Some(drive.state_view))
+    }
+
     /// In the view `view`, the drives of `server` that took writes don't any more.
     pub(super) fn lose_drives_of(&mut self, server: ServerId, reason: &str, view: u64) {
         let drives = self.state.drives_of_server(server).filter(|drive| drive.state.takes_writes());

@@ -86,6 +86,21 @@ fn every_change_of_a_drive_or_server_gives_the_next_view_and_no_other_command_do
 }
 
 #[test]
+fn a_drive_is_up_only_in_the_view_in_which_all_who_lead_said_that_it_knows_what_it_misses() {
+    let mut state = cluster(&[(1, 1), (2, 1)]);
+    let is_up = |id, view| Command::DriveIsUp { id: DriveId(id), reason: "because".to_owned(), view };
+    done(&mut state, set(1, DriveState::Missing, None));
+    done(&mut state, set(1, DriveState::Behind, None));
+    let view = state.view();
+    done(&mut state, set(2, DriveState::Missing, None));
+    assert_eq!(refused(&state, is_up(1, view)), Refusal::ViewChanged { view: view + 1 });
+    let (from, to) = (DriveState::Missing, DriveState::Up);
+    assert_eq!(refused(&state, is_up(2, view + 1)), Refusal::Transition { id: DriveId(2), from, to });
+    done(&mut state, is_up(1, view + 1));
+    assert_eq!((state.drives[&DriveId(1)].state, state.view()), (DriveState::Up, view + 2));
+}
+
+#[test]
 fn a_drive_that_went_away_comes_up_only_by_the_view_it_was_seen_to_catch_up_in() {
     let mut state = cluster(&[(1, 1), (2, 1)]);
     done(&mut state, set(1, DriveState::Missing, None));

@@ -27,6 +27,10 @@ struct State {
     /// Servers that don't reach the others now, and since when.
     cut_off: BTreeMap<ServerId, Duration>,
     dead: BTreeMap<ServerId, Duration>,
+    /// The process of each server that was started last.
+    voices: BTreeMap<ServerId, Heard>,
+    /// Who waits until all know a view.
+    waiting: Vec<(ServerId, View, oneshot::Sender<()>)>,
     asked: VecDeque<(ServerId, Change, oneshot::Sender<Option<View>>)>,
 }
 
@@ -40,23 +44,30 @@ enum Change {
     Back(DriveId),
 }
 
+/// What a process has heard.
+#[derive(Clone, Default)]
+struct Heard {
+    /// The state that it follows.
+    known: Arc<Mutex<ClusterView>>,
+    /// Whether its lease runs.
+    serves: Arc<Mutex<bool>>,
+}
+
 /// One server's part in it.
 #[derive(Clone)]
 pub struct Voice {
     council: Council,
     me: ServerId,
-    /// The view that it knows.
-    pub known: Arc<Mutex<ClusterView>>,
-    /// Whether its lease runs.
-    pub serves: Arc<Mutex<bool>>,
+    heard: Heard,
 }
 
 impl Council {
     pub fn new(spec: VolumeSpec, owner: impl Fn(DriveId) -> ServerId) -> Self {
         let agreed = |&id: &DriveId| (id, Agreed { server: owner(id), status: DriveStatus::Up });
         let now = ClusterView { view: 1, drives: spec.drives.iter().map(agreed).collect() };
-        let (cut_off, dead, asked) = (BTreeMap::new(), BTreeMap::new(), VecDeque::new());
-        Council(Arc::new(Mutex::new(State { now, spec, cut_off, dead, asked })))
+        let (cut_off, dead, voices) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let (waiting, asked) = (Vec::new(), VecDeque::new());
+        Council(Arc::new(Mutex::new(State { now, spec, cut_off, dead, voices, waiting, asked })))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -68,8 +79,9 @@ impl Council {
     }
 
     pub fn voice(&self, me: ServerId) -> Voice {
-        let known = Arc::new(Mutex::new(ClusterView::default()));
-        Voice { council: self.clone(), me, known, serves: Arc::new(Mutex::new(true)) }
+        let heard = Heard::default();
+        self.lock().voices.insert(me, heard.clone());
+        Voice { council: self.clone(), me, heard }
     }
 
     pub fn reaches(&self, server: ServerId) -> bool {
@@ -88,6 +100,8 @@ impl Council {
         let mut state = self.lock();
         state.dead.insert(server, at);
         state.asked.retain(|(by, ..)| *by != server);
+        state.waiting.retain(|(by, ..)| *by != server);
+        state.voices.remove(&server);
     }
 
     pub fn lives(&self, server: ServerId) {
@@ -121,6 +135,7 @@ impl Council {
             for server in late {
                 state.server_down(server);
             }
+            state.tell_who_waits();
             let position = state.asked.iter().position(|(by, ..)| !state.cut_off.contains_key(by));
             if let Some((by, change, answer)) = position.and_then(|at| state.asked.remove(at)) {
                 let view = state.apply(&change);
@@ -131,7 +146,27 @@ impl Council {
     }
 }
 
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl State {
+    /// A process that died and one whose lease has ended act no more.
+    fn is_adopted(&self, view: View, by: ServerId) -> bool {
+        let acts = |heard: &Heard| *lock(&heard.serves) && lock(&heard.known).view < view;
+        self.voices.iter().all(|(&server, heard)| server == by || !acts(heard))
+    }
+
+    fn tell_who_waits(&mut self) {
+        for (by, view, waits) in std::mem::take(&mut self.waiting) {
+            if !self.cut_off.contains_key(&by) && self.is_adopted(view, by) {
+                let _ = waits.send(()); // whoever asked may have given up
+            } else {
+                self.waiting.push((by, view, waits));
+            }
+        }
+    }
+
     fn server_down(&mut self, server: ServerId) {
         let up = |agreed: &Agreed| !matches!(agreed.status, DriveStatus::Away(_) | DriveStatus::Retired(_));
         let drives = self.now.drives.iter().filter(|(_, agreed)| agreed.server == server && up(agreed));
@@ -198,7 +233,17 @@ impl Voice {
     }
 
     pub fn known(&self) -> ClusterView {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.heard.known).clone()
+    }
+
+    /// From now on it follows this state.
+    pub fn knows(&self, now: &ClusterView) {
+        *lock(&self.heard.known) = now.clone();
+    }
+
+    /// Whether its lease runs from here on.
+    pub fn serves(&self, serves: bool) {
+        *lock(&self.heard.serves) = serves;
     }
 }
 
@@ -232,7 +277,17 @@ impl Authority for Voice {
         Box::pin(ready(heeds))
     }
 
+    fn adopted(&self, view: View) -> BoxFuture<'static, ()> {
+        let (answer, answered) = oneshot::channel();
+        self.council.lock().waiting.push((self.me, view, answer));
+        Box::pin(async move {
+            if answered.await.is_err() {
+                std::future::pending::<()>().await; // the run is over
+            }
+        })
+    }
+
     fn may_serve(&self) -> bool {
-        *self.serves.lock().unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.heard.serves)
     }
 }

@@ -6,7 +6,7 @@ use crate::device::SimDisk;
 use crate::scenario::server::ServedVolume;
 use crate::world::SimWorld;
 use std::rc::Rc;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tepal_drive::world::Clock;
 use tepal_drive::{Drive, Loss, Options};
@@ -81,17 +81,17 @@ impl Node {
             self.world.sleep(LOOK).await;
             let core = self.world.core();
             if !self.council.reaches(self.machine.id) {
-                *self.voice.serves.lock().unwrap_or_else(PoisonError::into_inner) = core.now() < heard + LEASE;
+                self.voice.serves(core.now() < heard + LEASE);
                 continue;
             }
             heard = core.now();
             let now = Arc::new(self.council.now());
             if now.view != before.view {
-                *self.voice.known.lock().unwrap_or_else(PoisonError::into_inner) = ClusterView::clone(&now);
+                self.voice.knows(&now);
                 self.engine.follow(self.machine.id, &before, &now);
                 before = ClusterView::clone(&now);
             }
-            *self.voice.serves.lock().unwrap_or_else(PoisonError::into_inner) = true;
+            self.voice.serves(true);
             // The others have gone on without its drive.
             let id = self.machine.drive;
             if let (DriveStatus::Away(_), Some(drive)) = (now.drives[&id].status, self.engine.drive(id)) {
