@@ -18,6 +18,15 @@ pub struct VolumeSpec {
     pub drives: Vec<DriveId>,
 }
 
+impl VolumeSpec {
+    /// The drives that hold a column, in the order of copies; none if the map has no such column.
+    pub fn holders(&self, column: usize) -> Vec<DriveId> {
+        let rotation = Rotation::new(self.drives.len(), self.layout.copies());
+        let rotation = rotation.filter(|rotation| column < rotation.columns());
+        rotation.map_or(Vec::new(), |rotation| rotation.holders(column).map(|at| self.drives[at]).collect())
+    }
+}
+
 /// How a volume's bytes go round its columns.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Striping {

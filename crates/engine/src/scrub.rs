@@ -1,6 +1,7 @@
 //! Scrub of a volume: every copy of every block is read and checked, compared with the others, and repaired.
 
 use crate::holder::Holder;
+use crate::map::Column;
 use crate::protocol::primary::members::Presence;
 use crate::protocol::primary::{Blocks, Group};
 use crate::volume::Volume;
@@ -40,7 +41,9 @@ impl<W: World> Volume<W> {
             let report = match report.await {
                 Ok(report) => report,
                 Err(DriveError::Lost(loss)) => {
-                    self.groups()[0].lose(vec![(drive.id(), loss)]).await;
+                    if let Some(engine) = self.engine() {
+                        engine.lose_met(drive.id(), (*loss).clone()).await;
+                    }
                     continue;
                 }
                 Err(error) => return Err(IoError::Unavailable { reason: error.to_string() }),
@@ -48,27 +51,40 @@ impl<W: World> Volume<W> {
             summary.blocks_checked += report.blocks_checked;
             let position = spec.drives.iter().position(|&id| id == drive.id()).expect("a member is in the map");
             for (_, place) in report.damaged {
-                let (copy, block) = self.groups()[0].shared.column.at_place(place);
-                let column = self.striping().rotation.column_of(position, copy);
-                match self.groups()[column].repair(block, copy).await {
-                    Ok(()) => summary.repaired += 1,
-                    Err(error) => {
-                        let offset = self.striping().offset_of(column, block * BLOCK);
-                        if self.groups()[column].may_be_elsewhere(block, copy) {
-                            tracing::warn!(drive = %drive.id(), offset, %error, "a damaged block can't be repaired now");
-                            summary.unrepaired.push(offset);
-                        } else {
-                            tracing::error!(drive = %drive.id(), offset, %error, "a damaged block has no right copy");
-                            summary.lost.push(offset);
-                        }
-                    }
-                }
+                self.repair_place(position, place, &mut summary).await;
             }
         }
         for group in self.groups().iter().filter(|group| group.is_mirrored()) {
             summary.unequal_extents += group.compare_copies().await?;
         }
         Ok(summary)
+    }
+
+    /// Writes a damaged block of a drive again, by its position in the map.
+    async fn repair_place(&self, position: usize, place: u64, summary: &mut ScrubSummary) {
+        let (rotation, map) = (self.striping().rotation, self.spec().map);
+        let (copy, block) = Column::new(map, 0, rotation.columns()).at_place(place);
+        let column = rotation.column_of(position, copy);
+        let offset = self.striping().offset_of(column, block * BLOCK);
+        let Some(group) = self.seats()[column].group() else {
+            tracing::warn!(
+                position,
+                offset,
+                "a damaged block is repaired when the server that leads its column reads it"
+            );
+            return summary.unrepaired.push(offset);
+        };
+        match group.repair(block, copy).await {
+            Ok(()) => summary.repaired += 1,
+            Err(error) if group.may_be_elsewhere(block, copy) => {
+                tracing::warn!(position, offset, %error, "a damaged block can't be repaired now");
+                summary.unrepaired.push(offset);
+            }
+            Err(error) => {
+                tracing::error!(position, offset, %error, "a damaged block has no right copy");
+                summary.lost.push(offset);
+            }
+        }
     }
 }
 

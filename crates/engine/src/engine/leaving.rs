@@ -55,8 +55,7 @@ impl<W: World> Engine<W> {
     /// it.
     async fn take_again(&self, id: DriveId) {
         self.world().sleep(AGREE_SOON).await;
-        let followed = self.lock().followed.clone();
-        let Some((me, now)) = followed else { return };
+        let Some((me, now)) = self.followed_state() else { return };
         let Some(agreed) = now.drives.get(&id).filter(|agreed| agreed.server != me && self.awaits_drive(id)) else {
             return;
         };

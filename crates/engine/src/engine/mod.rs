@@ -163,8 +163,7 @@ impl<W: World> Engine<W> {
         }
         self.settle_if_known(id);
         // It may have been missing for being the primary of its columns.
-        let followed = self.lock().followed.clone();
-        if let Some((me, now)) = followed {
+        if let Some((me, now)) = self.followed_state() {
             self.take_columns(me, &now);
         }
     }
@@ -260,7 +259,12 @@ impl<W: World> Engine<W> {
     pub fn open_volume_among(&self, spec: VolumeSpec) -> Result<Volume<W>, OpenVolumeError> {
         let volume = Volume::open(self, spec, true)?;
         self.lock().volumes.insert(volume.id(), volume.clone());
+        self.follow_for(&volume);
         Ok(volume)
+    }
+
+    pub(crate) fn followed_state(&self) -> Option<(ServerId, Arc<ClusterView>)> {
+        self.lock().followed.clone()
     }
 
     /// The view of the state that was followed last; 0 if this server is alone.
@@ -293,6 +297,8 @@ impl<W: World> Engine<W> {
     /// Ends all use of a volume and gives its space back on the drives that are here.
     pub async fn remove_volume(&self, id: VolumeId) {
         let Some(volume) = self.volume(id) else { return };
+        volume.cut_off();
+        self.shared.askers.end(volume.spec().map).await;
         volume.remove().await;
         let drives: Vec<DriveId> = {
             let mut state = self.lock();

@@ -112,6 +112,25 @@ impl Askers {
         Some(UnderWay { askers: self.clone(), copy })
     }
 
+    /// Heeds nobody any more in what is about a map, and returns when nothing of it is under way.
+    pub async fn end(&self, map: MapId) {
+        loop {
+            let end = {
+                let mut askers = self.lock();
+                askers.retain(|copy, asking| copy.map != map || asking.under_way > 0);
+                let Some(asking) = askers.iter_mut().find_map(|(copy, asking)| (copy.map == map).then_some(asking))
+                else {
+                    return;
+                };
+                (asking.by, asking.view) = (None, View::MAX);
+                let (sender, end) = oneshot::channel();
+                asking.waiting.push(sender);
+                end
+            };
+            let _ = end.await; // dropped unsent, it's time to look again
+        }
+    }
+
     fn note(&self, copy: CopyId, view: View) {
         if let Some(asking) = self.lock().get_mut(&copy) {
             asking.noted = asking.noted.max(Some(view));

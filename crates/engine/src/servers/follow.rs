@@ -57,9 +57,11 @@ impl<W: World> Engine<W> {
     /// Does what follows from a state, after `before`, the one that was followed last. One at a time.
     pub fn follow(&self, me: ServerId, before: &ClusterView, now: &Arc<ClusterView>) {
         self.will_follow(me, now.clone());
-        for volume in self.volumes() {
+        for volume in self.volumes_among() {
             self.give_up_columns(&volume, me, now);
         }
+        let gone = before.drives.iter().filter(|(id, agreed)| agreed.server != me && !now.drives.contains_key(id));
+        gone.for_each(|(&id, _)| self.forget_drive(id));
         for (&id, agreed) in &now.drives {
             let earlier = before.drives.get(&id).map(|earlier| earlier.status);
             if agreed.server == me {
@@ -76,9 +78,21 @@ impl<W: World> Engine<W> {
     }
 
     pub(crate) fn take_columns(&self, me: ServerId, now: &ClusterView) {
-        for volume in self.volumes() {
+        for volume in self.volumes_among() {
             self.take_columns_of(&volume, me, now);
         }
+    }
+
+    /// A volume that is new here: what is agreed about its columns is known already.
+    pub(crate) fn follow_for(&self, volume: &Volume<W>) {
+        if let Some((me, now)) = self.followed_state() {
+            self.give_up_columns(volume, me, &now);
+            self.take_columns_of(volume, me, &now);
+        }
+    }
+
+    fn volumes_among(&self) -> impl Iterator<Item = Volume<W>> {
+        self.volumes().into_iter().filter(Volume::is_among)
     }
 
     /// One that couldn't be opened. Whoever opens those that can be adds them, when that is agreed.

@@ -53,6 +53,9 @@ impl<W: World> Volume<W> {
         // The view in which it may have been carried out for the first time.
         let mut doubt: Option<View> = None;
         loop {
+            if self.is_cut_off() {
+                return Err(IoError::Fenced);
+            }
             let change = match seat.now() {
                 Taken::Here(group) => {
                     let outcome = operation.at(&group, tag(doubt)).await;

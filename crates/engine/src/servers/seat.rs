@@ -60,14 +60,19 @@ impl<W: World> Seat<W> {
 
     /// From now on it's theirs. A group of this server that had it serves nobody any more.
     pub fn take(&self, taken: Taken<W>) {
-        let bell = {
+        {
             let mut inner = self.lock();
             if let Taken::Here(group) = std::mem::replace(&mut inner.taken, taken) {
                 group.cut_off();
                 inner.ending.push(group);
             }
-            std::mem::take(&mut inner.bell)
-        };
+        }
+        self.ring();
+    }
+
+    /// Has those look again who wait for somebody to have it.
+    pub fn ring(&self) {
+        let bell = std::mem::take(&mut self.lock().bell);
         for sender in bell {
             let _ = sender.send(()); // who has given up waiting needs no answer
         }

@@ -13,7 +13,7 @@ use crate::protocol::primary::Group;
 use crate::protocol::primary::members::{Member, Members, Missed, Presence};
 use crate::servers::seat::{Seat, Taken};
 use futures_util::future::join_all;
-use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use tepal_drive::Drive;
 use tepal_drive::world::World;
@@ -40,6 +40,7 @@ struct Shared<W: World> {
     engine: Weak<engine::Shared<W>>,
     /// Other servers may be primaries.
     among: bool,
+    is_cut_off: AtomicBool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -69,7 +70,8 @@ impl<W: World> Volume<W> {
         let columns = striping.rotation.columns();
         let seats = (0..columns).map(|_| Seat::default()).collect();
         let engine = Arc::downgrade(&engine.shared);
-        Ok(Volume { shared: Arc::new(Shared { id: spec.id, striping, seats, spec: Mutex::new(spec), engine, among }) })
+        let (id, spec, is_cut_off) = (spec.id, Mutex::new(spec), AtomicBool::new(false));
+        Ok(Volume { shared: Arc::new(Shared { id, striping, seats, spec, engine, among, is_cut_off }) })
     }
 
     /// The group of a column, with its members as they are now.
@@ -141,20 +143,16 @@ impl<W: World> Volume<W> {
         self.lock().name = name.to_owned();
     }
 
-    /// The drives of this server that are here, each once.
+    /// The drives of this server that are here and in the map.
     pub(crate) fn drives_here(&self) -> Vec<Drive<W>> {
-        let mut drives = BTreeMap::new();
-        for group in self.groups() {
-            drives
-                .extend(group.lock().members.here().filter_map(Holder::local).map(|drive| (drive.id(), drive.clone())));
-        }
-        drives.into_values().collect()
+        let spec = self.spec();
+        let here = self.engine().map_or(Vec::new(), |engine| engine.drives_here());
+        here.into_iter().filter(|drive| spec.drives.contains(&drive.id())).collect()
     }
 
     /// The drives that hold copies of a column, in the order of the map.
     pub(crate) fn holders(&self, column: usize) -> Vec<DriveId> {
-        let spec = self.lock();
-        self.striping().rotation.holders(column).map(|position| spec.drives[position]).collect()
+        self.lock().holders(column)
     }
 
     /// Another server is the primary of a column from now on, or nobody is.
@@ -200,13 +198,21 @@ impl<W: World> Volume<W> {
 
     /// Has nobody served from now on: it was removed.
     pub fn cut_off(&self) {
+        self.shared.is_cut_off.store(true, Ordering::Relaxed);
         self.groups().iter().for_each(Group::cut_off);
+        self.shared.seats.iter().for_each(Seat::ring);
+    }
+
+    pub(crate) fn is_cut_off(&self) -> bool {
+        self.shared.is_cut_off.load(Ordering::Relaxed)
     }
 
     /// Ends all use, and gives the space back on the drives that are here.
     pub(crate) async fn remove(&self) {
+        self.cut_off();
         // All of them are told before any is waited for.
         join_all(self.groups().iter().map(Group::remove)).await;
+        join_all((0..self.seats().len()).map(|column| self.ended(column))).await;
         let map = self.lock().map;
         for drive in self.drives_here() {
             if let Err(error) = drive.remove_map(map).await {

@@ -10,7 +10,6 @@ use std::time::Duration;
 use tepal_drive::Loss;
 use tepal_engine::{Agreed, Authority, ClusterView, DriveStatus, View, VolumeSpec};
 use tepal_model::{DriveId, MapId, ServerId};
-use tepal_placement::Rotation;
 use tepal_wire::message::DriveFailure;
 
 /// How long a server that is cut off goes on serving, and after which time the others go on without it.
@@ -270,9 +269,7 @@ impl Authority for Voice {
         } else if map != spec.map {
             Err(DriveFailure::NotPrimary)
         } else {
-            let rotation = Rotation::new(spec.drives.len(), spec.layout.copies()).expect("the volume could be made");
-            let holders: Vec<DriveId> = rotation.holders(column).map(|position| spec.drives[position]).collect();
-            if known.primary(&holders) == Some(from) { Ok(()) } else { Err(DriveFailure::NotPrimary) }
+            if known.primary(&spec.holders(column)) == Some(from) { Ok(()) } else { Err(DriveFailure::NotPrimary) }
         };
         Box::pin(ready(heeds))
     }
