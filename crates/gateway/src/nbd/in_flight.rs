@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
+/// Any number of futures of one kind, polled by the task that owns this.
 pub struct InFlight<F> {
     places: Vec<Place<F>>,
     free: Vec<usize>,
@@ -53,15 +54,24 @@ impl Wake for Bell {
     }
 }
 
+impl<F: Future> Default for InFlight<F> {
+    fn default() -> Self {
+        InFlight::new()
+    }
+}
+
 impl<F: Future> InFlight<F> {
+    /// Nothing is under way.
     pub fn new() -> Self {
         InFlight { places: Vec::new(), free: Vec::new(), woken: Arc::default(), batch: Vec::new() }
     }
 
+    /// Requests that aren't done.
     pub fn len(&self) -> usize {
         self.places.len() - self.free.len()
     }
 
+    /// Whether there's none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

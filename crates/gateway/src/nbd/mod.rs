@@ -28,6 +28,7 @@ mod tests;
 
 pub use admission::{Admission, Permit};
 pub use connection::{ConnectionError, serve_accepted, serve_connection};
+pub use in_flight::InFlight;
 pub use limits::Limits;
 pub use listener::{Accepted, BindError, Endpoint, EndpointError, Listener, accept_connections};
 pub use negotiate::HandshakeError;

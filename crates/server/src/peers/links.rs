@@ -1,15 +1,14 @@
 //! Connections to other servers: each is made when it's first needed, and again after it broke.
 
 use super::refusals::Refusals;
-use super::stream::{Ended, Incoming, Outgoing};
-use super::{LONGEST, Subject, connect};
+use super::stream::{Incoming, Outgoing};
+use super::{FIRST_PAUSE, LONGEST, LONGEST_PAUSE, Subject, Unreachable, call};
 use std::collections::BTreeMap;
-use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tepal_metadata::{Caller, TransportError};
 use tepal_model::{ClusterId, ServerId};
-use tepal_wire::handshake::{CallError, Calling, Hello, Role, Sender, Welcome};
+use tepal_wire::handshake::{Hello, Role, Sender, Welcome};
 use tepal_wire::message::{Answer as Answered, Message, Request};
 use tepal_wire::{Header, MessageError};
 use tokio::sync::{mpsc, oneshot};
@@ -20,14 +19,8 @@ use tokio::time::timeout;
 const QUEUE: usize = 64;
 /// Calls to one server that aren't answered yet.
 const MOST_OPEN: usize = 1024;
-/// A server is connected and has welcomed this one within that time, or it isn't there.
-const CONNECT: Duration = Duration::from_secs(2);
 /// One that nobody has needed for so long is closed.
 const IDLE: Duration = Duration::from_secs(60);
-/// Between attempts to connect: this, then twice as long each time, up to the other.
-const FIRST_PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_PAUSE: Duration = Duration::from_millis(500);
-
 /// The connections to all other servers.
 #[derive(Default)]
 pub struct Links {
@@ -50,19 +43,6 @@ struct Call {
 }
 
 type Answer = Result<Vec<u8>, TransportError>;
-
-/// Why a server isn't reached.
-#[derive(Debug, thiserror::Error)]
-enum Unreachable {
-    #[error(transparent)]
-    Io(#[from] io::Error),
-    #[error("it doesn't answer")]
-    Late,
-    #[error("what answers is no Tepal server, or can't be understood: {0}")]
-    Ended(#[from] Ended),
-    #[error(transparent)]
-    Refused(#[from] CallError),
-}
 
 /// A connection on which this server is welcome.
 struct Connection {
@@ -143,7 +123,7 @@ impl Link {
                 let _ = call.answer.send(Err(why.clone()));
                 continue;
             }
-            match timeout(CONNECT, self.connect()).await.unwrap_or(Err(Unreachable::Late)) {
+            match self.connect().await {
                 Ok(connection) => {
                     (pause, unreachable) = (FIRST_PAUSE, None);
                     self.converse(connection, call, &mut calls).await;
@@ -162,18 +142,13 @@ impl Link {
     }
 
     async fn connect(&self) -> Result<Connection, Unreachable> {
-        let (reader, writer) = connect(&self.address).await?;
-        let (mut incoming, mut outgoing) = (Incoming::new(reader), Outgoing::new(writer));
         let hello = match self.caller {
             Some(Caller { cluster, server, run }) => {
                 Hello::new(cluster, Sender::Server { server, boot: run }, Role::Server, 0)
             }
             None => Hello::new(ClusterId(0), Sender::Newcomer, Role::Server, 0),
         };
-        outgoing.push(&Header { session: hello.epoch, ..Header::default() }, &hello, Vec::new());
-        outgoing.send().await?;
-        let calling = Calling::new(hello.clone());
-        let welcome = incoming.frame(|frame| calling.hear(&frame)).await??;
+        let (mut incoming, outgoing, welcome) = call(&self.address, hello.clone()).await?;
         incoming.open();
         Ok(Connection { incoming, outgoing, hello, welcome })
     }

@@ -18,29 +18,32 @@
 mod links;
 mod port;
 mod refusals;
+mod socket;
 mod stream;
 #[cfg(test)]
 mod tests;
 
 pub use links::Links;
 pub use port::{Answering, OpenPort, Port};
+pub use refusals::Refusals;
+pub use socket::Socket;
 
-use rustix::net::sockopt::set_tcp_user_timeout;
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use tepal_gateway::nbd::Accepted;
-use tepal_metadata::{Caller, Calling, Clock, Surroundings, Tick};
+use stream::{Ended, Incoming, Outgoing};
+use tepal_metadata::{Caller, Clock, Surroundings, Tick};
+use tepal_wire::handshake::{CallError, Calling, Hello, Welcome};
+use tepal_wire::Header;
 use tepal_wire::message::MAX_OPAQUE;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpStream, UnixStream};
 
 /// The longest body of a call or an answer, in bytes.
 pub const LONGEST: usize = MAX_OPAQUE as usize;
-/// In milliseconds. A machine that acknowledges nothing for so long is gone, or cut off; a connection to it would be found to be
-/// of use again only long after it's back.
-const UNHEARD: u32 = 3_000;
+/// A server is connected and has welcomed this one within that time, or it isn't there.
+pub const CONNECT: Duration = Duration::from_secs(2);
+/// Between attempts to connect: this, then twice as long each time, up to the other.
+pub const FIRST_PAUSE: Duration = Duration::from_millis(20);
+pub const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 // What the metadata sends must arrive.
 const _: () = assert!(tepal_metadata::MAX_MESSAGE <= LONGEST);
 
@@ -68,7 +71,7 @@ fn boot_clock() -> Clock {
 }
 
 impl tepal_metadata::Transport for Links {
-    fn call(&self, address: &str, request: Vec<u8>, within: Duration) -> Calling {
+    fn call(&self, address: &str, request: Vec<u8>, within: Duration) -> tepal_metadata::Calling {
         Box::pin(Links::call(self, address, None, Subject::Metadata, request, within))
     }
 
@@ -77,32 +80,29 @@ impl tepal_metadata::Transport for Links {
     }
 }
 
-type Reader = Box<dyn AsyncRead + Send + Unpin>;
-type Writer = Box<dyn AsyncWrite + Send + Unpin>;
-
-/// `address` is `unix:PATH` or HOST:PORT.
-async fn connect(address: &str) -> io::Result<(Reader, Writer)> {
-    match address.strip_prefix("unix:") {
-        Some(path) => Ok(halves(UnixStream::connect(PathBuf::from(path)).await?)),
-        None => of_tcp(TcpStream::connect(address).await?),
-    }
+/// Why a server isn't reached.
+#[derive(Debug, thiserror::Error)]
+pub enum Unreachable {
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error("it doesn't answer")]
+    Late,
+    #[error("what answers is no Tepal server, or can't be understood: {0}")]
+    Ended(#[from] Ended),
+    #[error(transparent)]
+    Refused(#[from] CallError),
 }
 
-fn of_accepted(accepted: Accepted) -> io::Result<(Reader, Writer)> {
-    match accepted {
-        Accepted::Unix(stream) => Ok(halves(UnixStream::from_std(stream)?)),
-        Accepted::Tcp(stream) => of_tcp(TcpStream::from_std(stream)?),
-    }
-}
-
-fn of_tcp(stream: TcpStream) -> io::Result<(Reader, Writer)> {
-    // Each frame is one write, and its answer is waited for.
-    stream.set_nodelay(true)?;
-    set_tcp_user_timeout(&stream, UNHEARD)?;
-    Ok(halves(stream))
-}
-
-fn halves(stream: impl AsyncRead + AsyncWrite + Send + 'static) -> (Reader, Writer) {
-    let (reader, writer) = tokio::io::split(stream);
-    (Box::new(reader), Box::new(writer))
+/// Connects, and waits for the welcome.
+pub async fn call(address: &str, hello: Hello) -> Result<(Incoming, Outgoing, Welcome), Unreachable> {
+    let calling = async {
+        let socket = Arc::new(Socket::connect(address).await?);
+        let (mut incoming, mut outgoing) = (Incoming::new(socket.clone()), Outgoing::new(socket));
+        outgoing.push(&Header { session: hello.epoch, ..Header::default() }, &hello, Vec::new());
+        outgoing.send().await?;
+        let calling = Calling::new(hello);
+        let welcome = incoming.frame(|frame| calling.hear(&frame)).await??;
+        Ok((incoming, outgoing, welcome))
+    };
+    tokio::time::timeout(CONNECT, calling).await.unwrap_or(Err(Unreachable::Late))
 }

@@ -2,7 +2,7 @@
 
 use super::refusals::Refusals;
 use super::stream::{Ended, Incoming, Outgoing};
-use super::{LONGEST, Reader, Subject, Writer, of_accepted};
+use super::{LONGEST, Socket, Subject};
 use futures_util::future::BoxFuture;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -78,7 +78,7 @@ async fn accept(listener: Listener, house: Arc<House>) {
     // All connections end with this function.
     let mut connections = JoinSet::new();
     loop {
-        let accepted = match listener.accept().await.and_then(of_accepted) {
+        let accepted = match listener.accept().await.and_then(Socket::accepted) {
             Ok(accepted) => accepted,
             Err(error) => {
                 tracing::warn!(%error, "a connection of another server can't be accepted");
@@ -125,8 +125,9 @@ impl Guest {
     }
 }
 
-async fn receive((reader, writer): (Reader, Writer), guest: &Guest, house: Arc<House>) {
-    let (mut incoming, mut outgoing) = (Incoming::new(reader), Outgoing::new(writer));
+async fn receive(socket: Socket, guest: &Guest, house: Arc<House>) {
+    let socket = Arc::new(socket);
+    let (mut incoming, mut outgoing) = (Incoming::new(socket.clone()), Outgoing::new(socket));
     let refused = match timeout(HELLO, welcome(&mut incoming, &mut outgoing, &house.host)).await {
         Ok(Ok(hello)) => {
             guest.speaks();

@@ -1,14 +1,15 @@
 //! Frames over a socket, one direction each.
 
-use super::{LONGEST, Reader, Writer};
+use super::LONGEST;
+use super::socket::Socket;
 use std::io;
+use std::sync::Arc;
 use tepal_model::Segments;
 use tepal_model::buffer::join;
 use tepal_wire::frame::Encode;
 use tepal_wire::message::Message;
 use tepal_wire::payload::Corrupt;
 use tepal_wire::{Frame, FrameError, Header, Inbox, Limits, MessageError, Outbox, Payload};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// Of messages after the handshake. The payload's checksums are in the meta part.
 const LIMITS: Limits = Limits { meta: 16 << 10, payload: LONGEST as u32 };
@@ -31,13 +32,18 @@ pub enum Ended {
 }
 
 pub struct Incoming {
-    reader: Reader,
+    socket: Arc<Socket>,
     inbox: Inbox,
 }
 
 impl Incoming {
-    pub fn new(reader: Reader) -> Incoming {
-        Incoming { reader, inbox: Inbox::new() }
+    pub fn new(socket: Arc<Socket>) -> Incoming {
+        Incoming { socket, inbox: Inbox::new() }
+    }
+
+    /// What has come and isn't understood yet is in the inbox.
+    pub fn into_parts(self) -> (Arc<Socket>, Inbox) {
+        (self.socket, self.inbox)
     }
 
     /// The handshake is over: frames may be longer from here on.
@@ -51,13 +57,10 @@ impl Incoming {
             if let Some(frame) = self.inbox.next()? {
                 return Ok(hear(frame));
             }
-            let [payload, rest] = &mut self.inbox.spaces();
-            let space = if payload.is_empty() { rest } else { payload };
-            let count = self.reader.read(space).await?;
-            match count {
+            match self.socket.receive(&mut self.inbox).await? {
                 0 if self.inbox.is_between_frames() => return Err(Ended::Closed),
                 0 => return Err(Ended::Cut),
-                _ => self.inbox.received(count),
+                _ => {}
             }
         }
     }
@@ -75,13 +78,13 @@ impl Incoming {
 }
 
 pub struct Outgoing {
-    writer: Writer,
+    socket: Arc<Socket>,
     outbox: Outbox,
 }
 
 impl Outgoing {
-    pub fn new(writer: Writer) -> Outgoing {
-        Outgoing { writer, outbox: Outbox::new() }
+    pub fn new(socket: Arc<Socket>) -> Outgoing {
+        Outgoing { socket, outbox: Outbox::new() }
     }
 
     /// Puts a message in line. Its body is at most [`LONGEST`] bytes.
@@ -91,13 +94,6 @@ impl Outgoing {
 
     /// Returns when everything in line has gone.
     pub async fn send(&mut self) -> io::Result<()> {
-        while self.outbox.pending() > 0 {
-            let count = self.writer.write_vectored(&self.outbox.slices()).await?;
-            if count == 0 {
-                return Err(io::ErrorKind::WriteZero.into());
-            }
-            self.outbox.sent(count);
-        }
-        Ok(())
+        self.socket.send(&mut self.outbox).await
     }
 }

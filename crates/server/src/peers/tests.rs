@@ -9,6 +9,7 @@ use tepal_wire::Header;
 use tepal_wire::handshake::{Calling, ClientId, Hello, Role, Sender};
 use tepal_wire::message::Request;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
 use tokio::sync::Notify;
 
 const WITHIN: Duration = Duration::from_secs(60);
@@ -159,8 +160,8 @@ async fn garbage_ends_its_own_connection_and_idle_strangers_keep_nobody_out() {
 
 /// What the port answers to this hello; how the connection ended, if it's welcome and asks for this.
 async fn hello(peer: &Peer, hello: Hello, then: Request) -> Result<Ended, String> {
-    let (reader, writer) = connect(&peer.address()).await.expect("it listens");
-    let (mut incoming, mut outgoing) = (Incoming::new(reader), Outgoing::new(writer));
+    let socket = Arc::new(Socket::connect(&peer.address()).await.expect("it listens"));
+    let (mut incoming, mut outgoing) = (Incoming::new(socket.clone()), Outgoing::new(socket));
     outgoing.push(&Header::default(), &hello, Vec::new());
     outgoing.send().await.expect("it reads");
     let heard = incoming.frame(|frame| Calling::new(hello).hear(&frame)).await.expect("it answers");

@@ -180,6 +180,12 @@ impl<R> Client<R> {
         self.slots.get(usize::from(slot))?.as_ref().map(|pending| &pending.request)
     }
 
+    /// Everything that isn't answered, in no order, each with whether it may have been carried out: for who can't wait any more.
+    pub fn each_unanswered(&mut self) -> impl Iterator<Item = (&mut R, bool)> {
+        let all = self.slots.iter_mut().flatten().chain(&mut self.displaced);
+        all.map(|pending| (&mut pending.request, pending.in_doubt || pending.sent))
+    }
+
     /// How many requests aren't answered.
     pub fn unanswered(&self) -> usize {
         self.slots.iter().flatten().count() + self.displaced.len()

@@ -39,6 +39,7 @@ struct Lane {
 struct Session<A> {
     epoch: u64,
     presence: Presence,
+    /// Those up to the last one that was ever used.
     slots: Vec<Slot<A>>,
     under_way: u64,
     bytes: u64,
@@ -162,8 +163,7 @@ impl<A: Clone> Visitors<A> {
             return Ok(Admission::Welcome { pass, grant, known: true });
         }
         self.make_room()?;
-        let slots = (0..grant.requests.max(1)).map(|_| Slot::Unused).collect();
-        let session = Session { epoch, presence: Presence::Connected, slots, under_way: 0, bytes: 0 };
+        let session = Session { epoch, presence: Presence::Connected, slots: Vec::new(), under_way: 0, bytes: 0 };
         self.sessions.insert(lane, session);
         Ok(Admission::Welcome { pass, grant, known: false })
     }
@@ -210,7 +210,13 @@ impl<A: Clone> Visitors<A> {
         let Some(session) = self.sessions.get_mut(&pass.lane).filter(|session| session.epoch == pass.epoch) else {
             return Arrival::Fenced;
         };
-        let Some(place) = session.slots.get_mut(usize::from(slot)) else { return Arrival::Overrun };
+        if slot >= self.grant.requests.max(1) {
+            return Arrival::Overrun;
+        }
+        if session.slots.len() <= usize::from(slot) {
+            session.slots.resize_with(usize::from(slot) + 1, || Slot::Unused);
+        }
+        let place = &mut session.slots[usize::from(slot)];
         match place {
             Slot::UnderWay { id: newest, .. } | Slot::Done { id: newest, .. } if id < *newest => return Arrival::Late,
             Slot::UnderWay { id: newest, .. } if id == *newest => return Arrival::UnderWay,

@@ -97,6 +97,21 @@ mod client {
     }
 
     #[test]
+    fn whoever_cannot_wait_any_more_finds_what_is_not_answered_and_whether_it_was_sent() {
+        let mut client = connected(GRANT);
+        client.begin(300, false, "sent").unwrap();
+        client.disconnected();
+        client.begin(300, false, "not sent").unwrap();
+        let mut all: Vec<_> = client.each_unanswered().map(|(request, maybe)| (*request, maybe)).collect();
+        all.sort_unstable();
+        assert_eq!(all, [("not sent", false), ("sent", true)]);
+        client.each_unanswered().for_each(|(request, _)| *request = "nothing");
+        client.connect();
+        let again = client.welcomed(&welcome(GRANT, true));
+        assert_eq!(again.iter().filter_map(|sent| client.request(sent.slot)).collect::<Vec<_>>(), [&"nothing"; 2]);
+    }
+
+    #[test]
     fn a_window_that_has_become_smaller_is_kept_to_in_order() {
         let mut client = connected(GRANT);
         for name in ["a", "b", "c", "d"] {
