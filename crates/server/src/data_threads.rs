@@ -5,6 +5,7 @@
 //! 2. A data thread without work uses no CPU: it sleeps in the kernel.
 //! 3. Once [`DataThreads::stop`] has returned, nothing of the threads runs any more, and no operation of theirs is with a drive.
 
+use std::cell::Cell;
 use std::future::Future;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,6 +18,15 @@ use tokio::task::{LocalSet, spawn_local};
 const MOST_BLOCKING_THREADS: usize = 32;
 
 type Job = Box<dyn FnOnce() + Send>;
+
+thread_local! {
+    static RUNS_TASKS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this is a data thread, whose tasks can spawn others.
+pub fn is_here() -> bool {
+    RUNS_TASKS.get()
+}
 
 /// The threads. Dropping them stops them too.
 pub struct DataThreads {
@@ -189,7 +199,9 @@ fn runtime() -> io::Result<Runtime> {
 
 fn run<T>(runtime: &Runtime, work: impl Future<Output = T>) -> T {
     let tasks = LocalSet::new();
+    RUNS_TASKS.set(true);
     let result = tasks.block_on(runtime, work);
+    RUNS_TASKS.set(false);
     // The tasks end before the runtime: their rings need it until the last answer.
     let _inside = runtime.enter();
     drop(tasks);

@@ -2,7 +2,7 @@
 
 use super::refusals::Refusals;
 use super::stream::{Incoming, Outgoing};
-use super::{FIRST_PAUSE, LONGEST, LONGEST_PAUSE, Subject, Unreachable, call};
+use super::{FIRST_PAUSE, LONGEST, LONGEST_PAUSE, NotReached, Subject, call};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -129,7 +129,7 @@ impl Link {
                     self.converse(connection, call, &mut calls).await;
                 }
                 Err(error) => {
-                    if let Unreachable::Refused(why) = &error {
+                    if let NotReached::Refused(why) = &error {
                         self.refusals.note(&self.address, &why.to_string());
                     }
                     let why = TransportError(format!("{}: {error}", self.address));
@@ -141,7 +141,7 @@ impl Link {
         }
     }
 
-    async fn connect(&self) -> Result<Connection, Unreachable> {
+    async fn connect(&self) -> Result<Connection, NotReached> {
         let hello = match self.caller {
             Some(Caller { cluster, server, run }) => {
                 Hello::new(cluster, Sender::Server { server, boot: run }, Role::Server, 0)

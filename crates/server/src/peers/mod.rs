@@ -27,14 +27,15 @@ pub use links::Links;
 pub use port::{Answering, OpenPort, Port};
 pub use refusals::Refusals;
 pub use socket::Socket;
+pub use stream::Incoming;
 
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
-use stream::{Ended, Incoming, Outgoing};
+use stream::{Ended, Outgoing};
 use tepal_metadata::{Caller, Clock, Surroundings, Tick};
-use tepal_wire::handshake::{CallError, Calling, Hello, Welcome};
 use tepal_wire::Header;
+use tepal_wire::handshake::{CallError, Calling, Hello, Welcome};
 use tepal_wire::message::MAX_OPAQUE;
 
 /// The longest body of a call or an answer, in bytes.
@@ -82,7 +83,7 @@ impl tepal_metadata::Transport for Links {
 
 /// Why a server isn't reached.
 #[derive(Debug, thiserror::Error)]
-pub enum Unreachable {
+pub enum NotReached {
     #[error(transparent)]
     Io(#[from] io::Error),
     #[error("it doesn't answer")]
@@ -94,15 +95,14 @@ pub enum Unreachable {
 }
 
 /// Connects, and waits for the welcome.
-pub async fn call(address: &str, hello: Hello) -> Result<(Incoming, Outgoing, Welcome), Unreachable> {
+pub async fn call(address: &str, hello: Hello) -> Result<(Incoming, Outgoing, Welcome), NotReached> {
     let calling = async {
-        let socket = Arc::new(Socket::connect(address).await?);
-        let (mut incoming, mut outgoing) = (Incoming::new(socket.clone()), Outgoing::new(socket));
+        let (mut incoming, mut outgoing) = Incoming::new(Socket::connect(address).await?).split();
         outgoing.push(&Header { session: hello.epoch, ..Header::default() }, &hello, Vec::new());
         outgoing.send().await?;
         let calling = Calling::new(hello);
         let welcome = incoming.frame(|frame| calling.hear(&frame)).await??;
         Ok((incoming, outgoing, welcome))
     };
-    tokio::time::timeout(CONNECT, calling).await.unwrap_or(Err(Unreachable::Late))
+    tokio::time::timeout(CONNECT, calling).await.unwrap_or(Err(NotReached::Late))
 }

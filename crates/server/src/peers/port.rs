@@ -3,15 +3,16 @@
 use super::refusals::Refusals;
 use super::stream::{Ended, Incoming, Outgoing};
 use super::{LONGEST, Socket, Subject};
+use crate::data_links::{Lane, Reception};
 use futures_util::future::BoxFuture;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use tepal_gateway::nbd::{BindError, Endpoint, Listener};
 use tepal_metadata::Caller;
 use tepal_wire::handshake::{Grant, Hello, Host, Reason, Refused, Role, Sender, Standing};
 use tepal_wire::message::{Answer, Message, Request};
 use tepal_wire::{Header, MessageError};
-use tokio::sync::{Notify, Semaphore, mpsc};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 
@@ -40,12 +41,22 @@ pub trait Answering: Send + Sync + 'static {
 /// A bound port. Nobody is answered before it's opened.
 pub struct Port(Listener);
 
-/// A port that answers, until this is dropped.
-pub struct OpenPort(JoinHandle<()>);
+/// A port that answers, until this is dropped. Connections that it has handed on are not its own any more.
+pub struct OpenPort {
+    accepting: JoinHandle<()>,
+    house: Arc<House>,
+}
+
+impl OpenPort {
+    /// From here on, callers of data lanes are received there; until then they are told to come again.
+    pub fn hand_data_to(&self, reception: Arc<Reception>) {
+        let _ = self.house.reception.set(reception); // there's one
+    }
+}
 
 impl Drop for OpenPort {
     fn drop(&mut self) {
-        self.0.abort();
+        self.accepting.abort();
     }
 }
 
@@ -59,8 +70,9 @@ impl Port {
         let Caller { cluster, server, run } = here;
         let host = Host { cluster, server, boot: run };
         let at_once = Arc::new(Semaphore::new(ALL_AT_ONCE));
-        let house = House { host, answering, at_once, refusals: Refusals::default() };
-        OpenPort(tokio::spawn(accept(self.0, Arc::new(house))))
+        let (refusals, reception) = (Refusals::default(), OnceLock::new());
+        let house = Arc::new(House { host, answering, at_once, refusals, reception });
+        OpenPort { accepting: tokio::spawn(accept(self.0, house.clone())), house }
     }
 }
 
@@ -70,6 +82,7 @@ struct House {
     answering: Arc<dyn Answering>,
     at_once: Arc<Semaphore>,
     refusals: Refusals,
+    reception: OnceLock<Arc<Reception>>,
 }
 
 async fn accept(listener: Listener, house: Arc<House>) {
@@ -99,10 +112,9 @@ async fn accept(listener: Listener, house: Arc<House>) {
         let house = house.clone();
         connections.spawn(async move {
             tokio::select! {
-                () = receive(accepted, &guest, house) => {}
+                () = receive(accepted, &guest, house, place) => {}
                 () = guest.sent_off.notified() => tracing::debug!("a silent connection made room for another"),
             }
-            drop(place);
         });
     }
 }
@@ -125,14 +137,20 @@ impl Guest {
     }
 }
 
-async fn receive(socket: Socket, guest: &Guest, house: Arc<House>) {
-    let socket = Arc::new(socket);
-    let (mut incoming, mut outgoing) = (Incoming::new(socket.clone()), Outgoing::new(socket));
-    let refused = match timeout(HELLO, welcome(&mut incoming, &mut outgoing, &house.host)).await {
-        Ok(Ok(hello)) => {
-            guest.speaks();
-            return serve(incoming, outgoing, hello, guest, &house).await;
-        }
+async fn receive(socket: Socket, guest: &Guest, house: Arc<House>, place: OwnedSemaphorePermit) {
+    let mut incoming = Incoming::new(socket);
+    let refused = match timeout(HELLO, hear(&mut incoming, &house.host)).await {
+        Ok(Ok(hello)) => match house.judge(&hello) {
+            Ok(None) => {
+                guest.speaks();
+                return serve(incoming, hello, guest, &house).await;
+            }
+            Ok(Some((lane, reception))) => {
+                let (socket, inbox) = incoming.into_parts();
+                return reception.receive(socket.into_fd(), inbox, hello, lane, place);
+            }
+            Err(refused) => Some(refused),
+        },
         Ok(Err(refused)) => refused,
         Err(_) => {
             tracing::debug!("a connection made room, as it didn't say whose it is");
@@ -141,37 +159,47 @@ async fn receive(socket: Socket, guest: &Guest, house: Arc<House>) {
     };
     let Some(refused) = refused else { return };
     house.refusals.note("a caller", &refused.to_string());
+    let (_, mut outgoing) = incoming.split();
     outgoing.push(&Header::default(), &refused, Vec::new());
     let _ = timeout(ACCEPT, outgoing.send()).await;
 }
 
-/// The handshake. What is refused without a word has no answer.
-async fn welcome(incoming: &mut Incoming, outgoing: &mut Outgoing, host: &Host) -> Result<Hello, Option<Refused>> {
+/// Who calls. What is refused without a word has no answer.
+async fn hear(incoming: &mut Incoming<Socket>, host: &Host) -> Result<Hello, Option<Refused>> {
     // Who belongs to the cluster, the metadata says of each request: it alone knows how old what it knows is.
-    let heard = incoming.frame(|frame| host.hear(&frame, |_| Standing::Member)).await;
-    let hello = match heard {
-        Ok(heard) => heard.map_err(Some)?,
+    match incoming.frame(|frame| host.hear(&frame, |_| Standing::Member)).await {
+        Ok(heard) => heard.map_err(Some),
         Err(Ended::Frame(error)) => {
             tracing::debug!(%error, "what came over a new connection is no frame");
-            return Err(Refused::for_frame(&error));
+            Err(Refused::for_frame(&error))
         }
-        Err(_) => return Err(None),
-    };
-    if hello.role != Role::Server || matches!(hello.sender, Sender::Client { .. }) {
-        let text = format!("{} called, and only servers are answered here", hello.sender);
-        return Err(Some(Refused::new(Reason::UnknownServer, text)));
+        Err(_) => Err(None),
     }
-    outgoing.push(
-        &Header { session: hello.epoch, ..Header::default() },
-        &host.welcome(&hello, GRANT, false),
-        Vec::new(),
-    );
-    outgoing.send().await.map_err(|_| None)?;
-    incoming.open();
-    Ok(hello)
 }
 
-async fn serve(mut incoming: Incoming, outgoing: Outgoing, hello: Hello, guest: &Guest, house: &Arc<House>) {
+impl House {
+    /// Whether the caller is to be received elsewhere.
+    fn judge(&self, hello: &Hello) -> Result<Option<(Lane, &Arc<Reception>)>, Refused> {
+        if let Some(lane) = Lane::named(hello) {
+            let early = || Refused::new(Reason::Stopping, "no data is exchanged yet, or not any more");
+            return Ok(Some((lane, self.reception.get().ok_or_else(early)?)));
+        }
+        if hello.role != Role::Server || hello.lane != 0 || matches!(hello.sender, Sender::Client { .. }) {
+            let text = format!("{} called for what isn't answered here", hello.sender);
+            return Err(Refused::new(Reason::UnknownServer, text));
+        }
+        Ok(None)
+    }
+}
+
+async fn serve(incoming: Incoming<Socket>, hello: Hello, guest: &Guest, house: &Arc<House>) {
+    let (mut incoming, mut outgoing) = incoming.split();
+    let header = Header { session: hello.epoch, ..Header::default() };
+    outgoing.push(&header, &house.host.welcome(&hello, GRANT, false), Vec::new());
+    if !matches!(timeout(ACCEPT, outgoing.send()).await, Ok(Ok(()))) {
+        return;
+    }
+    incoming.open();
     let from = hello.sender.to_string();
     let (answers, queue) = mpsc::channel(QUEUE);
     let at_once = Arc::new(Semaphore::new(AT_ONCE));
@@ -224,7 +252,7 @@ fn subject(request: &Request, hello: &Hello) -> Result<(Subject, Answer), Refuse
         Request::Api if hello.sender != Sender::Newcomer => Ok((Subject::Api, Answer::Api)),
         Request::Api => Err(Refused::new(Reason::UnknownServer, "the API was asked by a server before it joined")),
         Request::Drive(_) | Request::Volume(_) => {
-            Err(Refused::new(Reason::Broken, "drives and volumes aren't asked for between servers in this version"))
+            Err(Refused::new(Reason::Broken, "drives and volumes aren't asked for in this lane"))
         }
     }
 }

@@ -2,7 +2,6 @@
 
 use rustix::net::sockopt;
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::task::{Context, Poll};
@@ -24,6 +23,12 @@ const PROBE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Socket(AsyncFd<OwnedFd>);
 
+impl AsRef<Socket> for Socket {
+    fn as_ref(&self) -> &Socket {
+        self
+    }
+}
+
 impl Socket {
     /// `address` is `unix:PATH` or HOST:PORT.
     pub async fn connect(address: &str) -> io::Result<Socket> {
@@ -44,7 +49,7 @@ impl Socket {
 
     /// For the runtime of this thread. The socket must not block.
     pub fn new(socket: OwnedFd) -> io::Result<Socket> {
-        AsyncFd::new(socket).map(Socket)
+        AsyncFd::register(socket).map(Socket)
     }
 
     /// To be taken to another thread.
@@ -139,16 +144,7 @@ fn of_tcp(stream: std::net::TcpStream) -> io::Result<OwnedFd> {
     sockopt::set_socket_keepalive(&stream, true)?;
     sockopt::set_tcp_keepidle(&stream, PROBE)?;
     sockopt::set_tcp_keepintvl(&stream, PROBE)?;
-    if stream.peer_addr().is_ok_and(|peer| is_itself(&stream, peer)) {
-        return Err(io::ErrorKind::ConnectionRefused.into());
-    }
     Ok(stream.into())
-}
-
-/// A call to a port of this machine on which nobody listens, and which the system has chosen as the caller's own, reaches the
-/// caller.
-fn is_itself(stream: &std::net::TcpStream, peer: SocketAddr) -> bool {
-    stream.local_addr().is_ok_and(|local| local == peer)
 }
 
 /// Signals interrupt nothing here.

@@ -31,18 +31,26 @@ pub enum Ended {
     Corrupt(#[from] Corrupt),
 }
 
-pub struct Incoming {
-    socket: Arc<Socket>,
+pub struct Incoming<S = Arc<Socket>> {
+    socket: S,
     inbox: Inbox,
 }
 
-impl Incoming {
-    pub fn new(socket: Arc<Socket>) -> Incoming {
+impl Incoming<Socket> {
+    pub fn new(socket: Socket) -> Self {
         Incoming { socket, inbox: Inbox::new() }
     }
 
+    /// Both directions.
+    pub fn split(self) -> (Incoming, Outgoing) {
+        let socket = Arc::new(self.socket);
+        (Incoming { socket: socket.clone(), inbox: self.inbox }, Outgoing { socket, outbox: Outbox::new() })
+    }
+}
+
+impl<S: AsRef<Socket>> Incoming<S> {
     /// What has come and isn't understood yet is in the inbox.
-    pub fn into_parts(self) -> (Arc<Socket>, Inbox) {
+    pub fn into_parts(self) -> (S, Inbox) {
         (self.socket, self.inbox)
     }
 
@@ -57,7 +65,7 @@ impl Incoming {
             if let Some(frame) = self.inbox.next()? {
                 return Ok(hear(frame));
             }
-            match self.socket.receive(&mut self.inbox).await? {
+            match self.socket.as_ref().receive(&mut self.inbox).await? {
                 0 if self.inbox.is_between_frames() => return Err(Ended::Closed),
                 0 => return Err(Ended::Cut),
                 _ => {}
@@ -83,10 +91,6 @@ pub struct Outgoing {
 }
 
 impl Outgoing {
-    pub fn new(socket: Arc<Socket>) -> Outgoing {
-        Outgoing { socket, outbox: Outbox::new() }
-    }
-
     /// Puts a message in line. Its body is at most [`LONGEST`] bytes.
     pub fn push(&mut self, header: &Header, message: &impl Encode, body: Vec<u8>) {
         self.outbox.push(header, message, &Payload::seal(0, Segments::from_iter([body.into()])));

@@ -2,7 +2,7 @@ use super::*;
 use futures_util::future::{BoxFuture, FutureExt};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use stream::{Ended, Incoming, Outgoing};
+use stream::{Ended, Incoming};
 use tepal_gateway::nbd::Endpoint;
 use tepal_model::{ClusterId, ServerId};
 use tepal_wire::Header;
@@ -160,8 +160,8 @@ async fn garbage_ends_its_own_connection_and_idle_strangers_keep_nobody_out() {
 
 /// What the port answers to this hello; how the connection ended, if it's welcome and asks for this.
 async fn hello(peer: &Peer, hello: Hello, then: Request) -> Result<Ended, String> {
-    let socket = Arc::new(Socket::connect(&peer.address()).await.expect("it listens"));
-    let (mut incoming, mut outgoing) = (Incoming::new(socket.clone()), Outgoing::new(socket));
+    let (mut incoming, mut outgoing) =
+        Incoming::new(Socket::connect(&peer.address()).await.expect("it listens")).split();
     outgoing.push(&Header::default(), &hello, Vec::new());
     outgoing.send().await.expect("it reads");
     let heard = incoming.frame(|frame| Calling::new(hello).hear(&frame)).await.expect("it answers");
@@ -187,8 +187,11 @@ async fn who_does_not_belong_here_is_told_so_and_what_is_not_for_him_is_not_answ
         (new(other, server), "another cluster"),
         (new(other, Sender::Newcomer), "another cluster"),
         (new(CLUSTER, itself), "the same server runs twice"),
-        (new(CLUSTER, client), "only servers"),
-        (Hello { role: Role::Gateway, ..new(CLUSTER, server) }, "only servers"),
+        (new(CLUSTER, client), "isn't answered here"),
+        (Hello { role: Role::Gateway, ..new(CLUSTER, Sender::Newcomer) }, "isn't answered here"),
+        (Hello { role: Role::Gateway, ..new(CLUSTER, client) }, "no data is exchanged yet"),
+        (Hello { lane: 1, ..new(CLUSTER, server) }, "no data is exchanged yet"),
+        (Hello { lane: 2, ..new(CLUSTER, server) }, "isn't answered here"),
         (Hello { expects: Some(ServerId(9)), ..new(CLUSTER, server) }, "another server"),
         (Hello { lowest: 2, highest: 9, ..new(CLUSTER, server) }, "no version"),
     ];

@@ -1,0 +1,75 @@
+//! What goes over which connection. Volumes and drives don't wait in one line: what a primary is asked waits for what it asks of
+//! drives of the asker, and two servers whose windows are full of requests for volumes would wait for each other for ever.
+
+use tepal_engine::Question;
+use tepal_model::{DriveId, MapId, VolumeId};
+use tepal_wire::Payload;
+use tepal_wire::handshake::{Grant, Hello, Role, Sender};
+use tepal_wire::message::{DriveOperation, DriveRequest, Request, VolumeOperation, VolumeRequest};
+
+/// One of the lines to a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Lane {
+    /// What primaries ask of drives.
+    Drives,
+    /// What gateways ask of primaries.
+    Volumes,
+}
+
+impl Lane {
+    pub const ALL: [Lane; 2] = [Lane::Drives, Lane::Volumes];
+
+    /// `None` is for no data link.
+    pub fn of(request: &Request) -> Option<Lane> {
+        match request {
+            Request::Drive(_) => Some(Lane::Drives),
+            Request::Volume(_) => Some(Lane::Volumes),
+            Request::Metadata | Request::Api => None,
+        }
+    }
+
+    /// What a caller's hello is about. Lane 0 of a server has the metadata and the API.
+    pub fn named(hello: &Hello) -> Option<Lane> {
+        match (hello.role, hello.sender, hello.lane) {
+            (Role::Server, Sender::Server { .. }, 1) => Some(Lane::Drives),
+            (Role::Gateway, Sender::Server { .. } | Sender::Client { .. }, 0) => Some(Lane::Volumes),
+            _ => None,
+        }
+    }
+
+    /// As in a hello.
+    pub fn role_and_number(self) -> (Role, u16) {
+        match self {
+            Lane::Drives => (Role::Server, 1),
+            Lane::Volumes => (Role::Gateway, 0),
+        }
+    }
+
+    /// Bytes: what is under way in a tenth of a second at 5 Gbit/s. Requests: to be heard, thousands of columns may wait at a
+    /// time for what is under way behind them.
+    pub fn grant(self) -> Grant {
+        match self {
+            Lane::Drives => Grant { requests: 16 << 10, bytes: 64 << 20 },
+            Lane::Volumes => Grant { requests: 4 << 10, bytes: 64 << 20 },
+        }
+    }
+
+    /// A question that does nothing.
+    pub fn nothing(self) -> Question {
+        let request = match self {
+            Lane::Drives => Request::Drive(DriveRequest {
+                drive: DriveId(u64::MAX),
+                opening: u64::MAX,
+                map: MapId(u32::MAX),
+                column: 0,
+                operation: DriveOperation::Present { first: 0, count: 1, look: 1 },
+            }),
+            Lane::Volumes => Request::Volume(VolumeRequest {
+                volume: VolumeId(u64::MAX),
+                column: 0,
+                operation: VolumeOperation::Status { offset: 0, length: 1, limit: 1 },
+            }),
+        };
+        Question { view: 0, request, payload: Payload::none() }
+    }
+}

@@ -1,0 +1,130 @@
+//! What one server has been asked over one lane, in line until it's answered: which of it is to be sent, and again.
+//!
+//! 1. Frames are made in the order in which was asked, also again on a new connection.
+//! 2. Whoever waits is told once: the answer, or that there will be none.
+//! 3. What nobody waits for any more isn't carried out later than that, unless it's on its way already: in its place something
+//!    goes that does nothing. Its slot is the session's, and the server may remember something in it.
+
+use std::collections::VecDeque;
+use tepal_engine::Question;
+use tepal_wire::handshake::Welcome;
+use tepal_wire::session::{Client, ToSend};
+use tepal_wire::{Header, Outbox};
+
+/// `W` waits for an answer.
+pub struct Line<W> {
+    session: Client<Asked<W>>,
+    /// No slot is free for them, or there's no connection.
+    waiting: VecDeque<Asked<W>>,
+    connected: bool,
+    /// Which run of the server answered last.
+    boot: Option<u64>,
+    /// Does nothing.
+    nothing: Question,
+}
+
+/// A question that isn't answered.
+pub struct Asked<W> {
+    question: Question,
+    cost: u64,
+    /// `None` once it was told.
+    pub waiter: Option<W>,
+}
+
+impl<W> Asked<W> {
+    fn give_up(&mut self, nothing: &Question) -> Option<W> {
+        self.question = nothing.clone();
+        self.waiter.take()
+    }
+}
+
+impl<W> Line<W> {
+    pub fn new(nothing: Question) -> Self {
+        Line { session: Client::new(0), waiting: VecDeque::new(), connected: false, boot: None, nothing }
+    }
+
+    /// Whether something isn't answered.
+    pub fn is_wanted(&self) -> bool {
+        !self.waiting.is_empty() || self.session.unanswered() > 0
+    }
+
+    pub fn ask(&mut self, question: Question, waiter: W, outbox: &mut Outbox) {
+        let cost = question.request.cost(&question.payload);
+        self.waiting.push_back(Asked { question, cost, waiter: Some(waiter) });
+        self.fill(outbox);
+    }
+
+    /// Makes frames of what is next in line, as far as the window goes.
+    pub fn fill(&mut self, outbox: &mut Outbox) {
+        if !self.connected {
+            return;
+        }
+        while let Some(to_send) = self.session.next_displaced() {
+            self.push(to_send, outbox);
+        }
+        while let Some(first) = self.waiting.front()
+            && self.session.has_room(first.cost)
+            && let Some(first) = self.waiting.pop_front()
+        {
+            // What may have been carried out by somebody else says so itself.
+            match self.session.begin(first.cost, false, first) {
+                Ok(Some(to_send)) => self.push(to_send, outbox),
+                Ok(None) => {}
+                Err(full) => return self.waiting.push_front(full.0),
+            }
+        }
+    }
+
+    fn push(&self, to_send: ToSend, outbox: &mut Outbox) {
+        let ToSend { id, slot, session, in_doubt } = to_send;
+        let Some(Asked { question, .. }) = self.session.request(slot) else { return };
+        let header = Header { request: id, slot, session, view: question.view, in_doubt, ..Header::default() };
+        outbox.push(&header, &question.request, &question.payload);
+    }
+
+    /// The epoch of a new connection.
+    pub fn connect(&mut self) -> u64 {
+        self.connected = false;
+        self.session.connect()
+    }
+
+    pub fn disconnected(&mut self) {
+        self.connected = false;
+        self.session.disconnected();
+    }
+
+    /// Makes frames of all that isn't answered. Who will have no answer is to be told: an earlier run of the server may have
+    /// carried out what it was sent.
+    pub fn welcomed(&mut self, welcome: &Welcome, outbox: &mut Outbox) -> Vec<W> {
+        let mut told = Vec::new();
+        if !welcome.known {
+            let nothing = &self.nothing;
+            let sent = self.session.each_unanswered().filter(|(_, sent)| *sent);
+            told.extend(sent.filter_map(|(asked, _)| asked.give_up(nothing)));
+            // The same run has forgotten what it was sent. What comes after that may rely on it.
+            if self.boot == Some(welcome.boot) && !told.is_empty() {
+                told.extend(self.give_up());
+            }
+        }
+        (self.boot, self.connected) = (Some(welcome.boot), true);
+        for to_send in self.session.welcomed(welcome) {
+            self.push(to_send, outbox);
+        }
+        self.fill(outbox);
+        told
+    }
+
+    /// What an answer with this header is to. More may fit after it: see [`Line::fill`].
+    pub fn answered(&mut self, header: &Header) -> Option<Asked<W>> {
+        self.session.answered(header.session, header.request, header.slot)
+    }
+
+    /// Nobody waits any more: they are all to be told.
+    pub fn give_up(&mut self) -> Vec<W> {
+        let nothing = &self.nothing;
+        let sent = self.session.each_unanswered().filter_map(|(asked, _)| asked.give_up(nothing));
+        let mut told: Vec<W> = sent.collect();
+        told.extend(self.waiting.drain(..).filter_map(|asked| asked.waiter));
+        told
+    }
+}

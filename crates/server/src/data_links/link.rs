@@ -1,0 +1,311 @@
+//! One lane to one server, from the asker's side: what all threads share of it.
+//!
+//! 1. Nobody waits for a socket while holding the lock. Who sends takes out what is to go, and puts back what didn't.
+//! 2. One thread sends at a time, so frames go in order; what others put in line meanwhile is sent by it too.
+//! 3. When the socket takes no more, the owner's thread goes on.
+
+use super::departures::depart;
+use super::lane::Lane;
+use super::line::Line;
+use crate::peers::Socket;
+use futures_util::FutureExt;
+use futures_util::future::{LocalBoxFuture, ready};
+use futures_util::task::AtomicWaker;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use tepal_engine::{Question, Reply, Unreachable};
+use tepal_model::ServerId;
+use tepal_wire::handshake::Welcome;
+use tepal_wire::{Header, Outbox};
+use tokio::sync::oneshot;
+
+/// With so many bytes in line, they are sent at once.
+const PARCEL: u64 = 128 << 10;
+
+type Waiter = oneshot::Sender<Result<Reply, Unreachable>>;
+
+pub struct Link {
+    pub server: ServerId,
+    pub lane: Lane,
+    state: Mutex<State>,
+    /// Wakes the owner.
+    bell: AtomicWaker,
+}
+
+struct State {
+    standing: Standing,
+    line: Line<Waiter>,
+    /// Frames in line for the connection.
+    outbox: Outbox,
+    /// An empty one, whose memory is used again.
+    spare: Outbox,
+    way: Way,
+    owned: bool,
+}
+
+/// What is known of the server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Nothing yet: who asks waits.
+    Unknown,
+    Up(Arc<str>),
+    Down,
+    /// The links are being stopped.
+    Stopped,
+}
+
+enum Way {
+    /// There's no connection.
+    None,
+    Open {
+        socket: Arc<Socket>,
+        epoch: u64,
+        parcel: Parcel,
+    },
+}
+
+/// What is on its way into the socket.
+enum Parcel {
+    None,
+    /// Some thread is sending it.
+    Leaving,
+    /// The socket takes no more now.
+    Stuck(Outbox),
+    /// The connection is broken.
+    Lost,
+}
+
+/// What the owner of a connection should do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Advice {
+    Receive,
+    /// And go on sending when the socket takes more.
+    Send,
+    /// Leave it: it's broken, or not wanted any more.
+    End,
+}
+
+impl Link {
+    pub fn new(server: ServerId, lane: Lane, standing: Standing) -> Self {
+        let state = State {
+            standing,
+            line: Line::new(lane.nothing()),
+            outbox: Outbox::new(),
+            spare: Outbox::new(),
+            way: Way::None,
+            owned: false,
+        };
+        Link { server, lane, state: Mutex::new(state), bell: AtomicWaker::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// It's in line when this returns.
+    pub fn ask(self: &Arc<Self>, question: Question) -> LocalBoxFuture<'static, Result<Reply, Unreachable>> {
+        let (waiter, answered) = oneshot::channel();
+        let (sends, many) = {
+            let mut state = self.lock();
+            if let Some(why) = state.standing.refuses(self.server) {
+                return ready(Err(why)).boxed_local();
+            }
+            let State { line, outbox, way, .. } = &mut *state;
+            line.ask(question, waiter, outbox);
+            match way {
+                Way::Open { .. } => (outbox.pending() > 0, outbox.pending() >= PARCEL),
+                Way::None => {
+                    self.bell.wake();
+                    (false, false)
+                }
+            }
+        };
+        if many {
+            while self.send() {}
+        } else if sends {
+            depart(self);
+        }
+        async move { answered.await.unwrap_or_else(|_| Err(Unreachable("the links have ended".to_owned()))) }
+            .boxed_local()
+    }
+
+    /// Sends what is in line, unless somebody does. Whether more has come in line meanwhile.
+    pub fn send(&self) -> bool {
+        let (socket, epoch, mut parcel) = {
+            let mut state = self.lock();
+            let State { outbox, spare, way, .. } = &mut *state;
+            let Way::Open { socket, epoch, parcel: place @ Parcel::None } = way else { return false };
+            if outbox.pending() == 0 {
+                return false;
+            }
+            *place = Parcel::Leaving;
+            (socket.clone(), *epoch, std::mem::replace(outbox, std::mem::take(spare)))
+        };
+        let sent = socket.try_send(&mut parcel);
+        self.has_sent(epoch, parcel, sent)
+    }
+
+    fn has_sent(&self, epoch: u64, parcel: Outbox, sent: io::Result<()>) -> bool {
+        let mut state = self.lock();
+        let State { outbox, spare, way, .. } = &mut *state;
+        let Way::Open { epoch: now, parcel: place, .. } = way else { return false };
+        if *now != epoch {
+            return false; // another connection has been made meanwhile
+        }
+        match sent {
+            Ok(()) => {
+                (*place, *spare) = (Parcel::None, parcel);
+                return outbox.pending() > 0;
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => *place = Parcel::Stuck(parcel),
+            Err(error) => {
+                tracing::debug!(server = %self.server, %error, "nothing can be sent to a server any more");
+                *place = Parcel::Lost;
+            }
+        }
+        self.bell.wake();
+        false
+    }
+
+    /// Goes on with what the socket didn't take: whether it does now.
+    pub fn send_stuck(&self) {
+        let (socket, epoch, mut parcel) = {
+            let mut state = self.lock();
+            let Way::Open { socket, epoch, parcel } = &mut state.way else { return };
+            let Parcel::Stuck(_) = parcel else { return };
+            let Parcel::Stuck(stuck) = std::mem::replace(parcel, Parcel::Leaving) else { return };
+            (socket.clone(), *epoch, stuck)
+        };
+        let sent = socket.try_send(&mut parcel);
+        if self.has_sent(epoch, parcel, sent) {
+            while self.send() {}
+        }
+    }
+
+    /// The cluster has agreed on it, or the links are being stopped.
+    pub fn set(&self, standing: Standing) {
+        let (told, why) = {
+            let mut state = self.lock();
+            if state.standing == standing || state.standing == Standing::Stopped {
+                return;
+            }
+            state.standing = standing;
+            match state.standing.refuses(self.server) {
+                Some(why) => (state.line.give_up(), why),
+                None => (Vec::new(), Unreachable(String::new())),
+            }
+        };
+        self.bell.wake();
+        tell(told, &why);
+    }
+
+    /// Whether the caller is the first to ask that. Then it has to see to the connections.
+    pub fn becomes_owned(&self) -> bool {
+        !std::mem::replace(&mut self.lock().owned, true)
+    }
+
+    /// Where to connect to, once somebody wants something. `None` once nobody will.
+    pub async fn wanted(&self) -> Option<Arc<str>> {
+        self.when(|state| match &state.standing {
+            Standing::Stopped => Poll::Ready(None),
+            Standing::Up(address) if state.line.is_wanted() => Poll::Ready(Some(address.clone())),
+            Standing::Up(_) | Standing::Down | Standing::Unknown => Poll::Pending,
+        })
+        .await
+    }
+
+    /// Returns when the server isn't at that address any more.
+    pub async fn moved_from(&self, address: &str) {
+        self.when(|state| match &state.standing {
+            Standing::Up(now) if **now == *address => Poll::Pending,
+            _ => Poll::Ready(()),
+        })
+        .await;
+    }
+
+    async fn when<T>(&self, look: impl Fn(&State) -> Poll<T>) -> T {
+        std::future::poll_fn(|cx| {
+            self.bell.register(cx.waker());
+            look(&self.lock())
+        })
+        .await
+    }
+
+    /// The epoch of a new connection.
+    pub fn connect(&self) -> u64 {
+        self.lock().line.connect()
+    }
+
+    /// Everything that isn't answered goes over this connection.
+    pub fn open(self: &Arc<Self>, socket: Arc<Socket>, epoch: u64, welcome: &Welcome) {
+        let told = {
+            let mut state = self.lock();
+            (state.outbox, state.spare) = (Outbox::new(), Outbox::new());
+            state.way = Way::Open { socket, epoch, parcel: Parcel::None };
+            let State { line, outbox, .. } = &mut *state;
+            line.welcomed(welcome, outbox)
+        };
+        let why = Unreachable(format!("{} was started again, and may have done what it was asked", self.server));
+        tell(told, &why);
+        depart(self);
+    }
+
+    /// The connection is over.
+    pub fn close(&self) {
+        let mut state = self.lock();
+        state.way = Way::None;
+        (state.outbox, state.spare) = (Outbox::new(), Outbox::new());
+        state.line.disconnected();
+    }
+
+    /// Hands the answers to those who wait, and sends what has found room in the window.
+    pub fn heard(self: &Arc<Self>, answers: &mut Vec<(Header, Reply)>) {
+        let mut told = Vec::with_capacity(answers.len());
+        let sends = {
+            let mut state = self.lock();
+            let State { line, outbox, .. } = &mut *state;
+            told.extend(answers.drain(..).map(|(header, reply)| (line.answered(&header), reply)));
+            line.fill(outbox);
+            outbox.pending() > 0
+        };
+        for (asked, reply) in told {
+            if let Some(waiter) = asked.and_then(|asked| asked.waiter) {
+                let _ = waiter.send(Ok(reply)); // nobody may wait for it any more
+            }
+        }
+        if sends {
+            depart(self);
+        }
+    }
+
+    /// What its owner should do with the connection of that address. The owner's task is woken when it's something else.
+    pub fn advise(&self, cx: &Context<'_>, address: &str) -> Advice {
+        self.bell.register(cx.waker());
+        let state = self.lock();
+        match (&state.standing, &state.way) {
+            (Standing::Up(now), Way::Open { parcel, .. }) if **now == *address => match parcel {
+                Parcel::None | Parcel::Leaving => Advice::Receive,
+                Parcel::Stuck(_) => Advice::Send,
+                Parcel::Lost => Advice::End,
+            },
+            _ => Advice::End,
+        }
+    }
+}
+
+impl Standing {
+    fn refuses(&self, server: ServerId) -> Option<Unreachable> {
+        match self {
+            Standing::Up(_) | Standing::Unknown => None,
+            Standing::Down => Some(Unreachable(format!("{server} is down"))),
+            Standing::Stopped => Some(Unreachable("this server is being stopped".to_owned())),
+        }
+    }
+}
+
+fn tell(waiters: Vec<Waiter>, why: &Unreachable) {
+    for waiter in waiters {
+        let _ = waiter.send(Err(why.clone())); // nobody may wait for it any more
+    }
+}

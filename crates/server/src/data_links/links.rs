@@ -1,0 +1,236 @@
+//! The asker's side: a [`Link`] for each lane to each server, and a task on a data thread that sees to its connections.
+
+use super::lane::Lane;
+use super::link::{Advice, Link, Standing};
+use crate::data_threads::DataThreads;
+use crate::peers::{FIRST_PAUSE, Incoming, LONGEST_PAUSE, NotReached, Refusals, Socket, call};
+use futures_util::FutureExt;
+use futures_util::future::{LocalBoxFuture, ready};
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::task::{Context, Poll};
+use tepal_engine::{Peers, Question, Reply, Unreachable};
+use tepal_model::{ClusterId, ServerId};
+use tepal_wire::frame::Encode;
+use tepal_wire::handshake::{Hello, Sender, Welcome};
+use tepal_wire::message::Message;
+use tepal_wire::{FrameError, Header, Inbox, Limits, MessageError};
+use tokio::time::timeout;
+
+/// After so many bytes it's the turn of other tasks of the thread.
+const TURN: usize = 4 << 20;
+
+/// All servers that data is exchanged with, or volumes used of. Clones are the same.
+#[derive(Clone)]
+pub struct Links(Arc<Shared>);
+
+struct Shared {
+    cluster: ClusterId,
+    caller: Sender,
+    refusals: Refusals,
+    table: RwLock<Table>,
+}
+
+#[derive(Default)]
+struct Table {
+    links: BTreeMap<(ServerId, Lane), Arc<Link>>,
+    stopped: bool,
+}
+
+/// Why a connection ended.
+#[derive(Debug, thiserror::Error)]
+enum Ended {
+    #[error("it isn't wanted any more, or nothing can be sent over it")]
+    Left,
+    #[error("the server closed it")]
+    Closed,
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+    #[error(transparent)]
+    Message(#[from] MessageError),
+    #[error("the server: {0}")]
+    Refused(String),
+}
+
+impl Peers for Links {
+    fn ask(&self, server: ServerId, question: Question) -> LocalBoxFuture<'static, Result<Reply, Unreachable>> {
+        match Lane::of(&question.request) {
+            Some(lane) => self.link(server, lane).ask(question),
+            None => ready(Err(Unreachable("that goes by other ways".to_owned()))).boxed_local(),
+        }
+    }
+}
+
+impl Links {
+    /// `caller` is this server, or this gateway.
+    pub fn new(cluster: ClusterId, caller: Sender) -> Self {
+        Links(Arc::new(Shared { cluster, caller, refusals: Refusals::default(), table: RwLock::default() }))
+    }
+
+    /// A server that nobody has spoken of yet is waited for.
+    fn link(&self, server: ServerId, lane: Lane) -> Arc<Link> {
+        let known = self.0.table.read().unwrap_or_else(PoisonError::into_inner).links.get(&(server, lane)).cloned();
+        known.unwrap_or_else(|| {
+            let mut table = self.0.table.write().unwrap_or_else(PoisonError::into_inner);
+            let standing = if table.stopped { Standing::Stopped } else { Standing::Unknown };
+            let new = || Arc::new(Link::new(server, lane, standing));
+            table.links.entry((server, lane)).or_insert_with(new).clone()
+        })
+    }
+
+    /// The server is up, as agreed, and is reached there, over connections on these threads.
+    pub fn set_up(&self, server: ServerId, address: &str, threads: &DataThreads) {
+        for lane in Lane::ALL {
+            let link = self.link(server, lane);
+            link.set(Standing::Up(address.into()));
+            if link.becomes_owned() {
+                let (seat, shared) = (threads.seat(), self.0.clone());
+                threads.spawn_on(seat.thread(), move || async move {
+                    let _seat = seat;
+                    keep(link, shared).await;
+                });
+            }
+        }
+    }
+
+    /// The server is down, as agreed: whoever waits for it is told, and whoever asks.
+    pub fn set_down(&self, server: ServerId) {
+        for lane in Lane::ALL {
+            self.link(server, lane).set(Standing::Down);
+        }
+    }
+
+    /// Nobody is reached any more.
+    pub fn stop(&self) {
+        let links: Vec<_> = {
+            let mut table = self.0.table.write().unwrap_or_else(PoisonError::into_inner);
+            table.stopped = true;
+            table.links.values().cloned().collect()
+        };
+        links.iter().for_each(|link| link.set(Standing::Stopped));
+    }
+}
+
+/// Connects whenever something is asked, for as long as the links aren't stopped.
+async fn keep(link: Arc<Link>, shared: Arc<Shared>) {
+    let mut pause = FIRST_PAUSE;
+    while let Some(address) = link.wanted().await {
+        let (role, number) = link.lane.role_and_number();
+        let hello = Hello {
+            epoch: link.connect(),
+            expects: Some(link.server),
+            ..Hello::new(shared.cluster, shared.caller, role, number)
+        };
+        let epoch = hello.epoch;
+        let called = tokio::select! {
+            called = call(&address, hello) => called,
+            () = link.moved_from(&address) => continue,
+        };
+        match called {
+            Ok((incoming, _, welcome)) => {
+                if converse(&link, &address, epoch, incoming, &welcome).await {
+                    pause = FIRST_PAUSE;
+                }
+            }
+            Err(NotReached::Refused(why)) => {
+                shared.refusals.note(&format!("{} at {address}", link.server), &why.to_string());
+            }
+            Err(error) => tracing::debug!(server = %link.server, %error, "a server can't be reached"),
+        }
+        // Somewhere else it may be there already.
+        if timeout(pause, link.moved_from(&address)).await.is_err() {
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+}
+
+/// Everything over one connection, until it ends. Whether it was of any use.
+async fn converse(link: &Arc<Link>, address: &str, epoch: u64, incoming: Incoming, welcome: &Welcome) -> bool {
+    let (socket, mut inbox) = incoming.into_parts();
+    inbox.set_limits(Limits::OPEN);
+    link.open(socket.clone(), epoch, welcome);
+    let mut connection = Connection { link, address, socket, inbox, answers: Vec::new(), of_use: false };
+    let ended = std::future::poll_fn(|cx| connection.poll(cx)).await;
+    tracing::debug!(server = %link.server, lane = ?link.lane, %ended, "a data link ended");
+    link.close();
+    connection.socket.hang_up(); // some thread may be about to send over it
+    connection.of_use
+}
+
+/// A connection on which this server is welcome, as its owner has it.
+struct Connection<'a> {
+    link: &'a Arc<Link>,
+    address: &'a str,
+    socket: Arc<Socket>,
+    inbox: Inbox,
+    answers: Vec<(Header, Reply)>,
+    of_use: bool,
+}
+
+impl Connection<'_> {
+    /// Goes on until there is nothing to do but wait, or others have their turn.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Ended> {
+        match self.go_on(cx) {
+            Ok(()) => Poll::Pending,
+            Err(ended) => Poll::Ready(ended),
+        }
+    }
+
+    fn go_on(&mut self, cx: &mut Context<'_>) -> Result<(), Ended> {
+        loop {
+            match self.link.advise(cx, self.address) {
+                Advice::End => return Err(Ended::Left),
+                Advice::Send => match self.socket.poll_sendable(cx) {
+                    Poll::Ready(ready) => {
+                        ready?;
+                        self.link.send_stuck();
+                    }
+                    Poll::Pending => break,
+                },
+                Advice::Receive => break,
+            }
+        }
+        let mut received = 0;
+        while received < TURN {
+            match self.socket.try_receive(&mut self.inbox) {
+                Ok(0) => return Err(Ended::Closed),
+                Ok(count) => {
+                    received += count;
+                    self.hear()?;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => match self.socket.poll_receivable(cx) {
+                    Poll::Ready(ready) => ready?,
+                    Poll::Pending => return Ok(()),
+                },
+                Err(error) => return Err(error.into()),
+            }
+        }
+        cx.waker().wake_by_ref();
+        Ok(())
+    }
+
+    fn hear(&mut self) -> Result<(), Ended> {
+        let heard = loop {
+            match self.inbox.next() {
+                Ok(Some(frame)) => match Message::decode(&frame) {
+                    Ok(Message::Answer(answer)) => {
+                        self.answers.push((frame.header, Reply { answer, payload: frame.payload }));
+                    }
+                    Ok(Message::Refused(refused)) => break Err(Ended::Refused(refused.to_string())),
+                    Ok(message) => break Err(MessageError::Kind { found: message.kind() }.into()),
+                    Err(error) => break Err(error.into()),
+                },
+                Ok(None) => break Ok(()),
+                Err(error) => break Err(error.into()),
+            }
+        };
+        if !self.answers.is_empty() {
+            self.of_use = true;
+            self.link.heard(&mut self.answers);
+        }
+        heard
+    }
+}
