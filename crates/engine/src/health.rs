@@ -2,6 +2,7 @@
 //! named by id only; who knows more of them finds the words.
 
 use crate::protocol::primary::health::Wanting;
+use crate::servers::seat::Taken;
 use crate::volume::Volume;
 use std::collections::{BTreeMap, BTreeSet};
 use tepal_drive::world::World;
@@ -42,7 +43,13 @@ pub enum Trouble {
 impl<W: World> Volume<W> {
     pub fn health(&self) -> VolumeHealth {
         let mut wanting = Wanting::default();
-        self.groups().iter().for_each(|group| group.add_wanting(&mut wanting));
+        for (column, seat) in self.seats().iter().enumerate() {
+            match seat.now() {
+                Taken::Here(group) => group.add_wanting(&mut wanting),
+                Taken::There(..) => {} // that server says how it is
+                Taken::Vacant => wanting.all.extend(self.holders(column)),
+            }
+        }
         let ids = |drives: &BTreeSet<DriveId>| drives.iter().copied().collect();
         let mut troubles = Vec::new();
         if !wanting.lost.is_empty() {

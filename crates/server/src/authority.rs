@@ -1,6 +1,8 @@
 //! The metadata's say over drives, as the engine asks for it: a volume goes on without a drive only once the cluster has
 //! agreed that the drive is down, or a copy that missed writes could later be taken for a whole one.
 
+use crate::agreed::Followed;
+use crate::volumes::spec_of;
 use futures_util::future::{BoxFuture, FutureExt};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,11 +10,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tepal_drive::Loss;
 use tepal_engine::{Authority, View};
-use tepal_metadata::{Command, DriveRecord, DriveState, Metadata, ProposeError, Reply};
-use tepal_model::DriveId;
+use tepal_metadata::{Command, DriveRecord, DriveState, Metadata, ProposeError, Refusal, Reply};
+use tepal_model::{DriveId, MapId, ServerId};
+use tepal_wire::message::DriveFailure;
+use tokio::runtime::Handle;
+use tokio::time::timeout;
 
 /// Between attempts while the cluster has no leader.
 const PAUSE: Duration = Duration::from_millis(100);
+/// How long a primary of a view that isn't followed here yet is kept waiting, before it's told to ask again.
+const KNOWN_SOON: Duration = Duration::from_millis(500);
 
 /// The engine's [`Authority`]. Cheap to clone.
 #[derive(Clone)]
@@ -22,11 +29,16 @@ pub struct MetadataAuthority {
     behind_since: Arc<Mutex<BTreeMap<DriveId, u64>>>,
     /// The server is closing its drives, which aren't lost for that.
     stopping: Arc<AtomicBool>,
+    followed: Followed,
+    /// Where it's asked of the metadata: the engine asks on data threads.
+    control: Handle,
 }
 
 impl MetadataAuthority {
-    pub fn new(metadata: Metadata) -> Self {
-        MetadataAuthority { metadata, behind_since: Arc::default(), stopping: Arc::default() }
+    /// To be called on the control runtime.
+    pub fn new(metadata: Metadata, followed: Followed) -> Self {
+        let control = Handle::current();
+        MetadataAuthority { metadata, behind_since: Arc::default(), stopping: Arc::default(), followed, control }
     }
 
     /// Must be called before the engine is given a drive that is behind: only what was learned since this view counts.
@@ -57,13 +69,41 @@ impl MetadataAuthority {
         }
     }
 
+    /// `None` if the control runtime has ended meanwhile.
+    fn on_control<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Option<T>> + Send + 'static,
+    ) -> BoxFuture<'static, Option<T>> {
+        let task = self.control.spawn(work);
+        async move { task.await.ok().flatten() }.boxed()
+    }
+
+    async fn heeds_primary(self, from: ServerId, view: View, map: MapId, column: usize) -> Result<(), DriveFailure> {
+        let Ok(now) = timeout(KNOWN_SOON, self.followed.from(view)).await else { return Err(DriveFailure::Busy) };
+        let state = self.metadata.state();
+        let record = state.maps.get(&map);
+        // One that isn't known here yet will be.
+        let record = record.and_then(|map| Some((map, state.volumes.get(&map.volume)?))).ok_or(DriveFailure::Busy)?;
+        let (map, volume) = record;
+        match now.primary(&spec_of(volume, map).holders(column)) {
+            Some(primary) if primary == from => Ok(()),
+            _ => Err(DriveFailure::NotPrimary),
+        }
+    }
+
     async fn take_down(self, drive: DriveId, to: DriveState, reason: String) -> Option<View> {
+        let known = self.followed.view();
         loop {
             let state = self.metadata.state();
             // A drive that was removed from the cluster is relied on by nobody.
             let Some(record) = state.drives.get(&drive) else { return Some(state.view()) };
             // Out of service already; a missing drive that turns out to be broken is still to be retired.
             if record.state == DriveState::Failed || (!record.state.takes_writes() && to == DriveState::Missing) {
+                return Some(left(record));
+            }
+            // It has been away, and is back, and that isn't followed here yet.
+            let is_back = record.state == DriveState::Behind && record.state_view > known;
+            if is_back && record.server != self.metadata.server() {
                 return Some(left(record));
             }
             let expected_view = Some(record.state_view);
@@ -81,10 +121,16 @@ impl MetadataAuthority {
         }
     }
 
-    async fn bring_up(self, drive: DriveId) -> Option<View> {
-        let view = self.behind().get(&drive).copied()?;
+    /// `found_in` is 0 before any state was followed.
+    async fn bring_up(self, drive: DriveId, found_in: View) -> Option<View> {
         let reason = "it has noted what it missed".to_owned();
-        let command = Command::SetDriveState { id: drive, to: DriveState::Up, reason, expected_view: Some(view) };
+        let command = match found_in {
+            0 => {
+                let expected_view = Some(self.behind().get(&drive).copied()?);
+                Command::SetDriveState { id: drive, to: DriveState::Up, reason, expected_view }
+            }
+            view => Command::DriveIsUp { id: drive, reason, view },
+        };
         let outcome = loop {
             match self.propose(command.clone()).await {
                 Err(ProposeError::NoRoom { .. }) => tokio::time::sleep(PAUSE).await,
@@ -93,6 +139,8 @@ impl MetadataAuthority {
         };
         match outcome {
             Ok(_) => tracing::info!(%drive, "drive is up again"),
+            // It's found out again.
+            Err(ProposeError::Refused(Refusal::ViewChanged { .. })) => return None,
             Err(error) => tracing::warn!(%drive, %error, "a drive that knows what it missed isn't taken back"),
         }
         // Also after an error, since whether it was done may then be unknown.
@@ -120,18 +168,44 @@ impl Authority for MetadataAuthority {
             DriveState::Failed => tracing::error!(%drive, %to, reason, "drive out of service"),
             _ => tracing::warn!(%drive, %to, reason, "drive out of service"),
         }
-        self.clone().take_down(drive, to, reason).boxed()
+        self.on_control(self.clone().take_down(drive, to, reason))
     }
 
-    fn up_again(&self, drive: DriveId, _: View) -> BoxFuture<'static, Option<View>> {
-        self.clone().bring_up(drive).boxed()
+    fn up_again(&self, drive: DriveId, view: View) -> BoxFuture<'static, Option<View>> {
+        self.on_control(self.clone().bring_up(drive, view))
+    }
+
+    fn heeds(
+        &self,
+        from: ServerId,
+        view: View,
+        map: MapId,
+        column: usize,
+    ) -> BoxFuture<'static, Result<(), DriveFailure>> {
+        self.clone().heeds_primary(from, view, map, column).boxed()
+    }
+
+    fn adopted(&self, view: View) -> BoxFuture<'static, ()> {
+        let metadata = self.metadata.clone();
+        let adopted = async move { metadata.adopted_everywhere(view).await.ok() };
+        let asked = self.on_control(adopted);
+        async move {
+            if asked.await.is_none() {
+                std::future::pending::<()>().await; // this server can't take part any more
+            }
+        }
+        .boxed()
+    }
+
+    fn may_serve(&self) -> bool {
+        self.metadata.lease().allows(self.followed.view(), self.metadata.now())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tepal_model::{ClusterId, ServerId};
+    use tepal_model::ClusterId;
 
     const DRIVE: DriveId = DriveId(1);
 
@@ -142,7 +216,7 @@ mod tests {
         let path = "/d".to_owned();
         let add = Command::AddDrive { id: DRIVE, server: ServerId(1), pool: "default".into(), path, capacity: 1 << 30 };
         metadata.propose(add).await.expect("a drive");
-        MetadataAuthority::new(metadata)
+        MetadataAuthority::new(metadata, Followed::default())
     }
 
     impl MetadataAuthority {

@@ -6,6 +6,7 @@
 //!   control:      admin API, drive agent, metadata
 //! ```
 
+mod agreed;
 pub mod api;
 mod authority;
 pub mod config;

@@ -2,6 +2,7 @@
 
 use crate::api::Relay;
 use crate::config::{Config, FIRST_SERVER, default_peers};
+use crate::data_links::Reception;
 use crate::drives::Drives;
 use crate::peers::{self, Answering, Links, OpenPort, Port, Subject};
 use crate::serve::ServeError;
@@ -70,6 +71,13 @@ impl Membership {
     /// Whether this server is alone, and nobody asked for others to find it.
     fn needs_none(&self, config: &Config) -> bool {
         config.peers == default_peers(&config.data) && self.metadata.state().servers.len() == 1
+    }
+
+    /// From here on others are answered who ask for data.
+    pub fn hand_data_to(&self, reception: Arc<Reception>) {
+        if let Some(port) = &self.port {
+            port.hand_data_to(reception);
+        }
     }
 
     /// Returns once the others know that this server is here, and where. A server that is alone has nobody to wait for.

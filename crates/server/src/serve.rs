@@ -1,10 +1,12 @@
 //! A server from its start to its end.
 
+use crate::agreed::{self, Followed};
 use crate::api::{self, Api};
 use crate::authority::MetadataAuthority;
 use crate::config::Config;
 use crate::damage_file::DamageFile;
 use crate::data_folder::{self, Addresses, FolderError};
+use crate::data_links::{EngineAnswers, Links, Reception};
 use crate::data_threads::{self, DataThreads};
 use crate::drives::{self, Drives, Generations, GenerationsError, Parts};
 use crate::exports::ServerExports;
@@ -23,6 +25,7 @@ use tepal_engine::Engine;
 use tepal_gateway::nbd::BindError;
 use tepal_metadata::{JoinError, OpenError, ProposeError};
 use tepal_model::ServerId;
+use tepal_wire::handshake::{Host, Sender};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
@@ -162,6 +165,8 @@ struct Running {
     damage: Arc<DamageFile>,
     front: Front,
     api: api::Front,
+    links: Links,
+    reception: Arc<Reception>,
     stop: Arc<Notify>,
 }
 
@@ -178,13 +183,21 @@ impl Running {
         let server = metadata.server();
         let token = data_folder::token(&config.data)?;
         let generations = Generations::open(&config.data)?;
-        let authority = MetadataAuthority::new(metadata.clone());
-        let engine = Engine::new(ServerWorld, Arc::new(authority.clone()));
+        let caller = metadata.caller();
+        let links = Links::new(caller.cluster, Sender::Server { server, boot: caller.run });
+        let followed = Followed::default();
+        let authority = MetadataAuthority::new(metadata.clone(), followed.clone());
+        let engine = Engine::among(ServerWorld, Arc::new(authority.clone()), Arc::new(links.clone()));
         let parts = Parts { metadata: metadata.clone(), engine: engine.clone(), authority, threads: threads.clone() };
         let drives = Arc::new(Drives::new(&config, parts.clone(), generations));
         drives.start().await?;
         let volumes = Volumes::new(parts.clone());
         volumes.open_all().await?;
+        let host = Host { cluster: caller.cluster, server, boot: caller.run };
+        let answers = EngineAnswers { engine: engine.clone(), metadata: metadata.clone() };
+        let reception = Reception::new(host, Arc::new(answers), &threads);
+        membership.hand_data_to(reception.clone());
+        tokio::spawn(agreed::follow(parts.clone(), links.clone(), followed));
         if config.open_to_others {
             tracing::warn!(
                 "other machines can reach this server: there is no encryption, and any NBD client may read and write every volume"
@@ -225,13 +238,14 @@ impl Running {
         let addresses = Addresses { server, pid: std::process::id(), api: api_address.to_string(), nbd };
         data_folder::write_addresses(&config.data, &addresses)?;
         tracing::info!(%server, api = addresses.api, nbd = ?addresses.nbd, after = ?started.elapsed(), "serving");
-        Ok(Running { config, drives, damage, front, api, stop })
+        Ok(Running { config, drives, damage, front, api, links, reception, stop })
     }
 
     /// Accepts nobody, lets what is under way finish, and closes the drives.
     async fn close(self) {
         data_folder::remove_addresses(&self.config.data);
-        tokio::join!(self.front.close(), self.api.close());
+        tokio::join!(self.front.close(), self.api.close(), self.reception.close());
+        self.links.stop();
         self.damage.save();
         if tokio::time::timeout(CLOSE_DRIVES, self.drives.close()).await.is_err() {
             tracing::warn!("the drives didn't close in time: their logs will be replayed");

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tepal_engine::{Engine, OpenVolumeError, Volume, VolumeSpec};
-use tepal_metadata::{Command, Metadata, ProposeError, Refusal, State, VolumeRecord, VolumeState};
+use tepal_metadata::{Command, MapRecord, Metadata, ProposeError, Refusal, State, VolumeRecord, VolumeState};
 use tepal_model::{DriveId, ServerId, VolumeId};
 
 /// After a removal that couldn't be finished, or a volume that couldn't be opened.
@@ -32,8 +32,6 @@ pub enum NotServed {
     UnknownDrive(DriveId),
     #[error("its drives are on server {0}, which serves it")]
     Elsewhere(ServerId),
-    #[error("its drives are on several servers, and this version serves volumes of one: remove it")]
-    Spread,
     #[error(transparent)]
     Refused(#[from] OpenVolumeError),
     #[error(transparent)]
@@ -51,13 +49,33 @@ enum NotFreed {
     Stopped(#[from] Stopped),
 }
 
-/// Which server has the drives of a volume, and so serves it. As long as data doesn't go from server to server, no two may
-/// serve one volume: each would go on without the other's drives.
-pub fn serving(state: &State, record: &VolumeRecord) -> Result<ServerId, NotServed> {
-    let map = state.map_of(record).ok_or(NotServed::NoMap)?;
+/// Where a volume is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Serving {
+    /// All its drives are on this server, which alone serves it.
+    Alone(ServerId),
+    /// Its drives are on several: each leads some of its columns, and all serve it.
+    Among,
+}
+
+/// Where a volume is served: by the drives of its map.
+pub fn serving(state: &State, record: &VolumeRecord) -> Option<Serving> {
+    let map = state.map_of(record)?;
     let mut servers = map.drives.iter().filter_map(|id| state.drives.get(id)).map(|drive| drive.server);
-    let first = servers.next().ok_or(NotServed::NoMap)?;
-    if servers.all(|server| server == first) { Ok(first) } else { Err(NotServed::Spread) }
+    let first = servers.next()?;
+    Some(if servers.all(|server| server == first) { Serving::Alone(first) } else { Serving::Among })
+}
+
+/// What the engine is told of a volume.
+pub fn spec_of(record: &VolumeRecord, map: &MapRecord) -> VolumeSpec {
+    VolumeSpec {
+        id: record.id,
+        name: record.name.clone(),
+        size: record.size,
+        layout: map.layout.clone(),
+        map: map.id,
+        drives: map.drives.clone(),
+    }
 }
 
 /// The volumes that should be served and can't be, and why. Cheap to clone.
@@ -160,13 +178,10 @@ impl Volumes {
             }
             return;
         }
-        let here = self.metadata.server();
-        if let Some(reason) = match serving(state, record) {
-            Ok(server) if server == here => None,
-            Ok(server) => Some(NotServed::Elsewhere(server)),
-            Err(reason) => Some(reason),
-        } {
-            self.closed.set(record.id, Some(reason));
+        if let Some(Serving::Alone(server)) = serving(state, record)
+            && server != self.metadata.server()
+        {
+            self.closed.set(record.id, Some(NotServed::Elsewhere(server)));
             return;
         }
         let outcome = self.open(state, record).await;
@@ -180,31 +195,29 @@ impl Volumes {
 
     async fn open(&self, state: &State, record: &VolumeRecord) -> Result<(), NotServed> {
         let map = state.map_of(record).ok_or(NotServed::NoMap)?;
+        let is_alone = serving(state, record) != Some(Serving::Among);
         // Nobody has agreed yet to go on without it.
-        if let Some(unknown) = map.drives.iter().find(|drive| !self.engine.knows_drive(**drive)) {
+        let unknown = map.drives.iter().find(|drive| !self.engine.knows_drive(**drive));
+        if let Some(unknown) = unknown.filter(|_| is_alone) {
             return Err(NotServed::UnknownDrive(*unknown));
         }
-        let spec = VolumeSpec {
-            id: record.id,
-            name: record.name.clone(),
-            size: record.size,
-            layout: map.layout.clone(),
-            map: map.id,
-            drives: map.drives.clone(),
-        };
-        let engine = self.engine.clone();
+        let (spec, engine) = (spec_of(record, map), self.engine.clone());
         let thread = self.next_thread.fetch_add(1, Ordering::Relaxed) % self.threads.count();
-        let opened = self.threads.run_on(thread, move || async move { engine.open_volume(spec).await.map(drop) }).await;
-        Ok(opened??)
+        let opening = move || async move {
+            match is_alone {
+                true => engine.open_volume(spec).await.map(drop),
+                false => engine.open_volume_among(spec).map(drop),
+            }
+        };
+        Ok(self.threads.run_on(thread, opening).await??)
     }
 
     /// Starts to free the space of a removed volume, unless that goes on already. Its users are cut off at once.
     fn begin_removal(self: &Arc<Self>, state: &Arc<State>, record: &Arc<VolumeRecord>) {
-        match serving(state, record) {
-            Ok(server) if server != self.metadata.server() => return,
-            // Nobody has ever served it, so nothing is on any drive.
-            Err(NotServed::Spread) if self.engine.volume(record.id).is_none() => return self.forget(record.id),
-            _ => {}
+        if let Some(Serving::Alone(server)) = serving(state, record)
+            && server != self.metadata.server()
+        {
+            return;
         }
         if let Some(volume) = self.engine.volume(record.id) {
             volume.cut_off();
@@ -220,15 +233,6 @@ impl Volumes {
                 volumes.removing.lock().unwrap_or_else(PoisonError::into_inner).remove(&record.id);
             });
         }
-    }
-
-    fn forget(self: &Arc<Self>, id: VolumeId) {
-        let authority = self.authority.clone();
-        tokio::spawn(async move {
-            if let Err(error) = authority.propose(Command::FinishRemoveVolume { id }).await {
-                tracing::debug!(%error, "another server was faster");
-            }
-        });
     }
 
     async fn remove(&self, state: &State, record: &VolumeRecord) -> Result<(), NotFreed> {

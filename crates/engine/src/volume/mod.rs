@@ -109,7 +109,7 @@ impl<W: World> Volume<W> {
     }
 
     /// Whether other servers may be primaries.
-    pub(crate) fn is_among(&self) -> bool {
+    pub fn is_among(&self) -> bool {
         self.shared.among
     }
 

@@ -9,7 +9,7 @@ use super::types::{
 };
 use super::{Context, Shared, volumes};
 use crate::drives::Fullness;
-use crate::volumes::serving;
+use crate::volumes::{Serving, serving};
 use axum::Json;
 use axum::extract::State;
 use std::collections::BTreeMap;
@@ -80,7 +80,7 @@ fn status_on_record(state: &metadata::State, server: ServerId) -> Status {
         ServerState::Down => format!("server {server} is down"),
         _ => format!("server {server} doesn't answer"),
     }];
-    let on_it = |record: &&std::sync::Arc<VolumeRecord>| serving(state, record).is_ok_and(|at| at == server);
+    let on_it = |record: &&std::sync::Arc<VolumeRecord>| serving(state, record) == Some(Serving::Alone(server));
     reason.extend(
         state
             .active_volumes()
@@ -255,8 +255,8 @@ fn health(context: &Context) -> (Health, Vec<String>) {
         }
     }
     for record in state.active_volumes() {
-        if serving(&state, record).is_ok_and(|server| server != context.server) {
-            continue; // that one says how it is
+        if !volumes::is_served_by(&state, record, context.server) {
+            continue; // another says how it is
         }
         // What full drives are to it is said above.
         let info = volumes::info_besides_space(context, &state, record);

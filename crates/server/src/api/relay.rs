@@ -8,7 +8,7 @@ use super::failure::Failure;
 use super::types::{ApiError, ErrorKind};
 use super::{Context, Shared};
 use crate::peers::{LONGEST, Links, Subject};
-use crate::volumes::serving;
+use crate::volumes::{Serving, serving};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{FromRequestParts, Request, State};
@@ -148,7 +148,10 @@ fn owner(context: &Context, method: &Method, path: &str) -> Option<ServerId> {
     match parts[..] {
         // As many bytes as a volume's go through no other server: its own API has them.
         ["v1", "volumes", _, "data"] => None,
-        ["v1", "volumes", name, ..] => serving(&state, state.volume_named(name)?).ok(),
+        ["v1", "volumes", name, ..] => match serving(&state, state.volume_named(name)?)? {
+            Serving::Alone(server) => Some(server),
+            Serving::Among => None,
+        },
         // One that is gone for good can't be asked to give its drives up.
         ["v1", "drives", id] if method == Method::DELETE => {
             state.drives.get(&id.parse().ok()?).map(|drive| drive.server).filter(|server| !is_down(*server))

@@ -11,7 +11,7 @@ use super::types::{
 use super::{Context, Shared, health_text};
 use crate::drives::Fullness;
 use crate::observed::Observed;
-use crate::volumes::serving;
+use crate::volumes::{Serving, serving};
 use crate::world::ServerWorld;
 use axum::Json;
 use axum::extract::State as Extract;
@@ -34,23 +34,76 @@ pub async fn list(Extract(context): Extract<Shared>, scope: Scope) -> Json<Vec<V
         Scope::Cluster => context.ask_others::<Vec<VolumeInfo>>(route::VOLUMES).await,
         Scope::Own => Vec::new(),
     };
-    let mut elsewhere: BTreeMap<u64, VolumeInfo> = BTreeMap::new();
-    elsewhere.extend(others.into_iter().filter_map(|(_, said)| said).flatten().map(|volume| (volume.id, volume)));
+    let mut elsewhere: BTreeMap<u64, Vec<VolumeInfo>> = BTreeMap::new();
+    for said in others.into_iter().filter_map(|(_, said)| said).flatten() {
+        elsewhere.entry(said.id).or_default().push(said);
+    }
     let state = context.parts.metadata.state();
-    let is_own = |record: &VolumeRecord| serving(&state, record).map_or(true, |server| server == context.server);
+    let is_own = |record: &VolumeRecord| is_served_by(&state, record, context.server);
     let listed = state.active_volumes().filter(|record| scope == Scope::Cluster || is_own(record));
     let mut all: Vec<VolumeInfo> = listed
-        .map(|record| match elsewhere.remove(&record.id.0).filter(|_| !is_own(record)) {
-            Some(said) => said,
-            None => info(&context, &state, record),
+        .map(|record| {
+            let mut said = elsewhere.remove(&record.id.0).unwrap_or_default();
+            if is_own(record) || said.is_empty() {
+                said.insert(0, info(&context, &state, record));
+            }
+            put_together(said)
         })
         .collect();
     all.sort_unstable_by(|one, other| one.name.cmp(&other.name));
     Json(all)
 }
 
-pub async fn show(Extract(context): Extract<Shared>, name: Named) -> Result<Json<VolumeInfo>, Failure> {
-    one(&context, &name.0)
+pub async fn show(Extract(context): Extract<Shared>, scope: Scope, name: Named) -> Result<Json<VolumeInfo>, Failure> {
+    let Json(own) = one(&context, &name.0)?;
+    let id = own.id;
+    let state = context.parts.metadata.state();
+    let is_among = serving(&state, &*record(&context, &name.0)?) == Some(Serving::Among);
+    if scope == Scope::Own || !is_among {
+        return Ok(Json(own));
+    }
+    let others = context.ask_others::<VolumeInfo>(&format!("{}/{}", route::VOLUMES, name.0)).await;
+    let others = others.into_iter().filter_map(|(_, said)| said).filter(|said| said.id == id);
+    Ok(Json(put_together(std::iter::once(own).chain(others).collect())))
+}
+
+/// Whether a server has something to say of a volume.
+pub fn is_served_by(state: &State, record: &VolumeRecord, server: ServerId) -> bool {
+    match serving(state, record) {
+        Some(Serving::Alone(at)) => at == server,
+        Some(Serving::Among) | None => true,
+    }
+}
+
+/// What the servers say of one volume, each of the columns that it leads and of its own drives and clients. At least one does.
+fn put_together(said: Vec<VolumeInfo>) -> VolumeInfo {
+    let mut said = said.into_iter();
+    let mut all = said.next().expect("somebody says something");
+    for other in said {
+        all.state = worse(all.state, other.state);
+        for reason in other.reason {
+            if !all.reason.contains(&reason) {
+                all.reason.push(reason);
+            }
+        }
+        all.clients += other.clients;
+        all.damaged_blocks += other.damaged_blocks;
+        all.allocated += other.allocated;
+        all.recovery.busy_regions += other.recovery.busy_regions;
+        all.recovery.stale_regions += other.recovery.stale_regions;
+        all.recovery.copied_bytes += other.recovery.copied_bytes;
+    }
+    all
+}
+
+fn worse(one: VolumeState, other: VolumeState) -> VolumeState {
+    let rank = |state| match state {
+        VolumeState::Healthy => 0,
+        VolumeState::Recovering => 1,
+        VolumeState::Degraded => 2,
+        VolumeState::Unavailable => 3,
+    };
+    if rank(other) > rank(one) { other } else { one }
 }
 
 pub async fn create(
@@ -93,6 +146,10 @@ pub async fn resize(
     let _one_at_a_time = context.resizing.lock().await;
     let volume = served(&context, &name.0)?;
     let before = volume.size();
+    if size < before && volume.is_among() {
+        let error = "a volume whose drives are on several servers can't be made smaller in this version";
+        return Err(Failure::new(ErrorKind::Conflict, error));
+    }
     if size > before {
         clear_past_end(&context, volume.clone()).await?; // a shrinking before may not have come to its end
     }

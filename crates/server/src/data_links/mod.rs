@@ -17,6 +17,7 @@
 //! A lane is one connection, so that order costs nothing. It costs that a lane's receiving is one thread's work on each
 //! side, and an answer for another thread a wake-up of it; sending is the work of the thread that asks.
 
+mod answers;
 mod departures;
 mod lane;
 mod line;
@@ -27,6 +28,7 @@ mod reception;
 mod tests;
 mod visit;
 
+pub use answers::EngineAnswers;
 pub use lane::Lane;
 pub use links::Links;
 pub use reception::{Answering, Reception};

@@ -2,6 +2,7 @@
 
 use super::agent::Attempts;
 use super::{Drives, Generations, NewDriveRequest, Parts};
+use crate::agreed::Followed;
 use crate::authority::MetadataAuthority;
 use crate::config::Config;
 use crate::data_threads::DataThreads;
@@ -32,7 +33,7 @@ impl Rig {
         let folder = crate::scratch::folder(name);
         let metadata =
             Metadata::create(&folder, ClusterId(1), "test", ServerId(1), "unix:/s", 0).await.expect("a cluster");
-        let authority = MetadataAuthority::new(metadata.clone());
+        let authority = MetadataAuthority::new(metadata.clone(), Followed::default());
         let engine = Engine::new(ServerWorld, Arc::new(authority.clone()));
         let threads = Arc::new(DataThreads::start(1).expect("a thread"));
         let parts = Parts { metadata, engine, authority, threads };

@@ -1,0 +1,84 @@
+//! What is agreed about servers and drives, told to the engine and to the links between servers, state after state.
+//!
+//! Whoever asks for a lease or heeds a primary compares with the state that the engine has followed, not with the newest one
+//! that the metadata has: only then this server acts by it.
+
+use crate::authority::left;
+use crate::data_links::Links;
+use crate::drives::Parts;
+use std::sync::Arc;
+use tepal_engine::{Agreed, ClusterView, DriveStatus};
+use tepal_metadata::{DriveState, ServerState, State};
+use tokio::sync::watch;
+
+/// The state that the engine has followed last; of view 0 before the first. Clones are the same.
+#[derive(Clone)]
+pub struct Followed(watch::Sender<Arc<ClusterView>>);
+
+impl Default for Followed {
+    fn default() -> Self {
+        Followed(watch::Sender::new(Arc::default()))
+    }
+}
+
+impl Followed {
+    pub fn view(&self) -> u64 {
+        self.0.borrow().view
+    }
+
+    /// The first state of that view or a later one.
+    pub async fn from(&self, view: u64) -> Arc<ClusterView> {
+        let mut states = self.0.subscribe();
+        match states.wait_for(|now| now.view >= view).await {
+            Ok(now) => now.clone(),
+            Err(_) => unreachable!("this has the other end"),
+        }
+    }
+}
+
+/// What the metadata says, as the engine wants it.
+fn cluster_view(state: &State) -> ClusterView {
+    let agreed = |record: &tepal_metadata::DriveRecord| {
+        let status = match record.state {
+            DriveState::Up => DriveStatus::Up,
+            DriveState::Behind => DriveStatus::Behind(left(record), record.state_view),
+            DriveState::Missing | DriveState::Offline => DriveStatus::Away(left(record)),
+            DriveState::Failed => DriveStatus::Retired(left(record)),
+        };
+        Agreed { server: record.server, status }
+    };
+    let drives = state.drives.iter().map(|(&id, record)| (id, agreed(record))).collect();
+    ClusterView { view: state.view(), drives }
+}
+
+/// Has the engine and the links follow the metadata until it's dropped.
+pub async fn follow(parts: Parts, links: Links, followed: Followed) {
+    let (me, mut changes) = (parts.metadata.server(), parts.metadata.watch());
+    let mut before = Arc::<ClusterView>::default();
+    loop {
+        let state = changes.borrow_and_update().clone();
+        tell_links(&links, &state, &parts);
+        let now = Arc::new(cluster_view(&state));
+        if now != before {
+            let (engine, earlier, later) = (parts.engine.clone(), before.clone(), now.clone());
+            let followed_it = parts.threads.run_on(0, move || async move { engine.follow(me, &earlier, &later) }).await;
+            if followed_it.is_err() {
+                return; // the data threads have stopped
+            }
+            followed.0.send_replace(now.clone());
+            before = now;
+        }
+        if changes.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+fn tell_links(links: &Links, state: &State, parts: &Parts) {
+    for record in state.servers.values().filter(|record| record.id != parts.metadata.server()) {
+        match record.state {
+            ServerState::Up => links.set_up(record.id, &record.address, &parts.threads),
+            ServerState::Down => links.set_down(record.id),
+        }
+    }
+}
