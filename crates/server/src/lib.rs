@@ -12,7 +12,7 @@ mod authority;
 pub mod config;
 mod damage_file;
 mod data_folder;
-mod data_links;
+pub mod data_links;
 pub mod data_threads;
 pub mod device;
 mod drives;

@@ -7,11 +7,11 @@ use crate::peers::{Refusals, Socket};
 use futures_util::future::LocalBoxFuture;
 use futures_util::task::AtomicWaker;
 use std::collections::BTreeMap;
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use tepal_engine::{Question, Reply};
+use tepal_gateway::nbd::Accepted;
 use tepal_wire::handshake::{Hello, Host, Reason, Refused, Sender, Standing, Welcome};
 use tepal_wire::message::Answer;
 use tepal_wire::session::{Admission, Pass, Visitors};
@@ -163,7 +163,7 @@ impl Reception {
     /// is.
     pub fn receive(
         self: &Arc<Self>,
-        socket: OwnedFd,
+        accepted: Accepted,
         inbox: Inbox,
         hello: Hello,
         lane: Lane,
@@ -173,7 +173,7 @@ impl Reception {
         let (seat, reception) = (threads.seat(), self.clone());
         threads.spawn_on(seat.thread(), move || async move {
             let _seat = seat;
-            match Socket::new(socket) {
+            match Socket::accepted(accepted) {
                 Ok(socket) => reception.serve(socket, inbox, hello, lane, place).await,
                 Err(error) => tracing::warn!(%error, "a connection of another server can't be taken to a data thread"),
             }

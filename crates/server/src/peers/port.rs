@@ -65,6 +65,11 @@ impl Port {
         Listener::bind(endpoint).await.map(Port)
     }
 
+    #[cfg(test)]
+    pub fn endpoint(&self) -> std::io::Result<Endpoint> {
+        self.0.endpoint()
+    }
+
     /// `here` is the server that answers.
     pub fn open(self, here: Caller, answering: Arc<dyn Answering>) -> OpenPort {
         let Caller { cluster, server, run } = here;
@@ -147,7 +152,11 @@ async fn receive(socket: Socket, guest: &Guest, house: Arc<House>, place: OwnedS
             }
             Ok(Some((lane, reception))) => {
                 let (socket, inbox) = incoming.into_parts();
-                return reception.receive(socket.into_fd(), inbox, hello, lane, place);
+                match socket.into_accepted() {
+                    Ok(accepted) => reception.receive(accepted, inbox, hello, lane, place),
+                    Err(error) => tracing::warn!(%error, "a connection can't be taken to a data thread"),
+                }
+                return;
             }
             Err(refused) => Some(refused),
         },

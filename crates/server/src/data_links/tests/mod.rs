@@ -1,1 +1,6 @@
-
+mod askers;
+mod callers;
+mod cuts;
+mod lines;
+mod rig;
+mod speed;

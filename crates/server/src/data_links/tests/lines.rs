@@ -1,0 +1,229 @@
+//! The asker's line and the answerer's sessions over a network of bytes that is cut anywhere: no sockets, no threads.
+
+use super::rig::{CLUSTER, Draw, write};
+use crate::data_links::Lane;
+use crate::data_links::line::Line;
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+use tepal_model::ServerId;
+use tepal_wire::handshake::{Grant, Hello, Host, Role, Sender};
+use tepal_wire::message::{Answer, DriveAnswer, DriveOperation, DriveRequest, Message, Request};
+use tepal_wire::session::{Admission, Arrival, Pass, Visitors};
+use tepal_wire::{Header, Inbox, Limits, Outbox, Payload};
+
+const GRANT: Grant = Grant { requests: 4, bytes: 30_000 };
+
+/// One direction of a connection.
+struct Pipe {
+    inbox: Inbox,
+    bytes: Vec<u8>,
+}
+
+impl Pipe {
+    fn new() -> Pipe {
+        let mut inbox = Inbox::new();
+        inbox.set_limits(Limits::OPEN);
+        Pipe { inbox, bytes: Vec::new() }
+    }
+
+    fn take(&mut self, outbox: &mut Outbox) {
+        let before = self.bytes.len();
+        while outbox.pending() > 0 {
+            let count = self.bytes.len();
+            outbox.slices().iter().for_each(|slice| self.bytes.extend_from_slice(slice));
+            outbox.sent(self.bytes.len() - count);
+        }
+        assert!(self.bytes.len() - before < 1 << 20, "no more than the window is on its way");
+    }
+
+    /// So many bytes arrive: the messages that are whole then.
+    fn arrive(&mut self, count: usize) -> Vec<(Header, Message, Payload)> {
+        let (mut bytes, mut messages) =
+            (self.bytes.drain(..count.min(self.bytes.len())).collect::<Vec<u8>>(), Vec::new());
+        loop {
+            let taken = self.inbox.receive(&bytes);
+            bytes.drain(..taken);
+            while let Some(frame) = self.inbox.next().expect("nothing is changed on its way") {
+                let message = Message::decode(&frame).expect("it makes sense");
+                messages.push((frame.header, message, frame.payload));
+            }
+            if bytes.is_empty() {
+                return messages;
+            }
+        }
+    }
+}
+
+struct Run {
+    line: Line<u64>,
+    visitors: Visitors<Answer>,
+    boot: u64,
+    connection: Option<Connection>,
+    asked: u64,
+    /// Whose waiters were told, and whether they have their answer.
+    told: BTreeSet<u64>,
+    answered: BTreeSet<u64>,
+    /// In order, by all runs of the server.
+    begun: Vec<u64>,
+    under_way: Vec<(Pass, Header, u64)>,
+    /// Those up to this one were given up, and no connection of then is left.
+    dead: u64,
+}
+
+struct Connection {
+    pass: Pass,
+    epoch: u64,
+    outbox: Outbox,
+    there: Pipe,
+    answers: Outbox,
+    back: Pipe,
+}
+
+impl Run {
+    fn new() -> Run {
+        let (line, visitors) = (Line::new(Lane::Drives.nothing()), Visitors::new(GRANT, 4));
+        let (told, answered) = (BTreeSet::new(), BTreeSet::new());
+        let (begun, under_way) = (Vec::new(), Vec::new());
+        Run { line, visitors, boot: 1, connection: None, asked: 0, told, answered, begun, under_way, dead: 0 }
+    }
+
+    fn ask(&mut self, blocks: u64) {
+        self.asked += 1;
+        let outbox = &mut Outbox::new();
+        let outbox = self.connection.as_mut().map_or(outbox, |connection| &mut connection.outbox);
+        self.line.ask(write(self.asked, blocks), self.asked, outbox);
+    }
+
+    fn tell(&mut self, waiters: Vec<u64>) {
+        for waiter in waiters {
+            assert!(self.told.insert(waiter), "request {waiter} was told twice");
+        }
+    }
+
+    fn connect(&mut self) {
+        self.cut();
+        let epoch = self.line.connect();
+        let sender = Sender::Server { server: ServerId(2), boot: 1 };
+        let hello = Hello { epoch, ..Hello::new(CLUSTER, sender, Role::Server, 1) };
+        let Ok(Admission::Welcome { pass, grant, known }) = self.visitors.admit(&hello) else { panic!("it's let in") };
+        let host = Host { cluster: CLUSTER, server: ServerId(1), boot: self.boot };
+        let mut outbox = Outbox::new();
+        let told = self.line.welcomed(&host.welcome(&hello, grant, known), &mut outbox);
+        self.tell(told);
+        let (there, back, answers) = (Pipe::new(), Pipe::new(), Outbox::new());
+        self.connection = Some(Connection { pass, epoch, outbox, there, answers, back });
+    }
+
+    fn cut(&mut self) {
+        if let Some(connection) = self.connection.take() {
+            self.visitors.disconnected(&connection.pass);
+            self.line.disconnected();
+        }
+    }
+
+    fn give_up(&mut self) {
+        let told = self.line.give_up();
+        self.tell(told);
+        self.cut();
+        self.dead = self.asked;
+    }
+
+    fn restart(&mut self) {
+        self.cut();
+        self.boot += 1;
+        self.visitors = Visitors::new(GRANT, 4);
+        self.under_way.clear();
+    }
+
+    fn arrive(&mut self, count: usize) {
+        let Some(connection) = &mut self.connection else { return };
+        connection.there.take(&mut connection.outbox);
+        for (header, message, payload) in connection.there.arrive(count) {
+            let Message::Request(request) = message else { panic!("only requests are sent") };
+            let number = number_of(&request);
+            match self.visitors.arrived(&connection.pass, header.request, header.slot, request.cost(&payload)) {
+                Arrival::Begin => {
+                    self.begun.extend(number);
+                    assert!(number.is_none_or(|number| number > self.dead), "request {number:?} was given up");
+                    self.under_way.push((connection.pass, header, number.unwrap_or(0)));
+                }
+                Arrival::Answer(answer) => {
+                    let header = Header { session: connection.epoch, ..header };
+                    connection.answers.push(&header, &answer, &Payload::none());
+                }
+                Arrival::UnderWay | Arrival::Late => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    fn finish(&mut self, which: u64) {
+        if self.under_way.is_empty() {
+            return;
+        }
+        let (pass, header, _) = self.under_way.swap_remove(which as usize % self.under_way.len());
+        let answer = Answer::Drive(DriveAnswer::Written);
+        let finished = self.visitors.finished(&pass, header.request, header.slot, Some(answer.clone()));
+        if let (Some(to), Some(connection)) = (finished.to, &mut self.connection) {
+            assert_eq!(to, connection.pass);
+            let header = Header { session: connection.epoch, ..header };
+            connection.answers.push(&header, &answer, &Payload::none());
+        }
+    }
+
+    fn return_answers(&mut self, count: usize) {
+        let Some(connection) = &mut self.connection else { return };
+        connection.back.take(&mut connection.answers);
+        for (header, ..) in connection.back.arrive(count) {
+            if let Some(waiter) = self.line.answered(&header).and_then(|asked| asked.waiter) {
+                assert!(self.told.insert(waiter), "request {waiter} was told twice");
+                self.answered.insert(waiter);
+            }
+        }
+        self.line.fill(&mut connection.outbox);
+    }
+
+    fn check(&self) {
+        assert!(self.begun.is_sorted_by(|one, next| one < next), "in order, and once: {:?}", self.begun);
+        let begun: BTreeSet<u64> = self.begun.iter().copied().collect();
+        assert!(self.answered.is_subset(&begun), "what was answered was done");
+    }
+}
+
+fn number_of(request: &Request) -> Option<u64> {
+    match request {
+        Request::Drive(DriveRequest { operation: DriveOperation::Write { first, .. }, .. }) => Some(*first),
+        _ => None,
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn whatever_is_cut_restarted_or_given_up_all_are_told_once_and_all_is_done_at_most_once_and_in_order(seed in any::<u64>()) {
+        let (mut run, mut draw) = (Run::new(), Draw(seed));
+        for _ in 0..300 {
+            match draw.next(100) {
+                0..35 => run.ask(1 + draw.next(9)),
+                35..60 => run.arrive(draw.next(40_000) as usize),
+                60..75 => run.finish(draw.next(100)),
+                75..90 => run.return_answers(draw.next(300) as usize),
+                90..96 => run.connect(),
+                96..98 => run.cut(),
+                98 => run.restart(),
+                _ => run.give_up(),
+            }
+            run.check();
+        }
+        run.connect();
+        for _ in 0..2 * run.asked {
+            run.arrive(usize::MAX);
+            run.finish(0);
+            run.return_answers(usize::MAX);
+        }
+        run.check();
+        prop_assert_eq!(run.told.len() as u64, run.asked, "all are told");
+        prop_assert!(!run.line.is_wanted());
+    }
+}
