@@ -72,8 +72,7 @@ pub const KEPT: &[Kept] = &[
     kept(
         "ring",
         20_854,
-        "a drive was brought up to date, and the one that had done it left before its word about it was taken back: each said \
-         that the other's copy was stale",
+        "a drive was up to date, and the one that still said otherwise left: then each was stale by the other's word",
     ),
 ];
 

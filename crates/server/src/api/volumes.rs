@@ -17,7 +17,7 @@ use axum::Json;
 use axum::extract::State as Extract;
 use axum::http::Method;
 use axum::response::{IntoResponse, Response};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tepal_engine::{Trouble, Volume, VolumeHealth};
@@ -111,7 +111,7 @@ pub async fn create(
     Input(volume): Input<CreateVolume>,
 ) -> Result<Response, Failure> {
     let pool = volume.pool.clone().unwrap_or_else(|| DEFAULT_POOL.to_owned());
-    if let Some(server) = server_of_pool(&context.parts.metadata.state(), &pool)?
+    if let Some(server) = server_of_pool(&context.parts.metadata.state(), &pool)
         && server != context.server
     {
         let body = serde_json::to_string(&volume).map_err(Failure::bad)?;
@@ -123,19 +123,12 @@ pub async fn create(
     one(&context, &name).map(IntoResponse::into_response)
 }
 
-/// The server that has the drives of a pool, of which a volume would be made; `None` if there are none.
-fn server_of_pool(state: &State, pool: &str) -> Result<Option<ServerId>, Failure> {
+/// The server that has all drives of a pool, of which a volume would be made; `None` if there are none, or several have them.
+fn server_of_pool(state: &State, pool: &str) -> Option<ServerId> {
     let drives = state.drives.values().filter(|drive| drive.pool == pool && drive.state == DriveState::Up);
-    let servers: BTreeSet<ServerId> = drives.map(|drive| drive.server).collect();
-    if servers.len() > 1 {
-        let named = servers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-        let error = format!(
-            "the drives of pool '{pool}' are on several servers ({named}), and this version makes volumes on the drives of \
-             one: make a pool of them with `tepal pool create` and `tepal drive add --pool`"
-        );
-        return Err(Failure::new(ErrorKind::Conflict, error));
-    }
-    Ok(servers.first().copied())
+    let mut servers = drives.map(|drive| drive.server);
+    let first = servers.next()?;
+    servers.all(|server| server == first).then_some(first)
 }
 
 pub async fn resize(
