@@ -321,7 +321,8 @@ fn drive_answer(answer: &Answer) -> &DriveAnswer {
 fn unheard(drive: DriveId, failure: DriveFailure) -> Unheard {
     match failure {
         DriveFailure::Stale { .. } | DriveFailure::NotPrimary => Unheard::NotPrimary,
-        DriveFailure::Busy => Unheard::NotYet,
+        // It's agreed that it's there: its server is about to open it, or else says that it's gone.
+        DriveFailure::Busy | DriveFailure::NotHere => Unheard::NotYet,
         failure => Unheard::Lost(loss_of(drive, &failure)),
     }
 }

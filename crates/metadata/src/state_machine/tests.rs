@@ -62,8 +62,11 @@ fn command() -> impl Strategy<Value = Command> {
         (drive.clone(), state, prop::option::of(0u64..20)).prop_map(|(id, to, expected_view)| {
             Command::SetDriveState { id, to, reason: "r".to_owned(), expected_view }
         }),
-        (drive.clone(), any::<u64>())
-            .prop_map(|(id, view)| Command::DriveIsUp { id, reason: "r".to_owned(), view: view % 20 }),
+        (drive.clone(), any::<u64>()).prop_map(|(id, view)| Command::DriveIsUp {
+            id,
+            reason: "r".to_owned(),
+            view: view % 20
+        }),
         (drive, any::<bool>()).prop_map(|(id, force)| Command::RemoveDrive { id, force }),
         Just(Command::CreatePool { name: "p".to_owned(), layout: Some("mirror:2".to_owned()) }),
         Just(Command::RemovePool { name: "p".to_owned() }),

@@ -125,6 +125,11 @@ impl Drives {
         for drive in open.into_keys().filter(is_out) {
             self.let_go(drive, Loss::Retired { drive, reason: "it was removed from the cluster".to_owned() }).await;
         }
+        let is_missing = |id: &DriveId| state.drives.get(id).is_some_and(|record| record.state == DriveState::Missing);
+        for drive in self.open().into_keys().filter(is_missing) {
+            // Those who couldn't reach it went on without it. It's back as soon as it's opened again.
+            self.let_go(drive, Loss::Gone { drive, reason: "other servers have gone on without it".to_owned() }).await;
+        }
         for record in state.drives_of_server(self.server).filter(|record| is_failed(record)) {
             if self.parts.engine.awaits_drive(record.id) {
                 self.retire_absent(record.id).await?;
