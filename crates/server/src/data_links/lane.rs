@@ -28,13 +28,18 @@ impl Lane {
         }
     }
 
+    pub fn is_open_to(self, sender: &Sender) -> bool {
+        match sender {
+            Sender::Server { .. } => true,
+            Sender::Client { .. } => self == Lane::Volumes,
+            Sender::Newcomer => false,
+        }
+    }
+
     /// What a caller's hello is about. Lane 0 of a server has the metadata and the API.
     pub fn named(hello: &Hello) -> Option<Lane> {
-        match (hello.role, hello.sender, hello.lane) {
-            (Role::Server, Sender::Server { .. }, 1) => Some(Lane::Drives),
-            (Role::Gateway, Sender::Server { .. } | Sender::Client { .. }, 0) => Some(Lane::Volumes),
-            _ => None,
-        }
+        let named = Lane::ALL.into_iter().find(|lane| lane.role_and_number() == (hello.role, hello.lane));
+        named.filter(|lane| lane.is_open_to(&hello.sender))
     }
 
     /// As in a hello.

@@ -97,7 +97,7 @@ impl<W> Line<W> {
     /// carried out what it was sent.
     pub fn welcomed(&mut self, welcome: &Welcome, outbox: &mut Outbox) -> Vec<W> {
         let mut told = Vec::new();
-        if !welcome.known {
+        if !self.session.is_remembered(welcome) {
             let nothing = &self.nothing;
             let sent = self.session.each_unanswered().filter(|(_, sent)| *sent);
             told.extend(sent.filter_map(|(asked, _)| asked.give_up(nothing)));

@@ -57,9 +57,10 @@ enum Ended {
 
 impl Peers for Links {
     fn ask(&self, server: ServerId, question: Question) -> LocalBoxFuture<'static, Result<Reply, Unreachable>> {
-        match Lane::of(&question.request) {
+        match Lane::of(&question.request).filter(|lane| lane.is_open_to(&self.0.caller)) {
             Some(lane) => self.link(server, lane).ask(question),
-            None => ready(Err(Unreachable("that goes by other ways".to_owned()))).boxed_local(),
+            None => ready(Err(Unreachable("that isn't asked over data links, or not by this caller".to_owned())))
+                .boxed_local(),
         }
     }
 }
@@ -83,7 +84,7 @@ impl Links {
 
     /// The server is up, as agreed, and is reached there, over connections on these threads.
     pub fn set_up(&self, server: ServerId, address: &str, threads: &DataThreads) {
-        for lane in Lane::ALL {
+        for lane in Lane::ALL.into_iter().filter(|lane| lane.is_open_to(&self.0.caller)) {
             let link = self.link(server, lane);
             link.set(Standing::Up(address.into()));
             if link.becomes_owned() {

@@ -12,6 +12,8 @@ use std::collections::VecDeque;
 pub struct Client<R> {
     epoch: u64,
     connected: bool,
+    /// Which run of the server welcomed it last.
+    boot: Option<u64>,
     next_id: u64,
     /// As many as were granted, or more as long as they are taken.
     slots: Vec<Option<Pending<R>>>,
@@ -56,6 +58,7 @@ impl<R> Client<R> {
         Client {
             epoch,
             connected: false,
+            boot: None,
             next_id: 1,
             slots: Vec::new(),
             free: Vec::new(),
@@ -77,13 +80,20 @@ impl<R> Client<R> {
         self.connected = false;
     }
 
+    /// Whether the server remembers what it was sent. One that says so may speak of a connection whose welcome never came here,
+    /// and have been started again before that.
+    pub fn is_remembered(&self, welcome: &Welcome) -> bool {
+        welcome.known && self.boot.is_none_or(|boot| boot == welcome.boot)
+    }
+
     /// The server takes the session. What isn't answered is to be sent again, in this order.
     pub fn welcomed(&mut self, welcome: &Welcome) -> Vec<ToSend> {
         self.connected = true;
         self.granted = welcome.grant.bytes;
-        if !welcome.known {
+        if !self.is_remembered(welcome) {
             self.give_up_slots();
         }
+        self.boot = Some(welcome.boot);
         // What the server remembers of slots that aren't granted any more, it remembers while they are taken.
         let granted = usize::from(welcome.grant.requests.max(1));
         let taken = self.slots.iter().rposition(Option::is_some).map_or(0, |last| last + 1);

@@ -96,6 +96,17 @@ mod client {
         assert_eq!(again.iter().map(|sent| sent.in_doubt).collect::<Vec<_>>(), [true, false], "the doubt stays");
     }
 
+    /// Story: the server was started again, and its welcome was lost with the connection. The next one says that it knows the
+    /// session: it does, since that connection.
+    #[test]
+    fn a_run_that_knows_only_a_connection_whose_welcome_was_lost_remembers_nothing() {
+        let mut client = connected(GRANT);
+        client.begin(300, false, "sent").unwrap();
+        client.connect();
+        let again = client.welcomed(&Welcome { boot: 2, ..welcome(GRANT, true) });
+        assert_eq!(again.iter().map(|sent| sent.in_doubt).collect::<Vec<_>>(), [true]);
+    }
+
     #[test]
     fn whoever_cannot_wait_any_more_finds_what_is_not_answered_and_whether_it_was_sent() {
         let mut client = connected(GRANT);

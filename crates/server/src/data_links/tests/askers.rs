@@ -58,7 +58,7 @@ async fn answers_bring_their_data_and_each_lane_has_its_own_line() {
     assert_eq!(reply.answer, Answer::Volume(VolumeAnswer::Flushed));
     server.recorder.let_go();
     assert_eq!(held.await.expect("it's answered").answer, WRITTEN);
-    assert!(why(asker.links.ask(ANSWERS, metadata()).await).contains("other ways"));
+    assert!(why(asker.links.ask(ANSWERS, metadata()).await).contains("not by this caller"));
 }
 
 fn metadata() -> tepal_engine::Question {
@@ -71,6 +71,7 @@ async fn a_gateway_without_a_server_uses_volumes_and_no_drives() {
     let asker = Asker::new(Sender::Client { client: ClientId(5) });
     asker.links.set_up(ANSWERS, &server.address, &asker.threads);
     assert!(asker.ask(0, flush_volume()).await.is_ok());
+    assert!(why(asker.ask(0, write(1, 1)).await).contains("not by this caller"));
     assert_eq!(server.recorder.volumes.load(Ordering::Relaxed), 1);
 }
 

@@ -100,13 +100,17 @@ impl Run {
         }
     }
 
-    fn connect(&mut self) {
+    /// Whether the welcome comes back.
+    fn connect(&mut self, welcome: bool) {
         self.cut();
         let epoch = self.line.connect();
         let sender = Sender::Server { server: ServerId(2), boot: 1 };
         let hello = Hello { epoch, ..Hello::new(CLUSTER, sender, Role::Server, 1) };
         let Ok(Admission::Welcome { pass, grant, known }) = self.visitors.admit(&hello) else { panic!("it's let in") };
         let host = Host { cluster: CLUSTER, server: ServerId(1), boot: self.boot };
+        if !welcome {
+            return self.visitors.disconnected(&pass);
+        }
         let mut outbox = Outbox::new();
         let told = self.line.welcomed(&host.welcome(&hello, grant, known), &mut outbox);
         self.tell(told);
@@ -209,14 +213,15 @@ proptest! {
                 35..60 => run.arrive(draw.next(40_000) as usize),
                 60..75 => run.finish(draw.next(100)),
                 75..90 => run.return_answers(draw.next(300) as usize),
-                90..96 => run.connect(),
+                90..94 => run.connect(true),
+                94..96 => run.connect(false),
                 96..98 => run.cut(),
                 98 => run.restart(),
                 _ => run.give_up(),
             }
             run.check();
         }
-        run.connect();
+        run.connect(true);
         for _ in 0..2 * run.asked {
             run.arrive(usize::MAX);
             run.finish(0);
