@@ -134,12 +134,16 @@ impl Ring {
         pools.map(|pool| pool["name"].as_str().unwrap_or_default().to_owned()).collect()
     }
 
-    pub fn connect(&self, server: u32, volume: &str) -> Nbd {
-        let address = Address::Unix(match server {
+    /// Where a server's clients find it.
+    pub fn address(&self, server: u32) -> Address {
+        Address::Unix(match server {
             1 => self.dir().join("nbd.sock"),
             _ => self.data(server).join("nbd.sock"),
-        });
-        Nbd::open(&address, volume).unwrap_or_else(|error| panic!("{volume} on s{server}: {error}"))
+        })
+    }
+
+    pub fn connect(&self, server: u32, volume: &str) -> Nbd {
+        Nbd::open(&self.address(server), volume).unwrap_or_else(|error| panic!("{volume} on s{server}: {error}"))
     }
 
     pub fn wait_until_healthy(&self, seen_by: u32, volume: &str) {

@@ -40,17 +40,28 @@ impl From<Answer> for Reply {
     }
 }
 
-/// The server will not answer: it's down as agreed, or it has answered too late, or this one is being stopped. What was asked
-/// may have been carried out.
+/// The server will not answer: it's down as agreed, or was started again, or this one is being stopped.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct Unreachable(pub String);
+#[error("{reason}")]
+pub struct Unreachable {
+    /// For people.
+    pub reason: String,
+    /// Whether what was asked may have been carried out: it was sent.
+    pub was_sent: bool,
+}
+
+impl Unreachable {
+    /// Nobody has heard what was asked.
+    pub fn unsent(reason: impl Into<String>) -> Self {
+        Unreachable { reason: reason.into(), was_sent: false }
+    }
+}
 
 /// There are no others.
 pub struct Alone;
 
 impl Peers for Alone {
     fn ask(&self, server: ServerId, _: Question) -> LocalBoxFuture<'static, Result<Reply, Unreachable>> {
-        ready(Err(Unreachable(format!("server {server} isn't known: this one is alone")))).boxed_local()
+        ready(Err(Unreachable::unsent(format!("server {server} isn't known: this one is alone")))).boxed_local()
     }
 }

@@ -106,8 +106,10 @@ impl<W: World> Volume<W> {
         let Some(engine) = self.engine() else { return Err(IoError::Stopping) };
         let (asked, payload) = operation.message(tag);
         let request = Request::Volume(VolumeRequest { volume: self.id(), column: column as u32, operation: asked });
-        let Ok(reply) = engine.shared.peers.ask(server, Question { view, request, payload }).await else {
-            return Ok(Asked::Unknown);
+        let reply = match engine.shared.peers.ask(server, Question { view, request, payload }).await {
+            Ok(reply) => reply,
+            Err(unreachable) if unreachable.was_sent => return Ok(Asked::Unknown),
+            Err(_) => return Ok(Asked::Refused),
         };
         match reply.answer {
             Answer::Volume(VolumeAnswer::Failed(failure)) => match failure {

@@ -31,10 +31,18 @@ pub struct Asked<W> {
     pub waiter: Option<W>,
 }
 
+/// Who is to be told that there will be no answer.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Told<W> {
+    pub waiter: W,
+    /// The question was sent: it may have been carried out.
+    pub was_sent: bool,
+}
+
 impl<W> Asked<W> {
-    fn give_up(&mut self, nothing: &Question) -> Option<W> {
+    fn give_up(&mut self, was_sent: bool, nothing: &Question) -> Option<Told<W>> {
         self.question = nothing.clone();
-        self.waiter.take()
+        self.waiter.take().map(|waiter| Told { waiter, was_sent })
     }
 }
 
@@ -95,12 +103,12 @@ impl<W> Line<W> {
 
     /// Makes frames of all that isn't answered. Who will have no answer is to be told: an earlier run of the server may have
     /// carried out what it was sent.
-    pub fn welcomed(&mut self, welcome: &Welcome, outbox: &mut Outbox) -> Vec<W> {
+    pub fn welcomed(&mut self, welcome: &Welcome, outbox: &mut Outbox) -> Vec<Told<W>> {
         let mut told = Vec::new();
         if !self.session.is_remembered(welcome) {
             let nothing = &self.nothing;
             let sent = self.session.each_unanswered().filter(|(_, sent)| *sent);
-            told.extend(sent.filter_map(|(asked, _)| asked.give_up(nothing)));
+            told.extend(sent.filter_map(|(asked, sent)| asked.give_up(sent, nothing)));
             // The same run has forgotten what it was sent. What comes after that may rely on it.
             if self.boot == Some(welcome.boot) && !told.is_empty() {
                 told.extend(self.give_up());
@@ -120,11 +128,11 @@ impl<W> Line<W> {
     }
 
     /// Nobody waits any more: they are all to be told.
-    pub fn give_up(&mut self) -> Vec<W> {
+    pub fn give_up(&mut self) -> Vec<Told<W>> {
         let nothing = &self.nothing;
-        let sent = self.session.each_unanswered().filter_map(|(asked, _)| asked.give_up(nothing));
-        let mut told: Vec<W> = sent.collect();
-        told.extend(self.waiting.drain(..).filter_map(|asked| asked.waiter));
+        let begun = self.session.each_unanswered();
+        let mut told: Vec<Told<W>> = begun.filter_map(|(asked, sent)| asked.give_up(sent, nothing)).collect();
+        told.extend(self.waiting.drain(..).filter_map(|mut asked| asked.give_up(false, nothing)));
         told
     }
 }

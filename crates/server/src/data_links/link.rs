@@ -6,7 +6,7 @@
 
 use super::departures::depart;
 use super::lane::Lane;
-use super::line::Line;
+use super::line::{Line, Told};
 use crate::peers::Socket;
 use futures_util::FutureExt;
 use futures_util::future::{LocalBoxFuture, ready};
@@ -108,8 +108,8 @@ impl Link {
         let (waiter, answered) = oneshot::channel();
         let (sends, many) = {
             let mut state = self.lock();
-            if let Some(why) = state.standing.refuses(self.server) {
-                return ready(Err(why)).boxed_local();
+            if let Some(reason) = state.standing.refuses(self.server) {
+                return ready(Err(Unreachable::unsent(reason))).boxed_local();
             }
             let State { line, outbox, way, .. } = &mut *state;
             line.ask(question, waiter, outbox);
@@ -126,8 +126,12 @@ impl Link {
         } else if sends {
             depart(self);
         }
-        async move { answered.await.unwrap_or_else(|_| Err(Unreachable("the links have ended".to_owned()))) }
-            .boxed_local()
+        async move {
+            answered
+                .await
+                .unwrap_or_else(|_| Err(Unreachable { reason: "the links have ended".to_owned(), was_sent: true }))
+        }
+        .boxed_local()
     }
 
     /// Sends what is in line, unless somebody does. Whether more has come in line meanwhile.
@@ -193,7 +197,7 @@ impl Link {
             state.standing = standing;
             match state.standing.refuses(self.server) {
                 Some(why) => (state.line.give_up(), why),
-                None => (Vec::new(), Unreachable(String::new())),
+                None => (Vec::new(), String::new()),
             }
         };
         self.bell.wake();
@@ -246,7 +250,7 @@ impl Link {
             let State { line, outbox, .. } = &mut *state;
             line.welcomed(welcome, outbox)
         };
-        let why = Unreachable(format!("{} was started again, and may have done what it was asked", self.server));
+        let why = format!("{} was started again, and may have done what it was asked", self.server);
         tell(told, &why);
         depart(self);
     }
@@ -295,17 +299,17 @@ impl Link {
 }
 
 impl Standing {
-    fn refuses(&self, server: ServerId) -> Option<Unreachable> {
+    fn refuses(&self, server: ServerId) -> Option<String> {
         match self {
             Standing::Up(_) | Standing::Unknown => None,
-            Standing::Down => Some(Unreachable(format!("{server} is down"))),
-            Standing::Stopped => Some(Unreachable("this server is being stopped".to_owned())),
+            Standing::Down => Some(format!("{server} is down")),
+            Standing::Stopped => Some("this server is being stopped".to_owned()),
         }
     }
 }
 
-fn tell(waiters: Vec<Waiter>, why: &Unreachable) {
-    for waiter in waiters {
-        let _ = waiter.send(Err(why.clone())); // nobody may wait for it any more
+fn tell(told: Vec<Told<Waiter>>, reason: &str) {
+    for Told { waiter, was_sent } in told {
+        let _ = waiter.send(Err(Unreachable { reason: reason.to_owned(), was_sent })); // nobody may wait for it any more
     }
 }

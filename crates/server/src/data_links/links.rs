@@ -59,8 +59,9 @@ impl Peers for Links {
     fn ask(&self, server: ServerId, question: Question) -> LocalBoxFuture<'static, Result<Reply, Unreachable>> {
         match Lane::of(&question.request).filter(|lane| lane.is_open_to(&self.0.caller)) {
             Some(lane) => self.link(server, lane).ask(question),
-            None => ready(Err(Unreachable("that isn't asked over data links, or not by this caller".to_owned())))
-                .boxed_local(),
+            None => {
+                ready(Err(Unreachable::unsent("that isn't asked over data links, or not by this caller"))).boxed_local()
+            }
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::rig::{CLUSTER, Draw, write};
 use crate::data_links::Lane;
-use crate::data_links::line::Line;
+use crate::data_links::line::{Line, Told};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 use tepal_model::ServerId;
@@ -63,6 +63,8 @@ struct Run {
     /// Whose waiters were told, and whether they have their answer.
     told: BTreeSet<u64>,
     answered: BTreeSet<u64>,
+    /// Of which was said that nobody has heard them.
+    unsent: BTreeSet<u64>,
     /// In order, by all runs of the server.
     begun: Vec<u64>,
     under_way: Vec<(Pass, Header, u64)>,
@@ -82,9 +84,9 @@ struct Connection {
 impl Run {
     fn new() -> Run {
         let (line, visitors) = (Line::new(Lane::Drives.nothing()), Visitors::new(GRANT, 4));
-        let (told, answered) = (BTreeSet::new(), BTreeSet::new());
+        let (told, answered, unsent) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
         let (begun, under_way) = (Vec::new(), Vec::new());
-        Run { line, visitors, boot: 1, connection: None, asked: 0, told, answered, begun, under_way, dead: 0 }
+        Run { line, visitors, boot: 1, connection: None, asked: 0, told, answered, unsent, begun, under_way, dead: 0 }
     }
 
     fn ask(&mut self, blocks: u64) {
@@ -94,9 +96,13 @@ impl Run {
         self.line.ask(write(self.asked, blocks), self.asked, outbox);
     }
 
-    fn tell(&mut self, waiters: Vec<u64>) {
-        for waiter in waiters {
+    fn told_in_vain(&mut self, told: Vec<Told<u64>>) {
+        for Told { waiter, was_sent } in told {
             assert!(self.told.insert(waiter), "request {waiter} was told twice");
+            if !was_sent {
+                assert!(!self.begun.contains(&waiter), "request {waiter} was carried out");
+                self.unsent.insert(waiter);
+            }
         }
     }
 
@@ -113,7 +119,7 @@ impl Run {
         }
         let mut outbox = Outbox::new();
         let told = self.line.welcomed(&host.welcome(&hello, grant, known), &mut outbox);
-        self.tell(told);
+        self.told_in_vain(told);
         let (there, back, answers) = (Pipe::new(), Pipe::new(), Outbox::new());
         self.connection = Some(Connection { pass, epoch, outbox, there, answers, back });
     }
@@ -127,7 +133,7 @@ impl Run {
 
     fn give_up(&mut self) {
         let told = self.line.give_up();
-        self.tell(told);
+        self.told_in_vain(told);
         self.cut();
         self.dead = self.asked;
     }
@@ -147,6 +153,7 @@ impl Run {
             let number = number_of(&request);
             match self.visitors.arrived(&connection.pass, header.request, header.slot, request.cost(&payload)) {
                 Arrival::Begin => {
+                    assert!(number.is_none_or(|number| !self.unsent.contains(&number)), "{number:?} was not sent");
                     self.begun.extend(number);
                     assert!(number.is_none_or(|number| number > self.dead), "request {number:?} was given up");
                     self.under_way.push((connection.pass, header, number.unwrap_or(0)));

@@ -65,9 +65,11 @@ impl Peers for Port {
         let mut queues = lock(&self.queues);
         let message = Message { question, answer, sent: queues.now, run: self.run };
         queues.waiting.entry((self.me, server)).or_default().push_back(message);
-        Box::pin(
-            async move { answered.await.unwrap_or_else(|_| Err(Unreachable("the connection was lost".to_owned()))) },
-        )
+        Box::pin(async move {
+            answered
+                .await
+                .unwrap_or_else(|_| Err(Unreachable { reason: "the connection was lost".to_owned(), was_sent: true }))
+        })
     }
 }
 
@@ -163,8 +165,9 @@ impl Network {
             let down = dead && council.is_down(*to);
             while queue.front().is_some_and(|message| down || now > message.sent + PATIENCE) {
                 let Some(message) = queue.pop_front() else { break };
-                let _ = message.answer.send(Err(Unreachable(format!("{to} doesn't answer"))));
-                let _ = random.draw();
+                // It never arrives, which whoever asked may know or not.
+                let unreachable = Unreachable { reason: format!("{to} doesn't answer"), was_sent: random.one_in(2) };
+                let _ = message.answer.send(Err(unreachable));
             }
         }
     }

@@ -1,0 +1,124 @@
+//! Volumes over the drives of several servers: they outlive any of them, and clients only wait.
+
+use super::ring::Ring;
+use crate::nbd::{BLOCK, Ledger, Nbd, Writer};
+use serde_json::json;
+
+const BLOCKS: usize = 2048;
+/// Requests that must be answered before something else is done.
+const SOME: u64 = 300;
+
+fn wide(ring: &Ring) {
+    ring.wait_until_all_are_up(1);
+    ring.ask(2, &["volume", "create", "v", "--size", "16M", "--layout", "mirror:2"]).succeeded();
+    ring.wait_until_healthy(3, "v");
+}
+
+fn scrub_finds_nothing(ring: &Ring, volume: &str) {
+    for server in 1..=ring.servers {
+        let scrub = ring.json(server, &["volume", "scrub", volume]);
+        assert_eq!((&scrub["repaired_blocks"], &scrub["damaged"]), (&0.into(), &json!([])), "{scrub}");
+    }
+}
+
+#[test]
+fn clients_only_wait_while_servers_are_killed_or_paused_one_after_another_and_nothing_is_lost() {
+    let ring = Ring::up(4);
+    wide(&ring);
+    // Its gateway stays, so it's never told of an error, nor loses its connection.
+    let writer = Writer::start(ring.address(1), "v", Ledger::new(11, BLOCKS));
+    writer.go_on_for(SOME);
+    for (victim, is_killed) in [(2, true), (3, false), (4, true), (2, false), (3, true)] {
+        match is_killed {
+            true => ring.kill(victim),
+            false => drop(ring.dev(&["pause", &format!("s{victim}")]).succeeded()),
+        }
+        ring.wait_for_state(1, victim, "down");
+        writer.go_on_for(SOME);
+        match is_killed {
+            true => ring.start(&[victim]),
+            false => drop(ring.dev(&["resume", &format!("s{victim}")]).succeeded()),
+        }
+        ring.wait_until_drives_are_up(1);
+        writer.go_on_for(SOME);
+    }
+    let mut ledger = writer.finish();
+    ring.wait_until_healthy(2, "v");
+    (1..=4).for_each(|server| ledger.compare(&mut ring.connect(server, "v")));
+    scrub_finds_nothing(&ring, "v");
+}
+
+/// Where a server is started again before the others have gone on without it, and where all are gone at once.
+#[test]
+fn servers_may_be_killed_at_any_moment_and_started_in_any_order_and_nothing_is_lost() {
+    let ring = Ring::up(3);
+    wide(&ring);
+    let writer = Writer::start(ring.address(1), "v", Ledger::new(12, BLOCKS));
+    let rounds: [&[u32]; 5] = [&[2], &[1], &[3], &[1, 2, 3], &[3, 1]];
+    for victims in rounds {
+        writer.go_on_for(SOME);
+        victims.iter().for_each(|victim| ring.kill(*victim));
+        ring.start_all_that_are_down();
+        ring.wait_until_drives_are_up(victims[0] % 3 + 1);
+    }
+    writer.go_on_for(SOME);
+    let mut ledger = writer.finish();
+    ring.wait_until_healthy(2, "v");
+    (1..=3).for_each(|server| ledger.compare(&mut ring.connect(server, "v")));
+    scrub_finds_nothing(&ring, "v");
+}
+
+#[test]
+fn a_volume_is_the_same_through_every_gateway_grows_for_all_of_them_and_gives_its_space_back_everywhere() {
+    let ring = Ring::up(3);
+    wide(&ring);
+    let mut gateways: Vec<Nbd> = (1..=3).map(|server| ring.connect(server, "v")).collect();
+    for round in 0..3 {
+        let bytes = crate::nbd::noise(round as u64, 64 * BLOCK);
+        let at = (round * 64 * BLOCK) as u64;
+        gateways[round].write(at, &bytes).expect("written");
+        for (server, gateway) in gateways.iter_mut().enumerate() {
+            assert!(gateway.read(at, bytes.len() as u32).expect("there") == bytes, "through s{}", server + 1);
+        }
+        // One block over and over, each time by another.
+        for turn in 0..30 {
+            let bytes = crate::nbd::noise(turn as u64 + 100, BLOCK);
+            gateways[turn % 3].write(8 << 20, &bytes).expect("written");
+            assert!(gateways[(turn + 1) % 3].read(8 << 20, BLOCK as u32).expect("there") == bytes, "turn {turn}");
+        }
+    }
+    gateways[0].trim(0, 64 * BLOCK as u32).expect("trimmed");
+    assert!(gateways[2].read(0, 64 * BLOCK as u32).expect("zeros").iter().all(|byte| *byte == 0));
+    drop(gateways);
+
+    let refused = ring.ask(2, &["volume", "resize", "v", "8M", "--shrink"]).refused(1);
+    assert!(refused.contains("several servers"), "{refused}");
+    ring.ask(3, &["volume", "resize", "v", "24M"]).succeeded();
+    ring.wait_until("s1 to know the size", || ring.json(1, &["volume", "show", "v"])["size"] == 24 << 20);
+    ring.connect(1, "v").write(20 << 20, &[7; BLOCK]).expect("there is room");
+    assert!(ring.json(1, &["volume", "show", "v"])["allocated"].as_u64() > Some(0));
+    ring.ask(2, &["volume", "rm", "v"]).succeeded();
+    ring.wait_until("all space to be free", || {
+        let drives = ring.json(1, &["drive", "ls"]);
+        drives.as_array().expect("a list").iter().all(|drive| drive["used"] == 0)
+    });
+    assert!(Nbd::open(&ring.address(3), "v").is_err(), "it's gone");
+}
+
+#[test]
+fn without_any_copy_of_a_part_of_it_a_volume_waits_and_says_for_which_drives() {
+    let ring = Ring::up(3);
+    wide(&ring);
+    let mut ledger = Ledger::new(13, 256);
+    ledger.fill(&mut ring.connect(1, "v")).expect("written");
+    ring.kill(2);
+    ring.wait_for_state(1, 2, "down");
+    ledger.compare(&mut ring.connect(3, "v"));
+    // With two of three gone nothing is agreed any more, so nobody may serve.
+    ring.kill(3);
+    let writer = Writer::start(ring.address(1), "v", ledger);
+    writer.settled();
+    ring.start(&[3, 2]);
+    writer.go_on_for(SOME);
+    writer.finish().compare(&mut ring.connect(2, "v"));
+}
