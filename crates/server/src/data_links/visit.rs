@@ -24,7 +24,7 @@ use tepal_wire::{Header, Inbox, Limits, MessageError, Outbox, Payload};
 /// After so many requests or bytes it's the turn of others.
 const TURN_REQUESTS: usize = 256;
 const TURN_BYTES: usize = 4 << 20;
-/// So much is taken from what was received before any of it is begun.
+/// So much is taken from what was received, counting what will be answered, before any of it is begun.
 const BATCH_REQUESTS: usize = 64;
 const BATCH_BYTES: u64 = 1 << 20;
 /// With so many bytes waiting to be sent nothing is begun.
@@ -189,32 +189,35 @@ impl Visit {
             }
             let taken = self.take_batch();
             turn.requests += self.arrived.len();
-            let is_hungry = self.arrived.len() < BATCH_REQUESTS;
-            if let Err(refused) = self.begin_batch().and(taken) {
-                self.refuse(refused);
-                return Pause::Deaf;
-            }
+            // Those before one that is refused are carried out.
+            let begun = self.begin_batch();
             self.tell();
-            if is_hungry && self.door.is_some() {
-                return Pause::Hungry;
+            match begun.and(taken) {
+                Ok(true) => {}
+                Ok(false) => return Pause::Hungry,
+                Err(refused) => {
+                    self.refuse(refused);
+                    return Pause::Deaf;
+                }
             }
         }
     }
 
-    fn take_batch(&mut self) -> Result<(), Refused> {
-        let Some(Door { inbox, .. }) = &mut self.door else { return Ok(()) };
+    /// Whether there may be more.
+    fn take_batch(&mut self) -> Result<bool, Refused> {
+        let Some(Door { inbox, .. }) = &mut self.door else { return Ok(false) };
         let mut bytes = 0;
         while self.arrived.len() < BATCH_REQUESTS && bytes < BATCH_BYTES {
-            let Some(frame) = inbox.next().map_err(broken)? else { return Ok(()) };
+            let Some(frame) = inbox.next().map_err(broken)? else { return Ok(false) };
             match Message::decode(&frame)? {
                 Message::Request(request) if Lane::of(&request) == Some(self.lane) => {
-                    bytes += frame.payload.length();
+                    bytes += request.cost(&frame.payload);
                     self.arrived.push((frame.header, request, frame.payload));
                 }
                 _ => return Err(MessageError::Kind { found: frame.kind }.into()),
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     fn begin_batch(&mut self) -> Result<(), Refused> {

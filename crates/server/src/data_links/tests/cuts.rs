@@ -45,6 +45,7 @@ async fn what_is_under_way_when_its_connection_ends_is_finished_and_answered_on_
     let mut held = Vec::new();
     for number in 0..20 {
         held.push(asker.begin(write(Recorder::HELD + number, 1)).await);
+        until(|| server.recorder.begun().len() as u64 == 2 * number + 1).await;
         proxy.cut();
         assert_eq!(asker.ask(1, write(number, 1)).await.expect("it's answered").answer, WRITTEN);
     }

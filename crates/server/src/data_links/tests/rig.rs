@@ -145,7 +145,15 @@ pub struct Server {
 
 impl Server {
     pub async fn start(endpoint: &Endpoint, boot: u64) -> Server {
-        let port = Port::bind(endpoint).await.expect("an address");
+        let begin = Instant::now();
+        // The task of a port that was closed may still have to end.
+        let port = loop {
+            match Port::bind(endpoint).await {
+                Ok(port) => break port,
+                Err(error) => assert!(begin.elapsed() < PATIENCE, "{error}"),
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        };
         let address = port.endpoint().expect("an address").to_string();
         let port = port.open(Caller { cluster: CLUSTER, server: ANSWERS, run: boot }, Arc::new(NoCalls));
         let threads = Arc::new(DataThreads::start(2).expect("threads"));
