@@ -298,7 +298,9 @@ impl<W: World> Engine<W> {
     pub async fn remove_volume(&self, id: VolumeId) {
         let Some(volume) = self.volume(id) else { return };
         volume.cut_off();
-        self.shared.askers.end(volume.spec().map).await;
+        let map = volume.spec().map;
+        self.shared.askers.end(map).await;
+        self.shared.applied.forget(map);
         volume.remove().await;
         let drives: Vec<DriveId> = {
             let mut state = self.lock();

@@ -8,6 +8,7 @@ use crate::servers::answer::CopyId;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard};
+use tepal_model::MapId;
 use tepal_wire::message::Origin;
 
 /// Slots that are remembered for each copy at most.
@@ -60,6 +61,11 @@ impl Applied {
         }
         let fate = if origin.is_last { Fate::Applied } else { Fate::Unsure };
         notes.slots.insert((origin.gateway, origin.slot), Note { number: origin.number, blocks, fate });
+    }
+
+    /// It's never used again.
+    pub fn forget(&self, map: MapId) {
+        self.lock().retain(|copy, _| copy.map != map);
     }
 
     /// These blocks have become what another copy has.
