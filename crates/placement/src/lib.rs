@@ -1,6 +1,6 @@
 //! Where the copies of an extent go: pure functions, the same on every machine.
 //!
-//! [`choose`] picks and orders the drives of a new volume's global map; [`Rotation`] says where the copies of an extent are
+//! [`choose()`] picks and orders the drives of a new volume's global map; [`Rotation`] says where the copies of an extent are
 //! in such an order; [`Rotation::domain`] says what the copies really don't share. How the order is found is in
 //! `dealing.rs` (one that keeps the rules) and `spread.rs` (one that is also even when a server fails).
 
