@@ -155,7 +155,7 @@ impl<W: World> Engine<W> {
             Request::Drive(request) => self.answer_for_drive(from, view, request, payload),
             Request::Volume(request) => {
                 let engine = self.clone();
-                async move { engine.answer_for_volume(request, payload).await }.boxed_local()
+                async move { engine.answer_for_volume(view, request, payload).await }.boxed_local()
             }
             Request::Metadata | Request::Api => failed(DriveFailure::NotHere),
         }

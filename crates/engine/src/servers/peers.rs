@@ -9,8 +9,8 @@ use tepal_wire::message::{Answer, Request};
 
 /// How other servers are asked.
 pub trait Peers: Send + Sync + 'static {
-    /// What is asked of one server arrives there in the order of these calls, whether or not their futures are polled, and is
-    /// carried out at most once, through any number of connections. The answer may take as long as that server is away.
+    /// What is asked of one server about drives arrives there in the order of these calls, whether or not their futures are polled;
+    /// so does what is asked about volumes. All is carried out at most once, through any number of connections. The answer may take as long as that server is away.
     fn ask(&self, server: ServerId, question: Question) -> LocalBoxFuture<'static, Result<Reply, Unreachable>>;
 }
 

@@ -1,6 +1,7 @@
 //! What gateways ask of this server as the primary of a column.
 
 use super::peers::Reply;
+use crate::authority::View;
 use crate::engine::Engine;
 use crate::protocol::primary::Group;
 use tepal_drive::world::{Gather, World};
@@ -10,13 +11,18 @@ use tepal_wire::message::{Answer, Run, VolumeAnswer, VolumeFailure, VolumeOperat
 
 impl<W: World> Engine<W> {
     /// Carries it out if this server is the primary, and answers only what it may still tell then.
-    pub(crate) async fn answer_for_volume(&self, request: VolumeRequest, payload: Payload) -> Reply {
+    pub(crate) async fn answer_for_volume(&self, view: View, request: VolumeRequest, payload: Payload) -> Reply {
         let not_here = || VolumeAnswer::Failed(VolumeFailure::NotPrimary { server: None });
         let volume = self.volume(request.volume);
         let seat = volume.as_ref().and_then(|volume| volume.seats().get(request.column as usize));
         let Some((seat, group)) = seat.and_then(|seat| Some((seat, seat.group()?))) else {
             return Answer::Volume(not_here()).into();
         };
+        // It may have lain somewhere since whoever asked had it done by another.
+        if view < group.shared.view {
+            let stale = VolumeFailure::Stale { view: group.shared.view, revision: 0 };
+            return Answer::Volume(VolumeAnswer::Failed(stale)).into();
+        }
         let outcome = serve(&group, request.operation, payload).await;
         if let Some(volume) = &volume
             && !volume.may_tell(seat, &group).await

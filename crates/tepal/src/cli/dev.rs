@@ -54,6 +54,9 @@ pub struct UpArguments {
 
 #[derive(Clone, Debug, Args)]
 pub struct TourArguments {
+    /// How many servers a new cluster gets: with three or more, one is killed and one frozen too
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub servers: u32,
     /// Put the drives in memory (/dev/shm): fast, and gone with the machine
     #[arg(long)]
     pub memory: bool,

@@ -1,11 +1,12 @@
 //! `tepal dev tour`: what the product is for, in a minute, on real data.
 //!
 //! A volume of two copies over four drives is written to and read back; then a program writes on while a drive is pulled
-//! from under it and returns, and while the server is killed and started again. In the end every byte is compared with the
-//! last write of it that was acknowledged.
+//! from under it and returns, and while the server is killed and started again. Of several servers one more is killed and one
+//! stands still, until the others have gone on. In the end every byte is compared with the last write of it that was acknowledged.
 
 mod home;
 mod pattern;
+mod servers;
 mod writer;
 
 use super::cluster::Cluster;
@@ -123,8 +124,9 @@ pub fn run(dir: &Path, output: Output, arguments: &TourArguments) -> Result<(), 
         home::check_room(if arguments.memory { Path::new(MEMORY) } else { dir })?;
     }
     let up = UpArguments {
-        servers: None,
-        drives: is_new.then_some(DRIVES),
+        servers: is_new.then_some(arguments.servers),
+        // One a server is enough for two copies.
+        drives: is_new.then_some(if arguments.servers == 1 { DRIVES } else { 1 }),
         drive_size: None,
         memory: arguments.memory,
         emulate: None,
@@ -152,9 +154,12 @@ impl Tour<'_> {
         home::check_content(&self.client, &disk, &volume)?;
         Mark { volume: volume.id, pulled: None }.write(self.cluster)?;
         let drives: Vec<DriveInfo> = self.client.get(route::DRIVES)?;
+        let servers = self.cluster.servers().len();
         let text = format!(
-            "a server with {} drives is up, and volume {VOLUME}: {}, {}",
+            "{} with {} drives {} up, and volume {VOLUME}: {}, {}",
+            if servers == 1 { "a server".to_owned() } else { format!("{servers} servers") },
             drives.len(),
+            if servers == 1 { "is" } else { "are" },
             output::size(volume.size),
             volume.layout
         );
@@ -163,6 +168,7 @@ impl Tour<'_> {
         self.compare("read", &disk, &ledger)?;
         let writer = Writer::start(disk.clone(), ledger)?;
         let failures = self.pull_a_drive(&writer, &volume).and_then(|()| self.kill_the_server(&writer));
+        let failures = failures.and_then(|()| self.lose_servers(&writer));
         // What the writer found is the better story, if it found something.
         let ledger = match failures {
             Ok(()) => writer.finish()?,
