@@ -40,7 +40,7 @@ impl Followed {
 fn cluster_view(state: &State) -> ClusterView {
     let agreed = |record: &tepal_metadata::DriveRecord| {
         let status = match record.state {
-            DriveState::Up => DriveStatus::Up,
+            DriveState::Up => DriveStatus::Up(record.state_view),
             DriveState::Behind => DriveStatus::Behind(left(record), record.state_view),
             DriveState::Missing | DriveState::Offline => DriveStatus::Away(left(record)),
             DriveState::Failed => DriveStatus::Retired(left(record)),

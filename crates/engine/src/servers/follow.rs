@@ -32,8 +32,8 @@ pub struct Agreed {
 /// Whether a drive takes part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DriveStatus {
-    /// It has every write, or knows itself what it misses.
-    Up,
+    /// Since that view. It has every write, or knows itself what it misses.
+    Up(View),
     /// It's open again since the second view, was up in the first one last, and it isn't known yet what it misses.
     Behind(View, View),
     /// Since that view; it may return.
@@ -43,13 +43,17 @@ pub enum DriveStatus {
 }
 
 impl ClusterView {
-    /// The primary of a column with these holders: a function of the view alone. The server of the first drive that is up, or
-    /// else of the first that has returned.
+    /// The primary of a column with these holders: a function of the view alone. The server of the drive that has been up for
+    /// the longest, or else of the one that returned first; of several, the first in the order of the map. So a drive that
+    /// returns takes nobody's place, and who leads has taken what was sent to whoever led before.
     pub fn primary(&self, holders: &[DriveId]) -> Option<ServerId> {
-        let agreed = || holders.iter().filter_map(|id| self.drives.get(id));
-        let up = agreed().find(|agreed| agreed.status == DriveStatus::Up);
-        let behind = || agreed().find(|agreed| matches!(agreed.status, DriveStatus::Behind(..)));
-        up.or_else(behind).map(|agreed| agreed.server)
+        let leads = |agreed: &&Agreed| match agreed.status {
+            DriveStatus::Up(since) => Some((0, since)),
+            DriveStatus::Behind(_, since) => Some((1, since)),
+            DriveStatus::Away(_) | DriveStatus::Retired(_) => None,
+        };
+        let agreed = holders.iter().filter_map(|id| self.drives.get(id));
+        agreed.filter(|agreed| leads(agreed).is_some()).min_by_key(leads).map(|agreed| agreed.server)
     }
 }
 
@@ -106,8 +110,8 @@ impl<W: World> Engine<W> {
 
     fn follow_drive(&self, id: DriveId, Agreed { server, status }: Agreed, earlier: Option<DriveStatus>) {
         match status {
-            DriveStatus::Up if matches!(earlier, Some(DriveStatus::Behind(..))) => self.remote_is_current(id),
-            DriveStatus::Up => self.add_remote_drive(id, server, Standing::Current),
+            DriveStatus::Up(_) if matches!(earlier, Some(DriveStatus::Behind(..))) => self.remote_is_current(id),
+            DriveStatus::Up(_) => self.add_remote_drive(id, server, Standing::Current),
             DriveStatus::Behind(left, _) => {
                 let engine = self.clone();
                 // If it had not been noticed here that it left, that comes first.

@@ -62,7 +62,7 @@ pub struct Voice {
 
 impl Council {
     pub fn new(spec: VolumeSpec, owner: impl Fn(DriveId) -> ServerId) -> Self {
-        let agreed = |&id: &DriveId| (id, Agreed { server: owner(id), status: DriveStatus::Up });
+        let agreed = |&id: &DriveId| (id, Agreed { server: owner(id), status: DriveStatus::Up(1) });
         let now = ClusterView { view: 1, drives: spec.drives.iter().map(agreed).collect() };
         let (cut_off, dead, voices) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let (waiting, asked) = (Vec::new(), VecDeque::new());
@@ -109,7 +109,7 @@ impl Council {
 
     /// Whether all drives are up.
     pub fn all_are_up(&self) -> bool {
-        self.lock().now.drives.values().all(|agreed| agreed.status == DriveStatus::Up)
+        self.lock().now.drives.values().all(|agreed| matches!(agreed.status, DriveStatus::Up(_)))
     }
 
     /// Whether the others go on without a server.
@@ -179,7 +179,7 @@ impl State {
         let view = self.now.view;
         let agreed = self.now.drives.get_mut(&drive).expect("it's one of the ring's");
         let (left, is_change) = match agreed.status {
-            DriveStatus::Up => (view, true),
+            DriveStatus::Up(_) => (view, true),
             DriveStatus::Behind(left, _) => (left, true),
             DriveStatus::Away(left) => (left, !may_return),
             DriveStatus::Retired(left) => (left, false),
@@ -202,10 +202,10 @@ impl State {
             Change::Up(drive, _) => {
                 let agreed = self.now.drives.get_mut(drive)?;
                 if let DriveStatus::Behind(..) = agreed.status {
-                    agreed.status = DriveStatus::Up;
                     self.now.view += 1;
+                    agreed.status = DriveStatus::Up(self.now.view);
                 }
-                (agreed.status == DriveStatus::Up).then_some(self.now.view)
+                matches!(agreed.status, DriveStatus::Up(_)).then_some(self.now.view)
             }
             Change::Back(drive) => {
                 let left = self.down(*drive, true);
