@@ -104,21 +104,3 @@ fn a_volume_is_the_same_through_every_gateway_grows_for_all_of_them_and_gives_it
     });
     assert!(Nbd::open(&ring.address(3), "v").is_err(), "it's gone");
 }
-
-#[test]
-fn without_any_copy_of_a_part_of_it_a_volume_waits_and_says_for_which_drives() {
-    let ring = Ring::up(3);
-    wide(&ring);
-    let mut ledger = Ledger::new(13, 256);
-    ledger.fill(&mut ring.connect(1, "v")).expect("written");
-    ring.kill(2);
-    ring.wait_for_state(1, 2, "down");
-    ledger.compare(&mut ring.connect(3, "v"));
-    // With two of three gone nothing is agreed any more, so nobody may serve.
-    ring.kill(3);
-    let writer = Writer::start(ring.address(1), "v", ledger);
-    writer.settled();
-    ring.start(&[3, 2]);
-    writer.go_on_for(SOME);
-    writer.finish().compare(&mut ring.connect(2, "v"));
-}
