@@ -56,7 +56,9 @@ pub async fn renew(member: &Member, renewal: &Renewal, arrived: Tick) -> Result<
     if server.state == ServerState::Down {
         return Ok(Answer::Down { view: server.state_view });
     }
-    let asked = Asked { arrived, adopted: renewal.adopted, holds: renewal.holds };
+    // Who leads hears itself. While it reached no majority it held no lease, and nobody else would declare it down for that.
+    let holds = renewal.holds || renewal.server == member.identity.server;
+    let asked = Asked { arrived, adopted: renewal.adopted, holds };
     let (id, up_since, view) = (server.id, server.state_view, state.view());
     let granted = member.granting(confirmed.leader, |grants| grants.grant(id, up_since, asked, view));
     match granted {
