@@ -1,6 +1,7 @@
 //! Clusters of several server processes: killed, paused and restarted, while commands are asked of all of them.
 
 mod folders;
+mod gateway;
 mod ring;
 mod strangers;
 mod volumes;

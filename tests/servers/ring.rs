@@ -54,7 +54,19 @@ impl Ring {
 
     /// `tepal ARGUMENTS`, asking whichever server answers.
     pub fn dev_client(&self, arguments: &[&str]) -> Ended {
-        program::run(self.tepal(&self.dir()).args(arguments))
+        program::run(&mut self.command(arguments))
+    }
+
+    /// The same, not run yet.
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = self.tepal(&self.dir());
+        command.args(arguments);
+        command
+    }
+
+    /// A file beside the cluster's folder.
+    pub fn scratch_file(&self, name: &str) -> PathBuf {
+        self.scratch.path().join(name)
     }
 
     pub fn wait_until(&self, what: &str, is_so: impl Fn() -> bool) {

@@ -43,7 +43,7 @@ pub enum DeviceError {
 }
 
 /// A point on this process's monotonic clock; points of two processes are never compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Tick(pub Duration);
 
 pub trait Clock {

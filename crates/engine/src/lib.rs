@@ -14,6 +14,7 @@ mod health;
 mod holder;
 mod map;
 mod protocol;
+mod rate;
 mod scrub;
 mod seen_through;
 mod servers;

@@ -64,6 +64,12 @@ impl State {
         self.cluster.view
     }
 
+    /// Counts what has happened to servers, drives, pools and volumes: of two states, the later one has the higher number,
+    /// unless they tell the same of them.
+    pub fn happenings(&self) -> u64 {
+        self.counters.event
+    }
+
     /// No map has had this number or a higher one yet.
     pub fn next_map(&self) -> MapId {
         MapId(self.counters.map)

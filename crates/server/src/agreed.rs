@@ -7,7 +7,7 @@ use crate::authority::left;
 use crate::data_links::Links;
 use crate::drives::Parts;
 use std::sync::Arc;
-use tepal_engine::{Agreed, ClusterView, DriveStatus};
+use tepal_engine::{Agreed, ClusterView, DriveStatus, View};
 use tepal_metadata::{DriveState, ServerState, State};
 use tokio::sync::watch;
 
@@ -36,16 +36,21 @@ impl Followed {
     }
 }
 
-/// What the metadata says, as the engine wants it.
+/// What the metadata says of a drive, as the engine wants it: in which state it is since which view, and since when others may know
+/// more.
+pub fn status_of(state: DriveState, since: View, left: View) -> DriveStatus {
+    match state {
+        DriveState::Up => DriveStatus::Up(since),
+        DriveState::Behind => DriveStatus::Behind(left, since),
+        DriveState::Missing | DriveState::Offline => DriveStatus::Away(left),
+        DriveState::Failed => DriveStatus::Retired(left),
+    }
+}
+
 fn cluster_view(state: &State) -> ClusterView {
-    let agreed = |record: &tepal_metadata::DriveRecord| {
-        let status = match record.state {
-            DriveState::Up => DriveStatus::Up(record.state_view),
-            DriveState::Behind => DriveStatus::Behind(left(record), record.state_view),
-            DriveState::Missing | DriveState::Offline => DriveStatus::Away(left(record)),
-            DriveState::Failed => DriveStatus::Retired(left(record)),
-        };
-        Agreed { server: record.server, status }
+    let agreed = |record: &tepal_metadata::DriveRecord| Agreed {
+        server: record.server,
+        status: status_of(record.state, record.state_view, left(record)),
     };
     let drives = state.drives.iter().map(|(&id, record)| (id, agreed(record))).collect();
     ClusterView { view: state.view(), drives }

@@ -170,7 +170,7 @@ impl Config {
     }
 }
 
-fn listen_addresses(written: Vec<String>) -> Result<Vec<Endpoint>, ConfigError> {
+pub fn listen_addresses(written: Vec<String>) -> Result<Vec<Endpoint>, ConfigError> {
     let mut addresses = Vec::new();
     for text in written {
         let address = match text.parse()? {
@@ -225,6 +225,11 @@ fn peer_address(written: Option<String>, data: &Path, joins: bool) -> Result<Opt
     }
 }
 
+/// One of these addresses that other machines can reach.
+pub fn open_to_others(listen: &[Endpoint]) -> Option<SocketAddr> {
+    listen.iter().filter_map(tcp).find(|address| !address.ip().is_loopback())
+}
+
 fn tcp(endpoint: &Endpoint) -> Option<SocketAddr> {
     match endpoint {
         Endpoint::Tcp(address) => Some(*address),
@@ -254,7 +259,7 @@ fn name(what: &'static str, written: String) -> Result<String, ConfigError> {
     if is_name(&written) { Ok(written) } else { Err(ConfigError::Name { what, name: shown(&written) }) }
 }
 
-fn threads(written: Option<i64>) -> Result<usize, ConfigError> {
+pub fn threads(written: Option<i64>) -> Result<usize, ConfigError> {
     match written {
         None => Ok(DataThreads::one_for_each_core()),
         Some(count @ 1..=MOST_THREADS) => Ok(count as usize),
@@ -262,7 +267,7 @@ fn threads(written: Option<i64>) -> Result<usize, ConfigError> {
     }
 }
 
-fn absolute(what: &'static str, path: &Path) -> Result<PathBuf, ConfigError> {
+pub fn absolute(what: &'static str, path: &Path) -> Result<PathBuf, ConfigError> {
     usable_path(path).map_err(|reason| ConfigError::Path { what, reason })
 }
 

@@ -36,7 +36,7 @@ impl Exports for ServerExports {
         let unavailable =
             || OpenError::Unavailable { name: name.to_owned(), reason: self.closed.reason(record.id).to_string() };
         let volume = self.engine.volume(record.id).ok_or_else(unavailable)?;
-        Ok(VolumeDisk { volume, client: Client::new(self.observations.of(record.id)) })
+        Ok(VolumeDisk::new(volume, &self.observations))
     }
 }
 
@@ -54,6 +54,13 @@ fn find<'a>(state: &'a State, name: &str) -> Option<&'a Arc<VolumeRecord>> {
 pub struct VolumeDisk {
     volume: Volume<ServerWorld>,
     client: Client,
+}
+
+impl VolumeDisk {
+    pub fn new(volume: Volume<ServerWorld>, observations: &Observations) -> Self {
+        let client = Client::new(observations.of(volume.id()));
+        VolumeDisk { volume, client }
+    }
 }
 
 impl VirtualDisk for VolumeDisk {

@@ -17,6 +17,7 @@ pub mod data_threads;
 pub mod device;
 mod drives;
 mod exports;
+pub mod gateway;
 #[cfg(test)]
 mod idle;
 mod log;

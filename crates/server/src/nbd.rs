@@ -1,9 +1,9 @@
 //! NBD clients: accepted on the control runtime, served on the data threads, and told to go in two steps.
 
 use crate::data_threads::DataThreads;
-use crate::exports::ServerExports;
 use std::sync::Arc;
 use std::time::Duration;
+use tepal_gateway::disk::Exports;
 use tepal_gateway::nbd::{Accepted, Admission, BindError, Endpoint, Limits, Listener, Permit};
 use tepal_gateway::nbd::{Stop, Stopper, accept_connections, serve_accepted, stop_signal};
 
@@ -22,17 +22,17 @@ pub struct Front {
 
 /// What a connection takes to its data thread.
 #[derive(Clone)]
-struct Service {
-    exports: ServerExports,
+struct Service<E> {
+    exports: E,
     finish: Stop,
     end: Stop,
 }
 
 impl Front {
     /// Listens at all addresses, and serves whoever comes.
-    pub async fn open(
+    pub async fn open<E: Exports + Clone + Send + Sync>(
         listen: &[Endpoint],
-        exports: ServerExports,
+        exports: E,
         threads: &Arc<DataThreads>,
     ) -> Result<Self, BindError> {
         let mut listeners = Vec::new();
@@ -77,7 +77,12 @@ impl Front {
     }
 }
 
-async fn accept(listener: Listener, admission: Arc<Admission>, service: Service, threads: Arc<DataThreads>) {
+async fn accept<E: Exports + Clone + Send + Sync>(
+    listener: Listener,
+    admission: Arc<Admission>,
+    service: Service<E>,
+    threads: Arc<DataThreads>,
+) {
     let hand = |accepted: Accepted, permit: Permit| {
         let seat = threads.seat();
         let service = service.clone();
@@ -89,7 +94,7 @@ async fn accept(listener: Listener, admission: Arc<Admission>, service: Service,
     accept_connections(&listener, &admission, service.finish.clone(), hand).await;
 }
 
-impl Service {
+impl<E: Exports> Service<E> {
     async fn serve(mut self, accepted: Accepted, permit: Permit) {
         tokio::select! {
             biased;

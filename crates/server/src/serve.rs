@@ -140,17 +140,18 @@ async fn run(config: Config, started: Instant, threads: Arc<DataThreads>) -> Res
     outcome
 }
 
-struct Signals {
+/// What asks a process to stop.
+pub struct Signals {
     terminate: Signal,
     interrupt: Signal,
 }
 
 impl Signals {
-    fn listen() -> io::Result<Self> {
+    pub fn listen() -> io::Result<Self> {
         Ok(Signals { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
     }
 
-    async fn any(&mut self) {
+    pub async fn any(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tepal_engine::{Engine, OpenVolumeError, Volume, VolumeSpec};
 use tepal_metadata::{Command, MapRecord, Metadata, ProposeError, Refusal, State, VolumeRecord, VolumeState};
-use tepal_model::{DriveId, ServerId, VolumeId};
+use tepal_model::{DriveId, VolumeId};
 
 /// After a removal that couldn't be finished, or a volume that couldn't be opened.
 const TRY_AGAIN: Duration = Duration::from_secs(5);
@@ -30,8 +30,6 @@ pub enum NotServed {
     NoMap,
     #[error("it is being settled whether drive {0} is here")]
     UnknownDrive(DriveId),
-    #[error("its drives are on server {0}, which serves it")]
-    Elsewhere(ServerId),
     #[error(transparent)]
     Refused(#[from] OpenVolumeError),
     #[error(transparent)]
@@ -49,21 +47,9 @@ enum NotFreed {
     Stopped(#[from] Stopped),
 }
 
-/// Where a volume is served.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Serving {
-    /// All its drives are on this server, which alone serves it.
-    Alone(ServerId),
-    /// Its drives are on several: each leads some of its columns, and all serve it.
-    Among,
-}
-
-/// Where a volume is served: by the drives of its map.
-pub fn serving(state: &State, record: &VolumeRecord) -> Option<Serving> {
-    let map = state.map_of(record)?;
-    let mut servers = map.drives.iter().filter_map(|id| state.drives.get(id)).map(|drive| drive.server);
-    let first = servers.next()?;
-    Some(if servers.all(|server| server == first) { Serving::Alone(first) } else { Serving::Among })
+/// Whether the cluster has this server only: it has its volumes for itself then, as long as no gateway elsewhere wants one.
+pub fn is_alone(state: &State) -> bool {
+    state.servers.len() <= 1
 }
 
 /// What the engine is told of a volume.
@@ -176,12 +162,9 @@ impl Volumes {
             if spec.name != record.name {
                 volume.rename(&record.name);
             }
-            return;
-        }
-        if let Some(Serving::Alone(server)) = serving(state, record)
-            && server != self.metadata.server()
-        {
-            self.closed.set(record.id, Some(NotServed::Elsewhere(server)));
+            if !is_alone(state) && !volume.is_among() {
+                self.share(record.id);
+            }
             return;
         }
         let outcome = self.open(state, record).await;
@@ -193,9 +176,15 @@ impl Volumes {
         }
     }
 
+    /// In the background: it waits for what is under way.
+    fn share(&self, id: VolumeId) {
+        let engine = self.engine.clone();
+        self.threads.spawn_on(0, move || async move { engine.share_volume(id).await });
+    }
+
     async fn open(&self, state: &State, record: &VolumeRecord) -> Result<(), NotServed> {
         let map = state.map_of(record).ok_or(NotServed::NoMap)?;
-        let is_alone = serving(state, record) != Some(Serving::Among);
+        let is_alone = is_alone(state);
         // Nobody has agreed yet to go on without it.
         let unknown = map.drives.iter().find(|drive| !self.engine.knows_drive(**drive));
         if let Some(unknown) = unknown.filter(|_| is_alone) {
@@ -214,11 +203,6 @@ impl Volumes {
 
     /// Starts to free the space of a removed volume, unless that goes on already. Its users are cut off at once.
     fn begin_removal(self: &Arc<Self>, state: &Arc<State>, record: &Arc<VolumeRecord>) {
-        if let Some(Serving::Alone(server)) = serving(state, record)
-            && server != self.metadata.server()
-        {
-            return;
-        }
         if let Some(volume) = self.engine.volume(record.id) {
             volume.cut_off();
         }

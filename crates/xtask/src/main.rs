@@ -38,14 +38,8 @@ enum Command {
     /// Benchmarks; tables and plots go to bench/results/
     Bench {
         #[command(subcommand)]
-        bench: Bench,
+        bench: bench::Bench,
     },
-}
-
-#[derive(Subcommand)]
-enum Bench {
-    /// One server with four drives in memory, side by side with nbdkit on one file in memory
-    Local(bench::Options),
 }
 
 fn main() -> ExitCode {
@@ -55,7 +49,7 @@ fn main() -> ExitCode {
         Command::Test(options) => test::run(&workspace, options),
         Command::Sim(options) => sim::run(&workspace, options),
         Command::Mutants(options) => mutants::run(&workspace, options),
-        Command::Bench { bench: Bench::Local(options) } => bench::run(&workspace, options),
+        Command::Bench { bench } => bench::run(&workspace, bench),
     });
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -11,8 +11,7 @@ use tepal_model::{DriveId, VolumeId};
 impl<W: World> Engine<W> {
     /// Others were the primary of this group's column since it was opened, unnoticed by this server, which is it again.
     pub(crate) fn lead_anew(&self, group: &Group<W>) {
-        let map = group.shared.column.map;
-        let Some(volume) = self.volumes().into_iter().find(|volume| volume.spec().map == map) else { return };
+        let Some(volume) = self.volume_with(group.shared.column.map) else { return };
         let (column, view) = (group.shared.column.number, self.followed());
         if volume.seats()[column].is_still(group) {
             volume.begin_yield(column, None);

@@ -3,6 +3,9 @@
 mod leading;
 mod leaving;
 mod settling;
+mod sharing;
+#[cfg(test)]
+mod tests;
 
 use crate::authority::{Authority, View};
 use crate::holder::Holder;
@@ -14,7 +17,7 @@ use crate::servers::applied::{Applied, Slots};
 use crate::servers::follow::ClusterView;
 use crate::servers::peers::{Alone, Peers};
 use crate::servers::seat::Taken;
-use crate::volume::{OpenVolumeError, Volume};
+use crate::volume::{OpenVolumeError, Use, Volume};
 use futures_channel::oneshot;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -238,12 +241,12 @@ impl<W: World> Engine<W> {
         self.lock().drives.remove(&id);
     }
 
-    /// Serves a volume. What a crash left unsettled is settled as it's read, and in the background.
+    /// Serves a volume, until it's shared, for this server alone. What a crash left unsettled is settled as it's read, and in the background.
     pub async fn open_volume(&self, spec: VolumeSpec) -> Result<Volume<W>, OpenVolumeError> {
         let volume = {
             // At one moment, so that no drive comes or goes unnoticed.
             let mut state = self.lock();
-            let volume = Volume::open(self, spec, false)?;
+            let volume = Volume::open(self, spec, Use::Alone)?;
             for column in 0..volume.seats().len() {
                 let group = volume.open_group(self, column, 0, |id| state.presence(id));
                 volume.seats()[column].take(Taken::Here(group));
@@ -257,7 +260,7 @@ impl<W: World> Engine<W> {
 
     /// The same where several servers are primaries: of which columns this one is, is to be told.
     pub fn open_volume_among(&self, spec: VolumeSpec) -> Result<Volume<W>, OpenVolumeError> {
-        let volume = Volume::open(self, spec, true)?;
+        let volume = Volume::open(self, spec, Use::Among)?;
         self.lock().volumes.insert(volume.id(), volume.clone());
         self.follow_for(&volume);
         Ok(volume)
@@ -288,6 +291,11 @@ impl<W: World> Engine<W> {
 
     pub fn volume(&self, id: VolumeId) -> Option<Volume<W>> {
         self.lock().volumes.get(&id).cloned()
+    }
+
+    /// The volume that has this map.
+    pub(crate) fn volume_with(&self, map: MapId) -> Option<Volume<W>> {
+        self.volumes().into_iter().find(|volume| volume.spec().map == map)
     }
 
     pub fn volumes(&self) -> Vec<Volume<W>> {

@@ -193,15 +193,19 @@ impl<W: World> Engine<W> {
             self.settle_if_known(request.drive);
             return ready(Answer::Drive(DriveAnswer::Noted).into()).boxed_local();
         }
-        if let Some((origin, blocks)) = taken(&request.operation, &payload) {
-            match origin {
-                Some(origin) => self.shared.applied.note(copy, opening, origin, blocks),
-                None => self.shared.applied.made_equal(copy, opening, blocks),
-            }
+        let taken = taken(&request.operation, &payload);
+        if let Some((None, blocks)) = &taken {
+            self.shared.applied.made_equal(copy, opening, view, blocks.clone());
         }
-        let done = carry_out(drive, copy, opening, request.operation, payload);
+        let (done, engine) = (carry_out(drive, copy, opening, request.operation, payload), self.clone());
         let work = async move {
             let reply = done.await;
+            // What a full drive has refused it doesn't have. One that is lost is never opened as this again.
+            if let Some((Some(origin), blocks)) = taken
+                && is_done(&reply)
+            {
+                engine.shared.applied.note(copy, opening, origin, blocks);
+            }
             drop(under_way);
             reply
         };
@@ -230,6 +234,10 @@ fn taken(operation: &DriveOperation, payload: &Payload) -> Option<(Option<Origin
         DriveOperation::Clear { first, count, origin, .. } => Some((origin, first..first + count)),
         _ => None,
     }
+}
+
+fn is_done(reply: &Reply) -> bool {
+    matches!(reply.answer, Answer::Drive(DriveAnswer::Written | DriveAnswer::Cleared))
 }
 
 fn failure_of(failure: DriveFailure) -> Reply {

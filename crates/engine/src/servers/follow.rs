@@ -11,6 +11,9 @@ use tepal_drive::Loss;
 use tepal_drive::world::World;
 use tepal_model::{DriveId, ServerId};
 
+/// No server's id.
+const OUTSIDE: ServerId = ServerId(0);
+
 /// All drives at one moment. A later state has a view that isn't lower.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterView {
@@ -81,6 +84,15 @@ impl<W: World> Engine<W> {
         own.for_each(|(&id, _)| self.settle_if_known(id));
     }
 
+    /// The same for a gateway outside the cluster's servers: it has no drives and leads nothing, and only wants to know who
+    /// does.
+    pub fn follow_from_outside(&self, now: &Arc<ClusterView>) {
+        self.will_follow(OUTSIDE, now.clone());
+        for volume in self.volumes_among() {
+            self.give_up_columns(&volume, OUTSIDE, now);
+        }
+    }
+
     pub(crate) fn take_columns(&self, me: ServerId, now: &ClusterView) {
         for volume in self.volumes_among() {
             self.take_columns_of(&volume, me, now);
@@ -117,7 +129,7 @@ impl<W: World> Engine<W> {
                 // If it had not been noticed here that it left, that comes first.
                 self.world().spawn(Box::pin(async move {
                     engine.has_left(id, gone(id), left).await;
-                    engine.add_remote_drive(id, server, Standing::Behind(left));
+                    engine.take_remote_as_agreed(id, server);
                 }));
             }
             DriveStatus::Away(left) | DriveStatus::Retired(left) => {
@@ -138,6 +150,16 @@ impl<W: World> Engine<W> {
                     }
                 }));
             }
+        }
+    }
+
+    /// What is agreed may be more by now than when it was found to be back.
+    fn take_remote_as_agreed(&self, id: DriveId, server: ServerId) {
+        let Some((_, now)) = self.followed_state() else { return };
+        match now.drives.get(&id).filter(|agreed| agreed.server == server).map(|agreed| agreed.status) {
+            Some(DriveStatus::Up(_)) => self.add_remote_drive(id, server, Standing::Current),
+            Some(DriveStatus::Behind(left, _)) => self.add_remote_drive(id, server, Standing::Behind(left)),
+            Some(DriveStatus::Away(_) | DriveStatus::Retired(_)) | None => {}
         }
     }
 

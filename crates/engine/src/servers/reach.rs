@@ -24,23 +24,26 @@ impl<W: World> Volume<W> {
     ) -> Result<O::Outcome, IoError> {
         let outcome = match self.is_among() {
             true => Box::pin(self.at_some_primary(column, operation)).await,
-            false => {
-                let group = self.seats()[column].group().expect("who is alone leads all columns");
-                operation.at(&group, None).await
-            }
+            false => match self.seats()[column].group() {
+                Some(group) => operation.at(&group, None).await,
+                None => Err(IoError::Fenced),
+            },
         };
-        outcome.map_err(|error| self.in_volume(column, error))
+        match outcome {
+            // It was shared meanwhile, and nothing of this had been begun.
+            Err(IoError::Fenced) if self.is_among() && !self.is_cut_off() => {
+                let outcome = Box::pin(self.at_some_primary(column, operation)).await;
+                outcome.map_err(|error| self.in_volume(column, error))
+            }
+            outcome => outcome.map_err(|error| self.in_volume(column, error)),
+        }
     }
 
     async fn at_some_primary<O: Operation<W>>(&self, column: usize, operation: &O) -> Result<O::Outcome, IoError> {
         let Some(engine) = self.engine() else { return Err(IoError::Stopping) };
         let ticket = O::IS_NUMBERED.then(|| engine.shared.slots.take());
         let tag = |doubt| ticket.as_ref().map(|ticket| Tag { origin: ticket.origin, in_doubt_since: doubt });
-        let outcome = self.ask_until_answered(column, operation, tag).await;
-        if let Some(ticket) = ticket {
-            ticket.end();
-        }
-        outcome
+        self.ask_until_answered(column, operation, tag).await
     }
 
     async fn ask_until_answered<O: Operation<W>>(
@@ -56,6 +59,10 @@ impl<W: World> Volume<W> {
             if self.is_cut_off() {
                 return Err(IoError::Fenced);
             }
+            if operation.end() > self.end_of(column) {
+                let (offset, size) = (self.striping().offset_of(column, operation.end() - 1), self.size());
+                return Err(IoError::OutOfRange { offset, length: 1, size });
+            }
             let change = match seat.now() {
                 Taken::Here(group) => {
                     let outcome = operation.at(&group, tag(doubt)).await;
@@ -63,7 +70,8 @@ impl<W: World> Volume<W> {
                     if !is_void && self.may_tell(seat, &group).await {
                         return outcome;
                     }
-                    doubt = doubt.or(Some(group.shared.view));
+                    // What ends for being shared hasn't begun.
+                    doubt = doubt.or((group.shared.view > 0).then_some(group.shared.view));
                     continue;
                 }
                 Taken::Vacant => seat.change(),

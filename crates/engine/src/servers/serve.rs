@@ -9,6 +9,9 @@ use tepal_model::IoError;
 use tepal_wire::Payload;
 use tepal_wire::message::{Answer, Run, VolumeAnswer, VolumeFailure, VolumeOperation, VolumeRequest};
 
+/// Bytes about which one question is answered.
+const LOOK: u64 = 1 << 30;
+
 impl<W: World> Engine<W> {
     /// Carries it out if this server is the primary, and answers only what it may still tell then.
     pub(crate) async fn answer_for_volume(&self, view: View, request: VolumeRequest, payload: Payload) -> Reply {
@@ -18,12 +21,22 @@ impl<W: World> Engine<W> {
         let Some((seat, group)) = seat.and_then(|seat| Some((seat, seat.group()?))) else {
             return Answer::Volume(not_here()).into();
         };
+        if group.shared.view == 0 {
+            // This server has had it for itself until now.
+            let (engine, id) = (self.clone(), request.volume);
+            self.world().spawn(Box::pin(async move { engine.share_volume(id).await }));
+            return Answer::Volume(VolumeAnswer::Failed(VolumeFailure::Busy)).into();
+        }
         // It may have lain somewhere since whoever asked had it done by another.
         if view < group.shared.view {
             let stale = VolumeFailure::Stale { view: group.shared.view, revision: 0 };
             return Answer::Volume(VolumeAnswer::Failed(stale)).into();
         }
-        let outcome = serve(&group, request.operation, payload).await;
+        // What is past the end of the volume here is so for a gateway too, or this server will hear of it.
+        if reaches_past(&request.operation, &payload, group.volume_end()) {
+            return Answer::Volume(VolumeAnswer::Failed(VolumeFailure::Busy)).into();
+        }
+        let outcome = serve(&group.for_others(), request.operation, payload).await;
         if let Some(volume) = &volume
             && !volume.may_tell(seat, &group).await
         {
@@ -31,9 +44,26 @@ impl<W: World> Engine<W> {
         }
         match outcome {
             Ok(reply) => reply,
+            // It waits for drives, and hasn't begun.
+            Err(IoError::Stopping) => Answer::Volume(VolumeAnswer::Failed(VolumeFailure::Busy)).into(),
             Err(error) => Answer::Volume(VolumeAnswer::Failed(VolumeFailure::Io(error))).into(),
         }
     }
+}
+
+/// `end` is the column's first byte past the volume's end.
+fn reaches_past(operation: &VolumeOperation, payload: &Payload, end: Option<u64>) -> bool {
+    let touched = match *operation {
+        VolumeOperation::Read { offset, length } => offset + u64::from(length),
+        VolumeOperation::Write { offset, .. } => offset + payload.length(),
+        VolumeOperation::Zero { offset, length, .. } | VolumeOperation::Status { offset, length, .. } => {
+            offset + length
+        }
+        // The other way round: the volume must have been cut there.
+        VolumeOperation::Clear { from } => return end.is_some_and(|end| end > from),
+        VolumeOperation::Flush => 0,
+    };
+    end.is_some_and(|end| touched > end)
 }
 
 async fn serve<W: World>(group: &Group<W>, operation: VolumeOperation, payload: Payload) -> Result<Reply, IoError> {
@@ -51,13 +81,17 @@ async fn serve<W: World>(group: &Group<W>, operation: VolumeOperation, payload: 
             group.zero(offset..offset + length, allocate, Some(tag)).await?;
             VolumeAnswer::Zeroed
         }
+        VolumeOperation::Clear { from } => {
+            group.clear_past(from).await?;
+            VolumeAnswer::Zeroed
+        }
         // What was acknowledged is stable: of volumes on several servers, always.
         VolumeOperation::Flush => {
             group.lock().serves()?;
             VolumeAnswer::Flushed
         }
         VolumeOperation::Status { offset, length, limit } => {
-            let mut runs = group.status(offset, length).await?;
+            let mut runs = group.status(offset, length.min(LOOK)).await?;
             runs.truncate(limit as usize);
             VolumeAnswer::Status { runs: runs.into_iter().map(|(length, holds)| Run { length, holds }).collect() }
         }

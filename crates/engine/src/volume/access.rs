@@ -1,7 +1,7 @@
 //! Bytes of a volume, read, written, zeroed: dealt out to its columns, and put together again.
 
 use super::Volume;
-use super::operation::{Read, Status, Write, Zero};
+use super::operation::{Clear, Read, Status, Write, Zero};
 use crate::map::Part;
 use crate::protocol::primary::Group;
 use crate::protocol::primary::bytes::Rest;
@@ -123,11 +123,8 @@ impl<W: World> Volume<W> {
     /// Takes out what lies past the volume's end: what was cut off doesn't come back when the volume grows again. No two
     /// of these, nor a change of size, may be under way at a time.
     pub async fn clear_past_end(&self) -> Result<(), IoError> {
-        let size = self.size();
-        let groups = self.groups();
-        let clear =
-            |group: &Group<W>| group.clone().clear_past(self.striping().before(group.shared.column.number, size));
-        all(join_all(groups.iter().map(clear)).await)
+        let clear = async |column| self.at_primary(column, &Clear { from: self.end_of(column) }).await;
+        all(join_all((0..self.seats().len()).map(clear)).await)
     }
 
     /// What is mapped, from `offset` on, as runs that differ from their neighbours: at least one, at most `limit`, and at

@@ -38,9 +38,19 @@ struct Shared<W: World> {
     spec: Mutex<VolumeSpec>,
     /// The engine has its volumes, not they it.
     engine: Weak<engine::Shared<W>>,
-    /// Other servers may be primaries.
-    among: bool,
+    used: Mutex<Use>,
     is_cut_off: AtomicBool,
+}
+
+/// Who may lead its columns, and whose requests reach them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// This server alone.
+    Alone,
+    /// The same, until what is under way has ended.
+    BeingShared,
+    /// Several servers, and gateways elsewhere.
+    Among,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -58,10 +68,12 @@ pub struct Recovery {
     pub stale_regions: u64,
     /// Bytes copied so far, since the volume was opened.
     pub copied: u64,
+    /// Bytes a second that are copied now.
+    pub rate: u64,
 }
 
 impl<W: World> Volume<W> {
-    pub(crate) fn open(engine: &Engine<W>, spec: VolumeSpec, among: bool) -> Result<Self, OpenVolumeError> {
+    pub(crate) fn open(engine: &Engine<W>, spec: VolumeSpec, used: Use) -> Result<Self, OpenVolumeError> {
         let striping = Striping::new(&spec).ok_or_else(|| OpenVolumeError::Map {
             name: spec.name.clone(),
             drives: spec.drives.len(),
@@ -71,7 +83,8 @@ impl<W: World> Volume<W> {
         let seats = (0..columns).map(|_| Seat::default()).collect();
         let engine = Arc::downgrade(&engine.shared);
         let (id, spec, is_cut_off) = (spec.id, Mutex::new(spec), AtomicBool::new(false));
-        Ok(Volume { shared: Arc::new(Shared { id, striping, seats, spec, engine, among, is_cut_off }) })
+        let used = Mutex::new(used);
+        Ok(Volume { shared: Arc::new(Shared { id, striping, seats, spec, engine, used, is_cut_off }) })
     }
 
     /// The group of a column, with its members as they are now.
@@ -110,7 +123,21 @@ impl<W: World> Volume<W> {
 
     /// Whether other servers may be primaries.
     pub fn is_among(&self) -> bool {
-        self.shared.among
+        self.used() == Use::Among
+    }
+
+    fn used(&self) -> Use {
+        *self.shared.used.lock().expect("nothing panics while it holds it")
+    }
+
+    /// From one use to the next; `false` if it had another.
+    pub(crate) fn goes_on(&self, from: Use, to: Use) -> bool {
+        let mut used = self.shared.used.lock().expect("nothing panics while it holds it");
+        let goes_on = *used == from;
+        if goes_on {
+            *used = to;
+        }
+        goes_on
     }
 
     pub(crate) fn striping(&self) -> &Striping {
@@ -132,6 +159,11 @@ impl<W: World> Volume<W> {
     /// Bytes.
     pub fn size(&self) -> u64 {
         self.lock().size
+    }
+
+    /// A column's first byte past the end.
+    pub(crate) fn end_of(&self, column: usize) -> u64 {
+        self.striping().before(column, self.size())
     }
 
     /// Takes the size that the metadata says from now on.
@@ -184,6 +216,7 @@ impl<W: World> Volume<W> {
             recovery.unresolved_regions += state.unresolved.len() as u64;
             recovery.stale_regions += state.members.list.iter().map(|member| member.missed.len()).sum::<u64>();
             recovery.copied += state.copied;
+            recovery.rate += state.copying.at(group.shared.world.now());
         }
         recovery
     }

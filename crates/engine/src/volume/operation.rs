@@ -26,6 +26,9 @@ pub(crate) trait Operation<W: World> {
 
     /// `None` if the answer makes no sense.
     fn outcome(&self, reply: Reply) -> Option<Self::Outcome>;
+
+    /// The first byte of the column that it doesn't touch.
+    fn end(&self) -> u64;
 }
 
 /// Bytes.
@@ -50,6 +53,10 @@ impl<W: World> Operation<W> for Read {
         let Answer::Volume(VolumeAnswer::Read) = reply.answer else { return None };
         let (data, _) = reply.payload.verify().ok()?;
         (data.iter().map(|piece| piece.len() as u64).sum::<u64>() == self.length).then_some(data)
+    }
+
+    fn end(&self) -> u64 {
+        self.offset + self.length
     }
 }
 
@@ -76,6 +83,10 @@ impl<W: World> Operation<W> for Write {
     fn outcome(&self, reply: Reply) -> Option<()> {
         (reply.answer == Answer::Volume(VolumeAnswer::Written)).then_some(())
     }
+
+    fn end(&self) -> u64 {
+        self.offset + self.data.iter().map(|piece| piece.len() as u64).sum::<u64>()
+    }
 }
 
 /// Zeros, stable when it's done; `allocate` keeps their space.
@@ -100,6 +111,36 @@ impl<W: World> Operation<W> for Zero {
 
     fn outcome(&self, reply: Reply) -> Option<()> {
         (reply.answer == Answer::Volume(VolumeAnswer::Zeroed)).then_some(())
+    }
+
+    fn end(&self) -> u64 {
+        self.range.end
+    }
+}
+
+/// Nothing lies past the volume's end any more, which is there in this column.
+pub(crate) struct Clear {
+    pub from: u64,
+}
+
+impl<W: World> Operation<W> for Clear {
+    type Outcome = ();
+    const IS_NUMBERED: bool = false;
+
+    async fn at(&self, group: &Group<W>, _: Option<Tag>) -> Result<(), IoError> {
+        group.clear_past(self.from).await
+    }
+
+    fn message(&self, _: Option<Tag>) -> (VolumeOperation, Payload) {
+        (VolumeOperation::Clear { from: self.from }, Payload::none())
+    }
+
+    fn outcome(&self, reply: Reply) -> Option<()> {
+        (reply.answer == Answer::Volume(VolumeAnswer::Zeroed)).then_some(())
+    }
+
+    fn end(&self) -> u64 {
+        self.from
     }
 }
 
@@ -132,6 +173,10 @@ impl<W: World> Operation<W> for Status {
         };
         let runs: Self::Outcome = runs.into_iter().map(run).collect();
         runs.iter().any(|&(length, _)| length > 0).then_some(runs)
+    }
+
+    fn end(&self) -> u64 {
+        self.offset + self.length
     }
 }
 

@@ -207,6 +207,11 @@ pub enum Expelled {
     #[error("another process runs as server {0}, on a copy of its data folder: only one may")]
     Twin(ServerId),
     #[error(
+        "the data folder of server {0} is an older copy, or another process has run on a copy of it: if none does now, empty \
+         it and have the server join anew"
+    )]
+    Old(ServerId),
+    #[error(
         "the data folder of server {0} is an older copy, which lacks what this server had agreed to: empty it and have \
          the server join anew"
     )]

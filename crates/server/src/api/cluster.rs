@@ -9,11 +9,10 @@ use super::types::{
 };
 use super::{Context, Shared, volumes};
 use crate::drives::Fullness;
-use crate::volumes::{Serving, serving};
 use axum::Json;
 use axum::extract::State;
 use std::collections::BTreeMap;
-use tepal_metadata::{self as metadata, Command, DriveState, Refusal, VolumeRecord};
+use tepal_metadata::{self as metadata, Command, DriveState, Refusal};
 use tepal_model::ServerId;
 
 pub async fn status(State(context): State<Shared>, scope: Scope) -> Json<Status> {
@@ -76,19 +75,11 @@ fn add_to(status: &mut Status, other: Status) {
 fn status_on_record(state: &metadata::State, server: ServerId) -> Status {
     let info = on_record(state, server);
     let drives: Vec<DriveInfo> = state.drives_of_server(server).map(|record| drives::info(record, None)).collect();
-    let mut reason = vec![match info.state {
+    let reason = match info.state {
         ServerState::Down => format!("server {server} is down"),
         _ => format!("server {server} doesn't answer"),
-    }];
-    let on_it = |record: &&std::sync::Arc<VolumeRecord>| serving(state, record) == Some(Serving::Alone(server));
-    reason.extend(
-        state
-            .active_volumes()
-            .filter(on_it)
-            .map(|volume| format!("volume '{}': its drives are on server {server}", volume.name)),
-    );
-    let health = if reason.len() > 1 { Health::Unavailable } else { Health::Degraded };
-    status_of(state, (health, reason), vec![info], &drives)
+    };
+    status_of(state, (Health::Degraded, vec![reason]), vec![info], &drives)
 }
 
 pub async fn show(State(context): State<Shared>) -> Json<ClusterInfo> {
@@ -255,9 +246,6 @@ fn health(context: &Context) -> (Health, Vec<String>) {
         }
     }
     for record in state.active_volumes() {
-        if !volumes::is_served_by(&state, record, context.server) {
-            continue; // another says how it is
-        }
         // What full drives are to it is said above.
         let info = volumes::info_besides_space(context, &state, record);
         let health = match info.state {

@@ -14,6 +14,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use tepal_engine::Volume;
+use tepal_metadata::{Metadata, ServerState};
 
 type Labels = [(&'static str, String); 1];
 type Gauges = Family<Labels, Gauge>;
@@ -33,14 +34,46 @@ const OF_DRIVES: [Gauged<DriveInfo>; 7] = [
     ("drive_damaged_blocks", "Blocks that didn't match", |drive| Some(drive.open.as_ref()?.damaged_blocks)),
 ];
 
-const OF_VOLUMES: [Gauged<Volume<ServerWorld>>; 2] = [
+const OF_VOLUMES: [Gauged<Volume<ServerWorld>>; 6] = [
     ("volume_size_bytes", "Size of the volume", |volume| Some(volume.size())),
-    ("volume_allocated_bytes", "Bytes on drives, copies counted", |volume| Some(volume.allocated())),
+    ("volume_allocated_bytes", "Bytes on this server's drives, copies counted", |volume| Some(volume.allocated())),
+    (
+        "volume_recovery_stale_regions",
+        "Regions, of what this server leads, in which a copy isn't up to date",
+        |volume| Some(volume.recovery().stale_regions),
+    ),
+    ("volume_recovery_unresolved_regions", "Regions, of what this server leads, whose copies may differ", |volume| {
+        Some(volume.recovery().unresolved_regions)
+    }),
+    ("volume_recovery_copied_bytes", "Bytes that were copied to make copies equal", |volume| {
+        Some(volume.recovery().copied)
+    }),
+    ("volume_recovery_bytes_per_second", "The same, in a second, now", |volume| Some(volume.recovery().rate)),
+];
+
+/// What this server is to the cluster.
+const OF_METADATA: [Gauged<Metadata>; 5] = [
+    ("metadata_view", "The agreed view that is known here", |metadata| Some(metadata.state().view())),
+    ("metadata_leads", "1 if this server leads what servers agree on", |metadata| {
+        Some((metadata.leader() == Some(metadata.server())).into())
+    }),
+    ("metadata_votes", "1 if this server votes", |metadata| {
+        Some(metadata.voters().contains(&metadata.server()).into())
+    }),
+    ("servers_up", "Servers that are up, as agreed", |metadata| {
+        let state = metadata.state();
+        Some(state.servers.values().filter(|server| server.state == ServerState::Up).count() as u64)
+    }),
+    ("events", "What has happened to servers, drives, pools and volumes so far", |metadata| {
+        Some(metadata.state().happenings())
+    }),
 ];
 
 pub async fn show(State(context): State<Shared>) -> Result<Response, Failure> {
     let mut registry = Registry::with_prefix("tepal");
     register(&mut registry, &OF_DRIVES, &of_server(&context), |drive| ("drive", drive.id.to_string()));
+    let (metadata, server) = (context.parts.metadata.clone(), context.server);
+    register(&mut registry, &OF_METADATA, &[metadata], |_| ("server", server.to_string()));
     let volumes = context.parts.engine.volumes();
     register(&mut registry, &OF_VOLUMES, &volumes, |volume| ("volume", volume.spec().name));
     context.observations.keep(|id| volumes.iter().any(|volume| volume.id() == id));
@@ -55,7 +88,12 @@ pub async fn show(State(context): State<Shared>) -> Result<Response, Failure> {
     Ok(([(CONTENT_TYPE, CONTENT)], text).into_response())
 }
 
-fn register<T>(registry: &mut Registry, gauged: &[Gauged<T>], things: &[T], label: fn(&T) -> (&'static str, String)) {
+fn register<T>(
+    registry: &mut Registry,
+    gauged: &[Gauged<T>],
+    things: &[T],
+    label: impl Fn(&T) -> (&'static str, String),
+) {
     for (name, help, value) in gauged {
         let gauges = Gauges::default();
         for thing in things {

@@ -3,6 +3,7 @@
 
 mod cluster;
 mod data;
+mod directory;
 mod drives;
 mod extract;
 mod failure;
@@ -109,6 +110,7 @@ fn router(api: Api, token: String) -> Router {
         .route(route::STATUS, get(cluster::status))
         .route(route::CLUSTER, get(cluster::show))
         .route(route::SERVERS, get(cluster::servers))
+        .route(route::DIRECTORY, get(directory::show))
         .route(route::DRIVES_SCAN, get(drives::scan))
         .route(route::VOLUME_SCRUB, get(scrub::show).post(scrub::start))
         .route(route::VOLUME_DATA, get(data::read).put(data::write))

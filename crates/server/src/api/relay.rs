@@ -1,14 +1,13 @@
 //! What another server has to do, passed on to it: so every command works through any server.
 //!
-//! Whatever is about one drive or one volume is done where it is. A list is put together from what each server says of its
-//! own things. A request that was passed on goes no further.
+//! Whatever is about one drive is done where it is; volumes, every server serves. A list is put together from what each server
+//! says of its own things. A request that was passed on goes no further.
 
 use super::extract::{LONGEST as LONGEST_JSON, body};
 use super::failure::Failure;
 use super::types::{ApiError, ErrorKind};
 use super::{Context, Shared};
 use crate::peers::{LONGEST, Links, Subject};
-use crate::volumes::{Serving, serving};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{FromRequestParts, Request, State};
@@ -146,12 +145,6 @@ fn owner(context: &Context, method: &Method, path: &str) -> Option<ServerId> {
     let is_down = |id| state.servers.get(&id).is_some_and(|server| server.state == ServerState::Down);
     let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
     match parts[..] {
-        // As many bytes as a volume's go through no other server: its own API has them.
-        ["v1", "volumes", _, "data"] => None,
-        ["v1", "volumes", name, ..] => match serving(&state, state.volume_named(name)?)? {
-            Serving::Alone(server) => Some(server),
-            Serving::Among => None,
-        },
         // One that is gone for good can't be asked to give its drives up.
         ["v1", "drives", id] if method == Method::DELETE => {
             state.drives.get(&id.parse().ok()?).map(|drive| drive.server).filter(|server| !is_down(*server))
@@ -193,13 +186,19 @@ impl Context {
 
     /// What each other server says of its own things; `None` of one that is down or doesn't answer.
     pub async fn ask_others<T: DeserializeOwned>(&self, path: &str) -> Vec<(ServerId, Option<T>)> {
+        self.have_others_do(Method::GET, path).await
+    }
+
+    /// What each other server says when it has done its own part of something, for which it takes no time.
+    pub async fn have_others_do<T: DeserializeOwned>(&self, method: Method, path: &str) -> Vec<(ServerId, Option<T>)> {
         let state = self.parts.metadata.state();
         let others = state.servers.values().filter(|record| record.id != self.server);
+        let method = &method;
         let asking = others.map(|record| async move {
             if record.state == ServerState::Down {
                 return (record.id, None);
             }
-            let (method, authorization) = (Method::GET.to_string(), format!("Bearer {}", self.token));
+            let (method, authorization) = (method.to_string(), format!("Bearer {}", self.token));
             let asked = Asked { method, path: path.to_owned(), authorization, body: String::new() };
             let said = match self.relay.ask(record, &asked, SAID_WITHIN).await {
                 Ok(said) if said.status == 200 => serde_json::from_str(&said.body).map_err(|error| error.to_string()),

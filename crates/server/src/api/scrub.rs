@@ -1,20 +1,89 @@
-//! Scrubs of volumes, asked for and looked at.
+//! Scrubs of volumes, asked for and looked at. Each server scrubs the columns that it leads; this puts them together.
 
 use super::extract::Named;
 use super::failure::Failure;
-use super::types::Scrub;
-use super::{Shared, volumes};
+use super::relay::Scope;
+use super::types::{Scrub, ScrubState, path, route};
+use super::{Context, Shared, volumes};
 use axum::Json;
 use axum::extract::State;
+use axum::http::Method;
 
-pub async fn start(State(context): State<Shared>, name: Named) -> Result<Json<Scrub>, Failure> {
+pub async fn start(State(context): State<Shared>, scope: Scope, name: Named) -> Result<Json<Scrub>, Failure> {
     let volume = volumes::served(&context, &name.0)?;
     let id = volume.id();
     context.scrubs.start(volume);
-    Ok(Json(context.scrubs.report(id, &name.0)))
+    let own = context.scrubs.report(id, &name.0);
+    Ok(Json(with_others(&context, scope, Method::POST, own).await))
 }
 
-pub async fn show(State(context): State<Shared>, name: Named) -> Result<Json<Scrub>, Failure> {
+pub async fn show(State(context): State<Shared>, scope: Scope, name: Named) -> Result<Json<Scrub>, Failure> {
     let volume = volumes::served(&context, &name.0)?;
-    Ok(Json(context.scrubs.report(volume.id(), &name.0)))
+    let own = context.scrubs.report(volume.id(), &name.0);
+    Ok(Json(with_others(&context, scope, Method::GET, own).await))
+}
+
+async fn with_others(context: &Context, scope: Scope, method: Method, own: Scrub) -> Scrub {
+    if scope == Scope::Own {
+        return own;
+    }
+    let others = context.have_others_do::<Scrub>(method, &path(route::VOLUME_SCRUB, &own.volume)).await;
+    others.into_iter().filter_map(|(_, said)| said).fold(own, put_together)
+}
+
+fn put_together(mut all: Scrub, other: Scrub) -> Scrub {
+    let rank = |state| match state {
+        ScrubState::Never => 0,
+        ScrubState::Done => 1,
+        ScrubState::Failed => 2,
+        ScrubState::Running => 3,
+    };
+    if rank(other.state) > rank(all.state) {
+        all.state = other.state;
+    }
+    all.checked_bytes += other.checked_bytes;
+    all.total_bytes += other.total_bytes;
+    all.repaired_blocks += other.repaired_blocks;
+    all.damaged.extend(other.damaged);
+    all.damaged.sort_unstable_by_key(|range| range.offset);
+    all.unrepaired.extend(other.unrepaired);
+    all.unrepaired.sort_unstable_by_key(|range| range.offset);
+    all.error = all.error.or(other.error);
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::types::Range;
+
+    fn part(state: ScrubState, offset: u64) -> Scrub {
+        Scrub {
+            volume: "v".to_owned(),
+            state,
+            checked_bytes: 10,
+            total_bytes: 20,
+            repaired_blocks: 1,
+            damaged: vec![Range { offset, length: 4096 }],
+            unrepaired: Vec::new(),
+            error: (state == ScrubState::Failed).then(|| "no".to_owned()),
+        }
+    }
+
+    #[test]
+    fn a_scrub_over_several_servers_runs_until_the_last_has_done_its_part_and_fails_if_one_does() {
+        use ScrubState::{Done, Failed, Never, Running};
+        for (parts, state) in [
+            ([Done, Running, Done], Running),
+            ([Done, Failed, Running], Running),
+            ([Done, Failed, Never], Failed),
+            ([Never, Done, Done], Done),
+        ] {
+            let all = parts.into_iter().zip([8192, 0, 4096]).map(|(state, offset)| part(state, offset));
+            let all = all.reduce(put_together).expect("three");
+            assert_eq!((all.state, all.checked_bytes, all.total_bytes, all.repaired_blocks), (state, 30, 60, 3));
+            assert_eq!(all.damaged.iter().map(|range| range.offset).collect::<Vec<_>>(), [0, 4096, 8192]);
+            assert_eq!(all.error.is_some(), parts.contains(&Failed));
+        }
+    }
 }

@@ -12,6 +12,7 @@
 //! | GET `/v1/cluster` | | [`ClusterInfo`] |
 //! | GET `/v1/servers`, `/v1/servers/{id}` | | [`ServerInfo`] (a list of) |
 //! | DELETE `/v1/servers/{id}` | | [`Done`] |
+//! | GET `/v1/directory?after=N` | | [`Directory`], as soon as it isn't number N any more, or after a short while |
 //! | GET `/v1/drives` | | list of [`DriveInfo`] |
 //! | POST `/v1/drives` | [`AddDrive`] | [`DriveInfo`] |
 //! | GET `/v1/drives/scan` | | list of [`FoundDrive`] |
@@ -54,6 +55,7 @@ pub mod route {
     pub const CLUSTER: &str = "/v1/cluster";
     pub const SERVERS: &str = "/v1/servers";
     pub const SERVER: &str = "/v1/servers/{id}";
+    pub const DIRECTORY: &str = "/v1/directory";
     pub const DRIVES: &str = "/v1/drives";
     pub const DRIVES_SCAN: &str = "/v1/drives/scan";
     pub const DRIVE: &str = "/v1/drives/{id}";
@@ -72,6 +74,21 @@ pub mod route {
     pub const VOLUME_MAP: &str = "/v1/volumes/{name}/map";
     pub const REMOVALS: &str = "/v1/removals";
     pub const SQL: &str = "/v1/sql";
+}
+
+/// A route with its parameter filled in.
+pub fn path(route: &str, parameter: &str) -> String {
+    let encoded: String = parameter
+        .bytes()
+        .map(|byte| match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => char::from(byte).to_string(),
+            _ => format!("%{byte:02X}"),
+        })
+        .collect();
+    match (route.find('{'), route.find('}')) {
+        (Some(open), Some(close)) => format!("{}{encoded}{}", &route[..open], &route[close + 1..]),
+        _ => route.to_owned(),
+    }
 }
 
 /// The body of every answer that isn't a success.
@@ -297,6 +314,60 @@ pub struct DriveRemoved {
     pub still_named_by: Vec<String>,
 }
 
+// ---- what gateways need to know
+
+/// Which volumes there are, where their copies are, and how servers are reached: what a gateway acts by, as a hint. A server
+/// that is asked by an older one says so.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Directory {
+    pub cluster: ClusterId,
+    /// Of two directories, the later one has the higher number.
+    pub number: u64,
+    pub view: u64,
+    pub servers: Vec<DirectoryServer>,
+    pub drives: Vec<DirectoryDrive>,
+    pub volumes: Vec<DirectoryVolume>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DirectoryServer {
+    pub id: ServerId,
+    pub is_up: bool,
+    /// Where it is for gateways, as `host:port` or `unix:PATH`.
+    pub address: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DirectoryDrive {
+    pub id: DriveId,
+    pub server: ServerId,
+    pub state: DriveState,
+    /// The view in which it came into this state.
+    pub state_view: u64,
+    /// Since which view others may know more.
+    pub left: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DirectoryVolume {
+    pub id: u64,
+    pub name: String,
+    pub size: u64,
+    /// With its failure domain settled.
+    pub layout: String,
+    pub map: u32,
+    /// In the order of the map.
+    pub drives: Vec<DriveId>,
+}
+
+/// The query of GET `directory`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AfterQuery {
+    /// The number of the directory that the caller has.
+    #[serde(default)]
+    pub after: u64,
+}
+
 // ---- pools
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -372,6 +443,9 @@ pub struct RecoveryInfo {
     pub busy_regions: u64,
     pub stale_regions: u64,
     pub copied_bytes: u64,
+    /// As of now.
+    #[serde(default)]
+    pub bytes_per_second: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -494,6 +568,13 @@ mod tests {
     fn a_kind_of_error_that_a_client_does_not_know_is_taken_as_internal() {
         let error: ApiError = serde_json::from_str(r#"{"error": "no", "kind": "tired", "more": 1}"#).expect("readable");
         assert_eq!(error.kind, ErrorKind::Internal);
+    }
+
+    #[test]
+    fn parameters_of_paths_can_not_reach_other_paths() {
+        assert_eq!(path(route::VOLUME_RESIZE, "v0"), "/v1/volumes/v0/resize");
+        assert_eq!(path(route::VOLUME, "../a?b#c d%ü"), "/v1/volumes/..%2Fa%3Fb%23c%20d%25%C3%BC");
+        assert_eq!(path(route::STATUS, ""), "/v1/status");
     }
 
     #[test]

@@ -6,23 +6,20 @@ use super::failure::Failure;
 use super::relay::Scope;
 use super::types::{
     CreateVolume, ErrorKind, ForceQuery, RecoveryInfo, Removal, RenameVolume, ResizeVolume, VolumeInfo, VolumeState,
-    route,
+    path, route,
 };
 use super::{Context, Shared, health_text};
 use crate::drives::Fullness;
 use crate::observed::Observed;
-use crate::volumes::{Serving, serving};
 use crate::world::ServerWorld;
 use axum::Json;
 use axum::extract::State as Extract;
-use axum::http::Method;
-use axum::response::{IntoResponse, Response};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tepal_engine::{Trouble, Volume, VolumeHealth};
-use tepal_metadata::{self as metadata, Command, DEFAULT_POOL, DriveState, Refusal, State, VolumeRecord};
-use tepal_model::{IoError, ServerId};
+use tepal_metadata::{self as metadata, Command, DEFAULT_POOL, Refusal, State, VolumeRecord};
+use tepal_model::IoError;
 
 const CLEARING: Duration = Duration::from_secs(20);
 /// How long a client that hung up may take to be noticed.
@@ -39,15 +36,11 @@ pub async fn list(Extract(context): Extract<Shared>, scope: Scope) -> Json<Vec<V
         elsewhere.entry(said.id).or_default().push(said);
     }
     let state = context.parts.metadata.state();
-    let is_own = |record: &VolumeRecord| is_served_by(&state, record, context.server);
-    let listed = state.active_volumes().filter(|record| scope == Scope::Cluster || is_own(record));
-    let mut all: Vec<VolumeInfo> = listed
+    let mut all: Vec<VolumeInfo> = state
+        .active_volumes()
         .map(|record| {
-            let mut said = elsewhere.remove(&record.id.0).unwrap_or_default();
-            if is_own(record) || said.is_empty() {
-                said.insert(0, info(&context, &state, record));
-            }
-            put_together(said)
+            let own = info(&context, &state, record);
+            put_together(std::iter::once(own).chain(elsewhere.remove(&record.id.0).unwrap_or_default()))
         })
         .collect();
     all.sort_unstable_by(|one, other| one.name.cmp(&other.name));
@@ -57,27 +50,16 @@ pub async fn list(Extract(context): Extract<Shared>, scope: Scope) -> Json<Vec<V
 pub async fn show(Extract(context): Extract<Shared>, scope: Scope, name: Named) -> Result<Json<VolumeInfo>, Failure> {
     let Json(own) = one(&context, &name.0)?;
     let id = own.id;
-    let state = context.parts.metadata.state();
-    let is_among = serving(&state, &*record(&context, &name.0)?) == Some(Serving::Among);
-    if scope == Scope::Own || !is_among {
+    if scope == Scope::Own {
         return Ok(Json(own));
     }
-    let others = context.ask_others::<VolumeInfo>(&format!("{}/{}", route::VOLUMES, name.0)).await;
+    let others = context.ask_others::<VolumeInfo>(&path(route::VOLUME, &name.0)).await;
     let others = others.into_iter().filter_map(|(_, said)| said).filter(|said| said.id == id);
-    Ok(Json(put_together(std::iter::once(own).chain(others).collect())))
-}
-
-/// Whether a server has something to say of a volume.
-pub fn is_served_by(state: &State, record: &VolumeRecord, server: ServerId) -> bool {
-    match serving(state, record) {
-        Some(Serving::Alone(at)) => at == server,
-        Some(Serving::Among) | None => true,
-    }
+    Ok(Json(put_together(std::iter::once(own).chain(others))))
 }
 
 /// What the servers say of one volume, each of the columns that it leads and of its own drives and clients. At least one does.
-fn put_together(said: Vec<VolumeInfo>) -> VolumeInfo {
-    let mut said = said.into_iter();
+fn put_together(mut said: impl Iterator<Item = VolumeInfo>) -> VolumeInfo {
     let mut all = said.next().expect("somebody says something");
     for other in said {
         all.state = worse(all.state, other.state);
@@ -92,6 +74,7 @@ fn put_together(said: Vec<VolumeInfo>) -> VolumeInfo {
         all.recovery.busy_regions += other.recovery.busy_regions;
         all.recovery.stale_regions += other.recovery.stale_regions;
         all.recovery.copied_bytes += other.recovery.copied_bytes;
+        all.recovery.bytes_per_second += other.recovery.bytes_per_second;
     }
     all
 }
@@ -109,26 +92,12 @@ fn worse(one: VolumeState, other: VolumeState) -> VolumeState {
 pub async fn create(
     Extract(context): Extract<Shared>,
     Input(volume): Input<CreateVolume>,
-) -> Result<Response, Failure> {
-    let pool = volume.pool.clone().unwrap_or_else(|| DEFAULT_POOL.to_owned());
-    if let Some(server) = server_of_pool(&context.parts.metadata.state(), &pool)
-        && server != context.server
-    {
-        let body = serde_json::to_string(&volume).map_err(Failure::bad)?;
-        return context.have_done(server, Method::POST.to_string(), route::VOLUMES.to_owned(), body).await;
-    }
-    let CreateVolume { name, size, layout, .. } = volume;
+) -> Result<Json<VolumeInfo>, Failure> {
+    let CreateVolume { name, size, layout, pool } = volume;
+    let pool = pool.unwrap_or_else(|| DEFAULT_POOL.to_owned());
     context.propose(Command::CreateVolume { name: name.clone(), size, layout, pool }).await?;
     context.volumes.settle().await;
-    one(&context, &name).map(IntoResponse::into_response)
-}
-
-/// The server that has all drives of a pool, of which a volume would be made; `None` if there are none, or several have them.
-fn server_of_pool(state: &State, pool: &str) -> Option<ServerId> {
-    let drives = state.drives.values().filter(|drive| drive.pool == pool && drive.state == DriveState::Up);
-    let mut servers = drives.map(|drive| drive.server);
-    let first = servers.next()?;
-    servers.all(|server| server == first).then_some(first)
+    one(&context, &name)
 }
 
 pub async fn resize(
@@ -139,10 +108,6 @@ pub async fn resize(
     let _one_at_a_time = context.resizing.lock().await;
     let volume = served(&context, &name.0)?;
     let before = volume.size();
-    if size < before && volume.is_among() {
-        let error = "a volume whose drives are on several servers can't be made smaller in this version";
-        return Err(Failure::new(ErrorKind::Conflict, error));
-    }
     if size > before {
         clear_past_end(&context, volume.clone()).await?; // a shrinking before may not have come to its end
     }
@@ -299,6 +264,7 @@ pub fn info_besides_space(context: &Context, state: &State, record: &VolumeRecor
             busy_regions: recovery.unresolved_regions,
             stale_regions: recovery.stale_regions,
             copied_bytes: recovery.copied,
+            bytes_per_second: recovery.rate,
         },
     }
 }

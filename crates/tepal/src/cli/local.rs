@@ -59,6 +59,27 @@ pub struct ServeArguments {
 }
 
 #[derive(Debug, Args)]
+#[command(
+    after_help = "Example: tepal --cluster 10.0.0.1:7117,10.0.0.2:7117 gateway --listen unix:/run/tepal/nbd.sock\n\n\
+    It reaches the servers at their --peers addresses, and asks those named by --cluster what there is: name several, \
+    so that it finds one that is up."
+)]
+pub struct GatewayArguments {
+    /// Where NBD clients find the volumes: unix:PATH or IP:PORT. May be given again
+    #[arg(long, value_name = "ADDR", required = true)]
+    pub listen: Vec<String>,
+    /// Threads that carry data [default: one for each core]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub data_threads: Option<i64>,
+    /// Where the log goes [default: standard error]
+    #[arg(long, value_name = "FILE")]
+    pub log_file: Option<PathBuf>,
+    /// Allow addresses that other machines can reach: whoever reaches them can read and write every volume
+    #[arg(long)]
+    pub insecure: bool,
+}
+
+#[derive(Debug, Args)]
 pub struct AttachArguments {
     /// The volume's name
     #[arg(required_unless_present = "list", value_parser = value::name)]

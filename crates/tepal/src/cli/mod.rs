@@ -7,7 +7,7 @@ mod usage;
 mod value;
 
 pub use dev::{DevCommand, DownArguments, ServersArguments, TourArguments, UpArguments};
-pub use local::{AttachArguments, BenchArguments, DetachArguments, MethodName, ServeArguments};
+pub use local::{AttachArguments, BenchArguments, DetachArguments, GatewayArguments, MethodName, ServeArguments};
 pub use storage::{
     AddDriveArguments, ClusterCommand, CreatePoolArguments, CreateVolumeArguments, DriveCommand, ImportArguments,
     PoolCommand, ServerCommand, VolumeCommand,
@@ -71,6 +71,8 @@ pub enum Command {
     Dev(DevCommand),
     /// Run one storage server
     Serve(Box<ServeArguments>),
+    /// Serve the cluster's volumes over NBD on a client's machine, straight from the servers that have their data
+    Gateway(GatewayArguments),
     /// Make a volume a block device of this machine
     Attach(AttachArguments),
     /// Take an attached volume away from this machine

@@ -4,11 +4,11 @@ use super::CommandError;
 use crate::attach::{self, AttachRequest, Attachment, AttachmentState, DaemonCommand, DetachRequest, Method};
 use crate::attach::{Attached, NbdAddress};
 use crate::cli::{ATTACH_DAEMON, AttachArguments, DetachArguments, Global, MethodName};
-use crate::client::{Client, path};
+use crate::client::Client;
 use crate::locate::{self, LocateError};
 use crate::output::{self, Outcome, Output};
 use serde_json::json;
-use tepal_server::api::types::{BY_ID, ClusterInfo, ServerInfo, VolumeInfo, route};
+use tepal_server::api::types::{BY_ID, ClusterInfo, ServerInfo, VolumeInfo, path, route};
 
 pub fn attach(global: &Global, output: Output, arguments: AttachArguments) -> Result<Outcome, CommandError> {
     let AttachArguments { volume, read_only, list, method, run_folder } = arguments;

@@ -7,7 +7,7 @@ use super::CommandError;
 use super::attach::nbd_address;
 use crate::attach::nbd::client::ConnectError;
 use crate::cli::{BenchArguments, Global};
-use crate::client::{Client, ClientError, path};
+use crate::client::{Client, ClientError};
 use crate::disk::{Disk, PATIENCE, Request};
 use crate::interrupt::Interrupt;
 use crate::locate;
@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use tepal_drive::world::{Device, DeviceError, Gather};
 use tepal_model::size::Size;
 use tepal_model::{BLOCK, Buffer};
-use tepal_server::api::types::{CreateVolume, DEFAULT_POOL, DriveInfo, PoolInfo, Removal, VolumeInfo, route};
+use tepal_server::api::types::{CreateVolume, DEFAULT_POOL, DriveInfo, PoolInfo, Removal, VolumeInfo, path, route};
 use tepal_server::device::{self, CreateError, DriveDevice, OpenOptions, create_file};
 use tokio::task::JoinSet;
 

@@ -2,12 +2,12 @@
 
 use super::{CommandError, offline, wipe};
 use crate::cli::{AddDriveArguments, DriveCommand, Global};
-use crate::client::{Client, path};
+use crate::client::Client;
 use crate::locate;
 use crate::output::{self, Outcome, Output};
 use std::path::PathBuf;
 use tepal_model::DriveId;
-use tepal_server::api::types::{AddDrive, DriveInfo, DriveRemoved, Found, FoundDrive, route};
+use tepal_server::api::types::{AddDrive, DriveInfo, DriveRemoved, Found, FoundDrive, path, route};
 
 #[derive(Debug, thiserror::Error)]
 pub enum DriveArgumentError {

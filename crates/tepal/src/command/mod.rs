@@ -4,6 +4,7 @@ mod attach;
 mod bench;
 mod cluster;
 mod drive;
+mod gateway;
 mod offline;
 mod overlay;
 mod pool;
@@ -58,6 +59,8 @@ pub enum CommandError {
     Bench(#[from] bench::BenchError),
     #[error(transparent)]
     Serve(#[from] serve::ServeError),
+    #[error(transparent)]
+    Gateway(#[from] gateway::GatewayError),
 }
 
 pub fn run(cli: Cli) -> Result<Outcome, CommandError> {
@@ -66,6 +69,7 @@ pub fn run(cli: Cli) -> Result<Outcome, CommandError> {
     match command {
         Command::Dev(command) => dev::run(&global, output, command),
         Command::Serve(arguments) => serve::run(*arguments),
+        Command::Gateway(arguments) => gateway::run(&global, arguments),
         Command::Attach(arguments) => attach::attach(&global, output, arguments),
         Command::Detach(arguments) => attach::detach(output, arguments),
         Command::AttachDaemon { order } => Ok(attach::daemon(&order)),

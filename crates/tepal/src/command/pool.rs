@@ -2,10 +2,10 @@
 
 use super::CommandError;
 use crate::cli::{CreatePoolArguments, Global, PoolCommand};
-use crate::client::{Client, ClientError, path};
+use crate::client::{Client, ClientError};
 use crate::locate;
 use crate::output::{self, Outcome, Output};
-use tepal_server::api::types::{AddDrive, CreatePool, Done, DriveInfo, PoolInfo, route};
+use tepal_server::api::types::{AddDrive, CreatePool, Done, DriveInfo, PoolInfo, path, route};
 
 #[derive(Debug, thiserror::Error)]
 #[error("{error}; pool {name} is made, with {drives} drives: `tepal drive add --pool {name}` adds the others")]

@@ -3,11 +3,10 @@
 use super::CommandError;
 use super::status::server_state;
 use crate::cli::{Global, ServerCommand};
-use crate::client::path;
 use crate::locate;
 use crate::output::{self, Outcome, Output};
 use serde_json::json;
-use tepal_server::api::types::{Done, ServerInfo, route};
+use tepal_server::api::types::{Done, ServerInfo, path, route};
 
 pub fn run(global: &Global, output: Output, command: ServerCommand) -> Result<Outcome, CommandError> {
     let client = locate::client(global)?;

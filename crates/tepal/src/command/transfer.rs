@@ -4,13 +4,13 @@
 
 use super::CommandError;
 use crate::cli::ImportArguments;
-use crate::client::{Client, ClientError, path};
+use crate::client::{Client, ClientError};
 use crate::output::{self, Output, Progress};
 use serde_json::json;
 use std::fs::File;
 use std::io::{self, IsTerminal, Read, Seek, SeekFrom, Write};
 use std::os::fd::AsFd;
-use tepal_server::api::types::{CreateVolume, Done, MapRun, Range, VolumeInfo, route};
+use tepal_server::api::types::{CreateVolume, Done, MapRun, Range, VolumeInfo, path, route};
 
 #[derive(Debug, thiserror::Error)]
 pub enum TransferError {

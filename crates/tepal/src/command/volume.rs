@@ -3,13 +3,14 @@
 use super::status::volume_state;
 use super::{CommandError, transfer};
 use crate::cli::{CreateVolumeArguments, Global, VolumeCommand};
-use crate::client::{Client, path};
+use crate::client::Client;
 use crate::locate;
 use crate::output::{self, Outcome, Output, Progress};
 use std::thread::sleep;
 use std::time::Duration;
+use tepal_model::size::Size;
 use tepal_server::api::types::{
-    CreateVolume, Range, Removal, RenameVolume, ResizeVolume, Scrub, ScrubState, VolumeInfo, route,
+    CreateVolume, Range, Removal, RenameVolume, ResizeVolume, Scrub, ScrubState, VolumeInfo, path, route,
 };
 
 #[derive(Debug, thiserror::Error)]
@@ -166,7 +167,8 @@ fn page(volume: &VolumeInfo) -> String {
     ];
     facts.extend(volume.reason.iter().map(|reason| ("reason", reason.clone())));
     if volume.recovery.stale_regions > 0 {
-        facts.push(("catching up", format!("{} regions of 1M", volume.recovery.stale_regions)));
+        let rate = Size(volume.recovery.bytes_per_second);
+        facts.push(("catching up", format!("{} regions of 1M, {rate}/s now", volume.recovery.stale_regions)));
     }
     output::facts(&facts)
 }

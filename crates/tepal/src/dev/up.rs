@@ -5,14 +5,14 @@ use super::folder::{DevError, FIRST, Folder, Plan};
 use super::process::ProcessState;
 use super::status::nbd_uri;
 use crate::cli::{UpArguments, VolumeRequest};
-use crate::client::{Client, path};
+use crate::client::Client;
 use crate::command::CommandError;
 use crate::interrupt::Interrupt;
 use crate::output::{self, Output};
 use std::path::Path;
 use std::time::Duration;
 use tepal_model::{Layout, ServerId};
-use tepal_server::api::types::{AddDrive, CreateVolume, DriveInfo, VolumeInfo, route};
+use tepal_server::api::types::{AddDrive, CreateVolume, DriveInfo, VolumeInfo, path, route};
 
 const SERVERS: u32 = 1;
 const DRIVES: u32 = 1;

@@ -189,6 +189,7 @@ fn requests_to_primaries_and_their_answers() {
         ),
         (Flush, "04"),
         (Status { offset, length, limit: 3 }, "05 0100000000000000 0200000000000000 03000000"),
+        (Clear { from: offset }, "06 0100000000000000"),
     ];
     for (operation, hex) in requests {
         let request = VolumeRequest { volume: VolumeId(7), column: 9, operation };

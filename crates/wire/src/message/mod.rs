@@ -164,7 +164,10 @@ impl Request {
             Request::Drive(request) => request.operation.is_repeatable(),
             Request::Volume(request) => match request.operation {
                 VolumeOperation::Read { .. } | VolumeOperation::Status { .. } => true,
-                VolumeOperation::Write { .. } | VolumeOperation::Zero { .. } | VolumeOperation::Flush => false,
+                VolumeOperation::Write { .. }
+                | VolumeOperation::Zero { .. }
+                | VolumeOperation::Clear { .. }
+                | VolumeOperation::Flush => false,
             },
         }
     }

@@ -105,10 +105,11 @@ fn any_volume_operation() -> impl Strategy<Value = VolumeOperation> {
     prop_oneof![
         (offset(), 1..=MAX_REQUEST as u32).prop_map(|(offset, length)| Read { offset, length }),
         (offset(), any::<bool>(), any_tag()).prop_map(|(offset, fua, tag)| Write { offset, fua, tag }),
-        (offset(), length(), any::<bool>(), any::<bool>(), any_tag())
+        (offset(), 1..=volume::MAX_ZERO, any::<bool>(), any::<bool>(), any_tag())
             .prop_map(|(offset, length, allocate, fua, tag)| Zero { offset, length, allocate, fua, tag }),
         Just(Flush),
         (offset(), length(), 1u32..=65536).prop_map(|(offset, length, limit)| Status { offset, length, limit }),
+        offset().prop_map(|from| Clear { from }),
     ]
 }
 

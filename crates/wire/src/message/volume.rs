@@ -5,6 +5,9 @@ use crate::field::{MAX_LIST, MessageError, record, tagged};
 use crate::payload::Payload;
 use tepal_model::{BLOCK, IoError, MAX_REQUEST, MAX_VOLUME, ServerId, VolumeId};
 
+/// Bytes that one request makes zeros.
+pub const MAX_ZERO: u64 = 256 << 20;
+
 /// One operation on one column of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeRequest {
@@ -39,7 +42,7 @@ pub enum VolumeOperation {
     Zero {
         /// Byte.
         offset: u64,
-        /// Bytes.
+        /// Bytes, at most [`MAX_ZERO`].
         length: u64,
         /// Whether the space is kept.
         allocate: bool,
@@ -59,6 +62,11 @@ pub enum VolumeOperation {
         /// Runs at most, from 1 to [`MAX_LIST`].
         limit: u32,
     },
+    /// What lies past the volume's end is gone. Answered as a zero is.
+    Clear {
+        /// The column's first byte past the end.
+        from: u64,
+    },
 }
 
 /// What became of an operation.
@@ -68,7 +76,7 @@ pub enum VolumeAnswer {
     Read,
     /// Of [`VolumeOperation::Write`].
     Written,
-    /// Of [`VolumeOperation::Zero`].
+    /// Of [`VolumeOperation::Zero`] and [`VolumeOperation::Clear`].
     Zeroed,
     /// Of [`VolumeOperation::Flush`].
     Flushed,
@@ -117,6 +125,7 @@ tagged!(VolumeOperation, "operation on a volume", {
     3 => Zero { offset, length, allocate, fua, tag },
     4 => Flush,
     5 => Status { offset, length, limit },
+    6 => Clear { from },
 });
 
 tagged!(VolumeAnswer, "answer of a primary", {
@@ -156,11 +165,15 @@ impl VolumeOperation {
                     false => Err(MessageError::Range { what: "the cut of a payload" }),
                 }
             }
-            VolumeOperation::Zero { offset, length, .. } => bytes(offset, length),
+            VolumeOperation::Zero { offset, length, .. } => {
+                check_range("the length of a zero", 0, length, MAX_ZERO)?;
+                bytes(offset, length)
+            }
             VolumeOperation::Status { offset, length, limit } => {
                 check_range("a number of runs", 0, limit.into(), MAX_LIST as u64)?;
                 bytes(offset, length)
             }
+            VolumeOperation::Clear { from } => check_range("a volume's end", 0, from.max(1), MAX_VOLUME),
             VolumeOperation::Flush => Ok(()),
         }
     }

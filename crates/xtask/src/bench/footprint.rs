@@ -18,7 +18,7 @@ pub fn resident(processes: &[u32]) -> u64 {
 }
 
 /// Nanoseconds that all threads of the processes have run.
-fn on_core(processes: &[u32]) -> u64 {
+pub fn on_core(processes: &[u32]) -> u64 {
     let threads = processes.iter().flat_map(|id| {
         let folder = Path::new("/proc").join(id.to_string()).join("task");
         std::fs::read_dir(folder).into_iter().flatten().flatten()

@@ -1,9 +1,9 @@
 //! The plot: for each job a group of bars, one a system, in multiples of nbdkit.
 
 use super::suite::{JOBS, Run};
-use super::targets::{MIRROR, NBDKIT, Quantity, STRIPE, median_of, ratio};
+use super::targets::{NBDKIT, Quantity, median_of, ratio};
 
-const SYSTEMS: [(&str, &str); 3] = [(NBDKIT, "#9a9a9a"), (STRIPE, "#1f77b4"), (MIRROR, "#d98032")];
+const COLOURS: [&str; 3] = ["#9a9a9a", "#1f77b4", "#d98032"];
 
 const BAR: f64 = 30.0;
 const GAP: f64 = 36.0;
@@ -12,11 +12,11 @@ const TOP: f64 = 60.0;
 const HEIGHT: f64 = 300.0;
 const BELOW: f64 = 40.0;
 
-/// An SVG image.
-pub fn svg(runs: &[Run], subtitle: &str) -> String {
-    let group = BAR * SYSTEMS.len() as f64 + GAP;
+/// An SVG image of at most three systems.
+pub fn svg(runs: &[Run], systems: &[&str], subtitle: &str) -> String {
+    let group = BAR * systems.len() as f64 + GAP;
     let width = LEFT + group * JOBS.len() as f64;
-    let ceiling = ceiling(runs);
+    let ceiling = ceiling(runs, systems);
     let y = |value: f64| TOP + HEIGHT * (1.0 - value / ceiling);
     let mut image = format!(
         r##"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {total}" font-family="sans-serif" font-size="12">
@@ -37,7 +37,7 @@ pub fn svg(runs: &[Run], subtitle: &str) -> String {
     }
     for (place, job) in JOBS.iter().enumerate() {
         let start = LEFT + GAP / 2.0 + group * place as f64;
-        for (bar, (system, colour)) in SYSTEMS.iter().enumerate() {
+        for (bar, (system, colour)) in systems.iter().zip(COLOURS).enumerate() {
             let quantity = quantity(job.name);
             let (Some(times), Some(absolute)) =
                 (ratio(runs, system, NBDKIT, job.name, quantity), median_of(runs, system, job.name, quantity))
@@ -66,8 +66,8 @@ pub fn svg(runs: &[Run], subtitle: &str) -> String {
             base + 30.0,
         );
     }
-    for (place, (system, colour)) in SYSTEMS.iter().enumerate() {
-        let x = width - 130.0 * (SYSTEMS.len() - place) as f64;
+    for (place, (system, colour)) in systems.iter().zip(COLOURS).enumerate() {
+        let x = width - 130.0 * (systems.len() - place) as f64;
         image += &format!("<rect x=\"{x}\" y=\"12\" width=\"10\" height=\"10\" fill=\"{colour}\"/>\n");
         image += &format!("<text x=\"{}\" y=\"21\">{system}</text>\n", x + 15.0);
     }
@@ -75,10 +75,10 @@ pub fn svg(runs: &[Run], subtitle: &str) -> String {
 }
 
 /// The top of the scale: the highest bar, rounded up to a half, and never below one.
-fn ceiling(runs: &[Run]) -> f64 {
-    let bars = JOBS.iter().flat_map(|job| {
-        SYSTEMS.iter().filter_map(|(system, _)| ratio(runs, system, NBDKIT, job.name, quantity(job.name)))
-    });
+fn ceiling(runs: &[Run], systems: &[&str]) -> f64 {
+    let bars = JOBS
+        .iter()
+        .flat_map(|job| systems.iter().filter_map(|system| ratio(runs, system, NBDKIT, job.name, quantity(job.name))));
     (bars.fold(1.0, f64::max) * 2.0).ceil() / 2.0 + 0.1
 }
 
@@ -101,15 +101,27 @@ fn escape(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::targets::{MIRROR, STRIPE};
+
+    const SYSTEMS: [&str; 3] = [NBDKIT, STRIPE, MIRROR];
 
     fn run(system: &str, job: &str, iops: f64) -> Run {
-        Run { system: system.into(), job: job.into(), repetition: 1, iops, mebibytes: 1.0, p50_us: 1.0, p99_us: 1.0 }
+        Run {
+            system: system.into(),
+            job: job.into(),
+            repetition: 1,
+            iops,
+            mebibytes: 1.0,
+            p50_us: 1.0,
+            p99_us: 1.0,
+            cpu_us: None,
+        }
     }
 
     #[test]
     fn each_measured_median_is_a_bar_whose_height_is_its_ratio() {
         let runs = [run(NBDKIT, "randread-4k-q1", 20_000.0), run(STRIPE, "randread-4k-q1", 10_000.0)];
-        let image = svg(&runs, "a < b");
+        let image = svg(&runs, &SYSTEMS, "a < b");
         let heights: Vec<f64> = image
             .lines()
             .filter(|line| line.starts_with("<rect x=") && line.contains("width=\"27\""))
@@ -122,7 +134,7 @@ mod tests {
 
     #[test]
     fn the_scale_reaches_above_the_highest_bar() {
-        assert_eq!(ceiling(&[]), 1.1);
-        assert_eq!(ceiling(&[run(NBDKIT, "randrw-4k-q32", 10.0), run(MIRROR, "randrw-4k-q32", 17.0)]), 2.1);
+        assert_eq!(ceiling(&[], &SYSTEMS), 1.1);
+        assert_eq!(ceiling(&[run(NBDKIT, "randrw-4k-q32", 10.0), run(MIRROR, "randrw-4k-q32", 17.0)], &SYSTEMS), 2.1);
     }
 }

@@ -1,12 +1,12 @@
 //! The report: a table of targets, a table of medians, and under which circumstances they were measured.
 
 use super::suite::{JOBS, Run};
-use super::targets::{Bound, Extra, MIRROR, NBDKIT, Quantity, STRIPE, Target, median_of, ratio};
+use super::targets::{Bound, NBDKIT, Quantity, Target, median_of, ratio};
 use crate::process;
 use std::process::Command;
 use std::time::Duration;
 
-pub const TSV_HEAD: &str = "system\tjob\trepetition\tiops\tmib_per_s\tp50_us\tp99_us";
+pub const TSV_HEAD: &str = "system\tjob\trepetition\tiops\tmib_per_s\tp50_us\tp99_us\tcpu_us";
 
 /// What a reader must know to judge the figures. No names of machines or people.
 pub struct Circumstances {
@@ -42,28 +42,34 @@ impl Circumstances {
     }
 }
 
-/// How the jobs were run, for the report's first lines.
-pub struct Method {
+/// What a report is about.
+pub struct Subject<'a> {
+    /// Also the name of its files: `cargo xtask bench NAME`.
+    pub name: &'static str,
+    pub title: &'static str,
+    /// What was measured, as the beginning of a sentence.
+    pub setting: &'static str,
+    pub systems: &'a [&'static str],
     pub seconds: u64,
     pub repetitions: u32,
-    pub size: String,
+    pub size: &'a str,
 }
 
+/// `remark` goes below the targets.
 pub fn markdown(
     circumstances: &Circumstances,
-    method: &Method,
+    subject: &Subject<'_>,
     runs: &[Run],
-    extra: &Extra,
     targets: &[Target],
+    remark: &str,
 ) -> String {
-    let Method { seconds, repetitions, size } = method;
+    let Subject { name, title, setting, systems, seconds, repetitions, size } = subject;
     let mut text = format!(
-        "# One machine: Tepal beside nbdkit\n\n\
-         Made by `cargo xtask bench local`. {}.\n\n\
-         One server with four drives in /dev/shm, and nbdkit's file plugin on one file in /dev/shm, in the same run: each job \
-         runs on one system after the other, {repetitions} times in turn, {seconds} s each, on volumes of {size} filled \
-         before. Figures are medians. fio's NBD engine on a unix socket. Every run is in [local.tsv](local.tsv).\n\n\
-         ![Each job in multiples of nbdkit](local.svg)\n\n\
+        "# {title}\n\n\
+         Made by `cargo xtask bench {name}`. {}.\n\n\
+         {setting}, in the same run: each job runs on one system after the other, {repetitions} times in turn, {seconds} s \
+         each, on volumes of {size} filled before. Figures are medians. Every run is in [{name}.tsv]({name}.tsv).\n\n\
+         ![Each job in multiples of nbdkit]({name}.svg)\n\n\
          ## Targets\n\n| what | target | measured | |\n| --- | --- | --- | --- |\n",
         circumstances.line()
     );
@@ -75,23 +81,28 @@ pub fn markdown(
         let measured = target.measured.map_or("-".into(), figure);
         text += &format!("| {} | {bound} | {measured} | {} |\n", target.what, target.verdict());
     }
-    if let Some(resident) = extra.resident_mib {
-        text += &format!("\nResident memory of the server after all jobs: {resident:.0} MiB.\n");
-    }
-    text += &format!("\n## Medians\n\n| job | | {NBDKIT} | {STRIPE} | {MIRROR} |\n| --- | --- | --- | --- | --- |\n");
+    text += remark;
+    text += &format!(
+        "\n## Medians\n\n| job | | {} |\n| --- | ---{} |\n",
+        systems.join(" | "),
+        " | ---".repeat(systems.len())
+    );
     for job in JOBS {
-        let sequential = job.name.contains("1m");
-        let (unit, quantity) = if sequential { ("MiB/s", Quantity::Mebibytes) } else { ("IOPS", Quantity::Iops) };
-        let cell = |system| {
-            let Some(median) = median_of(runs, system, job.name, quantity) else { return "-".into() };
-            let latency = median_of(runs, system, job.name, Quantity::MedianLatency).unwrap_or_default();
-            let times = ratio(runs, system, NBDKIT, job.name, quantity).filter(|_| system != NBDKIT);
-            let times = times.map_or(String::new(), |times| format!(", x {times:.2}"));
-            format!("{median:.0} (p50 {latency:.0} us{times})")
-        };
-        text += &format!("| {} | {unit} | {} | {} | {} |\n", job.name, cell(NBDKIT), cell(STRIPE), cell(MIRROR));
+        let cells: Vec<String> = systems.iter().map(|system| cell(runs, system, job.name)).collect();
+        let unit = if job.name.contains("1m") { "MiB/s" } else { "IOPS" };
+        text += &format!("| {} | {unit} | {} |\n", job.name, cells.join(" | "));
     }
     text
+}
+
+fn cell(runs: &[Run], system: &str, job: &str) -> String {
+    let quantity = if job.contains("1m") { Quantity::Mebibytes } else { Quantity::Iops };
+    let Some(median) = median_of(runs, system, job, quantity) else { return "-".into() };
+    let latency = median_of(runs, system, job, Quantity::MedianLatency).unwrap_or_default();
+    let times = ratio(runs, system, NBDKIT, job, quantity).filter(|_| system != NBDKIT);
+    let times = times.map_or(String::new(), |times| format!(", x {times:.2}"));
+    let cpu = median_of(runs, system, job, Quantity::Cpu).map_or(String::new(), |cpu| format!(", cpu {cpu:.0} us"));
+    format!("{median:.0} (p50 {latency:.0} us{times}{cpu})")
 }
 
 /// With as many digits as anybody looks at.

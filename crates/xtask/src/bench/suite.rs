@@ -3,6 +3,7 @@
 //! A volume is filled first, so that no job reads what was never written. The jobs and their parameters never change:
 //! results of different months are compared.
 
+use super::footprint;
 use crate::failure::Failure;
 use crate::process;
 use crate::workspace::{answer, parse};
@@ -45,12 +46,16 @@ pub struct Run {
     pub mebibytes: f64,
     pub p50_us: f64,
     pub p99_us: f64,
+    /// Microseconds of a core that all processes of the system, the client not among them, took for one I/O; `None` where it
+    /// wasn't looked at.
+    pub cpu_us: Option<f64>,
 }
 
 impl Run {
     pub fn tsv(&self) -> String {
-        let Run { system, job, repetition, iops, mebibytes, p50_us, p99_us } = self;
-        format!("{system}\t{job}\t{repetition}\t{iops:.0}\t{mebibytes:.1}\t{p50_us:.0}\t{p99_us:.0}")
+        let Run { system, job, repetition, iops, mebibytes, p50_us, p99_us, cpu_us } = self;
+        let cpu = cpu_us.map_or(String::new(), |cpu| format!("\t{cpu:.1}"));
+        format!("{system}\t{job}\t{repetition}\t{iops:.0}\t{mebibytes:.1}\t{p50_us:.0}\t{p99_us:.0}{cpu}")
     }
 
     fn from_tsv(line: &str) -> Option<Run> {
@@ -63,8 +68,18 @@ impl Run {
             mebibytes: cells.next()?.parse().ok()?,
             p50_us: cells.next()?.parse().ok()?,
             p99_us: cells.next()?.parse().ok()?,
+            cpu_us: cells.next().and_then(|cell| cell.parse().ok()),
         })
     }
+}
+
+/// What a job is run on.
+#[derive(Clone, Debug)]
+pub enum Disk {
+    /// An NBD export.
+    Nbd { uri: String },
+    /// An image of Ceph, through librbd.
+    Rbd { pool: String, image: String, configuration: PathBuf },
 }
 
 /// How the jobs are run.
@@ -78,23 +93,42 @@ pub struct Suite {
 
 impl Suite {
     /// Writes the whole volume once.
-    pub fn fill(&self, uri: &str) -> Result<(), Failure> {
+    pub fn fill(&self, disk: &Disk) -> Result<(), Failure> {
         if self.program.is_some() {
             return Ok(()); // it fills by itself
         }
-        process::succeed(&mut fio(&FILL, uri, &self.size), SPARE).map(|_| ())
+        process::succeed(&mut fio(&FILL, disk, &self.size), SPARE).map(|_| ())
     }
 
-    pub fn run(&self, system: &str, uri: &str, job: &Job, repetition: u32) -> Result<Run, Failure> {
+    /// `processes` are the system's.
+    pub fn run(
+        &self,
+        system: &str,
+        disk: &Disk,
+        job: &Job,
+        repetition: u32,
+        processes: &[u32],
+    ) -> Result<Run, Failure> {
         let limit = Duration::from_secs(self.seconds) + SPARE;
         let Some(program) = &self.program else {
-            let mut fio = fio(job, uri, &self.size);
+            let mut fio = fio(job, disk, &self.size);
             fio.args(["--time_based", &format!("--runtime={}", self.seconds)]);
+            let before = footprint::on_core(processes);
             let output = process::succeed(&mut fio, limit)?.stdout;
-            return measured(&output, system, job.name, repetition);
+            let used = footprint::on_core(processes).saturating_sub(before);
+            let (run, done) = measured(&output, system, job.name, repetition)?;
+            let cpu_us = (!processes.is_empty()).then(|| used as f64 / 1000.0 / done as f64);
+            return Ok(Run { cpu_us, ..run });
         };
         let mut suite = Command::new(program);
-        suite.args([system, "nbd", uri]).env("TESTS", job.name).env("REPS", "1");
+        suite.arg(system);
+        match disk {
+            Disk::Nbd { uri } => suite.args(["nbd", uri]),
+            Disk::Rbd { pool, image, configuration } => {
+                suite.args(["rbd", pool, image]).env("CEPH_CONF", configuration)
+            }
+        };
+        suite.env("TESTS", job.name).env("REPS", "1");
         suite.env("RUNTIME", self.seconds.to_string()).env("SIZE", &self.size);
         let output = process::succeed(&mut suite, limit)?.stdout;
         let run = output.lines().filter_map(Run::from_tsv).find(|run| run.job == job.name);
@@ -103,28 +137,40 @@ impl Suite {
 }
 
 /// The command of one job, without how long it takes: then it covers the whole size once.
-pub fn fio(job: &Job, uri: &str, size: &str) -> Command {
+pub fn fio(job: &Job, disk: &Disk, size: &str) -> Command {
     let mut fio = Command::new("fio");
-    fio.arg(format!("--name={}", job.name)).args(["--ioengine=nbd", &format!("--uri={uri}")]);
+    fio.arg(format!("--name={}", job.name));
+    match disk {
+        Disk::Nbd { uri } => fio.args(["--ioengine=nbd", &format!("--uri={uri}")]),
+        Disk::Rbd { pool, image, configuration } => {
+            fio.args([
+                "--ioengine=rbd",
+                "--clientname=admin",
+                &format!("--pool={pool}"),
+                &format!("--rbdname={image}"),
+            ]);
+            fio.env("CEPH_CONF", configuration)
+        }
+    };
     fio.arg(format!("--size={size}")).args(["--group_reporting", "--output-format=json"]);
     fio.args([&format!("--rw={}", job.rw), &format!("--bs={}", job.block), &format!("--iodepth={}", job.depth)]);
     fio
 }
 
-/// What fio's JSON says, which other messages may precede.
-fn measured(output: &str, system: &str, job: &str, repetition: u32) -> Result<Run, Failure> {
+/// What fio's JSON says, which other messages may precede, and how many I/Os were done, of both sides.
+fn measured(output: &str, system: &str, job: &str, repetition: u32) -> Result<(Run, u64), Failure> {
     let missing = |what| answer("fio", what);
     let json = output.find('{').map(|start| &output[start..]).ok_or(missing("a JSON document"))?;
     let document: Value = parse("fio", json)?;
     let result = &document["jobs"][0];
-    let done = |side: &Value| side["total_ios"].as_u64().unwrap_or(0) > 0;
-    let side = if done(&result["read"]) { &result["read"] } else { &result["write"] };
-    if !done(side) || result["error"] != 0 {
+    let done = |side: &Value| side["total_ios"].as_u64().unwrap_or(0);
+    let side = if done(&result["read"]) > 0 { &result["read"] } else { &result["write"] };
+    if done(side) == 0 || result["error"] != 0 {
         return Err(missing("any I/O without an error"));
     }
     let number = |value: &Value, what| value.as_f64().ok_or(missing(what));
     let percentile = |which: &str| number(&side["clat_ns"]["percentile"][which], "a percentile").map(|ns| ns / 1000.0);
-    Ok(Run {
+    let run = Run {
         system: system.into(),
         job: job.into(),
         repetition,
@@ -132,7 +178,9 @@ fn measured(output: &str, system: &str, job: &str, repetition: u32) -> Result<Ru
         mebibytes: number(&side["bw"], "bw")? / 1024.0,
         p50_us: percentile("50.000000")?,
         p99_us: percentile("99.000000")?,
-    })
+        cpu_us: None,
+    };
+    Ok((run, done(&result["read"]) + done(&result["write"])))
 }
 
 #[cfg(test)]
@@ -147,9 +195,12 @@ mod tests {
 
     #[test]
     fn the_side_that_did_something_is_kept() {
-        let run = measured(OUTPUT, "tepal", "write-1m-q8", 2).unwrap();
-        assert_eq!(run.tsv(), "tepal\twrite-1m-q8\t2\t100\t2.0\t12\t99");
-        assert_eq!(Run::from_tsv(&run.tsv()), Some(Run { iops: 100.0, ..run }));
+        let (run, done) = measured(OUTPUT, "tepal", "write-1m-q8", 2).unwrap();
+        assert_eq!((run.tsv().as_str(), done), ("tepal\twrite-1m-q8\t2\t100\t2.0\t12\t99", 7));
+        let run = Run { iops: 100.0, ..run };
+        assert_eq!(Run::from_tsv(&run.tsv()), Some(run.clone()));
+        let with_cpu = Run { cpu_us: Some(12.5), ..run };
+        assert_eq!(Run::from_tsv(&with_cpu.tsv()), Some(with_cpu));
     }
 
     #[test]

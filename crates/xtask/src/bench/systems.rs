@@ -1,10 +1,11 @@
 //! What is measured: nbdkit serving one file in memory, and a cluster of our own on one machine.
 
-use super::suite::{Job, fio};
+use super::suite::{Disk, Job, fio};
 use crate::failure::Failure;
 use crate::process;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// Where both keep their data.
@@ -14,14 +15,16 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// How long the load runs before the server is killed under it.
 const UNDER_WAY: Duration = Duration::from_secs(2);
 const SERVER: &str = "s1";
-const DRIVES: &str = "4";
+const CEPH_LIMIT: Duration = Duration::from_secs(300);
 
 /// A folder that is removed with everything in it.
 pub struct Scratch(PathBuf);
 
 impl Scratch {
     pub fn new(place: &Path) -> Result<Scratch, Failure> {
-        let folder = place.join(format!("tepal-bench-{}", std::process::id()));
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let folder = place.join(format!("tepal-bench-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&folder).map_err(Failure::file(&folder))?;
         Ok(Scratch(folder))
     }
@@ -40,7 +43,7 @@ impl Drop for Scratch {
 /// nbdkit with its file plugin.
 pub struct Nbdkit {
     child: Child,
-    pub uri: String,
+    uri: String,
     _scratch: Scratch,
 }
 
@@ -56,6 +59,14 @@ impl Nbdkit {
         until("nbdkit to answer", || answers(&nbdkit.uri))?;
         Ok(nbdkit)
     }
+
+    pub fn disk(&self) -> Disk {
+        Disk::Nbd { uri: self.uri.clone() }
+    }
+
+    pub fn processes(&self) -> Vec<u32> {
+        vec![self.child.id()]
+    }
 }
 
 impl Drop for Nbdkit {
@@ -65,7 +76,7 @@ impl Drop for Nbdkit {
     }
 }
 
-/// One server with four drives in memory, and the volumes that are asked for.
+/// A cluster with drives in memory, and the volumes that are asked for.
 pub struct Tepal {
     program: PathBuf,
     /// The cluster's folder, which it makes itself.
@@ -74,13 +85,13 @@ pub struct Tepal {
 }
 
 impl Tepal {
-    /// `volumes` are as `dev up --volume` takes them: `NAME=SIZE,layout=LAYOUT`.
-    pub fn start(program: &Path, drive_size: &str, volumes: &[String]) -> Result<Tepal, Failure> {
+    /// `shape` is as `dev up` takes it: `--servers N --drives N`, and `volumes` as `--volume` does: `NAME=SIZE,layout=LAYOUT`.
+    pub fn start(program: &Path, shape: &[&str], drive_size: &str, volumes: &[String]) -> Result<Tepal, Failure> {
         let program = program.canonicalize().map_err(Failure::file(program))?;
         let scratch = Scratch::new(&std::env::temp_dir())?;
         let tepal = Tepal { program, folder: scratch.file("cluster"), _scratch: scratch };
-        let mut up = tepal.command(&["up", "--detach", "--memory", "--servers", "1", "--drives", DRIVES]);
-        up.args(["--drive-size", drive_size]);
+        let mut up = tepal.command(&["up", "--detach", "--memory", "--drive-size", drive_size]);
+        up.args(shape);
         for volume in volumes {
             up.args(["--volume", volume]);
         }
@@ -88,8 +99,12 @@ impl Tepal {
         Ok(tepal)
     }
 
-    pub fn uri(&self, volume: &str) -> String {
+    fn uri(&self, volume: &str) -> String {
         format!("nbd+unix:///{volume}?socket={}", self.folder.join("nbd.sock").display())
+    }
+
+    pub fn disk(&self, volume: &str) -> Disk {
+        Disk::Nbd { uri: self.uri(volume) }
     }
 
     /// The processes of this cluster.
@@ -106,7 +121,7 @@ impl Tepal {
     /// Kills the server with a load on it and starts it again: how long from there until a read is answered.
     pub fn restart_under(&self, load: &Job, volume: &str, size: &str) -> Result<Duration, Failure> {
         let uri = self.uri(volume);
-        let mut fio = fio(load, &uri, size);
+        let mut fio = fio(load, &self.disk(volume), size);
         fio.args(["--time_based", "--runtime=600"]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let mut fio = fio.spawn().map_err(|source| Failure::Start { program: "fio".into(), source })?;
         std::thread::sleep(UNDER_WAY);
@@ -138,6 +153,44 @@ impl Drop for Tepal {
             eprintln!("the cluster was not stopped: {failure}");
             self.processes().into_iter().for_each(process::kill_tree);
         }
+    }
+}
+
+/// Ceph, as a script starts and stops it: `SCRIPT FOLDER` makes a cluster with the image `bench` in the pool `rbd` and a
+/// `ceph.conf` in the folder, `SCRIPT FOLDER down` removes it.
+pub struct Ceph {
+    script: PathBuf,
+    scratch: Scratch,
+}
+
+impl Ceph {
+    pub fn start(script: &Path) -> Result<Ceph, Failure> {
+        let ceph = Ceph { script: script.to_owned(), scratch: Scratch::new(&std::env::temp_dir())? };
+        process::succeed(Command::new(&ceph.script).arg(ceph.folder()), CEPH_LIMIT)?;
+        Ok(ceph)
+    }
+
+    fn folder(&self) -> PathBuf {
+        self.scratch.file("ceph")
+    }
+
+    pub fn disk(&self) -> Disk {
+        Disk::Rbd { pool: "rbd".into(), image: "bench".into(), configuration: self.folder().join("ceph.conf") }
+    }
+
+    /// Its storage daemons and monitors.
+    pub fn processes(&self) -> Vec<u32> {
+        let is_daemon = |id: &u32| {
+            let name = std::fs::read_to_string(format!("/proc/{id}/comm")).unwrap_or_default();
+            name.starts_with("ceph-osd") || name.starts_with("ceph-mon") || name.starts_with("ceph-mgr")
+        };
+        process::processes().filter(is_daemon).collect()
+    }
+}
+
+impl Drop for Ceph {
+    fn drop(&mut self) {
+        let _ = process::succeed(Command::new(&self.script).arg(self.folder()).arg("down"), CEPH_LIMIT);
     }
 }
 

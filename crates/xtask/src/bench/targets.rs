@@ -5,11 +5,15 @@ use super::suite::Run;
 pub const NBDKIT: &str = "nbdkit-file";
 pub const STRIPE: &str = "tepal-stripe";
 pub const MIRROR: &str = "tepal-mirror:2";
+pub const CHAINED: &str = "tepal-chained";
+pub const CEPH: &str = "ceph-rbd";
 
 /// Waking up a few times a second is rest; more is polling.
 const IDLE_PERCENT: f64 = 0.1;
 const RESTART_MS: f64 = 2000.0;
 const SEEDS_SECONDS: f64 = 300.0;
+const READ_CPU_US: f64 = 18.0;
+const WRITE_CPU_US: f64 = 45.0;
 
 /// What is measured beside the jobs; None where it was not.
 #[derive(Clone, Debug, Default)]
@@ -60,14 +64,25 @@ pub enum Quantity {
     Iops,
     Mebibytes,
     MedianLatency,
+    Cpu,
 }
 
 impl Quantity {
-    fn of(self, run: &Run) -> f64 {
+    fn of(self, run: &Run) -> Option<f64> {
         match self {
-            Quantity::Iops => run.iops,
-            Quantity::Mebibytes => run.mebibytes,
-            Quantity::MedianLatency => run.p50_us,
+            Quantity::Iops => Some(run.iops),
+            Quantity::Mebibytes => Some(run.mebibytes),
+            Quantity::MedianLatency => Some(run.p50_us),
+            Quantity::Cpu => run.cpu_us,
+        }
+    }
+
+    fn unit(self) -> &'static str {
+        match self {
+            Quantity::Iops => "IOPS",
+            Quantity::Mebibytes => "MiB/s",
+            Quantity::MedianLatency => "median latency",
+            Quantity::Cpu => "processor time",
         }
     }
 }
@@ -75,7 +90,7 @@ impl Quantity {
 /// The median over the repetitions of one job on one system.
 pub fn median_of(runs: &[Run], system: &str, job: &str, quantity: Quantity) -> Option<f64> {
     let of_job = runs.iter().filter(|run| run.system == system && run.job == job);
-    median(of_job.map(|run| quantity.of(run)).collect())
+    median(of_job.filter_map(|run| quantity.of(run)).collect())
 }
 
 pub fn median(mut values: Vec<f64>) -> Option<f64> {
@@ -94,38 +109,67 @@ pub fn ratio(runs: &[Run], system: &str, to: &str, job: &str, quantity: Quantity
     Some(median_of(runs, system, job, quantity)? / other)
 }
 
-pub fn targets(runs: &[Run], extra: &Extra) -> Vec<Target> {
+/// One system's figure in multiples of another's.
+type Comparison = (&'static str, &'static str, &'static str, Quantity, Bound);
+
+fn compare(runs: &[Run], comparisons: &[Comparison]) -> Vec<Target> {
+    let target = |&(system, to, job, quantity, bound): &Comparison| Target {
+        what: format!("{system} {job}: {} in multiples of {to}", quantity.unit()),
+        bound,
+        measured: ratio(runs, system, to, job, quantity),
+    };
+    comparisons.iter().map(target).collect()
+}
+
+/// Of one server.
+pub fn of_one_server(runs: &[Run], extra: &Extra) -> Vec<Target> {
     use Bound::{AtLeast, AtMost};
     use Quantity::{Iops, Mebibytes, MedianLatency};
-    let compared: &[(&str, &str, &str, Quantity, Bound)] = &[
-        (STRIPE, NBDKIT, "randread-4k-q32", Iops, AtLeast(1.0)),
-        (STRIPE, NBDKIT, "randread-4k-q1", MedianLatency, AtMost(1.2)),
-        (STRIPE, NBDKIT, "read-1m-q8", Mebibytes, AtLeast(1.0)),
-        (STRIPE, NBDKIT, "randwrite-4k-q32", Iops, AtLeast(0.65)),
-        (STRIPE, NBDKIT, "write-1m-q8", Mebibytes, AtLeast(0.7)),
-        (MIRROR, NBDKIT, "randread-4k-q32", Iops, AtLeast(1.0)),
-        (MIRROR, NBDKIT, "randread-4k-q1", MedianLatency, AtMost(1.2)),
-        (MIRROR, NBDKIT, "read-1m-q8", Mebibytes, AtLeast(1.0)),
-        (MIRROR, STRIPE, "randwrite-4k-q1", Iops, AtLeast(0.5)),
-        (MIRROR, STRIPE, "randwrite-4k-q32", Iops, AtLeast(0.5)),
-        (MIRROR, STRIPE, "write-1m-q8", Mebibytes, AtLeast(0.5)),
-    ];
-    let mut targets: Vec<Target> = compared
-        .iter()
-        .map(|&(system, to, job, quantity, bound)| {
-            let unit = match quantity {
-                Iops => "IOPS",
-                Mebibytes => "MiB/s",
-                MedianLatency => "median latency",
-            };
-            let what = format!("{system} {job}: {unit} in multiples of {to}");
-            Target { what, bound, measured: ratio(runs, system, to, job, quantity) }
-        })
-        .collect();
+    let mut targets = compare(
+        runs,
+        &[
+            (STRIPE, NBDKIT, "randread-4k-q32", Iops, AtLeast(1.0)),
+            (STRIPE, NBDKIT, "randread-4k-q1", MedianLatency, AtMost(1.2)),
+            (STRIPE, NBDKIT, "read-1m-q8", Mebibytes, AtLeast(1.0)),
+            (STRIPE, NBDKIT, "randwrite-4k-q32", Iops, AtLeast(0.65)),
+            (STRIPE, NBDKIT, "write-1m-q8", Mebibytes, AtLeast(0.7)),
+            (MIRROR, NBDKIT, "randread-4k-q32", Iops, AtLeast(1.0)),
+            (MIRROR, NBDKIT, "randread-4k-q1", MedianLatency, AtMost(1.2)),
+            (MIRROR, NBDKIT, "read-1m-q8", Mebibytes, AtLeast(1.0)),
+            (MIRROR, STRIPE, "randwrite-4k-q1", Iops, AtLeast(0.5)),
+            (MIRROR, STRIPE, "randwrite-4k-q32", Iops, AtLeast(0.5)),
+            (MIRROR, STRIPE, "write-1m-q8", Mebibytes, AtLeast(0.5)),
+        ],
+    );
     let plain = |what: &str, bound, measured| Target { what: what.into(), bound: AtMost(bound), measured };
     targets.push(plain("idle: percent of one core", IDLE_PERCENT, extra.idle_percent));
     targets.push(plain("restart after kill -9 under load, ms until a read answers", RESTART_MS, extra.restart_ms));
     targets.push(plain("1,000 simulator seeds, s", SEEDS_SECONDS, extra.seeds_seconds));
+    targets
+}
+
+/// Of four servers.
+pub fn of_a_ring(runs: &[Run]) -> Vec<Target> {
+    use Bound::{AtLeast, AtMost};
+    use Quantity::{Cpu, Iops, Mebibytes, MedianLatency};
+    let mut targets = compare(
+        runs,
+        &[
+            (CHAINED, CEPH, "randwrite-4k-q32", Iops, AtLeast(8.0)),
+            (CHAINED, CEPH, "randread-4k-q32", Iops, AtLeast(4.0)),
+            (CHAINED, CEPH, "randread-4k-q1", MedianLatency, AtMost(0.7)),
+            (CHAINED, CEPH, "write-1m-q8", Mebibytes, AtLeast(4.0)),
+            (CHAINED, NBDKIT, "randread-4k-q32", Iops, AtLeast(0.5)),
+            (CHAINED, NBDKIT, "read-1m-q8", Mebibytes, AtLeast(0.5)),
+        ],
+    );
+    for (job, bound) in [("randread-4k-q32", READ_CPU_US), ("randwrite-4k-q32", WRITE_CPU_US)] {
+        targets.push(Target {
+            what: format!("{CHAINED} {job}: us of a core for each, all server processes"),
+            bound: AtMost(bound),
+            measured: median_of(runs, CHAINED, job, Cpu),
+        });
+    }
     targets
 }
 
@@ -142,6 +186,7 @@ mod tests {
             mebibytes: iops / 256.0,
             p50_us,
             p99_us: p50_us,
+            cpu_us: None,
         }
     }
 
@@ -179,7 +224,7 @@ mod tests {
             run(STRIPE, job, 220.0, 10.0),
             run(STRIPE, "randread-4k-q1", 1.0, 30.0),
         ];
-        let targets = targets(&runs, &Extra { idle_percent: Some(0.0), ..Extra::default() });
+        let targets = of_one_server(&runs, &Extra { idle_percent: Some(0.0), ..Extra::default() });
         let verdicts: Vec<_> = targets.iter().map(|target| (target.measured, target.verdict())).collect();
         assert_eq!(verdicts[0], (Some(1.1), "ok"));
         assert_eq!(verdicts[1], (Some(1.5), "MISSED"));

@@ -9,12 +9,14 @@ use crate::seen_through::{Asker, SeenThrough};
 use bytes::Bytes;
 use futures_channel::oneshot;
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 use tepal_drive::world::{Gather, World};
 use tepal_model::{BLOCK, Buffer, IoError, Segments, buffer::join};
 use tepal_wire::message::Tag;
 
 impl<W: World> Group<W> {
     pub async fn read(&self, offset: u64, length: u64) -> Result<Segments, IoError> {
+        self.shared.served.fetch_add(1, Ordering::Relaxed);
         let blocks = Blocks::touched(offset, offset + length);
         let segments = self.read_blocks(blocks).await?;
         let mut rest = Rest::of(segments);
@@ -31,6 +33,7 @@ impl<W: World> Group<W> {
         fua: bool,
         tag: Option<Tag>,
     ) -> impl Future<Output = Result<(), IoError>> + use<W> {
+        self.shared.served.fetch_add(1, Ordering::Relaxed);
         let end = offset + data.iter().map(|piece| piece.len() as u64).sum::<u64>();
         let place = self.line_up(Blocks::touched(offset, end));
         let group = self.clone();
@@ -63,7 +66,10 @@ impl<W: World> Group<W> {
         loop {
             let data = match whole {
                 true => data.clone(),
-                false => Gather::from_iter([Box::pin(self.merge_edges(range.start, &data)).await?]),
+                false => {
+                    let group = if begun { self.for_what_has_begun() } else { self.clone() };
+                    Gather::from_iter([Box::pin(group.merge_edges(range.start, &data)).await?])
+                }
             };
             match self.write_blocks(&turn, Data::new(blocks.first, data, origin), fua).await? {
                 Written::Done => return Ok(()),
@@ -113,21 +119,21 @@ impl<W: World> Group<W> {
     ) -> Result<Turn, IoError> {
         if begun {
             turn.lend();
-            wait_for_change(asker, change).await?;
+            self.for_what_has_begun().wait_for_change(asker, change).await?;
             turn.reclaim().await;
             return Ok(turn);
         }
         drop(turn);
-        wait_for_change(asker, change).await?;
+        self.wait_for_change(asker, change).await?;
         Ok(self.line_up(blocks).turn().await)
     }
-}
 
-/// Waits for a drive to come or go. A write that was given up meanwhile is not made at all: it could land after newer
-/// ones.
-async fn wait_for_change(asker: &Asker, change: oneshot::Receiver<()>) -> Result<(), IoError> {
-    let _ = change.await; // dropped unsent only when the volume goes
-    if asker.is_waiting() { Ok(()) } else { Err(IoError::Stopping) }
+    /// Waits for a drive to come or go. A write that was given up meanwhile is not made at all: it could land after newer
+    /// ones.
+    async fn wait_for_change(&self, asker: &Asker, change: oneshot::Receiver<()>) -> Result<(), IoError> {
+        self.wait(change).await?;
+        if asker.is_waiting() { Ok(()) } else { Err(IoError::Stopping) }
+    }
 }
 
 /// Segments that are taken from their start.

@@ -3,6 +3,7 @@
 use super::order::Turn;
 use super::{Blocks, Group};
 use crate::authority::View;
+use crate::engine::Engine;
 use crate::holder::Holder;
 use crate::servers::answer::CopyId;
 use crate::servers::applied::Fate;
@@ -33,10 +34,11 @@ impl<W: World> Group<W> {
                 state.serves()?;
                 let mut regions = self.shared.column.regions(blocks.first, blocks.count);
                 let settled = !state.members.has_unheard() && !regions.any(|region| state.unresolved.contains(&region));
-                let own = state.members.here().filter_map(Holder::local).filter(|_| settled).cloned();
+                let own = state.copies_here().filter(|_| settled);
+                let own = own.filter_map(|(at, holder)| Some((at, holder.local()?.clone())));
                 (own.collect::<Vec<_>>(), state.changes)
             };
-            let fate = self.fate(&own, tag.origin, since).filter(|_| self.lock().changes == changes);
+            let fate = self.fate(&own, (tag.origin, since), blocks).filter(|_| self.lock().changes == changes);
             match fate {
                 Some(Fate::Absent) => return Ok(Doubt::Do(turn)),
                 Some(Fate::Applied) => return Ok(Doubt::Done),
@@ -54,12 +56,14 @@ impl<W: World> Group<W> {
     }
 
     /// What became of it on the copies of this server; `None` if there is none now.
-    fn fate(&self, own: &[Drive<W>], origin: Origin, since: View) -> Option<Fate> {
+    fn fate(&self, own: &[(usize, Drive<W>)], (origin, since): (Origin, View), blocks: Blocks) -> Option<Fate> {
         let engine = self.engine()?;
         let (map, column) = (self.shared.column.map, self.shared.column.number);
-        let mut fates = own.iter().filter_map(|drive| {
+        let mut fates = own.iter().filter_map(|(at, drive)| {
             let (opening, up_since) = engine.opening_of(drive)?;
-            match engine.shared.applied.fate(CopyId { drive: drive.id(), map, column }, opening, origin) {
+            let first = self.shared.column.place(*at, blocks.first);
+            let (copy, blocks) = (CopyId { drive: drive.id(), map, column }, first..first + blocks.count);
+            match engine.shared.applied.fate(copy, opening, origin, since, &blocks) {
                 Fate::Absent if up_since > since => Some(Fate::Unsure),
                 fate => Some(fate),
             }
@@ -68,17 +72,28 @@ impl<W: World> Group<W> {
         Some(if fates.all(|fate| fate == first) { first } else { Fate::Unsure })
     }
 
-    /// A drive of this server takes blocks of a request from here on. What isn't a client's makes copies equal.
-    pub fn takes(&self, holder: &Holder<W>, origin: Option<Origin>, place: u64, count: u64) {
-        if self.shared.view == 0 {
-            return; // alone, requests don't come twice
+    /// A drive of this server has taken blocks of a client's request.
+    pub fn has_taken(&self, holder: &Holder<W>, origin: Option<Origin>, place: u64, count: u64) {
+        if let Some((engine, opening, copy)) = self.own_copy(holder)
+            && let Some(origin) = origin
+        {
+            engine.shared.applied.note(copy, opening, origin, place..place + count);
         }
-        let Some((engine, drive)) = self.engine().zip(holder.local()) else { return };
-        let Some((opening, _)) = engine.opening_of(drive) else { return };
+    }
+
+    /// Blocks of a drive of this server become what another copy has, from here on.
+    pub fn makes_equal(&self, holder: &Holder<W>, place: u64, count: u64) {
+        if let Some((engine, opening, copy)) = self.own_copy(holder) {
+            engine.shared.applied.made_equal(copy, opening, self.shared.view, place..place + count);
+        }
+    }
+
+    /// The copy on a drive of this server, and the name of the drive's opening. None where requests don't come twice: alone.
+    fn own_copy(&self, holder: &Holder<W>) -> Option<(Engine<W>, u64, CopyId)> {
+        let drive = holder.local().filter(|_| self.shared.view > 0)?;
+        let engine = self.engine()?;
+        let (opening, _) = engine.opening_of(drive)?;
         let copy = CopyId { drive: drive.id(), map: self.shared.column.map, column: self.shared.column.number };
-        match origin {
-            Some(origin) => engine.shared.applied.note(copy, opening, origin, place..place + count),
-            None => engine.shared.applied.made_equal(copy, opening, place..place + count),
-        }
+        Some((engine, opening, copy))
     }
 }

@@ -53,6 +53,8 @@ impl<W: World> Volume<W> {
             // All of them are asked: what one of them says once, this flush says for all.
             for (group, &said) in groups.iter().zip(&said) {
                 match group.plan_flush(said) {
+                    // It has been shared meanwhile, for which all of it was flushed.
+                    Plan::Refuse(IoError::Fenced) if self.is_among() && !self.is_cut_off() => {}
                     Plan::Go(here) => drives.extend(here.into_iter().map(|drive| (drive.id(), drive))),
                     Plan::Refuse(error) => refused = refused.or(Some(error)),
                     Plan::Wait(change) => waits = waits.or(Some(change)),

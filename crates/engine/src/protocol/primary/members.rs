@@ -167,7 +167,8 @@ pub const NOT_MISSED: u64 = u64::MAX;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Copies {
     /// Members with clean data. Where they may differ, the first decides: one with authority, for it may have been read
-    /// meanwhile; and a drive that dropped the end of its log comes after those that didn't.
+    /// meanwhile; a drive that dropped the end of its log comes after those that didn't; and one of this server, which knows the
+    /// requests that it has taken, before others.
     Clean(SmallVec<[usize; 4]>),
     /// None now, but a drive may return.
     Waiting,
@@ -227,7 +228,9 @@ impl<W: World> Members<W> {
             if !copies.is_empty() {
                 if copies.len() > 1 {
                     let newest = self.newest();
-                    let order = |member: &Member<W>| (member.left_order() != newest, member.dropped_tail());
+                    let is_far = |member: &Member<W>| member.drive().is_some_and(|holder| holder.local().is_none());
+                    let order =
+                        |member: &Member<W>| (member.left_order() != newest, member.dropped_tail(), is_far(member));
                     copies.sort_by_key(|&at| order(&self.list[at]));
                 }
                 return Copies::Clean(copies);

@@ -32,13 +32,16 @@ use crate::authority::View;
 use crate::engine::{self, Engine};
 use crate::holder::Holder;
 use crate::map::Column;
+use crate::rate::Rate;
 use flush::LostUnflushed;
 use futures_channel::oneshot;
+use futures_util::future::{Either, select};
 use members::{BusyRegions, Member, Members};
 use order::{Turn, WriteOrder};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::Duration;
 use tepal_drive::Loss;
 use tepal_drive::world::World;
 use tepal_model::layout::Durability;
@@ -47,13 +50,26 @@ use tepal_model::{BLOCK, DriveId, IoError, Layout};
 /// One column of a volume, with all its copies. Cheap to clone.
 pub(crate) struct Group<W: World> {
     pub shared: Arc<Shared<W>>,
+    patience: Patience,
 }
 
 impl<W: World> Clone for Group<W> {
     fn clone(&self) -> Self {
-        Group { shared: self.shared.clone() }
+        Group { shared: self.shared.clone(), patience: self.patience }
     }
 }
+
+/// How long a request that has changed nothing waits for drives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Patience {
+    Endless,
+    /// Then it's to be asked again. So requests of other servers take no room while they wait, which requests of other volumes
+    /// would miss.
+    Short,
+}
+
+/// For a drive that is just being declared down, or heard.
+const SHORT: Duration = Duration::from_millis(200);
 
 pub(crate) struct Shared<W: World> {
     pub world: W,
@@ -69,6 +85,8 @@ pub(crate) struct Shared<W: World> {
     /// Copies without which no write is acknowledged.
     pub min_copies: usize,
     pub order: WriteOrder,
+    /// Requests of clients: recovery makes room for them.
+    pub served: AtomicU64,
     state: Mutex<State<W>>,
 }
 
@@ -84,6 +102,7 @@ pub(crate) struct State<W: World> {
     /// The volume is being removed: nobody is served any more.
     pub removed: bool,
     pub copied: u64,
+    pub copying: Rate,
     /// What keeps a returned drive from catching up.
     pub obstacle: Option<String>,
     /// How often a drive has come or gone.
@@ -137,6 +156,7 @@ impl<W: World> Group<W> {
             settling: false,
             removed: false,
             copied: 0,
+            copying: Rate::default(),
             obstacle: None,
             changes: 0,
             leaving_unflushed: BTreeMap::new(),
@@ -154,9 +174,10 @@ impl<W: World> Group<W> {
             deposed: Arc::default(),
             min_copies: usize::from(layout.min_copies).max(1),
             order: WriteOrder::default(),
+            served: AtomicU64::new(0),
             state: Mutex::new(state),
         };
-        let group = Group { shared: Arc::new(shared) };
+        let group = Group { shared: Arc::new(shared), patience: Patience::Endless };
         {
             let mut state = group.lock();
             for at in 0..state.members.list.len() {
@@ -177,6 +198,12 @@ impl<W: World> Group<W> {
         self.shared.engine.upgrade().map(|shared| Engine { shared })
     }
 
+    /// The column's first byte past the volume's end, as far as is known here; `None` once the volume is gone.
+    pub fn volume_end(&self) -> Option<u64> {
+        let volume = self.engine()?.volume_with(self.shared.column.map)?;
+        Some(volume.end_of(self.shared.column.number))
+    }
+
     pub fn is_mirrored(&self) -> bool {
         self.shared.copies > 1
     }
@@ -186,6 +213,30 @@ impl<W: World> Group<W> {
         let (sender, receiver) = oneshot::channel();
         state.bell.push(sender);
         receiver
+    }
+
+    /// The same group, for a request of another server.
+    pub fn for_others(&self) -> Self {
+        Group { shared: self.shared.clone(), patience: Patience::Short }
+    }
+
+    /// The same group, for a request that has begun to change something.
+    fn for_what_has_begun(&self) -> Self {
+        Group { shared: self.shared.clone(), patience: Patience::Endless }
+    }
+
+    /// Waits for a change. [`IoError::Stopping`] if that takes too long for what is waited for.
+    async fn wait(&self, change: oneshot::Receiver<()>) -> Result<(), IoError> {
+        match self.patience {
+            Patience::Endless => {
+                let _ = change.await; // dropped unsent only when the volume goes
+                Ok(())
+            }
+            Patience::Short => match select(change, Box::pin(self.shared.world.sleep(SHORT))).await {
+                Either::Left(_) => Ok(()),
+                Either::Right(_) => Err(IoError::Stopping),
+            },
+        }
     }
 
     pub fn wake(&self) {
@@ -234,7 +285,12 @@ impl<W: World> Group<W> {
     /// The same. Returns when all writes have ended.
     pub async fn remove(&self) {
         self.cut_off();
-        drop(self.shared.order.line_up(0, u64::MAX / 2).turn().await); // none will begin
+        drop(self.every_turn().await); // none will begin
+    }
+
+    /// Comes when all writes that were in line have ended, and keeps others from beginning.
+    pub async fn every_turn(&self) -> Turn {
+        self.shared.order.line_up(0, u64::MAX / 2).turn().await
     }
 }
 

@@ -61,9 +61,7 @@ impl<W: World> Group<W> {
             match self.plan_read(blocks, reader) {
                 Plan::Refuse(error) => return Err(error),
                 Plan::Resolve(region) => self.resolve_to_the_end(region).await?,
-                Plan::Wait(change) => {
-                    let _ = change.await; // dropped unsent only when the volume goes
-                }
+                Plan::Wait(change) => self.wait(change).await?,
                 Plan::Go(parts, changes) => match self.read_parts(parts).await {
                     Ok(segments) => return Ok((segments, changes)),
                     Err(Failed::Lost(id, loss)) => Box::pin(self.lose(vec![(id, loss)])).await,
@@ -82,9 +80,7 @@ impl<W: World> Group<W> {
                 match volume.resolve(region).await {
                     Ok(()) => return Ok(()),
                     Err(Stuck::Failed(error)) => return Err(error),
-                    Err(Stuck::Waits(change)) => {
-                        let _ = change.await; // dropped unsent only when the volume goes
-                    }
+                    Err(Stuck::Waits(change)) => volume.wait(change).await?,
                 }
             }
         };
@@ -230,9 +226,7 @@ impl<W: World> Group<W> {
             match self.plan_read(blocks, Reader::Client) {
                 Plan::Refuse(error) => return Err(error),
                 Plan::Resolve(region) => self.resolve_to_the_end(region).await?,
-                Plan::Wait(change) => {
-                    let _ = change.await; // dropped unsent only when the volume goes
-                }
+                Plan::Wait(change) => self.wait(change).await?,
                 Plan::Go(parts, changes) => match self.mapped_in(&parts).await {
                     Ok(runs) => {
                         join_all(self.shared.order.under_way(blocks.first, blocks.count)).await;

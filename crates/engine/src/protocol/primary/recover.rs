@@ -437,7 +437,7 @@ impl<W: World> Group<W> {
 
     async fn copy_run(&self, run: Blocks, hole: bool, target: &Copy<W>, at: usize) -> Result<(), Failed> {
         let (map, first) = (self.shared.column.map, target.place + at as u64);
-        self.takes(&target.drive, None, first, run.count);
+        self.makes_equal(&target.drive, first, run.count);
         let outcome = if hole {
             target.drive.clear((map, first, run.count), Vec::new(), None).await
         } else {
@@ -456,7 +456,11 @@ impl<W: World> Group<W> {
             let data = Gather::from_iter([data]);
             target.drive.write(Write { map, first, data, crcs, marks: Vec::new(), durable: true, repair: true }).await
         };
-        self.lock().copied += run.count * BLOCK;
+        let (bytes, now) = (run.count * BLOCK, self.shared.world.now());
+        let mut state = self.lock();
+        state.copied += bytes;
+        state.copying.add(bytes, now);
+        drop(state);
         outcome.map_err(|error| failed(&target.drive, error))
     }
 
@@ -486,7 +490,12 @@ impl<W: World> Group<W> {
     /// Writes a damaged copy of a block again, from one that is right.
     pub async fn repair(&self, block: u64, at: usize) -> Result<(), IoError> {
         let _turn = self.shared.order.line_up_repair(block, 1).turn().await;
-        let Some(target) = self.copy(&self.lock(), at, block) else { return Ok(()) };
+        let target = {
+            let state = self.lock();
+            state.serves()?;
+            self.copy(&state, at, block)
+        };
+        let Some(target) = target else { return Ok(()) };
         if target.read(self.shared.column.map, 0, 1).await.is_ok() {
             return Ok(()); // it was written since
         }

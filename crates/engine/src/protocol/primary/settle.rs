@@ -7,8 +7,9 @@ use super::{Group, State};
 use crate::holder::Holder;
 use futures_util::future::{join_all, select};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tepal_drive::world::World;
+use tepal_drive::world::{Tick, World};
 use tepal_drive::{Change, Mark, MarkKind};
 use tepal_model::{DriveId, IoError};
 
@@ -17,6 +18,10 @@ const SETTLE: Duration = Duration::from_secs(2);
 /// With more busy regions than this, those without a write under way don't stay at all.
 const MOST_BUSY: usize = 16 << 10;
 /// How long to wait after recovery met an obstacle, such as a full drive.
+/// Of the time, for each part of it in which a returned drive is brought up to date.
+const CLIENTS_SHARE: u32 = 3;
+/// However slow the drives are, they are brought up to date.
+const LONGEST_TURN: Duration = Duration::from_millis(500);
 const RETRY: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -117,6 +122,7 @@ impl<W: World> Group<W> {
     async fn recover_all(self) {
         // What met an obstacle is tried again only after everything else.
         let mut postponed: BTreeSet<Job> = BTreeSet::new();
+        let mut served = self.shared.served.load(Ordering::Relaxed);
         loop {
             let job = {
                 let mut state = self.lock();
@@ -127,6 +133,7 @@ impl<W: World> Group<W> {
                 }
                 job
             };
+            let began = self.shared.world.now();
             let outcome = match job {
                 None => {
                     self.settle_members();
@@ -144,8 +151,9 @@ impl<W: World> Group<W> {
                     if postponed.is_empty() {
                         self.lock().obstacle = None;
                     }
-                    if !matches!(job, Some(Job::CatchUp { .. })) {
-                        self.settle_members();
+                    match job {
+                        Some(Job::CatchUp { .. }) => self.give_clients_their_turn(&mut served, began).await,
+                        _ => self.settle_members(),
                     }
                     self.shared.world.give_way().await;
                 }
@@ -160,6 +168,15 @@ impl<W: World> Group<W> {
         }
         self.start_settling();
         self.settle_members();
+    }
+
+    /// If anybody was served meanwhile, they have the drives for themselves for some times as long as was copied.
+    async fn give_clients_their_turn(&self, served: &mut u64, began: Tick) {
+        let before = std::mem::replace(served, self.shared.served.load(Ordering::Relaxed));
+        if before != *served {
+            let took = self.shared.world.now().0.saturating_sub(began.0);
+            self.shared.world.sleep((took * CLIENTS_SHARE).min(LONGEST_TURN)).await;
+        }
     }
 
     /// Those that know what they miss count as up again.

@@ -3,6 +3,7 @@
 mod absences;
 mod belief;
 mod hazards;
+mod sharing;
 mod waits;
 
 use crate::{Authority, Engine, Standing, View, Volume, VolumeHealth, VolumeSpec};

@@ -192,10 +192,7 @@ impl<W: World> Group<W> {
             Refused::Lost(loss) => Failed::Lost(vec![(targets[at].drive.id(), loss)]),
         })?;
         let commits = targets.iter().zip(prepared).zip(writes);
-        let mut commits = commits.map(|((target, prepared), write)| {
-            self.takes(&target.drive, data.origin, write.first, data.crcs.len() as u64);
-            target.drive.commit(prepared, write, data.origin)
-        });
+        let mut commits = commits.map(|((target, prepared), write)| target.drive.commit(prepared, write, data.origin));
         // A single copy, as in a stripe, needs no joining.
         let outcomes: SmallVec<[_; 2]> = match commits.next() {
             Some(only) if targets.len() == 1 => smallvec![only.await],
@@ -204,7 +201,10 @@ impl<W: World> Group<W> {
         let (mut lost, mut is_full) = (Vec::new(), false);
         for (target, outcome) in targets.iter().zip(outcomes) {
             match outcome {
-                Ok(()) => {}
+                Ok(()) => {
+                    let place = self.shared.column.place(target.at, data.first);
+                    self.has_taken(&target.drive, data.origin, place, data.crcs.len() as u64);
+                }
                 Err(DriveError::Lost(loss)) => lost.push((target.drive.id(), loss)),
                 // Of another server: a drive of this one has found its space before anything was written.
                 Err(DriveError::OutOfSpace) => is_full = true,
@@ -335,13 +335,16 @@ impl<W: World> Group<W> {
             begun = true;
             let clears = targets.iter().map(|target| {
                 let first = column.place(target.at, blocks.first);
-                self.takes(&target.drive, origin, first, blocks.count);
                 target.drive.clear((column.map, first, blocks.count), target.marks.clone(), origin)
             });
             let outcomes = join_all(clears).await;
             let lost = targets.iter().zip(outcomes).filter_map(|(target, outcome)| match outcome {
                 Err(DriveError::Lost(loss)) => Some((target.drive.id(), loss)),
-                Ok(()) | Err(DriveError::OutOfSpace | DriveError::Damaged { .. }) => None,
+                Ok(()) | Err(DriveError::OutOfSpace | DriveError::Damaged { .. }) => {
+                    let place = column.place(target.at, blocks.first);
+                    self.has_taken(&target.drive, origin, place, blocks.count);
+                    None
+                }
             });
             let lost: Vec<_> = lost.collect();
             if lost.is_empty() && self.took(&targets, blocks, changes) {

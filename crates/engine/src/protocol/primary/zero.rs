@@ -37,11 +37,11 @@ impl<W: World> Group<W> {
                 tag
             });
             let (inner, inner_end) = (at.next_multiple_of(BLOCK), next / BLOCK * BLOCK);
+            let group = if at == from { self.clone() } else { self.for_what_has_begun() };
             if allocate || inner >= inner_end {
-                self.write(at, zeros(at..next), true, tag).await?;
+                group.write(at, zeros(at..next), true, tag).await?;
             } else {
                 let place = self.line_up(Blocks::touched(at, next));
-                let group = self.clone();
                 let clear = |asker| async move { group.clear((place, asker), at..next, inner..inner_end, tag).await };
                 SeenThrough::new(self.shared.world.clone(), clear).await?;
             }
@@ -50,11 +50,15 @@ impl<W: World> Group<W> {
         Ok(())
     }
 
-    /// Takes out what lies past the volume's end: what was cut off doesn't come back when the volume grows again. No two
-    /// of these, nor a change of size, may be under way at a time.
-    pub async fn clear_past(self, end: u64) -> Result<(), IoError> {
+    /// Takes out what lies past the volume's end, which is there in this column: what was cut off doesn't come back when the volume
+    /// grows again. No two of these, nor a change of size, may be under way at a time; one that nobody waits for any more
+    /// ends when the volume grows.
+    pub async fn clear_past(&self, end: u64) -> Result<(), IoError> {
         // Only where something is: there may be exbibytes between.
         for step in self.steps_past(end).await? {
+            if self.volume_end().is_none_or(|now| now > end) {
+                return Err(IoError::Unavailable { reason: "the volume has grown meanwhile".to_owned() });
+            }
             self.zero(end.max(step * STEP)..(step + 1) * STEP, false, None).await?;
         }
         Ok(())
@@ -130,7 +134,8 @@ impl<W: World> Group<W> {
             Doubt::Done => return Ok(()),
         };
         loop {
-            match self.clear_under_turn(&turn, &all, &inner, origin).await? {
+            let group = if begun { self.for_what_has_begun() } else { self.clone() };
+            match group.clear_under_turn(&turn, &all, &inner, origin).await? {
                 Written::Done => return Ok(()),
                 Written::Waits { change, begun: now } => {
                     begun |= now;
@@ -153,7 +158,8 @@ impl<W: World> Group<W> {
             if edge.is_empty() {
                 continue;
             }
-            let data = Gather::from_iter([self.merge_edges(edge.start, &zeros(edge.clone())).await?]);
+            let group = if edges_begun { self.for_what_has_begun() } else { self.clone() };
+            let data = Gather::from_iter([group.merge_edges(edge.start, &zeros(edge.clone())).await?]);
             let data = Data::new(edge.start / BLOCK, data, not_last);
             if let Written::Waits { change, begun } = self.write_blocks(turn, data, true).await? {
                 return Ok(Written::Waits { change, begun: begun || edges_begun });

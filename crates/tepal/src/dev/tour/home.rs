@@ -3,7 +3,7 @@
 
 use super::pattern::{self, Found};
 use super::{AREA, LAYOUT, PIECE, SIZE, TourError, VOLUME};
-use crate::client::{Client, path};
+use crate::client::Client;
 use crate::dev::cluster::Cluster;
 use crate::dev::folder::write_json;
 use crate::disk::{Disk, Request};
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::Path;
 use tepal_model::{BLOCK, DriveId, Layout};
-use tepal_server::api::types::{CreateVolume, MapRun, VolumeInfo, route};
+use tepal_server::api::types::{CreateVolume, MapRun, VolumeInfo, path, route};
 
 /// Bytes that a tour in a new folder may need: two copies, four logs, the metadata.
 pub const ROOM: u64 = 1 << 30;

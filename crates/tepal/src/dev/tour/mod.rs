@@ -17,7 +17,7 @@ use super::{dir_option, quoted};
 use crate::attach::nbd::NbdAddress;
 use crate::attach::nbd::client::ConnectError;
 use crate::cli::{TourArguments, UpArguments};
-use crate::client::{Client, ClientError, path};
+use crate::client::{Client, ClientError};
 use crate::disk::{Disk, PATIENCE, Request};
 use crate::interrupt::Interrupt;
 use crate::output::{self, Output};
@@ -31,7 +31,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tepal_model::{BLOCK, DriveId, ServerId};
-use tepal_server::api::types::{DriveInfo, DriveState, Scrub, ScrubState, Status, VolumeInfo, VolumeState, route};
+use tepal_server::api::types::{
+    DriveInfo, DriveState, Scrub, ScrubState, Status, VolumeInfo, VolumeState, path, route,
+};
 use writer::{Ledger, Writer};
 
 const VOLUME: &str = "v0";

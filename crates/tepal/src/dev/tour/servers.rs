@@ -1,11 +1,10 @@
 //! The steps of a tour over several servers: one is killed, one stands still, and the others go on.
 
 use super::{SERVER, Tour, TourError, VOLUME, Writer};
-use crate::client::path;
 use crate::dev::folder::DevError;
 use std::time::Instant;
 use tepal_model::ServerId;
-use tepal_server::api::types::{DriveInfo, DriveState, ServerInfo, ServerState, VolumeInfo, VolumeState, route};
+use tepal_server::api::types::{DriveInfo, DriveState, ServerInfo, ServerState, VolumeInfo, VolumeState, path, route};
 
 /// How a server goes.
 #[derive(Clone, Copy, PartialEq, Eq)]

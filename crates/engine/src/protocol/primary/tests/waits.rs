@@ -264,3 +264,23 @@ fn a_read_that_met_the_removal_of_its_volume_does_not_return_zeros() {
         assert!(matches!(read, Ok(7) | Err(IoError::Fenced)), "{read:?}");
     });
 }
+
+/// Story: requests of another server for a volume whose drive was away took all the room that there was between two servers, so
+/// those for other volumes waited too.
+#[test]
+fn what_another_server_asks_is_not_kept_waiting_and_is_not_done_afterwards() {
+    told(|world| async move {
+        let rig = Rig::new(world, "stripe", 1).await;
+        rig.write(3, 1, 1).await.unwrap();
+        rig.lose(0).await;
+        let group = rig.volume.groups()[0].for_others();
+        let data = |byte: u8| [Bytes::from(vec![byte; BLOCK as usize])].into_iter().collect();
+        assert_eq!(rig.within(5, group.write(3 * BLOCK, data(2), true, None)).await, Some(Err(IoError::Stopping)));
+        assert_eq!(rig.within(5, group.zero(0..8 * BLOCK, false, None)).await, Some(Err(IoError::Stopping)));
+        assert_eq!(rig.within(5, group.read(0, BLOCK)).await.map(|read| read.err()), Some(Some(IoError::Stopping)));
+        rig.bring_back(0).await;
+        assert_eq!(rig.read(3).await, Ok(1), "what was given up isn't done");
+        group.write(3 * BLOCK, data(4), true, None).await.unwrap();
+        assert_eq!(rig.read(3).await, Ok(4));
+    });
+}

@@ -1,0 +1,50 @@
+//! What becomes of drives of other servers as states are followed.
+
+use super::*;
+use crate::authority::View;
+use crate::servers::follow::{Agreed, DriveStatus};
+use futures_util::future::{BoxFuture, ready};
+use tepal_drive::Loss;
+use tepal_drive::world::Clock;
+use tepal_sim::executor::Limits;
+use tepal_sim::{Executor, SimWorld};
+
+const ME: ServerId = ServerId(1);
+const OTHER: ServerId = ServerId(2);
+const DRIVE: DriveId = DriveId(7);
+
+struct Silent;
+
+impl Authority for Silent {
+    fn drive_down(&self, _: DriveId, _: Loss) -> BoxFuture<'static, Option<View>> {
+        Box::pin(ready(None))
+    }
+    fn up_again(&self, _: DriveId, _: View) -> BoxFuture<'static, Option<View>> {
+        Box::pin(ready(None))
+    }
+}
+
+/// Story: a drive of another server went, came back, and was up, and a server that learned of all of it at once took it for one
+/// that is behind, for ever: it led without having heard it.
+#[test]
+fn a_drive_that_is_up_is_known_as_that_however_late_this_server_learns_of_it() {
+    let executor = Executor::new(1, Limits::default(), false);
+    let world = SimWorld::boot(executor.core(), "server");
+    let story = async move {
+        let engine = Engine::among(world.clone(), Arc::new(Silent), Arc::new(Alone));
+        let mut before = Arc::new(ClusterView::default());
+        let statuses = [DriveStatus::Up(1), DriveStatus::Away(7), DriveStatus::Behind(7, 8), DriveStatus::Up(9)];
+        for (status, view) in statuses.into_iter().zip([6, 7, 8, 9]) {
+            let drives = [(DRIVE, Agreed { server: OTHER, status })].into();
+            let now = Arc::new(ClusterView { view, drives });
+            engine.follow(ME, &before, &now);
+            before = now;
+        }
+        world.sleep(Duration::from_secs(1)).await;
+        let (presence, left) = engine.lock().presence(DRIVE);
+        assert!(matches!(presence, Presence::Unheard) && left.is_none());
+    };
+    if let Err(failure) = executor.run(story) {
+        panic!("{failure}");
+    }
+}

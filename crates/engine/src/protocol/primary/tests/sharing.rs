@@ -1,0 +1,77 @@
+//! A volume that its server had for itself is shared while it's used.
+
+use super::*;
+use crate::servers::follow::{Agreed, ClusterView, DriveStatus};
+use futures_util::future::join_all;
+use tepal_model::ServerId;
+
+const ME: ServerId = ServerId(1);
+
+fn all_up_in(view: View, drives: u64) -> Arc<ClusterView> {
+    let agreed = Agreed { server: ME, status: DriveStatus::Up(1) };
+    Arc::new(ClusterView { view, drives: (1..=drives).map(|id| (DriveId(id), agreed)).collect() })
+}
+
+impl Rig {
+    /// What the server does when the cluster gets a second one.
+    async fn share(&self) {
+        self.engine.follow(ME, &ClusterView::default(), &all_up_in(5, self.disks.len() as u64));
+        self.engine.share_volume(VolumeId(1)).await;
+    }
+}
+
+#[test]
+fn requests_only_wait_while_a_volume_is_shared_and_each_write_is_done_once() {
+    told(|world| async move {
+        for layout in ["mirror:2", "stripe", "mirror:2;durability=flush"] {
+            let rig = Rig::new(world.clone(), layout, 3).await;
+            let writes = async |block: u64| {
+                for byte in 1..=20 {
+                    rig.write(block, byte, 1).await.unwrap();
+                    assert_eq!(rig.read(block).await.unwrap(), byte, "{layout}");
+                }
+            };
+            let share = async {
+                rig.world.sleep(Duration::from_millis(3)).await;
+                rig.share().await;
+                assert!(rig.volume.is_among());
+                rig.volume.flush().await.unwrap();
+            };
+            futures_util::future::join(join_all((0..40).map(writes)), share).await;
+            for block in 0..40 {
+                assert_eq!(rig.read(block).await.unwrap(), 20);
+            }
+        }
+    });
+}
+
+#[test]
+fn what_was_acknowledged_before_a_volume_was_shared_is_stable_afterwards() {
+    told(|world| async move {
+        let rig = Rig::new(world, "mirror:2;durability=flush", 2).await;
+        rig.write(3, 7, 1).await.unwrap();
+        rig.share().await;
+        let mut rig = rig;
+        for disk in &rig.disks {
+            disk.cut_power();
+        }
+        rig.restart(|_| true).await;
+        assert_eq!(rig.read(3).await.unwrap(), 7);
+    });
+}
+
+#[test]
+fn a_shared_volume_shrinks_and_what_was_cut_off_does_not_come_back() {
+    told(|world| async move {
+        let rig = Rig::new(world, "mirror:2", 3).await;
+        rig.write(1000, 7, 20).await.unwrap();
+        rig.share().await;
+        rig.volume.resize(1005 * BLOCK);
+        rig.volume.clear_past_end().await.unwrap();
+        assert!(matches!(rig.read(1005).await, Err(IoError::OutOfRange { .. })));
+        rig.volume.resize(8 << 20);
+        for (block, byte) in [(1000, 7), (1004, 7), (1005, 0), (1019, 0)] {
+            assert_eq!(rig.read(block).await.unwrap(), byte, "{block}");
+        }
+    });
+}

@@ -1,0 +1,110 @@
+//! What servers say of volumes, drives and addresses, told to the engine and the links.
+
+use crate::agreed::status_of;
+use crate::api::types::{Directory, DirectoryVolume};
+use crate::data_links::Links;
+use crate::data_threads::DataThreads;
+use crate::world::ServerWorld;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use tepal_engine::{Agreed, ClusterView, Engine, VolumeSpec};
+use tepal_model::{MapId, ServerId, VolumeId};
+use tokio::sync::watch;
+
+/// The latest directory, and those who act by it.
+pub struct Followed {
+    engine: Engine<ServerWorld>,
+    links: Links,
+    threads: Arc<DataThreads>,
+    known: watch::Sender<Arc<Directory>>,
+}
+
+impl Followed {
+    pub async fn begin(first: Directory, engine: Engine<ServerWorld>, links: Links, threads: Arc<DataThreads>) -> Self {
+        let followed = Followed { engine, links, threads, known: watch::Sender::new(Arc::new(first)) };
+        let first = followed.known.borrow().clone();
+        followed.tell(&first, &first).await;
+        followed
+    }
+
+    /// The latest one. What it names, the engine has.
+    pub fn known(&self) -> watch::Receiver<Arc<Directory>> {
+        self.known.subscribe()
+    }
+
+    /// An older one than what is known is of no use. So is that of another cluster.
+    pub async fn follow(&self, directory: Directory) {
+        let before = self.known.borrow().clone();
+        if directory.cluster != before.cluster {
+            tracing::error!(cluster = %directory.cluster, "a server that was asked is of another cluster");
+        } else if directory.number > before.number {
+            let now = Arc::new(directory);
+            self.tell(&before, &now).await;
+            self.known.send_replace(now);
+        }
+    }
+
+    async fn tell(&self, before: &Directory, now: &Arc<Directory>) {
+        self.tell_links(before, now);
+        let (engine, now) = (self.engine.clone(), now.clone());
+        // They stop after this.
+        let _ = self.threads.run_on(0, move || async move { tell_engine(&engine, &now).await }).await;
+    }
+
+    fn tell_links(&self, before: &Directory, now: &Directory) {
+        for server in &now.servers {
+            match server.is_up {
+                true => self.links.set_up(server.id, &server.address, &self.threads),
+                false => self.links.set_down(server.id),
+            }
+        }
+        let here: BTreeSet<ServerId> = now.servers.iter().map(|server| server.id).collect();
+        let gone = before.servers.iter().filter(|server| !here.contains(&server.id));
+        gone.for_each(|server| self.links.set_down(server.id));
+    }
+}
+
+async fn tell_engine(engine: &Engine<ServerWorld>, now: &Directory) {
+    engine.follow_from_outside(&Arc::new(cluster_view(now)));
+    let volumes: BTreeMap<VolumeId, &DirectoryVolume> =
+        now.volumes.iter().map(|volume| (VolumeId(volume.id), volume)).collect();
+    for volume in engine.volumes() {
+        match volumes.get(&volume.id()) {
+            None => engine.remove_volume(volume.id()).await,
+            Some(said) => {
+                volume.resize(said.size);
+                volume.rename(&said.name);
+            }
+        }
+    }
+    for (id, said) in volumes {
+        if engine.volume(id).is_some() {
+            continue;
+        }
+        let opened = spec_of(said).map(|spec| engine.open_volume_among(spec).map(drop));
+        match opened {
+            Some(Ok(())) => {}
+            Some(Err(error)) => tracing::error!(volume = said.name, %error, "a volume can't be served"),
+            None => tracing::error!(volume = said.name, layout = said.layout, "a volume's layout isn't known here"),
+        }
+    }
+}
+
+fn cluster_view(directory: &Directory) -> ClusterView {
+    let drives = directory.drives.iter().map(|drive| {
+        let status = status_of(drive.state, drive.state_view, drive.left);
+        (drive.id, Agreed { server: drive.server, status })
+    });
+    ClusterView { view: directory.view, drives: drives.collect() }
+}
+
+fn spec_of(volume: &DirectoryVolume) -> Option<VolumeSpec> {
+    Some(VolumeSpec {
+        id: VolumeId(volume.id),
+        name: volume.name.clone(),
+        size: volume.size,
+        layout: volume.layout.parse().ok()?,
+        map: MapId(volume.map),
+        drives: volume.drives.clone(),
+    })
+}

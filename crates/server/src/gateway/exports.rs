@@ -1,0 +1,45 @@
+//! The cluster's volumes as the NBD front-end of a gateway wants them.
+
+use crate::api::types::{BY_ID, Directory};
+use crate::exports::VolumeDisk;
+use crate::observed::Observations;
+use crate::world::ServerWorld;
+use std::sync::Arc;
+use tepal_engine::Engine;
+use tepal_gateway::disk::{Exports, OpenError};
+use tepal_model::VolumeId;
+use tokio::sync::watch;
+
+/// The volumes, by their names as last heard of, or by [`BY_ID`] and their ids.
+#[derive(Clone)]
+pub struct GatewayExports {
+    pub directory: watch::Receiver<Arc<Directory>>,
+    pub engine: Engine<ServerWorld>,
+    pub observations: Observations,
+}
+
+impl Exports for GatewayExports {
+    type Disk = VolumeDisk;
+
+    fn names(&self) -> Vec<String> {
+        let mut names: Vec<String> = self.directory.borrow().volumes.iter().map(|volume| volume.name.clone()).collect();
+        names.sort_unstable();
+        names
+    }
+
+    async fn open(&self, name: &str) -> Result<VolumeDisk, OpenError> {
+        let directory = self.directory.borrow().clone();
+        let id: Option<u64> = name.strip_prefix(BY_ID).and_then(|id| id.parse().ok());
+        let found = directory.volumes.iter().find(|volume| match id {
+            Some(id) => volume.id == id,
+            None => volume.name == name,
+        });
+        let found = found.ok_or_else(|| OpenError::Unknown(name.to_owned()))?;
+        let unavailable = || OpenError::Unavailable {
+            name: name.to_owned(),
+            reason: "this gateway can't serve it, as its log says".to_owned(),
+        };
+        let volume = self.engine.volume(VolumeId(found.id)).ok_or_else(unavailable)?;
+        Ok(VolumeDisk::new(volume, &self.observations))
+    }
+}

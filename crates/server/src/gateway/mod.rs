@@ -1,0 +1,135 @@
+//! A gateway on a client's machine: NBD clients on one side, the primaries of their volumes on the other.
+//!
+//! ```text
+//! NBD client -- data thread: exports -- engine: who leads this column? -- data link --> that server
+//! directory.rs: what servers say of volumes, drives and addresses, over their API, state after state
+//! ```
+//!
+//! It has no drives and takes no part in what servers agree on. What it knows of volumes and servers is a hint: servers refuse
+//! what is asked by an older state, and it's asked again by a newer one. While none can be asked, requests wait.
+
+mod directory;
+mod exports;
+
+use crate::config::{self, ConfigError};
+use crate::data_links::Links;
+use crate::data_threads::{DataThreads, StartError};
+use crate::log::{self, LogError};
+use crate::nbd::Front;
+use crate::observed::Observations;
+use crate::serve::Signals;
+use crate::world::ServerWorld;
+use directory::Followed;
+use exports::GatewayExports;
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, ready};
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tepal_drive::Loss;
+use tepal_drive::world::Random;
+use tepal_engine::{Authority, Engine, View};
+use tepal_gateway::nbd::{BindError, Endpoint};
+use tepal_model::DriveId;
+use tepal_wire::handshake::{ClientId, Sender};
+use tokio::sync::mpsc::UnboundedReceiver;
+
+pub use crate::api::types::Directory;
+
+/// What a gateway runs with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Where NBD clients find the volumes.
+    listen: Vec<Endpoint>,
+    data_threads: usize,
+    /// Where the log goes; standard error if nowhere else.
+    log_file: Option<PathBuf>,
+}
+
+impl Config {
+    /// Relative paths are relative to the current folder.
+    pub fn new(
+        listen: Vec<String>,
+        data_threads: Option<i64>,
+        log_file: Option<PathBuf>,
+        insecure: bool,
+    ) -> Result<Self, ConfigError> {
+        let listen = config::listen_addresses(listen)?;
+        if let Some(address) = config::open_to_others(&listen).filter(|_| !insecure) {
+            return Err(ConfigError::Open { what: "listen", address });
+        }
+        let log_file = log_file.map(|path| config::absolute("log_file", &path)).transpose()?;
+        Ok(Config { listen, data_threads: config::threads(data_threads)?, log_file })
+    }
+}
+
+/// Why a gateway didn't start.
+#[derive(Debug, thiserror::Error)]
+pub enum GatewayError {
+    #[error(transparent)]
+    Log(#[from] LogError),
+    #[error(transparent)]
+    Threads(#[from] StartError),
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    #[error("the system refuses what a gateway needs: {0}")]
+    System(io::Error),
+}
+
+/// Serves until it's told to stop by SIGTERM or SIGINT. `first` is what some server says now, `news` what any of them says
+/// afterwards, in any order.
+pub fn run(config: Config, first: Directory, news: UnboundedReceiver<Directory>) -> Result<(), GatewayError> {
+    log::start(config.log_file.as_deref())?;
+    log::abort_on_panic();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(GatewayError::System)?;
+    let threads = Arc::new(DataThreads::start(config.data_threads)?);
+    let outcome = runtime.block_on(serve(config, first, news, threads.clone()));
+    // Its tasks first, as they use the threads.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    drop(threads);
+    outcome
+}
+
+async fn serve(
+    config: Config,
+    first: Directory,
+    mut news: UnboundedReceiver<Directory>,
+    threads: Arc<DataThreads>,
+) -> Result<(), GatewayError> {
+    let mut signals = Signals::listen().map_err(GatewayError::System)?;
+    let client = ClientId(u128::from(ServerWorld.next_u64()) << 64 | u128::from(ServerWorld.next_u64()));
+    let links = Links::new(first.cluster, Sender::Client { client });
+    let engine = Engine::among(ServerWorld, Arc::new(Bystander), Arc::new(links.clone()));
+    let followed = Followed::begin(first, engine.clone(), links.clone(), threads.clone()).await;
+    let exports = GatewayExports { directory: followed.known(), engine, observations: Observations::default() };
+    let front = Front::open(&config.listen, exports, &threads).await?;
+    let nbd: Vec<String> = front.endpoints().iter().map(ToString::to_string).collect();
+    tracing::info!(?nbd, "serving");
+    loop {
+        tokio::select! {
+            () = signals.any() => break,
+            directory = news.recv() => match directory {
+                Some(directory) => followed.follow(directory).await,
+                None => break, // nobody asks any more: the process is ending
+            },
+        }
+    }
+    tracing::info!("stopping");
+    front.close().await;
+    links.stop();
+    Ok(())
+}
+
+/// Has no say in what is agreed.
+struct Bystander;
+
+impl Authority for Bystander {
+    fn drive_down(&self, _: DriveId, _: Loss) -> BoxFuture<'static, Option<View>> {
+        ready(None).boxed()
+    }
+
+    fn up_again(&self, _: DriveId, _: View) -> BoxFuture<'static, Option<View>> {
+        ready(None).boxed()
+    }
+}

@@ -1,0 +1,125 @@
+//! `tepal gateway`: clients on other machines, who are told of no server's end.
+
+use super::ring::Ring;
+use crate::nbd::{Address, BLOCK, Ledger, Nbd, Writer};
+use crate::program;
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+const BLOCKS: usize = 2048;
+/// Requests that must be answered before something else is done.
+const SOME: u64 = 300;
+const SOON: Duration = Duration::from_secs(60);
+
+/// A gateway's process, which ends with the test.
+pub struct Gateway {
+    process: Child,
+    socket: PathBuf,
+}
+
+impl Gateway {
+    /// One that finds the cluster by its folder, and serves.
+    pub fn start(ring: &Ring, name: &str) -> Gateway {
+        let socket = ring.scratch_file(&format!("{name}.sock"));
+        let listen = format!("unix:{}", socket.display());
+        let log = std::fs::File::create(ring.scratch_file(&format!("{name}.log"))).expect("space");
+        let mut command = ring.command(&["gateway", "--listen", &listen]);
+        let process = command.stdin(Stdio::null()).stderr(log).spawn().expect("the binary");
+        let gateway = Gateway { process, socket };
+        program::until("the gateway to serve", SOON, || gateway.socket.exists().then_some(()));
+        gateway
+    }
+
+    pub fn address(&self) -> Address {
+        Address::Unix(self.socket.clone())
+    }
+
+    pub fn connect(&self, volume: &str) -> Nbd {
+        program::until("the gateway to know the volume", SOON, || Nbd::open(&self.address(), volume).ok())
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn up(servers: u32) -> Ring {
+    let ring = Ring::up(servers);
+    ring.wait_until_all_are_up(1);
+    ring.ask(2, &["volume", "create", "v", "--size", "16M", "--layout", "chained"]).succeeded();
+    ring.wait_until_healthy(servers, "v");
+    ring
+}
+
+#[test]
+fn clients_of_a_gateway_only_wait_while_each_server_in_turn_is_killed_or_stands_still_and_nothing_is_lost() {
+    let ring = up(4);
+    let (gateway, other) = (Gateway::start(&ring, "a"), Gateway::start(&ring, "b"));
+    let writer = Writer::start(gateway.address(), "v", Ledger::new(21, BLOCKS));
+    writer.go_on_for(SOME);
+    for round in 0..10 {
+        let victim = round % 4 + 1;
+        let seen_by = victim % 4 + 1;
+        let name = format!("s{victim}");
+        match round % 3 {
+            0 => ring.kill(victim),
+            1 => drop(ring.dev(&["pause", &name]).succeeded()),
+            // Back before the others have gone on without it.
+            _ => {
+                ring.kill(victim);
+                ring.start(&[victim]);
+            }
+        }
+        if round % 3 != 2 {
+            ring.wait_for_state(seen_by, victim, "down");
+            writer.go_on_for(SOME);
+        }
+        match round % 3 {
+            0 => ring.start(&[victim]),
+            1 => drop(ring.dev(&["resume", &name]).succeeded()),
+            _ => {}
+        }
+        ring.wait_until_drives_are_up(seen_by);
+        writer.go_on_for(SOME);
+    }
+    let mut ledger = writer.finish();
+    ring.wait_until_healthy(2, "v");
+    ledger.compare(&mut other.connect("v"));
+    (1..=4).for_each(|server| ledger.compare(&mut ring.connect(server, "v")));
+}
+
+#[test]
+fn a_gateway_learns_of_volumes_as_they_are_made_grow_and_go() {
+    let ring = up(3);
+    let gateway = Gateway::start(&ring, "a");
+    gateway.connect("v").write(0, &[7; BLOCK]).expect("written");
+    ring.ask(1, &["volume", "create", "w", "--size", "8M", "--layout", "mirror:2"]).succeeded();
+    assert_eq!(gateway.connect("w").size, 8 << 20);
+    ring.ask(2, &["volume", "resize", "w", "24M"]).succeeded();
+    ring.ask(3, &["volume", "rename", "w", "wide"]).succeeded();
+    let mut wide = gateway.connect("wide");
+    assert_eq!(wide.size, 24 << 20);
+    ring.ask(1, &["volume", "rm", "wide", "--force"]).succeeded();
+    program::until("the gateway to have its clients stop", SOON, || wide.read(0, BLOCK as u32).is_err().then_some(()));
+    program::until("the gateway to forget it", SOON, || Nbd::open(&gateway.address(), "wide").is_err().then_some(()));
+    assert_eq!(gateway.connect("v").read(0, BLOCK as u32).expect("read"), [7; BLOCK]);
+}
+
+#[test]
+fn a_gateway_that_finds_no_server_or_may_not_listen_says_so_and_ends() {
+    let ring = Ring::up(1);
+    let refused = |arguments: &[&str], said: &str| {
+        let error = ring.dev_client(&[&["gateway"], arguments].concat()).refused(1);
+        assert!(error.contains(said), "{error}");
+    };
+    refused(&["--listen", "0.0.0.0:0"], "--insecure");
+    refused(&["--listen", "x"], "unix:PATH");
+    refused(&["--listen", "unix:/nowhere/at/all"], "/nowhere/at/all");
+    refused(&["--cluster", "127.0.0.1:1", "--listen", "127.0.0.1:0"], "no server answers");
+    ring.kill(1);
+    refused(&["--listen", "127.0.0.1:0"], "error");
+}
