@@ -66,7 +66,7 @@ pub async fn announce(member: &Arc<Member>) {
             Err(ProposeError::Refused(Refusal::ServerReplaced(_))) => member.peers.expel(Expelled::Replaced(id)),
             Err(ProposeError::Refused(Refusal::NoServer(_))) => member.peers.expel(Expelled::Removed(id)),
             Err(ProposeError::Refused(Refusal::FolderOld(_) | Refusal::Late)) => {
-                member.peers.expel(Expelled::Old(id));
+                member.peers.expel(Expelled::Twin(id));
             }
             Err(ProposeError::Stopped) => return,
             Err(error) => {

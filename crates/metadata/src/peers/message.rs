@@ -204,13 +204,11 @@ pub enum Expelled {
     Removed(ServerId),
     #[error("server {0} has another data folder by now: this one is void; empty it before it joins anew")]
     Replaced(ServerId),
-    #[error("another process runs as server {0}, on a copy of its data folder: only one may")]
-    Twin(ServerId),
     #[error(
-        "the data folder of server {0} is an older copy, or another process has run on a copy of it: if none does now, empty \
-         it and have the server join anew"
+        "another process runs as server {0}, on a copy of its data folder, and only one may; or this folder is an older copy: \
+         then empty it and have the server join anew"
     )]
-    Old(ServerId),
+    Twin(ServerId),
     #[error(
         "the data folder of server {0} is an older copy, which lacks what this server had agreed to: empty it and have \
          the server join anew"
