@@ -94,6 +94,9 @@ impl MetadataAuthority {
     async fn take_down(self, drive: DriveId, to: DriveState, reason: String) -> Option<View> {
         let known = self.followed.view();
         loop {
+            if self.is_stopping() {
+                return None;
+            }
             let state = self.metadata.state();
             // A drive that was removed from the cluster is relied on by nobody.
             let Some(record) = state.drives.get(&drive) else { return Some(state.view()) };
@@ -160,7 +163,7 @@ impl Authority for MetadataAuthority {
             Loss::Gone { reason, .. } => (DriveState::Missing, reason),
             Loss::Retired { reason, .. } => (DriveState::Failed, reason),
         };
-        if self.stopping.load(Ordering::Relaxed) {
+        if self.is_stopping() {
             return std::future::ready(None).boxed();
         }
         // The one line about it: drive and engine say more only to who debugs them.
@@ -269,6 +272,17 @@ mod tests {
         let authority = authority("stops").await;
         authority.stop();
         assert_eq!(authority.drive_down(DRIVE, gone()).await, None);
+        assert_eq!(authority.state_of(DRIVE).0, DriveState::Up);
+    }
+
+    /// A server that was stopped in order once had a healthy drive of another declared missing, which it couldn't reach any more;
+    /// then its own went, and nobody was left who knew everything.
+    #[tokio::test(flavor = "current_thread")]
+    async fn what_was_asked_just_before_the_server_stops_declares_no_drive_down_any_more() {
+        let authority = authority("late").await;
+        let asked = authority.drive_down(DRIVE, gone());
+        authority.stop();
+        assert_eq!(asked.await, None);
         assert_eq!(authority.state_of(DRIVE).0, DriveState::Up);
     }
 

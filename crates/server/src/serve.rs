@@ -246,6 +246,8 @@ impl Running {
     async fn close(self) {
         data_folder::remove_addresses(&self.config.data);
         tokio::join!(self.front.close(), self.api.close(), self.reception.close());
+        // First: what can't reach others any more because this server goes would blame their drives.
+        self.drives.declare_none_down();
         self.links.stop();
         self.damage.save();
         if tokio::time::timeout(CLOSE_DRIVES, self.drives.close()).await.is_err() {

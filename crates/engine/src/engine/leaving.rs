@@ -1,6 +1,6 @@
 //! Drives that leave: that is agreed, then every volume marks what they miss, then writes go on.
 
-use super::{AGREE_SOON, Engine, Standing, Status};
+use super::{AGREE_SOON, Engine, Entry, Standing, Status};
 use crate::authority::View;
 use crate::servers::follow::DriveStatus;
 use crate::volume::Volume;
@@ -48,7 +48,7 @@ impl<W: World> Engine<W> {
                 end
             }
         };
-        let _ = end.await; // dropped unsent only when the engine goes
+        let _ = end.await; // dropped unsent when that can't be agreed, or the engine goes
     }
 
     /// A drive of another server that was given up here may have been back already, as agreed: then nothing new will be heard of
@@ -87,7 +87,11 @@ impl<W: World> Engine<W> {
             None => self.shared.authority.drive_down(id, loss).await,
         };
         let Some(left) = agreed else {
-            return; // it can't be agreed: this server is stopping, or cut off; nothing is acknowledged meanwhile
+            // It can't be agreed: this server is stopping, or cut off. Nothing is acknowledged meanwhile.
+            if let Some(Entry { status: Status::Leaving(waiting), .. }) = self.lock().drives.get_mut(&id) {
+                waiting.clear(); // they needn't wait any more
+            }
+            return;
         };
         let waiting = loop {
             for volume in self.volumes().into_iter().filter(|volume| volume.is_leaving(id)) {

@@ -183,6 +183,9 @@ impl Drives {
 
     async fn let_go(&self, id: DriveId, loss: Loss) {
         let _turn = self.turn.lock().await;
+        if self.parts.authority.is_stopping() {
+            return; // it's closed with the others
+        }
         let retired = matches!(loss, Loss::Retired { .. });
         let text = loss.to_string();
         if let Err(error) = self.lose(id, loss).await {

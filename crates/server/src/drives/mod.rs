@@ -146,10 +146,15 @@ impl Drives {
         self.next_thread.fetch_add(1, Ordering::Relaxed) % self.parts.threads.count()
     }
 
+    /// From now on whatever fails does because this server is being stopped: nobody goes on without a drive for that.
+    pub fn declare_none_down(&self) {
+        self.parts.authority.stop();
+    }
+
     /// Brings all drives' logs into their tables, so that the next start finds nothing to replay. They take no more I/O.
     pub async fn close(&self) {
+        self.declare_none_down();
         let _turn = self.turn.lock().await;
-        self.parts.authority.stop();
         let open = std::mem::take(&mut self.table().open);
         let drives: Vec<Drive<ServerWorld>> = open.values().map(|open| open.drive.clone()).collect();
         let closing = open.into_values().map(|open| {
