@@ -8,7 +8,8 @@ use tepal_wire::message::DriveFailure;
 /// Number of an agreed status of servers and drives.
 pub type View = u64;
 
-/// The first two answers come when the change is agreed and on stable media; `None` if it can't be agreed now.
+/// The first two answers come when the change is agreed and on stable media, that of a drive that is down also not before this
+/// server follows that and what was agreed earlier; `None` if it can't be agreed now.
 pub trait Authority: Send + Sync + 'static {
     /// The drive isn't up any more. The answer is the view in which it was up last: from then on others know more.
     fn drive_down(&self, drive: DriveId, loss: Loss) -> BoxFuture<'static, Option<View>>;

@@ -186,6 +186,7 @@ impl Metadata {
             proposals: Proposals::new(server, incarnation, boot),
             vouched: watch::Sender::new(false),
             lease: watch::Sender::new(Lease::None),
+            acts_by: watch::Sender::new(None),
             leading: Mutex::default(),
             confirmed: tokio::sync::Mutex::default(),
             arriving: tokio::sync::Mutex::new(Arriving::new(dir)),
@@ -319,6 +320,12 @@ impl Metadata {
     /// Changes with every grant, and when this server is found to be down.
     pub fn watch_lease(&self) -> watch::Receiver<Lease> {
         self.member.lease.subscribe()
+    }
+
+    /// This server does nothing any more by an earlier view than this: with it, it asks for leases. To be told before anything is
+    /// done by a state, and whenever a later one is followed. Until it's told, nothing is done, and whatever is known here counts.
+    pub fn acts_by(&self, view: u64) {
+        self.member.acts_by.send_replace(Some(view));
     }
 
     /// By the clock that leases are counted by.

@@ -40,6 +40,8 @@ pub struct Member {
     /// Whether the others vouched for what this folder remembers: only then it takes part.
     pub vouched: watch::Sender<bool>,
     pub lease: watch::Sender<Lease>,
+    /// The view that this server acts by; none while nobody acts by any, and the state counts that is known here.
+    pub acts_by: watch::Sender<Option<u64>>,
     pub leading: Mutex<Option<Leading>>,
     pub confirmed: tokio::sync::Mutex<Option<Confirmed>>,
     pub arriving: tokio::sync::Mutex<Arriving>,
@@ -65,6 +67,13 @@ impl Member {
 
     pub fn state(&self) -> Arc<State> {
         self.state.borrow().clone()
+    }
+
+    /// The view that this server acts by: in earlier ones it does nothing any more.
+    pub fn adopted(&self) -> u64 {
+        // In this order: who begins to act does so by this state or a later one.
+        let known = self.state.borrow().view();
+        self.acts_by.borrow().unwrap_or(known)
     }
 
     /// This server's record, if it's of this folder.

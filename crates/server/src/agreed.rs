@@ -26,6 +26,17 @@ impl Followed {
         self.0.borrow().view
     }
 
+    /// Returns once that view or a later one is followed; at once if none is yet.
+    pub async fn caught_up(&self, view: u64) {
+        if self.view() > 0 {
+            self.from(view).await;
+        }
+    }
+
+    pub fn follows(&self, now: Arc<ClusterView>) {
+        self.0.send_replace(now);
+    }
+
     /// The first state of that view or a later one.
     pub async fn from(&self, view: u64) -> Arc<ClusterView> {
         let mut states = self.0.subscribe();
@@ -60,6 +71,7 @@ fn cluster_view(state: &State) -> ClusterView {
 pub async fn follow(parts: Parts, links: Links, followed: Followed) {
     let (me, mut changes) = (parts.metadata.server(), parts.metadata.watch());
     let mut before = Arc::<ClusterView>::default();
+    parts.metadata.acts_by(parts.metadata.state().view());
     loop {
         let state = changes.borrow_and_update().clone();
         tell_links(&links, &state, &parts);
@@ -70,7 +82,8 @@ pub async fn follow(parts: Parts, links: Links, followed: Followed) {
             if followed_it.is_err() {
                 return; // the data threads have stopped
             }
-            followed.0.send_replace(now.clone());
+            followed.follows(now.clone());
+            parts.metadata.acts_by(now.view);
             before = now;
         }
         if changes.changed().await.is_err() {

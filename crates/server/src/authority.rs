@@ -91,7 +91,16 @@ impl MetadataAuthority {
         }
     }
 
+    /// Goes on only once this server follows that and all that was agreed before: its own drive may be down since an earlier view,
+    /// and must not be the one that takes a write alone.
     async fn take_down(self, drive: DriveId, to: DriveState, reason: String) -> Option<View> {
+        let (left, agreed_by) = self.agree_down(drive, to, reason).await?;
+        self.followed.caught_up(agreed_by).await;
+        Some(left)
+    }
+
+    /// In which view it was up last, and one in which it's down.
+    async fn agree_down(&self, drive: DriveId, to: DriveState, reason: String) -> Option<(View, View)> {
         let known = self.followed.view();
         loop {
             if self.is_stopping() {
@@ -99,15 +108,17 @@ impl MetadataAuthority {
             }
             let state = self.metadata.state();
             // A drive that was removed from the cluster is relied on by nobody.
-            let Some(record) = state.drives.get(&drive) else { return Some(state.view()) };
+            let Some(record) = state.drives.get(&drive) else {
+                return Some((state.view(), state.view()));
+            };
             // Out of service already; a missing drive that turns out to be broken is still to be retired.
             if record.state == DriveState::Failed || (!record.state.takes_writes() && to == DriveState::Missing) {
-                return Some(left(record));
+                return Some((left(record), state.view()));
             }
             // It has been away, and is back, and that isn't followed here yet.
             let is_back = record.state == DriveState::Behind && record.state_view > known;
             if is_back && record.server != self.metadata.server() {
-                return Some(left(record));
+                return Some((left(record), state.view()));
             }
             let expected_view = Some(record.state_view);
             let command = Command::SetDriveState { id: drive, to, reason: reason.clone(), expected_view };
@@ -208,6 +219,7 @@ impl Authority for MetadataAuthority {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tepal_engine::ClusterView;
     use tepal_model::ClusterId;
 
     const DRIVE: DriveId = DriveId(1);
@@ -220,6 +232,10 @@ mod tests {
         let add = Command::AddDrive { id: DRIVE, server: ServerId(1), pool: "default".into(), path, capacity: 1 << 30 };
         metadata.propose(add).await.expect("a drive");
         MetadataAuthority::new(metadata, Followed::default())
+    }
+
+    fn view(view: u64) -> Arc<ClusterView> {
+        Arc::new(ClusterView { view, ..ClusterView::default() })
     }
 
     impl MetadataAuthority {
@@ -273,6 +289,20 @@ mod tests {
         authority.stop();
         assert_eq!(authority.drive_down(DRIVE, gone()).await, None);
         assert_eq!(authority.state_of(DRIVE).0, DriveState::Up);
+    }
+
+    /// A server whose own drive the others had declared down, and that didn't know it yet, had the last other one declared down,
+    /// and acknowledged a write on its own alone. The other one had left later, and was believed.
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_loss_is_granted_once_everything_that_was_agreed_before_it_is_followed() {
+        let authority = authority("follows").await;
+        authority.followed.follows(view(authority.metadata.state().view()));
+        let mut asked = authority.drive_down(DRIVE, gone());
+        assert!(timeout(KNOWN_SOON, &mut asked).await.is_err(), "the engine hasn't heard of it");
+        let (state, left) = authority.state_of(DRIVE);
+        assert_eq!(state, DriveState::Missing);
+        authority.followed.follows(view(left));
+        assert_eq!(asked.await, Some(left));
     }
 
     /// A server that was stopped in order once had a healthy drive of another declared missing, which it couldn't reach any more;

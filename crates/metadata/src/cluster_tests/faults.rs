@@ -241,3 +241,26 @@ fn of_two_servers_the_one_that_doesn_t_vote_may_die_and_comes_back() {
     cluster.propose(2, pool("together")).unwrap();
     cluster.agree();
 }
+
+/// A server that knew a view and still acted by the one before, as its lease of then allowed, once answered a read from what it
+/// had, while another that led since had acknowledged a write.
+#[test]
+fn nobody_counts_as_having_adopted_a_view_that_it_knows_and_does_not_act_by_yet() {
+    let cluster = Cluster::of(3);
+    let leader = cluster.leader().unwrap();
+    let (slow, asker) = (leader % 3 + 1, (leader + 1) % 3 + 1);
+    cluster.eventually("it may serve", |cluster| cluster.may_serve(slow));
+    cluster.metadata(slow).acts_by(cluster.state(slow).view());
+    cluster.propose(asker, add_drive(1, asker)).unwrap();
+    let view = cluster.state(asker).view();
+    cluster.eventually("it knows", |cluster| cluster.state(slow).view() >= view);
+    // In the end it's declared down, as it serves nobody.
+    cluster.run(asker, |metadata| metadata.adopted_everywhere(view)).unwrap();
+    assert!(!cluster.is(asker, slow, ServerState::Up), "it may still act in the view before");
+    cluster.eventually("it's back", |cluster| {
+        cluster.metadata(slow).acts_by(cluster.state(slow).view());
+        cluster.may_serve(slow)
+    });
+    let view = cluster.state(asker).view();
+    cluster.run(asker, |metadata| metadata.adopted_everywhere(view)).unwrap();
+}

@@ -69,7 +69,8 @@ async fn renew(member: &Member) -> bool {
     let identity = &member.identity;
     let (server, incarnation) = (identity.server, identity.incarnation);
     let sent = member.now();
-    let adopted = member.state.borrow().view();
+    let adopted = member.adopted();
+    // Who doesn't follow what is agreed holds none, whatever was granted: another should serve.
     let holds = member.lease.borrow().allows(adopted, sent);
     let renewal = Renewal { server, incarnation, boot: member.boot, adopted, holds };
     let answer = if leader == member.node {
@@ -88,9 +89,9 @@ async fn renew(member: &Member) -> bool {
     if !member.applied(index, length).await {
         return false;
     }
-    let adopted = member.state.clone().wait_for(|state| state.view() >= view).await.is_ok();
+    let is_known = member.state.clone().wait_for(|state| state.view() >= view).await.is_ok();
     let up = member.record().is_some_and(|record| record.state == ServerState::Up);
-    if !adopted || !up {
+    if !is_known || !up {
         return false;
     }
     let grant = Lease::from_grant(sent, &member.surroundings.timing.lease, view);

@@ -8,6 +8,7 @@
 //! 3. A new leader knows nothing of the grants before it, and lets nobody go before one full wait since it led.
 //! 4. Whom the leader has begun to declare down gets no lease until it has returned in a later view.
 //! 5. A lease is used only in the view that came with it, or a later one.
+//! 6. A renewal names the view that its server acts by, not the newest that it knows: what it held in earlier ones, it uses.
 //!
 //! [`held`] and [`grants`] are the rules, over given instants; [`keeper`] and [`watchman`] are the tasks that run them.
 

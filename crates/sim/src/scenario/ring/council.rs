@@ -30,8 +30,11 @@ struct State {
     voices: BTreeMap<ServerId, Heard>,
     /// Who waits until all know a view.
     waiting: Vec<(ServerId, View, oneshot::Sender<()>)>,
-    asked: VecDeque<(ServerId, Change, oneshot::Sender<Option<View>>)>,
+    asked: VecDeque<(ServerId, Change, oneshot::Sender<Option<Answer>>)>,
 }
+
+/// In which view a drive was up last or is up again, and the newest one.
+type Answer = (View, View);
 
 #[derive(Clone, Debug)]
 enum Change {
@@ -50,7 +53,11 @@ struct Heard {
     known: Arc<Mutex<ClusterView>>,
     /// Whether its lease runs.
     serves: Arc<Mutex<bool>>,
+    /// Who waits until it follows a view.
+    catching_up: Arc<Mutex<Vec<CatchingUp>>>,
 }
+
+type CatchingUp = (View, oneshot::Sender<()>);
 
 /// One server's part in it.
 #[derive(Clone)]
@@ -139,7 +146,7 @@ impl Council {
             if let Some((by, change, answer)) = position.and_then(|at| state.asked.remove(at)) {
                 let view = state.apply(&change);
                 core.note(view.unwrap_or(0), || format!("{by} asked: {change:?}; view {}", state.now.view));
-                let _ = answer.send(view); // whoever asked may be dead
+                let _ = answer.send(view.map(|view| (view, state.now.view))); // whoever asked may be dead
             }
         }
     }
@@ -220,7 +227,7 @@ impl State {
 }
 
 impl Voice {
-    fn ask(&self, change: Change) -> BoxFuture<'static, Option<View>> {
+    fn ask(&self, change: Change) -> BoxFuture<'static, Option<Answer>> {
         let (answer, answered) = oneshot::channel();
         self.council.lock().asked.push_back((self.me, change, answer));
         Box::pin(async move { answered.await.ok().flatten() })
@@ -228,7 +235,22 @@ impl Voice {
 
     /// Says that a drive of this server is open again. The view in which it was up last.
     pub async fn is_back(&self, drive: DriveId) -> Option<View> {
-        self.ask(Change::Back(drive)).await
+        self.ask(Change::Back(drive)).await.map(|(left, _)| left)
+    }
+
+    /// Returns once it follows that view.
+    async fn caught_up(self, view: View) {
+        let (caught_up, wait) = oneshot::channel();
+        lock(&self.heard.catching_up).push((view, caught_up));
+        self.tell_who_catches_up();
+        let _ = wait.await; // dropped when its process has ended
+    }
+
+    fn tell_who_catches_up(&self) {
+        let known = self.known().view;
+        for (_, waits) in lock(&self.heard.catching_up).extract_if(.., |(view, _)| *view <= known) {
+            let _ = waits.send(()); // whoever asked may have given up
+        }
     }
 
     pub fn known(&self) -> ClusterView {
@@ -238,6 +260,7 @@ impl Voice {
     /// From now on it follows this state.
     pub fn knows(&self, now: &ClusterView) {
         *lock(&self.heard.known) = now.clone();
+        self.tell_who_catches_up();
     }
 
     /// Whether its lease runs from here on.
@@ -248,11 +271,17 @@ impl Voice {
 
 impl Authority for Voice {
     fn drive_down(&self, drive: DriveId, loss: Loss) -> BoxFuture<'static, Option<View>> {
-        self.ask(Change::Down(drive, loss, self.known().view))
+        let (voice, agreed) = (self.clone(), self.ask(Change::Down(drive, loss, self.known().view)));
+        Box::pin(async move {
+            let (left, newest) = agreed.await?;
+            voice.caught_up(newest).await;
+            Some(left)
+        })
     }
 
     fn up_again(&self, drive: DriveId, view: View) -> BoxFuture<'static, Option<View>> {
-        self.ask(Change::Up(drive, view))
+        let agreed = self.ask(Change::Up(drive, view));
+        Box::pin(async move { agreed.await.map(|(view, _)| view) })
     }
 
     fn heeds(

@@ -5,6 +5,7 @@ use super::network::Network;
 use crate::device::SimDisk;
 use crate::scenario::server::ServedVolume;
 use crate::world::SimWorld;
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,6 +33,8 @@ pub struct Node {
     machine: Rc<Machine>,
     council: Council,
     voice: Voice,
+    /// Its drive is let go, to be opened anew.
+    reopens: Rc<Cell<bool>>,
 }
 
 impl Node {
@@ -47,7 +50,7 @@ impl Node {
         let volume = engine.open_volume_among(spec).expect("the volume could be made");
         engine.all_volumes_opened();
         network.serves(machine.id, &world, &engine);
-        let node = Node { world, engine, volume, machine, council: council.clone(), voice };
+        let node = Node { world, engine, volume, machine, council: council.clone(), voice, reopens: Rc::default() };
         let (tends, follows) = (node.clone(), node.clone());
         node.world.spawn_named("open", async move { tends.open_drive().await });
         node.world.spawn_named("follow", async move { follows.follow().await });
@@ -87,18 +90,21 @@ impl Node {
             heard = core.now();
             let now = Arc::new(self.council.now());
             if now.view != before.view {
-                self.voice.knows(&now);
                 self.engine.follow(self.machine.id, &before, &now);
+                self.voice.knows(&now);
                 before = ClusterView::clone(&now);
             }
             self.voice.serves(true);
             // The others have gone on without its drive.
             let id = self.machine.drive;
-            if let (DriveStatus::Away(_), Some(drive)) = (now.drives[&id].status, self.engine.drive(id)) {
-                drop(drive);
-                self.engine.lose_drive(id, Loss::Gone { drive: id, reason: "declared down".to_owned() }).await;
+            let is_here = self.engine.drive(id).is_some();
+            if matches!(now.drives[&id].status, DriveStatus::Away(_)) && is_here && !self.reopens.replace(true) {
                 let node = self.clone();
-                self.world.spawn_named("open", async move { node.open_drive().await });
+                self.world.spawn_named("open", async move {
+                    node.engine.lose_drive(id, Loss::Gone { drive: id, reason: "declared down".to_owned() }).await;
+                    node.reopens.set(false);
+                    node.open_drive().await;
+                });
             }
         }
     }
