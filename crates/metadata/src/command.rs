@@ -74,7 +74,7 @@ pub enum Command {
     },
     /// Adds an empty drive, which is `Up` at once.
     AddDrive { id: DriveId, server: ServerId, pool: String, path: String, capacity: u64 },
-    /// The drive was found at another place.
+    /// The drive was found at another place. At another server only if it's not in use at the one that had it.
     DriveMoved { id: DriveId, server: ServerId, path: String },
     /// The drive went away, came back, or was judged ([`DriveState::may_become`]).
     SetDriveState {

@@ -45,6 +45,10 @@ pub enum Refusal {
     NoDrive(DriveId),
     #[error("drive {id} is in the cluster already, on server {server} at {path}")]
     DriveExists { id: DriveId, server: ServerId, path: String },
+    #[error(
+        "drive {id} is in use by server {server}: stop that server, or take the drive out of it, before another server uses it"
+    )]
+    DriveInUse { id: DriveId, server: ServerId },
     #[error("{capacity} bytes is not a drive's capacity")]
     Capacity { capacity: u64 },
     #[error("'{0}' is not a drive's path: it has 1 to 4096 bytes")]

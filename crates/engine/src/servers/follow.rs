@@ -70,11 +70,13 @@ impl<W: World> Engine<W> {
         let gone = before.drives.iter().filter(|(id, agreed)| agreed.server != me && !now.drives.contains_key(id));
         gone.for_each(|(&id, _)| self.forget_drive(id));
         for (&id, agreed) in &now.drives {
-            let earlier = before.drives.get(&id).map(|earlier| earlier.status);
+            let earlier = before.drives.get(&id);
             if agreed.server == me {
                 self.follow_own_drive(id, agreed.status);
-            } else if earlier != Some(agreed.status) {
-                self.follow_drive(id, *agreed, earlier);
+            } else if earlier.is_some_and(|earlier| earlier.server != agreed.server) {
+                self.follow_moved_drive(id, agreed.status);
+            } else if earlier != Some(agreed) {
+                self.follow_drive(id, *agreed, earlier.map(|earlier| earlier.status));
             }
         }
         self.take_columns(me, now);
@@ -161,6 +163,21 @@ impl<W: World> Engine<W> {
             Some(DriveStatus::Behind(left, _)) => self.add_remote_drive(id, server, Standing::Behind(left)),
             Some(DriveStatus::Away(_) | DriveStatus::Retired(_)) | None => {}
         }
+    }
+
+    /// It was carried to another server: whatever state is followed first, it has left the one where it was.
+    fn follow_moved_drive(&self, id: DriveId, status: DriveStatus) {
+        use DriveStatus::{Away, Behind, Retired, Up};
+        let (Up(left) | Behind(left, _) | Away(left) | Retired(left)) = status;
+        let engine = self.clone();
+        self.world().spawn(Box::pin(async move {
+            engine.has_left(id, gone(id), left).await;
+            // More may have been agreed meanwhile.
+            let Some((me, now)) = engine.followed_state() else { return };
+            if let Some(agreed) = now.drives.get(&id).filter(|agreed| agreed.server != me) {
+                engine.follow_drive(id, *agreed, None);
+            }
+        }));
     }
 
     fn give_up_columns(&self, volume: &Volume<W>, me: ServerId, now: &ClusterView) {

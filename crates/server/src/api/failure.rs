@@ -51,6 +51,7 @@ fn kind_of_refusal(refusal: &Refusal) -> ErrorKind {
         | Refusal::LastServer(_)
         | Refusal::ServerAlready { .. }
         | Refusal::DriveExists { .. }
+        | Refusal::DriveInUse { .. }
         | Refusal::Transition { .. }
         | Refusal::ViewNeeded { .. }
         | Refusal::DriveChanged { .. }

@@ -241,7 +241,7 @@ impl Drives {
             }
         }
         let state = self.parts.metadata.state();
-        let verdicts = judge(&seen, &state, generations.all(), &self.paths_in_use());
+        let verdicts = judge(&seen, &state, generations.all(), (self.server, &self.paths_in_use()));
         let mut candidates = Vec::new();
         for ((verdict, found), device) in verdicts.into_iter().zip(seen).zip(devices) {
             let path = found.path;

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use tepal_drive::Label;
 use tepal_drive::label::{LabelError, Role};
 use tepal_metadata::{DriveState, State};
-use tepal_model::{ClusterId, DriveId};
+use tepal_model::{ClusterId, DriveId, ServerId};
 
 /// A device that was looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,6 +55,11 @@ pub enum Refused {
     Older { drive: DriveId, generation: u64, newest: u64 },
     #[error("drive {drive} has failed and is not used any more: {reason}. Remove it, and add a new one")]
     Failed { drive: DriveId, reason: String },
+    #[error(
+        "drive {drive} is in use by server {server}, so this is a copy of it, or the same device: stop that server, or take the \
+         drive out of it, and start this one again"
+    )]
+    InUseAt { drive: DriveId, server: ServerId },
     #[error("drive {drive} was removed from this cluster and still holds data: `tepal drive wipe` empties it")]
     Removed { drive: DriveId },
     #[error("{0}")]
@@ -62,14 +67,14 @@ pub enum Refused {
 }
 
 /// Judges all devices together: which of two copies counts shows only beside the other. `in_use` are the drives that are
-/// open now, with their paths; `generations` are those in which each drive was last used.
+/// open now at `me`, with their paths; `generations` are those in which each drive was last used.
 pub fn judge(
     seen: &[Seen],
     state: &State,
     generations: &BTreeMap<DriveId, u64>,
-    in_use: &BTreeMap<DriveId, PathBuf>,
+    (me, in_use): (ServerId, &BTreeMap<DriveId, PathBuf>),
 ) -> Vec<Verdict> {
-    seen.iter().map(|one| judge_one(one, seen, state, generations, in_use)).collect()
+    seen.iter().map(|one| judge_one(one, seen, state, generations, (me, in_use))).collect()
 }
 
 fn judge_one(
@@ -77,7 +82,7 @@ fn judge_one(
     seen: &[Seen],
     state: &State,
     generations: &BTreeMap<DriveId, u64>,
-    in_use: &BTreeMap<DriveId, PathBuf>,
+    (me, in_use): (ServerId, &BTreeMap<DriveId, PathBuf>),
 ) -> Verdict {
     let label = match &one.label {
         Ok(label) => label,
@@ -106,6 +111,9 @@ fn judge_one(
         Some(record) if record.state == DriveState::Failed => {
             Verdict::Refused(Refused::Failed { drive, reason: record.reason.clone() })
         }
+        Some(record) if record.server != me && record.state.takes_writes() => {
+            Verdict::Refused(Refused::InUseAt { drive, server: record.server })
+        }
         Some(_) => Verdict::Ours(label.clone()),
     }
 }
@@ -131,7 +139,6 @@ mod tests {
     use super::*;
     use std::sync::Arc;
     use tepal_metadata::{ClusterRecord, Command, Metadata};
-    use tepal_model::ServerId;
 
     const CLUSTER: ClusterId = ClusterId(7);
     const UP: DriveId = DriveId(1);
@@ -166,7 +173,7 @@ mod tests {
     }
 
     fn verdicts(seen: &[Seen], state: &State) -> Vec<Verdict> {
-        judge(seen, state, &BTreeMap::from([(UP, 5)]), &BTreeMap::new())
+        judge(seen, state, &BTreeMap::from([(UP, 5)]), (ServerId(1), &BTreeMap::new()))
     }
 
     #[tokio::test(flavor = "current_thread")]
@@ -212,7 +219,16 @@ mod tests {
     async fn a_copy_of_a_drive_in_use_is_refused_however_new_it_says_it_is() {
         let state = state().await;
         let in_use = BTreeMap::from([(UP, PathBuf::from("/a"))]);
-        let verdicts = judge(&[seen("/b", label(UP, 99))], &state, &BTreeMap::new(), &in_use);
+        let verdicts = judge(&[seen("/b", label(UP, 99))], &state, &BTreeMap::new(), (ServerId(1), &in_use));
         assert_eq!(verdicts, [Verdict::Refused(Refused::Cloned { drive: UP, other: "/a".into() })]);
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn what_another_server_uses_is_refused_before_anything_is_written_to_it() {
+        let state = state().await;
+        let judged = |me| judge(&[seen("/a", label(UP, 9))], &state, &BTreeMap::new(), (me, &BTreeMap::new()));
+        let in_use = Refused::InUseAt { drive: UP, server: ServerId(1) };
+        assert_eq!(judged(ServerId(2)), [Verdict::Refused(in_use)]);
+        assert_eq!(judged(ServerId(1)), [Verdict::Ours(label(UP, 9))]);
     }
 }

@@ -75,7 +75,8 @@ impl Drives {
     ) -> Result<DriveId, DriveOperationError> {
         let Looked { seen, device } = self.look_at(&path).await?;
         let state = self.parts.metadata.state();
-        let verdict = judge(std::slice::from_ref(&seen), &state, generations.all(), &self.paths_in_use()).pop();
+        let verdict =
+            judge(std::slice::from_ref(&seen), &state, generations.all(), (self.server, &self.paths_in_use())).pop();
         match verdict.expect("one verdict for one device") {
             Verdict::Refused(why) => Err(DriveOperationError::Refused { path, why }),
             Verdict::LogOf(drive) => Err(DriveOperationError::IsLog { path, drive }),

@@ -88,7 +88,8 @@ impl Drives {
         let state = self.parts.metadata.state();
         let label = glanced.label.as_ref().ok().map(|label| (label.cluster, label.drive));
         let seen = Seen { path: path.clone(), label: glanced.label };
-        let verdict = judge(std::slice::from_ref(&seen), &state, &Default::default(), &self.paths_in_use()).pop();
+        let here = (self.server, &self.paths_in_use());
+        let verdict = judge(std::slice::from_ref(&seen), &state, &Default::default(), here).pop();
         let foreign = label.is_some_and(|(cluster, _)| cluster != state.cluster.id);
         let (fitness, detail) = match verdict.expect("one verdict for one device") {
             Verdict::Refused(why) if foreign => (Fitness::Foreign, why.to_string()),

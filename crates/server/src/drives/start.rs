@@ -83,7 +83,7 @@ impl Drives {
             }
         }
         let mut plan = Plan::default();
-        let verdicts = judge(&seen, state, generations.all(), &BTreeMap::new());
+        let verdicts = judge(&seen, state, generations.all(), (self.server, &BTreeMap::new()));
         for ((verdict, found), device) in verdicts.into_iter().zip(seen).zip(devices) {
             let path = found.path;
             let candidate = |label, device| Candidate { path: path.clone(), label, device, log: None };

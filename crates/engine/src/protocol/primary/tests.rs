@@ -2,6 +2,7 @@
 
 mod absences;
 mod belief;
+mod carried;
 mod hazards;
 mod sharing;
 mod waits;

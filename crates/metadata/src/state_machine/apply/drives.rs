@@ -58,6 +58,10 @@ impl Draft {
             return Ok(Reply::Done);
         }
         if drive.server != server {
+            // Its server would go on writing to it, or this is a copy of it.
+            if drive.state.takes_writes() {
+                return Err(Refusal::DriveInUse { id, server: drive.server });
+            }
             self.next_view();
         }
         self.event("drive", &id.to_string(), format!("found on server {server} at {path}"));

@@ -231,8 +231,36 @@ fn what_the_copies_share_is_told_as_it_is_after_drives_were_carried_to_another_s
     done(&mut state, create("v", "mirror:2"));
     done(&mut state, create("bare", "stripe"));
     assert_eq!((domain_of(&state, "v"), domain_of(&state, "bare")), (Some(FailureDomain::Server), None));
-    done(&mut state, Command::DriveMoved { id: DriveId(2), server: ServerId(1), path: "/d2".to_owned() });
+    carry(&mut state, 2, 1);
     assert_eq!(domain_of(&state, "v"), Some(FailureDomain::Drive));
+}
+
+fn carry(state: &mut State, drive: u64, to: u32) {
+    done(state, set(drive, DriveState::Missing, None));
+    done(state, moved(drive, to));
+}
+
+fn moved(drive: u64, to: u32) -> Command {
+    Command::DriveMoved { id: DriveId(drive), server: ServerId(to), path: format!("/d{drive}") }
+}
+
+/// Story: a copy of a drive was taken into use at another server, and then the drive itself again at its own: each time it stayed
+/// up, as if it had everything.
+#[test]
+fn a_drive_that_is_in_use_is_not_taken_over_and_one_whose_server_is_down_is() {
+    let mut state = cluster(&[(1, 1), (2, 2)]);
+    let in_use = Refusal::DriveInUse { id: DriveId(2), server: ServerId(2) };
+    assert_eq!(refused(&state, moved(2, 1)), in_use);
+    done(&mut state, set(2, DriveState::Missing, None));
+    done(&mut state, set(2, DriveState::Behind, None));
+    assert_eq!(refused(&state, moved(2, 1)), in_use, "it takes writes there");
+    let down = ServerState::Down;
+    let gone = Command::SetServerState { id: ServerId(2), to: down, reason: "silent".into(), expected_view: None };
+    done(&mut state, gone);
+    let view = state.view();
+    done(&mut state, moved(2, 1));
+    let drive = &state.drives[&DriveId(2)];
+    assert_eq!((drive.server, drive.state, state.view()), (ServerId(1), DriveState::Missing, view + 1));
 }
 
 /// Story: drives were counted by their servers, so two that had come to be on one server counted as one.
@@ -241,8 +269,7 @@ fn the_last_good_copy_is_known_by_the_columns_of_the_map() {
     let remove = |id| Command::RemoveDrive { id: DriveId(id), force: false };
     let mut state = cluster(&[(1, 1), (2, 2), (3, 3), (4, 4)]);
     done(&mut state, create("v", "chained"));
-    done(&mut state, Command::DriveMoved { id: DriveId(2), server: ServerId(1), path: "/d2".to_owned() });
-    done(&mut state, set(2, DriveState::Missing, None));
+    carry(&mut state, 2, 1);
     for neighbour in [1, 3] {
         assert!(matches!(refused(&state, remove(neighbour)), Refusal::LastCopy { .. }), "d{neighbour}");
     }
