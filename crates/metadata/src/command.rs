@@ -74,8 +74,16 @@ pub enum Command {
     },
     /// Adds an empty drive, which is `Up` at once.
     AddDrive { id: DriveId, server: ServerId, pool: String, path: String, capacity: u64 },
-    /// The drive was found at another place. At another server only if it's not in use at the one that had it.
-    DriveMoved { id: DriveId, server: ServerId, path: String },
+    /// The drive was found, and is taken into use in a new generation: perhaps at another place, at another server only if it's not
+    /// in use at the one that had it.
+    DriveMoved {
+        id: DriveId,
+        server: ServerId,
+        path: String,
+        /// Of its label, which was raised for this use. Commands of before don't say it.
+        #[serde(default)]
+        generation: u64,
+    },
     /// The drive went away, came back, or was judged ([`DriveState::may_become`]).
     SetDriveState {
         id: DriveId,

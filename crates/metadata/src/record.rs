@@ -77,6 +77,9 @@ pub struct DriveRecord {
     /// Writes of this view and later ones may be missing on it, and it doesn't know which; while it is up, it does. Of the
     /// copies of an extent that all went away, the one with the highest number has everything.
     pub missed_since: Option<u64>,
+    /// The generation of its label in which it was last taken into use; 0 if that isn't on record. What has a lower one is an older
+    /// image of it.
+    pub generation: u64,
 }
 
 /// What a drive is good for. The legal changes are listed in [`DriveState::may_become`] and nowhere else.

@@ -49,6 +49,8 @@ pub enum Refusal {
         "drive {id} is in use by server {server}: stop that server, or take the drive out of it, before another server uses it"
     )]
     DriveInUse { id: DriveId, server: ServerId },
+    #[error("it is an older image of drive {id}: of generation {generation}, and drive {id} was last used in {newest}")]
+    DriveOlder { id: DriveId, generation: u64, newest: u64 },
     #[error("{capacity} bytes is not a drive's capacity")]
     Capacity { capacity: u64 },
     #[error("'{0}' is not a drive's path: it has 1 to 4096 bytes")]

@@ -1,5 +1,5 @@
 //! Folders that earlier versions made. `form_1/` is what the first version left behind when it was killed: two drives, a
-//! volume, and another one that had been removed.
+//! volume, and another one that had been removed; `form_2/` the same by the second.
 
 use super::tests::on_runtime;
 use super::*;
@@ -8,10 +8,16 @@ use crate::{log_store, state_machine};
 use rusqlite::Connection;
 
 fn folder_of_form_1() -> Scratch {
+    folder(include_str!("form_1/raft.sql"), include_str!("form_1/cluster.sql"))
+}
+
+fn folder_of_form_2() -> Scratch {
+    folder(include_str!("form_2/raft.sql"), include_str!("form_2/cluster.sql"))
+}
+
+fn folder(log: &str, state: &str) -> Scratch {
     let scratch = Scratch::new();
-    for (file, content) in
-        [(log_store::FILE, include_str!("form_1/raft.sql")), (state_machine::FILE, include_str!("form_1/cluster.sql"))]
-    {
+    for (file, content) in [(log_store::FILE, log), (state_machine::FILE, state)] {
         Connection::open(scratch.path().join(file)).and_then(|made| made.execute_batch(content)).unwrap();
     }
     scratch
@@ -41,7 +47,7 @@ fn a_folder_of_form_1_opens_with_all_that_is_in_it_and_is_of_the_newest_form_the
     for _ in 0..2 {
         opens_whole(scratch.path());
     }
-    assert_eq!((form(scratch.path(), log_store::FILE), form(scratch.path(), state_machine::FILE)), (2, 2));
+    assert_eq!((form(scratch.path(), log_store::FILE), form(scratch.path(), state_machine::FILE)), (2, 3));
     on_runtime(async {
         let metadata = Metadata::open(scratch.path()).await.unwrap();
         let join = Command::JoinServer { folder: 7, address: "h:2".to_owned(), claim: None };
@@ -52,11 +58,40 @@ fn a_folder_of_form_1_opens_with_all_that_is_in_it_and_is_of_the_newest_form_the
 }
 
 #[test]
+fn a_folder_of_form_2_opens_with_all_that_is_in_it_and_says_from_then_on_which_image_of_a_drive_is_the_newest() {
+    let scratch = folder_of_form_2();
+    opens_whole(scratch.path());
+    assert_eq!((form(scratch.path(), log_store::FILE), form(scratch.path(), state_machine::FILE)), (2, 3));
+    let found = |generation| {
+        on_runtime(async {
+            let metadata = Metadata::open(scratch.path()).await.unwrap();
+            let drive = metadata.state().drives.values().next().unwrap().clone();
+            let (server, path) = (drive.server, drive.path.clone());
+            let found = metadata.propose(Command::DriveMoved { id: drive.id, server, path, generation }).await;
+            let known = metadata.state().drives[&drive.id].generation;
+            metadata.shutdown().await;
+            (found.is_ok(), known)
+        })
+    };
+    assert_eq!([found(7), found(7), found(6), found(8)], [(true, 7), (true, 7), (false, 7), (true, 8)]);
+}
+
+#[test]
 fn a_folder_of_which_only_one_database_was_brought_up_opens_too() {
     let scratch = folder_of_form_1();
     drop(log_store::LogTable::open(scratch.path()).unwrap());
     assert_eq!((form(scratch.path(), log_store::FILE), form(scratch.path(), state_machine::FILE)), (2, 1));
     opens_whole(scratch.path());
+}
+
+#[test]
+fn a_record_of_form_2_that_rotted_is_noticed_and_left_as_it_is() {
+    let scratch = folder_of_form_2();
+    let file = scratch.path().join(state_machine::FILE);
+    Connection::open(&file).and_then(|opened| opened.execute_batch("UPDATE drives SET missed_since = 1")).unwrap();
+    let refused = on_runtime(async { Metadata::open(scratch.path()).await.err() });
+    assert!(matches!(refused, Some(OpenError::Damaged { .. })), "{refused:?}");
+    assert_eq!(form(scratch.path(), state_machine::FILE), 2);
 }
 
 #[test]

@@ -6,7 +6,7 @@
 
 use super::apply::Change;
 use super::rows::{MapRow, Record};
-use crate::record::{MapRecord, ServerRecord};
+use crate::record::{DriveRecord, MapRecord, ServerRecord};
 use crate::state::{Counters, State};
 use rusqlite::types::Value;
 use std::collections::BTreeMap;
@@ -30,11 +30,21 @@ impl Digest {
     /// What form 1 of the database has for the same records: it says less of servers, and doesn't count them.
     pub fn of_form_1(state: &State) -> Digest {
         let Counters { volume, map, event, .. } = state.counters;
-        let mut sum = Digest::of(state).0.wrapping_sub(of_counters(&state.counters));
+        let mut sum = Digest::of_form_2(state).0.wrapping_sub(of_counters(&state.counters));
         sum = sum.wrapping_add(of_numbers(&[volume, map.into(), event]));
         for server in state.servers.values() {
             let known = server.values().into_iter().take(3).collect();
             sum = sum.wrapping_sub(of(server)).wrapping_add(of_values(ServerRecord::TABLE, known));
+        }
+        Digest(sum)
+    }
+
+    /// What form 2 has for the same records: it says no generation of drives.
+    pub fn of_form_2(state: &State) -> Digest {
+        let mut sum = Digest::of(state).0;
+        for drive in state.drives.values() {
+            let known = drive.values().into_iter().take(9).collect();
+            sum = sum.wrapping_sub(of(drive)).wrapping_add(of_values(DriveRecord::TABLE, known));
         }
         Digest(sum)
     }

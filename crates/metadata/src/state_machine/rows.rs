@@ -94,7 +94,7 @@ impl Record for ServerRecord {
 impl Record for DriveRecord {
     const TABLE: &'static str = "drives";
     const COLUMNS: &'static [&'static str] =
-        &["id", "server", "pool", "path", "capacity", "state", "reason", "state_view", "missed_since"];
+        &["id", "server", "pool", "path", "capacity", "state", "reason", "state_view", "missed_since", "generation"];
 
     fn values(&self) -> Vec<Value> {
         vec![
@@ -107,6 +107,7 @@ impl Record for DriveRecord {
             text(&self.reason),
             integer(self.state_view),
             optional(self.missed_since, integer),
+            integer(self.generation),
         ]
     }
 
@@ -121,6 +122,7 @@ impl Record for DriveRecord {
             reason: row.get(6)?,
             state_view: row.get(7)?,
             missed_since: row.get(8)?,
+            generation: row.get(9)?,
         })
     }
 }

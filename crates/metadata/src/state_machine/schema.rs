@@ -34,7 +34,8 @@ pub const KIND: Kind = Kind {
             state TEXT NOT NULL,            -- up, behind, missing, offline, failed
             reason TEXT NOT NULL,
             state_view INTEGER NOT NULL,    -- the view in which it came into this state
-            missed_since INTEGER            -- the first view whose writes may be missing, of which it knows none; null if it knows
+            missed_since INTEGER,           -- the first view whose writes may be missing, of which it knows none; null if it knows
+            generation INTEGER NOT NULL     -- of its label, when it was last taken into use; 0 if that isn't on record
         ) STRICT;
         CREATE TABLE pools (name TEXT PRIMARY KEY, layout TEXT) STRICT;
         CREATE TABLE volumes (
@@ -71,5 +72,5 @@ pub const KIND: Kind = Kind {
         ) STRICT;
         CREATE TABLE counters (name TEXT PRIMARY KEY, next INTEGER NOT NULL) STRICT;
     ",
-    steps: &[super::upgrade::from_form_1],
+    steps: &[super::upgrade::from_form_1, super::upgrade::from_form_2],
 };

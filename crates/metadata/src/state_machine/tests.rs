@@ -58,7 +58,9 @@ fn command() -> impl Strategy<Value = Command> {
         (drive.clone(), server.clone(), pool.clone()).prop_map(|(id, server, pool)| {
             Command::AddDrive { id, server, pool, path: "/d".to_owned(), capacity: 1 << 40 }
         }),
-        (drive.clone(), server).prop_map(|(id, server)| Command::DriveMoved { id, server, path: "/e".to_owned() }),
+        (drive.clone(), server, 0u64..4).prop_map(|(id, server, generation)| {
+            Command::DriveMoved { id, server, path: "/e".to_owned(), generation }
+        }),
         (drive.clone(), state, prop::option::of(0u64..20)).prop_map(|(id, to, expected_view)| {
             Command::SetDriveState { id, to, reason: "r".to_owned(), expected_view }
         }),

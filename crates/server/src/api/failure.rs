@@ -52,6 +52,7 @@ fn kind_of_refusal(refusal: &Refusal) -> ErrorKind {
         | Refusal::ServerAlready { .. }
         | Refusal::DriveExists { .. }
         | Refusal::DriveInUse { .. }
+        | Refusal::DriveOlder { .. }
         | Refusal::Transition { .. }
         | Refusal::ViewNeeded { .. }
         | Refusal::DriveChanged { .. }

@@ -6,7 +6,7 @@
 //! 2. A refusal changes nothing on the drive.
 //!
 //! Copies are told apart by the label's generation, which is raised each time a drive is taken into use and written down on
-//! the server before anything else is written to the drive ([`super::generations`]).
+//! the server before anything else is written to the drive ([`super::generations`]), and in the metadata before it's used.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -102,11 +102,14 @@ fn judge_one(
     if let Role::LogOf { drive } = label.role {
         return Verdict::LogOf(drive);
     }
-    let newest = generations.get(&drive).copied().unwrap_or(0);
+    let record = state.drives.get(&drive);
+    // Another server may have used it last, or this one's file may be lost.
+    let on_record = record.map_or(0, |record| record.generation);
+    let newest = generations.get(&drive).copied().unwrap_or(0).max(on_record);
     if label.generation < newest {
         return Verdict::Refused(Refused::Older { drive, generation: label.generation, newest });
     }
-    match state.drives.get(&drive) {
+    match record {
         None => Verdict::Unrecorded(label.clone()),
         Some(record) if record.state == DriveState::Failed => {
             Verdict::Refused(Refused::Failed { drive, reason: record.reason.clone() })
@@ -138,7 +141,7 @@ fn copy_of_another(one: &Seen, label: &Label, seen: &[Seen]) -> Option<Refused> 
 mod tests {
     use super::*;
     use std::sync::Arc;
-    use tepal_metadata::{ClusterRecord, Command, Metadata};
+    use tepal_metadata::{ClusterRecord, Command, DriveRecord, Metadata};
 
     const CLUSTER: ClusterId = ClusterId(7);
     const UP: DriveId = DriveId(1);
@@ -221,6 +224,17 @@ mod tests {
         let in_use = BTreeMap::from([(UP, PathBuf::from("/a"))]);
         let verdicts = judge(&[seen("/b", label(UP, 99))], &state, &BTreeMap::new(), (ServerId(1), &in_use));
         assert_eq!(verdicts, [Verdict::Refused(Refused::Cloned { drive: UP, other: "/a".into() })]);
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn an_image_of_before_another_server_used_the_drive_is_refused_though_this_one_knows_of_no_newer() {
+        let mut state = State::clone(&*state().await);
+        let record =
+            DriveRecord { state: DriveState::Missing, generation: 7, ..DriveRecord::clone(&state.drives[&UP]) };
+        state.drives.insert(UP, Arc::new(record));
+        let older = Refused::Older { drive: UP, generation: 6, newest: 7 };
+        assert_eq!(verdicts(&[seen("/a", label(UP, 6))], &state), [Verdict::Refused(older)]);
+        assert_eq!(verdicts(&[seen("/a", label(UP, 7))], &state), [Verdict::Ours(label(UP, 7))]);
     }
 
     #[tokio::test(flavor = "current_thread")]

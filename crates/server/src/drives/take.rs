@@ -96,7 +96,7 @@ impl Drives {
     /// Has the metadata say that the drive is here, and gives it to the engine: as current only if it never went away.
     pub(super) async fn put_in_service(&self, open: OpenDrive) -> Result<(), DriveOperationError> {
         let id = open.drive.id();
-        self.record_place(id, &open.path).await?;
+        self.record_place(id, &open).await?;
         let standing = loop {
             let record = self.record(id)?;
             match record.state {
@@ -135,12 +135,10 @@ impl Drives {
         Ok(self.parts.threads.run_on(self.some_thread(), work).await?)
     }
 
-    async fn record_place(&self, id: DriveId, path: &Path) -> Result<(), DriveOperationError> {
-        let record = self.record(id)?;
-        if record.server != self.server || Path::new(&record.path) != path {
-            let path = path.display().to_string();
-            self.parts.authority.propose(Command::DriveMoved { id, server: self.server, path }).await?;
-        }
+    /// Where the drive is, and in which generation: any other image of it is an older one from here on, also for other servers.
+    async fn record_place(&self, id: DriveId, open: &OpenDrive) -> Result<(), DriveOperationError> {
+        let (server, path, generation) = (self.server, open.path.display().to_string(), open.drive.label().generation);
+        self.parts.authority.propose(Command::DriveMoved { id, server, path, generation }).await?;
         Ok(())
     }
 

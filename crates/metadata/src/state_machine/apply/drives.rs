@@ -43,19 +43,31 @@ impl Draft {
             reason: "added".to_owned(),
             state_view,
             missed_since: None,
+            generation: 0,
         });
         self.event("drive", &id.to_string(), format!("added to pool {pool}: server {server}, {path}"));
         Ok(Reply::Done)
     }
 
-    pub(super) fn drive_moved(&mut self, id: DriveId, server: ServerId, path: &str) -> Result<Reply, Refusal> {
+    pub(super) fn drive_moved(
+        &mut self,
+        id: DriveId,
+        server: ServerId,
+        path: &str,
+        generation: u64,
+    ) -> Result<Reply, Refusal> {
         check_path(path)?;
         let mut drive = self.drive(id)?;
         if !self.state.servers.contains_key(&server) {
             return Err(Refusal::NoServer(server));
         }
-        if drive.server == server && drive.path == path {
+        let (generation, newest) = (generation.min(i64::MAX as u64), drive.generation);
+        let is_here = drive.server == server && drive.path == path;
+        if is_here && (generation == newest || generation == 0) {
             return Ok(Reply::Done);
+        }
+        if generation != 0 && (generation < newest || (generation == newest && drive.server != server)) {
+            return Err(Refusal::DriveOlder { id, generation, newest });
         }
         if drive.server != server {
             // Its server would go on writing to it, or this is a copy of it.
@@ -64,7 +76,10 @@ impl Draft {
             }
             self.next_view();
         }
-        self.event("drive", &id.to_string(), format!("found on server {server} at {path}"));
+        if !is_here {
+            self.event("drive", &id.to_string(), format!("found on server {server} at {path}"));
+        }
+        drive.generation = newest.max(generation);
         drive.server = server;
         drive.path = path.to_owned();
         self.put_drive(drive);

@@ -89,7 +89,7 @@ impl Draft {
             Command::AddDrive { id, server, pool, path, capacity } => {
                 self.add_drive(*id, *server, pool, path, *capacity)
             }
-            Command::DriveMoved { id, server, path } => self.drive_moved(*id, *server, path),
+            Command::DriveMoved { id, server, path, generation } => self.drive_moved(*id, *server, path, *generation),
             Command::SetDriveState { id, to, reason, expected_view } => {
                 self.set_drive_state(*id, *to, reason, *expected_view)
             }

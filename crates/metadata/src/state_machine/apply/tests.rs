@@ -241,7 +241,29 @@ fn carry(state: &mut State, drive: u64, to: u32) {
 }
 
 fn moved(drive: u64, to: u32) -> Command {
-    Command::DriveMoved { id: DriveId(drive), server: ServerId(to), path: format!("/d{drive}") }
+    found(drive, to, 0)
+}
+
+fn found(drive: u64, at: u32, generation: u64) -> Command {
+    Command::DriveMoved { id: DriveId(drive), server: ServerId(at), path: format!("/d{drive}"), generation }
+}
+
+/// Story: while a drive was used at another server, its own one kept the image of before, and knew of no newer generation.
+#[test]
+fn of_two_images_of_a_drive_the_one_that_was_used_last_is_used_on_whichever_server() {
+    let mut state = cluster(&[(1, 1), (2, 2)]);
+    done(&mut state, found(2, 2, 4));
+    done(&mut state, set(2, DriveState::Missing, None));
+    let view = state.view();
+    assert_eq!(refused(&state, found(2, 1, 3)), Refusal::DriveOlder { id: DriveId(2), generation: 3, newest: 4 });
+    let both_raised = Refusal::DriveOlder { id: DriveId(2), generation: 4, newest: 4 };
+    assert_eq!(refused(&state, found(2, 1, 4)), both_raised);
+    done(&mut state, found(2, 2, 4)); // asked again
+    done(&mut state, found(2, 2, 5));
+    assert_eq!(state.view(), view, "nothing that anybody acts by");
+    done(&mut state, found(2, 1, 6));
+    assert_eq!(refused(&state, found(2, 2, 5)), Refusal::DriveOlder { id: DriveId(2), generation: 5, newest: 6 });
+    assert_eq!((state.drives[&DriveId(2)].generation, state.view()), (6, view + 1));
 }
 
 /// Story: a copy of a drive was taken into use at another server, and then the drive itself again at its own: each time it stayed
@@ -399,7 +421,7 @@ fn hostile_text_is_refused_or_clipped() {
         assert!(matches!(refused(&state, add), Refusal::Address(_)), "{address:?}");
     }
     for path in ["", "a\nb", &"x".repeat(4097)] {
-        let moved = Command::DriveMoved { id: DriveId(1), server: ServerId(1), path: path.to_owned() };
+        let moved = Command::DriveMoved { id: DriveId(1), server: ServerId(1), path: path.to_owned(), generation: 0 };
         assert!(matches!(refused(&state, moved), Refusal::Path(_)));
     }
     let reason = "é".repeat(60_000);
