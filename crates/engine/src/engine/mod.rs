@@ -230,10 +230,26 @@ impl<W: World> Engine<W> {
         self.lock().drives.values().filter_map(Entry::drive).cloned().collect()
     }
 
-    /// Names of volumes of which this drive may have the only copy of something that is here and up to date.
-    pub fn volumes_with_last_copy_on(&self, id: DriveId) -> Vec<String> {
-        let volumes = self.volumes().into_iter().filter(|volume| volume.may_be_alone(id));
-        volumes.map(|volume| volume.spec().name).collect()
+    /// The columns of which this drive holds a copy, this server is the primary, and another copy is here and has everything.
+    pub fn columns_kept_without(&self, id: DriveId) -> Vec<(MapId, usize)> {
+        self.columns_of(id)
+            .filter(|(.., group)| group.as_ref().is_some_and(|group| !group.may_be_alone(id)))
+            .map(|(map, column, _)| (map, column))
+            .collect()
+    }
+
+    /// Whether that is so of all columns of this drive: also of one that another server leads it isn't known here.
+    pub(crate) fn is_kept_without(&self, id: DriveId) -> bool {
+        self.columns_of(id).all(|(.., group)| group.is_some_and(|group| !group.may_be_alone(id)))
+    }
+
+    /// The columns of which a drive holds a copy, with their groups if this server is the primary.
+    fn columns_of(&self, id: DriveId) -> impl Iterator<Item = (MapId, usize, Option<Group<W>>)> {
+        self.volumes().into_iter().flat_map(move |volume| {
+            let (map, seats) = (volume.spec().map, volume.seats().len());
+            let of_drive = (0..seats).filter(|&column| volume.holders(column).contains(&id)).collect::<Vec<_>>();
+            of_drive.into_iter().map(move |column| (map, column, volume.seats()[column].group()))
+        })
     }
 
     /// Forgets a drive that no volume uses.

@@ -289,8 +289,4 @@ impl<W: World> Volume<W> {
     pub(crate) fn member_is_current(&self, drive: &Holder<W>) {
         self.groups().iter().for_each(|group| group.member_is_current(drive));
     }
-
-    pub(crate) fn may_be_alone(&self, id: DriveId) -> bool {
-        self.groups().iter().any(|group| group.may_be_alone(id))
-    }
 }

@@ -5,7 +5,7 @@ use super::failure::Failure;
 use super::relay::Scope;
 use super::types::{AddDrive, DriveInfo, DriveRemoved, ForceQuery, Found, FoundDrive, OpenDriveInfo, route};
 use super::{Context, Shared};
-use crate::drives::{Fitness, NOTHING_THERE, NewDriveRequest, OpenDrive, ScannedDrive};
+use crate::drives::{Fitness, Kept, NOTHING_THERE, NewDriveRequest, OpenDrive, ScannedDrive};
 use axum::Json;
 use axum::extract::State;
 use axum::http::Method;
@@ -71,8 +71,22 @@ pub async fn remove(
     Options(ForceQuery { force }): Options<ForceQuery>,
 ) -> Result<Json<DriveRemoved>, Failure> {
     let id: DriveId = id.parse()?;
-    let still_named_by = context.drives.remove(id, force).await?;
+    let kept_elsewhere = if force { Kept::new() } else { kept_elsewhere(&context, id).await };
+    let still_named_by = context.drives.remove(id, force, &kept_elsewhere).await?;
     Ok(Json(DriveRemoved { id, still_named_by }))
+}
+
+/// What other servers say of the columns that they lead. Who doesn't answer has said of none that others have it.
+async fn kept_elsewhere(context: &Context, id: DriveId) -> Kept {
+    if context.drives.endangered_without(id, &Kept::new()).is_empty() {
+        return Kept::new(); // there is nothing to ask
+    }
+    let said = context.ask_others::<Kept>(&route::DRIVE_KEPT.replace("{id}", &id.to_string())).await;
+    said.into_iter().filter_map(|(_, kept)| kept).flatten().collect()
+}
+
+pub async fn kept(State(context): State<Shared>, id: Named) -> Result<Json<Kept>, Failure> {
+    Ok(Json(context.drives.kept_without(id.parse()?)))
 }
 
 pub async fn offline(State(context): State<Shared>, id: Named) -> Result<Json<DriveInfo>, Failure> {

@@ -111,6 +111,7 @@ fn router(api: Api, token: String) -> Router {
         .route(route::CLUSTER, get(cluster::show))
         .route(route::SERVERS, get(cluster::servers))
         .route(route::DIRECTORY, get(directory::show))
+        .route(route::DRIVE_KEPT, get(drives::kept))
         .route(route::DRIVES_SCAN, get(drives::scan))
         .route(route::VOLUME_SCRUB, get(scrub::show).post(scrub::start))
         .route(route::VOLUME_DATA, get(data::read).put(data::write))

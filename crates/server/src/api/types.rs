@@ -61,6 +61,8 @@ pub mod route {
     pub const DRIVE: &str = "/v1/drives/{id}";
     pub const DRIVE_OFFLINE: &str = "/v1/drives/{id}/offline";
     pub const DRIVE_ONLINE: &str = "/v1/drives/{id}/online";
+    /// What this server says of a drive that is to go: not for the `tepal` command.
+    pub const DRIVE_KEPT: &str = "/v1/drives/{id}/kept";
     pub const POOLS: &str = "/v1/pools";
     pub const POOL: &str = "/v1/pools/{name}";
     pub const VOLUMES: &str = "/v1/volumes";

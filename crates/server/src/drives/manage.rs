@@ -1,6 +1,7 @@
 //! What an operator asks of drives: add, remove, take offline, bring back.
 
 use super::identity::{Verdict, judge};
+use super::kept::Kept;
 use super::look::{LookError, Looked, same_place};
 use super::start::Content;
 use super::take::Candidate;
@@ -103,15 +104,21 @@ impl Drives {
         }
     }
 
-    /// Takes a drive out of the cluster for good. The answer names the volumes whose maps still name it.
-    pub async fn remove(&self, id: DriveId, force: bool) -> Result<Vec<String>, DriveOperationError> {
+    /// Takes a drive out of the cluster for good. The answer names the volumes whose maps still name it. `kept_elsewhere` is what
+    /// other servers say.
+    pub async fn remove(
+        &self,
+        id: DriveId,
+        force: bool,
+        kept_elsewhere: &Kept,
+    ) -> Result<Vec<String>, DriveOperationError> {
         let mut generations = self.turn.lock().await;
         let record = self.record(id)?;
         if record.server != self.server {
             return self.remove_of_absent(id, record.server, force).await;
         }
         // A drive that is up may still miss what only this one has; the metadata doesn't know.
-        let volumes = self.parts.engine.volumes_with_last_copy_on(id);
+        let volumes = self.endangered_without(id, kept_elsewhere);
         if !force && record.state != DriveState::Failed && !volumes.is_empty() {
             return Err(ProposeError::Refused(Refusal::LastCopy { id, volumes }).into());
         }

@@ -1,7 +1,7 @@
 //! Drives between the engine, which uses them, and the metadata, which says what they are good for.
 
 use super::agent::Attempts;
-use super::{Drives, Generations, NewDriveRequest, Parts};
+use super::{Drives, Generations, Kept, NewDriveRequest, Parts};
 use crate::agreed::Followed;
 use crate::authority::MetadataAuthority;
 use crate::config::Config;
@@ -21,15 +21,15 @@ use tepal_model::{BLOCK, ClusterId, DriveId, IoError, ServerId};
 /// How long is waited for what must not happen.
 const A_WHILE: Duration = Duration::from_millis(300);
 
-struct Rig {
+pub(super) struct Rig {
     folder: PathBuf,
     parts: Parts,
-    drives: Drives,
+    pub(super) drives: Drives,
     volumes: Arc<Volumes>,
 }
 
 impl Rig {
-    async fn new(name: &str) -> Rig {
+    pub(super) async fn new(name: &str) -> Rig {
         let folder = crate::scratch::folder(name);
         let metadata =
             Metadata::create(&folder, ClusterId(1), "test", ServerId(1), "unix:/s", 0).await.expect("a cluster");
@@ -64,15 +64,15 @@ impl Rig {
         NewDriveRequest { path, pool: DEFAULT_POOL.to_owned(), create: Some(MIN_DRIVE), force: false }
     }
 
-    async fn add(&self, name: &str) -> DriveId {
+    pub(super) async fn add(&self, name: &str) -> DriveId {
         self.drives.add(self.request(name)).await.expect("room for a file")
     }
 
-    async fn propose(&self, command: Command) {
+    pub(super) async fn propose(&self, command: Command) {
         self.parts.metadata.propose(command).await.expect("nothing is against it");
     }
 
-    async fn create(&self, layout: &str) -> Option<Volume<ServerWorld>> {
+    pub(super) async fn create(&self, layout: &str) -> Option<Volume<ServerWorld>> {
         let (name, layout, pool) = ("v".to_owned(), Some(layout.to_owned()), DEFAULT_POOL.to_owned());
         self.propose(Command::CreateVolume { name, size: 1 << 20, layout, pool }).await;
         self.volumes.settle().await;
@@ -94,7 +94,7 @@ impl Rig {
         lost.await.expect("the thread runs");
     }
 
-    fn state(&self) -> Arc<State> {
+    pub(super) fn state(&self) -> Arc<State> {
         self.parts.metadata.state()
     }
 
@@ -102,7 +102,7 @@ impl Rig {
         self.state().drives[&drive].clone()
     }
 
-    fn is_used(&self, drive: DriveId) -> bool {
+    pub(super) fn is_used(&self, drive: DriveId) -> bool {
         self.parts.engine.drive(drive).is_some()
     }
 
@@ -111,7 +111,7 @@ impl Rig {
         self.parts.metadata.watch().wait_for(|state| is_so(state)).await.expect("the metadata runs");
     }
 
-    async fn end(self) {
+    pub(super) async fn end(self) {
         self.drives.close().await;
         self.parts.metadata.clone().shutdown().await;
         std::fs::remove_dir_all(&self.folder).expect("ours");
@@ -124,10 +124,11 @@ async fn a_drive_whose_removal_is_agreed_acknowledges_nothing_even_if_who_asked_
     let (removed, other) = (rig.add("a").await, rig.add("b").await);
     let volume = rig.create("mirror:2").await.expect("both are here");
     rig.write(&volume).await.expect("both are here");
+    let nothing = Kept::new();
     tokio::select! {
         biased;
         () = rig.until(|state| state.drives[&removed].state == DriveState::Failed) => {}
-        _ = rig.drives.remove(removed, false) => panic!("it's on record before this is known to be done"),
+        _ = rig.drives.remove(removed, false, &nothing) => panic!("it's on record before this is known to be done"),
     }
     rig.pull(other).await;
     // After a restart the removed one is refused, and the other one believed, which doesn't have this.

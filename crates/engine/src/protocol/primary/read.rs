@@ -170,7 +170,8 @@ impl<W: World> Group<W> {
         Err(Failed::Io(IoError::Damaged { offset: block * BLOCK, length: BLOCK }))
     }
 
-    /// Repairs a copy of a block in the background, and retires a drive that has made too many mistakes.
+    /// Repairs a copy of a block in the background, and retires a drive that has made too many mistakes. One that may have the only
+    /// copy of something is kept, and each of its mistakes repaired: also if that is for another server to say, which leads a column.
     fn repair_later(&self, block: u64, at: usize) {
         let group = self.clone();
         self.shared.world.spawn(Box::pin(async move {
@@ -179,7 +180,7 @@ impl<W: World> Group<W> {
                 let member = &state.members.list[at];
                 (member.id, member.drive().cloned())
             };
-            let has_others = || group.engine().is_some_and(|engine| engine.volumes_with_last_copy_on(id).is_empty());
+            let has_others = || group.engine().is_some_and(|engine| engine.is_kept_without(id));
             if let Some(holder) = drive.filter(Holder::is_unreadable).filter(|_| has_others()) {
                 if let Some(loss) = holder.retire("too many read errors") {
                     group.lose(vec![(id, loss)]).await;

@@ -1,8 +1,8 @@
 //! The protocol's plain stories, on simulated drives. Random schedules and faults are the simulator's.
 
 mod absences;
+mod among;
 mod belief;
-mod carried;
 mod hazards;
 mod sharing;
 mod waits;

@@ -1,0 +1,110 @@
+//! A server among others.
+
+use super::*;
+use crate::servers::peers::{Peers, Question, Reply, Unreachable};
+use crate::{Agreed as Drives, ClusterView, DriveStatus};
+use futures_util::future::{LocalBoxFuture, pending};
+use tepal_model::ServerId;
+use tepal_sim::device::Faults;
+
+const ME: ServerId = ServerId(1);
+const OTHER: ServerId = ServerId(2);
+/// Of another server.
+const ELSEWHERE: DriveId = DriveId(9);
+const THIRD: ServerId = ServerId(3);
+
+/// Nobody answers; who is asked is noted.
+#[derive(Default)]
+struct Silent(Mutex<Vec<ServerId>>);
+
+impl Peers for Silent {
+    fn ask(&self, server: ServerId, _: Question) -> LocalBoxFuture<'static, Result<Reply, Unreachable>> {
+        self.0.lock().unwrap().push(server);
+        Box::pin(pending())
+    }
+}
+
+/// This server, with drives of its own and a first one that another has.
+struct Among {
+    world: SimWorld,
+    disks: Vec<SimDisk>,
+    peers: Arc<Silent>,
+    engine: Engine<SimWorld>,
+}
+
+impl Among {
+    async fn new(world: SimWorld, drives: usize) -> Self {
+        let peers = Arc::new(Silent::default());
+        let engine = Engine::among(world.clone(), Arc::new(Agrees::default()), peers.clone());
+        let mut disks = Vec::new();
+        for (nth, name) in NAMES[..drives].iter().enumerate() {
+            let disk = SimDisk::new(world.core(), name, 16 << 20);
+            let drive = DriveId(nth as u64 + 1);
+            let new = NewDrive { cluster: ClusterId(1), drive, pool: "p".into(), log_length: None };
+            format(&disk.open(), None, new).await.unwrap();
+            let drive = Drive::open(world.clone(), disk.open(), None, Options::default()).await.unwrap();
+            engine.add_drive(drive, Standing::Current);
+            disks.push(disk);
+        }
+        Among { world, disks, peers, engine }
+    }
+
+    fn spec(&self, id: u32, drives: &[u64]) -> VolumeSpec {
+        let drives = drives.iter().copied().map(DriveId).collect();
+        let (name, layout) = (format!("v{id}"), "mirror:2".parse().unwrap());
+        VolumeSpec { id: VolumeId(id.into()), name, size: 8 << 20, layout, map: MapId(id), drives }
+    }
+
+    /// Those here are up since view 2.
+    fn view(&self, view: View, server: ServerId, status: DriveStatus) -> Arc<ClusterView> {
+        let here = (1..=self.disks.len() as u64).map(|id| (DriveId(id), ME, DriveStatus::Up(2)));
+        let all = here.chain([(ELSEWHERE, server, status)]);
+        let drives = all.map(|(id, server, status)| (id, Drives { server, status })).collect();
+        Arc::new(ClusterView { view, drives })
+    }
+
+    /// Who was asked for something since.
+    async fn asked(&self) -> Vec<ServerId> {
+        self.world.sleep(Duration::from_secs(1)).await;
+        std::mem::take(&mut *self.peers.0.lock().unwrap())
+    }
+}
+
+#[test]
+fn a_drive_that_has_come_up_at_another_server_is_asked_there_though_its_move_was_not_seen() {
+    told(|world| async move {
+        let rig = Among::new(world, 1).await;
+        rig.engine.open_volume_among(rig.spec(1, &[1, 9])).unwrap();
+        rig.engine.all_volumes_opened();
+        let behind = rig.view(4, OTHER, DriveStatus::Behind(2, 4));
+        rig.engine.follow(ME, &ClusterView::default(), &behind);
+        assert_eq!(rig.asked().await.first(), Some(&OTHER));
+        // It was away, came back elsewhere, and was found to know what it misses.
+        rig.engine.follow(ME, &behind, &rig.view(7, THIRD, DriveStatus::Up(7)));
+        let now = rig.asked().await;
+        assert!(now.contains(&THIRD) && !now.contains(&OTHER), "asked {now:?}");
+    });
+}
+
+#[test]
+fn a_drive_of_which_another_server_leads_a_column_is_not_retired_for_its_read_errors() {
+    told(|world| async move {
+        let rig = Among::new(world, 2).await;
+        // Whether the copy there has everything, only the one knows that leads it.
+        rig.engine.open_volume_among(rig.spec(2, &[9, 1])).unwrap();
+        let volume = rig.engine.open_volume(rig.spec(1, &[1, 2])).await.unwrap();
+        rig.engine.all_volumes_opened();
+        rig.engine.follow(ME, &ClusterView::default(), &rig.view(3, OTHER, DriveStatus::Up(1)));
+        volume.write(0, Bytes::from(vec![1; 256 * BLOCK as usize]), false).await.unwrap();
+        let drive = rig.engine.drive(DriveId(1)).unwrap();
+        drive.checkpoint().await.unwrap();
+        let unreadable = std::iter::once(drive.geometry().slots_start..16 << 20).collect();
+        rig.disks[0].set_faults(Faults { unreadable, ..Faults::default() });
+        for block in (0..256).step_by(4) {
+            assert_eq!(join(&volume.read(block * BLOCK, BLOCK).await.unwrap())[0], 1);
+            rig.world.sleep(Duration::from_secs(1)).await;
+        }
+        assert!(drive.usage().read_errors >= 64);
+        assert!(rig.engine.drive(DriveId(1)).is_some(), "it may have the only good copy of what is led elsewhere");
+    });
+}
