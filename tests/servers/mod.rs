@@ -2,6 +2,7 @@
 
 mod folders;
 mod gateway;
+mod guards;
 mod ring;
 mod strangers;
 mod volumes;

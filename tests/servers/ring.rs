@@ -83,6 +83,14 @@ impl Ring {
         self.dev(&["kill", &format!("s{server}")]).succeeded();
     }
 
+    /// In order, as it's done with SIGTERM.
+    pub fn stop(&self, server: u32) {
+        let addresses = std::fs::read_to_string(self.data(server).join("addresses.json")).expect("it serves");
+        let addresses: Value = serde_json::from_str(&addresses).expect("JSON");
+        program::run(Command::new("kill").arg(addresses["pid"].to_string())).succeeded();
+        self.wait_until("its process to end", || !self.runs(server));
+    }
+
     /// Whether its process does.
     pub fn runs(&self, server: u32) -> bool {
         let said = self.dev(&["status", "-o", "json"]).succeeded();
