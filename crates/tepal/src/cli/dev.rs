@@ -1,6 +1,6 @@
 //! Development clusters.
 
-use super::value::{self, VolumeRequest};
+use super::value::{self, Group, VolumeRequest};
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 use tepal_model::ServerId;
@@ -23,6 +23,10 @@ pub enum DevCommand {
     Pause(ServersArguments),
     /// Let frozen servers go on (SIGCONT)
     Resume(ServersArguments),
+    /// Cut the network between servers of a cluster that was made with --isolate
+    Partition(PartitionArguments),
+    /// Mend everything that was cut
+    Heal,
 }
 
 #[derive(Clone, Debug, Args)]
@@ -44,6 +48,9 @@ pub struct UpArguments {
     /// Slow the drives to a model: hdd, sata-ssd, nvme, rz29, or read=100us,iops=5000,bandwidth=200M
     #[arg(long, value_name = "MODEL", value_parser = value::model)]
     pub emulate: Option<String>,
+    /// Give each server a network namespace of its own, so that `dev partition` can cut it off (needs root)
+    #[arg(long)]
+    pub isolate: bool,
     /// A volume to create if it isn't there yet. May be given again
     #[arg(long = "volume", value_name = "NAME=SIZE[,layout=LAYOUT]")]
     pub volumes: Vec<VolumeRequest>,
@@ -67,6 +74,21 @@ pub struct DownArguments {
     /// Remove the cluster with all its data; type its folder again
     #[arg(long, value_name = "DIR")]
     pub purge: Option<PathBuf>,
+}
+
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "Example: tepal dev partition s1,s2 s3\n\n\
+    What is sent is lost without a word, as on a cut cable. Cuts add up, until `dev heal` or `dev down`.")]
+pub struct PartitionArguments {
+    /// Servers of one side
+    #[arg(value_name = "A,B")]
+    pub first: Group,
+    /// Servers of the other side
+    #[arg(value_name = "C,D")]
+    pub second: Group,
+    /// Cut only what the first side sends to the second
+    #[arg(long)]
+    pub one_way: bool,
 }
 
 #[derive(Clone, Debug, Args)]

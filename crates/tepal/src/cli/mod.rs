@@ -6,14 +6,14 @@ mod storage;
 mod usage;
 mod value;
 
-pub use dev::{DevCommand, DownArguments, ServersArguments, TourArguments, UpArguments};
+pub use dev::{DevCommand, DownArguments, PartitionArguments, ServersArguments, TourArguments, UpArguments};
 pub use local::{AttachArguments, BenchArguments, DetachArguments, GatewayArguments, MethodName, ServeArguments};
 pub use storage::{
     AddDriveArguments, ClusterCommand, CreatePoolArguments, CreateVolumeArguments, DriveCommand, ImportArguments,
     PoolCommand, ServerCommand, VolumeCommand,
 };
 pub use usage::Usage;
-pub use value::VolumeRequest;
+pub use value::{Group, VolumeRequest};
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;

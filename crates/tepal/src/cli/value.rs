@@ -1,5 +1,6 @@
 //! Values of arguments that are more than a word: checked here, so that what is wrong is refused before anything is done.
 
+use std::collections::BTreeSet;
 use std::str::FromStr;
 use tepal_drive::geometry::MIN_DRIVE;
 use tepal_model::layout::LayoutError;
@@ -23,6 +24,10 @@ pub struct DrivePlace {
     pub path: String,
 }
 
+/// Servers of one side of a cut: at least one, each once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group(pub BTreeSet<ServerId>);
+
 /// So much a bench must have to run over.
 pub const MIN_BENCH: u64 = 16 << 20;
 
@@ -38,6 +43,8 @@ pub enum ValueError {
     Servers(String),
     #[error("'{0}' is not a drive to add: write SERVER:PATH, as in s1:/dev/sdb")]
     Place(String),
+    #[error("'{0}' is not a list of servers: write it as s1 or s1,s2")]
+    Group(String),
     #[error("at least {} are needed", Size(MIN_BENCH))]
     SmallBench,
     #[error("a drive has at least {}", Size(MIN_DRIVE))]
@@ -115,6 +122,15 @@ impl FromStr for DrivePlace {
     }
 }
 
+impl FromStr for Group {
+    type Err = ValueError;
+
+    fn from_str(text: &str) -> Result<Self, ValueError> {
+        let servers = text.split(',').map(str::parse).collect::<Result<BTreeSet<_>, _>>();
+        servers.map(Group).map_err(|_| ValueError::Group(shown(text)))
+    }
+}
+
 impl FromStr for VolumeRequest {
     type Err = ValueError;
 
@@ -158,6 +174,16 @@ mod tests {
         ] {
             let error = text.parse::<VolumeRequest>().expect_err(text).to_string();
             assert!(error.contains(said), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_side_of_a_cut_is_one_server_or_several() {
+        let group = |servers: &[u32]| Ok(Group(servers.iter().copied().map(ServerId).collect()));
+        assert_eq!("s3".parse(), group(&[3]));
+        assert_eq!("s2,s1,s2".parse(), group(&[1, 2]));
+        for text in ["", ",", "s1,", "s1 s2", "s0", "1", "s1,x"] {
+            assert_eq!(text.parse::<Group>(), Err(ValueError::Group(text.to_owned())));
         }
     }
 

@@ -1,6 +1,7 @@
 //! A development cluster's servers: started, waited for, asked, stopped.
 
 use super::folder::{DevError, FIRST, Folder, Plan};
+use super::network::{Cut, Cuts, Network};
 use super::process::{OWN_SESSION, ProcessState, ServerProcess};
 use crate::client::Client;
 use crate::interrupt::Interrupt;
@@ -70,6 +71,11 @@ impl Cluster {
         ServerProcess::new(server, &self.folder.data(server))
     }
 
+    /// Of an isolated cluster.
+    pub fn network(&self) -> Option<Network> {
+        self.plan.isolated.map(|subnet| Network::of(self.folder.path(), subnet))
+    }
+
     pub fn addresses(&self, server: ServerId) -> Result<Option<Addresses>, DevError> {
         Ok(Addresses::read(&self.folder.data(server))?)
     }
@@ -93,6 +99,9 @@ impl Cluster {
 
     /// Starts servers that are down, all at once, as some may wait for others; returns when all serve.
     pub fn start(&self, servers: &[ServerId], interrupt: &Interrupt) -> Result<(), DevError> {
+        if let Some(network) = self.network() {
+            network.ensure(self.folder.path(), &self.servers())?;
+        }
         let started = servers.iter().map(|server| self.spawn(*server)).collect::<Result<Vec<_>, _>>()?;
         started.into_iter().try_for_each(|started| self.wait_for_started(started, interrupt))
     }
@@ -108,7 +117,11 @@ impl Cluster {
         let log = log.map_err(|error| DevError::File { path: log_path.clone(), error })?;
         let log_start = log.metadata().map(|found| found.len()).unwrap_or(0);
         let failed = |reason: String| DevError::Start { server, reason, log: log_path.clone() };
-        let mut child = self.command(server, log).spawn().map_err(|error| failed(error.to_string()))?;
+        let mut command = self.command(server, log);
+        if let Some(network) = self.network() {
+            network.enter(server, &mut command)?;
+        }
+        let mut child = command.spawn().map_err(|error| failed(error.to_string()))?;
         if let Err(error) = self.process(server).record(child.id()) {
             return Err(match child.try_wait() {
                 Ok(Some(_)) => failed(last_error(&log_path, log_start)),
@@ -164,16 +177,29 @@ impl Cluster {
         if begins {
             command.arg("--create").arg(NAME);
         }
+        let network = self.network();
         for other in others.into_iter().filter(|_| !begins) {
-            command.arg("--join").arg(format!("unix:{}", self.folder.peers(other).display()));
+            command.arg("--join").arg(match &network {
+                Some(network) => network.peers(other),
+                None => format!("unix:{}", self.folder.peers(other).display()),
+            });
         }
         for number in 0..self.plan.drives {
             command.arg("--drive").arg(self.folder.drive(server, number));
         }
         command.arg("--listen").arg(format!("unix:{}", self.folder.socket_of(server).display()));
-        // The same as before, if nobody else has it now.
-        let before = self.plan.api_of(server).filter(|address| TcpListener::bind(address).is_ok());
-        command.arg("--api").arg(before.unwrap_or(ANY_PORT));
+        match &network {
+            // Nobody but this machine reaches these addresses.
+            Some(network) => {
+                command.arg("--peers").arg(network.peers(server)).arg("--api").arg(network.api(server));
+                command.arg("--insecure");
+            }
+            None => {
+                // The same as before, if nobody else has it now.
+                let before = self.plan.api_of(server).filter(|address| TcpListener::bind(address).is_ok());
+                command.arg("--api").arg(before.unwrap_or(ANY_PORT));
+            }
+        }
         if let Some(model) = &self.plan.emulate {
             command.arg("--emulate").arg(model);
         }
@@ -211,12 +237,31 @@ impl Cluster {
             }
             if Instant::now() > end {
                 self.process(server).stop()?;
-                return Err(failed(Some(format!("it doesn't answer after {} s", START_LIMIT.as_secs()))));
+                return Err(failed(Some(format!(
+                    "it doesn't answer after {} s{}",
+                    START_LIMIT.as_secs(),
+                    self.cut_off(server)?
+                ))));
             }
         }
     }
 
-    /// Stops all servers in good order, and says which were running.
+    /// What to say of cuts, if a server doesn't come up because of one.
+    fn cut_off(&self, server: ServerId) -> Result<String, DevError> {
+        let cuts = self.cuts()?.into_iter().filter(|cut| cut.from == server || cut.to == server);
+        let cuts: Vec<Cut> = cuts.collect();
+        Ok(match cuts.is_empty() {
+            true => String::new(),
+            false => format!(", and its network is cut ({}): `tepal dev heal` mends it", Cuts(&cuts)),
+        })
+    }
+
+    /// What is cut between the servers.
+    pub fn cuts(&self) -> Result<Vec<Cut>, DevError> {
+        Ok(self.network().map(|network| network.cuts(&self.servers())).transpose()?.unwrap_or_default())
+    }
+
+    /// Stops all servers in good order, and says which were running. The network of an isolated cluster goes too.
     pub fn stop(&self) -> Result<Vec<ServerId>, DevError> {
         let servers = self.servers();
         // All at once: each takes a while, and none should notice that the others are gone.
@@ -232,6 +277,9 @@ impl Cluster {
         }
         if let Some(keyring) = Keyring::find() {
             self.plan.api.iter().chain(self.plan.apis.values()).for_each(|address| keyring.remove(address));
+        }
+        if self.plan.isolated.is_some() {
+            Network::remove(self.folder.path())?;
         }
         Ok(stopped)
     }

@@ -1,5 +1,6 @@
 //! The folder of a development cluster: what is in it, and how it was made.
 
+use super::network::{NetworkError, Subnet};
 use super::process::ProcessError;
 use crate::client::ClientError;
 use crate::locate::LocateError;
@@ -65,6 +66,14 @@ pub enum DevError {
         "volume '{name}' exists already with {option} {made}, and {wanted} was asked for: leave it out, or name another"
     )]
     OtherVolume { name: String, option: &'static str, made: String, wanted: String },
+    #[error("the servers of the cluster in {} share this machine's network: make a cluster with `tepal dev up --isolate`", .0.display())]
+    NotIsolated(PathBuf),
+    #[error("the cluster in {} has no network now: `tepal dev up` brings it back", .0.display())]
+    NoNetwork(PathBuf),
+    #[error("server {server} can't be cut off from itself: name it on one side only")]
+    BothSides { server: ServerId },
+    #[error(transparent)]
+    Network(#[from] NetworkError),
     #[error("interrupted")]
     Interrupted,
     #[error(transparent)]
@@ -103,6 +112,9 @@ pub struct Plan {
     /// How many servers have drives already, as many as `drives_made`.
     #[serde(default = "one_server")]
     pub servers_made: u32,
+    /// The network of a cluster whose servers have network namespaces of their own.
+    #[serde(default)]
+    pub isolated: Option<Subnet>,
 }
 
 /// What plans of before there were several don't say.
@@ -364,6 +376,7 @@ impl Plan {
             api: None,
             apis: BTreeMap::new(),
             servers_made: 1,
+            isolated: None,
         }
     }
 

@@ -13,9 +13,13 @@
 //! DIR/s1/stopping     while it's being stopped
 //! DIR/s1/log
 //! ```
+//!
+//! What an isolated cluster has outside of it, until it's down, is said in [`network`].
 
 mod cluster;
 mod folder;
+mod network;
+mod partition;
 mod process;
 mod status;
 mod tour;
@@ -47,6 +51,8 @@ pub fn run(global: &Global, output: Output, command: DevCommand) -> Result<Outco
         DevCommand::Start(servers) => start(&dir, output, &servers)?,
         DevCommand::Pause(servers) => pause(&dir, output, &servers)?,
         DevCommand::Resume(servers) => resume(&dir, output, &servers)?,
+        DevCommand::Partition(arguments) => partition::partition(&Cluster::open(&dir)?, output, &arguments)?,
+        DevCommand::Heal => partition::heal(&Cluster::open(&dir)?, output)?,
     }
     Ok(Outcome::Done)
 }

@@ -1,6 +1,7 @@
 //! `tepal dev status`: the processes and addresses of a development cluster, also when its servers don't answer.
 
 use super::cluster::Cluster;
+use super::network::{Cut, Cuts, Subnet};
 use super::process::ProcessState;
 use crate::command::CommandError;
 use crate::locate::Addresses;
@@ -19,6 +20,10 @@ struct DevStatus {
     nbd_uri: String,
     /// The file with the API's token.
     token_file: String,
+    /// The network of an isolated cluster.
+    network: Option<String>,
+    /// What is cut in it.
+    cuts: Vec<Cut>,
     servers: Vec<DevServer>,
 }
 
@@ -28,6 +33,8 @@ struct DevServer {
     state: &'static str,
     pid: Option<i32>,
     api: Option<String>,
+    /// In which it runs, for `ip netns exec`; none unless the cluster is isolated.
+    namespace: Option<String>,
     log: String,
 }
 
@@ -38,6 +45,7 @@ pub fn nbd_uri(volume: &str, socket: &std::path::Path) -> String {
 
 pub fn run(cluster: &Cluster, output: Output) -> Result<(), CommandError> {
     let folder = cluster.folder();
+    let network = cluster.network();
     let mut servers = Vec::new();
     for (id, state) in cluster.states()? {
         let (word, pid) = match state {
@@ -48,7 +56,8 @@ pub fn run(cluster: &Cluster, output: Output) -> Result<(), CommandError> {
         // Those of a server that was killed are nobody's.
         let addresses: Option<Addresses> = cluster.addresses(id)?.filter(|_| pid.is_some());
         let api = addresses.map(|addresses| format!("http://{}", addresses.api));
-        servers.push(DevServer { id, state: word, pid, api, log: folder.log(id).display().to_string() });
+        let namespace = network.as_ref().map(|network| network.namespace(id));
+        servers.push(DevServer { id, state: word, pid, api, namespace, log: folder.log(id).display().to_string() });
     }
     let status = DevStatus {
         dir: folder.path().display().to_string(),
@@ -56,6 +65,8 @@ pub fn run(cluster: &Cluster, output: Output) -> Result<(), CommandError> {
         nbd: folder.socket().display().to_string(),
         nbd_uri: nbd_uri("", &folder.socket()),
         token_file: folder.data(ServerId(1)).join("token").display().to_string(),
+        network: cluster.plan().isolated.as_ref().map(Subnet::to_string),
+        cuts: cluster.cuts()?,
         servers,
     };
     output.show(&status, page)?;
@@ -63,11 +74,16 @@ pub fn run(cluster: &Cluster, output: Output) -> Result<(), CommandError> {
 }
 
 fn page(status: &DevStatus) -> String {
-    let facts = output::facts(&[
+    let mut facts = vec![
         ("folder", status.dir.clone()),
         ("api", status.api.clone().unwrap_or_default()),
         ("nbd", nbd_uri("NAME", std::path::Path::new(&status.nbd))),
-    ]);
+    ];
+    facts.extend(status.network.iter().map(|network| ("network", network.clone())));
+    if !status.cuts.is_empty() {
+        facts.push(("cut", Cuts(&status.cuts).to_string()));
+    }
+    let facts = output::facts(&facts);
     let row = |server: &DevServer| {
         let pid = server.pid.map(|pid| pid.to_string()).unwrap_or_default();
         vec![server.id.to_string(), server.state.to_owned(), pid, server.log.clone()]

@@ -2,6 +2,7 @@
 
 use super::cluster::Cluster;
 use super::folder::{DevError, FIRST, Folder, Plan};
+use super::network::{self, Network};
 use super::process::ProcessState;
 use super::status::nbd_uri;
 use crate::cli::{UpArguments, VolumeRequest};
@@ -48,20 +49,19 @@ pub fn bring_up(dir: &Path, arguments: &UpArguments, interrupt: &Interrupt) -> R
     let _lock = folder.lock()?;
     let before = folder.plan()?;
     let mut plan = revise(&folder, before.clone(), arguments)?;
-    folder.save(&plan)?;
-    let servers: Vec<ServerId> = (1..=plan.servers).map(ServerId).collect();
-    let make = |server: &ServerId| folder.make_drives(*server, &plan);
-    let made = folder.check_memory(&plan).and_then(|()| folder.check_sockets(plan.servers));
-    if let Err(error) = made.and_then(|()| servers.iter().try_for_each(make)) {
+    if let Err(error) = make(&folder, &mut plan, arguments) {
         // What can't be had must not be in the way of what is asked for next.
         match before {
             Some(before) => folder.save(&before)?,
-            None => folder.purge()?,
+            None => {
+                if arguments.isolate {
+                    Network::remove(folder.path())?;
+                }
+                folder.purge()?;
+            }
         }
         return Err(error);
     }
-    (plan.drives_made, plan.servers_made) = (plan.drives, plan.servers);
-    folder.save(&plan)?;
     let cluster = Cluster::with_plan(folder, plan)?;
     let was = run_all(&cluster, interrupt)?;
     let cluster = Cluster::new(cluster.folder().clone())?;
@@ -76,6 +76,22 @@ pub fn bring_up(dir: &Path, arguments: &UpArguments, interrupt: &Interrupt) -> R
             Err(error)
         }
     }
+}
+
+/// Makes everything that the plan wants but the servers, which can be done again and again.
+fn make(folder: &Folder, plan: &mut Plan, arguments: &UpArguments) -> Result<(), DevError> {
+    if arguments.isolate && plan.isolated.is_none() {
+        plan.isolated = Some(Network::found(folder.path())?);
+    }
+    if plan.isolated.is_some() {
+        network::check_size(plan.servers as usize)?;
+    }
+    folder.save(plan)?;
+    folder.check_memory(plan)?;
+    folder.check_sockets(plan.servers)?;
+    (1..=plan.servers).try_for_each(|server| folder.make_drives(ServerId(server), plan))?;
+    (plan.drives_made, plan.servers_made) = (plan.drives, plan.servers);
+    folder.save(plan)
 }
 
 /// Has all servers run: first those that are members already, all at once, then new ones, which join in their order.
@@ -139,6 +155,9 @@ fn revise(folder: &Folder, before: Option<Plan>, arguments: &UpArguments) -> Res
     }
     if *memory && !plan.memory {
         return different("--memory", "off".to_owned(), "on".to_owned());
+    }
+    if arguments.isolate && plan.isolated.is_none() {
+        return different("--isolate", "off".to_owned(), "on".to_owned());
     }
     if emulate.is_some() {
         plan.emulate.clone_from(emulate);
@@ -289,6 +308,7 @@ mod tests {
             ("--drives 3", "with --drives 4"),
             ("--drive-size 2G", "with --drive-size 1G"),
             ("--memory", "with --memory off"),
+            ("--isolate", "with --isolate off"),
         ] {
             let error = revise(&folder, Some(made.clone()), &arguments(line)).expect_err(line).to_string();
             assert!(error.contains(said), "{error}");

@@ -132,6 +132,7 @@ pub fn run(dir: &Path, output: Output, arguments: &TourArguments) -> Result<(), 
         drive_size: None,
         memory: arguments.memory,
         emulate: None,
+        isolate: false,
         volumes: Vec::new(),
         detach: true,
     };
