@@ -151,6 +151,13 @@ fn development_clusters_that_make_no_sense_are_refused_and_leave_nothing() {
         (2, vec!["dev", "kill"], "SERVER"),
         (2, vec!["dev", "kill", "s99999999999"], "s99999999999"),
         (2, vec!["dev", "kill", "-1"], "-1"),
+        (2, vec!["dev", "partition"], "A,B"),
+        (2, vec!["dev", "partition", "s1,s2"], "C,D"),
+        (2, vec!["dev", "partition", "", "s2"], "not a list of servers"),
+        (2, vec!["dev", "partition", "s1", "s2,,s3"], "not a list of servers"),
+        (2, vec!["dev", "partition", "s1", &long], "not a list of servers"),
+        (1, vec!["--dir", &dir, "dev", "partition", "s1", "s2"], &dir),
+        (1, vec!["--dir", &dir, "dev", "heal"], &dir),
     ];
     for verb in ["status", "down"] {
         cases.push((1, vec!["--dir", &dir, "dev", verb], &dir));
@@ -179,6 +186,10 @@ fn a_development_cluster_can_still_be_had_after_one_that_could_not() {
         (1, vec!["up", "--drives", "1"], "--drives 2"),
         (1, vec!["up", "--drive-size", "128M"], "64M"),
         (1, vec!["up", "--memory"], "--memory"),
+        (1, vec!["up", "--isolate"], "--isolate off"),
+        (1, vec!["partition", "s1", "s2"], "no server s2"),
+        (1, vec!["partition", "s1", "s1"], "one side"),
+        (1, vec!["heal"], "up --isolate"),
         (1, vec!["up", "--volume", "v=8M"], "'v'"),
         (1, vec!["down", "--purge", "/tmp"], "/tmp"),
         (2, vec!["down", "--purge"], "--purge"),

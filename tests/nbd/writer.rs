@@ -51,21 +51,23 @@ impl Writer {
 
     /// Waits until `count` more requests have been answered.
     pub fn go_on_for(&self, count: u64) {
-        let before = self.progress.answered.load(Ordering::Acquire);
+        let before = self.answered();
         crate::program::until("the writer to go on", PATIENCE, || {
-            let ended = self.thread.is_finished();
-            let answered = self.progress.answered.load(Ordering::Acquire);
-            (ended || answered >= before + count).then_some(())
+            (self.thread.is_finished() || self.answered() >= before + count).then_some(())
         });
+    }
+
+    /// How many requests have been answered.
+    pub fn answered(&self) -> u64 {
+        self.progress.answered.load(Ordering::Acquire)
     }
 
     /// Waits until nothing is answered any more for a while; how many requests have been answered by then.
     pub fn settled(&self) -> u64 {
-        let answered = || self.progress.answered.load(Ordering::Acquire);
         crate::program::until("the writer to wait", PATIENCE, || {
-            let before = answered();
+            let before = self.answered();
             std::thread::sleep(QUIET);
-            (answered() == before).then_some(before)
+            (self.answered() == before).then_some(before)
         })
     }
 

@@ -3,6 +3,7 @@
 mod folders;
 mod gateway;
 mod guards;
+mod partitions;
 mod ring;
 mod strangers;
 mod volumes;

@@ -20,13 +20,22 @@ pub struct Ring {
 
 impl Ring {
     pub fn up(servers: u32) -> Ring {
+        Self::up_with(servers, &[])
+    }
+
+    /// One in whose network cuts can be made. [`super::partitions`] says where that can be had.
+    pub fn isolated(servers: u32) -> Ring {
+        Self::up_with(servers, &["--isolate"])
+    }
+
+    fn up_with(servers: u32, more: &[&str]) -> Ring {
         let ring = Ring { scratch: tempfile::tempdir().expect("space"), servers };
         let count = servers.to_string();
-        ring.dev(&["up", "--servers", &count, "--drive-size", "64M", "--detach"]).succeeded();
+        ring.dev(&[&["up", "--servers", &count, "--drive-size", "64M", "--detach"], more].concat()).succeeded();
         ring
     }
 
-    fn dir(&self) -> PathBuf {
+    pub fn dir(&self) -> PathBuf {
         self.scratch.path().join("d")
     }
 
@@ -93,9 +102,12 @@ impl Ring {
 
     /// Whether its process does.
     pub fn runs(&self, server: u32) -> bool {
+        self.dev_status()["servers"][server as usize - 1]["state"] != "down"
+    }
+
+    pub fn dev_status(&self) -> Value {
         let said = self.dev(&["status", "-o", "json"]).succeeded();
-        let status: Value = serde_json::from_str(&said).expect("JSON");
-        status["servers"][server as usize - 1]["state"] != "down"
+        serde_json::from_str(&said).expect("JSON")
     }
 
     pub fn log(&self, server: u32) -> String {

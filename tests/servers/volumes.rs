@@ -4,17 +4,21 @@ use super::ring::Ring;
 use crate::nbd::{BLOCK, Ledger, Nbd, Writer};
 use serde_json::json;
 
-const BLOCKS: usize = 2048;
+pub const BLOCKS: usize = 2048;
 /// Requests that must be answered before something else is done.
-const SOME: u64 = 300;
+pub const SOME: u64 = 300;
 
-fn wide(ring: &Ring) {
-    ring.wait_until_all_are_up(1);
-    ring.ask(2, &["volume", "create", "v", "--size", "16M", "--layout", "mirror:2"]).succeeded();
-    ring.wait_until_healthy(3, "v");
+pub fn wide(ring: &Ring) {
+    make(ring, "v", "mirror:2");
 }
 
-fn scrub_finds_nothing(ring: &Ring, volume: &str) {
+pub fn make(ring: &Ring, volume: &str, layout: &str) {
+    ring.wait_until_all_are_up(1);
+    ring.ask(2, &["volume", "create", volume, "--size", "16M", "--layout", layout]).succeeded();
+    ring.wait_until_healthy(ring.servers, volume);
+}
+
+pub fn scrub_finds_nothing(ring: &Ring, volume: &str) {
     for server in 1..=ring.servers {
         let scrub = ring.json(server, &["volume", "scrub", volume]);
         assert_eq!((&scrub["repaired_blocks"], &scrub["damaged"]), (&0.into(), &json!([])), "{scrub}");

@@ -1,0 +1,242 @@
+//! Networks that are cut, both ways or one way, in the middle of work: whoever is cut off waits and serves nothing old, the others
+//! go on, and after all is healed everything is whole.
+//!
+//! The servers are in network namespaces of their own, as `tepal dev up --isolate` makes them.
+
+use super::ring::Ring;
+use super::volumes::{BLOCKS, SOME, make, scrub_finds_nothing, wide};
+use crate::nbd::{BLOCK, Ledger, Nbd, Writer, kind};
+use crate::program::{self, command, run};
+use crate::skip;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+/// So long a server that may answer nothing is watched.
+const WATCHED: Duration = Duration::from_secs(3);
+/// Others notice within seconds that one is cut off, also on a slow machine.
+const NOTICED: Duration = Duration::from_secs(30);
+
+/// Why this machine can't have such networks.
+fn refusal() -> Option<&'static str> {
+    static REFUSAL: OnceLock<Option<&str>> = OnceLock::new();
+    *REFUSAL.get_or_init(|| {
+        if !program::is_root() {
+            return Some("only root can make network namespaces");
+        }
+        if program::find("ip").is_none() {
+            return Some("ip is missing here");
+        }
+        let name = format!("tepal-test-{}", std::process::id());
+        let ip = |arguments: &[&str]| run(&mut command("ip", arguments)).status.success();
+        let made = ip(&["netns", "add", &name])
+            && ip(&["-n", &name, "link", "add", "one", "type", "veth", "peer", "name", "other"])
+            && ip(&["-n", &name, "link", "add", "bridge", "type", "bridge"]);
+        ip(&["netns", "delete", &name]); // or there is none
+        (!made).then_some("network namespaces, pairs of interfaces or bridges are refused here")
+    })
+}
+
+macro_rules! need_namespaces {
+    () => {
+        if let Some(why) = refusal() {
+            skip!("{why}");
+        }
+    };
+}
+
+impl Ring {
+    /// Cuts what passes between these servers, or what the first send to the others.
+    fn cut(&self, some: &str, others: &str, ways: &[&str]) {
+        self.dev(&[&["partition", some, others], ways].concat()).succeeded();
+    }
+
+    fn heal(&self) {
+        self.dev(&["heal"]).succeeded();
+    }
+}
+
+/// All is as if nothing had been cut, and every gateway has the same.
+fn is_whole(ring: &Ring, volume: &str, ledger: &mut Ledger) {
+    ring.wait_until_all_are_up(1);
+    ring.wait_until_drives_are_up(1);
+    (1..=ring.servers).for_each(|server| ring.wait_until_healthy(server, volume));
+    (1..=ring.servers).for_each(|server| ledger.compare(&mut ring.connect(server, volume)));
+    scrub_finds_nothing(ring, volume);
+}
+
+/// Reads of single blocks all over the volume, all at once; what comes of them, one after the other.
+fn read_blocks(mut volume: Nbd) -> Receiver<(usize, Vec<u8>)> {
+    const APART: usize = 64;
+    let (tell, told) = channel();
+    std::thread::spawn(move || {
+        let asked: BTreeMap<u64, usize> = (0..BLOCKS)
+            .step_by(APART)
+            .map(|block| {
+                let cookie = volume.send(kind::READ, 0, (block * BLOCK) as u64, BLOCK as u32, &[]);
+                (cookie.expect("the server takes requests"), block)
+            })
+            .collect();
+        for _ in 0..asked.len() {
+            let (cookie, answer) = volume.answer().expect("the connection stays");
+            answer.expect("no error");
+            let block = asked[&cookie];
+            if tell.send((block, volume.data(BLOCK).expect("a block"))).is_err() {
+                return; // nobody wants to know any more
+            }
+        }
+    });
+    told
+}
+
+#[test]
+fn a_server_that_is_cut_off_serves_nothing_while_the_others_go_on_and_is_whole_again_when_it_is_back() {
+    need_namespaces!();
+    let ring = Ring::isolated(3);
+    wide(&ring);
+    let cut_off = ring.connect(3, "v");
+    let writer = Writer::start(ring.address(1), "v", Ledger::new(21, BLOCKS));
+    writer.go_on_for(SOME);
+    ring.cut("s3", "s1,s2", &[]);
+    let since = Instant::now();
+    ring.wait_for_state(1, 3, "down");
+    writer.go_on_for(SOME);
+    assert!(since.elapsed() < NOTICED, "the writer stood still for {:?}", since.elapsed());
+    let mut ledger = writer.finish();
+
+    // Most of what its own drive has is old by now.
+    let answers = read_blocks(cut_off);
+    assert_eq!(answers.recv_timeout(WATCHED), Err(RecvTimeoutError::Timeout), "an answer of one that is cut off");
+    ring.heal();
+    for (block, bytes) in answers {
+        ledger.see(block, &bytes).expect("what was written without it");
+    }
+    is_whole(&ring, "v", &mut ledger);
+}
+
+#[test]
+fn what_is_lost_one_way_only_makes_clients_wait_at_most_and_all_is_right_afterwards() {
+    need_namespaces!();
+    let ring = Ring::isolated(3);
+    wide(&ring);
+    let writer = Writer::start(ring.address(1), "v", Ledger::new(22, BLOCKS));
+    for (from, to) in [("s1", "s2"), ("s2", "s1"), ("s2", "s3"), ("s3", "s2")] {
+        writer.go_on_for(SOME);
+        ring.cut(from, to, &["--one-way"]);
+        // Both servers still reach the third one. Whether they can do without each other is not promised.
+        let (before, since) = (writer.answered(), Instant::now());
+        ring.wait_until("the writer to go on, or to have had its time", || {
+            writer.answered() > before + SOME || since.elapsed() > 3 * WATCHED
+        });
+        ring.heal();
+        writer.go_on_for(SOME);
+    }
+    is_whole(&ring, "v", &mut writer.finish());
+}
+
+#[test]
+fn of_two_halves_only_the_one_with_most_voters_goes_on() {
+    need_namespaces!();
+    let ring = Ring::isolated(4);
+    // A copy of everything is in each half.
+    make(&ring, "v", "mirror:3");
+    make(&ring, "w", "mirror:3");
+    let voters = ring.json(1, &["cluster", "show"])["voters"].clone();
+    let voters: Vec<String> = serde_json::from_value(voters).expect("ids");
+    assert_eq!(voters.len(), 3, "{voters:?}");
+    let (mut most, mut fewest) = ((1, "s1,s2"), (3, "s3,s4"));
+    if voters.iter().filter(|id| ["s3", "s4"].contains(&id.as_str())).count() == 2 {
+        (most, fewest) = (fewest, most);
+    }
+    let goes_on = Writer::start(ring.address(most.0), "v", Ledger::new(23, BLOCKS));
+    let waits = Writer::start(ring.address(fewest.0), "w", Ledger::new(24, BLOCKS));
+    goes_on.go_on_for(SOME);
+    waits.go_on_for(SOME);
+    ring.cut(most.1, fewest.1, &[]);
+    (0..2).for_each(|next| ring.wait_for_state(most.0, fewest.0 + next, "down"));
+    let answered = waits.answered();
+    goes_on.go_on_for(SOME);
+    assert_eq!(waits.settled(), answered, "the half with the fewest voters has answered");
+    ring.heal();
+    goes_on.go_on_for(SOME);
+    waits.go_on_for(SOME);
+    is_whole(&ring, "v", &mut goes_on.finish());
+    is_whole(&ring, "w", &mut waits.finish());
+}
+
+fn cuts(ring: &Ring) -> Value {
+    ring.dev_status()["cuts"].clone()
+}
+
+#[test]
+fn cuts_add_up_stay_through_a_kill_and_are_mended_all_at_once_also_while_a_server_waits_for_that() {
+    need_namespaces!();
+    let ring = Ring::isolated(3);
+    ring.wait_until_all_are_up(1);
+    assert_eq!(cuts(&ring), json!([]));
+    for (arguments, said) in [
+        (["partition", "s1", "s4"], "no server s4"),
+        (["partition", "s1,s2", "s2"], "s2 can't be cut off from itself"),
+        (["up", "--detach", "--servers=254"], "at most 253 servers"),
+    ] {
+        let refused = ring.dev(&arguments).refused(1);
+        assert!(refused.contains(said), "{refused}");
+    }
+    ring.cut("s3", "s1", &["--one-way"]);
+    ring.cut("s2", "s3", &[]);
+    ring.cut("s3", "s1", &["--one-way"]); // again, which changes nothing
+    let all = json!([{ "from": "s2", "to": "s3" }, { "from": "s3", "to": "s1" }, { "from": "s3", "to": "s2" }]);
+    assert_eq!(cuts(&ring), all);
+    let told = ring.dev(&["status"]).succeeded();
+    assert!(told.contains("s2 <-> s3, s3 -> s1"), "{told}");
+    ring.kill(3);
+    assert_eq!(cuts(&ring), all);
+    std::thread::scope(|scope| {
+        let starting = scope.spawn(|| ring.start(&[3]));
+        ring.wait_until("its process to run", || ring.runs(3));
+        assert_eq!(cuts(&ring), all);
+        ring.heal();
+        starting.join().expect("it has started");
+    });
+    assert_eq!(cuts(&ring), json!([]));
+    ring.wait_until_all_are_up(3);
+    assert!(ring.dev(&["heal"]).succeeded().contains("nothing was cut"));
+}
+
+#[test]
+fn an_isolated_cluster_comes_back_as_it_was_also_when_its_namespaces_are_gone_and_leaves_none_behind() {
+    need_namespaces!();
+    let ring = Ring::isolated(2);
+    wide(&ring);
+    let before = ring.dev_status();
+    let bytes = crate::nbd::noise(5, 1 << 20);
+    ring.connect(1, "v").write_through(0, &bytes).expect("written");
+    let namespace = before["servers"][0]["namespace"].as_str().expect("its name");
+    let tag = namespace.strip_suffix("-s1").expect("named after its server");
+    let left = || run(&mut command("ip", ["netns", "list"])).succeeded().contains(tag);
+    assert!(left());
+
+    // As after a restart of the machine.
+    [1, 2].into_iter().for_each(|server| ring.kill(server));
+    let lose = |of: &str| run(&mut command("ip", ["netns", "delete", &format!("{tag}-{of}")])).succeeded();
+    ["net", "s1", "s2"].map(lose);
+    for way in ["gone", "down"] {
+        if way == "down" {
+            ring.dev(&["down"]).succeeded();
+            assert!(!left());
+            let refused = ring.dev(&["partition", "s1", "s2"]).refused(1);
+            assert!(refused.contains("dev up"), "{refused}");
+        }
+        ring.dev(&["up", "--detach"]).succeeded();
+        let now = ring.dev_status();
+        assert_eq!((&now["network"], &now["api"]), (&before["network"], &before["api"]), "{way}");
+        ring.wait_until_healthy(2, "v");
+        assert_eq!(ring.connect(2, "v").read(0, 1 << 20).expect("there"), bytes);
+    }
+    // What is missing already is in nobody's way.
+    lose("net");
+    ring.dev(&["down"]).succeeded();
+    assert!(!left());
+}
