@@ -3,7 +3,7 @@
 //! The header has a CRC of its own, so a length that a peer claims is believed only when it's what the peer sent, and only
 //! up to [`Limits`]. The frame's message and the payload's checksums, together its meta part, have another.
 
-use crate::payload::Payload;
+use crate::payload::{Corrupt, Payload};
 use tepal_codec::checksum::crc;
 use tepal_model::{BLOCK, MAX_REQUEST};
 
@@ -121,11 +121,14 @@ pub enum FrameError {
         found: u8,
     },
     /// The header isn't what was sent.
-    #[error("the checksum of a frame's header is wrong")]
+    #[error("a frame was damaged on its way: the checksum of its header is wrong")]
     HeaderCrc,
     /// The message or the checksums aren't what was sent.
-    #[error("the checksum of a frame's message is wrong")]
+    #[error("a frame was damaged on its way: the checksum of its message is wrong")]
     MetaCrc,
+    /// The payload isn't what was sent.
+    #[error(transparent)]
+    Payload(#[from] Corrupt),
     /// The peer says what this version doesn't know.
     #[error("frames of kind {found} are unknown")]
     Kind {

@@ -16,7 +16,6 @@ use crate::field::{Field, MessageError, Reader, record, tagged};
 use crate::frame::{Encode, FrameError, Kind};
 use crate::inbox::Frame;
 use crate::message::Message;
-use crate::payload::Corrupt;
 use std::fmt;
 use std::ops::RangeInclusive;
 use tepal_model::{ClusterId, ServerId};
@@ -282,8 +281,8 @@ impl Refused {
     }
 }
 
-impl From<Corrupt> for Refused {
-    fn from(error: Corrupt) -> Self {
+impl From<FrameError> for Refused {
+    fn from(error: FrameError) -> Self {
         Refused::new(Reason::Broken, error.to_string())
     }
 }

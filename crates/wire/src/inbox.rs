@@ -19,7 +19,7 @@ const SMALLEST: usize = 16 << 10;
 /// What one read takes at most, besides the rest of a payload.
 const LARGEST: usize = 256 << 10;
 
-/// A whole frame whose header and message are what was sent. Whether its payload is, tells [`Payload::verify`].
+/// A whole frame, all of which is what was sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
     /// What its message is.
@@ -28,7 +28,7 @@ pub struct Frame<'a> {
     pub header: Header,
     /// The encoded message; [`crate::message::Message::decode`] reads it.
     pub message: &'a [u8],
-    /// Not verified yet.
+    /// Its data.
     pub payload: Payload,
 }
 
@@ -127,11 +127,7 @@ impl Inbox {
         }
         match self.advance() {
             Ok(Some((head, payload))) => {
-                let meta = &self.bytes[self.start..self.start + head.meta()];
-                let (message, sums) = meta.split_at(head.message);
-                let payload = payload.map_or_else(Payload::none, |buffer| {
-                    Payload::received(head.cut, decode_sums(sums), buffer.freeze())
-                });
+                let message = &self.bytes[self.start..self.start + head.message];
                 Ok(Some(Frame { kind: head.kind, header: head.header, message, payload }))
             }
             Ok(None) => Ok(None),
@@ -143,7 +139,7 @@ impl Inbox {
     }
 
     /// As far as the bytes go. When a frame is whole, its meta part is at `start`.
-    fn advance(&mut self) -> Result<Option<(Head, Option<Buffer>)>, FrameError> {
+    fn advance(&mut self) -> Result<Option<(Head, Payload)>, FrameError> {
         loop {
             let unread = &self.bytes[self.start..self.end];
             match std::mem::replace(&mut self.state, State::Start) {
@@ -164,13 +160,14 @@ impl Inbox {
                     head.check_meta(meta)?;
                     if head.payload == 0 {
                         self.state = State::Told { length: head.meta() };
-                        return Ok(Some((head, None)));
+                        return Ok(Some((head, Payload::none())));
                     }
                     self.state = self.begin_payload(head);
                 }
                 State::Payload { head, buffer, filled } if filled == buffer.len() => {
                     self.state = State::Told { length: head.meta() };
-                    return Ok(Some((head, Some(buffer))));
+                    let sums = decode_sums(&unread[head.message..head.meta()]);
+                    return Ok(Some((head, Payload::received(head.cut, sums, buffer.freeze())?)));
                 }
                 waiting @ State::Payload { .. } => {
                     self.state = waiting;

@@ -52,7 +52,7 @@ impl Outbox {
         let before = self.copied.len();
         append(&mut self.copied, header, message, payload);
         self.copied_more(self.copied.len() - before);
-        self.push_data(payload.unverified());
+        self.push_data(payload.data());
     }
 
     fn push_data(&mut self, data: &Segments) {

@@ -1,5 +1,5 @@
 //! Data that travels with a message, where it lies, with a CRC for each block of it that was computed where the data
-//! entered. Whoever receives it verifies that once; whoever passes it on passes the CRCs on.
+//! entered. The [`crate::Inbox`] that receives it verifies that, once; whoever passes it on passes the CRCs on.
 //!
 //! Bytes needn't start or end with a block: the payload is cut where blocks end, so its first and last piece may be
 //! shorter, and the CRCs between them are those of whole blocks, as drives want them.
@@ -12,7 +12,7 @@ use tepal_model::{BLOCK, Segments};
 /// The CRC of each piece. Those of up to 64 KiB take no memory of their own.
 pub type Sums = SmallVec<[u32; 16]>;
 
-/// Data and its checksums, of which the receiver hasn't checked yet that they match.
+/// Data and its checksums. They match: it was made here, or verified when it was received.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Payload {
     cut: u16,
@@ -23,7 +23,7 @@ pub struct Payload {
 
 /// The data isn't what the checksums are of: the connection, or somebody's memory, has changed it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a payload doesn't match its checksum in block {piece} of {pieces}")]
+#[error("data was damaged on its way: block {piece} of {pieces} doesn't match its checksum")]
 pub struct Corrupt {
     /// The first piece that is wrong.
     pub piece: usize,
@@ -56,11 +56,12 @@ impl Payload {
         Payload { cut: 0, sums: crcs.into(), data, length }
     }
 
-    /// As it came.
-    pub(crate) fn received(cut: u16, sums: Sums, data: Bytes) -> Self {
+    /// As it came, if that is what was sent.
+    pub(crate) fn received(cut: u16, sums: Sums, data: Bytes) -> Result<Self, Corrupt> {
         let length = data.len() as u64;
         let data = if data.is_empty() { Segments::new() } else { Segments::from_iter([data]) };
-        Payload { cut, sums, data, length }
+        let payload = Payload { cut, sums, data, length };
+        payload.verify().map(|()| payload)
     }
 
     /// Into how many pieces so many bytes are cut that start so far into a block.
@@ -88,13 +89,18 @@ impl Payload {
         self.cut == 0 && self.length.is_multiple_of(BLOCK)
     }
 
-    /// The data, which may not be what it was when it was sent.
-    pub fn unverified(&self) -> &Segments {
+    /// The data.
+    pub fn data(&self) -> &Segments {
         &self.data
     }
 
-    /// The data and its checksums, if they match: to be asked by whoever received it, before anything is done with it.
-    pub fn verify(self) -> Result<(Segments, Sums), Corrupt> {
+    /// The data and its checksums.
+    pub fn into_parts(self) -> (Segments, Sums) {
+        (self.data, self.sums)
+    }
+
+    /// Computes the checksums again: they differ if the data has been changed in memory meanwhile.
+    pub fn verify(&self) -> Result<(), Corrupt> {
         let mut piece = 0;
         let mut right = true;
         each_sum(self.cut, &self.data, |sum| {
@@ -103,7 +109,7 @@ impl Payload {
             right
         });
         if right && piece == self.sums.len() {
-            return Ok((self.data, self.sums));
+            return Ok(());
         }
         Err(Corrupt { piece, pieces: self.sums.len() })
     }
@@ -187,14 +193,15 @@ mod tests {
             bit in 0u32..8,
         ) {
             let payload = Payload::seal(offset, split(&bytes, &lengths));
-            let (data, sums) = payload.clone().verify().unwrap();
+            prop_assert_eq!(payload.verify(), Ok(()));
+            let (data, sums) = payload.clone().into_parts();
             prop_assert_eq!(&join(&data)[..], &bytes[..]);
             let mut changed = bytes.clone();
             let at = at.index(bytes.len());
             changed[at] ^= 1 << bit;
             let received = Payload::received(payload.cut(), sums.clone(), changed.into());
             let piece = (at + usize::from(payload.cut())) / BLOCK as usize;
-            prop_assert_eq!(received.verify().unwrap_err(), Corrupt { piece, pieces: sums.len() });
+            prop_assert_eq!(received.unwrap_err(), Corrupt { piece, pieces: sums.len() });
         }
 
         #[test]

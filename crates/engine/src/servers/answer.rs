@@ -290,10 +290,7 @@ fn carry_out<W: World>(
         }
         .boxed_local(),
         DriveOperation::Write { first, marks, durable, repair, .. } => async move {
-            let (data, sums) = match payload.verify() {
-                Ok(verified) => verified,
-                Err(corrupt) => return failure_of(DriveFailure::Lost { retired: false, reason: corrupt.to_string() }),
-            };
+            let (data, sums) = payload.into_parts();
             let (data, marks) = (data.into_iter().collect(), changes(map, marks));
             let crcs = sums.as_slice().into();
             let written = drive.write(Write { map, first, data, crcs, marks, durable, repair }).await;

@@ -117,10 +117,9 @@ impl Remote {
         let _reading = Reading::begin(&self.0.reading);
         let reply = self.ask(DriveOperation::Read { first, count: short(count) }, Payload::none()).await?;
         let DriveAnswer::Read = drive_answer(&reply.answer) else { return Err(self.strange(&reply.answer)) };
-        match reply.payload.verify() {
-            Ok((data, sums)) if sums.len() as u64 == count => Ok(data),
-            Ok(_) => Err(self.strange(&reply.answer)),
-            Err(corrupt) => Err(self.gone(corrupt.to_string())),
+        match reply.payload.into_parts() {
+            (data, sums) if sums.len() as u64 == count => Ok(data),
+            _ => Err(self.strange(&reply.answer)),
         }
     }
 
@@ -276,9 +275,6 @@ impl Remote {
         DriveError::Lost(self.lose(strange(self.id(), answer)))
     }
 
-    fn gone(&self, reason: String) -> DriveError {
-        DriveError::Lost(self.lose(Loss::Gone { drive: self.id(), reason }))
-    }
 }
 
 impl Link {

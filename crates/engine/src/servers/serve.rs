@@ -73,7 +73,7 @@ async fn serve<W: World>(group: &Group<W>, operation: VolumeOperation, payload: 
             return Ok(Reply { answer: Answer::Volume(VolumeAnswer::Read), payload });
         }
         VolumeOperation::Write { offset, fua, tag } => {
-            let (data, _) = payload.verify().map_err(|corrupt| IoError::Unavailable { reason: corrupt.to_string() })?;
+            let (data, _) = payload.into_parts();
             group.write(offset, data.into_iter().collect::<Gather>(), fua, Some(tag)).await?;
             VolumeAnswer::Written
         }

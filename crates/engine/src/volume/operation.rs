@@ -51,7 +51,7 @@ impl<W: World> Operation<W> for Read {
 
     fn outcome(&self, reply: Reply) -> Option<Segments> {
         let Answer::Volume(VolumeAnswer::Read) = reply.answer else { return None };
-        let (data, _) = reply.payload.verify().ok()?;
+        let (data, _) = reply.payload.into_parts();
         (data.iter().map(|piece| piece.len() as u64).sum::<u64>() == self.length).then_some(data)
     }
 

@@ -122,6 +122,14 @@ impl<W> Line<W> {
         told
     }
 
+    /// Nobody is sent again what isn't any more what it was: it would be refused over and over. To be asked before all is sent
+    /// on a new connection.
+    pub fn give_up_damaged(&mut self) -> Vec<Told<W>> {
+        let nothing = &self.nothing;
+        let begun = self.session.each_unanswered().filter(|(asked, _)| asked.question.payload.verify().is_err());
+        begun.filter_map(|(asked, sent)| asked.give_up(sent, nothing)).collect()
+    }
+
     /// What an answer with this header is to. More may fit after it: see [`Line::fill`].
     pub fn answered(&mut self, header: &Header) -> Option<Asked<W>> {
         self.session.answered(header.session, header.request, header.slot)

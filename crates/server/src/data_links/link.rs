@@ -243,13 +243,14 @@ impl Link {
 
     /// Everything that isn't answered goes over this connection.
     pub fn open(self: &Arc<Self>, socket: Arc<Socket>, epoch: u64, welcome: &Welcome) {
-        let told = {
+        let (damaged, told) = {
             let mut state = self.lock();
             (state.outbox, state.spare) = (Outbox::new(), Outbox::new());
             state.way = Way::Open { socket, epoch, parcel: Parcel::None };
             let State { line, outbox, .. } = &mut *state;
-            line.welcomed(welcome, outbox)
+            (line.give_up_damaged(), line.welcomed(welcome, outbox))
         };
+        tell(damaged, "its data isn't what it was any more: this server's memory has changed it");
         let why = format!("{} was started again, and may have done what it was asked", self.server);
         tell(told, &why);
         depart(self);

@@ -55,6 +55,13 @@ enum Ended {
     Refused(String),
 }
 
+impl Ended {
+    /// Not as a connection between servers ends now and then.
+    fn is_strange(&self) -> bool {
+        matches!(self, Ended::Frame(_) | Ended::Message(_))
+    }
+}
+
 impl Peers for Links {
     fn ask(&self, server: ServerId, question: Question) -> LocalBoxFuture<'static, Result<Reply, Unreachable>> {
         match Lane::of(&question.request).filter(|lane| lane.is_open_to(&self.0.caller)) {
@@ -133,7 +140,11 @@ async fn keep(link: Arc<Link>, shared: Arc<Shared>) {
         };
         match called {
             Ok((incoming, _, welcome)) => {
-                if converse(&link, &address, epoch, incoming, &welcome).await {
+                let (ended, of_use) = converse(&link, &address, epoch, incoming, &welcome).await;
+                if ended.is_strange() {
+                    shared.refusals.note(&format!("{} at {address}", link.server), &ended.to_string());
+                }
+                if of_use {
                     pause = FIRST_PAUSE;
                 }
             }
@@ -149,8 +160,14 @@ async fn keep(link: Arc<Link>, shared: Arc<Shared>) {
     }
 }
 
-/// Everything over one connection, until it ends. Whether it was of any use.
-async fn converse(link: &Arc<Link>, address: &str, epoch: u64, incoming: Incoming, welcome: &Welcome) -> bool {
+/// Everything over one connection, until it ends: why, and whether it was of any use.
+async fn converse(
+    link: &Arc<Link>,
+    address: &str,
+    epoch: u64,
+    incoming: Incoming,
+    welcome: &Welcome,
+) -> (Ended, bool) {
     let (socket, mut inbox) = incoming.into_parts();
     inbox.set_limits(Limits::OPEN);
     link.open(socket.clone(), epoch, welcome);
@@ -159,7 +176,7 @@ async fn converse(link: &Arc<Link>, address: &str, epoch: u64, incoming: Incomin
     tracing::debug!(server = %link.server, lane = ?link.lane, %ended, "a data link ended");
     link.close();
     connection.socket.hang_up(); // some thread may be about to send over it
-    connection.of_use
+    (ended, connection.of_use)
 }
 
 /// A connection on which this server is welcome, as its owner has it.

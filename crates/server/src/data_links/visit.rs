@@ -208,7 +208,7 @@ impl Visit {
         let Some(Door { inbox, .. }) = &mut self.door else { return Ok(false) };
         let mut bytes = 0;
         while self.arrived.len() < BATCH_REQUESTS && bytes < BATCH_BYTES {
-            let Some(frame) = inbox.next().map_err(broken)? else { return Ok(false) };
+            let Some(frame) = inbox.next()? else { return Ok(false) };
             match Message::decode(&frame)? {
                 Message::Request(request) if Lane::of(&request) == Some(self.lane) => {
                     bytes += request.cost(&frame.payload);
@@ -332,8 +332,4 @@ impl Visit {
 
 fn fenced() -> Refused {
     Refused::new(Reason::Fenced, "the session has a newer connection, or the server a newer run")
-}
-
-fn broken(error: tepal_wire::FrameError) -> Refused {
-    Refused::new(Reason::Broken, error.to_string())
 }

@@ -8,7 +8,6 @@ use tepal_model::Segments;
 use tepal_model::buffer::join;
 use tepal_wire::frame::Encode;
 use tepal_wire::message::Message;
-use tepal_wire::payload::Corrupt;
 use tepal_wire::{Frame, FrameError, Header, Inbox, Limits, MessageError, Outbox, Payload};
 
 /// Of messages after the handshake. The payload's checksums are in the meta part.
@@ -27,8 +26,6 @@ pub enum Ended {
     Frame(#[from] FrameError),
     #[error(transparent)]
     Message(#[from] MessageError),
-    #[error(transparent)]
-    Corrupt(#[from] Corrupt),
 }
 
 pub struct Incoming<S = Arc<Socket>> {
@@ -80,7 +77,7 @@ impl<S: AsRef<Socket>> Incoming<S> {
             Ok::<_, MessageError>((frame.header, message, frame.payload))
         };
         let (header, message, payload) = self.frame(hear).await??;
-        let (data, _) = payload.verify()?;
+        let (data, _) = payload.into_parts();
         Ok((header, message, join(&data).into()))
     }
 }

@@ -2,6 +2,7 @@ use super::rig::*;
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use tepal_engine::Peers;
+use tepal_model::BLOCK;
 use tepal_wire::message::{Answer, DriveAnswer};
 
 const WRITTEN: Answer = Answer::Drive(DriveAnswer::Written);
@@ -11,29 +12,46 @@ const WRITES: u64 = 120;
 #[tokio::test(flavor = "current_thread")]
 async fn through_any_number_of_cut_connections_all_is_carried_out_once_in_order_and_answered() {
     for seed in 1..=2 {
-        let server = Server::start(&socket("cuts"), 1).await;
-        let proxy = Proxy::start("cuts-proxy", &server.address, Some(400_000), seed);
-        let asker = Asker::to(&proxy.address);
-        let links = asker.links.clone();
-        let all = asker.threads.run_on(0, move || async move {
-            let mut draw = Draw(seed);
-            let mut asked = Vec::new();
-            for number in 0..WRITES {
-                asked.push(links.ask(ANSWERS, write(number, 1 + draw.next(20))));
-                if draw.next(4) == 0 {
-                    asked.push(links.ask(ANSWERS, read(1, 1)));
-                }
-                if draw.next(20) == 0 {
-                    tokio::task::yield_now().await;
-                }
-            }
-            let answers = futures_util::future::join_all(asked).await;
-            answers.iter().filter(|reply| reply.as_ref().is_ok_and(|reply| reply.answer == WRITTEN)).count()
-        });
-        assert_eq!(within(all).await.expect("the thread runs") as u64, WRITES, "seed {seed}");
-        assert_eq!(server.recorder.begun(), (0..WRITES).collect::<Vec<_>>(), "seed {seed}");
-        assert!(proxy.connections.load(Ordering::SeqCst) > 10, "seed {seed}: there were cuts");
+        all_is_answered_through("cuts", Harm::Cut, seed).await;
     }
+}
+
+/// Of headers, messages and data, on the way there and on the way back.
+#[tokio::test(flavor = "current_thread")]
+async fn of_bits_that_are_changed_on_their_way_nobody_notices_anything() {
+    for seed in 21..=24 {
+        all_is_answered_through("flips", Harm::Flip, seed).await;
+    }
+}
+
+async fn all_is_answered_through(name: &str, harm: Harm, seed: u64) {
+    let server = Server::start(&socket(name), 1).await;
+    let proxy = Proxy::start(&format!("{name}-proxy"), &server.address, Some((harm, 400_000)), seed);
+    let asker = Asker::to(&proxy.address);
+    let links = asker.links.clone();
+    let all = asker.threads.run_on(0, move || async move {
+        let mut draw = Draw(seed);
+        let (mut asked, mut read_back) = (Vec::new(), Vec::new());
+        for number in 0..WRITES {
+            asked.push(links.ask(ANSWERS, write(number, 1 + draw.next(20))));
+            if draw.next(4) == 0 {
+                read_back.push(links.ask(ANSWERS, read(1, 1)));
+            }
+            if draw.next(20) == 0 {
+                tokio::task::yield_now().await;
+            }
+        }
+        let answers = futures_util::future::join_all(asked).await;
+        for reply in futures_util::future::join_all(read_back).await {
+            let (data, _) = reply.expect("it's answered").payload.into_parts();
+            assert_eq!(data.concat(), [0; BLOCK as usize], "seed {seed}");
+        }
+        answers.iter().filter(|reply| reply.as_ref().is_ok_and(|reply| reply.answer == WRITTEN)).count()
+    });
+    assert_eq!(within(all).await.expect("the thread runs") as u64, WRITES, "seed {seed}");
+    assert_eq!(server.recorder.begun(), (0..WRITES).collect::<Vec<_>>(), "seed {seed}");
+    assert_eq!(server.recorder.damaged.load(Ordering::Relaxed), 0, "seed {seed}");
+    assert!(proxy.connections.load(Ordering::SeqCst) > 10, "seed {seed}: there were cuts");
 }
 
 /// What was asked on a connection that is gone is answered on the next, which may be on another thread.
@@ -65,7 +83,7 @@ async fn a_server_that_is_killed_among_cuts_does_nothing_twice() {
     for seed in 11..=13 {
         let endpoint = socket("killed");
         let server = Server::start(&endpoint, 1).await;
-        let proxy = Proxy::start("killed-proxy", &server.address, Some(1_000_000), seed);
+        let proxy = Proxy::start("killed-proxy", &server.address, Some((Harm::Cut, 1_000_000)), seed);
         let asker = Asker::to(&proxy.address);
         let links = asker.links.clone();
         let all = asker.threads.run_on(0, move || async move {

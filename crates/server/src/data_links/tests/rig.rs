@@ -66,6 +66,8 @@ pub struct Recorder {
     let_go: AtomicBool,
     bell: Notify,
     pub volumes: AtomicU64,
+    /// Writes that brought something else than zeros.
+    pub damaged: AtomicU64,
 }
 
 impl Recorder {
@@ -97,6 +99,8 @@ impl Answering for Arc<Recorder> {
             self.volumes.fetch_add(1, Ordering::Relaxed);
             return std::future::ready(Answer::Volume(VolumeAnswer::Flushed).into()).boxed_local();
         };
+        let is_zero = question.payload.data().iter().all(|data| data.iter().all(|&byte| byte == 0));
+        self.damaged.fetch_add((!is_zero).into(), Ordering::Relaxed);
         let (number, reply) = match operation {
             DriveOperation::Write { first, .. } => (first, Reply::from(Answer::Drive(DriveAnswer::Written))),
             DriveOperation::Read { first, count } if first >= Recorder::HELD || count > 1 => {
@@ -245,6 +249,14 @@ impl Draw {
     }
 }
 
+/// What becomes of a connection after a number of bytes.
+#[derive(Clone, Copy, Debug)]
+pub enum Harm {
+    Cut,
+    /// The bit is another one from there on, once.
+    Flip,
+}
+
 /// A way to a server that can be cut.
 pub struct Proxy {
     pub address: String,
@@ -254,8 +266,8 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Each connection is cut after a number of bytes up to `longest`, in the direction whose turn comes first.
-    pub fn start(name: &str, to: &str, longest: Option<u64>, seed: u64) -> Proxy {
+    /// Each connection is harmed after a number of bytes up to the longest, in each direction.
+    pub fn start(name: &str, to: &str, harm: Option<(Harm, u64)>, seed: u64) -> Proxy {
         let path = crate::scratch::folder(name).join("p");
         let listener = UnixListener::bind(&path).expect("a socket");
         let to = PathBuf::from(to.strip_prefix("unix:").expect("a unix socket"));
@@ -270,8 +282,11 @@ impl Proxy {
                 }
                 let Ok(far) = UnixStream::connect(&to).await else { continue };
                 count.fetch_add(1, Ordering::SeqCst);
-                let limits = longest.map_or((u64::MAX, u64::MAX), |most| (draw.next(most), draw.next(most)));
-                tokio::spawn(carry(near, far, limits, cuts.subscribe()));
+                let mut way = || match harm {
+                    Some((harm, most)) => (harm, draw.next(most)),
+                    None => (Harm::Cut, u64::MAX),
+                };
+                tokio::spawn(carry(near, far, (way(), way()), cuts.subscribe()));
             }
         });
         Proxy { address: format!("unix:{}", path.display()), cut, closed, connections }
@@ -291,7 +306,9 @@ impl Proxy {
     }
 }
 
-async fn carry(near: UnixStream, far: UnixStream, (there, back): (u64, u64), mut cuts: watch::Receiver<u64>) {
+type Way = (Harm, u64);
+
+async fn carry(near: UnixStream, far: UnixStream, (there, back): (Way, Way), mut cuts: watch::Receiver<u64>) {
     let ((near_in, near_out), (far_in, far_out)) = (near.into_split(), far.into_split());
     tokio::select! {
         () = copy(near_in, far_out, there) => {}
@@ -300,14 +317,18 @@ async fn carry(near: UnixStream, far: UnixStream, (there, back): (u64, u64), mut
     }
 }
 
-async fn copy(mut from: impl AsyncReadExt + Unpin, mut to: impl AsyncWriteExt + Unpin, mut left: u64) {
+async fn copy(mut from: impl AsyncReadExt + Unpin, mut to: impl AsyncWriteExt + Unpin, (harm, mut left): Way) {
     let mut bytes = vec![0; 64 << 10];
     while left > 0 {
         let most = bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX));
         let Ok(count @ 1..) = from.read(&mut bytes[..most]).await else { return };
+        left -= count as u64;
+        if left == 0 && matches!(harm, Harm::Flip) {
+            bytes[count - 1] ^= 1 << (count % 8);
+            left = u64::MAX;
+        }
         if to.write_all(&bytes[..count]).await.is_err() {
             return;
         }
-        left -= count as u64;
     }
 }
