@@ -16,6 +16,8 @@ pub struct VolumeSpec {
     pub map: MapId,
     /// The drives in the order of the global map.
     pub drives: Vec<DriveId>,
+    /// The view in which the map was made.
+    pub made_in: u64,
 }
 
 impl VolumeSpec {
@@ -197,6 +199,7 @@ mod tests {
             layout: layout.parse().unwrap(),
             map: MapId(1),
             drives: (0..drives).map(DriveId).collect(),
+            made_in: 0,
         };
         Striping::new(&spec).unwrap()
     }

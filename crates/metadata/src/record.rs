@@ -178,6 +178,8 @@ pub struct MapRecord {
     /// In order of position; any as many neighbours as there are copies were in different domains when it was made. Each has
     /// a drive record.
     pub drives: Vec<DriveId>,
+    /// The view in which it was made; 0 if that isn't on record.
+    pub made_in: u64,
 }
 
 impl MapRecord {

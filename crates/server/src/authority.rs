@@ -85,7 +85,7 @@ impl MetadataAuthority {
         // One that isn't known here yet will be.
         let record = record.and_then(|map| Some((map, state.volumes.get(&map.volume)?))).ok_or(DriveFailure::Busy)?;
         let (map, volume) = record;
-        match now.primary(&spec_of(volume, map).holders(column)) {
+        match now.primary(&spec_of(volume, map).holders(column), map.made_in) {
             Some(primary) if primary == from => Ok(()),
             _ => Err(DriveFailure::NotPrimary),
         }

@@ -61,6 +61,7 @@ pub fn spec_of(record: &VolumeRecord, map: &MapRecord) -> VolumeSpec {
         layout: map.layout.clone(),
         map: map.id,
         drives: map.drives.clone(),
+        made_in: map.made_in,
     }
 }
 

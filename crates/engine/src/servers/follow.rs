@@ -46,12 +46,13 @@ pub enum DriveStatus {
 }
 
 impl ClusterView {
-    /// The primary of a column with these holders: a function of the view alone. The server of the drive that has been up for
-    /// the longest, or else of the one that returned first; of several, the first in the order of the map. So a drive that
-    /// returns takes nobody's place, and who leads has taken what was sent to whoever led before.
-    pub fn primary(&self, holders: &[DriveId]) -> Option<ServerId> {
+    /// The primary of a column of a map with these holders, which was made in that view: a function of the agreed state alone. The
+    /// server of the drive that has been up for the longest since then, or else of the one that returned first; of several, the
+    /// first in the order of the map. So a drive that returns takes nobody's place, and who leads has taken what was sent to
+    /// whoever led before.
+    pub fn primary(&self, holders: &[DriveId], made_in: View) -> Option<ServerId> {
         let leads = |agreed: &&Agreed| match agreed.status {
-            DriveStatus::Up(since) => Some((0, since)),
+            DriveStatus::Up(since) => Some((0, since.max(made_in))),
             DriveStatus::Behind(_, since) => Some((1, since)),
             DriveStatus::Away(_) | DriveStatus::Retired(_) => None,
         };
@@ -182,7 +183,7 @@ impl<W: World> Engine<W> {
 
     fn give_up_columns(&self, volume: &Volume<W>, me: ServerId, now: &ClusterView) {
         for column in 0..volume.seats().len() {
-            let primary = now.primary(&volume.holders(column));
+            let primary = now.primary(&volume.holders(column), volume.made_in());
             if primary != Some(me) {
                 volume.begin_yield(column, primary.map(|server| (server, now.view)));
                 let volume = volume.clone();
@@ -195,7 +196,7 @@ impl<W: World> Engine<W> {
         for column in 0..volume.seats().len() {
             let holders = volume.holders(column);
             let leads = matches!(volume.seats()[column].now(), Taken::Here(_));
-            if leads || now.primary(&holders) != Some(me) {
+            if leads || now.primary(&holders, volume.made_in()) != Some(me) {
                 continue;
             }
             // Of a drive of its own that isn't open yet, the state tells what an earlier run of this server knew.

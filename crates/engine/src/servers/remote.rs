@@ -274,7 +274,6 @@ impl Remote {
     fn strange(&self, answer: &Answer) -> DriveError {
         DriveError::Lost(self.lose(strange(self.id(), answer)))
     }
-
 }
 
 impl Link {

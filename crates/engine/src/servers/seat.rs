@@ -58,10 +58,19 @@ impl<W: World> Seat<W> {
         }
     }
 
-    /// From now on it's theirs. A group of this server that had it serves nobody any more.
+    /// From now on it's theirs, unless that is known to have been so earlier only. A group of this server that had it serves nobody
+    /// any more.
     pub fn take(&self, taken: Taken<W>) {
         {
             let mut inner = self.lock();
+            let known = match &inner.taken {
+                Taken::Here(group) => group.shared.view,
+                Taken::There(_, view) => *view,
+                Taken::Vacant => 0,
+            };
+            if matches!(taken, Taken::There(_, view) if view < known) {
+                return;
+            }
             if let Taken::Here(group) = std::mem::replace(&mut inner.taken, taken) {
                 group.cut_off();
                 inner.ending.push(group);

@@ -203,6 +203,11 @@ impl<W: World> Volume<W> {
         }
     }
 
+    /// The view in which its map was made.
+    pub(crate) fn made_in(&self) -> View {
+        self.lock().made_in
+    }
+
     /// Bytes on the drives that are here, copies counted.
     pub fn allocated(&self) -> u64 {
         let map = self.lock().map;

@@ -39,9 +39,14 @@ impl Digest {
         Digest(sum)
     }
 
-    /// What form 2 has for the same records: it says no generation of drives.
+    /// What form 2 has for the same records: it says no generation of drives, nor when maps were made.
     pub fn of_form_2(state: &State) -> Digest {
         let mut sum = Digest::of(state).0;
+        for map in state.maps.values() {
+            let mut known: Vec<Value> = MapRow(MapRecord::clone(map)).values().into_iter().take(4).collect();
+            known.extend(drives_in(map));
+            sum = sum.wrapping_sub(of_map(map)).wrapping_add(of_values("maps", known));
+        }
         for drive in state.drives.values() {
             let known = drive.values().into_iter().take(9).collect();
             sum = sum.wrapping_sub(of(drive)).wrapping_add(of_values(DriveRecord::TABLE, known));
@@ -91,8 +96,12 @@ fn of<R: Record>(record: &Arc<R>) -> u32 {
 
 fn of_map(map: &Arc<MapRecord>) -> u32 {
     let mut values = MapRow(MapRecord::clone(map)).values();
-    values.extend(map.drives.iter().map(|drive| Value::Text(drive.to_string())));
+    values.extend(drives_in(map));
     of_values("maps", values)
+}
+
+fn drives_in(map: &MapRecord) -> impl Iterator<Item = Value> {
+    map.drives.iter().map(|drive| Value::Text(drive.to_string()))
 }
 
 fn of_counters(counters: &Counters) -> u32 {

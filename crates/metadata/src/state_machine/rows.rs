@@ -203,16 +203,22 @@ pub struct MapRow(pub MapRecord);
 
 impl Record for MapRow {
     const TABLE: &'static str = "maps";
-    const COLUMNS: &'static [&'static str] = &["id", "volume", "layout", "extent"];
+    const COLUMNS: &'static [&'static str] = &["id", "volume", "layout", "extent", "made_in"];
 
     fn values(&self) -> Vec<Value> {
         let map = &self.0;
-        vec![integer(map.id.0.into()), integer(map.volume.0), text(&map.layout), integer(map.extent().into())]
+        let (volume, extent) = (integer(map.volume.0), integer(map.extent().into()));
+        vec![integer(map.id.0.into()), volume, text(&map.layout), extent, integer(map.made_in)]
     }
 
     fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
-        let map =
-            MapRecord { id: MapId(row.get(0)?), volume: VolumeId(row.get(1)?), layout: parse(row, 2)?, drives: vec![] };
+        let map = MapRecord {
+            id: MapId(row.get(0)?),
+            volume: VolumeId(row.get(1)?),
+            layout: parse(row, 2)?,
+            drives: vec![],
+            made_in: row.get(4)?,
+        };
         if row.get::<_, u32>(3)? != map.extent() {
             return Err(rusqlite::Error::IntegralValueOutOfRange(3, row.get(3)?));
         }

@@ -55,7 +55,8 @@ pub const KIND: Kind = Kind {
             id INTEGER PRIMARY KEY,
             volume INTEGER NOT NULL,        -- volumes.id
             layout TEXT NOT NULL,           -- with its failure domain settled
-            extent INTEGER NOT NULL         -- bytes
+            extent INTEGER NOT NULL,        -- bytes
+            made_in INTEGER NOT NULL        -- the view in which it was made; 0 if that isn't on record
         ) STRICT;
         CREATE TABLE map_drives (
             map INTEGER NOT NULL,           -- maps.id

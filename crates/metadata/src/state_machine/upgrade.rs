@@ -27,7 +27,7 @@ pub fn from_form_1(connection: &Connection, file: &Path) -> Result<(), StoreErro
     put_digest(connection, file, &state)
 }
 
-/// Form 2 doesn't say in which generation a drive was last used. One that was form 1 has become form 3 at once.
+/// Form 2 doesn't say in which generation a drive was last used, nor in which view a map was made. One that was form 1 has become form 3 at once.
 pub fn from_form_2(connection: &Connection, file: &Path) -> Result<(), StoreError> {
     let sql = "SELECT count(*) FROM pragma_table_info('drives') WHERE name = 'generation'";
     let is_there: bool = connection.query_row(sql, [], |row| row.get(0)).map_err(StoreError::sqlite(file))?;
@@ -44,7 +44,8 @@ fn with_generations(
     file: &Path,
     digest: impl Fn(&State) -> Digest,
 ) -> Result<State, StoreError> {
-    let more = "ALTER TABLE drives ADD COLUMN generation INTEGER NOT NULL DEFAULT 0";
+    let more = "ALTER TABLE drives ADD COLUMN generation INTEGER NOT NULL DEFAULT 0;
+        ALTER TABLE maps ADD COLUMN made_in INTEGER NOT NULL DEFAULT 0;";
     connection.execute_batch(more).map_err(StoreError::sqlite(file))?;
     let state = rows::load(connection).map_err(StoreError::sqlite(file))?;
     let stored: Option<u32> = meta(connection, file, DIGEST)?;

@@ -46,6 +46,7 @@ fn directory(state: &metadata::State) -> Directory {
             layout: map.layout.to_string(),
             map: map.id.0,
             drives: map.drives.clone(),
+            made_in: map.made_in,
         })
     });
     Directory {

@@ -360,6 +360,8 @@ pub struct DirectoryVolume {
     pub map: u32,
     /// In the order of the map.
     pub drives: Vec<DriveId>,
+    /// The view in which the map was made.
+    pub made_in: u64,
 }
 
 /// The query of GET `directory`.

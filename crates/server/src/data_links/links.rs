@@ -161,13 +161,7 @@ async fn keep(link: Arc<Link>, shared: Arc<Shared>) {
 }
 
 /// Everything over one connection, until it ends: why, and whether it was of any use.
-async fn converse(
-    link: &Arc<Link>,
-    address: &str,
-    epoch: u64,
-    incoming: Incoming,
-    welcome: &Welcome,
-) -> (Ended, bool) {
+async fn converse(link: &Arc<Link>, address: &str, epoch: u64, incoming: Incoming, welcome: &Welcome) -> (Ended, bool) {
     let (socket, mut inbox) = incoming.into_parts();
     inbox.set_limits(Limits::OPEN);
     link.open(socket.clone(), epoch, welcome);

@@ -106,5 +106,6 @@ fn spec_of(volume: &DirectoryVolume) -> Option<VolumeSpec> {
         layout: volume.layout.parse().ok()?,
         map: MapId(volume.map),
         drives: volume.drives.clone(),
+        made_in: volume.made_in,
     })
 }

@@ -144,6 +144,7 @@ impl Rig {
             layout: layout.parse().unwrap(),
             map: MapId(1),
             drives: (1..=disks.len() as u64).map(DriveId).collect(),
+            made_in: 0,
         };
         let volume = engine.open_volume(spec).await.unwrap();
         engine.all_volumes_opened();

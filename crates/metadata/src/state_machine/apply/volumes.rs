@@ -31,7 +31,8 @@ impl Draft {
         self.state.counters.map = next_map;
         self.state.counters.volume += 1;
         let text = format!("created: {}, {layout}, on {} drives of pool {pool}", Size(size), drives.len());
-        self.put_map(MapRecord { id: map, volume: id, layout: settled, drives });
+        let made_in = self.state.view();
+        self.put_map(MapRecord { id: map, volume: id, layout: settled, drives, made_in });
         self.put_volume(VolumeRecord {
             id,
             name: name.to_owned(),

@@ -70,6 +70,7 @@ impl Rig {
             layout: plan.layout.clone(),
             map: MapId(9),
             drives: (0..plan.drives).map(drive_id).collect(),
+            made_in: 0,
         };
         // While all copies are here, the first clean one decides for good.
         let reads_settle = matches!(plan.hazard, Hazard::None | Hazard::Full);

@@ -298,7 +298,11 @@ impl Authority for Voice {
         } else if map != spec.map {
             Err(DriveFailure::NotPrimary)
         } else {
-            if known.primary(&spec.holders(column)) == Some(from) { Ok(()) } else { Err(DriveFailure::NotPrimary) }
+            if known.primary(&spec.holders(column), spec.made_in) == Some(from) {
+                Ok(())
+            } else {
+                Err(DriveFailure::NotPrimary)
+            }
         };
         Box::pin(ready(heeds))
     }

@@ -74,6 +74,7 @@ impl Ring {
             layout,
             map: MapId(9),
             drives: machines.iter().map(|machine| machine.drive).collect(),
+            made_in: 1,
         };
         let council = Council::new(spec.clone(), |drive| ServerId(drive.0 as u32));
         let mut mix = Mix::draw(&mut random, size / BLOCK * BLOCK);

@@ -277,8 +277,11 @@ fn lock() -> Result<File, NetworkError> {
     locked().map_err(|error| NetworkError::File { path: CHOOSING.into(), error })
 }
 
+/// An address and its mask.
+type Net = (Ipv4Addr, Ipv4Addr);
+
 /// The networks that this machine is in, but for that of these names, each with the interface.
-fn taken(but: &Names) -> Result<Vec<(String, (Ipv4Addr, Ipv4Addr))>, NetworkError> {
+fn taken(but: &Names) -> Result<Vec<(String, Net)>, NetworkError> {
     let interfaces = getifaddrs().map_err(|error| NetworkError::Run(error.into()))?;
     let others = interfaces.filter(|interface| interface.interface_name != but.interface());
     let nets = others.filter_map(|interface| {

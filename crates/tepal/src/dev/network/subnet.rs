@@ -26,7 +26,7 @@ impl Subnet {
     pub const SERVERS: u32 = MACHINE - 1;
 
     fn numbered(number: u32) -> Self {
-        Subnet(Ipv4Addr::from_bits(FIRST.to_bits() + (number % COUNT << (32 - LENGTH))))
+        Subnet(Ipv4Addr::from_bits(FIRST.to_bits() + ((number % COUNT) << (32 - LENGTH))))
     }
 
     /// All networks, in the order in which the cluster in this folder would like to have them.

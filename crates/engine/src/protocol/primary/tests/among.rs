@@ -52,7 +52,7 @@ impl Among {
     fn spec(&self, id: u32, drives: &[u64]) -> VolumeSpec {
         let drives = drives.iter().copied().map(DriveId).collect();
         let (name, layout) = (format!("v{id}"), "mirror:2".parse().unwrap());
-        VolumeSpec { id: VolumeId(id.into()), name, size: 8 << 20, layout, map: MapId(id), drives }
+        VolumeSpec { id: VolumeId(id.into()), name, size: 8 << 20, layout, map: MapId(id), drives, made_in: 0 }
     }
 
     /// Those here are up since view 2.
