@@ -200,12 +200,6 @@ impl Cluster {
                 command.arg("--api").arg(before.unwrap_or(ANY_PORT));
             }
         }
-        // All of them share this machine's cores.
-        if self.plan.servers > 1 {
-            let cores = std::thread::available_parallelism().map_or(1, usize::from);
-            let threads = (cores / self.plan.servers as usize).max(1);
-            command.arg("--data-threads").arg(threads.to_string());
-        }
         if let Some(model) = &self.plan.emulate {
             command.arg("--emulate").arg(model);
         }

@@ -2,6 +2,7 @@
 //! file in memory and, where a script can start it, with a Ceph of four OSDs and two copies.
 
 use super::report::Subject;
+use super::shapes::{self, Shapes};
 use super::systems::{Ceph, Nbdkit, Tepal};
 use super::targets::{self, CEPH, CHAINED, NBDKIT};
 use super::{JobOptions, Measured};
@@ -17,6 +18,9 @@ pub struct Options {
     /// Starts a Ceph: SCRIPT FOLDER makes one with the image rbd/bench and FOLDER/ceph.conf, SCRIPT FOLDER down removes it
     #[arg(long, value_name = "SCRIPT")]
     ceph: Option<PathBuf>,
+    /// Only the jobs, without the shapes on emulated drives; then nothing is saved
+    #[arg(long)]
+    jobs_only: bool,
 }
 
 pub fn run(workspace: &Workspace, options: &Options) -> Result<(), Failure> {
@@ -33,11 +37,17 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<(), Failure> {
     systems.extend(ceph.as_ref().map(|ceph| Measured { name: CEPH, disk: ceph.disk(), processes: ceph.processes() }));
     let names: Vec<&'static str> = systems.iter().map(|system| system.name).collect();
     let runs = jobs.measure(systems)?;
-    let targets = targets::of_a_ring(&runs);
-    let remark = match ceph {
-        Some(_) => "",
-        None => "\nWithout Ceph beside it: `--ceph SCRIPT` names what starts one.\n",
+    drop((tepal, nbdkit));
+    let shapes = match options.jobs_only {
+        true => None,
+        false => Some(shapes::measure(&workspace.binary("tepal")?, jobs.runtime, jobs.reps)?),
     };
+    let mut targets = targets::of_a_ring(&runs);
+    targets.extend(shapes.iter().flat_map(Shapes::targets));
+    let mut remark = shapes.map_or(String::new(), |shapes| shapes.markdown());
+    if ceph.is_none() {
+        remark += "\nWithout Ceph beside it: `--ceph SCRIPT` names what starts one.\n";
+    }
     let subject = Subject {
         name: "cluster",
         title: "Four servers: Tepal beside Ceph and nbdkit",
@@ -48,5 +58,5 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<(), Failure> {
         repetitions: jobs.reps,
         size: &jobs.size,
     };
-    jobs.conclude(workspace, &subject, &runs, &targets, (remark, true))
+    jobs.conclude(workspace, &subject, &runs, &targets, (&remark, !options.jobs_only))
 }

@@ -8,6 +8,7 @@ mod footprint;
 mod local;
 mod plot;
 mod report;
+mod shapes;
 mod suite;
 mod systems;
 mod targets;

@@ -18,9 +18,9 @@ const SPARE: Duration = Duration::from_secs(300);
 #[derive(Debug)]
 pub struct Job {
     pub name: &'static str,
-    rw: &'static str,
-    block: &'static str,
-    depth: &'static str,
+    pub rw: &'static str,
+    pub block: &'static str,
+    pub depth: &'static str,
 }
 
 pub const JOBS: &[Job] = &[

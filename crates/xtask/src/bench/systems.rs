@@ -139,6 +139,16 @@ impl Tepal {
         answered.map(|()| took)
     }
 
+    /// Kills a server and waits until the others go on without it.
+    pub fn lose(&self, server: &str) -> Result<(), Failure> {
+        process::succeed(&mut self.command(&["kill", server]), LIMIT)?;
+        let mut list = Command::new(&self.program);
+        list.arg("--dir").arg(&self.folder).args(["-o", "json", "server", "show", server]);
+        until("the others to go on without a server", || {
+            process::capture(&mut list, LIMIT).is_ok_and(|ended| ended.stdout.contains("\"down\""))
+        })
+    }
+
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
         command.arg("--dir").arg(&self.folder).arg("dev").args(arguments);

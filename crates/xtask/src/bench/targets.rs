@@ -68,7 +68,7 @@ pub enum Quantity {
 }
 
 impl Quantity {
-    fn of(self, run: &Run) -> Option<f64> {
+    pub fn of(self, run: &Run) -> Option<f64> {
         match self {
             Quantity::Iops => Some(run.iops),
             Quantity::Mebibytes => Some(run.mebibytes),

@@ -1,0 +1,128 @@
+//! Petal's shapes (section 3.2: Tables 1 and 2, Figure 7): what a volume over several servers costs in latency, what it loses with a
+//! server, and how it scales. On emulated drives, so slow that the drives are the limit, as they were in the paper.
+
+use super::suite::{Job, Suite};
+use super::systems::Tepal;
+use super::targets::{Bound, Quantity, Target, median};
+use crate::failure::Failure;
+use std::path::Path;
+
+/// About as slow as a disk of many small requests, with a bandwidth that lets volumes be filled soon.
+const DRIVE: &str = "read=4ms,write=4ms,iops=250,bandwidth=200M";
+const SIZE: &str = "256M";
+const DRIVE_SIZE: &str = "1G";
+/// Enough for all drives to have something to do.
+const READS: Job = Job { name: "randread-4k-q64", rw: "randread", block: "4k", depth: "64" };
+const WRITES: Job = Job { name: "randwrite-4k-q64", rw: "randwrite", block: "4k", depth: "64" };
+const ONE_READ: Job = Job { name: "randread-4k-q1", rw: "randread", block: "4k", depth: "1" };
+const VICTIM: &str = "s3";
+
+/// Medians.
+#[derive(Clone, Copy, Debug)]
+pub struct Shapes {
+    /// Microseconds of one read at a time: of a drive of the same server, and through four servers.
+    local_read_us: f64,
+    read_us: f64,
+    /// In a second, by two servers and by four, and by four of which one is down.
+    two: Rates,
+    four: Rates,
+    three_of_four: Rates,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Rates {
+    reads: f64,
+    writes: f64,
+}
+
+pub fn measure(program: &Path, seconds: u64, repetitions: u32) -> Result<Shapes, Failure> {
+    let suite = Suite { seconds, size: SIZE.to_owned(), program: None };
+    let median_of = |tepal: &Tepal, job: &Job, quantity: Quantity| -> Result<f64, Failure> {
+        let mut values = Vec::new();
+        for repetition in 1..=repetitions {
+            let run = suite.run("shape", &tepal.disk("v0"), job, repetition, &[])?;
+            values.extend(quantity.of(&run));
+        }
+        median(values).ok_or(Failure::Usage("no repetition was asked for".into()))
+    };
+    let rates = |tepal: &Tepal| {
+        let reads = median_of(tepal, &READS, Quantity::Iops)?;
+        Ok::<_, Failure>(Rates { reads, writes: median_of(tepal, &WRITES, Quantity::Iops)? })
+    };
+    let start = |servers: &str, layout: &str| {
+        let shape = ["--servers", servers, "--drives", "1", "--emulate", DRIVE];
+        let tepal = Tepal::start(program, &shape, DRIVE_SIZE, &[format!("v0={SIZE},layout={layout}")])?;
+        suite.fill(&tepal.disk("v0"))?;
+        Ok::<_, Failure>(tepal)
+    };
+    let local_read_us = median_of(&start("1", "stripe")?, &ONE_READ, Quantity::MedianLatency)?;
+    let two = rates(&start("2", "chained")?)?;
+    let tepal = start("4", "chained")?;
+    let read_us = median_of(&tepal, &ONE_READ, Quantity::MedianLatency)?;
+    let four = rates(&tepal)?;
+    tepal.lose(VICTIM)?;
+    let three_of_four = rates(&tepal)?;
+    Ok(Shapes { local_read_us, read_us, two, four, three_of_four })
+}
+
+impl Shapes {
+    pub fn targets(&self) -> Vec<Target> {
+        use Bound::{AtLeast, AtMost};
+        let Shapes { local_read_us, read_us, two, four, three_of_four } = self;
+        let target = |what: &str, bound, measured| Target { what: what.into(), bound, measured: Some(measured) };
+        vec![
+            target(
+                "emulated drives: latency of a read, in multiples of the same drive's used locally",
+                AtMost(1.1),
+                read_us / local_read_us,
+            ),
+            target(
+                "emulated drives: reads with one of four servers down, of those with all",
+                AtLeast(0.73),
+                three_of_four.reads / four.reads,
+            ),
+            target(
+                "emulated drives: writes with one of four servers down, of those with all",
+                AtLeast(0.98),
+                three_of_four.writes / four.writes,
+            ),
+            target(
+                "emulated drives: reads of four servers, of twice those of two",
+                AtLeast(0.9),
+                four.reads / two.reads / 2.0,
+            ),
+            target(
+                "emulated drives: writes of four servers, of twice those of two",
+                AtLeast(0.9),
+                four.writes / two.writes / 2.0,
+            ),
+        ]
+    }
+
+    /// A table for the report.
+    pub fn markdown(&self) -> String {
+        let Shapes { local_read_us, read_us, two, four, three_of_four } = self;
+        let line = |what: &str, rates: &Rates, reads: &str, writes: &str| {
+            format!("| {what} | {:.0} | {reads} | {:.0} | {writes} |\n", rates.reads, rates.writes)
+        };
+        let times = |value: f64, of: f64| format!("{:.2}", value / of);
+        [
+            format!("\n## Petal's shapes\n\nDrives slowed to {DRIVE}; 4 KiB requests, 64 at a time, through one server.\n\n"),
+            "| servers | reads/s | of four | writes/s | of four |\n| --- | --- | --- | --- | --- |\n".to_owned(),
+            line("two", two, &times(two.reads, four.reads), &times(two.writes, four.writes)),
+            line("four", four, "1", "1"),
+            line(
+                "four, one down",
+                three_of_four,
+                &times(three_of_four.reads, four.reads),
+                &times(three_of_four.writes, four.writes),
+            ),
+            format!(
+                "\nIn the paper, reads with one of four servers down were 0.73 to 0.78 of normal, writes about the same as before, and \
+                 throughput grew almost linearly with servers. One read at a time took {read_us:.0} us here, and \
+                 {local_read_us:.0} us on a drive of the same server.\n"
+            ),
+        ]
+        .concat()
+    }
+}
