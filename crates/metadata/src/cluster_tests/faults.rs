@@ -8,7 +8,7 @@ use crate::{Metadata, ProposeError, QueryLimits, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use tepal_model::DriveId;
+use tepal_model::{DriveId, ServerId};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
@@ -180,6 +180,30 @@ fn a_server_that_is_cut_off_stops_before_it_is_down_and_returns_when_it_is_heard
         cluster.eventually("it knows", |cluster| matches!(cluster.metadata(server).lease(), Lease::Down { .. }));
         cluster.eventually("it may serve again", |cluster| cluster.may_serve(server));
         assert!(has_pool(&cluster.state(server), "meanwhile"));
+        cluster.agree();
+    }
+}
+
+/// Story: a leader's network was gone for a moment. It took the silence of all others for their end, and as it still led when it was
+/// heard again, that was agreed: with one server cut off, all but that one were down.
+#[test]
+fn a_leader_that_was_cut_off_for_a_moment_has_declared_nobody_down() {
+    let cluster = Cluster::of(3);
+    for round in 0..4 {
+        cluster.eventually("one leads", |cluster| cluster.leader().is_some());
+        let leader = cluster.leader().unwrap();
+        let [one, other] = [leader % 3 + 1, (leader + 1) % 3 + 1];
+        (1..=3).for_each(|server| cluster.eventually("it may serve", |cluster| cluster.may_serve(server)));
+        let up_since = || [one, other].map(|id| cluster.state(one).servers[&ServerId(id)].state_view);
+        let before = up_since();
+        cluster.isolate(leader, true);
+        // The others' leases have ended then, and they haven't elected anybody yet.
+        std::thread::sleep(super::rig::timing().lease.wait());
+        cluster.isolate(leader, false);
+        // What it had decided before is agreed before this.
+        cluster.propose(leader, pool(&format!("after{round}"))).unwrap();
+        assert_eq!(up_since(), before, "round {round}, led by {leader}");
+        cluster.eventually("all are up", |cluster| (1..=3).all(|id| cluster.is(one, id, ServerState::Up)));
         cluster.agree();
     }
 }

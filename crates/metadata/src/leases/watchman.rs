@@ -120,6 +120,12 @@ pub async fn watch(member: Arc<Member>) {
 /// Declares down whom it may, and says when to look again.
 async fn look(member: &Member, leader: LeaderId) -> Duration {
     let longest = member.surroundings.timing.lease.length / 4;
+    let confirmed = tokio::time::timeout(longest, member.confirm(member.now())).await;
+    if !matches!(confirmed, Ok(Ok(_))) {
+        // Whom no majority answers is cut off itself, and the silence of the others says nothing of them.
+        member.granting(leader, |grants| grants.deaf_until(member.now()));
+        return longest;
+    }
     let state = member.state();
     let mut pause = longest;
     for server in state.servers.values() {
