@@ -84,6 +84,7 @@ fn a_volume_on_the_drives_of_one_server_is_served_by_every_server_and_outlives_a
     ring.start(&[2]);
     assert_eq!(volume.answer().expect("an answer").0, asked);
     assert_eq!(volume.data(1 << 20).expect("data"), bytes);
+    drop(volume);
     ring.wait_until_healthy(3, "v");
     assert_eq!(ring.connect(2, "v").read(0, 1 << 20).expect("there"), bytes);
     ring.ask(1, &["volume", "resize", "v", "16M"]).succeeded();
