@@ -60,7 +60,8 @@ pub(crate) enum Fate {
     Absent,
 }
 
-/// In which view regions of a copy were last made equal to another: they have whatever requests that one had.
+/// Since which view who made regions of a copy equal to another, the last time, was the primary: they have whatever requests that other
+/// copy had. Of those that it was sent itself, this copy was told.
 #[derive(Default)]
 struct Equalised {
     regions: BTreeMap<u64, View>,
@@ -100,7 +101,7 @@ impl Applied {
         self.lock().retain(|copy, _| copy.map != map);
     }
 
-    /// These blocks become what another copy has, in this view.
+    /// These blocks become what another copy has, by who is the primary since this view.
     pub fn made_equal(&self, copy: CopyId, opening: u64, view: View, blocks: Range<u64>) {
         let mut copies = self.lock();
         let notes = copies.entry(copy).or_default();
@@ -123,7 +124,7 @@ impl Applied {
             Some(note) if note.number > origin.number => Fate::Unsure, // nobody waits for its answer any more
             _ if gateway.is_some_and(|gateway| origin.number <= gateway.dropped) => Fate::Unsure,
             // The other copy may have had it.
-            _ if notes.equalised.since(since, blocks) => Fate::Unsure,
+            _ if notes.equalised.after(since, blocks) => Fate::Unsure,
             _ => Fate::Absent,
         }
     }
@@ -168,10 +169,9 @@ impl Equalised {
         }
     }
 
-    /// Whether any of these blocks may have been made equal in that view or a later one.
-    fn since(&self, view: View, blocks: &Range<u64>) -> bool {
-        self.others >= view && self.others > 0
-            || self.regions.range(Self::regions(blocks)).any(|(_, &equalised)| equalised >= view)
+    /// Whether any of these blocks may have been made equal by a primary of a later view.
+    fn after(&self, view: View, blocks: &Range<u64>) -> bool {
+        self.others > view || self.regions.range(Self::regions(blocks)).any(|(_, &equalised)| equalised > view)
     }
 }
 
@@ -249,13 +249,13 @@ mod tests {
         let blocks = REGION / BLOCK;
         applied.made_equal(COPY, 7, 5, 3 * blocks..4 * blocks);
         let fate = |since, first| applied.fate(COPY, 7, origin(1, 1, 1), since, &(first..first + 1));
-        assert_eq!((fate(5, 3 * blocks), fate(4, 4 * blocks - 1)), (Fate::Unsure, Fate::Unsure));
-        assert_eq!(fate(6, 3 * blocks), Fate::Absent, "it was sent later");
-        assert_eq!((fate(5, 0), fate(5, 4 * blocks)), (Fate::Absent, Fate::Absent));
+        assert_eq!((fate(4, 3 * blocks), fate(3, 4 * blocks - 1)), (Fate::Unsure, Fate::Unsure));
+        assert_eq!(fate(5, 3 * blocks), Fate::Absent, "it was sent to that primary itself");
+        assert_eq!((fate(4, 0), fate(4, 4 * blocks)), (Fate::Absent, Fate::Absent));
         applied.made_equal(COPY, 7, 6, 0..MOST_REGIONS as u64 * blocks);
-        assert_eq!((fate(6, 0), fate(7, 0)), (Fate::Unsure, Fate::Absent));
+        assert_eq!((fate(5, 0), fate(6, 0)), (Fate::Unsure, Fate::Absent));
         applied.made_equal(COPY, 7, 8, 0..(MOST_REGIONS + 1) as u64 * blocks);
-        assert_eq!((fate(8, 900 * blocks), fate(9, 0)), (Fate::Unsure, Fate::Absent));
+        assert_eq!((fate(7, 900 * blocks), fate(8, 0)), (Fate::Unsure, Fate::Absent));
     }
 
     /// Story: after many gateways had come and gone, no request in doubt was ever known again.
