@@ -220,7 +220,9 @@ fn an_isolated_cluster_comes_back_as_it_was_also_when_its_namespaces_are_gone_an
 
     // As after a restart of the machine.
     [1, 2].into_iter().for_each(|server| ring.kill(server));
-    let lose = |of: &str| drop(run(&mut command("ip", ["netns", "delete", &format!("{tag}-{of}")])).succeeded());
+    let lose = |of: &str| {
+        run(&mut command("ip", ["netns", "delete", &format!("{tag}-{of}")])).succeeded();
+    };
     ["net", "s1", "s2"].into_iter().for_each(lose);
     for way in ["gone", "down"] {
         if way == "down" {

@@ -153,8 +153,10 @@ impl Network {
 
     fn make_hub(&self, folder: &Path) -> Result<(), NetworkError> {
         let (hub, interface) = (&self.names.hub(), self.names.interface());
-        make_namespace(hub)?;
-        if !interfaces(hub)?.iter().any(|name| name == BRIDGE) {
+        if make_namespace(hub)? {
+            remove_interface(interface)?; // it leads to a bridge of before
+        }
+        if !has(hub, BRIDGE)? {
             ip(&["-n", hub, "link", "add", BRIDGE, "type", "bridge"])?;
         }
         ip(&["-n", hub, "link", "set", BRIDGE, "up"])?;
@@ -170,14 +172,11 @@ impl Network {
 
     fn make_place(&self, server: ServerId) -> Result<(), NetworkError> {
         let (hub, place, port) = (&self.names.hub(), &self.namespace(server), &server.to_string());
-        let is_new = make_namespace(place)?;
-        let mut joined = interfaces(hub)?.iter().any(|name| name == port);
-        if is_new && joined {
-            // It leads to a namespace of before, which has lost its name.
-            ip(&["-n", hub, "link", "delete", port])?;
-            joined = false;
+        if make_namespace(place)? && has(hub, port)? {
+            // It leads to a namespace of before, with which it may vanish in this very moment.
+            let _ = ip(&["-n", hub, "link", "delete", port]);
         }
-        if !joined {
+        if !has(hub, port)? {
             ip(&["-n", hub, "link", "add", port, "type", "veth", "peer", "name", OWN, "netns", place])?;
         }
         ip(&["-n", hub, "link", "set", port, "master", BRIDGE, "up"])?;
@@ -243,9 +242,7 @@ impl Network {
     pub fn remove(folder: &Path) -> Result<(), NetworkError> {
         let names = Names::of(folder);
         // The kernel takes a namespace's interfaces away only some time later, and the name may be wanted again at once.
-        if if_nametoindex(names.interface()).is_ok() {
-            ip(&["link", "delete", names.interface()])?;
-        }
+        remove_interface(names.interface())?;
         let namespaces = match fs::read_dir(NAMESPACES) {
             Ok(entries) => entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()),
             // Nobody on this machine has any.
@@ -305,12 +302,22 @@ fn make_namespace(name: &str) -> Result<bool, NetworkError> {
     Ok(true)
 }
 
-/// The names of all interfaces in a namespace.
-fn interfaces(namespace: &str) -> Result<Vec<String>, NetworkError> {
+/// Whether the namespace has an interface of this name.
+fn has(namespace: &str, interface: &str) -> Result<bool, NetworkError> {
     let told = ip::ask(&["-n", namespace, "-brief", "link", "show"])?;
     // The other end of a pair is named behind the @.
-    let name = |line: &str| Some(line.split_whitespace().next()?.split('@').next()?.to_owned());
-    Ok(told.lines().filter_map(name).collect())
+    let name = |line: &str| Some(line.split_whitespace().next()?.split('@').next()? == interface);
+    Ok(told.lines().filter_map(name).any(|is_it| is_it))
+}
+
+/// Removes an interface of this machine's own, if it's there and not on its way out already.
+fn remove_interface(name: &str) -> Result<(), NetworkError> {
+    let is_there = || if_nametoindex(name).is_ok();
+    if !is_there() {
+        return Ok(());
+    }
+    let removed = ip(&["link", "delete", name]);
+    if is_there() { removed } else { Ok(()) }
 }
 
 /// Of several cuts, for people: `s1 <-> s2` where nothing passes, `s1 -> s3` where only that way is cut.
