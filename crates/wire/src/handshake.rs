@@ -137,6 +137,8 @@ pub enum Reason {
     Stopping,
     /// Report it: the caller's bytes are against the rules, or were changed on their way.
     Broken,
+    /// Try again: the server is starting, and answers this soon.
+    Starting,
     /// Something that this version doesn't know.
     Other(u8),
 }
@@ -169,8 +171,15 @@ impl Field for ClientId {
     }
 }
 
+impl Reason {
+    /// Whether it's over soon, whatever anybody does.
+    pub fn passes(self) -> bool {
+        matches!(self, Reason::Starting | Reason::Stopping)
+    }
+}
+
 /// Reasons by number.
-const REASONS: [Reason; 10] = [
+const REASONS: [Reason; 11] = [
     Reason::UnknownVersion,
     Reason::OtherCluster,
     Reason::OtherServer,
@@ -181,6 +190,7 @@ const REASONS: [Reason; 10] = [
     Reason::TooMany,
     Reason::Stopping,
     Reason::Broken,
+    Reason::Starting,
 ];
 
 impl Field for Reason {
@@ -211,6 +221,7 @@ impl fmt::Display for Reason {
             Reason::TooMany => "too many clients",
             Reason::Stopping => "the server is stopping",
             Reason::Broken => "against the protocol",
+            Reason::Starting => "the server is starting",
             Reason::Other(number) => return write!(f, "refused for reason {number}, which this version doesn't know"),
         })
     }

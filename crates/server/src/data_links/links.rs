@@ -149,7 +149,7 @@ async fn keep(link: Arc<Link>, shared: Arc<Shared>) {
                 }
             }
             Err(NotReached::Refused(why)) => {
-                shared.refusals.note(&format!("{} at {address}", link.server), &why.to_string());
+                shared.refusals.note_called(&format!("{} at {address}", link.server), &why);
             }
             Err(error) => tracing::debug!(server = %link.server, %error, "a server can't be reached"),
         }

@@ -255,7 +255,7 @@ impl Reception {
     }
 
     pub fn note(&self, sender: &Sender, refused: &Refused) {
-        self.refusals.note(&sender.to_string(), &refused.to_string());
+        self.refusals.note_caller(&sender.to_string(), refused);
     }
 
     /// Receives nobody and hears nothing any more, and returns when all that was under way is answered, or takes too long.

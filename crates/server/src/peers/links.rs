@@ -130,7 +130,7 @@ impl Link {
                 }
                 Err(error) => {
                     if let NotReached::Refused(why) = &error {
-                        self.refusals.note(&self.address, &why.to_string());
+                        self.refusals.note_called(&self.address, why);
                     }
                     let why = TransportError(format!("{}: {error}", self.address));
                     let _ = call.answer.send(Err(why.clone()));

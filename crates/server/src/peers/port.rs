@@ -167,7 +167,7 @@ async fn receive(socket: Socket, guest: &Guest, house: Arc<House>, place: OwnedS
         }
     };
     let Some(refused) = refused else { return };
-    house.refusals.note("a caller", &refused.to_string());
+    house.refusals.note_caller("a caller", &refused);
     let (_, mut outgoing) = incoming.split();
     outgoing.push(&Header::default(), &refused, Vec::new());
     let _ = timeout(ACCEPT, outgoing.send()).await;
@@ -190,7 +190,7 @@ impl House {
     /// Whether the caller is to be received elsewhere.
     fn judge(&self, hello: &Hello) -> Result<Option<(Lane, &Arc<Reception>)>, Refused> {
         if let Some(lane) = Lane::named(hello) {
-            let early = || Refused::new(Reason::Stopping, "no data is exchanged yet, or not any more");
+            let early = || Refused::new(Reason::Starting, "no data is exchanged yet");
             return Ok(Some((lane, self.reception.get().ok_or_else(early)?)));
         }
         if hello.role != Role::Server || hello.lane != 0 || matches!(hello.sender, Sender::Client { .. }) {

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use tepal_wire::handshake::{CallError, Refused};
 
 /// The same is said again after so long, if it still happens.
 const AGAIN: Duration = Duration::from_secs(60);
@@ -22,6 +23,25 @@ impl Refusals {
         }
     }
 
+    /// The same of a caller, unless it passes by itself: then there is nothing to do about it.
+    pub fn note_caller(&self, who: &str, refused: &Refused) {
+        if refused.reason.passes() {
+            tracing::debug!(who, %refused, "a caller has to come again");
+        } else {
+            self.note(who, &refused.to_string());
+        }
+    }
+
+    /// The same of a server that was called.
+    pub fn note_called(&self, who: &str, error: &CallError) {
+        match error {
+            CallError::Refused(refused) if refused.reason.passes() => {
+                tracing::debug!(who, %refused, "a server is called again");
+            }
+            error => self.note(who, &error.to_string()),
+        }
+    }
+
     fn is_news(&self, text: String, now: Instant) -> bool {
         let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         said.retain(|_, when| now.duration_since(*when) < AGAIN);
@@ -36,6 +56,7 @@ impl Refusals {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tepal_wire::handshake::Reason;
 
     #[test]
     fn the_same_is_said_once_a_minute_and_not_everything_that_somebody_makes_up() {
@@ -45,5 +66,16 @@ mod tests {
         let many = (0..100).filter(|n| said(&format!("made up {n}"), 61)).count();
         assert!(many < MOST, "{many}");
         assert!(said("b", 200));
+    }
+    /// Story: each start of a server had the others warn of it, as one that stops.
+    #[test]
+    fn what_passes_by_itself_is_nothing_to_be_warned_of() {
+        let refusals = Refusals::default();
+        let said = || refusals.0.lock().expect("not poisoned").len();
+        for (reason, is_said) in [(Reason::Starting, 0), (Reason::Stopping, 0), (Reason::OtherCluster, 2)] {
+            refusals.note_caller("s2", &Refused::new(reason, "why"));
+            refusals.note_called("s3", &CallError::Refused(Refused::new(reason, "why")));
+            assert_eq!(said(), is_said, "{reason}");
+        }
     }
 }

@@ -94,10 +94,11 @@ fn the_handshake() {
         Reason::TooMany,
         Reason::Stopping,
         Reason::Broken,
+        Reason::Starting,
     ]
     .map(|reason| encoded(&Message::Refused(Refused::new(reason, "")))[4])
     .into();
-    assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
+    assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
 }
 
 #[test]

@@ -155,7 +155,7 @@ fn any_handshake() -> impl Strategy<Value = Message> {
             let grant = Grant { requests, bytes };
             Message::Welcome(Welcome { version, server: ServerId(server), boot, grant, known })
         });
-    let refused = (0usize..9, ".{0,60}").prop_map(|(reason, text)| {
+    let refused = (0usize..10, ".{0,60}").prop_map(|(reason, text)| {
         let reasons = [
             Reason::UnknownVersion,
             Reason::OtherCluster,
@@ -165,6 +165,7 @@ fn any_handshake() -> impl Strategy<Value = Message> {
             Reason::Fenced,
             Reason::TooMany,
             Reason::Broken,
+            Reason::Starting,
             Reason::Other(77),
         ];
         Message::Refused(Refused::new(reasons[reason], text))
