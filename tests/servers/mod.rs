@@ -5,7 +5,9 @@ mod gateway;
 mod guards;
 mod partitions;
 mod ring;
+mod sites;
 mod strangers;
+mod tour;
 mod volumes;
 
 use ring::Ring;

@@ -4,7 +4,8 @@ use crate::nbd::{Address, Nbd};
 use crate::program::{self, Ended};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 use std::time::Duration;
 use tempfile::TempDir;
 
@@ -16,6 +17,8 @@ const START: Duration = Duration::from_secs(180);
 pub struct Ring {
     scratch: TempDir,
     pub servers: u32,
+    /// Servers that the test itself has started; all end with the cluster.
+    own: Mutex<Vec<Child>>,
 }
 
 impl Ring {
@@ -29,10 +32,15 @@ impl Ring {
     }
 
     fn up_with(servers: u32, more: &[&str]) -> Ring {
-        let ring = Ring { scratch: tempfile::tempdir().expect("space"), servers };
+        let ring = Ring::to_be(servers);
         let count = servers.to_string();
         ring.dev(&[&["up", "--servers", &count, "--drive-size", "64M", "--detach"], more].concat()).succeeded();
         ring
+    }
+
+    /// One that isn't made yet.
+    pub fn to_be(servers: u32) -> Ring {
+        Ring { scratch: tempfile::tempdir().expect("space"), servers, own: Mutex::default() }
     }
 
     pub fn dir(&self) -> PathBuf {
@@ -121,6 +129,20 @@ impl Ring {
         self.dev(&words).succeeded();
     }
 
+    /// Starts a server that is down as somebody does who has more to say to it than `dev start` has.
+    pub fn start_with(&self, server: u32, arguments: &[&str]) {
+        let (data, Address::Unix(socket)) = (self.data(server), self.address(server)) else { unreachable!("a path") };
+        let log = std::fs::OpenOptions::new().append(true).open(data.join("log")).expect("a log");
+        let mut command = Command::new(crate::cluster::tepal());
+        // By its first arguments `dev` knows it for the cluster's.
+        command.args(["serve", "--own-session", "--data"]).arg(&data).args(["--server", &format!("s{server}")]);
+        command.arg("--listen").arg(format!("unix:{}", socket.display())).arg("--drive").arg(data.join("drive0"));
+        command.args(arguments).current_dir("/").stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        let child = command.spawn().expect("the binary");
+        self.own.lock().expect("nobody panics").push(child);
+        self.wait_until("it to answer", || self.ask(server, &["server", "ls"]).status.success());
+    }
+
     /// The last one first. One that couldn't tell the others in time that it's there ends, and is started again, as whatever
     /// watches over servers does.
     pub fn start_all_that_are_down(&self) {
@@ -198,6 +220,9 @@ impl Drop for Ring {
         let purge = self.tepal(&dir).args(["dev", "down", "--purge"]).arg(&dir).output();
         if !purge.is_ok_and(|ended| ended.status.success()) {
             eprintln!("the cluster in {} could not be removed", dir.display());
+        }
+        for server in self.own.get_mut().into_iter().flatten() {
+            program::kill_group(server);
         }
     }
 }

@@ -69,7 +69,7 @@ pub const MAX_COPIES: u8 = 8;
 pub enum LayoutError {
     #[error("unknown layout '{0}': known are stripe, mirror:N, chained")]
     Unknown(String),
-    #[error("layout '{0}' is not available in this version: available are stripe, mirror:N")]
+    #[error("layout '{0}' is not available in this version: available are stripe, mirror:N, chained")]
     NotAvailable(String),
     #[error("layout '{0}': mirror needs 2 to {MAX_COPIES} copies, as in mirror:2")]
     Copies(String),

@@ -32,6 +32,8 @@ pub struct Config {
     pub create: Option<String>,
     /// Servers of the cluster to join if `data` holds none yet: where their peers find them.
     pub join: Vec<String>,
+    /// The place that this server is at, by a name; as it was, if not said.
+    pub site: Option<String>,
     /// Where other servers of the cluster find this one. `None`: nowhere, so it stays alone.
     pub peers: Option<Endpoint>,
     /// The drives to use, in no order. Those of the cluster that the metadata knows are tried too.
@@ -157,6 +159,7 @@ impl Config {
             server: settings.server.map(|id| id.parse()).transpose()?,
             create: settings.create.map(|create| name("create", create)).transpose()?,
             join,
+            site: settings.site.map(|site| name("site", site)).transpose()?,
             peers,
             drives: drives(settings.drives.unwrap_or_default())?,
             pool: name("pool", settings.pool.unwrap_or_else(|| DEFAULT_POOL.to_owned()))?,

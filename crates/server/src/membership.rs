@@ -30,6 +30,8 @@ pub struct Membership {
     /// Where others reach this server; as long as it's there, they do.
     port: Option<OpenPort>,
     address: String,
+    /// Where this server is, if it was told.
+    site: Option<String>,
 }
 
 impl Membership {
@@ -40,7 +42,7 @@ impl Membership {
         let links = Arc::<Links>::default();
         let metadata = open_metadata(config, &address, peers::surroundings(links.clone())).await?;
         let relay = Relay::new(links);
-        let mut membership = Membership { metadata, relay, port: None, address };
+        let mut membership = Membership { metadata, relay, port: None, address, site: config.site.clone() };
         if let Some(endpoint) = &config.peers {
             match Port::bind(endpoint).await {
                 Ok(port) => membership.open_port(port),
@@ -80,7 +82,7 @@ impl Membership {
         }
     }
 
-    /// Returns once the others know that this server is here, and where. A server that is alone has nobody to wait for.
+    /// Returns once the others know that this server is here, where they reach it, and at which site it is. A server that is alone has nobody to wait for.
     pub async fn take_part(&self) -> Result<(), ServeError> {
         let metadata = &self.metadata;
         let waiting = async {
@@ -93,10 +95,13 @@ impl Membership {
             taken = metadata.takes_part() => taken.map_err(ServeError::Failed)?,
             () = waiting => {}
         }
-        let id = metadata.server();
-        let address = self.address.clone();
-        if metadata.state().servers.get(&id).is_some_and(|record| record.address != address) {
+        let (id, address) = (metadata.server(), self.address.clone());
+        let Some(record) = metadata.state().servers.get(&id).cloned() else { return Ok(()) };
+        if record.address != address {
             metadata.propose(Command::SetServerAddress { id, address }).await?;
+        }
+        if self.site.is_some() && self.site != record.site {
+            metadata.propose(Command::SetServerSite { id, site: self.site.clone() }).await?;
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use super::relay::Scope;
 use super::types::{
     ClusterInfo, Done, DriveInfo, Health, ServerDrive, ServerInfo, ServerState, Status, VolumeState, route,
 };
-use super::{Context, Shared, volumes};
+use super::{Context, Shared, health_text, volumes};
 use crate::drives::Fullness;
 use axum::Json;
 use axum::extract::State;
@@ -129,10 +129,12 @@ pub async fn remove(State(context): State<Shared>, id: Named) -> Result<Json<Don
 
 /// A server of which only the records tell.
 fn on_record(state: &metadata::State, id: ServerId) -> ServerInfo {
-    let is_up = state.servers.get(&id).is_some_and(|record| record.state == metadata::ServerState::Up);
+    let record = state.servers.get(&id);
+    let is_up = record.is_some_and(|record| record.state == metadata::ServerState::Up);
     ServerInfo {
         id,
         state: if is_up { ServerState::Up } else { ServerState::Down },
+        site: record.and_then(|record| record.site.clone()),
         api: String::new(),
         nbd: Vec::new(),
         drives: drives_of(state, id),
@@ -164,6 +166,7 @@ fn own_server(context: &Context) -> Option<ServerInfo> {
             metadata::ServerState::Up if recovering => ServerState::Recovering,
             metadata::ServerState::Up => ServerState::Up,
         },
+        site: record.site.clone(),
         api: context.address.to_string(),
         nbd: context.nbd.clone(),
         drives,
@@ -210,7 +213,12 @@ fn health(context: &Context) -> (Health, Vec<String>) {
         worst = worst.max(health);
         reasons.push(reason);
     };
-    if let Some(lack) = context.parts.metadata.lack_of_room() {
+    let metadata = &context.parts.metadata;
+    if let Some(reason) = health_text::no_lease(context.server, metadata.lease(), metadata.now()) {
+        let serves = state.active_volumes().any(|record| serving(&state, record) == Some(Serving::Among));
+        add(if serves { Health::Unavailable } else { Health::Degraded }, reason);
+    }
+    if let Some(lack) = metadata.lack_of_room() {
         let until = "until then nothing can be changed, and the writes of a volume that loses a drive wait";
         add(Health::Degraded, format!("the cluster's state can't be written: {lack}: free some space there; {until}"));
     }

@@ -3,8 +3,8 @@
 
 use crate::observed::Damaged;
 use tepal_engine::Trouble;
-use tepal_metadata::{DriveState, State};
-use tepal_model::{BLOCK, DriveId};
+use tepal_metadata::{DriveState, Lease, State, Tick};
+use tepal_model::{BLOCK, DriveId, ServerId};
 
 /// One line of reason.
 pub fn reason(trouble: &Trouble, state: &State, volume: &str) -> String {
@@ -56,6 +56,21 @@ pub fn damage(damaged: &Damaged) -> String {
     )
 }
 
+/// Why a server may serve nobody now, if that is so: it has to know that nobody has taken over from it.
+pub fn no_lease(server: ServerId, lease: Lease, now: Tick) -> Option<String> {
+    // In whatever view: one that is about to be followed is nothing to tell of.
+    if lease.allows(u64::MAX, now) {
+        return None;
+    }
+    let why = match lease {
+        Lease::Down { .. } => "the others have declared it down, and it has yet to come back",
+        Lease::Alone | Lease::Held { .. } | Lease::None => {
+            "it has no lease, which it gets when a majority of the servers that vote is there: bring them back, or their network"
+        }
+    };
+    Some(format!("server {server} may not serve volumes over several servers, their clients on it wait: {why}"))
+}
+
 /// Each drive with its state and place.
 fn named(drives: &[DriveId], state: &State) -> String {
     let one = |id: DriveId| match state.drives.get(&id) {
@@ -82,4 +97,27 @@ fn may_return(drive: DriveId, state: &State) -> bool {
 
 fn each(drives: &[DriveId], one: impl Fn(DriveId) -> String) -> String {
     drives.iter().map(|drive| one(*drive)).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn a_server_without_a_lease_says_what_it_waits_for() {
+        let at = |millis| Tick(Duration::from_millis(millis));
+        let held = Lease::Held { view: 9, until: at(100) };
+        for (lease, now, said) in [
+            (Lease::Alone, 100, None),
+            (held, 99, None),
+            (held, 100, Some("a majority")),
+            (Lease::None, 0, Some("a majority")),
+            (Lease::Down { view: 3 }, 0, Some("declared it down")),
+        ] {
+            let text = no_lease(ServerId(2), lease, at(now));
+            assert_eq!(text.is_some(), said.is_some(), "{lease:?}: {text:?}");
+            assert!(text.unwrap_or_default().contains(said.unwrap_or_default()), "{lease:?}");
+        }
+    }
 }

@@ -196,6 +196,9 @@ pub struct ClusterInfo {
 pub struct ServerInfo {
     pub id: ServerId,
     pub state: ServerState,
+    /// What it shares with all servers that may be lost together with it, if it said.
+    #[serde(default)]
+    pub site: Option<String>,
     /// Its admin API, as HOST:PORT.
     pub api: String,
     /// Where NBD is served, each as `unix:PATH` or HOST:PORT.
@@ -401,6 +404,9 @@ pub struct VolumeInfo {
     pub id: u64,
     pub size: u64,
     pub layout: String,
+    /// What no two copies share as its drives are now: `drive`, `server` or `site`. None if there is only one copy.
+    #[serde(default)]
+    pub domain: Option<String>,
     pub state: VolumeState,
     /// What keeps the state from `healthy`, for people; or what soon may.
     pub reason: Vec<String>,

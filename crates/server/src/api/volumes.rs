@@ -248,6 +248,7 @@ pub fn info_besides_space(context: &Context, state: &State, record: &VolumeRecor
         id: record.id.0,
         size: record.size,
         layout: record.layout.to_string(),
+        domain: state.domain_of(record).map(|domain| domain.to_string()),
         state: health,
         reason,
         clients: observed.clients(),

@@ -5,6 +5,7 @@
 //! create = "home"                       # the cluster's name, if there is none in `data` yet
 //! server = "s1"
 //! join = ["10.0.0.1:7118"]              # instead of `create`: a server of the cluster to join
+//! site = "cellar"                       # what this server shares with all that may be lost together with it
 //! peers = "127.0.0.1:7118"              # where other servers find this one; unix:DATA/peers.sock if it isn't said
 //! listen = ["unix:/run/tepal/nbd.sock", "127.0.0.1:10809"]
 //! api = "127.0.0.1:7117"
@@ -28,6 +29,7 @@ pub struct Settings {
     pub server: Option<String>,
     pub create: Option<String>,
     pub join: Option<Vec<String>>,
+    pub site: Option<String>,
     pub peers: Option<String>,
     pub drives: Option<Vec<DriveSettings>>,
     pub pool: Option<String>,
@@ -147,6 +149,7 @@ impl Settings {
             server: self.server.or(other.server),
             create: self.create.or(other.create),
             join: self.join.or(other.join),
+            site: self.site.or(other.site),
             peers: self.peers.or(other.peers),
             drives: self.drives.or(other.drives),
             pool: self.pool.or(other.pool),

@@ -14,6 +14,7 @@ fn a_file_with_everything_in_it_is_read() {
         data = "/var/lib/tepal"
         create = "home"
         server = "s3"
+        site = "cellar"
         listen = ["unix:/run/nbd.sock", "127.0.0.1:10809"]
         api = "127.0.0.1:7117"
         drives = ["/dev/sdb", { path = "/dev/sdc", log = "/dev/nvme0n1p3" }]
@@ -25,7 +26,7 @@ fn a_file_with_everything_in_it_is_read() {
     "#;
     let config = Config::new(Settings::parse(text).expect("settings")).expect("a config");
     assert_eq!(config.server, Some(ServerId(3)));
-    assert_eq!(config.create.as_deref(), Some("home"));
+    assert_eq!((config.create.as_deref(), config.site.as_deref()), (Some("home"), Some("cellar")));
     assert_eq!(
         config.listen.iter().map(ToString::to_string).collect::<Vec<_>>(),
         ["unix:/run/nbd.sock", "127.0.0.1:10809"]
@@ -67,6 +68,7 @@ fn settings_that_a_server_cannot_run_with_are_refused_one_by_one() {
         (Settings { join: Some(vec!["s1".into()]), ..minimal() }, "not an address of a server"),
         (Settings { join: Some(vec!["127.0.0.1:0".into()]), ..minimal() }, "not an address of a server"),
         (Settings { join: Some(vec!["h:1".into()]), create: Some("c".into()), ..minimal() }, "leave one out"),
+        (Settings { site: Some("the cellar".into()), ..minimal() }, "'the cellar' is not a name"),
         (Settings { peers: Some("0.0.0.0:1".into()), ..minimal() }, "--insecure"),
         (Settings { peers: Some("127.0.0.1:0".into()), ..minimal() }, "name a port"),
         (Settings { peers: Some(format!("unix:/{}", "s".repeat(107))), ..minimal() }, "too long"),

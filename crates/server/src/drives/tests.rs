@@ -41,6 +41,7 @@ impl Rig {
             data: folder.clone(),
             server: Some(ServerId(1)),
             join: Vec::new(),
+            site: None,
             peers: None,
             create: None,
             drives: Vec::new(),

@@ -32,6 +32,9 @@ pub struct ServeArguments {
     /// A server of the cluster to join, if the data folder holds none: its peers' address. May be given again
     #[arg(long, value_name = "ADDR")]
     pub join: Vec<String>,
+    /// Where this server is: a name that all servers have which may be lost together with it. As before, if not said
+    #[arg(long, value_name = "NAME", value_parser = value::name)]
+    pub site: Option<String>,
     /// Where other servers find this one: unix:PATH or IP:PORT [default: a socket in the data folder]
     #[arg(long, value_name = "ADDR")]
     pub peers: Option<String>,

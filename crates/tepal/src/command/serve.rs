@@ -36,6 +36,7 @@ fn settings(arguments: ServeArguments) -> Settings {
         server: arguments.server,
         create: arguments.create,
         join: given(arguments.join),
+        site: arguments.site,
         peers: arguments.peers,
         drives: Some(drives).filter(|drives| !drives.is_empty()),
         pool: arguments.pool,

@@ -32,18 +32,25 @@ fn list(servers: &[ServerInfo]) -> String {
         vec![
             server.id.to_string(),
             server_state(server.state).to_owned(),
+            site(server),
             server.drives.len().to_string(),
             server.api.clone(),
             server.nbd.join(" "),
         ]
     };
-    output::table(&["id", "state", ">drives", "api", "nbd"], servers.iter().map(row))
+    output::table(&["id", "state", "site", ">drives", "api", "nbd"], servers.iter().map(row))
+}
+
+/// Most clusters have none.
+fn site(server: &ServerInfo) -> String {
+    server.site.clone().unwrap_or_else(|| "-".to_owned())
 }
 
 fn page(server: &ServerInfo) -> String {
     let facts = [
         ("id", server.id.to_string()),
         ("state", server_state(server.state).to_owned()),
+        ("site", site(server)),
         ("api", server.api.clone()),
         ("nbd", server.nbd.join(" ")),
         ("process", server.pid.to_string()),

@@ -165,6 +165,9 @@ fn page(volume: &VolumeInfo) -> String {
         ("clients", volume.clients.to_string()),
         ("state", volume_state(volume.state).to_owned()),
     ];
+    if let Some(domain) = &volume.domain {
+        facts.insert(4, ("copies", format!("on different {domain}s")));
+    }
     facts.extend(volume.reason.iter().map(|reason| ("reason", reason.clone())));
     if volume.recovery.stale_regions > 0 {
         let rate = Size(volume.recovery.bytes_per_second);
