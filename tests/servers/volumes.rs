@@ -116,3 +116,56 @@ fn a_volume_is_the_same_through_every_gateway_grows_for_all_of_them_and_gives_it
     });
     assert!(Nbd::open(&ring.address(3), "v").is_err(), "it's gone");
 }
+
+/// Those that are gone have the newest data, so nobody may go on from older: the server that is left has no majority either.
+#[test]
+fn without_any_copy_it_waits_and_goes_on_when_the_servers_are_back() {
+    let ring = Ring::up(3);
+    wide(&ring);
+    let mut ledger = Ledger::new(13, BLOCKS);
+    ledger.fill(&mut ring.connect(1, "v")).expect("written");
+    ring.kill(2);
+    ring.wait_for_state(1, 2, "down");
+    ledger.compare(&mut ring.connect(3, "v"));
+    ring.kill(3);
+    let writer = Writer::start(ring.address(1), "v", ledger);
+    let before = writer.settled();
+    let status = ring.json(1, &["status"]);
+    assert_eq!(status["health"], "unavailable", "{status}");
+    assert!(status["reason"].to_string().contains("server s1 may not serve"), "{status}");
+    ring.start(&[3, 2]);
+    ring.wait_until_drives_are_up(1);
+    writer.go_on_for(SOME);
+    let mut ledger = writer.finish();
+    println!("{before} requests were answered before it waited");
+    ring.wait_until_healthy(2, "v");
+    ledger.compare(&mut ring.connect(2, "v"));
+    scrub_finds_nothing(&ring, "v");
+}
+
+#[test]
+fn servers_that_were_away_while_a_volume_was_removed_end_its_use_and_give_its_space_back() {
+    let ring = Ring::up(3);
+    wide(&ring);
+    let all_free = || ring.json(1, &["drive", "ls"]).as_array().expect("a list").iter().all(|drive| drive["used"] == 0);
+    // One that was dead all the time.
+    Ledger::new(14, BLOCKS).fill(&mut ring.connect(1, "v")).expect("written");
+    ring.kill(3);
+    ring.wait_for_state(1, 3, "down");
+    ring.ask(1, &["volume", "rm", "v"]).succeeded();
+    ring.start(&[3]);
+    ring.wait_until_drives_are_up(1);
+    ring.wait_until("the space to be free on the drive that was away", all_free);
+    // One that stood still, with a client.
+    wide(&ring);
+    Ledger::new(15, BLOCKS).fill(&mut ring.connect(1, "v")).expect("written");
+    let mut client = ring.connect(2, "v");
+    ring.dev(&["pause", "s2"]).succeeded();
+    ring.wait_for_state(1, 2, "down");
+    ring.ask(1, &["volume", "rm", "v", "--force"]).succeeded();
+    ring.dev(&["resume", "s2"]).succeeded();
+    ring.wait_until_drives_are_up(1);
+    ring.wait_until("the space to be free on the drive that stood still", all_free);
+    assert!(client.read(0, BLOCK as u32).is_err(), "it's gone");
+    assert!(Nbd::open(&ring.address(2), "v").is_err(), "it's gone");
+}

@@ -2,8 +2,9 @@
 //!
 //! Invariants:
 //! 1. A volume is served only while the metadata has it as active.
-//! 2. The space of a removed volume is free on every drive that is here before the metadata forgets it; what drives hold of
-//!    it that are away is freed when they return.
+//! 2. The space of a removed volume is free on every drive of the server that has the metadata forget it. Other servers free
+//!    theirs when they learn of it, also of one that is forgotten by then; what drives hold of it that are away is freed when
+//!    they return.
 
 use crate::authority::MetadataAuthority;
 use crate::data_threads::{DataThreads, Stopped};
@@ -12,7 +13,7 @@ use crate::world::ServerWorld;
 use futures_util::future::join_all;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tepal_engine::{Engine, OpenVolumeError, Volume, VolumeSpec};
 use tepal_metadata::{Command, MapRecord, Metadata, ProposeError, Refusal, State, VolumeRecord, VolumeState};
@@ -74,6 +75,11 @@ impl Closed {
     pub fn reason(&self, id: VolumeId) -> NotServed {
         let closed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         closed.get(&id).cloned().unwrap_or(NotServed::BeingOpened)
+    }
+
+    /// Forgets volumes that are gone.
+    fn keep(&self, is_there: impl Fn(VolumeId) -> bool) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|id, _| is_there(*id));
     }
 
     fn is_empty(&self) -> bool {
@@ -152,6 +158,11 @@ impl Volumes {
         for record in state.volumes.values().filter(|record| record.state == VolumeState::Deleting) {
             self.begin_removal(&state, record);
         }
+        // It was removed while this server stood still, or was told only what the state has come to.
+        for volume in self.engine.volumes().into_iter().filter(|volume| !state.volumes.contains_key(&volume.id())) {
+            self.begin_end(volume);
+        }
+        self.closed.keep(|id| state.volumes.contains_key(&id));
     }
 
     async fn settle_one(&self, state: &State, record: &VolumeRecord) {
@@ -207,17 +218,37 @@ impl Volumes {
         if let Some(volume) = self.engine.volume(record.id) {
             volume.cut_off();
         }
-        let begins = self.removing.lock().unwrap_or_else(PoisonError::into_inner).insert(record.id);
-        if begins {
+        if self.removing().insert(record.id) {
             let (volumes, state, record) = (self.clone(), state.clone(), record.clone());
             tokio::spawn(async move {
                 while let Err(reason) = volumes.remove(&state, &record).await {
                     tracing::warn!(volume = record.name, %reason, "space of a removed volume can't be freed now");
                     tokio::time::sleep(TRY_AGAIN).await;
                 }
-                volumes.removing.lock().unwrap_or_else(PoisonError::into_inner).remove(&record.id);
+                volumes.removing().remove(&record.id);
             });
         }
+    }
+
+    /// The same of a volume that the metadata has forgotten: others have freed its space on their drives.
+    fn begin_end(self: &Arc<Self>, volume: Volume<ServerWorld>) {
+        let id = volume.id();
+        if self.removing().insert(id) {
+            tracing::info!(volume = volume.spec().name, "a volume was removed while this server didn't notice");
+            volume.cut_off();
+            let volumes = self.clone();
+            tokio::spawn(async move {
+                // Data threads that have stopped serve nobody either.
+                if volumes.end(id).await.is_ok() {
+                    let _ = volumes.free_unknown().await;
+                }
+                volumes.removing().remove(&id);
+            });
+        }
+    }
+
+    fn removing(&self) -> MutexGuard<'_, BTreeSet<VolumeId>> {
+        self.removing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn remove(&self, state: &State, record: &VolumeRecord) -> Result<(), NotFreed> {
@@ -225,14 +256,23 @@ impl Volumes {
         if self.engine.volume(id).is_none() && state.map_of(record).is_some() {
             self.open(state, record).await?;
         }
-        self.closed.set(id, None);
-        let engine = self.engine.clone();
-        self.threads.run_on(0, move || async move { engine.remove_volume(id).await }).await?;
+        self.end(id).await?;
         match self.authority.propose(Command::FinishRemoveVolume { id }).await {
             Ok(_) | Err(ProposeError::Refused(Refusal::NoVolumeId(_))) => {}
             Err(error) => return Err(error.into()),
         }
-        // A drive that came back meanwhile was told that the volume is there.
+        Ok(self.free_unknown().await?)
+    }
+
+    /// Ends all use of a volume, and gives its space back on the drives that are here.
+    async fn end(&self, id: VolumeId) -> Result<(), Stopped> {
+        self.closed.set(id, None);
+        let engine = self.engine.clone();
+        self.threads.run_on(0, move || async move { engine.remove_volume(id).await }).await
+    }
+
+    /// A drive that came back while a volume was ended was told that it's there.
+    async fn free_unknown(&self) -> Result<(), Stopped> {
         let (engine, metadata) = (self.engine.clone(), self.metadata.clone());
         let freeing = move || async move {
             for drive in engine.drives_here() {
@@ -242,7 +282,7 @@ impl Volumes {
                 }
             }
         };
-        Ok(self.threads.run_on(0, freeing).await?)
+        self.threads.run_on(0, freeing).await
     }
 
     /// The volume, if it is served now.

@@ -20,6 +20,9 @@ use tepal_model::{BLOCK, ClusterId, DriveId, IoError, ServerId};
 
 /// How long is waited for what must not happen.
 const A_WHILE: Duration = Duration::from_millis(300);
+/// For what must, however busy the machine is.
+const PATIENCE: Duration = Duration::from_secs(60);
+const A_MOMENT: Duration = Duration::from_millis(5);
 
 pub(super) struct Rig {
     folder: PathBuf,
@@ -210,5 +213,28 @@ async fn no_write_that_comes_after_a_volumes_removal_is_done() {
     rig.volumes.settle().await;
     assert_eq!(rig.write(&volume).await, Err(IoError::Fenced));
     rig.until(|state| state.volumes.is_empty()).await;
+    rig.end().await;
+}
+
+/// Story: a server stood still while a volume was removed. All it was told then is that there is no such volume, and it served
+/// the volume for as long as it ran.
+#[tokio::test(flavor = "current_thread")]
+async fn a_volume_that_was_removed_unnoticed_is_served_no_more_and_its_space_is_free() {
+    let rig = Rig::new("unnoticed").await;
+    let drive = rig.add("a").await;
+    let volume = rig.create("stripe").await.expect("it's here");
+    rig.write(&volume).await.expect("it's here");
+    let open = rig.parts.engine.drive(drive).expect("in use");
+    assert_eq!(open.allocated().len(), 1);
+    rig.propose(Command::RemoveVolume { name: "v".to_owned() }).await;
+    rig.propose(Command::FinishRemoveVolume { id: volume.id() }).await;
+    rig.volumes.settle().await;
+    assert_eq!(rig.write(&volume).await, Err(IoError::Fenced));
+    let is_over = async {
+        while rig.volumes.served(volume.id()).is_some() || !open.allocated().is_empty() {
+            tokio::time::sleep(A_MOMENT).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, is_over).await.expect("it's closed, and its space is free");
     rig.end().await;
 }
