@@ -1,6 +1,6 @@
 //! Servers that are killed, cut off, paused and restarted, while commands are asked for on all of them.
 
-use super::rig::{Cluster, PATIENCE, add_drive, has_pool, pool};
+use super::rig::{Cluster, PATIENCE, add_drive, has_pool, pool, timing};
 use crate::command::Command;
 use crate::leases::held::Lease;
 use crate::record::{DriveState, ServerState};
@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 use tepal_model::{DriveId, ServerId};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
+
+/// For what depends on who leads afterwards.
+const ATTEMPTS: usize = 5;
 
 /// Asks for one event after the other, each told apart by its subject, and notes which were acknowledged.
 struct Writers {
@@ -226,6 +229,36 @@ fn a_leader_that_is_paused_may_not_serve_when_it_wakes() {
     assert!(!cluster.run(other, |_| waking).unwrap(), "it slept past its lease");
     cluster.eventually("it knows", |cluster| matches!(cluster.metadata(leader).lease(), Lease::Down { .. }));
     cluster.agree();
+}
+
+/// Story: it leads and so hears itself, it held no lease for long, and counted as one that is heard and doesn't hear: it got no
+/// lease any more, and nobody declared it down for that.
+#[test]
+fn a_leader_that_reached_no_majority_for_longer_than_its_lease_may_serve_again_when_it_does() {
+    let mut cluster = Cluster::of(3);
+    for _ in 0..ATTEMPTS {
+        cluster.eventually("one leads", |cluster| cluster.leader().is_some());
+        let leader = cluster.leader().unwrap();
+        cluster.eventually("it may serve", |cluster| cluster.may_serve(leader));
+        let led = cluster.metadata(leader).member.leads();
+        let others: Vec<u32> = (1..=3).filter(|server| *server != leader).collect();
+        others.iter().for_each(|other| cluster.kill(*other));
+        let alone = cluster.metadata(leader);
+        cluster.eventually("its lease ends", |_| !alone.lease().allows(u64::MAX, alone.now()));
+        std::thread::sleep(timing().lease.wait());
+        for other in &others {
+            cluster.start(*other).unwrap();
+        }
+        for other in &others {
+            cluster.run(*other, |metadata| metadata.takes_part()).unwrap();
+        }
+        cluster.eventually("it may serve again", |cluster| cluster.may_serve(leader));
+        // Another leadership than before knows of nothing.
+        if led.is_some() && cluster.metadata(leader).member.leads() == led {
+            return;
+        }
+    }
+    panic!("another one led each time");
 }
 
 #[test]
