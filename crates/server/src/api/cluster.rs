@@ -215,7 +215,7 @@ fn health(context: &Context) -> (Health, Vec<String>) {
     };
     let metadata = &context.parts.metadata;
     if let Some(reason) = health_text::no_lease(context.server, metadata.lease(), metadata.now()) {
-        let serves = state.active_volumes().any(|record| serving(&state, record) == Some(Serving::Among));
+        let serves = state.active_volumes().next().is_some();
         add(if serves { Health::Unavailable } else { Health::Degraded }, reason);
     }
     if let Some(lack) = metadata.lack_of_room() {
