@@ -176,7 +176,8 @@ fn a_development_cluster_can_still_be_had_after_one_that_could_not() {
     let dir = scratch.path().join("dev").display().to_string();
     let dev = |arguments: &[&str]| run(Command::new(tepal()).args(["--dir", &dir, "dev"]).args(arguments));
     dev(&["up", "--detach", "--drive-size", "7E"]).refused(1);
-    dev(&["up", "--detach", "--drives", "1", "--drive-size", "64M", "--volume", "v=4M,layout=mirror:2"]).refused(1);
+    let one = ["up", "--detach", "--servers", "1", "--drives", "1", "--drive-size", "64M"];
+    dev(&[&one[..], &["--volume", "v=4M,layout=mirror:2"]].concat()).refused(1);
     dev(&["up", "--detach", "--drives", "2", "--volume", "v=4M,layout=mirror:2"]).succeeded();
     let cases: Vec<(i32, Vec<&str>, &str)> = vec![
         (1, vec!["kill", "s2"], "s2"),

@@ -122,7 +122,8 @@ fn a_development_cluster_whose_start_or_end_is_cut_off_starts_again_and_leaves_n
         command.args(["--dir", &dir, "dev"]).args(arguments);
         command
     };
-    let up = ["up", "--drives", "2", "--drive-size", "64M", "--volume", "v0=4M,layout=mirror:2", "--detach"];
+    let up = "up --servers 1 --drives 2 --drive-size 64M --volume v0=4M,layout=mirror:2 --detach";
+    let up: Vec<&str> = up.split(' ').collect();
     let mut took = Duration::from_millis(600);
     for round in 0..10 {
         for arguments in [&up[..], &["down"]] {
@@ -154,7 +155,7 @@ fn a_tour_whose_output_nobody_reads_to_the_end_leaves_no_server() {
     let ended = program::run(tour.args(["-c", pipe]).arg(crate::cluster::tepal()).arg(&dir));
     assert!(ended.stderr.contains("standard output can't be written"), "{ended}");
     let served = |command: &String| command.contains(&dir);
-    until("the server to be gone", SOON, || (!processes().iter().any(served)).then_some(()));
+    until("its servers to be gone", SOON, || (!processes().iter().any(served)).then_some(()));
     let mut purge = std::process::Command::new(crate::cluster::tepal());
     program::run(purge.args(["--dir", &dir, "dev", "down", "--purge", &dir])).succeeded();
 }

@@ -30,10 +30,10 @@ pub enum DevCommand {
 }
 
 #[derive(Clone, Debug, Args)]
-#[command(after_help = "Example: tepal dev up --drives 4 --volume v0=2G,layout=mirror:2 --detach\n\n\
+#[command(after_help = "Example: tepal dev up --volume v0=2G,layout=chained --detach\n\n\
     What isn't said stays as it was when the cluster was made.")]
 pub struct UpArguments {
-    /// How many servers [default: 1]
+    /// How many servers [default: 4]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000), allow_negative_numbers = true)]
     pub servers: Option<u32>,
     /// How many drives each server has [default: 1]
@@ -62,7 +62,7 @@ pub struct UpArguments {
 #[derive(Clone, Debug, Args)]
 pub struct TourArguments {
     /// How many servers a new cluster gets: with three or more, one is killed and one frozen too
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1000), allow_negative_numbers = true)]
     pub servers: u32,
     /// Put the drives in memory (/dev/shm): fast, and gone with the machine
     #[arg(long)]

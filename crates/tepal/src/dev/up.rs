@@ -15,7 +15,7 @@ use std::time::Duration;
 use tepal_model::{Layout, ServerId};
 use tepal_server::api::types::{AddDrive, CreateVolume, DriveInfo, VolumeInfo, path, route};
 
-const SERVERS: u32 = 1;
+const SERVERS: u32 = 4;
 const DRIVES: u32 = 1;
 const DRIVE_SIZE: u64 = 4 << 30;
 /// How often a cluster in the foreground is looked at.
@@ -291,12 +291,14 @@ mod tests {
     fn what_is_not_said_stays_as_it_was_made() {
         let scratch = tempfile::tempdir().expect("space");
         let folder = Folder::make(&scratch.path().join("dev")).expect("made");
-        let made = revise(&folder, None, &arguments("--drives 4 --drive-size 1G --memory --emulate hdd")).expect("new");
+        let made = revise(&folder, None, &arguments("--servers 1 --drives 4 --drive-size 1G --memory --emulate hdd"))
+            .expect("new");
         assert_eq!(made, Plan::new(4, 1 << 30, true, Some("hdd".into())));
         assert_eq!(revise(&folder, Some(made.clone()), &arguments("")).expect("same"), made);
         let more = revise(&folder, Some(made.clone()), &arguments("--drives 6 --emulate nvme")).expect("more");
         assert_eq!((more.drives, more.emulate), (6, Some("nvme".into())));
-        assert_eq!(revise(&folder, None, &arguments("")).expect("new"), Plan::new(1, 4 << 30, false, None));
+        let default = Plan { servers: 4, ..Plan::new(1, 4 << 30, false, None) };
+        assert_eq!(revise(&folder, None, &arguments("")).expect("new"), default);
     }
 
     #[test]

@@ -53,6 +53,14 @@ impl Tour<'_> {
         self.tell("rejoin", since, format!("server {server} is back, and has what it missed, after {took:.1} s"))
     }
 
+    /// Lets servers go on that a step has frozen: `dev up` can do nothing with them.
+    pub(super) fn wake(&self) {
+        for server in self.cluster.servers() {
+            // One that runs or is down is no failure.
+            let _ = self.cluster.process(server).resume();
+        }
+    }
+
     fn wait_for_state(&self, server: ServerId, state: ServerState) -> Result<(), TourError> {
         let look = || {
             let servers: Vec<ServerInfo> = self.client.get(route::SERVERS)?;
@@ -61,7 +69,7 @@ impl Tour<'_> {
         self.until(|| format!("server {server} to be {state:?}"), look)
     }
 
-    fn wait_until_all_is_whole(&self) -> Result<(), TourError> {
+    pub(super) fn wait_until_all_is_whole(&self) -> Result<(), TourError> {
         let look = || {
             let drives: Vec<DriveInfo> = self.client.get(route::DRIVES)?;
             let volume: VolumeInfo = self.client.get(&path(route::VOLUME, VOLUME))?;
