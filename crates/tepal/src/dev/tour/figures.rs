@@ -2,12 +2,12 @@
 
 use super::writer::Ledger;
 use super::{BLOCKS, Tour, TourError, VOLUME, pattern};
-use crate::client::{Client, path};
+use crate::client::Client;
 use crate::disk::{Disk, Request};
 use crate::output;
 use std::time::{Duration, Instant};
 use tepal_model::BLOCK;
-use tepal_server::api::types::{Scrub, ScrubState, Status, VolumeInfo, route};
+use tepal_server::api::types::{Scrub, ScrubState, Status, VolumeInfo, path, route};
 
 impl Tour<'_> {
     /// Each server looks through the part of the volume that it leads.
