@@ -3,7 +3,7 @@
 mod attached;
 mod exerciser;
 mod guest;
-mod through_nbdfuse;
+pub mod through_nbdfuse;
 
 use crate::nbd::noise;
 use crate::program::{self, command, run};
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 /// A mounted filesystem. It's unmounted when this is dropped, whatever became of its disk.
 pub struct Mounted {
-    at: PathBuf,
+    pub at: PathBuf,
 }
 
 impl Mounted {
@@ -41,12 +41,12 @@ pub fn make_ext4(device: &Path) {
 }
 
 /// Panics if anything at all is wrong with the filesystem.
-fn check_ext4(device: &Path) {
+pub fn check_ext4(device: &Path) {
     run(command("e2fsck", ["-f", "-n"]).arg(device)).succeeded();
 }
 
 /// A file that says by its name what is in it.
-fn write_file(folder: &Path, number: u64, sync: bool) -> std::io::Result<()> {
+pub fn write_file(folder: &Path, number: u64, sync: bool) -> std::io::Result<()> {
     let mut file = std::fs::File::create(folder.join(format!("file{number}")))?;
     file.write_all(&content_of(number))?;
     if sync { file.sync_all() } else { Ok(()) }
@@ -57,7 +57,7 @@ fn content_of(number: u64) -> Vec<u8> {
 }
 
 /// Panics if one of the files isn't there as it was written.
-fn compare_files(folder: &Path, numbers: impl IntoIterator<Item = u64>) {
+pub fn compare_files(folder: &Path, numbers: impl IntoIterator<Item = u64>) {
     for number in numbers {
         let path = folder.join(format!("file{number}"));
         let bytes = std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));

@@ -10,19 +10,19 @@ use std::time::Duration;
 
 const SOON: Duration = Duration::from_secs(30);
 
-/// A volume as a loop device. It's taken apart when it's dropped.
-struct Disk {
-    device: PathBuf,
+/// An NBD export as a loop device. It's taken apart when it's dropped.
+pub struct Disk {
+    pub device: PathBuf,
     mountpoint: PathBuf,
     nbdfuse: Child,
 }
 
 impl Disk {
-    fn new(cluster: &Cluster, volume: &str) -> Disk {
-        let mountpoint = cluster.folder().join("fuse");
+    /// By a FUSE filesystem in a folder that is made.
+    pub fn new(mountpoint: PathBuf, uri: &str) -> Disk {
         std::fs::create_dir_all(&mountpoint).expect("a folder of ours");
         let mut nbdfuse = command("nbdfuse", [&mountpoint]);
-        let nbdfuse = spawn(nbdfuse.arg(cluster.uri(volume)).stderr(Stdio::null()));
+        let nbdfuse = spawn(nbdfuse.arg(uri).stderr(Stdio::null()));
         let mut disk = Disk { device: PathBuf::new(), mountpoint, nbdfuse };
         let file = disk.mountpoint.join("nbd");
         until("nbdfuse to show its file", SOON, || file.exists().then_some(()));
@@ -30,6 +30,10 @@ impl Disk {
         disk.device = device.trim().into();
         disk
     }
+}
+
+fn disk_of(cluster: &Cluster, volume: &str) -> Disk {
+    Disk::new(cluster.folder().join("fuse"), &cluster.uri(volume))
 }
 
 impl Drop for Disk {
@@ -53,7 +57,7 @@ fn what_was_synced_to_ext4_is_there_after_kill_9_and_the_filesystem_is_clean() {
         let mut cluster = Plan { media, ..Plan::default() }.up();
         cluster.create("v0", "96M", layout);
         let at = cluster.folder().join("mnt");
-        let disk = Disk::new(&cluster, "v0");
+        let disk = disk_of(&cluster, "v0");
         make_ext4(&disk.device);
         let mounted = Mounted::new(&disk.device, &at, "rw");
         for number in 0..100 {
@@ -68,7 +72,7 @@ fn what_was_synced_to_ext4_is_there_after_kill_9_and_the_filesystem_is_clean() {
         drop((mounted, disk));
         cluster.start();
 
-        let disk = Disk::new(&cluster, "v0");
+        let disk = disk_of(&cluster, "v0");
         // Mounting replays the journal.
         let mounted = Mounted::new(&disk.device, &at, "rw");
         compare_files(&mounted.at, 0..100);

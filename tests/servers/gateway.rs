@@ -47,17 +47,18 @@ impl Drop for Gateway {
     }
 }
 
-fn up(servers: u32) -> Ring {
+/// With a volume `v`.
+pub fn up(servers: u32, size: &str) -> Ring {
     let ring = Ring::up(servers);
     ring.wait_until_all_are_up(1);
-    ring.ask(2, &["volume", "create", "v", "--size", "16M", "--layout", "chained"]).succeeded();
+    ring.ask(2, &["volume", "create", "v", "--size", size, "--layout", "chained"]).succeeded();
     ring.wait_until_healthy(servers, "v");
     ring
 }
 
 #[test]
 fn clients_of_a_gateway_only_wait_while_each_server_in_turn_is_killed_or_stands_still_and_nothing_is_lost() {
-    let ring = up(4);
+    let ring = up(4, "16M");
     let (gateway, other) = (Gateway::start(&ring, "a"), Gateway::start(&ring, "b"));
     let writer = Writer::start(gateway.address(), "v", Ledger::new(21, BLOCKS));
     writer.go_on_for(SOME);
@@ -94,7 +95,7 @@ fn clients_of_a_gateway_only_wait_while_each_server_in_turn_is_killed_or_stands_
 
 #[test]
 fn a_gateway_learns_of_volumes_as_they_are_made_grow_and_go() {
-    let ring = up(3);
+    let ring = up(3, "16M");
     let gateway = Gateway::start(&ring, "a");
     gateway.connect("v").write(0, &[7; BLOCK]).expect("written");
     ring.ask(1, &["volume", "create", "w", "--size", "8M", "--layout", "mirror:2"]).succeeded();

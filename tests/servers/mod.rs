@@ -1,5 +1,6 @@
 //! Clusters of several server processes: killed, paused and restarted, while commands are asked of all of them.
 
+mod filesystem;
 mod folders;
 mod gateway;
 mod guards;

@@ -20,6 +20,7 @@ use crate::servers::seat::Taken;
 use crate::volume::{OpenVolumeError, Use, Volume};
 use futures_channel::oneshot;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tepal_drive::Drive;
@@ -47,6 +48,8 @@ pub(crate) struct Shared<W: World> {
     pub applied: Applied,
     /// For what this server asks as a gateway.
     pub slots: Slots,
+    /// See [`Engine::followed`].
+    followed_view: AtomicU64,
     state: Mutex<State<W>>,
 }
 
@@ -138,6 +141,7 @@ impl<W: World> Engine<W> {
                 askers: Askers::default(),
                 applied: Applied::default(),
                 slots,
+                followed_view: AtomicU64::new(0),
                 state,
             }),
         }
@@ -286,12 +290,13 @@ impl<W: World> Engine<W> {
         self.lock().followed.clone()
     }
 
-    /// The view of the state that was followed last; 0 if this server is alone.
+    /// The view of the state that was followed last, or is being followed; 0 if this server is alone.
     pub(crate) fn followed(&self) -> View {
-        self.lock().followed_view()
+        self.shared.followed_view.load(Ordering::Acquire)
     }
 
     pub(crate) fn will_follow(&self, me: ServerId, now: Arc<ClusterView>) {
+        self.shared.followed_view.store(now.view, Ordering::Release);
         self.lock().followed = Some((me, now));
     }
 

@@ -63,6 +63,8 @@ impl<W: World> Volume<W> {
                 let (offset, size) = (self.striping().offset_of(column, operation.end() - 1), self.size());
                 return Err(IoError::OutOfRange { offset, length: 1, size });
             }
+            // Not since when this server leads: what is begun now passes all drives that have come up since then.
+            let begun_in = self.engine().map_or(0, |engine| engine.followed());
             let change = match seat.now() {
                 Taken::Here(group) => {
                     let outcome = operation.at(&group, tag(doubt)).await;
@@ -71,7 +73,7 @@ impl<W: World> Volume<W> {
                         return outcome;
                     }
                     // What ends for being shared hasn't begun.
-                    doubt = doubt.or((group.shared.view > 0).then_some(group.shared.view));
+                    doubt = doubt.or((group.shared.view > 0).then_some(begun_in));
                     continue;
                 }
                 Taken::Vacant => seat.change(),

@@ -57,7 +57,16 @@ impl Drives {
         let mut absent: BTreeMap<DriveId, (DriveState, String)> = BTreeMap::new();
         for (id, opened) in self.open_all(&mut generations, std::mem::take(&mut plan.open)).await? {
             match opened {
-                Ok(open) => self.put_in_service(open).await?,
+                Ok(open) => {
+                    let path = open.path.clone();
+                    match self.put_in_service(open).await {
+                        // Another server has taken it into use meanwhile.
+                        Err(DriveOperationError::Metadata(ProposeError::Refused(why))) => {
+                            self.refuse(path, why.to_string());
+                        }
+                        done => done?,
+                    }
+                }
                 Err(error) => {
                     absent.insert(id, (state_after(&error), error.to_string()));
                 }

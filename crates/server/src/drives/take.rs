@@ -138,7 +138,11 @@ impl Drives {
     /// Where the drive is, and in which generation: any other image of it is an older one from here on, also for other servers.
     async fn record_place(&self, id: DriveId, open: &OpenDrive) -> Result<(), DriveOperationError> {
         let (server, path, generation) = (self.server, open.path.display().to_string(), open.drive.label().generation);
-        self.parts.authority.propose(Command::DriveMoved { id, server, path, generation }).await?;
+        let found = Command::DriveMoved { id, server, path, generation };
+        if let Err(error) = self.parts.authority.propose(found).await {
+            open.drive.pull("it couldn't be agreed that it's here");
+            return Err(error.into());
+        }
         Ok(())
     }
 
