@@ -17,6 +17,12 @@ pub trait Authority: Send + Sync + 'static {
     /// that was followed last: in a later one it may be wrong. (0 if nothing is followed: this server is alone.)
     fn up_again(&self, drive: DriveId, view: View) -> BoxFuture<'static, Option<View>>;
 
+    /// A server that is up can't be reached from here: whether it's agreed, if nothing has changed since that view, that its drives
+    /// that have copies along with drives of this server aren't up any more. Of two servers that say so of each other, one is heard.
+    fn cut_off(&self, _: ServerId, _: View) -> BoxFuture<'static, bool> {
+        Box::pin(ready(false))
+    }
+
     /// Whether that server is the primary of that column in that view: answered when the view is known here, or it's clear that
     /// it won't be soon.
     fn heeds(&self, _: ServerId, _: View, _: MapId, _: usize) -> BoxFuture<'static, Result<(), DriveFailure>> {

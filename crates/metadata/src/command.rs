@@ -102,6 +102,18 @@ pub enum Command {
         /// [`crate::Refusal::ViewChanged`].
         view: u64,
     },
+    /// A server can't reach another one, though both are up: the other's drives that have copies along with drives of the
+    /// first are `Missing`, in one view. Of two that complain of each other, one is heard.
+    ServerCutOff {
+        /// Which can't be reached.
+        id: ServerId,
+        /// From where.
+        by: ServerId,
+        reason: String,
+        /// The cluster's: if that has changed since, there may be nothing to complain of any more, and the command is refused as
+        /// [`crate::Refusal::ViewChanged`].
+        view: u64,
+    },
     /// Takes a drive out of the cluster for good.
     RemoveDrive {
         id: DriveId,

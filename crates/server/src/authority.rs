@@ -30,6 +30,8 @@ pub struct MetadataAuthority {
     /// The server is closing its drives, which aren't lost for that.
     stopping: Arc<AtomicBool>,
     followed: Followed,
+    /// Held by a complaint on its way: many primaries have the same reason.
+    complaining: Arc<tokio::sync::Mutex<()>>,
     /// Where it's asked of the metadata: the engine asks on data threads.
     control: Handle,
 }
@@ -38,7 +40,8 @@ impl MetadataAuthority {
     /// To be called on the control runtime.
     pub fn new(metadata: Metadata, followed: Followed) -> Self {
         let control = Handle::current();
-        MetadataAuthority { metadata, behind_since: Arc::default(), stopping: Arc::default(), followed, control }
+        let (behind_since, stopping, complaining) = (Arc::default(), Arc::default(), Arc::default());
+        MetadataAuthority { metadata, behind_since, stopping, followed, complaining, control }
     }
 
     /// Must be called before the engine is given a drive that is behind: only what was learned since this view counts.
@@ -135,6 +138,29 @@ impl MetadataAuthority {
         }
     }
 
+    /// Whether it was heard that this server can't reach that one.
+    async fn complain(self, of: ServerId, view: View) -> bool {
+        let _turn = self.complaining.lock().await;
+        if self.metadata.state().view() != view || self.is_stopping() {
+            return false;
+        }
+        let by = self.metadata.server();
+        let reason = format!("server {by} can't reach server {of}: the network between them is cut");
+        match self.propose(Command::ServerCutOff { id: of, by, reason, view }).await {
+            Ok(_) => true,
+            Err(ProposeError::Refused(refusal)) => {
+                tracing::debug!(server = %of, %refusal, "a complaint wasn't heard");
+                false
+            }
+            // What it came to is seen in the state.
+            Err(error) => {
+                tracing::warn!(server = %of, %error, "the cluster can't be told that a server isn't reached");
+                tokio::time::sleep(PAUSE).await;
+                false
+            }
+        }
+    }
+
     /// `found_in` is 0 before any state was followed.
     async fn bring_up(self, drive: DriveId, found_in: View) -> Option<View> {
         let reason = "it has noted what it missed".to_owned();
@@ -187,6 +213,11 @@ impl Authority for MetadataAuthority {
 
     fn up_again(&self, drive: DriveId, view: View) -> BoxFuture<'static, Option<View>> {
         self.on_control(self.clone().bring_up(drive, view))
+    }
+
+    fn cut_off(&self, server: ServerId, view: View) -> BoxFuture<'static, bool> {
+        let complaint = self.clone().complain(server, view).map(Some);
+        self.on_control(complaint).map(|heard| heard.unwrap_or(false)).boxed()
     }
 
     fn heeds(

@@ -225,6 +225,7 @@ impl Running {
                 started,
                 address: api_address,
                 relay: membership.relay.clone(),
+                links: links.clone(),
                 nbd: nbd.clone(),
                 stop: stop.clone(),
             },

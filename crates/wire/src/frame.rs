@@ -32,6 +32,10 @@ pub enum Kind {
     Welcome = 2,
     /// The server's last frame, at any time: why this connection ends.
     Refused = 3,
+    /// Whoever called asks whether anybody is there. At any time after the welcome.
+    Ping = 4,
+    /// The answer to it.
+    Pong = 5,
     /// A request among metadata servers.
     MetadataRequest = 16,
     /// A request to one drive.
@@ -57,6 +61,8 @@ impl Kind {
             Hello,
             Welcome,
             Refused,
+            Ping,
+            Pong,
             MetadataRequest,
             DriveRequest,
             VolumeRequest,

@@ -10,7 +10,8 @@ use tepal_wire::message::{Answer, Request};
 /// How other servers are asked.
 pub trait Peers: Send + Sync + 'static {
     /// What is asked of one server about drives arrives there in the order of these calls, whether or not their futures are polled;
-    /// so does what is asked about volumes. All is carried out at most once, through any number of connections. The answer may take as long as that server is away.
+    /// so does what is asked about volumes. All is carried out at most once, through any number of connections. The answer may take as long
+    /// as that server is away; about drives, it's given up if that isn't agreed soon.
     fn ask(&self, server: ServerId, question: Question) -> LocalBoxFuture<'static, Result<Reply, Unreachable>>;
 }
 
@@ -40,7 +41,7 @@ impl From<Answer> for Reply {
     }
 }
 
-/// The server will not answer: it's down as agreed, or was started again, or this one is being stopped.
+/// The server will not answer: it's down as agreed, or was started again, or can't be reached from here, or this one is being stopped.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct Unreachable {
@@ -48,12 +49,14 @@ pub struct Unreachable {
     pub reason: String,
     /// Whether what was asked may have been carried out: it was sent.
     pub was_sent: bool,
+    /// That server is up, as agreed: it's the way there that is cut.
+    pub is_cut_off: bool,
 }
 
 impl Unreachable {
     /// Nobody has heard what was asked.
     pub fn unsent(reason: impl Into<String>) -> Self {
-        Unreachable { reason: reason.into(), was_sent: false }
+        Unreachable { reason: reason.into(), was_sent: false, is_cut_off: false }
     }
 }
 

@@ -1,7 +1,7 @@
 //! A drive of another server, as the holder of a copy.
 
 use crate::authority::View;
-use crate::servers::peers::{Peers, Question, Reply};
+use crate::servers::peers::{Peers, Question, Reply, Unreachable};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use tepal_drive::world::Gather;
@@ -26,6 +26,8 @@ struct Shared {
     marks: Vec<Mark>,
     reading: AtomicUsize,
     loss: Mutex<Option<Arc<Loss>>>,
+    /// It was lost because its server can't be reached from here.
+    cut_off: AtomicBool,
 }
 
 /// Where a drive is asked, by whom, about what.
@@ -49,6 +51,8 @@ pub(crate) enum Unheard {
     NotPrimary,
     /// Ask again after a while.
     NotYet,
+    /// It can't be reached from here.
+    CutOff(Loss),
     /// Nobody hears it now.
     Lost(Loss),
 }
@@ -63,7 +67,10 @@ impl Remote {
                 Ok(Answer::Drive(DriveAnswer::Heard(heard))) => heard,
                 Ok(Answer::Drive(DriveAnswer::Failed(failure))) => return Err(unheard(link.drive, failure)),
                 Ok(other) => return Err(Unheard::Lost(strange(link.drive, &other))),
-                Err(loss) => return Err(Unheard::Lost(loss)),
+                Err(unreachable) if unreachable.is_cut_off => {
+                    return Err(Unheard::CutOff(lost_way(link.drive, &unreachable)));
+                }
+                Err(unreachable) => return Err(Unheard::Lost(lost_way(link.drive, &unreachable))),
             };
             let (opening, dropped_tail) = *first.get_or_insert((heard.opening, heard.dropped_tail));
             if heard.opening != opening {
@@ -73,8 +80,8 @@ impl Remote {
             let told = heard.marks.iter().flat_map(|word| word.marks());
             marks.extend(told.map(|mark| Mark { map: link.map, region: mark.region, kind: kind_of(mark.kind) }));
             if !heard.more || after.is_none() {
-                let (reading, loss) = (AtomicUsize::new(0), Mutex::new(None));
-                return Ok(Remote(Arc::new(Shared { link, opening, dropped_tail, marks, reading, loss })));
+                let (reading, loss, cut_off) = (AtomicUsize::new(0), Mutex::new(None), AtomicBool::new(false));
+                return Ok(Remote(Arc::new(Shared { link, opening, dropped_tail, marks, reading, loss, cut_off })));
             }
         }
     }
@@ -106,6 +113,11 @@ impl Remote {
 
     pub fn is_lost(&self) -> bool {
         self.loss().is_some()
+    }
+
+    /// Whether it was lost only because its server can't be reached from here.
+    pub fn is_cut_off(&self) -> bool {
+        self.0.cut_off.load(Ordering::Relaxed)
     }
 
     /// Asks it nothing more.
@@ -254,7 +266,7 @@ impl Remote {
         };
         let remote = self.clone();
         async move {
-            let reply = asked?.await.map_err(|loss| DriveError::Lost(remote.lose(loss)))?;
+            let reply = asked?.await.map_err(|unreachable| remote.unreachable(&unreachable))?;
             match &reply.answer {
                 Answer::Drive(DriveAnswer::Failed(DriveFailure::OutOfSpace)) => Err(DriveError::OutOfSpace),
                 Answer::Drive(DriveAnswer::Failed(DriveFailure::Damaged { blocks })) => {
@@ -271,6 +283,13 @@ impl Remote {
         }
     }
 
+    fn unreachable(&self, unreachable: &Unreachable) -> DriveError {
+        if unreachable.is_cut_off && !self.is_lost() {
+            self.0.cut_off.store(true, Ordering::Relaxed); // before anybody sees that it's lost
+        }
+        DriveError::Lost(self.lose(lost_way(self.id(), unreachable)))
+    }
+
     fn strange(&self, answer: &Answer) -> DriveError {
         DriveError::Lost(self.lose(strange(self.id(), answer)))
     }
@@ -282,11 +301,10 @@ impl Link {
         opening: u64,
         operation: DriveOperation,
         payload: Payload,
-    ) -> impl Future<Output = Result<Reply, Loss>> + use<> {
+    ) -> impl Future<Output = Result<Reply, Unreachable>> + use<> {
         let (drive, map, column) = (self.drive, self.map, self.column as u32);
         let request = Request::Drive(DriveRequest { drive, opening, map, column, operation });
-        let asked = self.peers.ask(self.server, Question { view: self.view, request, payload });
-        async move { asked.await.map_err(|unreachable| Loss::Gone { drive, reason: unreachable.to_string() }) }
+        self.peers.ask(self.server, Question { view: self.view, request, payload })
     }
 }
 
@@ -328,6 +346,10 @@ fn loss_of(drive: DriveId, failure: &DriveFailure) -> Loss {
         DriveFailure::Lost { retired: false, reason } => Loss::Gone { drive, reason: reason.clone() },
         other => Loss::Gone { drive, reason: other.to_string() },
     }
+}
+
+fn lost_way(drive: DriveId, unreachable: &Unreachable) -> Loss {
+    Loss::Gone { drive, reason: unreachable.to_string() }
 }
 
 /// An answer that isn't one to what was asked: nothing more is believed of that server.

@@ -58,6 +58,8 @@ fn command() -> impl Strategy<Value = Command> {
         (drive.clone(), server.clone(), pool.clone()).prop_map(|(id, server, pool)| {
             Command::AddDrive { id, server, pool, path: "/d".to_owned(), capacity: 1 << 40 }
         }),
+        (server.clone(), server.clone(), 0u64..20)
+            .prop_map(|(id, by, view)| { Command::ServerCutOff { id, by, reason: "r".to_owned(), view } }),
         (drive.clone(), server, 0u64..4).prop_map(|(id, server, generation)| {
             Command::DriveMoved { id, server, path: "/e".to_owned(), generation }
         }),

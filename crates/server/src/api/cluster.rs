@@ -222,6 +222,10 @@ fn health(context: &Context) -> (Health, Vec<String>) {
         let until = "until then nothing can be changed, and the writes of a volume that loses a drive wait";
         add(Health::Degraded, format!("the cluster's state can't be written: {lack}: free some space there; {until}"));
     }
+    for other in context.links.cut_off() {
+        let text = "the network between them is cut, and requests that need both wait";
+        add(Health::Degraded, format!("server {} can't reach server {other}: {text}", context.server));
+    }
     for drive in state.drives_of_server(context.server) {
         let health = match drive.state {
             DriveState::Up => continue,

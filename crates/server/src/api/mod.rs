@@ -21,6 +21,7 @@ mod volumes;
 pub use front::Front;
 pub use relay::Relay;
 
+use crate::data_links::Links;
 use crate::drives::{Drives, Parts};
 use crate::observed::Observations;
 use crate::scrubs::Scrubs;
@@ -60,6 +61,8 @@ pub struct Api {
     pub address: SocketAddr,
     /// The way to other servers' APIs.
     pub relay: Relay,
+    /// The way to other servers' data.
+    pub links: Links,
     pub nbd: Vec<String>,
     pub stop: Arc<Notify>,
 }

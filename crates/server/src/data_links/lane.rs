@@ -59,6 +59,12 @@ impl Lane {
         }
     }
 
+    /// Whether nobody waits for a server that is up and can't be reached. Primaries go on without its drives; there is no
+    /// volume but where its primary is.
+    pub fn gives_up(self) -> bool {
+        self == Lane::Drives
+    }
+
     /// A question that does nothing.
     pub fn nothing(self) -> Question {
         let request = match self {

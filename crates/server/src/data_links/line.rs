@@ -53,7 +53,7 @@ impl<W> Line<W> {
 
     /// Whether something isn't answered.
     pub fn is_wanted(&self) -> bool {
-        !self.waiting.is_empty() || self.session.unanswered() > 0
+        !self.waiting.is_empty() || !self.session.is_idle()
     }
 
     pub fn ask(&mut self, question: Question, waiter: W, outbox: &mut Outbox) {

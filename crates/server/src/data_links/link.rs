@@ -2,7 +2,8 @@
 //!
 //! 1. Nobody waits for a socket while holding the lock. Who sends takes out what is to go, and puts back what didn't.
 //! 2. One thread sends at a time, so frames go in order; what others put in line meanwhile is sent by it too.
-//! 3. When the socket takes no more, the owner's thread goes on.
+//! 3. While something isn't answered, the owner has a vigil: see [`super::vigil`].
+//! 4. When the socket takes no more, the owner's thread goes on.
 
 use super::departures::depart;
 use super::lane::Lane;
@@ -14,10 +15,12 @@ use futures_util::task::AtomicWaker;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 use tepal_engine::{Question, Reply, Unreachable};
 use tepal_model::ServerId;
 use tepal_wire::handshake::Welcome;
-use tepal_wire::{Header, Outbox};
+use tepal_wire::message::Message;
+use tepal_wire::{Header, Outbox, Payload};
 use tokio::sync::oneshot;
 
 /// With so many bytes in line, they are sent at once.
@@ -42,6 +45,12 @@ struct State {
     spare: Outbox,
     way: Way,
     owned: bool,
+    /// The owner has a vigil over the connection.
+    watched: bool,
+    /// Nothing was heard since then, over any connection, though something was wanted.
+    silent_since: Option<Instant>,
+    /// That was for too long. Cleared by the next welcome.
+    cut_off: bool,
 }
 
 /// What is known of the server.
@@ -95,6 +104,9 @@ impl Link {
             spare: Outbox::new(),
             way: Way::None,
             owned: false,
+            watched: false,
+            silent_since: None,
+            cut_off: false,
         };
         Link { server, lane, state: Mutex::new(state), bell: AtomicWaker::new() }
     }
@@ -111,10 +123,19 @@ impl Link {
             if let Some(reason) = state.standing.refuses(self.server) {
                 return ready(Err(Unreachable::unsent(reason))).boxed_local();
             }
-            let State { line, outbox, way, .. } = &mut *state;
+            if state.cut_off && self.lane.gives_up() {
+                let (reason, was_sent) = (self.no_way(), false);
+                return ready(Err(Unreachable { reason, was_sent, is_cut_off: true })).boxed_local();
+            }
+            let State { line, outbox, way, watched, .. } = &mut *state;
             line.ask(question, waiter, outbox);
             match way {
-                Way::Open { .. } => (outbox.pending() > 0, outbox.pending() >= PARCEL),
+                Way::Open { .. } => {
+                    if !std::mem::replace(watched, true) {
+                        self.bell.wake();
+                    }
+                    (outbox.pending() > 0, outbox.pending() >= PARCEL)
+                }
                 Way::None => {
                     self.bell.wake();
                     (false, false)
@@ -127,9 +148,8 @@ impl Link {
             depart(self);
         }
         async move {
-            answered
-                .await
-                .unwrap_or_else(|_| Err(Unreachable { reason: "the links have ended".to_owned(), was_sent: true }))
+            let (reason, was_sent, is_cut_off) = ("the links have ended".to_owned(), true, false);
+            answered.await.unwrap_or_else(|_| Err(Unreachable { reason, was_sent, is_cut_off }))
         }
         .boxed_local()
     }
@@ -195,13 +215,49 @@ impl Link {
                 return;
             }
             state.standing = standing;
+            (state.silent_since, state.cut_off) = (None, false);
             match state.standing.refuses(self.server) {
                 Some(why) => (state.line.give_up(), why),
                 None => (Vec::new(), String::new()),
             }
         };
         self.bell.wake();
-        tell(told, &why);
+        tell(told, &why, false);
+    }
+
+    /// Nothing is heard from here on, until [`Link::is_heard`], or since so long ago.
+    pub fn is_silent(&self, ago: Duration) {
+        let mut state = self.lock();
+        if state.silent_since.is_none() {
+            state.silent_since = Instant::now().checked_sub(ago);
+        }
+    }
+
+    pub fn is_heard(&self) {
+        self.lock().silent_since = None;
+    }
+
+    /// Nobody waits any more for a server from which nothing was heard for so long, though it's up as agreed.
+    pub fn give_up_after(&self, longest: Duration) {
+        let told = {
+            let mut state = self.lock();
+            let is_late = state.silent_since.is_some_and(|since| since.elapsed() >= longest);
+            if !is_late || state.cut_off || !matches!(state.standing, Standing::Up(_)) {
+                return;
+            }
+            state.cut_off = true;
+            if self.lane.gives_up() { state.line.give_up() } else { Vec::new() }
+        };
+        tracing::warn!(server = %self.server, lane = ?self.lane, "a server that is up can't be reached from here");
+        tell(told, &self.no_way(), true);
+    }
+
+    pub fn is_cut_off(&self) -> bool {
+        self.lock().cut_off
+    }
+
+    fn no_way(&self) -> String {
+        format!("{} is up, but can't be reached from here", self.server)
     }
 
     /// Whether the caller is the first to ask that. Then it has to see to the connections.
@@ -213,7 +269,7 @@ impl Link {
     pub async fn wanted(&self) -> Option<Arc<str>> {
         self.when(|state| match &state.standing {
             Standing::Stopped => Poll::Ready(None),
-            Standing::Up(address) if state.line.is_wanted() => Poll::Ready(Some(address.clone())),
+            Standing::Up(address) if state.line.is_wanted() || state.cut_off => Poll::Ready(Some(address.clone())),
             Standing::Up(_) | Standing::Down | Standing::Unknown => Poll::Pending,
         })
         .await
@@ -243,16 +299,22 @@ impl Link {
 
     /// Everything that isn't answered goes over this connection.
     pub fn open(self: &Arc<Self>, socket: Arc<Socket>, epoch: u64, welcome: &Welcome) {
-        let (damaged, told) = {
+        let (damaged, told, was_cut_off) = {
             let mut state = self.lock();
+            let was_cut_off = std::mem::replace(&mut state.cut_off, false);
             (state.outbox, state.spare) = (Outbox::new(), Outbox::new());
             state.way = Way::Open { socket, epoch, parcel: Parcel::None };
-            let State { line, outbox, .. } = &mut *state;
-            (line.give_up_damaged(), line.welcomed(welcome, outbox))
+            let State { line, outbox, watched, silent_since, .. } = &mut *state;
+            *watched = line.is_wanted();
+            *silent_since = silent_since.filter(|_| *watched);
+            (line.give_up_damaged(), line.welcomed(welcome, outbox), was_cut_off)
         };
-        tell(damaged, "its data isn't what it was any more: this server's memory has changed it");
+        if was_cut_off {
+            tracing::info!(server = %self.server, lane = ?self.lane, "a server is reached again");
+        }
+        tell(damaged, "its data isn't what it was any more: this server's memory has changed it", false);
         let why = format!("{} was started again, and may have done what it was asked", self.server);
-        tell(told, &why);
+        tell(told, &why, false);
         depart(self);
     }
 
@@ -284,18 +346,35 @@ impl Link {
         }
     }
 
-    /// What its owner should do with the connection of that address. The owner's task is woken when it's something else.
-    pub fn advise(&self, cx: &Context<'_>, address: &str) -> Advice {
+    /// Asks whether anybody is there.
+    pub fn ping(self: &Arc<Self>) {
+        if let State { way: Way::Open { epoch, .. }, outbox, .. } = &mut *self.lock() {
+            outbox.push(&Header { session: *epoch, ..Header::default() }, &Message::Ping, &Payload::none());
+        }
+        depart(self);
+    }
+
+    /// Whether the vigil goes on: for as long as something isn't answered.
+    pub fn goes_on_watching(&self) -> bool {
+        let mut state = self.lock();
+        state.watched = state.line.is_wanted();
+        state.watched
+    }
+
+    /// What its owner should do with the connection of that address, and whether it should have a vigil over it. The owner's task
+    /// is woken when it's something else.
+    pub fn advise(&self, cx: &Context<'_>, address: &str) -> (Advice, bool) {
         self.bell.register(cx.waker());
         let state = self.lock();
-        match (&state.standing, &state.way) {
+        let advice = match (&state.standing, &state.way) {
             (Standing::Up(now), Way::Open { parcel, .. }) if **now == *address => match parcel {
                 Parcel::None | Parcel::Leaving => Advice::Receive,
                 Parcel::Stuck(_) => Advice::Send,
                 Parcel::Lost => Advice::End,
             },
             _ => Advice::End,
-        }
+        };
+        (advice, state.watched)
     }
 }
 
@@ -309,8 +388,9 @@ impl Standing {
     }
 }
 
-fn tell(told: Vec<Told<Waiter>>, reason: &str) {
+fn tell(told: Vec<Told<Waiter>>, reason: &str, is_cut_off: bool) {
     for Told { waiter, was_sent } in told {
-        let _ = waiter.send(Err(Unreachable { reason: reason.to_owned(), was_sent })); // nobody may wait for it any more
+        let unreachable = Unreachable { reason: reason.to_owned(), was_sent, is_cut_off };
+        let _ = waiter.send(Err(unreachable)); // nobody may wait for it any more
     }
 }

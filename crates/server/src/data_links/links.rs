@@ -2,14 +2,16 @@
 
 use super::lane::Lane;
 use super::link::{Advice, Link, Standing};
+use super::vigil::{Found, Patience, Vigil};
 use crate::data_threads::DataThreads;
 use crate::peers::{FIRST_PAUSE, Incoming, LONGEST_PAUSE, NotReached, Refusals, Socket, call};
 use futures_util::FutureExt;
 use futures_util::future::{LocalBoxFuture, ready};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::task::{Context, Poll};
+use std::time::Duration;
 use tepal_engine::{Peers, Question, Reply, Unreachable};
 use tepal_model::{ClusterId, ServerId};
 use tepal_wire::frame::Encode;
@@ -29,6 +31,7 @@ struct Shared {
     cluster: ClusterId,
     caller: Sender,
     refusals: Refusals,
+    patience: Patience,
     table: RwLock<Table>,
 }
 
@@ -43,6 +46,8 @@ struct Table {
 enum Ended {
     #[error("it isn't wanted any more, or nothing can be sent over it")]
     Left,
+    #[error("nothing comes over it any more")]
+    Silent,
     #[error("the server closed it")]
     Closed,
     #[error(transparent)]
@@ -76,7 +81,18 @@ impl Peers for Links {
 impl Links {
     /// `caller` is this server, or this gateway.
     pub fn new(cluster: ClusterId, caller: Sender) -> Self {
-        Links(Arc::new(Shared { cluster, caller, refusals: Refusals::default(), table: RwLock::default() }))
+        Links::with_patience(cluster, caller, Patience::default())
+    }
+
+    pub(super) fn with_patience(cluster: ClusterId, caller: Sender, patience: Patience) -> Self {
+        let (refusals, table) = (Refusals::default(), RwLock::default());
+        Links(Arc::new(Shared { cluster, caller, refusals, patience, table }))
+    }
+
+    /// The servers that are up and can't be reached from here.
+    pub fn cut_off(&self) -> BTreeSet<ServerId> {
+        let table = self.0.table.read().unwrap_or_else(PoisonError::into_inner);
+        table.links.values().filter(|link| link.is_cut_off()).map(|link| link.server).collect()
     }
 
     /// A server that nobody has spoken of yet is waited for.
@@ -134,13 +150,14 @@ async fn keep(link: Arc<Link>, shared: Arc<Shared>) {
             ..Hello::new(shared.cluster, shared.caller, role, number)
         };
         let epoch = hello.epoch;
+        link.is_silent(Duration::ZERO);
         let called = tokio::select! {
             called = call(&address, hello) => called,
             () = link.moved_from(&address) => continue,
         };
         match called {
             Ok((incoming, _, welcome)) => {
-                let (ended, of_use) = converse(&link, &address, epoch, incoming, &welcome).await;
+                let (ended, of_use) = converse(&link, &address, epoch, incoming, &welcome, shared.patience).await;
                 if ended.is_strange() {
                     shared.refusals.note(&format!("{} at {address}", link.server), &ended.to_string());
                 }
@@ -149,10 +166,12 @@ async fn keep(link: Arc<Link>, shared: Arc<Shared>) {
                 }
             }
             Err(NotReached::Refused(why)) => {
+                link.is_heard();
                 shared.refusals.note_called(&format!("{} at {address}", link.server), &why);
             }
             Err(error) => tracing::debug!(server = %link.server, %error, "a server can't be reached"),
         }
+        link.give_up_after(shared.patience.cut);
         // Somewhere else it may be there already.
         if timeout(pause, link.moved_from(&address)).await.is_err() {
             pause = (pause * 2).min(LONGEST_PAUSE);
@@ -161,15 +180,29 @@ async fn keep(link: Arc<Link>, shared: Arc<Shared>) {
 }
 
 /// Everything over one connection, until it ends: why, and whether it was of any use.
-async fn converse(link: &Arc<Link>, address: &str, epoch: u64, incoming: Incoming, welcome: &Welcome) -> (Ended, bool) {
+async fn converse(
+    link: &Arc<Link>,
+    address: &str,
+    epoch: u64,
+    incoming: Incoming,
+    welcome: &Welcome,
+    patience: Patience,
+) -> (Ended, bool) {
     let (socket, mut inbox) = incoming.into_parts();
     inbox.set_limits(Limits::OPEN);
     link.open(socket.clone(), epoch, welcome);
-    let mut connection = Connection { link, address, socket, inbox, answers: Vec::new(), of_use: false };
+    let (answers, vigil) = (Vec::new(), Vigil::new(patience));
+    let mut connection = Connection { link, address, socket, inbox, answers, of_use: false, vigil, was_heard: false };
     let ended = std::future::poll_fn(|cx| connection.poll(cx)).await;
     tracing::debug!(server = %link.server, lane = ?link.lane, %ended, "a data link ended");
     link.close();
     connection.socket.hang_up(); // some thread may be about to send over it
+    if connection.was_heard || !matches!(ended, Ended::Silent) {
+        link.is_heard(); // else the welcome was all that came
+    }
+    if matches!(ended, Ended::Silent) {
+        link.is_silent(patience.until_dead());
+    }
     (ended, connection.of_use)
 }
 
@@ -181,6 +214,9 @@ struct Connection<'a> {
     inbox: Inbox,
     answers: Vec<(Header, Reply)>,
     of_use: bool,
+    vigil: Vigil,
+    /// Something has come since the welcome.
+    was_heard: bool,
 }
 
 impl Connection<'_> {
@@ -193,25 +229,33 @@ impl Connection<'_> {
     }
 
     fn go_on(&mut self, cx: &mut Context<'_>) -> Result<(), Ended> {
-        loop {
-            match self.link.advise(cx, self.address) {
+        let is_watched = loop {
+            let (advice, is_watched) = self.link.advise(cx, self.address);
+            match advice {
                 Advice::End => return Err(Ended::Left),
                 Advice::Send => match self.socket.poll_sendable(cx) {
                     Poll::Ready(ready) => {
                         ready?;
+                        self.brings_something(); // what was sent arrives there, however slowly
                         self.link.send_stuck();
                     }
-                    Poll::Pending => break,
+                    Poll::Pending => break is_watched,
                 },
-                Advice::Receive => break,
+                Advice::Receive => break is_watched,
             }
-        }
+        };
+        self.receive(cx)?;
+        if is_watched { self.watch(cx) } else { Ok(()) }
+    }
+
+    fn receive(&mut self, cx: &mut Context<'_>) -> Result<(), Ended> {
         let mut received = 0;
         while received < TURN {
             match self.socket.try_receive(&mut self.inbox) {
                 Ok(0) => return Err(Ended::Closed),
                 Ok(count) => {
                     received += count;
+                    self.brings_something();
                     self.hear()?;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => match self.socket.poll_receivable(cx) {
@@ -225,6 +269,27 @@ impl Connection<'_> {
         Ok(())
     }
 
+    fn brings_something(&mut self) {
+        self.was_heard = true;
+        self.vigil.heard();
+    }
+
+    /// Looks, when it's time to, whether the connection is of any use still.
+    fn watch(&mut self, cx: &mut Context<'_>) -> Result<(), Ended> {
+        while self.vigil.poll(cx).is_ready() {
+            if !self.link.goes_on_watching() {
+                self.vigil.end();
+                return Ok(());
+            }
+            match self.vigil.look() {
+                Found::Something => {}
+                Found::Silence => self.link.ping(),
+                Found::Death => return Err(Ended::Silent),
+            }
+        }
+        Ok(())
+    }
+
     fn hear(&mut self) -> Result<(), Ended> {
         let heard = loop {
             match self.inbox.next() {
@@ -232,6 +297,7 @@ impl Connection<'_> {
                     Ok(Message::Answer(answer)) => {
                         self.answers.push((frame.header, Reply { answer, payload: frame.payload }));
                     }
+                    Ok(Message::Pong) => {} // it has come: that's all
                     Ok(Message::Refused(refused)) => break Err(Ended::Refused(refused.to_string())),
                     Ok(message) => break Err(MessageError::Kind { found: message.kind() }.into()),
                     Err(error) => break Err(error.into()),

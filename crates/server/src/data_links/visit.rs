@@ -205,7 +205,7 @@ impl Visit {
 
     /// Whether there may be more.
     fn take_batch(&mut self) -> Result<bool, Refused> {
-        let Some(Door { inbox, .. }) = &mut self.door else { return Ok(false) };
+        let Some(Door { inbox, outbox, .. }) = &mut self.door else { return Ok(false) };
         let mut bytes = 0;
         while self.arrived.len() < BATCH_REQUESTS && bytes < BATCH_BYTES {
             let Some(frame) = inbox.next()? else { return Ok(false) };
@@ -213,6 +213,10 @@ impl Visit {
                 Message::Request(request) if Lane::of(&request) == Some(self.lane) => {
                     bytes += request.cost(&frame.payload);
                     self.arrived.push((frame.header, request, frame.payload));
+                }
+                Message::Ping => {
+                    let header = Header { session: self.pass.session(), ..Header::default() };
+                    outbox.push(&header, &Message::Pong, &Payload::none());
                 }
                 _ => return Err(MessageError::Kind { found: frame.kind }.into()),
             }

@@ -58,6 +58,10 @@ pub enum Message {
     Welcome(Welcome),
     /// The connection is over.
     Refused(Refused),
+    /// To be answered at once, whatever is under way: is anybody there?
+    Ping,
+    /// Somebody is.
+    Pong,
     /// To be answered.
     Request(Request),
     /// To a request of the same id and slot.
@@ -111,6 +115,8 @@ impl Message {
             Kind::Hello => Message::Hello(Hello::decode(bytes)?),
             Kind::Welcome => Message::Welcome(Reader::whole(bytes)?),
             Kind::Refused => Message::Refused(Refused::decode(bytes)?),
+            Kind::Ping => nothing_in(bytes).map(|()| Message::Ping)?,
+            Kind::Pong => nothing_in(bytes).map(|()| Message::Pong)?,
             Kind::MetadataRequest => Message::Request(Request::Metadata.after(bytes)?),
             Kind::ApiRequest => Message::Request(Request::Api.after(bytes)?),
             Kind::DriveRequest => Message::Request(Request::Drive(Reader::whole(bytes)?)),
@@ -126,7 +132,9 @@ impl Message {
 
     fn check(&self, payload: &Payload) -> Result<(), MessageError> {
         match self {
-            Message::Hello(_) | Message::Welcome(_) | Message::Refused(_) => Holds::Nothing.check(payload),
+            Message::Hello(_) | Message::Welcome(_) | Message::Refused(_) | Message::Ping | Message::Pong => {
+                Holds::Nothing.check(payload)
+            }
             Message::Request(request) => request.check(payload),
             Message::Answer(answer) => answer.check(payload),
         }
@@ -276,6 +284,8 @@ impl Encode for Message {
             Message::Hello(hello) => hello.kind(),
             Message::Welcome(welcome) => welcome.kind(),
             Message::Refused(refused) => refused.kind(),
+            Message::Ping => Kind::Ping,
+            Message::Pong => Kind::Pong,
             Message::Request(request) => request.kind(),
             Message::Answer(answer) => answer.kind(),
         }
@@ -286,6 +296,7 @@ impl Encode for Message {
             Message::Hello(hello) => hello.encode(out),
             Message::Welcome(welcome) => welcome.encode(out),
             Message::Refused(refused) => refused.encode(out),
+            Message::Ping | Message::Pong => {}
             Message::Request(request) => request.encode(out),
             Message::Answer(answer) => answer.encode(out),
         }

@@ -183,6 +183,8 @@ pub(crate) fn any_message() -> impl Strategy<Value = Message> {
     });
     prop_oneof![
         1 => any_handshake(),
+        1 => Just(Message::Ping),
+        1 => Just(Message::Pong),
         1 => Just(Message::Request(Request::Metadata)),
         1 => Just(Message::Answer(Answer::Metadata)),
         1 => Just(Message::Request(Request::Api)),

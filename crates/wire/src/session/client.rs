@@ -196,6 +196,11 @@ impl<R> Client<R> {
         all.map(|pending| (&mut pending.request, pending.in_doubt || pending.sent))
     }
 
+    /// Whether nothing was begun that isn't answered.
+    pub fn is_idle(&self) -> bool {
+        self.bytes == 0 && self.displaced.is_empty() // each request costs something
+    }
+
     /// How many requests aren't answered.
     pub fn unanswered(&self) -> usize {
         self.slots.iter().flatten().count() + self.displaced.len()

@@ -54,6 +54,15 @@ impl<W: World> Group<W> {
                     self.shared.world.sleep(AGAIN).await;
                     self.lead_anew();
                 }
+                // It's known that it misses something: nobody's writes wait for it.
+                Err(Unheard::CutOff(_)) if standing != Standing::Current => self.shared.world.sleep(AGAIN).await,
+                Err(Unheard::CutOff(loss)) => {
+                    if self.complain(id, || self.awaits(id, coming)).await
+                        && let Some(engine) = self.engine()
+                    {
+                        return engine.lose_drive(id, loss).await;
+                    }
+                }
                 Err(Unheard::Lost(loss)) => {
                     let engine = self.engine().filter(|_| self.awaits(id, coming));
                     let Some(engine) = engine else { return };

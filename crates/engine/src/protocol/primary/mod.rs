@@ -13,6 +13,7 @@
 //! 5. In a region whose copies may differ, the first clean copy decides, before anything is read from there.
 
 pub mod bytes;
+pub mod complaint;
 pub mod doubt;
 pub mod flush;
 pub mod health;
@@ -256,6 +257,9 @@ impl<W: World> Group<W> {
                 return self.until_deposed().await;
             }
             if self.is_no_loss(id) {
+                continue;
+            }
+            if self.is_cut_off(id) && !self.complain(id, || self.is_cut_off(id)).await {
                 continue;
             }
             engine.lose_met(id, (*loss).clone()).await;

@@ -2,7 +2,7 @@
 
 use super::{Draft, check_name, clipped};
 use crate::command::Reply;
-use crate::record::{DriveRecord, DriveState, MapRecord, PoolRecord, VolumeState};
+use crate::record::{DriveRecord, DriveState, MapRecord, PoolRecord, ServerState, VolumeState};
 use crate::refusal::{Refusal, Thing};
 use std::collections::BTreeSet;
 use tepal_model::{DriveId, Layout, ServerId};
@@ -114,6 +114,54 @@ impl Draft {
             return Err(Refusal::ViewChanged { view: self.state.view() });
         }
         self.set_drive_state(id, DriveState::Up, reason, Some(drive.state_view))
+    }
+
+    /// All of them at once: whoever leads something along with the other server has a drive that's up then, and the other leads
+    /// nothing of that any more, so it has no reason to complain in turn.
+    pub(super) fn server_cut_off(
+        &mut self,
+        id: ServerId,
+        by: ServerId,
+        reason: &str,
+        view: u64,
+    ) -> Result<Reply, Refusal> {
+        if self.state.view() != view {
+            return Err(Refusal::ViewChanged { view: self.state.view() });
+        }
+        for server in [id, by] {
+            let record = self.state.servers.get(&server).ok_or(Refusal::NoServer(server))?;
+            if record.state != ServerState::Up {
+                return Err(Refusal::ServerAlready { id: server, state: record.state });
+            }
+        }
+        let shared = self.drives_along_with(id, by);
+        let drives = self.state.drives_of_server(id).filter(|drive| drive.state.takes_writes());
+        let drives = drives.filter(|drive| shared.contains(&drive.id));
+        let drives: Vec<DriveRecord> = drives.map(|drive| DriveRecord::clone(drive)).collect();
+        if !drives.is_empty() {
+            let view = self.next_view();
+            for drive in drives {
+                self.change_drive_state(drive, DriveState::Missing, reason, view);
+            }
+        }
+        Ok(Reply::Done)
+    }
+
+    /// Those of a server that have copies of the same columns as drives of another.
+    fn drives_along_with(&self, server: ServerId, other: ServerId) -> BTreeSet<DriveId> {
+        let mut shared = BTreeSet::new();
+        let is_of =
+            |id: &DriveId, whose: ServerId| self.state.drives.get(id).is_some_and(|drive| drive.server == whose);
+        for map in self.state.maps.values() {
+            let Some(rotation) = map.rotation() else { continue };
+            for column in 0..rotation.columns() {
+                let copies: Vec<DriveId> = rotation.holders(column).map(|position| map.drives[position]).collect();
+                if copies.iter().any(|id| is_of(id, other)) {
+                    shared.extend(copies.into_iter().filter(|id| is_of(id, server)));
+                }
+            }
+        }
+        shared
     }
 
     /// In the view `view`, the drives of `server` that took writes don't any more.

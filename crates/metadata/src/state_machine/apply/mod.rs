@@ -94,6 +94,7 @@ impl Draft {
                 self.set_drive_state(*id, *to, reason, *expected_view)
             }
             Command::DriveIsUp { id, reason, view } => self.drive_is_up(*id, reason, *view),
+            Command::ServerCutOff { id, by, reason, view } => self.server_cut_off(*id, *by, reason, *view),
             Command::RemoveDrive { id, force } => self.remove_drive(*id, *force),
             Command::CreatePool { name, layout } => self.create_pool(name, layout.as_deref()),
             Command::RemovePool { name } => self.remove_pool(name),

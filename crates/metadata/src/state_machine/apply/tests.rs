@@ -100,6 +100,43 @@ fn a_drive_is_up_only_in_the_view_in_which_all_who_lead_said_that_it_knows_what_
     assert_eq!((state.drives[&DriveId(1)].state, state.view()), (DriveState::Up, view + 2));
 }
 
+/// Story: two servers can't reach each other, and each is the primary of something that the other has a copy of. Had only one
+/// drive at a time been given up, both would have ended with none that was up.
+#[test]
+fn of_two_servers_that_complain_of_each_other_the_first_is_heard_and_the_other_has_nothing_to_complain_of() {
+    let mut state = cluster(&[(1, 1), (2, 2), (3, 2), (4, 3)]);
+    let (layout, pool) = (Some("mirror:2".to_owned()), DEFAULT_POOL.to_owned());
+    done(&mut state, Command::CreateVolume { name: "v".to_owned(), size: 1 << 30, layout, pool });
+    let complaint = |id, by, view| {
+        let (id, by) = (ServerId(id), ServerId(by));
+        Command::ServerCutOff { id, by, reason: "can't be reached".to_owned(), view }
+    };
+    let view = state.view();
+    done(&mut state, complaint(2, 1, view));
+    let states = |state: &State| state.drives.values().map(|drive| drive.state).collect::<Vec<_>>();
+    let (up, missing) = (DriveState::Up, DriveState::Missing);
+    assert_eq!(states(&state), [up, missing, missing, up]);
+    assert_eq!(state.view(), view + 1, "all at once");
+    assert_eq!(refused(&state, complaint(1, 2, view)), Refusal::ViewChanged { view: view + 1 });
+    // There's nothing left to be given up.
+    done(&mut state, complaint(2, 1, view + 1));
+    assert_eq!((states(&state), state.view()), (vec![up, missing, missing, up], view + 1));
+    done(&mut state, server_state(2, ServerState::Down, None));
+    let already = Refusal::ServerAlready { id: ServerId(2), state: ServerState::Down };
+    assert_eq!(refused(&state, complaint(2, 1, view + 2)), already);
+    assert_eq!(refused(&state, complaint(9, 1, view + 2)), Refusal::NoServer(ServerId(9)));
+}
+
+#[test]
+fn a_server_that_another_cannot_reach_keeps_the_drives_that_share_nothing_with_it() {
+    let mut state = cluster(&[(1, 1), (2, 2)]);
+    let (layout, pool) = (Some("stripe".to_owned()), DEFAULT_POOL.to_owned());
+    done(&mut state, Command::CreateVolume { name: "v".to_owned(), size: 1 << 30, layout, pool });
+    let (id, by, view) = (ServerId(2), ServerId(1), state.view());
+    done(&mut state, Command::ServerCutOff { id, by, reason: "because".to_owned(), view });
+    assert_eq!((state.drives[&DriveId(2)].state, state.view()), (DriveState::Up, view));
+}
+
 #[test]
 fn a_drive_that_went_away_comes_up_only_by_the_view_it_was_seen_to_catch_up_in() {
     let mut state = cluster(&[(1, 1), (2, 1)]);

@@ -3,4 +3,5 @@ mod callers;
 mod cuts;
 mod lines;
 mod rig;
+mod silence;
 mod speed;

@@ -1,6 +1,7 @@
 //! Servers in one process: those that ask and those that answer have data threads of their own, and a proxy between them cuts
 //! connections.
 
+use crate::data_links::vigil::Patience;
 use crate::data_links::{Answering, Links, Reception};
 use crate::data_threads::DataThreads;
 use crate::peers::{OpenPort, Port, Subject};
@@ -193,6 +194,15 @@ impl Asker {
         Asker { links: Links::new(CLUSTER, caller), threads }
     }
 
+    /// One that soon takes silence for death.
+    pub fn impatient(address: &str) -> Asker {
+        let threads = Arc::new(DataThreads::start(2).expect("threads"));
+        let patience = Patience { look: Duration::from_millis(100), cut: Duration::from_secs(1) };
+        let asker = Asker { links: Links::with_patience(CLUSTER, ASKER, patience), threads };
+        asker.links.set_up(ANSWERS, address, &asker.threads);
+        asker
+    }
+
     pub fn to(address: &str) -> Asker {
         let asker = Asker::new(ASKER);
         asker.links.set_up(ANSWERS, address, &asker.threads);
@@ -257,10 +267,22 @@ pub enum Harm {
     Flip,
 }
 
+/// How connections are that nobody has cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Traffic {
+    Flows,
+    Crawls,
+    /// Nothing arrives there, or only once it flows again.
+    NothingThere,
+    NothingBack,
+    Nothing,
+}
+
 /// A way to a server that can be cut.
 pub struct Proxy {
     pub address: String,
     cut: Arc<watch::Sender<u64>>,
+    traffic: Arc<watch::Sender<Traffic>>,
     closed: Arc<AtomicBool>,
     pub connections: Arc<AtomicU64>,
 }
@@ -273,7 +295,9 @@ impl Proxy {
         let to = PathBuf::from(to.strip_prefix("unix:").expect("a unix socket"));
         let (cut, closed, connections) =
             (Arc::new(watch::Sender::new(0)), Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
+        let traffic = Arc::new(watch::Sender::new(Traffic::Flows));
         let (cuts, is_closed, count) = (cut.clone(), closed.clone(), connections.clone());
+        let lets = traffic.clone();
         tokio::spawn(async move {
             let mut draw = Draw(seed);
             while let Ok((near, _)) = listener.accept().await {
@@ -286,10 +310,16 @@ impl Proxy {
                     Some((harm, most)) => (harm, draw.next(most)),
                     None => (Harm::Cut, u64::MAX),
                 };
-                tokio::spawn(carry(near, far, (way(), way()), cuts.subscribe()));
+                let ways = [(way(), Traffic::NothingThere), (way(), Traffic::NothingBack)];
+                tokio::spawn(carry(near, far, ways, lets.clone(), cuts.subscribe()));
             }
         });
-        Proxy { address: format!("unix:{}", path.display()), cut, closed, connections }
+        Proxy { address: format!("unix:{}", path.display()), cut, traffic, closed, connections }
+    }
+
+    /// Connections stay, and are made.
+    pub fn set(&self, traffic: Traffic) {
+        self.traffic.send_replace(traffic);
     }
 
     /// All connections end.
@@ -306,19 +336,32 @@ impl Proxy {
     }
 }
 
-type Way = (Harm, u64);
+/// The other is how traffic is when nothing goes this way.
+type Way = ((Harm, u64), Traffic);
 
-async fn carry(near: UnixStream, far: UnixStream, (there, back): (Way, Way), mut cuts: watch::Receiver<u64>) {
+async fn carry(
+    near: UnixStream,
+    far: UnixStream,
+    [there, back]: [Way; 2],
+    traffic: Arc<watch::Sender<Traffic>>,
+    mut cuts: watch::Receiver<u64>,
+) {
     let ((near_in, near_out), (far_in, far_out)) = (near.into_split(), far.into_split());
     tokio::select! {
-        () = copy(near_in, far_out, there) => {}
-        () = copy(far_in, near_out, back) => {}
+        () = copy(near_in, far_out, there, &traffic) => {}
+        () = copy(far_in, near_out, back, &traffic) => {}
         _ = cuts.changed() => {}
     }
 }
 
-async fn copy(mut from: impl AsyncReadExt + Unpin, mut to: impl AsyncWriteExt + Unpin, (harm, mut left): Way) {
+async fn copy(
+    mut from: impl AsyncReadExt + Unpin,
+    mut to: impl AsyncWriteExt + Unpin,
+    ((harm, mut left), closed): Way,
+    traffic: &watch::Sender<Traffic>,
+) {
     let mut bytes = vec![0; 64 << 10];
+    let mut traffic = traffic.subscribe();
     while left > 0 {
         let most = bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX));
         let Ok(count @ 1..) = from.read(&mut bytes[..most]).await else { return };
@@ -327,7 +370,12 @@ async fn copy(mut from: impl AsyncReadExt + Unpin, mut to: impl AsyncWriteExt + 
             bytes[count - 1] ^= 1 << (count % 8);
             left = u64::MAX;
         }
-        if to.write_all(&bytes[..count]).await.is_err() {
+        if *traffic.borrow() == Traffic::Crawls {
+            tokio::time::sleep(Duration::from_millis(4)).await;
+        }
+        let passes = |now: &Traffic| *now != closed && *now != Traffic::Nothing;
+        let has_ended = traffic.wait_for(passes).await.is_err();
+        if has_ended || to.write_all(&bytes[..count]).await.is_err() {
             return;
         }
     }

@@ -42,6 +42,8 @@ enum Change {
     Down(DriveId, Loss, View),
     /// If nothing has changed since that view.
     Up(DriveId, View),
+    /// The first can't be reached from the second, if nothing has changed since that view: its drives are away.
+    CutOff(ServerId, ServerId, View),
     /// It's open again: answered with the view in which it was up last.
     Back(DriveId),
 }
@@ -173,6 +175,14 @@ impl State {
         }
     }
 
+    fn drives_along_with(&self, server: ServerId, other: ServerId) -> BTreeSet<DriveId> {
+        let is_of =
+            |id: &DriveId, whose: ServerId| self.now.drives.get(id).is_some_and(|agreed| agreed.server == whose);
+        let columns = (0..).map(|column| self.spec.holders(column)).take_while(|holders| !holders.is_empty());
+        let shared = columns.filter(|holders| holders.iter().any(|id| is_of(id, other)));
+        shared.flatten().filter(|id| is_of(id, server)).collect()
+    }
+
     fn server_down(&mut self, server: ServerId) {
         let up = |agreed: &Agreed| !matches!(agreed.status, DriveStatus::Away(_) | DriveStatus::Retired(_));
         let drives = self.now.drives.iter().filter(|(_, agreed)| agreed.server == server && up(agreed));
@@ -205,6 +215,16 @@ impl State {
                 DriveStatus::Behind(left, since) if since > *known => Some(left), // it left, and is back
                 _ => Some(self.down(*drive, matches!(loss, Loss::Gone { .. }))),
             },
+            Change::CutOff(_, _, view) if *view != self.now.view => None,
+            Change::CutOff(server, by, _) => {
+                let shared = self.drives_along_with(*server, *by);
+                for drive in shared {
+                    if !matches!(self.now.drives[&drive].status, DriveStatus::Away(_) | DriveStatus::Retired(_)) {
+                        self.down(drive, true);
+                    }
+                }
+                Some(self.now.view)
+            }
             Change::Up(_, view) if *view != self.now.view => None,
             Change::Up(drive, _) => {
                 let agreed = self.now.drives.get_mut(drive)?;
@@ -282,6 +302,11 @@ impl Authority for Voice {
     fn up_again(&self, drive: DriveId, view: View) -> BoxFuture<'static, Option<View>> {
         let agreed = self.ask(Change::Up(drive, view));
         Box::pin(async move { agreed.await.map(|(view, _)| view) })
+    }
+
+    fn cut_off(&self, server: ServerId, view: View) -> BoxFuture<'static, bool> {
+        let heard = self.ask(Change::CutOff(server, self.me, view));
+        Box::pin(async move { heard.await.is_some() })
     }
 
     fn heeds(

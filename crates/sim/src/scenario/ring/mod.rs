@@ -1,8 +1,9 @@
 //! Servers in a ring, each with a drive and a gateway, and a volume with copies on several of them. Servers are killed, lose
-//! power, are cut off from what is agreed or from each other, also in one direction.
+//! power, are cut off from what is agreed or from each other, also in one direction; or two of them only from each other, for long.
 //!
 //! What must hold: nothing acknowledged is lost and no read is wrong, through whichever gateway; no request fails; and once
-//! nothing goes wrong any more, all drives come up, and their copies are equal.
+//! nothing goes wrong any more, all drives come up, and their copies are equal. While two can't reach each other, a third serves all of
+//! it, and what is agreed comes to rest.
 
 mod council;
 mod network;
@@ -106,6 +107,9 @@ impl Ring {
             self.wait().await;
             self.something_happens();
         }
+        if self.machines.len() > 2 && self.random.one_in(2) {
+            self.two_lose_each_other().await;
+        }
         self.come_right().await;
         self.checker.borrow().count() as u64
     }
@@ -168,10 +172,54 @@ impl Ring {
         }
     }
 
-    async fn come_right(&mut self) {
+    fn nothing_goes_wrong(&mut self) {
         self.network.heal();
         self.machines.iter().for_each(|machine| self.council.join_again(machine.id));
         (0..self.machines.len()).for_each(|at| self.start(at));
+    }
+
+    /// Both take part in what is agreed, so nobody is declared down; and whoever leads can't wait for the other.
+    async fn two_lose_each_other(&mut self) {
+        self.nothing_goes_wrong();
+        let (council, machines) = (self.council.clone(), self.machines.clone());
+        let nodes: Vec<Node> = self.nodes.iter().flatten().map(|(node, _)| node.clone()).collect();
+        // One that was just started is still taken for what it was before.
+        let is_open = |(node, machine): (&Node, &Rc<Machine>)| node.engine.drive(machine.drive).is_some();
+        let are_open = || nodes.iter().zip(&machines).all(is_open);
+        self.comes("all drives are up", || are_open() && council.all_are_up()).await;
+        // Neighbours have copies of the same.
+        let (count, one) = (self.machines.len(), self.random.index(self.machines.len()));
+        let (other, third) = ((one + 1) % count, (one + 2 + self.random.index(count - 2)) % count);
+        let (one, other) = (self.machines[one].id, self.machines[other].id);
+        self.core.note(one.0.into(), || format!("{one} and {other} can't reach each other"));
+        self.network.cut((one, other));
+        self.network.cut((other, one));
+        let Some((node, _)) = self.nodes[third].clone() else { return };
+        let workload = self.workload();
+        workload.start(&node.world, &node.under_test(), self.random.between(20..60));
+        self.comes("a third server serves all", || workload.is_done()).await;
+        // Clients of the two have begun something too by then.
+        Sleep::until(&self.core, self.core.now() + Duration::from_millis(500)).await;
+        let view = self.council.now().view;
+        Sleep::until(&self.core, self.core.now() + Duration::from_secs(1)).await;
+        let now = self.council.now();
+        if now.view != view {
+            self.core.fail(format!("what is agreed changes while nothing does: from view {view} to {now:?}"));
+        }
+    }
+
+    async fn comes(&self, what: &str, has_come: impl Fn() -> bool) {
+        let begun = self.core.now();
+        while !has_come() {
+            if self.core.now() > begun + PATIENCE {
+                return self.core.fail(format!("it's never so that {what}: {:?}", self.council.now()));
+            }
+            Sleep::until(&self.core, self.core.now() + Duration::from_millis(5)).await;
+        }
+    }
+
+    async fn come_right(&mut self) {
+        self.nothing_goes_wrong();
         let begun = self.core.now();
         let (nodes, workloads): (Vec<Node>, Vec<Workload>) = self.nodes.iter().flatten().cloned().unzip();
         workloads.iter().for_each(Workload::stop);

@@ -66,9 +66,8 @@ impl Peers for Port {
         let message = Message { question, answer, sent: queues.now, run: self.run };
         queues.waiting.entry((self.me, server)).or_default().push_back(message);
         Box::pin(async move {
-            answered
-                .await
-                .unwrap_or_else(|_| Err(Unreachable { reason: "the connection was lost".to_owned(), was_sent: true }))
+            let (reason, was_sent, is_cut_off) = ("the connection was lost".to_owned(), true, false);
+            answered.await.unwrap_or_else(|_| Err(Unreachable { reason, was_sent, is_cut_off }))
         })
     }
 }
@@ -144,8 +143,14 @@ impl Network {
         world.spawn_named("answer", async move {
             let reply = work.await;
             Sleep::until(&core, core.now() + late).await;
+            let begin = core.now();
             while network.cut.borrow().contains(&(to, from)) {
                 Sleep::until(&core, core.now() + Duration::from_millis(1)).await;
+                if core.now() > begin + PATIENCE {
+                    let reason = format!("nothing is heard of {to}");
+                    let _ = answer.send(Err(Unreachable { reason, was_sent: true, is_cut_off: true }));
+                    return;
+                }
             }
             core.note(u64::from(from.0 ^ to.0), || format!("{to} answers {from}: {:?}", reply.answer));
             let _ = answer.send(Ok(reply)); // whoever asked may have given up
@@ -166,7 +171,8 @@ impl Network {
             while queue.front().is_some_and(|message| down || now > message.sent + PATIENCE) {
                 let Some(message) = queue.pop_front() else { break };
                 // It never arrives, which whoever asked may know or not.
-                let unreachable = Unreachable { reason: format!("{to} doesn't answer"), was_sent: random.one_in(2) };
+                let (reason, was_sent, is_cut_off) = (format!("{to} doesn't answer"), random.one_in(2), !dead);
+                let unreachable = Unreachable { reason, was_sent, is_cut_off };
                 let _ = message.answer.send(Err(unreachable));
             }
         }
