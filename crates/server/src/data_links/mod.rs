@@ -11,7 +11,7 @@
 //! 2. It's carried out at most once, through any number of connections: by the session of [`tepal_wire::session`].
 //! 3. It's answered, or it's unreachable: the server is down as agreed ([`Links::set_down`]), or was started again after it was
 //!    sent, or the links are stopped; or it's about drives, and nothing is heard of the server for so long that it would have been
-//!    declared down if it were ([`vigil`]).
+//!    declared down if it were (`vigil.rs`).
 //! 4. What a peer makes this server hold is bounded: by what its session was granted, one payload, and the number of sessions.
 //!    What has no room in the window waits in line on the asker's side.
 //!
