@@ -13,10 +13,11 @@ use crate::disk::{Exports, VirtualDisk};
 use rustix::net::sockopt::{set_socket_keepalive, set_socket_send_buffer_size, set_tcp_keepidle};
 use std::future::poll_fn;
 use std::io;
+use std::task::Poll;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
-use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until, timeout};
 
 /// What the kernel keeps of replies that a client on this machine hasn't read. With its default of 208 KiB the two ends
 /// take turns in small steps; measured for reads of 1 MiB, this much is 1.6 times as fast.
@@ -24,6 +25,10 @@ const UNIX_SEND_BUFFER: usize = 1 << 20;
 
 /// How long a connection over TCP may be silent before the kernel asks whether the other end is there.
 const KEEPALIVE: Duration = Duration::from_secs(60);
+
+/// For what is under way when a client is gone without a word. What still waits then, for a drive perhaps, must not be done when
+/// the client has long come back and written something else there.
+const AFTER_CLIENT: Duration = Duration::from_millis(200);
 
 /// Why a connection ended badly. Nobody else is affected.
 #[derive(Debug, thiserror::Error)]
@@ -136,11 +141,22 @@ where
     };
     let mut checks = interval_at(Instant::now() + limits.patience, limits.patience);
     checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut over: Option<Instant> = None;
     loop {
         tokio::select! {
             biased;
-            ended = poll_fn(|cx| transmission.poll(cx, &mut in_flight, &begin)) => return ended,
+            ended = poll_fn(|cx| match transmission.poll(cx, &mut in_flight, &begin) {
+                Poll::Ready(ended) => Poll::Ready(Some(ended)),
+                Poll::Pending if over.is_none() && transmission.is_left() => Poll::Ready(None),
+                Poll::Pending => Poll::Pending,
+            }) => match ended {
+                Some(ended) => return ended,
+                None => over = Some(Instant::now() + AFTER_CLIENT),
+            },
             () = stop.requested(), if !transmission.is_ending() => transmission.end(Ok(End::Stopped)),
+            () = sleep_until(over.unwrap_or_else(Instant::now)), if over.is_some() => {
+                return Err(TransmissionError::Unfinished);
+            }
             _ = checks.tick() => transmission.check_progress(&in_flight)?,
         }
     }

@@ -186,6 +186,11 @@ where
         self.state.ending.is_some()
     }
 
+    /// Whether the client has gone without a word.
+    pub fn is_left(&self) -> bool {
+        matches!(self.state.ending, Some(Ok(End::Closed)))
+    }
+
     /// Called from time to time: whether the connection must be broken off.
     pub fn check_progress<F: Future>(&mut self, in_flight: &InFlight<F>) -> Result<(), TransmissionError> {
         let state = &mut self.state;

@@ -20,6 +20,8 @@ const MOST_BUSY: usize = 16 << 10;
 /// How long to wait after recovery met an obstacle, such as a full drive.
 /// Of the time, for each part of it in which a returned drive is brought up to date.
 const CLIENTS_SHARE: u32 = 3;
+/// Regions that are copied at once, whoever waits for that: a second or so.
+const LITTLE: u64 = 64;
 /// However slow the drives are, they are brought up to date.
 const LONGEST_TURN: Duration = Duration::from_millis(500);
 const RETRY: Duration = Duration::from_secs(5);
@@ -170,10 +172,12 @@ impl<W: World> Group<W> {
         self.settle_members();
     }
 
-    /// If anybody was served meanwhile, they have the drives for themselves for some times as long as was copied.
+    /// If anybody was served meanwhile, they have the drives for themselves for some times as long as was copied. Not where little is
+    /// left to do: until that is done, fewer copies have everything.
     async fn give_clients_their_turn(&self, served: &mut u64, began: Tick) {
         let before = std::mem::replace(served, self.shared.served.load(Ordering::Relaxed));
-        if before != *served {
+        let left: u64 = self.lock().members.list.iter().map(|member| member.missed.len()).sum();
+        if before != *served && left > LITTLE {
             let took = self.shared.world.now().0.saturating_sub(began.0);
             self.shared.world.sleep((took * CLIENTS_SHARE).min(LONGEST_TURN)).await;
         }

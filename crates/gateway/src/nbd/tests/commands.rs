@@ -272,6 +272,23 @@ fn replies_come_as_requests_get_done_and_a_goodbye_waits_for_all() {
     }
 }
 
+/// Story: a write waited for a drive, its client gave up, came back on another connection and wrote the same block again. When
+/// the drive was there, both were done, the older one last.
+#[test]
+fn what_still_waits_when_its_client_is_gone_without_a_word_is_given_up() {
+    run(async {
+        let disk = TestDisk::new(1 << 20);
+        let (mut client, end) = Server::of(&disk).attach(Mode::Simple).await;
+        disk.pace(Pace::Held);
+        client.write(0, 1, 0, &[1; 4096]).await;
+        settle().await;
+        assert_eq!(disk.active(), 1);
+        drop(client);
+        assert!(end.await.unwrap().is_err());
+        assert_eq!(disk.active(), 0);
+    });
+}
+
 #[test]
 fn what_follows_a_goodbye_is_ignored() {
     run(async {
