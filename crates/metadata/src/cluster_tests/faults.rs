@@ -311,9 +311,10 @@ fn nobody_counts_as_having_adopted_a_view_that_it_knows_and_does_not_act_by_yet(
     cluster.propose(asker, add_drive(1, asker)).unwrap();
     let view = cluster.state(asker).view();
     cluster.eventually("it knows", |cluster| cluster.state(slow).view() >= view);
-    // In the end it's declared down, as it serves nobody.
     cluster.run(asker, |metadata| metadata.adopted_everywhere(view)).unwrap();
-    assert!(!cluster.is(asker, slow, ServerState::Up), "it may still act in the view before");
+    let metadata = cluster.metadata(slow);
+    assert!(!metadata.lease().allows(view - 1, metadata.now()), "it may still act in the view before");
+    cluster.eventually("it's declared down, as it serves nobody", |cluster| !cluster.is(asker, slow, ServerState::Up));
     cluster.eventually("it's back", |cluster| {
         cluster.metadata(slow).acts_by(cluster.state(slow).view());
         cluster.may_serve(slow)
