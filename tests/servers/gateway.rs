@@ -59,8 +59,8 @@ pub fn up(servers: u32, size: &str) -> Ring {
 #[test]
 fn clients_of_a_gateway_only_wait_while_each_server_in_turn_is_killed_or_stands_still_and_nothing_is_lost() {
     let ring = up(4, "16M");
-    let (gateway, other) = (Gateway::start(&ring, "a"), Gateway::start(&ring, "b"));
-    let writer = Writer::start(gateway.address(), "v", Ledger::new(21, BLOCKS));
+    let other = Gateway::start(&ring, "b");
+    let writer = Writer::start(ring.gateway(), "v", Ledger::new(21, BLOCKS));
     writer.go_on_for(SOME);
     for round in 0..10 {
         let victim = round % 4 + 1;

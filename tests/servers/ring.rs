@@ -190,10 +190,12 @@ impl Ring {
 
     /// Where a server's clients find it.
     pub fn address(&self, server: u32) -> Address {
-        Address::Unix(match server {
-            1 => self.dir().join("nbd.sock"),
-            _ => self.data(server).join("nbd.sock"),
-        })
+        Address::Unix(self.data(server).join("nbd.sock"))
+    }
+
+    /// Where those find it who want to outlive any server.
+    pub fn gateway(&self) -> Address {
+        Address::Unix(self.dir().join("nbd.sock"))
     }
 
     pub fn connect(&self, server: u32, volume: &str) -> Nbd {

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use tepal_model::text::shown;
 
@@ -56,6 +57,12 @@ impl Addresses {
             Err(error) => return Err(LocateError::Unreadable { path, error }),
         };
         serde_json::from_slice(&text).map(Some).map_err(|error| LocateError::Malformed { path, error })
+    }
+
+    /// Whether NBD clients are accepted at one of its sockets.
+    pub fn serves(&self) -> bool {
+        let sockets = self.nbd.iter().filter_map(|address| address.strip_prefix("unix:"));
+        sockets.into_iter().any(|socket| UnixStream::connect(socket).is_ok())
     }
 
     pub fn file(data: &Path) -> PathBuf {

@@ -68,6 +68,9 @@ pub struct ServeArguments {
     so that it finds one that is up."
 )]
 pub struct GatewayArguments {
+    /// Leave the session of the starting process.
+    #[arg(long, hide = true)]
+    pub own_session: bool,
     /// Where NBD clients find the volumes: unix:PATH or IP:PORT. May be given again
     #[arg(long, value_name = "ADDR", required = true)]
     pub listen: Vec<String>,

@@ -22,6 +22,8 @@ pub enum GatewayError {
     Gateway(#[from] gateway::GatewayError),
     #[error("a thread can't be started: {0}")]
     Thread(io::Error),
+    #[error("the process can't leave its session: {0}")]
+    Session(nix::errno::Errno),
 }
 
 /// Between looks for servers that weren't running before.
@@ -30,7 +32,10 @@ const LOOK: Duration = Duration::from_secs(2);
 const AGAIN: Duration = Duration::from_millis(500);
 
 pub fn run(global: &Global, arguments: GatewayArguments) -> Result<Outcome, CommandError> {
-    let GatewayArguments { listen, data_threads, log_file, insecure } = arguments;
+    let GatewayArguments { own_session, listen, data_threads, log_file, insecure } = arguments;
+    if own_session {
+        nix::unistd::setsid().map_err(GatewayError::Session)?;
+    }
     let config = Config::new(listen, data_threads, log_file, insecure).map_err(GatewayError::from)?;
     let first: Directory = locate::client(global)?.get(route::DIRECTORY)?;
     let (tell, news) = unbounded_channel();

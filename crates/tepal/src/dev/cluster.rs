@@ -2,7 +2,7 @@
 
 use super::folder::{DevError, FIRST, Folder, Plan};
 use super::network::{Cut, Cuts, Network};
-use super::process::{OWN_SESSION, ProcessState, ServerProcess};
+use super::process::{OWN_SESSION, ProcessState, ServerProcess, Who};
 use crate::client::Client;
 use crate::interrupt::Interrupt;
 use crate::locate::{Addresses, Keyring, read_token};
@@ -10,7 +10,6 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom};
 use std::net::TcpListener;
 use std::os::unix::fs::OpenOptionsExt;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -68,7 +67,15 @@ impl Cluster {
     }
 
     pub fn process(&self, server: ServerId) -> ServerProcess {
-        ServerProcess::new(server, &self.folder.data(server))
+        ServerProcess::new(Who::Server(server), &self.folder.data(server))
+    }
+
+    /// Where a server's clients find it.
+    pub fn socket_of(&self, server: ServerId) -> PathBuf {
+        match self.plan.servers {
+            1 => self.folder.socket(),
+            _ => self.folder.own_socket(server),
+        }
     }
 
     /// Of an isolated cluster.
@@ -193,7 +200,7 @@ impl Cluster {
         for number in 0..self.plan.drives {
             command.arg("--drive").arg(self.folder.drive(server, number));
         }
-        command.arg("--listen").arg(format!("unix:{}", self.folder.socket_of(server).display()));
+        command.arg("--listen").arg(format!("unix:{}", self.socket_of(server).display()));
         match &network {
             // Nobody but this machine reaches these addresses.
             Some(network) => {
@@ -222,7 +229,6 @@ impl Cluster {
         failed: impl Fn(Option<String>) -> DevError,
     ) -> Result<String, DevError> {
         let end = Instant::now() + START_LIMIT;
-        let socket = self.folder.socket_of(server);
         loop {
             if ended() {
                 return Err(failed(None));
@@ -232,7 +238,7 @@ impl Cluster {
                 let client = Client::new(vec![addresses.api.clone()], token).impatient();
                 let answer = client.get::<Vec<ServerInfo>>(route::SERVERS);
                 match answer {
-                    Ok(_) if UnixStream::connect(&socket).is_ok() => return Ok(addresses.api),
+                    Ok(_) if addresses.serves() => return Ok(addresses.api),
                     Err(error) if !error.is_no_answer() => return Err(error.into()),
                     _ => {}
                 }
@@ -269,6 +275,7 @@ impl Cluster {
 
     /// Stops all servers in good order, and says which were running. The network of an isolated cluster goes too.
     pub fn stop(&self) -> Result<Vec<ServerId>, DevError> {
+        self.stop_gateway()?;
         let servers = self.servers();
         // All at once: each takes a while, and none should notice that the others are gone.
         let outcomes: Vec<_> = std::thread::scope(|scope| {
@@ -295,8 +302,8 @@ impl Cluster {
     }
 }
 
-/// Why a server ended, by what it logged since.
-fn last_error(log: &Path, from: u64) -> String {
+/// Why a process ended, by what it logged since.
+pub fn last_error(log: &Path, from: u64) -> String {
     const MOST: u64 = 64 << 10;
     let read = || -> std::io::Result<String> {
         let mut file = File::open(log)?;

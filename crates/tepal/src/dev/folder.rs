@@ -62,6 +62,8 @@ pub enum DevError {
     Process(#[from] ProcessError),
     #[error("server {server} did not start: {reason} (its log: {})", log.display())]
     Start { server: ServerId, reason: String, log: PathBuf },
+    #[error("the gateway did not start: {reason} (its log: {})", log.display())]
+    StartGateway { reason: String, log: PathBuf },
     #[error(
         "volume '{name}' exists already with {option} {made}, and {wanted} was asked for: leave it out, or name another"
     )]
@@ -204,9 +206,14 @@ impl Folder {
         self.path.join("nbd.sock")
     }
 
-    /// Where a server's volumes are: the first one's beside the servers' folders, as of a cluster of one.
-    pub fn socket_of(&self, server: ServerId) -> PathBuf {
-        if server == FIRST { self.socket() } else { self.data(server).join("nbd.sock") }
+    /// Where a server's volumes are, if it's one of several.
+    pub fn own_socket(&self, server: ServerId) -> PathBuf {
+        self.data(server).join("nbd.sock")
+    }
+
+    /// Of the gateway's process.
+    pub fn gateway(&self) -> PathBuf {
+        self.path.join("gateway")
     }
 
     /// Where other servers find this one: its own choice, if nothing else is said.

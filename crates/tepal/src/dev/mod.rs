@@ -3,11 +3,12 @@
 //! ```text
 //! DIR/cluster.json   how the cluster was made, and the port of its API
 //! DIR/lock           held by whichever `tepal dev` command changes something
-//! DIR/nbd.sock       the volumes of the first server
+//! DIR/nbd.sock       the volumes: of the only server, or through a gateway of its own, which outlives every server
+//! DIR/gateway/       the gateway's process and log
 //! DIR/tour.json      the volume that a tour has made, so that no other is ever taken for it
 //! DIR/s1/            the server's data folder: metadata, token, addresses.json
 //! DIR/s1/peers.sock  where other servers find it
-//! DIR/s2/nbd.sock    the volumes of another server
+//! DIR/s1/nbd.sock    the volumes through one of several servers
 //! DIR/s1/driveN      its drives; links to /dev/shm with --memory
 //! DIR/s1/process     its process, and since when it runs: a number alone could be another's by now
 //! DIR/s1/stopping     while it's being stopped
@@ -18,6 +19,7 @@
 
 mod cluster;
 mod folder;
+mod gateway;
 mod network;
 mod partition;
 mod process;

@@ -7,6 +7,7 @@ use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -17,16 +18,42 @@ use tepal_model::ServerId;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ProcessError {
-    #[error("server {server}: process {pid} can't be sent {signal}: {error}")]
-    Signal { server: ServerId, pid: i32, signal: Signal, error: Errno },
-    #[error("server {server}: process {pid} doesn't end")]
-    WontEnd { server: ServerId, pid: i32 },
+    #[error("{who}: process {pid} can't be sent {signal}: {error}")]
+    Signal { who: Who, pid: i32, signal: Signal, error: Errno },
+    #[error("{who}: process {pid} doesn't end")]
+    WontEnd { who: Who, pid: i32 },
     #[error("{}: {error}", path.display())]
     File { path: PathBuf, error: io::Error },
-    #[error("server {server} is not running: `tepal dev start {server}` starts it")]
-    Down { server: ServerId },
-    #[error("server {server} is not paused")]
-    NotPaused { server: ServerId },
+    #[error("{who} is not running: `tepal dev {}` starts it", .who.start())]
+    Down { who: Who },
+    #[error("{who} is not paused")]
+    NotPaused { who: Who },
+}
+
+/// Whose process it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Who {
+    Server(ServerId),
+    Gateway,
+}
+
+impl Who {
+    /// What starts it.
+    fn start(self) -> String {
+        match self {
+            Who::Server(server) => format!("start {server}"),
+            Who::Gateway => "up".to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for Who {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Who::Server(server) => write!(f, "server {server}"),
+            Who::Gateway => f.write_str("the gateway"),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +74,7 @@ struct Identity {
 
 /// One server's process, wherever it is in its life.
 pub struct ServerProcess {
-    server: ServerId,
+    who: Who,
     file: PathBuf,
 }
 
@@ -60,8 +87,9 @@ pub const OWN_SESSION: &str = "--own-session";
 const LOOK: Duration = Duration::from_millis(10);
 
 impl ServerProcess {
-    pub fn new(server: ServerId, data: &Path) -> Self {
-        ServerProcess { server, file: data.join("process") }
+    /// What is known of it is in that folder.
+    pub fn new(who: Who, data: &Path) -> Self {
+        ServerProcess { who, file: data.join("process") }
     }
 
     fn file_error(&self, error: io::Error) -> ProcessError {
@@ -71,7 +99,7 @@ impl ServerProcess {
     /// Notes that the server is this process, just started.
     pub fn record(&self, pid: u32) -> Result<(), ProcessError> {
         let pid = i32::try_from(pid).unwrap_or(i32::MAX);
-        let stat = Stat::read(pid).ok_or(ProcessError::Down { server: self.server })?;
+        let stat = Stat::read(pid).ok_or(ProcessError::Down { who: self.who })?;
         let identity = Identity { pid, started: stat.started, boot: boot() };
         let text = serde_json::to_vec(&identity).map_err(|error| self.file_error(error.into()))?;
         let new = self.file.with_extension("new");
@@ -133,7 +161,7 @@ impl ServerProcess {
     fn signal(&self, pid: i32, signal: Signal) -> Result<(), ProcessError> {
         match kill(Pid::from_raw(pid), signal) {
             Ok(()) | Err(Errno::ESRCH) => Ok(()),
-            Err(error) => Err(ProcessError::Signal { server: self.server, pid, signal, error }),
+            Err(error) => Err(ProcessError::Signal { who: self.who, pid, signal, error }),
         }
     }
 
@@ -154,7 +182,7 @@ impl ServerProcess {
         self.signal(pid, Signal::SIGKILL)?;
         match self.wait_for(KILL_LIMIT, |state| state == ProcessState::Down)? {
             true => Ok(()),
-            false => Err(ProcessError::WontEnd { server: self.server, pid }),
+            false => Err(ProcessError::WontEnd { who: self.who, pid }),
         }
     }
 
@@ -172,7 +200,7 @@ impl ServerProcess {
 
     pub fn pause(&self) -> Result<(), ProcessError> {
         match self.state()? {
-            ProcessState::Down => Err(ProcessError::Down { server: self.server }),
+            ProcessState::Down => Err(ProcessError::Down { who: self.who }),
             ProcessState::Paused { .. } => Ok(()),
             ProcessState::Running { pid } => {
                 self.signal(pid, Signal::SIGSTOP)?;
@@ -184,8 +212,8 @@ impl ServerProcess {
 
     pub fn resume(&self) -> Result<(), ProcessError> {
         match self.state()? {
-            ProcessState::Down => Err(ProcessError::Down { server: self.server }),
-            ProcessState::Running { .. } => Err(ProcessError::NotPaused { server: self.server }),
+            ProcessState::Down => Err(ProcessError::Down { who: self.who }),
+            ProcessState::Running { .. } => Err(ProcessError::NotPaused { who: self.who }),
             ProcessState::Paused { pid } => self.signal(pid, Signal::SIGCONT),
         }
     }
@@ -262,7 +290,7 @@ mod tests {
     #[test]
     fn a_process_is_paused_resumed_and_killed() {
         let scratch = tempfile::tempdir().expect("space");
-        let process = ServerProcess::new(S1, scratch.path());
+        let process = ServerProcess::new(Who::Server(S1), scratch.path());
         assert_eq!(process.state().expect("readable"), ProcessState::Down);
         assert!(matches!(process.pause(), Err(ProcessError::Down { .. })));
         let child = sleeper();
@@ -280,7 +308,7 @@ mod tests {
     #[test]
     fn a_paused_process_can_be_stopped() {
         let scratch = tempfile::tempdir().expect("space");
-        let process = ServerProcess::new(S1, scratch.path());
+        let process = ServerProcess::new(Who::Server(S1), scratch.path());
         let child = sleeper();
         process.record(child.0.id()).expect("alive");
         process.pause().expect("ours");
@@ -291,7 +319,7 @@ mod tests {
     #[test]
     fn another_process_with_the_same_number_is_never_touched() {
         let scratch = tempfile::tempdir().expect("space");
-        let process = ServerProcess::new(S1, scratch.path());
+        let process = ServerProcess::new(Who::Server(S1), scratch.path());
         let mut child = sleeper();
         process.record(child.0.id()).expect("alive");
         let file = scratch.path().join("process");

@@ -18,6 +18,8 @@ struct DevStatus {
     nbd: String,
     /// For `nbdinfo --list` and the like; a volume is this with its name after the third slash.
     nbd_uri: String,
+    /// The process of the gateway at that socket; none of one server alone, which serves there itself.
+    gateway: Option<DevGateway>,
     /// The file with the API's token.
     token_file: String,
     /// The network of an isolated cluster.
@@ -25,6 +27,13 @@ struct DevStatus {
     /// What is cut in it.
     cuts: Vec<Cut>,
     servers: Vec<DevServer>,
+}
+
+#[derive(Serialize)]
+struct DevGateway {
+    state: &'static str,
+    pid: Option<i32>,
+    log: String,
 }
 
 #[derive(Serialize)]
@@ -48,18 +57,19 @@ pub fn run(cluster: &Cluster, output: Output) -> Result<(), CommandError> {
     let network = cluster.network();
     let mut servers = Vec::new();
     for (id, state) in cluster.states()? {
-        let (word, pid) = match state {
-            ProcessState::Running { pid } => ("running", Some(pid)),
-            ProcessState::Paused { pid } => ("paused", Some(pid)),
-            ProcessState::Down => ("down", None),
-        };
+        let (word, pid) = said(state);
         // Those of a server that was killed are nobody's.
         let addresses: Option<Addresses> = cluster.addresses(id)?.filter(|_| pid.is_some());
         let api = addresses.map(|addresses| format!("http://{}", addresses.api));
         let namespace = network.as_ref().map(|network| network.namespace(id));
         servers.push(DevServer { id, state: word, pid, api, namespace, log: folder.log(id).display().to_string() });
     }
+    let gateway = cluster.gateway_state()?.map(|state| {
+        let (state, pid) = said(state);
+        DevGateway { state, pid, log: folder.gateway().join("log").display().to_string() }
+    });
     let status = DevStatus {
+        gateway,
         dir: folder.path().display().to_string(),
         api: servers.iter().find_map(|server| server.api.clone()),
         nbd: folder.socket().display().to_string(),
@@ -71,6 +81,14 @@ pub fn run(cluster: &Cluster, output: Output) -> Result<(), CommandError> {
     };
     output.show(&status, page)?;
     Ok(())
+}
+
+fn said(state: ProcessState) -> (&'static str, Option<i32>) {
+    match state {
+        ProcessState::Running { pid } => ("running", Some(pid)),
+        ProcessState::Paused { pid } => ("paused", Some(pid)),
+        ProcessState::Down => ("down", None),
+    }
 }
 
 fn page(status: &DevStatus) -> String {
@@ -88,5 +106,10 @@ fn page(status: &DevStatus) -> String {
         let pid = server.pid.map(|pid| pid.to_string()).unwrap_or_default();
         vec![server.id.to_string(), server.state.to_owned(), pid, server.log.clone()]
     };
-    format!("{facts}\n{}", output::table(&["server", "state", ">pid", "log"], status.servers.iter().map(row)))
+    let gateway = status.gateway.iter().map(|gateway| {
+        let pid = gateway.pid.map(|pid| pid.to_string()).unwrap_or_default();
+        vec!["gateway".to_owned(), gateway.state.to_owned(), pid, gateway.log.clone()]
+    });
+    let rows = status.servers.iter().map(row).chain(gateway);
+    format!("{facts}\n{}", output::table(&["process", "state", ">pid", "log"], rows))
 }

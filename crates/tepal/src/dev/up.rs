@@ -1,7 +1,7 @@
 //! `tepal dev up`: makes the cluster what was asked for, from whatever is there.
 
 use super::cluster::Cluster;
-use super::folder::{DevError, FIRST, Folder, Plan};
+use super::folder::{DevError, Folder, Plan};
 use super::network::{self, Network};
 use super::process::ProcessState;
 use super::status::nbd_uri;
@@ -66,6 +66,7 @@ pub fn bring_up(dir: &Path, arguments: &UpArguments, interrupt: &Interrupt) -> R
     let was = run_all(&cluster, interrupt)?;
     let cluster = Cluster::new(cluster.folder().clone())?;
     let client = cluster.client()?;
+    cluster.start_gateway(interrupt)?;
     match settle(&cluster, &client, arguments) {
         Ok(()) => Ok((cluster, was)),
         Err(error) => {
@@ -231,11 +232,7 @@ fn addresses(cluster: &Cluster, was: Was, detached: bool) -> Result<String, DevE
             lines.push(format!("nbd   {}    (no volume yet: tepal volume create)", nbd_uri("NAME", &folder.socket())))
         }
         volumes => {
-            let drives: Vec<DriveInfo> = cluster.client()?.get(route::DRIVES)?;
-            lines.extend(volumes.iter().map(|volume| {
-                let on = drives.iter().find(|drive| volume.drives.contains(&drive.id)).map(|drive| drive.server);
-                format!("nbd   {}", nbd_uri(&volume.name, &folder.socket_of(on.unwrap_or(FIRST))))
-            }));
+            lines.extend(volumes.iter().map(|volume| format!("nbd   {}", nbd_uri(&volume.name, &folder.socket()))));
         }
     }
     let dir = super::dir_option(folder);

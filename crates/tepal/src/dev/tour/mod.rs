@@ -277,7 +277,7 @@ impl Tour<'_> {
         let drives: Vec<DriveInfo> = self.client.get(route::DRIVES)?;
         let holders = drives.iter().filter(|drive| volume.drives.contains(&drive.id)).map(|drive| drive.server);
         let server = holders.max().unwrap_or(SERVER);
-        let socket = self.cluster.folder().socket_of(server);
+        let socket = self.cluster.socket_of(server);
         let disk = Disk::open(&NbdAddress::Unix(socket), VOLUME, self.interrupt)?;
         self.compare("compare", &disk, ledger, server)
     }
