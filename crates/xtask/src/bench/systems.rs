@@ -63,10 +63,6 @@ impl Nbdkit {
     pub fn disk(&self) -> Disk {
         Disk::Nbd { uri: self.uri.clone() }
     }
-
-    pub fn processes(&self) -> Vec<u32> {
-        vec![self.child.id()]
-    }
 }
 
 impl Drop for Nbdkit {
