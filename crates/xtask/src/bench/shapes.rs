@@ -6,11 +6,14 @@ use super::systems::Tepal;
 use super::targets::{Bound, Quantity, Target, median};
 use crate::failure::Failure;
 use std::path::Path;
+use std::time::Duration;
 
 /// About as slow as a disk of many small requests, with a bandwidth that lets volumes be filled soon.
 const DRIVE: &str = "read=4ms,write=4ms,iops=250,bandwidth=200M";
 const SIZE: &str = "256M";
 const DRIVE_SIZE: &str = "1G";
+/// For what a fill leaves to be done on drives as slow as these.
+const SETTLE: Duration = Duration::from_secs(30);
 /// Enough for all drives to have something to do.
 const READS: Job = Job { name: "randread-4k-q64", rw: "randread", block: "4k", depth: "64" };
 const WRITES: Job = Job { name: "randwrite-4k-q64", rw: "randwrite", block: "4k", depth: "64" };
@@ -53,6 +56,7 @@ pub fn measure(program: &Path, seconds: u64, repetitions: u32) -> Result<Shapes,
         let shape = ["--servers", servers, "--drives", "1", "--emulate", DRIVE];
         let tepal = Tepal::start(program, &shape, DRIVE_SIZE, &[format!("v0={SIZE},layout={layout}")])?;
         suite.fill(&tepal.disk("v0"))?;
+        std::thread::sleep(SETTLE);
         Ok::<_, Failure>(tepal)
     };
     let local_read_us = median_of(&start("1", "stripe")?, &ONE_READ, Quantity::MedianLatency)?;
