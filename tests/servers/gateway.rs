@@ -1,6 +1,7 @@
 //! `tepal gateway`: clients on other machines, who are told of no server's end.
 
 use super::ring::Ring;
+use super::volumes::SOME;
 use crate::nbd::{Address, BLOCK, Ledger, Nbd, Writer};
 use crate::program;
 use std::path::PathBuf;
@@ -8,8 +9,6 @@ use std::process::{Child, Stdio};
 use std::time::Duration;
 
 const BLOCKS: usize = 2048;
-/// Requests that must be answered before something else is done.
-const SOME: u64 = 300;
 const SOON: Duration = Duration::from_secs(60);
 
 /// A gateway's process, which ends with the test.

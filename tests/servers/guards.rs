@@ -1,16 +1,10 @@
 //! What must not be given up: a drive of another server when one stops, or the last good copy.
 
 use super::ring::Ring;
+use super::volumes::{SOME, wide};
 use crate::nbd::{Ledger, Writer};
 
 const BLOCKS: usize = 2048;
-const SOME: u64 = 300;
-
-fn wide(ring: &Ring) {
-    ring.wait_until_all_are_up(1);
-    ring.ask(2, &["volume", "create", "v", "--size", "16M", "--layout", "mirror:2"]).succeeded();
-    ring.wait_until_healthy(3, "v");
-}
 
 fn drive_of(ring: &Ring, server: u32) -> String {
     let drives = ring.json(1, &["drive", "ls"]);

@@ -58,6 +58,7 @@ pub fn status_of(state: DriveState, since: View, left: View) -> DriveStatus {
     }
 }
 
+/// What the metadata says of all drives.
 fn cluster_view(state: &State) -> ClusterView {
     let agreed = |record: &tepal_metadata::DriveRecord| Agreed {
         server: record.server,

@@ -15,44 +15,44 @@ const LOOK: u64 = 1 << 30;
 impl<W: World> Engine<W> {
     /// Carries it out if this server is the primary, and answers only what it may still tell then.
     pub(crate) async fn answer_for_volume(&self, view: View, request: VolumeRequest, payload: Payload) -> Reply {
-        let not_here = || VolumeAnswer::Failed(VolumeFailure::NotPrimary { server: None });
-        let volume = self.volume(request.volume);
-        let seat = volume.as_ref().and_then(|volume| volume.seats().get(request.column as usize));
-        let Some((seat, group)) = seat.and_then(|seat| Some((seat, seat.group()?))) else {
-            return Answer::Volume(not_here()).into();
-        };
+        let not_here = || failed(VolumeFailure::NotPrimary { server: None });
+        let Some(volume) = self.volume(request.volume) else { return not_here() };
+        let column = request.column as usize;
+        let Some(seat) = volume.seats().get(column) else { return not_here() };
+        let Some(group) = seat.group() else { return not_here() };
         if group.shared.view == 0 {
             // This server has had it for itself until now.
             let (engine, id) = (self.clone(), request.volume);
             self.world().spawn(Box::pin(async move { engine.share_volume(id).await }));
-            return Answer::Volume(VolumeAnswer::Failed(VolumeFailure::Busy)).into();
+            return failed(VolumeFailure::Busy);
         }
         // It may have lain somewhere since whoever asked had it done by another.
         if view < group.shared.view {
-            let stale = VolumeFailure::Stale { view: group.shared.view, revision: 0 };
-            return Answer::Volume(VolumeAnswer::Failed(stale)).into();
+            return failed(VolumeFailure::Stale { view: group.shared.view, revision: 0 });
         }
         // What is past the end of the volume here is so for a gateway too, or this server will hear of it.
-        if reaches_past(&request.operation, &payload, group.volume_end()) {
-            return Answer::Volume(VolumeAnswer::Failed(VolumeFailure::Busy)).into();
+        if reaches_past(&request.operation, &payload, volume.end_of(column)) {
+            return failed(VolumeFailure::Busy);
         }
         let outcome = serve(&group.for_others(), request.operation, payload).await;
-        if let Some(volume) = &volume
-            && !volume.may_tell(seat, &group).await
-        {
-            return Answer::Volume(VolumeAnswer::Failed(VolumeFailure::Unsure)).into();
+        if !volume.may_tell(seat, &group).await {
+            return failed(VolumeFailure::Unsure);
         }
         match outcome {
             Ok(reply) => reply,
             // It waits for drives, and hasn't begun.
-            Err(IoError::Stopping) => Answer::Volume(VolumeAnswer::Failed(VolumeFailure::Busy)).into(),
-            Err(error) => Answer::Volume(VolumeAnswer::Failed(VolumeFailure::Io(error))).into(),
+            Err(IoError::Stopping) => failed(VolumeFailure::Busy),
+            Err(error) => failed(VolumeFailure::Io(error)),
         }
     }
 }
 
+fn failed(failure: VolumeFailure) -> Reply {
+    Answer::Volume(VolumeAnswer::Failed(failure)).into()
+}
+
 /// `end` is the column's first byte past the volume's end.
-fn reaches_past(operation: &VolumeOperation, payload: &Payload, end: Option<u64>) -> bool {
+fn reaches_past(operation: &VolumeOperation, payload: &Payload, end: u64) -> bool {
     let touched = match *operation {
         VolumeOperation::Read { offset, length } => offset + u64::from(length),
         VolumeOperation::Write { offset, .. } => offset + payload.length(),
@@ -60,10 +60,10 @@ fn reaches_past(operation: &VolumeOperation, payload: &Payload, end: Option<u64>
             offset + length
         }
         // The other way round: the volume must have been cut there.
-        VolumeOperation::Clear { from } => return end.is_some_and(|end| end > from),
+        VolumeOperation::Clear { from } => return end > from,
         VolumeOperation::Flush => 0,
     };
-    end.is_some_and(|end| touched > end)
+    touched > end
 }
 
 async fn serve<W: World>(group: &Group<W>, operation: VolumeOperation, payload: Payload) -> Result<Reply, IoError> {

@@ -17,13 +17,13 @@ use tepal_model::{DriveId, IoError};
 const SETTLE: Duration = Duration::from_secs(2);
 /// With more busy regions than this, those without a write under way don't stay at all.
 const MOST_BUSY: usize = 16 << 10;
-/// How long to wait after recovery met an obstacle, such as a full drive.
 /// Of the time, for each part of it in which a returned drive is brought up to date.
 const CLIENTS_SHARE: u32 = 3;
 /// Regions that are copied at once, whoever waits for that: a second or so.
 const LITTLE: u64 = 64;
 /// However slow the drives are, they are brought up to date.
 const LONGEST_TURN: Duration = Duration::from_millis(500);
+/// How long to wait after recovery met an obstacle, such as a full drive.
 const RETRY: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
