@@ -35,7 +35,7 @@ impl Gateway {
     }
 
     pub fn connect(&self, volume: &str) -> Nbd {
-        program::until("the gateway to know the volume", SOON, || Nbd::open(&self.address(), volume).ok())
+        Nbd::open(&self.address(), volume).expect("what servers have, the gateway serves")
     }
 }
 
@@ -122,4 +122,54 @@ fn a_gateway_that_finds_no_server_or_may_not_listen_says_so_and_ends() {
     refused(&["--cluster", "127.0.0.1:1", "--listen", "127.0.0.1:0"], "no server answers");
     ring.kill(1);
     refused(&["--listen", "127.0.0.1:0"], "error");
+}
+
+/// Story: a client was told of an error for what was under way when all servers were killed: nobody knew whether it had been carried
+/// out.
+#[test]
+fn what_is_under_way_when_all_servers_are_killed_at_once_is_done_when_they_are_back() {
+    let ring = up(3, "16M");
+    // Of this one, all copies are on one server.
+    ring.ask(1, &["volume", "create", "w", "--size", "16M", "--layout", "stripe"]).succeeded();
+    let writers = ["v", "w"].map(|volume| Writer::start(ring.gateway(), volume, Ledger::new(23, BLOCKS)));
+    for _ in 0..4 {
+        writers.iter().for_each(|writer| writer.go_on_for(SOME));
+        (1..=3).for_each(|victim| ring.kill(victim));
+        ring.start_all_that_are_down();
+    }
+    writers.iter().for_each(|writer| writer.go_on_for(SOME));
+    for (writer, volume) in writers.into_iter().zip(["v", "w"]) {
+        let mut ledger = writer.finish();
+        ledger.compare(&mut Nbd::open(&ring.gateway(), volume).expect("it's there"));
+    }
+}
+
+/// Story: a volume was removed, without `--force`, while a client of another server's gateway used it.
+#[test]
+fn a_volume_that_clients_of_any_gateway_use_is_removed_by_force_only() {
+    let ring = up(3, "1M");
+    for address in [ring.address(3), ring.gateway()] {
+        let mut client = Nbd::open(&address, "v").expect("it's there");
+        let in_use = || (ring.json(2, &["volume", "show", "v"])["clients"] == 1).then_some(());
+        program::until("s2 to know of its client", SOON, in_use);
+        ring.ask(2, &["volume", "rm", "v"]).refused(1);
+        client.write(0, &[7; BLOCK]).expect("it's served");
+    }
+    ring.ask(1, &["volume", "rm", "v"]).succeeded();
+}
+
+/// Story: the tour made a volume, and the cluster's gateway hadn't heard of it yet.
+#[test]
+fn a_volume_that_was_just_made_is_there_through_every_gateway() {
+    let ring = Ring::up(3);
+    ring.wait_until_all_are_up(1);
+    for round in 0..10 {
+        let (name, maker) = (format!("v{round}"), round % 3 + 1);
+        ring.ask(maker, &["volume", "create", &name, "--size", "1M", "--layout", "chained"]).succeeded();
+        let gateways = (1..=3).map(|server| ring.address(server)).chain([ring.gateway()]);
+        for address in gateways {
+            assert!(Nbd::open(&address, &name).is_ok(), "{name}, made by s{maker}, at {address:?}");
+        }
+    }
+    assert!(Nbd::open(&ring.gateway(), "nothing").is_err());
 }

@@ -216,14 +216,14 @@ impl<W: World> Drive<W> {
         self.shared.flush_log().await
     }
 
-    /// Makes everything applied stable, puts the marks into the log afresh, and captures what the tables must say.
+    /// Makes everything applied stable, puts marks and requests into the log afresh, and captures what the tables must say.
     async fn make_cut(&self, sender: oneshot::Sender<Result<Cut, Arc<Loss>>>) -> Result<(), DeviceError> {
         let shared = &self.shared;
         let planned = {
             let mut state = shared.lock();
             let mut builder = BatchBuilder::default();
-            builder.push(&Change::MarksReset, None);
-            state.marks.changes().for_each(|change| builder.push(&change, None));
+            builder.push(&Change::NotesReset, None);
+            state.marks.changes().chain(state.requests.changes()).for_each(|change| builder.push(&change, None));
             let pages = state.sums.dirty_pages();
             for run in runs(&pages) {
                 builder.push(&Change::SumPages { first: run.start, count: run.len() as u32 }, None);

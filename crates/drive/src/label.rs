@@ -11,8 +11,10 @@ use tepal_codec::checksum::crc;
 use tepal_model::{BLOCK, Buffer, ClusterId, DriveId};
 
 const MAGIC: [u8; 8] = *b"TEPALdrv";
-/// The version of everything on the drive. Another version is refused before anything is written.
-pub const FORMAT: u32 = 1;
+/// The version of everything on the drive. A later one is refused before anything is written; an earlier one is read, and
+/// becomes this one when the drive is taken into use.
+pub const FORMAT: u32 = 2;
+const OLDEST: u32 = 1;
 const POOL_MAX: usize = 64;
 const SIZE_AT: usize = 48;
 const DOUBTFUL_AT: usize = 65 + POOL_MAX;
@@ -47,7 +49,7 @@ pub enum Role {
 pub enum LabelError {
     #[error("it has no Tepal label")]
     Missing,
-    #[error("it has a Tepal label of format {found}, and this version knows format {FORMAT}")]
+    #[error("it has a Tepal label of format {found}, and this version knows formats {OLDEST} to {FORMAT}")]
     Format { found: u32 },
     #[error("it was labelled with {labelled} bytes and has {found} now: it was cut short")]
     CutShort { labelled: u64, found: u64 },
@@ -92,7 +94,7 @@ impl Label {
         if u32_at(CRC_AT) != crc(&page[..CRC_AT]) {
             return Err(LabelError::Damaged);
         }
-        if u32_at(8) != FORMAT {
+        if !(OLDEST..=FORMAT).contains(&u32_at(8)) {
             return Err(LabelError::Format { found: u32_at(8) });
         }
         let role = match (u32_at(12), u64_at(56)) {
@@ -251,9 +253,9 @@ mod tests {
     #[test]
     fn a_newer_format_is_refused_by_its_number() {
         let mut page = label().encode();
-        page[8] = 2;
+        page[8] = FORMAT as u8 + 1;
         let sum = crc(&page[..CRC_AT]);
         page[CRC_AT..].copy_from_slice(&sum.to_le_bytes());
-        assert_eq!(Label::decode(&page), Err(LabelError::Format { found: 2 }));
+        assert_eq!(Label::decode(&page), Err(LabelError::Format { found: FORMAT + 1 }));
     }
 }

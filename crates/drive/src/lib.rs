@@ -23,6 +23,7 @@ mod marks;
 mod open;
 mod pending;
 mod read;
+mod requests;
 mod scrub;
 mod space;
 mod state;

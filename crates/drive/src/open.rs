@@ -10,6 +10,7 @@ use crate::log::{Change, Position, Ring};
 use crate::map::PhysicalMap;
 use crate::marks::Marks;
 use crate::pending::Pending;
+use crate::requests::Requests;
 use crate::space::Space;
 use crate::state::{State, Turn};
 use crate::sums::SumCache;
@@ -215,6 +216,7 @@ fn empty_state(geometry: &Geometry, options: &Options, header: Header) -> State 
         pending: Pending::default(),
         sums: SumCache::new(geometry.sums.clone(), options.sum_cache),
         marks: Marks::default(),
+        requests: Requests::new(geometry.log_length),
         ring: Ring { length: geometry.log_length, head: header.tail, tail: header.tail },
         batches: VecDeque::new(),
         queue: VecDeque::new(),
@@ -440,8 +442,7 @@ fn apply_all(state: &mut State, found: &Found, cut: u64, geometry: &Geometry) ->
                     continue;
                 }
             }
-            let is_mark = change.is_of_marks();
-            if position.sequence > cut || is_mark {
+            if position.sequence > cut || change.is_of_notes() {
                 state.apply(change, position.sequence, payload.as_ref(), geometry);
             }
         }

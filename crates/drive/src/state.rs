@@ -7,6 +7,7 @@ use crate::log::{BlockSpan, Change, ExtentKey, Position, RESERVE_PART, Ring};
 use crate::map::PhysicalMap;
 use crate::marks::Marks;
 use crate::pending::Pending;
+use crate::requests::Requests;
 use crate::space::Space;
 use crate::sums::SumCache;
 use bytes::Bytes;
@@ -64,6 +65,7 @@ pub struct State {
     pub pending: Pending,
     pub sums: SumCache,
     pub marks: Marks,
+    pub requests: Requests,
     pub ring: Ring,
     /// Where each batch since the tail starts.
     pub batches: VecDeque<Position>,
@@ -134,11 +136,11 @@ impl State {
         self.replacing < reserve(slots) || self.space.free() > slots / 8
     }
 
-    /// What part of the log ordinary batches leave free: a checkpoint puts all marks into the log afresh, wherever its head
-    /// is.
+    /// What part of the log ordinary batches leave free: a checkpoint puts all marks and requests into the log afresh, wherever
+    /// its head is.
     pub fn log_reserve(&self) -> u64 {
-        let length = self.ring.length;
-        (length / RESERVE_PART).max(2 * self.marks.most_bytes() + length / (2 * RESERVE_PART)) / BLOCK * BLOCK
+        let (length, notes) = (self.ring.length, self.marks.most_bytes() + self.requests.most_bytes());
+        (length / RESERVE_PART).max(2 * notes + length / (2 * RESERVE_PART)) / BLOCK * BLOCK
     }
 
     /// Whether all marks, with those of so many more words, take at most that part of the log.
@@ -174,7 +176,14 @@ impl State {
                 self.marks.remove(mark);
             }
             Change::UnmarkedMap { map } => self.marks.remove_map(*map),
-            Change::MarksReset => self.marks.clear(),
+            Change::Took { map, taken } => self.requests.take(*map, *taken),
+            Change::Untook { map, first, count } => self.requests.untake(*map, *first, *count),
+            Change::Dropped { gateway, dropped } => self.requests.drop_of(*gateway, *dropped),
+            Change::Forgotten { view } => self.requests.forget(*view),
+            Change::NotesReset => {
+                self.marks.clear();
+                self.requests.clear();
+            }
             Change::SumPages { .. } => {} // of use to an interrupted checkpoint only
         }
     }

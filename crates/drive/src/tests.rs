@@ -6,6 +6,7 @@ mod labels;
 mod limits;
 mod log_device;
 mod log_end;
+mod requests;
 mod tables;
 
 use crate::geometry::HEADERS;
@@ -21,7 +22,7 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 use tepal_codec::checksum::block_crcs;
-use tepal_model::{BLOCK, Buffer, ClusterId, DriveId, EXTENT, MapId, Segments, buffer::join};
+use tepal_model::{BLOCK, Buffer, ClusterId, DriveId, EXTENT, MapId, Origin, Segments, Taking, buffer::join};
 
 #[derive(Clone)]
 struct TestWorld(LocalSpawner);
@@ -188,8 +189,19 @@ impl Rig {
     }
 
     fn write_pieces(&mut self, first: u64, data: Gather, crcs: Vec<u32>, durable: bool) -> Result<(), DriveError> {
-        let write = Write { map: MAP, first, data, crcs: crcs.into(), marks: Vec::new(), durable, repair: false };
+        let (crcs, marks) = (crcs.into(), Vec::new());
+        let taking = Taking::Nothing;
+        let write = Write { map: MAP, first, data, crcs, marks, durable, repair: false, taking };
         self.pool.run_until(self.drive.write(write))
+    }
+
+    /// What a request writes: so many blocks.
+    fn write_of(&mut self, origin: Origin, first: u64, count: usize) {
+        let data = Gather::from_iter([Bytes::from(vec![origin.number as u8; count * BLOCK as usize])]);
+        let crcs = data.iter().flat_map(|piece| block_crcs(piece)).collect::<Vec<u32>>().into();
+        let (marks, taking) = (Vec::new(), Taking::Request(origin));
+        let write = Write { map: MAP, first, data, crcs, marks, durable: true, repair: false, taking };
+        self.pool.run_until(self.drive.write(write)).unwrap();
     }
 
     fn read(&mut self, first: u64, count: u64) -> Result<Vec<u8>, DriveError> {
@@ -289,7 +301,7 @@ fn cleared_space_comes_back_and_reads_as_zeros() {
     let mut rig = Rig::new();
     rig.write(0, &[1; 48], true).unwrap();
     assert_eq!(rig.drive.allocated_of(MAP), 3 * EXTENT);
-    rig.pool.run_until(rig.drive.clear(MAP, 8, 32, Vec::new())).unwrap();
+    rig.pool.run_until(rig.drive.clear(MAP, (8, 32), Vec::new(), Taking::Nothing)).unwrap();
     assert_eq!(rig.drive.allocated_of(MAP), 2 * EXTENT);
     let expected = [vec![1; 8], vec![0; 32], vec![1; 8]].concat();
     assert_eq!(rig.read(0, 48).unwrap(), expected);
@@ -318,7 +330,7 @@ fn a_full_drive_says_so_before_the_acknowledgement_and_still_takes_overwrites() 
     rig.device.lose_power();
     rig.reopen();
     assert_eq!(rig.read(0, extents * 16).unwrap(), vec![5; extents as usize * 16]);
-    rig.pool.run_until(rig.drive.clear(MAP, 0, 16, Vec::new())).unwrap();
+    rig.pool.run_until(rig.drive.clear(MAP, (0, 16), Vec::new(), Taking::Nothing)).unwrap();
     rig.write(extents * 16, &[1], true).unwrap();
 }
 
@@ -333,7 +345,16 @@ fn overwrites_under_way_do_not_make_a_drive_look_full() {
         let data = Bytes::from(vec![2; EXTENT as usize]);
         let crcs = block_crcs(&data).collect::<Vec<u32>>().into();
         let data = Gather::from_iter([data]);
-        Write { map: MAP, first: extent * 16, data, crcs, marks: Vec::new(), durable: true, repair: false }
+        Write {
+            map: MAP,
+            first: extent * 16,
+            data,
+            crcs,
+            marks: Vec::new(),
+            durable: true,
+            repair: false,
+            taking: Taking::Nothing,
+        }
     };
     let under_way: Vec<_> = (0..extents - 1)
         .map(|extent| (extent, rig.drive.prepare(&whole(extent)).expect("an overwrite finds room")))

@@ -16,8 +16,9 @@ use futures_channel::oneshot;
 use futures_util::future::try_join_all;
 use smallvec::SmallVec;
 use std::borrow::Cow;
+use std::ops::Range;
 use std::sync::Arc;
-use tepal_model::{BLOCK, Buffer, EXTENT, MapId};
+use tepal_model::{BLOCK, Buffer, EXTENT, Fate, MapId, Origin, Taken, Taking};
 
 /// Pieces of at least this many blocks go to their slot directly, if no block is overwritten in place by that.
 const DIRECT: u8 = 8;
@@ -49,6 +50,8 @@ pub struct Write<'a> {
     pub durable: bool,
     /// It makes copies equal, and may take the space that's kept back for that.
     pub repair: bool,
+    /// What is noted of the blocks.
+    pub taking: Taking,
 }
 
 impl Write<'_> {
@@ -162,7 +165,12 @@ impl<W: World> Drive<W> {
         }
         let mut changes = Changes::from_vec(marks);
         let (mut payload, mut blocks) = (Payload::new(), 0);
-        let mut at = 0;
+        let (mut noted, mut at) = (0, 0);
+        let mut notes = |upto: usize| {
+            let blocks = write.first + noted as u64..write.first + upto as u64;
+            noted = upto;
+            notes_of(&write.taking, write.map, blocks)
+        };
         for piece in pieces {
             let count = usize::from(piece.span.count);
             let sums = bound_sums(piece.key, piece.span, &write.crcs[at..at + count]);
@@ -177,11 +185,13 @@ impl<W: World> Drive<W> {
                 blocks += count as u32;
             }
             if blocks >= LOGGED_TOGETHER || changes.len() >= 256 {
+                changes.extend(notes(at));
                 waiting.push(self.submit(std::mem::take(&mut changes), std::mem::take(&mut payload), write.durable));
                 blocks = 0;
             }
         }
         if !changes.is_empty() {
+            changes.extend(notes(at));
             waiting.push(self.submit(changes, payload, write.durable));
         }
         let outcome = self.all(waiting).await;
@@ -317,8 +327,14 @@ impl<W: World> Drive<W> {
 
     /// Takes blocks out: they read as zeros, and extents without any block give their space back. Stable when it
     /// returns, for the space may then be written in place.
-    pub async fn clear(&self, map: MapId, first: u64, count: u64, marks: Vec<Change>) -> Result<(), DriveError> {
-        let mut changes = marks;
+    pub async fn clear(
+        &self,
+        map: MapId,
+        (first, count): (u64, u64),
+        marks: Vec<Change>,
+        taking: Taking,
+    ) -> Result<(), DriveError> {
+        let mut changes = Vec::new();
         let (blocks, end) = (u64::from(BLOCKS), first + count);
         let (whole_first, whole_end) = (first.div_ceil(blocks), end / blocks);
         if whole_first < whole_end {
@@ -328,13 +344,36 @@ impl<W: World> Drive<W> {
         } else {
             changes.extend(clears(map, first, count));
         }
-        self.log_changes(changes, true).await
+        changes.extend(notes_of(&taking, map, first..first + count));
+        if marks.len() + changes.len() > MARKED_TOGETHER {
+            self.log_changes(marks, false).await?;
+        } else {
+            changes.splice(..0, marks);
+        }
+        self.log_together(changes, true).await
+    }
+
+    /// What these blocks have taken of requests.
+    pub fn requests(&self, map: MapId, first: u64, count: u64) -> Vec<Taken> {
+        self.shared.lock().requests.within(map, first, count)
+    }
+
+    /// What became of a request on these blocks.
+    pub fn fate(&self, origin: Origin, map: MapId, first: u64, count: u64) -> Fate {
+        self.shared.lock().requests.fate(origin, map, first, count)
+    }
+
+    /// From here on the blocks have taken these requests and no others, as those of another copy that they were made equal to.
+    /// Stable when it returns.
+    pub async fn adopt(&self, map: MapId, (first, count): (u64, u64), requests: Vec<Taken>) -> Result<(), DriveError> {
+        let changes = notes_of(&Taking::Those(requests), map, first..first + count);
+        self.log_together(changes, true).await
     }
 
     /// Gives back everything that the drive holds of a map.
     pub async fn remove_map(&self, map: MapId) -> Result<(), DriveError> {
         let mut changes = vec![Change::ClearedExtents { map, first: 0, count: u64::MAX }];
-        changes.push(Change::UnmarkedMap { map });
+        changes.extend([Change::UnmarkedMap { map }, Change::Untook { map, first: 0, count: u64::MAX }]);
         self.log_changes(changes, true).await
     }
 
@@ -354,6 +393,12 @@ impl<W: World> Drive<W> {
         }
     }
 
+    /// In one batch.
+    async fn log_together(&self, changes: Vec<Change>, durable: bool) -> Result<(), DriveError> {
+        let done = self.submit(Changes::from_vec(changes), Payload::new(), durable);
+        Ok(self.shared.outcome(done).await?)
+    }
+
     fn log_changes(
         &self,
         changes: Vec<Change>,
@@ -365,6 +410,23 @@ impl<W: World> Drive<W> {
             .collect();
         let drive = self.clone();
         async move { drive.all(parts).await }
+    }
+}
+
+/// What is noted of some of the blocks with what changes them.
+fn notes_of(taking: &Taking, map: MapId, blocks: Range<u64>) -> Vec<Change> {
+    let (first, count) = (blocks.start, blocks.end - blocks.start);
+    match taking {
+        Taking::Nothing => Vec::new(),
+        &Taking::Request(origin) => vec![Change::Took { map, taken: Taken { origin, first, count } }],
+        Taking::Those(requests) => {
+            let within = |taken: &Taken| {
+                let first = taken.first.max(blocks.start);
+                let end = taken.first.saturating_add(taken.count).min(blocks.end);
+                (first < end).then(|| Change::Took { map, taken: Taken { first, count: end - first, ..*taken } })
+            };
+            std::iter::once(Change::Untook { map, first, count }).chain(requests.iter().filter_map(within)).collect()
+        }
     }
 }
 

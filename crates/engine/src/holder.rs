@@ -9,8 +9,7 @@ use std::future::Future;
 use std::sync::Arc;
 use tepal_drive::world::World;
 use tepal_drive::{Change, Drive, DriveError, Loss, Mark, Prepared, Refused, Write};
-use tepal_model::{DriveId, MapId, Segments};
-use tepal_wire::message::Origin;
+use tepal_model::{DriveId, Fate, MapId, Origin, Segments, Taken, Taking};
 
 /// Cheap to clone; clones are the same opening of the same drive.
 pub(crate) enum Holder<W: World> {
@@ -134,11 +133,32 @@ impl<W: World> Holder<W> {
         }
     }
 
-    /// See [`Drive::crcs`].
-    pub async fn crcs(&self, map: MapId, first: u64, count: u64) -> Result<Vec<Option<u32>>, DriveError> {
+    /// See [`Drive::crcs`] and [`Drive::requests`].
+    pub async fn content(
+        &self,
+        map: MapId,
+        first: u64,
+        count: u64,
+    ) -> Result<(Vec<Option<u32>>, Vec<Taken>), DriveError> {
         match self {
-            Holder::Here(drive) => drive.crcs(map, first, count).await,
-            Holder::There(remote) => remote.crcs(first, count).await,
+            Holder::Here(drive) => Ok((drive.crcs(map, first, count).await?, drive.requests(map, first, count))),
+            Holder::There(remote) => remote.content(first, count).await,
+        }
+    }
+
+    /// See [`Drive::fate`].
+    pub async fn fate(&self, origin: Origin, map: MapId, first: u64, count: u64) -> Result<Fate, DriveError> {
+        match self {
+            Holder::Here(drive) => Ok(drive.fate(origin, map, first, count)),
+            Holder::There(remote) => remote.fate(origin, first, count).await,
+        }
+    }
+
+    /// See [`Drive::adopt`].
+    pub async fn adopt(&self, map: MapId, (first, count): (u64, u64), requests: Vec<Taken>) -> Result<(), DriveError> {
+        match self {
+            Holder::Here(drive) => drive.adopt(map, (first, count), requests).await,
+            Holder::There(remote) => remote.adopt(first, count, requests).await,
         }
     }
 
@@ -190,11 +210,11 @@ impl<W: World> Holder<W> {
     }
 
     /// See [`Drive::commit`].
-    pub async fn commit(&self, place: Place, write: Write<'_>, origin: Option<Origin>) -> Result<(), DriveError> {
+    pub async fn commit(&self, place: Place, write: Write<'_>) -> Result<(), DriveError> {
         match (self, place) {
             (Holder::Here(drive), Place::Here(prepared)) => drive.commit(prepared, write).await,
             (Holder::Here(drive), Place::There) => drive.write(write).await,
-            (Holder::There(remote), _) => remote.write(&write, origin).await,
+            (Holder::There(remote), _) => remote.write(&write).await,
         }
     }
 
@@ -210,7 +230,7 @@ impl<W: World> Holder<W> {
     pub async fn write(&self, write: Write<'_>) -> Result<(), DriveError> {
         match self {
             Holder::Here(drive) => drive.write(write).await,
-            Holder::There(remote) => remote.write(&write, None).await,
+            Holder::There(remote) => remote.write(&write).await,
         }
     }
 
@@ -219,11 +239,11 @@ impl<W: World> Holder<W> {
         &self,
         (map, first, count): (MapId, u64, u64),
         marks: Vec<Change>,
-        origin: Option<Origin>,
+        taking: Taking,
     ) -> Result<(), DriveError> {
         match self {
-            Holder::Here(drive) => drive.clear(map, first, count, marks).await,
-            Holder::There(remote) => remote.clear(first, count, marks, origin).await,
+            Holder::Here(drive) => drive.clear(map, (first, count), marks, taking).await,
+            Holder::There(remote) => remote.clear(first, count, marks, taking).await,
         }
     }
 

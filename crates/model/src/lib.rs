@@ -6,6 +6,7 @@ pub mod buffer;
 pub mod error;
 pub mod id;
 pub mod layout;
+pub mod origin;
 pub mod size;
 pub mod text;
 
@@ -13,4 +14,5 @@ pub use buffer::{Buffer, Segments};
 pub use error::IoError;
 pub use id::{ClusterId, DriveId, MapId, ServerId, VolumeId};
 pub use layout::Layout;
+pub use origin::{Fate, Origin, Taken, Taking};
 pub use size::{BLOCK, EXTENT, MAX_REQUEST, MAX_VOLUME, REGION};

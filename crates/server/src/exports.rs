@@ -3,14 +3,17 @@
 use crate::api::types::BY_ID;
 use crate::meter::Operation;
 use crate::observed::{Client, Observations};
-use crate::volumes::Closed;
+use crate::volumes::{Closed, is_alone};
 use crate::world::ServerWorld;
 use bytes::Bytes;
 use std::sync::Arc;
+use std::time::Duration;
 use tepal_engine::{Engine, Volume};
 use tepal_gateway::disk::{Exports, OpenError, Run, VirtualDisk};
 use tepal_metadata::{Metadata, State, VolumeRecord, VolumeState};
 use tepal_model::{IoError, Segments, VolumeId};
+use tokio::sync::watch;
+use tokio::time::timeout;
 
 /// The volumes of the cluster, by their names as of now, or by [`BY_ID`] and their ids.
 #[derive(Clone)]
@@ -31,13 +34,25 @@ impl Exports for ServerExports {
     }
 
     async fn open(&self, name: &str) -> Result<VolumeDisk, OpenError> {
-        let state = self.metadata.state();
+        let mut states = self.metadata.watch();
+        let is_news = |state: &Arc<State>| is_alone(state) || find(state, name).is_some();
+        let state = in_a_moment(&mut states, is_news).await;
         let record = find(&state, name).ok_or_else(|| OpenError::Unknown(name.to_owned()))?;
         let unavailable =
             || OpenError::Unavailable { name: name.to_owned(), reason: self.closed.reason(record.id).to_string() };
         let volume = self.engine.volume(record.id).ok_or_else(unavailable)?;
         Ok(VolumeDisk::new(volume, &self.observations))
     }
+}
+
+/// How long it may take to hear of what another server has just said that it's done.
+const NEWS: Duration = Duration::from_secs(1);
+
+/// What is known once that is so; after a while, what is known then.
+pub async fn in_a_moment<T: Clone>(known: &mut watch::Receiver<T>, is_so: impl Fn(&T) -> bool) -> T {
+    // Over as well if nothing will be heard any more.
+    let _ = timeout(NEWS, known.wait_for(is_so)).await;
+    known.borrow().clone()
 }
 
 fn find<'a>(state: &'a State, name: &str) -> Option<&'a Arc<VolumeRecord>> {

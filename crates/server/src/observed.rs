@@ -126,13 +126,20 @@ fn touched(offset: u64, length: u64) -> std::ops::Range<u64> {
     offset / BLOCK..offset.saturating_add(length).div_ceil(BLOCK)
 }
 
-/// Of all volumes that were used since the server started. Cheap to clone.
+/// Of all volumes that were used since the server or gateway started. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Observations(Arc<Mutex<BTreeMap<VolumeId, Arc<Observed>>>>);
 
 impl Observations {
     pub fn of(&self, volume: VolumeId) -> Arc<Observed> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(volume).or_default().clone()
+    }
+
+    /// By volume, how many connections have it open.
+    pub fn clients(&self) -> BTreeMap<u64, u64> {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let open = all.iter().filter(|(_, observed)| observed.clients() > 0);
+        open.map(|(volume, observed)| (volume.0, observed.clients())).collect()
     }
 
     /// Of the volumes that have any.

@@ -12,7 +12,7 @@ use crate::drives::Parts;
 use crate::world::ServerWorld;
 use futures_util::future::join_all;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tepal_engine::{Engine, OpenVolumeError, Volume, VolumeSpec};
@@ -86,6 +86,12 @@ impl Closed {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
+    /// Whether one of them will be served once something is settled about its drives.
+    fn awaits_drives(&self) -> bool {
+        let closed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        closed.values().any(|reason| matches!(reason, NotServed::UnknownDrive(_)))
+    }
+
     /// Whether that is news.
     fn set(&self, id: VolumeId, reason: Option<NotServed>) -> bool {
         let mut closed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -102,6 +108,7 @@ pub struct Volumes {
     engine: Engine<ServerWorld>,
     threads: Arc<DataThreads>,
     closed: Closed,
+    all_opened: AtomicBool,
     /// Removals that go on.
     removing: Mutex<BTreeSet<VolumeId>>,
     turn: tokio::sync::Mutex<()>,
@@ -117,6 +124,7 @@ impl Volumes {
             engine,
             threads,
             closed: Closed::default(),
+            all_opened: AtomicBool::new(false),
             removing: Mutex::default(),
             turn: tokio::sync::Mutex::default(),
             next_thread: AtomicUsize::new(0),
@@ -137,13 +145,19 @@ impl Volumes {
                 Err(_) if self.closed.is_empty() => continue,
                 Err(_) => {}
             }
-            self.settle().await;
+            if self.open_all().await.is_err() {
+                return;
+            }
         }
     }
 
-    /// Opens all volumes there are, when the server starts. From then on a drive can be found to know what it misses.
+    /// Opens all volumes there are. Once they are open, a drive can be found to know what it misses: not while one waits for drives
+    /// that this may be said of.
     pub async fn open_all(self: &Arc<Self>) -> Result<(), Stopped> {
         self.settle().await;
+        if self.closed.awaits_drives() || self.all_opened.swap(true, Ordering::Relaxed) {
+            return Ok(());
+        }
         let engine = self.engine.clone();
         self.threads.run_on(0, move || async move { engine.all_volumes_opened() }).await
     }

@@ -188,8 +188,9 @@ impl Reader<'_> {
 mod tests {
     use super::*;
     use crate::log::{BlockSpan, ExtentKey, Mark, MarkKind};
+    use crate::requests::Dropped;
     use proptest::prelude::*;
-    use tepal_model::{MapId, buffer::join};
+    use tepal_model::{MapId, Origin, Taken, buffer::join};
 
     const DRIVE: DriveId = DriveId(5);
 
@@ -202,7 +203,14 @@ mod tests {
             Change::Placed { key, slot: 13, span: BlockSpan::WHOLE, sums: (0..16).collect() },
             Change::Cleared { key, span },
             Change::ClearedExtents { map: MapId(3), first: 5, count: u64::MAX },
-            Change::MarksReset,
+            Change::NotesReset,
+            Change::Took {
+                map: MapId(3),
+                taken: Taken { origin: Origin { gateway: 1, slot: 2, number: 3, view: 4 }, first: 5, count: 6 },
+            },
+            Change::Untook { map: MapId(3), first: 5, count: 6 },
+            Change::Dropped { gateway: 1, dropped: Dropped { number: 2, view: 3 } },
+            Change::Forgotten { view: 4 },
             Change::SumPages { first: 3, count: 9 },
             Change::Marked(mark),
             Change::MarkedMany { map: mark.map, kind: mark.kind, word: 3, regions: 0b1011 },

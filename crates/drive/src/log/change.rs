@@ -1,8 +1,9 @@
-//! What a batch says: changes of the map, of checksums and of marks.
+//! What a batch says: changes of the map, of checksums and of marks, and whose they are.
 
 use crate::log::batch::Reader;
+use crate::requests::Dropped;
 use smallvec::SmallVec;
-use tepal_model::{BLOCK, DriveId, EXTENT, MapId};
+use tepal_model::{BLOCK, DriveId, EXTENT, MapId, Origin, Taken};
 
 /// Blocks in one extent of the physical map.
 pub const BLOCKS: u32 = (EXTENT / BLOCK) as u32;
@@ -88,8 +89,28 @@ pub enum Change {
     UnmarkedMap {
         map: MapId,
     },
-    /// No mark that was set before this holds; those that do follow.
-    MarksReset,
+    /// Blocks have taken a request.
+    Took {
+        map: MapId,
+        taken: Taken,
+    },
+    /// These blocks haven't taken any.
+    Untook {
+        map: MapId,
+        first: u64,
+        count: u64,
+    },
+    /// What isn't noted of these requests of a gateway may have been forgotten.
+    Dropped {
+        gateway: u64,
+        dropped: Dropped,
+    },
+    /// The same of requests that were made in this view, or before, by gateways of which nothing else is said.
+    Forgotten {
+        view: u64,
+    },
+    /// No mark that was set before this holds, nor what was noted of requests; what does follows.
+    NotesReset,
     /// The checkpoint whose cut is this batch writes these pages of the checksum table.
     SumPages {
         first: u32,
@@ -120,10 +141,14 @@ const CLEARED: u8 = 3;
 const CLEARED_EXTENTS: u8 = 4;
 const MARKED: u8 = 5;
 const UNMARKED: u8 = 6;
-const MARKS_RESET: u8 = 7;
+const NOTES_RESET: u8 = 7;
 const SUM_PAGES: u8 = 8;
 const MARKED_MANY: u8 = 9;
 const UNMARKED_MAP: u8 = 10;
+const TOOK: u8 = 11;
+const UNTOOK: u8 = 12;
+const FORGOTTEN: u8 = 13;
+const DROPPED: u8 = 14;
 const BUSY: u8 = 1;
 const STALE: u8 = 2;
 
@@ -137,14 +162,20 @@ impl Change {
             Change::Marked(_) | Change::Unmarked(_) => 1 + 4 + 8 + 1 + 8,
             Change::MarkedMany { .. } => 1 + 4 + 8 + 1 + 8 + 8,
             Change::UnmarkedMap { .. } => 1 + 4,
-            Change::MarksReset => 1,
+            Change::Took { .. } => 1 + 4 + 28 + 8 + 8,
+            Change::Untook { .. } => 1 + 4 + 8 + 8,
+            Change::Dropped { .. } => 1 + 8 + 8 + 8,
+            Change::Forgotten { .. } => 1 + 8,
+            Change::NotesReset => 1,
             Change::SumPages { .. } => 1 + 4 + 4,
         }
     }
 
-    pub fn is_of_marks(&self) -> bool {
-        use Change::{Marked, MarkedMany, MarksReset, Unmarked, UnmarkedMap};
-        matches!(self, Marked(_) | MarkedMany { .. } | Unmarked(_) | UnmarkedMap { .. } | MarksReset)
+    /// Of a mark, or of a request.
+    pub fn is_of_notes(&self) -> bool {
+        use Change::{Dropped, Forgotten, Marked, MarkedMany, NotesReset, Took, Unmarked, UnmarkedMap, Untook};
+        let is_of_marks = matches!(self, Marked(_) | MarkedMany { .. } | Unmarked(_) | UnmarkedMap { .. });
+        is_of_marks || matches!(self, Took { .. } | Untook { .. } | Dropped { .. } | Forgotten { .. } | NotesReset)
     }
 
     /// Blocks of payload that go with it.
@@ -192,7 +223,28 @@ impl Change {
                 out.push(UNMARKED_MAP);
                 out.extend(map.0.to_le_bytes());
             }
-            Change::MarksReset => out.push(MARKS_RESET),
+            Change::Took { map, taken: Taken { origin, first, count } } => {
+                out.push(TOOK);
+                out.extend(map.0.to_le_bytes());
+                out.extend(origin.gateway.to_le_bytes());
+                out.extend(origin.slot.to_le_bytes());
+                [origin.number, origin.view, *first, *count].iter().for_each(|number| out.extend(number.to_le_bytes()));
+            }
+            Change::Untook { map, first, count } => {
+                out.push(UNTOOK);
+                out.extend(map.0.to_le_bytes());
+                out.extend(first.to_le_bytes());
+                out.extend(count.to_le_bytes());
+            }
+            Change::Dropped { gateway, dropped: Dropped { number, view } } => {
+                out.push(DROPPED);
+                [gateway, number, view].iter().for_each(|number| out.extend(number.to_le_bytes()));
+            }
+            Change::Forgotten { view } => {
+                out.push(FORGOTTEN);
+                out.extend(view.to_le_bytes());
+            }
+            Change::NotesReset => out.push(NOTES_RESET),
             Change::SumPages { first, count } => {
                 out.push(SUM_PAGES);
                 out.extend(first.to_le_bytes());
@@ -225,7 +277,18 @@ impl Change {
                 (word <= u64::MAX / 64).then_some(Change::MarkedMany { map, kind, word, regions })?
             }
             UNMARKED_MAP => Change::UnmarkedMap { map: MapId(reader.u32()?) },
-            MARKS_RESET => Change::MarksReset,
+            TOOK => {
+                let (map, gateway, slot) = (MapId(reader.u32()?), reader.u64()?, reader.u32()?);
+                let origin = Origin { gateway, slot, number: reader.u64()?, view: reader.u64()? };
+                Change::Took { map, taken: Taken { origin, first: reader.u64()?, count: reader.u64()? } }
+            }
+            UNTOOK => Change::Untook { map: MapId(reader.u32()?), first: reader.u64()?, count: reader.u64()? },
+            DROPPED => {
+                let gateway = reader.u64()?;
+                Change::Dropped { gateway, dropped: Dropped { number: reader.u64()?, view: reader.u64()? } }
+            }
+            FORGOTTEN => Change::Forgotten { view: reader.u64()? },
+            NOTES_RESET => Change::NotesReset,
             SUM_PAGES => Change::SumPages { first: reader.u32()?, count: reader.u32()? },
             _ => return None,
         })

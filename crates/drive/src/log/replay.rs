@@ -293,7 +293,11 @@ fn owed_by_slots(found: &Found, durable: u64) -> BTreeMap<(u32, usize), Owed> {
                 | Change::MarkedMany { .. }
                 | Change::Unmarked(_)
                 | Change::UnmarkedMap { .. }
-                | Change::MarksReset
+                | Change::Took { .. }
+                | Change::Untook { .. }
+                | Change::Dropped { .. }
+                | Change::Forgotten { .. }
+                | Change::NotesReset
                 | Change::SumPages { .. } => {}
             }
         }

@@ -1,15 +1,19 @@
-//! A drive as format 1 left it, kept in the tree: later programs must open it, and must not write that format otherwise.
+//! Drives as formats 1 and 2 left them, kept in the tree: later programs must open them, and must not write format 2 otherwise.
 
 use super::{MAP, Rig, TestDevice};
 use crate::geometry::MIN_DRIVE;
 use crate::{Change, Mark, MarkKind};
 use proptest::prelude::*;
-use tepal_model::{BLOCK, DriveId};
+use tepal_model::{BLOCK, DriveId, Origin, Taken, Taking};
 
-const KEPT: &[u8] = include_bytes!("../../images/format-1.image");
+const FIRST: &[u8] = include_bytes!("../../images/format-1.image");
+const KEPT: &[u8] = include_bytes!("../../images/format-2.image");
 const BLOCK_BYTES: usize = BLOCK as usize;
 /// What a device holds that was never written.
 const BLANK: u8 = 0xa5;
+
+const REQUEST: Origin = Origin { gateway: 5, slot: 6, number: 1, view: 7 };
+const OTHER: Origin = Origin { gateway: 8, slot: 9, number: 10, view: 7 };
 
 fn marks() -> [Mark; 2] {
     [MarkKind::Busy, MarkKind::Stale(DriveId(9))].map(|kind| Mark { map: MAP, region: 7, kind })
@@ -20,12 +24,14 @@ fn story() -> Rig {
     let mut rig = Rig::on(TestDevice::new(MIN_DRIVE), None);
     rig.write(0, &[1; 40], true).unwrap();
     rig.write(3, &[2; 2], true).unwrap();
-    rig.pool.run_until(rig.drive.clear(MAP, 32, 4, Vec::new())).unwrap();
+    rig.pool.run_until(rig.drive.clear(MAP, (32, 4), Vec::new(), Taking::Nothing)).unwrap();
     rig.pool.run_until(rig.drive.checkpoint()).unwrap();
     rig.write(16, &[3; 16], true).unwrap();
     rig.write(1000, &[4], true).unwrap();
-    rig.pool.run_until(rig.drive.clear(MAP, 5, 1, Vec::new())).unwrap();
+    rig.pool.run_until(rig.drive.clear(MAP, (5, 1), Vec::new(), Taking::Nothing)).unwrap();
     rig.pool.run_until(rig.drive.record(marks().map(Change::Marked).to_vec(), true)).unwrap();
+    rig.write_of(REQUEST, 1, 1);
+    rig.pool.run_until(rig.drive.adopt(MAP, (20, 4), vec![Taken { origin: OTHER, first: 22, count: 1 }])).unwrap();
     rig
 }
 
@@ -69,25 +75,39 @@ fn check(rig: &mut Rig) {
     assert_eq!(rig.drive.slots_unaccounted(), 0);
 }
 
+fn check_requests(rig: &Rig) {
+    let taken = [(REQUEST, 1), (OTHER, 22)].map(|(origin, first)| Taken { origin, first, count: 1 });
+    assert_eq!(rig.drive.requests(MAP, 0, 100), taken);
+}
+
 #[test]
-fn a_drive_of_format_1_is_read_as_it_was_written_and_can_be_written_to() {
-    let device = unpack(KEPT);
-    let mut pool = futures_executor::LocalPool::new();
-    let drive = Rig::open(&mut pool, &device, &None).unwrap();
-    let mut rig = Rig { pool, device, log: None, drive };
-    check(&mut rig);
-    rig.write(40, &[5], true).unwrap();
-    rig.pool.run_until(rig.drive.checkpoint()).unwrap();
-    rig.device.lose_power();
-    rig.reopen();
-    assert_eq!(rig.read(39, 2).unwrap(), [1, 5]);
+fn drives_of_formats_1_and_2_are_read_as_they_were_written_and_can_be_written_to() {
+    for image in [FIRST, KEPT] {
+        let device = unpack(image);
+        let mut pool = futures_executor::LocalPool::new();
+        let drive = Rig::open(&mut pool, &device, &None).unwrap();
+        let mut rig = Rig { pool, device, log: None, drive };
+        check(&mut rig);
+        if image == KEPT {
+            check_requests(&rig);
+        }
+        rig.write(40, &[5], true).unwrap();
+        rig.pool.run_until(rig.drive.checkpoint()).unwrap();
+        rig.device.lose_power();
+        rig.reopen();
+        assert_eq!(rig.read(39, 2).unwrap(), [1, 5]);
+        if image == KEPT {
+            check_requests(&rig);
+        }
+    }
 }
 
 #[test]
 #[expect(clippy::disallowed_methods, reason = "a file for whoever looks into the failure, not a drive")]
-fn format_1_is_written_byte_for_byte_as_it_was() {
+fn format_2_is_written_byte_for_byte_as_it_was() {
     let mut rig = story();
     check(&mut rig);
+    check_requests(&rig);
     let written = pack(&rig.device.0.borrow().stable);
     if written != KEPT {
         let now = std::env::temp_dir().join("tepal-format.image");

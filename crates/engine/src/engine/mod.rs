@@ -13,10 +13,10 @@ use crate::map::VolumeSpec;
 use crate::protocol::primary::Group;
 use crate::protocol::primary::members::Presence;
 use crate::servers::answer::Askers;
-use crate::servers::applied::{Applied, Slots};
 use crate::servers::follow::ClusterView;
 use crate::servers::peers::{Alone, Peers};
 use crate::servers::seat::Taken;
+use crate::servers::slots::Slots;
 use crate::volume::{OpenVolumeError, Use, Volume};
 use futures_channel::oneshot;
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,8 +44,6 @@ pub(crate) struct Shared<W: World> {
     pub peers: Arc<dyn Peers>,
     /// Who asks about this server's drives.
     pub askers: Askers,
-    /// What this server's drives have taken of the requests of gateways.
-    pub applied: Applied,
     /// For what this server asks as a gateway.
     pub slots: Slots,
     /// See [`Engine::followed`].
@@ -72,8 +70,6 @@ struct Entry<W: World> {
     left: Option<View>,
     /// Names this opening of a drive of this server, for other servers. Not 0.
     opening: u64,
-    /// Every request that was sent for the first time in that view or a later one has reached it.
-    up_since: View,
 }
 
 impl<W: World> Entry<W> {
@@ -139,7 +135,6 @@ impl<W: World> Engine<W> {
                 authority,
                 peers,
                 askers: Askers::default(),
-                applied: Applied::default(),
                 slots,
                 followed_view: AtomicU64::new(0),
                 state,
@@ -162,9 +157,8 @@ impl<W: World> Engine<W> {
             // At one moment: nobody can have it leave before all volumes know that it's here.
             let mut state = self.lock();
             let opening = self.shared.world.next_u64() | 1;
-            let up_since = if standing == Standing::Current { state.followed_view() + 1 } else { View::MAX };
             let status = Status::Here(drive.clone());
-            state.drives.insert(id, Entry { status, left: standing.left(), opening, up_since });
+            state.drives.insert(id, Entry { status, left: standing.left(), opening });
             let holder = Holder::Here(drive);
             state.volumes.values().for_each(|volume| volume.member_returned(&holder, standing));
         }
@@ -178,17 +172,14 @@ impl<W: World> Engine<W> {
     /// A drive that the metadata knows and that isn't here.
     pub fn add_absent_drive(&self, id: DriveId, left: View, may_return: bool) {
         let status = if may_return { Status::Missing } else { Status::Failed };
-        self.lock().drives.insert(id, Entry { status, left: Some(left), opening: 0, up_since: View::MAX });
+        self.lock().drives.insert(id, Entry { status, left: Some(left), opening: 0 });
     }
 
     /// A drive of another server, which is up and to be reached. One that was away is noticed by all volumes.
     pub fn add_remote_drive(&self, id: DriveId, server: ServerId, standing: Standing) {
         let groups: Vec<Group<W>> = {
             let mut state = self.lock();
-            state.drives.insert(
-                id,
-                Entry { status: Status::There(server), left: standing.left(), opening: 0, up_since: View::MAX },
-            );
+            state.drives.insert(id, Entry { status: Status::There(server), left: standing.left(), opening: 0 });
             state.volumes.values().flat_map(Volume::groups).collect()
         };
         groups.into_iter().for_each(|group| group.start_hearing(id, server, standing));
@@ -207,13 +198,6 @@ impl<W: World> Engine<W> {
         let state = self.lock();
         let entry = state.drives.get(&id)?;
         Some((entry.drive()?.clone(), entry.opening))
-    }
-
-    /// The name of this opening of a drive, and since when it's up.
-    pub(crate) fn opening_of(&self, drive: &Drive<W>) -> Option<(u64, View)> {
-        let state = self.lock();
-        let entry = state.drives.get(&drive.id())?;
-        entry.drive().filter(|now| now.is_same(drive)).map(|_| (entry.opening, entry.up_since))
     }
 
     /// Whether a drive was added, be it as one that is away.
@@ -329,7 +313,6 @@ impl<W: World> Engine<W> {
         volume.cut_off();
         let map = volume.spec().map;
         self.shared.askers.end(map).await;
-        self.shared.applied.forget(map);
         volume.remove().await;
         let drives: Vec<DriveId> = {
             let mut state = self.lock();

@@ -27,7 +27,7 @@ impl<W: World> Engine<W> {
             let up_in = engine.shared.authority.up_again(id, view).await;
             let agreed = up_in.is_some();
             // It may have left meanwhile, and even be back: then it may miss something again.
-            if up_in.is_some_and(|view| engine.note_current(&drive, view)) {
+            if up_in.is_some() && engine.note_current(&drive) {
                 tracing::debug!(drive = %id, "drive is up again");
                 engine.volumes().iter().for_each(|volume| volume.member_is_current(&Holder::Here(drive.clone())));
             }
@@ -76,13 +76,12 @@ impl<W: World> Engine<W> {
         self.lock().settling.remove(&id);
     }
 
-    fn note_current(&self, drive: &Drive<W>, view: View) -> bool {
+    fn note_current(&self, drive: &Drive<W>) -> bool {
         let mut state = self.lock();
         let Some(entry) = state.drives.get_mut(&drive.id()) else { return false };
         let same = matches!(&entry.status, Status::Here(now) if now.is_same(drive));
         if same {
             entry.left = None;
-            entry.up_since = view;
         }
         same
     }

@@ -13,7 +13,6 @@ use futures_channel::oneshot;
 use futures_util::FutureExt;
 use futures_util::future::{LocalBoxFuture, ready};
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
 use tepal_drive::world::World;
 use tepal_drive::{Change, Drive, DriveError, Loss, Mark, MarkKind, Write};
@@ -22,7 +21,7 @@ use tepal_wire::Payload;
 use tepal_wire::message::drive::MAX_WORDS;
 use tepal_wire::message::{
     self, Answer, DriveAnswer, DriveFailure, DriveOperation, DriveRequest, Heard, MarkChange, MarkPlace, MarkWord,
-    Origin, Request, Run,
+    Request, Run,
 };
 
 /// Runs and extents in one answer.
@@ -193,19 +192,9 @@ impl<W: World> Engine<W> {
             self.settle_if_known(request.drive);
             return ready(Answer::Drive(DriveAnswer::Noted).into()).boxed_local();
         }
-        let taken = taken(&request.operation, &payload);
-        if let Some((None, blocks)) = &taken {
-            self.shared.applied.made_equal(copy, opening, view, blocks.clone());
-        }
-        let (done, engine) = (carry_out(drive, copy, opening, request.operation, payload), self.clone());
+        let done = carry_out(drive, copy, opening, request.operation, payload);
         let work = async move {
             let reply = done.await;
-            // What a full drive has refused it doesn't have. One that is lost is never opened as this again.
-            if let Some((Some(origin), blocks)) = taken
-                && is_done(&reply)
-            {
-                engine.shared.applied.note(copy, opening, origin, blocks);
-            }
             drop(under_way);
             reply
         };
@@ -225,19 +214,6 @@ impl<W: World> Engine<W> {
             false => Err(DriveFailure::NotPrimary),
         }
     }
-}
-
-/// Which blocks the operation changes, and for which request of a client.
-fn taken(operation: &DriveOperation, payload: &Payload) -> Option<(Option<Origin>, Range<u64>)> {
-    match *operation {
-        DriveOperation::Write { first, origin, .. } => Some((origin, first..first + payload.sums().len() as u64)),
-        DriveOperation::Clear { first, count, origin, .. } => Some((origin, first..first + count)),
-        _ => None,
-    }
-}
-
-fn is_done(reply: &Reply) -> bool {
-    matches!(reply.answer, Answer::Drive(DriveAnswer::Written | DriveAnswer::Cleared))
 }
 
 fn failure_of(failure: DriveFailure) -> Reply {
@@ -286,19 +262,20 @@ fn carry_out<W: World>(
         .boxed_local(),
         DriveOperation::Checksums { first, count } => async move {
             let checksums = drive.crcs(map, first, count.into()).await;
-            answer(checksums.map_or_else(wont, |checksums| DriveAnswer::Checksums { checksums }))
+            let requests = drive.requests(map, first, count.into());
+            answer(checksums.map_or_else(wont, |checksums| DriveAnswer::Checksums { checksums, requests }))
         }
         .boxed_local(),
-        DriveOperation::Write { first, marks, durable, repair, .. } => async move {
+        DriveOperation::Write { first, marks, durable, repair, taking } => async move {
             let (data, sums) = payload.into_parts();
             let (data, marks) = (data.into_iter().collect(), changes(map, marks));
             let crcs = sums.as_slice().into();
-            let written = drive.write(Write { map, first, data, crcs, marks, durable, repair }).await;
+            let written = drive.write(Write { map, first, data, crcs, marks, durable, repair, taking }).await;
             answer(written.map_or_else(wont, |()| DriveAnswer::Written))
         }
         .boxed_local(),
-        DriveOperation::Clear { first, count, marks, .. } => async move {
-            let cleared = drive.clear(map, first, count, changes(map, marks)).await;
+        DriveOperation::Clear { first, count, marks, taking } => async move {
+            let cleared = drive.clear(map, (first, count), changes(map, marks), taking).await;
             answer(cleared.map_or_else(wont, |()| DriveAnswer::Cleared))
         }
         .boxed_local(),
@@ -329,6 +306,14 @@ fn carry_out<W: World>(
             async move { answer(drive.remove_map(map).await.map_or_else(wont, |()| DriveAnswer::Removed)) }
                 .boxed_local()
         }
+        DriveOperation::Fate { origin, first, count } => {
+            ready(answer(DriveAnswer::Fate(drive.fate(origin, map, first, count)))).boxed_local()
+        }
+        DriveOperation::Adopt { first, count, requests } => async move {
+            let adopted = drive.adopt(map, (first, count), requests).await;
+            answer(adopted.map_or_else(wont, |()| DriveAnswer::Adopted))
+        }
+        .boxed_local(),
         DriveOperation::Noted { .. } => ready(answer(DriveAnswer::Noted)).boxed_local(),
     }
 }

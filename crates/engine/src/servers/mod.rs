@@ -5,16 +5,16 @@
 //! seat.rs     who leads a column, as far as is known here
 //! reach.rs    a volume reaches its primaries    -- peers.rs -->  serve.rs   which answer gateways
 //! remote.rs   a primary reaches drives of others -- peers.rs -->  answer.rs  whose servers answer primaries
-//! applied.rs  which requests of gateways the drives here have taken
+//! slots.rs    numbers for the requests of this server as a gateway
 //! ```
 //!
 //! Who is primary, how one takes over, and what is done about requests that come twice: docs/decisions/0006.
 
 pub mod answer;
-pub mod applied;
 pub mod follow;
 pub mod peers;
 pub mod reach;
 pub mod remote;
 pub mod seat;
 pub mod serve;
+pub mod slots;

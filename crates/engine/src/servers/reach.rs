@@ -41,8 +41,8 @@ impl<W: World> Volume<W> {
 
     async fn at_some_primary<O: Operation<W>>(&self, column: usize, operation: &O) -> Result<O::Outcome, IoError> {
         let Some(engine) = self.engine() else { return Err(IoError::Stopping) };
-        let ticket = O::IS_NUMBERED.then(|| engine.shared.slots.take());
-        let tag = |doubt| ticket.as_ref().map(|ticket| Tag { origin: ticket.origin, in_doubt_since: doubt });
+        let ticket = O::IS_NUMBERED.then(|| engine.shared.slots.take(engine.followed()));
+        let tag = |is_in_doubt| ticket.as_ref().map(|ticket| Tag { origin: ticket.origin, is_in_doubt });
         self.ask_until_answered(column, operation, tag).await
     }
 
@@ -50,11 +50,11 @@ impl<W: World> Volume<W> {
         &self,
         column: usize,
         operation: &O,
-        tag: impl Fn(Option<View>) -> Option<Tag>,
+        tag: impl Fn(bool) -> Option<Tag>,
     ) -> Result<O::Outcome, IoError> {
         let seat = &self.seats()[column];
-        // The view in which it may have been carried out for the first time.
-        let mut doubt: Option<View> = None;
+        // Whether it may have been carried out.
+        let mut is_in_doubt = false;
         loop {
             if self.is_cut_off() {
                 return Err(IoError::Fenced);
@@ -63,26 +63,24 @@ impl<W: World> Volume<W> {
                 let (offset, size) = (self.striping().offset_of(column, operation.end() - 1), self.size());
                 return Err(IoError::OutOfRange { offset, length: 1, size });
             }
-            // Not since when this server leads: what is begun now passes all drives that have come up since then.
-            let begun_in = self.engine().map_or(0, |engine| engine.followed());
             let change = match seat.now() {
                 Taken::Here(group) => {
-                    let outcome = operation.at(&group, tag(doubt)).await;
+                    let outcome = operation.at(&group, tag(is_in_doubt)).await;
                     let is_void = matches!(outcome, Err(IoError::Fenced)) && !seat.is_still(&group);
                     if !is_void && self.may_tell(seat, &group).await {
                         return outcome;
                     }
                     // What ends for being shared hasn't begun.
-                    doubt = doubt.or((group.shared.view > 0).then_some(begun_in));
+                    is_in_doubt |= group.shared.view > 0;
                     continue;
                 }
                 Taken::Vacant => seat.change(),
                 Taken::There(server, view) => {
                     let change = seat.change();
-                    match self.ask((server, view), column, operation, tag(doubt)).await? {
+                    match self.ask((server, view), column, operation, tag(is_in_doubt)).await? {
                         Asked::Answered(outcome) => return Ok(outcome),
                         Asked::Refused => {}
-                        Asked::Unknown => doubt = doubt.or(Some(view)),
+                        Asked::Unknown => is_in_doubt = true,
                     }
                     change
                 }

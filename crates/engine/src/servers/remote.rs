@@ -6,11 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use tepal_drive::world::Gather;
 use tepal_drive::{Change, DriveError, Loss, Mark, MarkKind, Write};
-use tepal_model::{DriveId, MapId, Segments, ServerId};
+use tepal_model::{DriveId, Fate, MapId, Origin, Segments, ServerId, Taken, Taking};
 use tepal_wire::Payload;
-use tepal_wire::message::{
-    self, Answer, DriveAnswer, DriveFailure, DriveOperation, DriveRequest, MarkChange, Origin, Request,
-};
+use tepal_wire::message::{self, Answer, DriveAnswer, DriveFailure, DriveOperation, DriveRequest, MarkChange, Request};
 
 /// Changes of marks that go in one message.
 const MARKS_AT_ONCE: usize = 4096;
@@ -135,12 +133,32 @@ impl Remote {
         }
     }
 
-    pub async fn crcs(&self, first: u64, count: u64) -> Result<Vec<Option<u32>>, DriveError> {
+    /// The CRCs of blocks, and the requests that they have taken.
+    pub async fn content(&self, first: u64, count: u64) -> Result<(Vec<Option<u32>>, Vec<Taken>), DriveError> {
         let checksums = DriveOperation::Checksums { first, count: short(count) };
         match self.ask(checksums, Payload::none()).await?.answer {
-            Answer::Drive(DriveAnswer::Checksums { checksums }) if checksums.len() as u64 == count => Ok(checksums),
+            Answer::Drive(DriveAnswer::Checksums { checksums, requests })
+                if checksums.len() as u64 == count && are_within(&requests, first, count) =>
+            {
+                Ok((checksums, requests))
+            }
             other => Err(self.strange(&other)),
         }
+    }
+
+    pub async fn fate(&self, origin: Origin, first: u64, count: u64) -> Result<Fate, DriveError> {
+        match self.ask(DriveOperation::Fate { origin, first, count }, Payload::none()).await?.answer {
+            Answer::Drive(DriveAnswer::Fate(Fate::Known { taken })) if are_within(&taken, first, count) => {
+                Ok(Fate::Known { taken })
+            }
+            Answer::Drive(DriveAnswer::Fate(fate @ (Fate::Superseded | Fate::Forgotten))) => Ok(fate),
+            other => Err(self.strange(&other)),
+        }
+    }
+
+    pub async fn adopt(&self, first: u64, count: u64, requests: Vec<Taken>) -> Result<(), DriveError> {
+        let asked = self.ask(DriveOperation::Adopt { first, count, requests }, Payload::none());
+        self.expect(asked, |answer| matches!(answer, DriveAnswer::Adopted)).await
     }
 
     pub async fn present(&self, first: u64, count: u64) -> Result<Vec<(u64, bool)>, DriveError> {
@@ -191,27 +209,17 @@ impl Remote {
     }
 
     /// It's on its way when this returns.
-    pub fn write(
-        &self,
-        write: &Write<'_>,
-        origin: Option<Origin>,
-    ) -> impl Future<Output = Result<(), DriveError>> + use<> {
+    pub fn write(&self, write: &Write<'_>) -> impl Future<Output = Result<(), DriveError>> + use<> {
         let payload = Payload::of_blocks(segments(&write.data), &write.crcs);
-        let (first, durable, repair) = (write.first, write.durable, write.repair);
+        let (first, durable, repair, taking) = (write.first, write.durable, write.repair, write.taking.clone());
         let marks = write.marks.iter().filter_map(change_of).collect();
-        let asked = self.ask(DriveOperation::Write { first, marks, durable, repair, origin }, payload);
+        let asked = self.ask(DriveOperation::Write { first, marks, durable, repair, taking }, payload);
         self.expect(asked, |answer| matches!(answer, DriveAnswer::Written))
     }
 
-    pub async fn clear(
-        &self,
-        first: u64,
-        count: u64,
-        marks: Vec<Change>,
-        origin: Option<Origin>,
-    ) -> Result<(), DriveError> {
+    pub async fn clear(&self, first: u64, count: u64, marks: Vec<Change>, taking: Taking) -> Result<(), DriveError> {
         let marks = marks.iter().filter_map(change_of).collect();
-        let asked = self.ask(DriveOperation::Clear { first, count, marks, origin }, Payload::none());
+        let asked = self.ask(DriveOperation::Clear { first, count, marks, taking }, Payload::none());
         self.expect(asked, |answer| matches!(answer, DriveAnswer::Cleared)).await
     }
 
@@ -355,6 +363,15 @@ fn lost_way(drive: DriveId, unreachable: &Unreachable) -> Loss {
 /// An answer that isn't one to what was asked: nothing more is believed of that server.
 fn strange(drive: DriveId, answer: &Answer) -> Loss {
     Loss::Gone { drive, reason: format!("its server's answer makes no sense: {answer:?}") }
+}
+
+/// Whether they are as they are told: ascending, and none outside of these blocks.
+fn are_within(taken: &[Taken], first: u64, count: u64) -> bool {
+    let is_within = |taken: &Taken| {
+        let end = taken.first.checked_add(taken.count);
+        taken.first >= first && end.is_some_and(|end| end <= first + count)
+    };
+    taken.iter().all(is_within)
 }
 
 /// One request reads no more than the longest one of a client.

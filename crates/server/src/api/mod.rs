@@ -32,6 +32,7 @@ use axum::http::header::{AUTHORIZATION, HeaderMap};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
+use directory::Gateways;
 use failure::Failure;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -71,6 +72,7 @@ pub struct Api {
 struct Context {
     api: Api,
     data: Semaphore,
+    gateways: Gateways,
     /// Held while a volume changes its size.
     resizing: tokio::sync::Mutex<()>,
     token: String,
@@ -94,7 +96,8 @@ impl Context {
 
 fn router(api: Api, token: String) -> Router {
     let data = Semaphore::new(DATA_REQUESTS);
-    let context = Arc::new(Context { api, data, resizing: tokio::sync::Mutex::default(), token });
+    let (gateways, resizing) = (Gateways::default(), tokio::sync::Mutex::default());
+    let context = Arc::new(Context { api, data, gateways, resizing, token });
     let managing = Router::new()
         .route(route::SERVER, get(cluster::server).delete(cluster::remove))
         .route(route::DRIVES, get(drives::list).post(drives::add))
@@ -113,7 +116,7 @@ fn router(api: Api, token: String) -> Router {
         .route(route::STATUS, get(cluster::status))
         .route(route::CLUSTER, get(cluster::show))
         .route(route::SERVERS, get(cluster::servers))
-        .route(route::DIRECTORY, get(directory::show))
+        .route(route::DIRECTORY, get(directory::show).post(directory::follow))
         .route(route::DRIVE_KEPT, get(drives::kept))
         .route(route::DRIVES_SCAN, get(drives::scan))
         .route(route::VOLUME_SCRUB, get(scrub::show).post(scrub::start))

@@ -12,7 +12,8 @@
 //! | GET `/v1/cluster` | | [`ClusterInfo`] |
 //! | GET `/v1/servers`, `/v1/servers/{id}` | | [`ServerInfo`] (a list of) |
 //! | DELETE `/v1/servers/{id}` | | [`Done`] |
-//! | GET `/v1/directory?after=N` | | [`Directory`], as soon as it isn't number N any more, or after a short while |
+//! | GET `/v1/directory` | | [`Directory`] |
+//! | POST `/v1/directory` | [`GatewayNews`] | [`Directory`], as soon as it isn't the one that the gateway has, or after a short while |
 //! | GET `/v1/drives` | | list of [`DriveInfo`] |
 //! | POST `/v1/drives` | [`AddDrive`] | [`DriveInfo`] |
 //! | GET `/v1/drives/scan` | | list of [`FoundDrive`] |
@@ -39,6 +40,7 @@
 //! `{name}` and `{id}` are percent-encoded. `data` takes up to [`MAX_DATA`] bytes a request.
 
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 pub use tepal_metadata::{DEFAULT_POOL, DriveState};
 use tepal_model::{ClusterId, DriveId, ServerId};
 
@@ -367,12 +369,15 @@ pub struct DirectoryVolume {
     pub made_in: u64,
 }
 
-/// The query of GET `directory`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AfterQuery {
-    /// The number of the directory that the caller has.
-    #[serde(default)]
+/// What a gateway says of itself, again and again.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GatewayNews {
+    /// This run of it.
+    pub gateway: u64,
+    /// The number of the directory that it has.
     pub after: u64,
+    /// By volume, how many clients have it open there.
+    pub clients: BTreeMap<u64, u64>,
 }
 
 // ---- pools
@@ -413,6 +418,9 @@ pub struct VolumeInfo {
     /// NBD connections that have it open.
     #[serde(default)]
     pub clients: u64,
+    /// Of them, those of gateways that aren't servers.
+    #[serde(default)]
+    pub clients_of_gateways: u64,
     /// Blocks that no copy had right when they were last read; at least so many are damaged.
     #[serde(default)]
     pub damaged_blocks: u64,

@@ -10,7 +10,6 @@ use super::types::{
 };
 use super::{Context, Shared, health_text};
 use crate::drives::Fullness;
-use crate::observed::Observed;
 use crate::world::ServerWorld;
 use axum::Json;
 use axum::extract::State as Extract;
@@ -22,9 +21,9 @@ use tepal_metadata::{self as metadata, Command, DEFAULT_POOL, Refusal, State, Vo
 use tepal_model::IoError;
 
 const CLEARING: Duration = Duration::from_secs(20);
-/// How long a client that hung up may take to be noticed.
-const HANG_UP: Duration = Duration::from_secs(1);
-const LOOK_AGAIN: Duration = Duration::from_millis(10);
+/// How long a client that hung up may take to be noticed, at a gateway too.
+const HANG_UP: Duration = Duration::from_millis(2500);
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 pub async fn list(Extract(context): Extract<Shared>, scope: Scope) -> Json<Vec<VolumeInfo>> {
     let others = match scope {
@@ -40,7 +39,10 @@ pub async fn list(Extract(context): Extract<Shared>, scope: Scope) -> Json<Vec<V
         .active_volumes()
         .map(|record| {
             let own = info(&context, &state, record);
-            put_together(std::iter::once(own).chain(elsewhere.remove(&record.id.0).unwrap_or_default()))
+            match scope {
+                Scope::Own => own,
+                Scope::Cluster => put_together(own, elsewhere.remove(&record.id.0).unwrap_or_default()),
+            }
         })
         .collect();
     all.sort_unstable_by(|one, other| one.name.cmp(&other.name));
@@ -48,20 +50,25 @@ pub async fn list(Extract(context): Extract<Shared>, scope: Scope) -> Json<Vec<V
 }
 
 pub async fn show(Extract(context): Extract<Shared>, scope: Scope, name: Named) -> Result<Json<VolumeInfo>, Failure> {
-    let Json(own) = one(&context, &name.0)?;
-    let id = own.id;
-    if scope == Scope::Own {
-        return Ok(Json(own));
+    match scope {
+        Scope::Own => one(&context, &name.0),
+        Scope::Cluster => everywhere(&context, &name.0).await.map(Json),
     }
-    let others = context.ask_others::<VolumeInfo>(&path(route::VOLUME, &name.0)).await;
-    let others = others.into_iter().filter_map(|(_, said)| said).filter(|said| said.id == id);
-    Ok(Json(put_together(std::iter::once(own).chain(others))))
 }
 
-/// What the servers say of one volume, each of the columns that it leads and of its own drives and clients. At least one does.
-fn put_together(mut said: impl Iterator<Item = VolumeInfo>) -> VolumeInfo {
-    let mut all = said.next().expect("somebody says something");
-    for other in said {
+async fn everywhere(context: &Context, name: &str) -> Result<VolumeInfo, Failure> {
+    let Json(own) = one(context, name)?;
+    let id = own.id;
+    let others = context.ask_others::<VolumeInfo>(&path(route::VOLUME, name)).await;
+    let others = others.into_iter().filter_map(|(_, said)| said).filter(|said| said.id == id);
+    Ok(put_together(own, others))
+}
+
+/// What the servers say of one volume, each of the columns that it leads and of its own drives and clients; of gateways, all say
+/// the same.
+fn put_together(own: VolumeInfo, others: impl IntoIterator<Item = VolumeInfo>) -> VolumeInfo {
+    let mut all = own;
+    for other in others {
         all.state = worse(all.state, other.state);
         for reason in other.reason {
             if !all.reason.contains(&reason) {
@@ -69,6 +76,7 @@ fn put_together(mut said: impl Iterator<Item = VolumeInfo>) -> VolumeInfo {
             }
         }
         all.clients += other.clients;
+        all.clients_of_gateways = all.clients_of_gateways.max(other.clients_of_gateways);
         all.damaged_blocks += other.damaged_blocks;
         all.allocated += other.allocated;
         all.recovery.busy_regions += other.recovery.busy_regions;
@@ -76,6 +84,7 @@ fn put_together(mut said: impl Iterator<Item = VolumeInfo>) -> VolumeInfo {
         all.recovery.copied_bytes += other.recovery.copied_bytes;
         all.recovery.bytes_per_second += other.recovery.bytes_per_second;
     }
+    all.clients += all.clients_of_gateways;
     all
 }
 
@@ -151,7 +160,7 @@ pub async fn remove(
     Options(ForceQuery { force }): Options<ForceQuery>,
 ) -> Result<Json<Removal>, Failure> {
     let record = record(&context, &name.0)?;
-    let clients = if force { 0 } else { clients_that_stay(&context.observations.of(record.id)).await };
+    let clients = if force { 0 } else { clients_that_stay(&context, &record.name).await? };
     if clients > 0 {
         let connected =
             if clients == 1 { "a client is connected".to_owned() } else { format!("{clients} clients are connected") };
@@ -167,12 +176,16 @@ pub async fn remove(
     Ok(Json(removal))
 }
 
-async fn clients_that_stay(observed: &Observed) -> u64 {
+/// Of all servers, and of gateways.
+async fn clients_that_stay(context: &Context, volume: &str) -> Result<u64, Failure> {
     let end = Instant::now() + HANG_UP;
-    while observed.clients() > 0 && Instant::now() < end {
+    loop {
+        let clients = everywhere(context, volume).await?.clients;
+        if clients == 0 || Instant::now() > end {
+            return Ok(clients);
+        }
         tokio::time::sleep(LOOK_AGAIN).await;
     }
-    observed.clients()
 }
 
 pub async fn removals(Extract(context): Extract<Shared>) -> Json<Vec<Removal>> {
@@ -252,6 +265,7 @@ pub fn info_besides_space(context: &Context, state: &State, record: &VolumeRecor
         state: health,
         reason,
         clients: observed.clients(),
+        clients_of_gateways: context.gateways.clients(record.id),
         damaged_blocks: observed.damaged().count() as u64,
         allocated: volume.as_ref().map_or(0, Volume::allocated),
         epoch: record.epoch,

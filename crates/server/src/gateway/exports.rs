@@ -1,7 +1,7 @@
 //! The cluster's volumes as the NBD front-end of a gateway wants them.
 
-use crate::api::types::{BY_ID, Directory};
-use crate::exports::VolumeDisk;
+use crate::api::types::{BY_ID, Directory, DirectoryVolume};
+use crate::exports::{VolumeDisk, in_a_moment};
 use crate::observed::Observations;
 use crate::world::ServerWorld;
 use std::sync::Arc;
@@ -28,13 +28,9 @@ impl Exports for GatewayExports {
     }
 
     async fn open(&self, name: &str) -> Result<VolumeDisk, OpenError> {
-        let directory = self.directory.borrow().clone();
-        let id: Option<u64> = name.strip_prefix(BY_ID).and_then(|id| id.parse().ok());
-        let found = directory.volumes.iter().find(|volume| match id {
-            Some(id) => volume.id == id,
-            None => volume.name == name,
-        });
-        let found = found.ok_or_else(|| OpenError::Unknown(name.to_owned()))?;
+        let is_news = |directory: &Arc<Directory>| find(directory, name).is_some();
+        let directory = in_a_moment(&mut self.directory.clone(), is_news).await;
+        let found = find(&directory, name).ok_or_else(|| OpenError::Unknown(name.to_owned()))?;
         let unavailable = || OpenError::Unavailable {
             name: name.to_owned(),
             reason: "this gateway can't serve it, as its log says".to_owned(),
@@ -42,4 +38,12 @@ impl Exports for GatewayExports {
         let volume = self.engine.volume(VolumeId(found.id)).ok_or_else(unavailable)?;
         Ok(VolumeDisk::new(volume, &self.observations))
     }
+}
+
+fn find<'a>(directory: &'a Directory, name: &str) -> Option<&'a DirectoryVolume> {
+    let id: Option<u64> = name.strip_prefix(BY_ID).and_then(|id| id.parse().ok());
+    directory.volumes.iter().find(|volume| match id {
+        Some(id) => volume.id == id,
+        None => volume.name == name,
+    })
 }

@@ -35,7 +35,7 @@ use tepal_model::DriveId;
 use tepal_wire::handshake::{ClientId, Sender};
 use tokio::sync::mpsc::UnboundedReceiver;
 
-pub use crate::api::types::Directory;
+pub use crate::api::types::{Directory, GatewayNews};
 
 /// What a gateway runs with.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,6 +64,32 @@ impl Config {
     }
 }
 
+/// What a gateway tells servers of itself. Clones are the same.
+#[derive(Clone)]
+pub struct Account {
+    /// Names this run of it.
+    run: u64,
+    clients: Observations,
+}
+
+impl Account {
+    /// Of one that is about to start.
+    pub fn new() -> Self {
+        Account { run: ServerWorld.next_u64(), clients: Observations::default() }
+    }
+
+    /// As it's now, to a server by whose directory of that number the gateway acts.
+    pub fn news(&self, after: u64) -> GatewayNews {
+        GatewayNews { gateway: self.run, after, clients: self.clients.clients() }
+    }
+}
+
+impl Default for Account {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 /// Why a gateway didn't start.
 #[derive(Debug, thiserror::Error)]
 pub enum GatewayError {
@@ -78,13 +104,18 @@ pub enum GatewayError {
 }
 
 /// Serves until it's told to stop by SIGTERM or SIGINT. `first` is what some server says now, `news` what any of them says
-/// afterwards, in any order.
-pub fn run(config: Config, first: Directory, news: UnboundedReceiver<Directory>) -> Result<(), GatewayError> {
+/// afterwards, in any order; servers are to be told of its clients.
+pub fn run(
+    config: Config,
+    first: Directory,
+    news: UnboundedReceiver<Directory>,
+    account: Account,
+) -> Result<(), GatewayError> {
     log::start(config.log_file.as_deref())?;
     log::abort_on_panic();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(GatewayError::System)?;
     let threads = Arc::new(DataThreads::start(config.data_threads)?);
-    let outcome = runtime.block_on(serve(config, first, news, threads.clone()));
+    let outcome = runtime.block_on(serve(config, first, news, account.clients, threads.clone()));
     // Its tasks first, as they use the threads.
     runtime.shutdown_timeout(Duration::from_secs(1));
     drop(threads);
@@ -95,6 +126,7 @@ async fn serve(
     config: Config,
     first: Directory,
     mut news: UnboundedReceiver<Directory>,
+    observations: Observations,
     threads: Arc<DataThreads>,
 ) -> Result<(), GatewayError> {
     let mut signals = Signals::listen().map_err(GatewayError::System)?;
@@ -102,7 +134,7 @@ async fn serve(
     let links = Links::new(first.cluster, Sender::Client { client });
     let engine = Engine::among(ServerWorld, Arc::new(Bystander), Arc::new(links.clone()));
     let followed = Followed::begin(first, engine.clone(), links.clone(), threads.clone()).await;
-    let exports = GatewayExports { directory: followed.known(), engine, observations: Observations::default() };
+    let exports = GatewayExports { directory: followed.known(), engine, observations };
     let front = Front::open(&config.listen, exports, &threads).await?;
     let nbd: Vec<String> = front.endpoints().iter().map(ToString::to_string).collect();
     tracing::info!(?nbd, "serving");

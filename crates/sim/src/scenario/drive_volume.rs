@@ -14,7 +14,7 @@ use tepal_drive::{Drive, DriveError, Write};
 use tepal_engine::Run;
 use tepal_model::buffer::{join, zeros};
 use tepal_model::layout::Durability;
-use tepal_model::{BLOCK, Buffer, IoError, MapId, Segments};
+use tepal_model::{BLOCK, Buffer, IoError, MapId, Segments, Taking};
 
 pub struct DriveVolume(Rc<Inner>);
 
@@ -72,7 +72,16 @@ impl Inner {
         let crcs: Vec<u32> = block_crcs(&data).collect();
         let durable = fua || self.durability == Durability::Strict;
         let data = Gather::from_iter([data]);
-        let write = Write { map: self.map, first, data, crcs: crcs.into(), marks: Vec::new(), durable, repair: false };
+        let write = Write {
+            map: self.map,
+            first,
+            data,
+            crcs: crcs.into(),
+            marks: Vec::new(),
+            durable,
+            repair: false,
+            taking: Taking::Nothing,
+        };
         self.drive.write(write).await.map_err(refusal)
     }
 
@@ -82,7 +91,10 @@ impl Inner {
         if first >= last {
             return self.store(offset, join(&zeros(length)), fua).await;
         }
-        self.drive.clear(self.map, first / BLOCK, (last - first) / BLOCK, Vec::new()).await.map_err(refusal)?;
+        self.drive
+            .clear(self.map, (first / BLOCK, (last - first) / BLOCK), Vec::new(), Taking::Nothing)
+            .await
+            .map_err(refusal)?;
         for (from, to) in [(offset, first), (last, end)] {
             if from < to {
                 self.store(from, join(&zeros(to - from)), fua).await?;

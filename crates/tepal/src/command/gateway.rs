@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 use tepal_server::api::types::route;
 use tepal_server::config::ConfigError;
-use tepal_server::gateway::{self, Config, Directory};
+use tepal_server::gateway::{self, Account, Config, Directory};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 #[derive(Debug, thiserror::Error)]
@@ -39,41 +39,51 @@ pub fn run(global: &Global, arguments: GatewayArguments) -> Result<Outcome, Comm
     let config = Config::new(listen, data_threads, log_file, insecure).map_err(GatewayError::from)?;
     let first: Directory = locate::client(global)?.get(route::DIRECTORY)?;
     let (tell, news) = unbounded_channel();
-    let (global, number) = (global.clone(), first.number);
-    let look = move || ask_whoever_is_there(&global, number, &tell);
+    let (account, global, number) = (Account::new(), global.clone(), first.number);
+    let asker = Asker { account: account.clone(), tell };
+    let look = move || asker.ask_whoever_is_there(&global, number);
     thread::Builder::new().name("look".into()).spawn(look).map_err(GatewayError::Thread)?;
-    gateway::run(config, first, news).map_err(GatewayError::from)?;
+    gateway::run(config, first, news, account).map_err(GatewayError::from)?;
     Ok(Outcome::Done)
 }
 
-/// Each server is asked by itself: one that stands still keeps no news of others back.
-fn ask_whoever_is_there(global: &Global, known: u64, tell: &UnboundedSender<Directory>) {
-    let mut asked = BTreeSet::new();
-    while !tell.is_closed() {
-        // A folder names only servers that run.
-        if let Ok(client) = locate::client(global) {
-            for server in client.servers().iter().filter(|server| !asked.contains(*server)).cloned().collect::<Vec<_>>()
-            {
-                let (one, tell) = (client.of(&server).impatient(), tell.clone());
-                let asking = thread::Builder::new().name("ask".into()).spawn(move || ask(&one, known, &tell));
-                if asking.is_ok() {
-                    asked.insert(server);
-                }
-            }
-        }
-        thread::sleep(LOOK);
-    }
+/// What asks servers, in a thread for each.
+#[derive(Clone)]
+struct Asker {
+    account: Account,
+    tell: UnboundedSender<Directory>,
 }
 
-fn ask(server: &Client, mut known: u64, tell: &UnboundedSender<Directory>) {
-    while !tell.is_closed() {
-        match server.get::<Directory>(&format!("{}?after={known}", route::DIRECTORY)) {
-            Ok(directory) if directory.number > known => {
-                known = directory.number;
-                let _ = tell.send(directory); // the gateway may be ending
+impl Asker {
+    /// Each server is asked by itself: one that stands still keeps no news of others back.
+    fn ask_whoever_is_there(&self, global: &Global, known: u64) {
+        let mut asked = BTreeSet::new();
+        while !self.tell.is_closed() {
+            // A folder names only servers that run.
+            if let Ok(client) = locate::client(global) {
+                let new = client.servers().iter().filter(|server| !asked.contains(*server)).cloned();
+                for server in new.collect::<Vec<_>>() {
+                    let (one, asker) = (client.of(&server).impatient(), self.clone());
+                    let asking = thread::Builder::new().name("ask".into()).spawn(move || asker.ask(&one, known));
+                    if asking.is_ok() {
+                        asked.insert(server);
+                    }
+                }
             }
-            Ok(_) => {}
-            Err(_) => thread::sleep(AGAIN),
+            thread::sleep(LOOK);
+        }
+    }
+
+    fn ask(&self, server: &Client, mut known: u64) {
+        while !self.tell.is_closed() {
+            match server.post::<Directory>(route::DIRECTORY, &self.account.news(known)) {
+                Ok(directory) if directory.number > known => {
+                    known = directory.number;
+                    let _ = self.tell.send(directory); // the gateway may be ending
+                }
+                Ok(_) => {}
+                Err(_) => thread::sleep(AGAIN),
+            }
         }
     }
 }

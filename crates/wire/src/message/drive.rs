@@ -1,9 +1,9 @@
 //! What a primary's server asks of the server of another copy. Blocks are numbered within what the drive holds of the map.
 
-use super::{Holds, MAX_BLOCKS, Origin, Run, check_range};
+use super::{Holds, MAX_BLOCKS, Run, check_range};
 use crate::field::{MAX_LIST, MessageError, record, tagged};
 use crate::payload::Payload;
-use tepal_model::{DriveId, MapId};
+use tepal_model::{DriveId, Fate, MapId, Origin, Taken, Taking};
 
 /// Words of marks in one answer at most.
 pub const MAX_WORDS: usize = 16 << 10;
@@ -43,7 +43,7 @@ pub enum DriveOperation {
         /// Blocks.
         count: u32,
     },
-    /// The CRC of each block, without its data: what two copies are compared by.
+    /// The CRC of each block, without its data, and the requests that the blocks have taken: what two copies are compared by.
     Checksums {
         /// Block.
         first: u64,
@@ -60,8 +60,8 @@ pub enum DriveOperation {
         durable: bool,
         /// It makes copies equal, and may take the space that's kept back for that.
         repair: bool,
-        /// Whose write it is, if it's one of a client.
-        origin: Option<Origin>,
+        /// Noted with it: whose write it is, if it's one of a client.
+        taking: Taking,
     },
     /// These blocks hold nothing any more.
     Clear {
@@ -72,7 +72,7 @@ pub enum DriveOperation {
         /// Stable no later.
         marks: Vec<MarkChange>,
         /// As for a write.
-        origin: Option<Origin>,
+        taking: Taking,
     },
     /// Sets marks and takes them back, in order.
     Mark {
@@ -99,6 +99,24 @@ pub enum DriveOperation {
     },
     /// Gives back everything that the drive holds of the map, marks included.
     RemoveMap,
+    /// What became of a request, as far as it was for these blocks.
+    Fate {
+        /// Which.
+        origin: Origin,
+        /// Block.
+        first: u64,
+        /// Blocks.
+        count: u64,
+    },
+    /// From here on the blocks have taken these requests and no others: stable when it's answered. The data is there.
+    Adopt {
+        /// Block.
+        first: u64,
+        /// Blocks.
+        count: u64,
+        /// Of blocks among these.
+        requests: Vec<Taken>,
+    },
     /// The primary has noted on the drive, which had been away, all that it and others miss in the column.
     Noted {
         /// In which it's the primary still.
@@ -171,6 +189,8 @@ pub enum DriveAnswer {
     Checksums {
         /// Of each block.
         checksums: Vec<Option<u32>>,
+        /// Of these blocks.
+        requests: Vec<Taken>,
     },
     /// Of [`DriveOperation::Write`].
     Written,
@@ -196,6 +216,10 @@ pub enum DriveAnswer {
     Removed,
     /// Of [`DriveOperation::Noted`].
     Noted,
+    /// Of [`DriveOperation::Fate`].
+    Fate(Fate),
+    /// Of [`DriveOperation::Adopt`].
+    Adopted,
     /// It wasn't done.
     Failed(DriveFailure),
 }
@@ -262,14 +286,16 @@ tagged!(DriveOperation, "operation on a drive", {
     1 => Hear { after },
     2 => Read { first, count },
     3 => Checksums { first, count },
-    4 => Write { first, durable, repair, origin, marks },
-    5 => Clear { first, count, origin, marks },
+    4 => Write { first, durable, repair, taking, marks },
+    5 => Clear { first, count, taking, marks },
     6 => Mark { durable, changes },
     7 => Flush,
     8 => Present { first, count, look },
     9 => Extents { from },
     10 => RemoveMap,
     11 => Noted { view },
+    12 => Fate { origin, first, count },
+    13 => Adopt { first, count, requests },
 });
 
 tagged!(MarkKind, "kind of mark", { 1 => Busy, 2 => Stale { drive } });
@@ -279,7 +305,7 @@ tagged!(MarkChange, "change of a mark", { 1 => Set(mark), 2 => Unset(mark), 3 =>
 tagged!(DriveAnswer, "answer of a drive", {
     1 => Heard(heard),
     2 => Read,
-    3 => Checksums { checksums },
+    3 => Checksums { checksums, requests },
     4 => Written,
     5 => Cleared,
     6 => Marked,
@@ -288,8 +314,14 @@ tagged!(DriveAnswer, "answer of a drive", {
     9 => Extents { more, extents },
     10 => Removed,
     11 => Noted,
+    12 => Fate(fate),
+    13 => Adopted,
     128 => Failed(failure),
 });
+
+tagged!(Taking, "taking of requests", { 1 => Nothing, 2 => Request(origin), 3 => Those(requests) });
+
+tagged!(Fate, "fate of a request", { 1 => Known { taken }, 2 => Superseded, 3 => Forgotten });
 
 tagged!(DriveFailure, "failure of a drive", {
     1 => Lost { retired, reason },
@@ -306,7 +338,9 @@ impl DriveOperation {
         use DriveOperation::*;
         match self {
             Hear { .. } | Read { .. } | Checksums { .. } | Present { .. } | Extents { .. } => true,
+            DriveOperation::Fate { .. } => true,
             Write { .. } | Clear { .. } | DriveOperation::Mark { .. } | Flush | RemoveMap | Noted { .. } => false,
+            Adopt { .. } => false,
         }
     }
 
@@ -322,8 +356,20 @@ impl DriveOperation {
                 check_range("a number of blocks", 0, count.into(), MAX_BLOCKS)?;
                 blocks(first, count.into())
             }
-            DriveOperation::Write { first, .. } => blocks(first, payload.sums().len() as u64),
-            DriveOperation::Clear { first, count, .. } | DriveOperation::Present { first, count, .. } => {
+            DriveOperation::Write { first, ref taking, .. } => {
+                let count = payload.sums().len() as u64;
+                check_taking(taking, first, count)?;
+                blocks(first, count)
+            }
+            DriveOperation::Clear { first, count, ref taking, .. } => {
+                check_taking(taking, first, count)?;
+                blocks(first, count)
+            }
+            DriveOperation::Present { first, count, .. } | DriveOperation::Fate { first, count, .. } => {
+                blocks(first, count)
+            }
+            DriveOperation::Adopt { first, count, ref requests } => {
+                check_taken(requests, first, count)?;
                 blocks(first, count)
             }
             DriveOperation::Hear { .. }
@@ -333,6 +379,24 @@ impl DriveOperation {
             | DriveOperation::RemoveMap
             | DriveOperation::Noted { .. } => Ok(()),
         }
+    }
+}
+
+fn check_taking(taking: &Taking, first: u64, count: u64) -> Result<(), MessageError> {
+    match taking {
+        Taking::Nothing | Taking::Request(_) => Ok(()),
+        Taking::Those(requests) => check_taken(requests, first, count),
+    }
+}
+
+fn check_taken(requests: &[Taken], first: u64, count: u64) -> Result<(), MessageError> {
+    let is_within = |taken: &Taken| {
+        let end = taken.first.checked_add(taken.count);
+        taken.first >= first && end.is_some_and(|end| end <= first.saturating_add(count))
+    };
+    match requests.iter().all(is_within) {
+        true => Ok(()),
+        false => Err(MessageError::Range { what: "a range of blocks that were taken" }),
     }
 }
 

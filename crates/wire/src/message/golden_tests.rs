@@ -5,7 +5,7 @@ use super::*;
 use crate::frame::{HEADER, Header, append};
 use crate::handshake::{ClientId, Grant, Reason, Role, Sender};
 use tepal_codec::checksum::crc;
-use tepal_model::{ClusterId, DriveId, IoError, MapId, Segments, ServerId, VolumeId};
+use tepal_model::{ClusterId, DriveId, IoError, MapId, Segments, ServerId, Taking, VolumeId};
 
 /// Hexadecimal digits, a word for each field.
 fn bytes(hex: &str) -> Vec<u8> {
@@ -40,12 +40,12 @@ fn a_whole_frame() {
     let first = crc(&[0xaa; 10]);
     let second = crc(&[[0xaa; 4086].as_slice(), &[0xbb; 10]].concat());
     let message = bytes(
-        "1100000000000000 22000000 02 f60f000000000000 01  0100000000000000 02000000 0300000000000000 01 01 0400000000000000",
+        "1100000000000000 22000000 02 f60f000000000000 01  0100000000000000 02000000 0300000000000000 0400000000000000 01",
     );
     let meta = [message, first.to_le_bytes().to_vec(), second.to_le_bytes().to_vec()].concat();
     assert_eq!(frame[HEADER..], meta);
     let head = bytes(
-        "54504c77 01 12 01 00 34000000 0a100000 0300000000000000 0500000000000000 0600000000000000 0700000000000000
+        "54504c77 01 12 01 00 33000000 0a100000 0300000000000000 0500000000000000 0600000000000000 0700000000000000
          0400 0800 f60f 0000",
     );
     let head = [head, crc(&meta).to_le_bytes().to_vec()].concat();
@@ -109,7 +109,8 @@ fn requests_to_drives() {
     let stale = super::Mark { region: 6, kind: MarkKind::Stale { drive: DriveId(9) } };
     let many = MarkWord { kind: MarkKind::Busy, word: 7, regions: 0xff };
     let marks = vec![MarkChange::Set(busy), MarkChange::Unset(stale), MarkChange::SetMany(many), MarkChange::UnsetAll];
-    let origin = "0100000000000000 02000000 0300000000000000 01";
+    let origin = "0100000000000000 02000000 0300000000000000 0400000000000000";
+    let taken = Taken { origin: TAG.origin, first: 1, count: 2 };
     let all_marks = "04000000
         01 0500000000000000 01
         02 0600000000000000 02 0900000000000000
@@ -121,12 +122,14 @@ fn requests_to_drives() {
         (Read { first: 1, count: 2 }, "02 0100000000000000 02000000".to_owned()),
         (Checksums { first: 1, count: 2 }, "03 0100000000000000 02000000".to_owned()),
         (
-            Write { first: 1, marks: marks.clone(), durable: true, repair: false, origin: Some(TAG.origin) },
-            format!("04 0100000000000000 01 00 01 {origin} {all_marks}"),
+            Write { first: 1, marks: marks.clone(), durable: true, repair: false, taking: Taking::Request(TAG.origin) },
+            format!("04 0100000000000000 01 00 02 {origin} {all_marks}"),
         ),
         (
-            Clear { first: 1, count: 2, marks: marks.clone(), origin: None },
-            format!("05 0100000000000000 0200000000000000 00 {all_marks}"),
+            Clear { first: 1, count: 2, marks: marks.clone(), taking: Taking::Those(vec![taken]) },
+            format!(
+                "05 0100000000000000 0200000000000000 03 01000000 {origin} 0100000000000000 0200000000000000 {all_marks}"
+            ),
         ),
         (DriveOperation::Mark { changes: marks, durable: true }, format!("06 01 {all_marks}")),
         (Flush, "07".to_owned()),
@@ -134,6 +137,14 @@ fn requests_to_drives() {
         (Extents { from: 1 }, "09 0100000000000000".to_owned()),
         (RemoveMap, "0a".to_owned()),
         (Noted { view: 5 }, "0b 0500000000000000".to_owned()),
+        (
+            DriveOperation::Fate { origin: TAG.origin, first: 1, count: 2 },
+            format!("0c {origin} 0100000000000000 0200000000000000"),
+        ),
+        (
+            Adopt { first: 1, count: 2, requests: vec![taken] },
+            format!("0d 0100000000000000 0200000000000000 01000000 {origin} 0100000000000000 0200000000000000"),
+        ),
     ];
     for (operation, hex) in cases {
         let request = DriveRequest { drive: DriveId(7), opening: 2, map: MapId(3), column: 4, operation };
@@ -145,6 +156,7 @@ fn requests_to_drives() {
 fn answers_of_drives() {
     use DriveAnswer::*;
     let word = MarkWord { kind: MarkKind::Stale { drive: DriveId(9) }, word: 7, regions: 1 };
+    let taken = Taken { origin: TAG.origin, first: 1, count: 2 };
     let heard = super::Heard { opening: 1, marks: vec![word], more: true, dropped_tail: false, allocated: 5 };
     let cases = [
         (
@@ -152,7 +164,11 @@ fn answers_of_drives() {
             "01 0100000000000000 01000000 02 0900000000000000 0700000000000000 0100000000000000 01 00 0500000000000000",
         ),
         (Read, "02"),
-        (Checksums { checksums: vec![None, Some(5)] }, "03 02000000 00 01 05000000"),
+        (
+            Checksums { checksums: vec![None, Some(5)], requests: vec![taken] },
+            "03 02000000 00 01 05000000 01000000 0100000000000000 02000000 0300000000000000 0400000000000000
+             0100000000000000 0200000000000000",
+        ),
         (Written, "04"),
         (Cleared, "05"),
         (Marked, "06"),
@@ -161,6 +177,10 @@ fn answers_of_drives() {
         (Extents { extents: vec![8], more: true }, "09 01 01000000 0800000000000000"),
         (Removed, "0a"),
         (DriveAnswer::Noted, "0b"),
+        (DriveAnswer::Fate(tepal_model::Fate::Known { taken: Vec::new() }), "0c 01 00000000"),
+        (DriveAnswer::Fate(tepal_model::Fate::Superseded), "0c 02"),
+        (DriveAnswer::Fate(tepal_model::Fate::Forgotten), "0c 03"),
+        (Adopted, "0d"),
         (Failed(DriveFailure::Lost { retired: true, reason: "x".into() }), "80 01 01 0100 78"),
         (Failed(DriveFailure::OutOfSpace), "80 02"),
         (Failed(DriveFailure::Damaged { blocks: vec![3] }), "80 03 01000000 0300000000000000"),
@@ -182,11 +202,11 @@ fn requests_to_primaries_and_their_answers() {
         (Read { offset, length: 2 }, "01 0100000000000000 02000000"),
         (
             Write { offset, fua: true, tag: TAG },
-            "02 0100000000000000 01 0100000000000000 02000000 0300000000000000 01 01 0400000000000000",
+            "02 0100000000000000 01 0100000000000000 02000000 0300000000000000 0400000000000000 01",
         ),
         (
-            Zero { offset, length, allocate: true, fua: false, tag: Tag { in_doubt_since: None, ..TAG } },
-            "03 0100000000000000 0200000000000000 01 00 0100000000000000 02000000 0300000000000000 01 00",
+            Zero { offset, length, allocate: true, fua: false, tag: Tag { is_in_doubt: false, ..TAG } },
+            "03 0100000000000000 0200000000000000 01 00 0100000000000000 02000000 0300000000000000 0400000000000000 00",
         ),
         (Flush, "04"),
         (Status { offset, length, limit: 3 }, "05 0100000000000000 0200000000000000 03000000"),

@@ -17,7 +17,7 @@ use crate::session;
 pub use drive::{
     DriveAnswer, DriveFailure, DriveOperation, DriveRequest, Heard, Mark, MarkChange, MarkKind, MarkPlace, MarkWord,
 };
-use tepal_model::{BLOCK, MAX_REQUEST};
+use tepal_model::{BLOCK, MAX_REQUEST, Origin, Taken};
 pub use volume::{VolumeAnswer, VolumeFailure, VolumeOperation, VolumeRequest};
 
 /// Most bytes of a request or answer of the metadata or of the admin API.
@@ -79,32 +79,19 @@ pub struct Run {
 
 record!(Run { length, holds });
 
-/// Which request of which gateway something is: by it, one that is sent again is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Origin {
-    /// One run of a gateway.
-    pub gateway: u64,
-    /// The gateway uses it for one request at a time.
-    pub slot: u32,
-    /// Later requests have higher ones.
-    pub number: u64,
-    /// Nothing more comes of this request for the same copy.
-    pub is_last: bool,
-}
-
-record!(Origin { gateway, slot, number, is_last });
+record!(Origin { gateway, slot, number, view });
+record!(Taken { origin, first, count });
 
 /// A write as its gateway sends it, maybe not for the first time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag {
     /// Which one it is.
     pub origin: Origin,
-    /// If it may have been carried out before: the view that the gateway knew when it sent it for the first time that may
-    /// have led to that.
-    pub in_doubt_since: Option<u64>,
+    /// It may have been carried out before.
+    pub is_in_doubt: bool,
 }
 
-record!(Tag { origin, in_doubt_since });
+record!(Tag { origin, is_in_doubt });
 
 impl Message {
     /// What the frame says, if it's a message of this version whose numbers make sense and which has the payload that it

@@ -4,7 +4,7 @@ use crate::frame::Header;
 use crate::handshake::{ClientId, Grant, Reason, Role, Sender};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tepal_model::{ClusterId, DriveId, IoError, MAX_VOLUME, MapId, Segments, ServerId, VolumeId};
+use tepal_model::{ClusterId, DriveId, IoError, MAX_VOLUME, MapId, Segments, ServerId, Taking, VolumeId};
 
 fn any_mark_kind() -> impl Strategy<Value = MarkKind> {
     prop_oneof![Just(MarkKind::Busy), any::<u64>().prop_map(|drive| MarkKind::Stale { drive: DriveId(drive) })]
@@ -25,21 +25,26 @@ fn any_change() -> impl Strategy<Value = MarkChange> {
 }
 
 fn any_origin() -> impl Strategy<Value = Origin> {
-    any::<(u64, u32, u64, bool)>().prop_map(|(gateway, slot, number, is_last)| Origin {
-        gateway,
-        slot,
-        number,
-        is_last,
-    })
+    any::<(u64, u32, u64, u64)>().prop_map(|(gateway, slot, number, view)| Origin { gateway, slot, number, view })
+}
+
+fn any_taking() -> impl Strategy<Value = Taking> {
+    prop_oneof![Just(Taking::Nothing), any_origin().prop_map(Taking::Request), Just(Taking::Those(Vec::new()))]
+}
+
+fn any_taken(blocks: std::ops::Range<u64>) -> impl Strategy<Value = Vec<Taken>> {
+    let one = (any_origin(), blocks.clone(), 0u64..40);
+    let taken =
+        move |(origin, first, count): (Origin, u64, u64)| Taken { origin, first, count: count.min(blocks.end - first) };
+    vec(one.prop_map(taken), 0..6)
 }
 
 fn any_tag() -> impl Strategy<Value = Tag> {
-    (any_origin(), any::<Option<u64>>()).prop_map(|(origin, in_doubt_since)| Tag { origin, in_doubt_since })
+    (any_origin(), any::<bool>()).prop_map(|(origin, is_in_doubt)| Tag { origin, is_in_doubt })
 }
 
 /// The one that requests of tests have.
-pub(super) const TAG: Tag =
-    Tag { origin: Origin { gateway: 1, slot: 2, number: 3, is_last: true }, in_doubt_since: Some(4) };
+pub(super) const TAG: Tag = Tag { origin: Origin { gateway: 1, slot: 2, number: 3, view: 4 }, is_in_doubt: true };
 
 fn any_drive_operation() -> impl Strategy<Value = DriveOperation> {
     use DriveOperation::*;
@@ -50,16 +55,28 @@ fn any_drive_operation() -> impl Strategy<Value = DriveOperation> {
             .prop_map(|after| Hear { after: after.map(|(kind, word)| MarkPlace { kind, word }) }),
         (first(), count()).prop_map(|(first, count)| Read { first, count }),
         (first(), count()).prop_map(|(first, count)| Checksums { first, count }),
-        (first(), marks(), any::<(bool, bool)>(), proptest::option::of(any_origin()))
-            .prop_map(|(first, marks, (durable, repair), origin)| Write { first, marks, durable, repair, origin }),
-        (first(), 1u64..1 << 40, marks(), proptest::option::of(any_origin()))
-            .prop_map(|(first, count, marks, origin)| Clear { first, count, marks, origin }),
+        (first(), marks(), any::<(bool, bool)>(), any_taking())
+            .prop_map(|(first, marks, (durable, repair), taking)| Write { first, marks, durable, repair, taking }),
+        (first(), 1u64..1 << 40, marks(), any_taking()).prop_map(|(first, count, marks, taking)| Clear {
+            first,
+            count,
+            marks,
+            taking
+        }),
+        (marks(), any_taken(50..60)).prop_map(|(marks, requests)| Clear {
+            first: 50,
+            count: 10,
+            marks,
+            taking: Taking::Those(requests),
+        }),
         (marks(), any::<bool>()).prop_map(|(changes, durable)| DriveOperation::Mark { changes, durable }),
         Just(Flush),
         (first(), 1u64..1 << 40, any::<u64>()).prop_map(|(first, count, look)| Present { first, count, look }),
         any::<u64>().prop_map(|from| Extents { from }),
         Just(RemoveMap),
         any::<u64>().prop_map(|view| Noted { view }),
+        (any_origin(), first(), 1u64..1 << 40).prop_map(|(origin, first, count)| Fate { origin, first, count }),
+        any_taken(50..60).prop_map(|requests| Adopt { first: 50, count: 10, requests }),
     ]
 }
 
@@ -86,7 +103,8 @@ fn any_drive_answer() -> impl Strategy<Value = DriveAnswer> {
     prop_oneof![
         heard,
         Just(Read),
-        vec(any::<Option<u32>>(), 0..40).prop_map(|checksums| Checksums { checksums }),
+        (vec(any::<Option<u32>>(), 0..40), any_taken(50..60))
+            .prop_map(|(checksums, requests)| Checksums { checksums, requests }),
         Just(Written),
         Just(Cleared),
         Just(Marked),
@@ -95,6 +113,10 @@ fn any_drive_answer() -> impl Strategy<Value = DriveAnswer> {
         (vec(any::<u64>(), 0..9), any::<bool>()).prop_map(|(extents, more)| Extents { extents, more }),
         Just(Removed),
         Just(DriveAnswer::Noted),
+        any_taken(50..60).prop_map(|taken| DriveAnswer::Fate(tepal_model::Fate::Known { taken })),
+        Just(DriveAnswer::Fate(tepal_model::Fate::Superseded)),
+        Just(DriveAnswer::Fate(tepal_model::Fate::Forgotten)),
+        Just(Adopted),
         failure.prop_map(Failed),
     ]
 }
@@ -233,14 +255,20 @@ fn requests_whose_numbers_make_no_sense_are_refused() {
     let volume =
         |operation| Message::Request(Request::Volume(VolumeRequest { volume: VolumeId(1), column: 0, operation }));
     let sealed = |offset, length: usize| Payload::seal(offset, Segments::from_iter([vec![7; length].into()]));
-    let write = || drive(DriveOperation::Write { first: 0, marks: vec![], durable: true, repair: false, origin: None });
+    let taken = |first, count| Taken { origin: TAG.origin, first, count };
+    let write = || {
+        drive(DriveOperation::Write { first: 0, marks: vec![], durable: true, repair: false, taking: Taking::Nothing })
+    };
     let cases = [
         (drive(DriveOperation::Read { first: 0, count: 0 }), Payload::none()),
         (drive(DriveOperation::Read { first: 0, count: 8193 }), Payload::none()),
         (drive(DriveOperation::Read { first: u64::MAX, count: 2 }), Payload::none()),
         (drive(DriveOperation::Read { first: (1 << 52) - 1, count: 2 }), Payload::none()),
         (drive(DriveOperation::Read { first: 0, count: 1 }), sealed(0, 4096)),
-        (drive(DriveOperation::Clear { first: 0, count: 0, marks: vec![], origin: None }), Payload::none()),
+        (drive(DriveOperation::Clear { first: 0, count: 0, marks: vec![], taking: Taking::Nothing }), Payload::none()),
+        (drive(DriveOperation::Adopt { first: 3, count: 2, requests: vec![taken(2, 1)] }), Payload::none()),
+        (drive(DriveOperation::Adopt { first: 3, count: 2, requests: vec![taken(4, 2)] }), Payload::none()),
+        (drive(DriveOperation::Adopt { first: 3, count: 2, requests: vec![taken(4, u64::MAX)] }), Payload::none()),
         (drive(DriveOperation::Present { first: 1, count: u64::MAX, look: 1 }), Payload::none()),
         (write(), Payload::none()),
         (write(), sealed(0, 4095)),
@@ -302,7 +330,8 @@ fn a_request_costs_the_data_that_it_brings_and_the_data_that_it_wants() {
     let nothing = Payload::none();
     let overhead = Request::Metadata.cost(&nothing);
     let data = Payload::seal(0, Segments::from_iter([vec![7; 8192].into()]));
-    let write = drive(DriveOperation::Write { first: 0, marks: vec![], durable: true, repair: false, origin: None });
+    let write =
+        drive(DriveOperation::Write { first: 0, marks: vec![], durable: true, repair: false, taking: Taking::Nothing });
     assert!((1..=4096).contains(&overhead), "there's an end to requests without data, and there may be many");
     for (request, payload, expected, repeatable) in [
         (Request::Metadata, &data, 8192, true),

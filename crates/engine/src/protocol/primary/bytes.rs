@@ -1,7 +1,6 @@
 //! Bytes in, bytes out: requests become whole blocks, edges are merged under the same turn that the write has. A write is
 //! seen through even if its client goes away, so nothing is left half done.
 
-use super::doubt::Doubt;
 use super::order::{Place, Turn};
 use super::write::{Data, Written};
 use super::{Blocks, Group};
@@ -56,11 +55,13 @@ impl<W: World> Group<W> {
         let blocks = Blocks::touched(range.start, range.end);
         let whole = range.start.is_multiple_of(BLOCK) && range.end.is_multiple_of(BLOCK);
         let (mut turn, mut begun) = (place.turn().await, false);
-        if tag.is_some_and(|tag| tag.in_doubt_since.is_some()) {
-            match Box::pin(self.in_doubt(turn, tag, blocks)).await? {
-                Doubt::Do(own) => turn = own,
-                Doubt::Done => return Ok(()),
-            }
+        let mut parts = None;
+        if let Some(tag) = tag.filter(|tag| tag.is_in_doubt) {
+            let (own, missing) = Box::pin(self.not_yet_taken(turn, &asker, tag.origin, blocks)).await?;
+            (turn, parts) = (own, Some(missing));
+        } else if !whole {
+            // What is merged with must be what both have, requests too.
+            turn = Box::pin(self.settled(turn, &asker, blocks)).await?;
         }
         let origin = tag.map(|tag| tag.origin);
         loop {
@@ -71,7 +72,12 @@ impl<W: World> Group<W> {
                     Gather::from_iter([Box::pin(group.merge_edges(range.start, &data)).await?])
                 }
             };
-            match self.write_blocks(&turn, Data::new(blocks.first, data, origin), fua).await? {
+            let data = Data::new(blocks.first, data, origin);
+            let written = match &parts {
+                None => self.write_blocks(&turn, data, fua).await?,
+                Some(parts) => Box::pin(self.write_parts(&turn, &data, parts, fua)).await?,
+            };
+            match written {
                 Written::Done => return Ok(()),
                 Written::Waits { change, begun: now } => {
                     begun |= now;

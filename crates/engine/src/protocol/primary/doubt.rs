@@ -1,99 +1,111 @@
 //! Requests that may have been carried out before: by an earlier primary, which was lost before it answered.
 
+use super::members::Copies;
 use super::order::Turn;
-use super::{Blocks, Group};
-use crate::authority::View;
-use crate::engine::Engine;
+use super::{Blocks, Group, State};
 use crate::holder::Holder;
-use crate::servers::answer::CopyId;
-use crate::servers::applied::Fate;
-use tepal_drive::Drive;
+use crate::seen_through::Asker;
+use tepal_drive::DriveError;
 use tepal_drive::world::World;
-use tepal_model::IoError;
-use tepal_wire::message::{Origin, Tag};
+use tepal_model::{Fate, IoError, Origin};
 
-/// What is to be done under a turn.
-pub(crate) enum Doubt {
-    /// Carry it out, in this turn.
-    Do(Turn),
-    /// It was carried out.
-    Done,
+/// Blocks of one region, and the copy that is asked about them.
+struct Asked<W: World> {
+    blocks: Blocks,
+    at: usize,
+    holder: Holder<W>,
 }
 
 impl<W: World> Group<W> {
-    /// Finds out whether a request that may have been carried out before was. Only then, that what the copies have is settled,
-    /// what this server's copy has taken counts: it's on all of them.
-    pub async fn in_doubt(&self, mut turn: Turn, tag: Option<Tag>, blocks: Blocks) -> Result<Doubt, IoError> {
-        let Some((tag, since)) = tag.and_then(|tag| Some((tag, tag.in_doubt_since?))) else {
-            return Ok(Doubt::Do(turn));
-        };
+    /// Which of a request's blocks haven't taken it, and are to be changed in this turn. Only when what the copies have is settled,
+    /// what a clean one has taken counts: all have, or none.
+    pub async fn not_yet_taken(
+        &self,
+        mut turn: Turn,
+        asker: &Asker,
+        origin: Origin,
+        blocks: Blocks,
+    ) -> Result<(Turn, Vec<Blocks>), IoError> {
         loop {
-            // The engine's lock comes before a group's.
-            let (own, changes) = {
+            turn = self.settled(turn, asker, blocks).await?;
+            let (asked, changes) = {
                 let state = self.lock();
-                state.serves()?;
-                let mut regions = self.shared.column.regions(blocks.first, blocks.count);
-                let settled = !state.members.has_unheard() && !regions.any(|region| state.unresolved.contains(&region));
-                let own = state.copies_here().filter(|_| settled);
-                let own = own.filter_map(|(at, holder)| Some((at, holder.local()?.clone())));
-                (own.collect::<Vec<_>>(), state.changes)
+                (self.clean_copies(&state, blocks), state.changes)
             };
-            let fate = self.fate(&own, (tag.origin, since), blocks).filter(|_| self.lock().changes == changes);
-            match fate {
-                Some(Fate::Absent) => return Ok(Doubt::Do(turn)),
-                Some(Fate::Applied) => return Ok(Doubt::Done),
-                Some(Fate::Unsure) => {
-                    let reason = "whether a request was carried out before its server was lost can't be known";
-                    return Err(IoError::Unavailable { reason: reason.to_owned() });
-                }
-                None => {
-                    drop(turn);
-                    self.read_blocks(blocks).await?; // settles them
-                    turn = self.line_up(blocks).turn().await;
-                }
+            let missing = match asked {
+                Some(asked) => self.ask_for_fate(origin, &asked).await?,
+                None => None, // drives have left
+            };
+            if let Some(missing) = missing.filter(|_| self.lock().changes == changes) {
+                return Ok((turn, missing));
             }
         }
     }
 
-    /// What became of it on the copies of this server; `None` if there is none now.
-    fn fate(&self, own: &[(usize, Drive<W>)], (origin, since): (Origin, View), blocks: Blocks) -> Option<Fate> {
-        let engine = self.engine()?;
-        let (map, column) = (self.shared.column.map, self.shared.column.number);
-        let mut fates = own.iter().filter_map(|(at, drive)| {
-            let (opening, up_since) = engine.opening_of(drive)?;
-            let first = self.shared.column.place(*at, blocks.first);
-            let (copy, blocks) = (CopyId { drive: drive.id(), map, column }, first..first + blocks.count);
-            match engine.shared.applied.fate(copy, opening, origin, since, &blocks) {
-                Fate::Absent if up_since > since => Some(Fate::Unsure),
-                fate => Some(fate),
+    /// The turn of blocks whose copies are equal. It's given up, and taken again, if they may not be: nothing may be begun yet.
+    pub async fn settled(&self, mut turn: Turn, asker: &Asker, blocks: Blocks) -> Result<Turn, IoError> {
+        while !self.is_settled(blocks)? {
+            drop(turn);
+            self.settle(blocks).await?;
+            if !asker.is_waiting() {
+                return Err(IoError::Stopping); // it would land after newer ones
             }
-        });
-        let first = fates.next()?;
-        Some(if fates.all(|fate| fate == first) { first } else { Fate::Unsure })
-    }
-
-    /// A drive of this server has taken blocks of a client's request.
-    pub fn has_taken(&self, holder: &Holder<W>, origin: Option<Origin>, place: u64, count: u64) {
-        if let Some((engine, opening, copy)) = self.own_copy(holder)
-            && let Some(origin) = origin
-        {
-            engine.shared.applied.note(copy, opening, origin, place..place + count);
+            turn = self.line_up(blocks).turn().await;
         }
+        Ok(turn)
     }
 
-    /// Blocks of a drive of this server become what another copy has, from here on.
-    pub fn makes_equal(&self, holder: &Holder<W>, place: u64, count: u64) {
-        if let Some((engine, opening, copy)) = self.own_copy(holder) {
-            engine.shared.applied.made_equal(copy, opening, self.shared.view, place..place + count);
+    fn is_settled(&self, blocks: Blocks) -> Result<bool, IoError> {
+        let state = self.lock();
+        state.serves()?;
+        let mut regions = self.shared.column.regions(blocks.first, blocks.count);
+        let is_clean = |region| matches!(state.members.clean(region), Copies::Clean(_));
+        let is_settled = regions.all(|region| !state.unresolved.contains(&region) && is_clean(region));
+        Ok(is_settled && !state.members.has_unheard())
+    }
+
+    /// A clean copy of each region, one of this server if there is; `None` if none is here.
+    fn clean_copies(&self, state: &State<W>, blocks: Blocks) -> Option<Vec<Asked<W>>> {
+        let column = &self.shared.column;
+        let asked = |(first, count): (u64, u64)| {
+            let Copies::Clean(clean) = state.members.clean(column.region_of(first)) else { return None };
+            let here = clean.into_iter().filter_map(|at| Some((at, state.members.list[at].drive()?.clone())));
+            let (at, holder) = here.min_by_key(|(_, holder)| holder.local().is_none())?;
+            Some(Asked { blocks: Blocks { first, count }, at, holder })
+        };
+        column.cut(blocks.first, blocks.count).map(asked).collect()
+    }
+
+    /// `None` if a drive has left meanwhile.
+    async fn ask_for_fate(&self, origin: Origin, asked: &[Asked<W>]) -> Result<Option<Vec<Blocks>>, IoError> {
+        let column = &self.shared.column;
+        let unavailable = |reason: &str| Err(IoError::Unavailable { reason: reason.to_owned() });
+        let mut missing: Vec<Blocks> = Vec::new();
+        for Asked { blocks, at, holder } in asked {
+            let place = column.place(*at, blocks.first);
+            let taken = match holder.fate(origin, column.map, place, blocks.count).await {
+                Ok(Fate::Known { taken }) => taken,
+                Ok(Fate::Superseded) => return unavailable("its gateway has given this request up"),
+                Ok(Fate::Forgotten) => {
+                    return unavailable(
+                        "whether a request was carried out before its server was lost isn't known any more",
+                    );
+                }
+                Err(DriveError::Lost(loss)) => {
+                    self.lose(vec![(holder.id(), loss)]).await;
+                    return Ok(None);
+                }
+                Err(error) => return unavailable(&error.to_string()),
+            };
+            let mut next = blocks.first;
+            let runs = taken.iter().map(|taken| (blocks.first + (taken.first - place), taken.count));
+            for (first, count) in runs.chain([(blocks.end(), 0)]) {
+                if first > next {
+                    missing.push(Blocks::new(next, first - next));
+                }
+                next = first + count;
+            }
         }
-    }
-
-    /// The copy on a drive of this server, and the name of the drive's opening. None where requests don't come twice: alone.
-    fn own_copy(&self, holder: &Holder<W>) -> Option<(Engine<W>, u64, CopyId)> {
-        let drive = holder.local().filter(|_| self.shared.view > 0)?;
-        let engine = self.engine()?;
-        let (opening, _) = engine.opening_of(drive)?;
-        let copy = CopyId { drive: drive.id(), map: self.shared.column.map, column: self.shared.column.number };
-        Some((engine, opening, copy))
+        Ok(Some(missing))
     }
 }

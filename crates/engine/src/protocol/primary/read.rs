@@ -87,6 +87,21 @@ impl<W: World> Group<W> {
         SeenThrough::new(self.shared.world.clone(), resolve).await
     }
 
+    /// Returns when clean copies of all these blocks are here, and equal where a crash may have left them different.
+    pub async fn settle(&self, blocks: Blocks) -> Result<(), IoError> {
+        for (first, _) in self.cut(blocks) {
+            loop {
+                match self.plan_read(Blocks::new(first, 1), Reader::Client) {
+                    Plan::Refuse(error) => return Err(error),
+                    Plan::Resolve(region) => self.resolve_to_the_end(region).await?,
+                    Plan::Wait(change) => self.wait(change).await?,
+                    Plan::Go(..) => break,
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn plan_read(&self, blocks: Blocks, reader: Reader) -> Plan<W> {
         let mut state = self.lock();
         if let Err(error) = state.serves() {

@@ -7,11 +7,13 @@ use super::{Blocks, Group, State};
 use crate::holder::Holder;
 use futures_channel::oneshot;
 use futures_util::future::join_all;
+use std::collections::BTreeSet;
+use std::ops::Range;
 use tepal_codec::checksum::block_crcs;
 use tepal_drive::world::{Gather, World};
 use tepal_drive::{Change, DriveError, Mark, MarkKind, Write};
 use tepal_model::buffer::join;
-use tepal_model::{BLOCK, DriveId, IoError, MapId, Segments};
+use tepal_model::{BLOCK, DriveId, IoError, MapId, Segments, Taken, Taking};
 
 /// Marks that go into a log as one.
 const MARKS_AT_ONCE: usize = 1024;
@@ -305,19 +307,21 @@ impl<W: World> Group<W> {
     /// wait for drives: it would have the blocks' turn meanwhile.
     async fn equalise(&self, blocks: Blocks, only: Option<usize>) -> Result<(), Stuck> {
         let _turn = self.shared.order.line_up_repair(blocks.first, blocks.count).turn().await;
+        // Blocks of which a copy that couldn't be read was to decide. Once each: it may not be readable afterwards either.
+        let mut decided = BTreeSet::new();
         loop {
             let (source, targets) = match self.plan_equalise(blocks, only)? {
                 Plan::Go { source, targets } => (source, targets),
                 Plan::Nothing => return Ok(()),
             };
             let how = if only.is_some() { Comparing::Data } else { Comparing::Checksums };
-            match self.copy_differences(blocks, &source, &targets, how).await {
+            match self.copy_differences(blocks, &source, &targets, how, &mut decided).await {
                 Ok(()) => return Ok(()),
                 Err(Failed::Lost(id, loss)) => {
                     drop((source, targets));
                     self.lose(vec![(id, loss)]).await;
                 }
-                Err(Failed::Away) => {} // drives have left since this was planned
+                Err(Failed::Away) => {} // drives have left since this was planned, or another copy has decided
                 Err(Failed::Io(error)) => return Err(Stuck::Failed(error)),
             }
         }
@@ -352,11 +356,13 @@ impl<W: World> Group<W> {
         source: &Copy<W>,
         targets: &[Copy<W>],
         how: Comparing,
+        decided: &mut BTreeSet<usize>,
     ) -> Result<(), Failed> {
         let map = self.shared.column.map;
-        let wanted = source.crcs(map, blocks.count).await?;
+        let (wanted, taken) = source.content(map, blocks.count).await?;
         for target in targets {
-            let found = target.crcs(map, blocks.count).await?;
+            let (found, had) = target.content(map, blocks.count).await?;
+            let mut unread: Vec<u64> = Vec::new();
             let mut differs: Vec<bool> = wanted.iter().zip(&found).map(|(wanted, found)| wanted != found).collect();
             if how == Comparing::Data {
                 self.compare_data(source, target, &wanted, &mut differs).await?;
@@ -370,17 +376,21 @@ impl<W: World> Group<W> {
                 let hole = wanted[at].is_none();
                 let alike = |nth: &usize| differs[*nth] && wanted[*nth].is_none() == hole;
                 let end = (at..wanted.len()).take_while(alike).last().unwrap_or(at) + 1;
-                let run = |from: usize, to: usize| Blocks::new(blocks.first + from as u64, (to - from) as u64);
-                match self.copy_run(run(at, end), hole, target, at).await {
-                    Err(Failed::Io(IoError::Damaged { .. })) if how == Comparing::Checksums => {
-                        // Where the deciding copy is damaged, the other one is what there is.
-                        for (one, found) in (at..end).zip(&found[at..end]) {
-                            match self.copy_run(run(one, one + 1), hole, target, one).await {
-                                Ok(()) => {}
+                match self.copy_run(source, target, at..end, hole, &taken).await {
+                    Err(Failed::Io(IoError::Damaged { .. })) => {
+                        for one in at..end {
+                            match self.copy_run(source, target, one..one + 1, hole, &taken).await {
                                 Err(Failed::Io(IoError::Damaged { .. })) => {
-                                    self.decide_by(target, found.is_none(), source, one).await?;
+                                    let is_new = decided.insert(one);
+                                    if is_new && self.decide_by_another(source, blocks.first, one).await? {
+                                        return Err(Failed::Away); // the source has something else now
+                                    }
+                                    if how == Comparing::Data {
+                                        return Err(damaged(blocks.first + one as u64));
+                                    }
+                                    unread.push(one as u64); // nobody can read it
                                 }
-                                Err(other) => return Err(other),
+                                outcome => outcome?,
                             }
                         }
                     }
@@ -388,26 +398,43 @@ impl<W: World> Group<W> {
                 }
                 at = end;
             }
+            // Those that were copied have it by now; of the same content, they may not.
+            if had != taken {
+                let mut from = 0;
+                for &nth in unread.iter().chain([&blocks.count]) {
+                    if from < nth {
+                        target.adopt(map, from..nth, &taken).await?;
+                    }
+                    from = nth + 1;
+                }
+            }
         }
         Ok(())
     }
 
-    /// Where the copy that should decide can't be read, another that is clean does: what it had must not be there again when
-    /// it can be read later. `nth` of the blocks that are compared.
-    async fn decide_by(&self, other: &Copy<W>, hole: bool, source: &Copy<W>, nth: usize) -> Result<(), Failed> {
-        let block = self.shared.column.at_place(source.place).1 + nth as u64;
-        let is_clean = {
-            let state = self.lock();
-            let at = state.members.position(other.drive.id());
-            matches!(state.members.clean(self.shared.column.region_of(block)), Copies::Clean(clean) if at.is_some_and(|at| clean.contains(&at)))
+    /// Where the copy that should decide can't be read, another that is clean does, of what requests did too: what the first one had
+    /// must not be there again when it can be read later. `false` if nobody can read it.
+    async fn decide_by_another(&self, source: &Copy<W>, first: u64, nth: usize) -> Result<bool, Failed> {
+        let (map, block) = (self.shared.column.map, first + nth as u64);
+        let source = source.after(nth);
+        for other in self.clean_copies_but(source.drive.id(), block)? {
+            let (crcs, taken) = other.content(map, 1).await?;
+            match self.copy_run(&other, &source, 0..1, crcs[0].is_none(), &taken).await {
+                Err(Failed::Io(IoError::Damaged { .. })) => {}
+                outcome => return outcome.map(|()| true),
+            }
+        }
+        Ok(false)
+    }
+
+    /// The clean copies of a block that are here, but the one on this drive.
+    fn clean_copies_but(&self, id: DriveId, block: u64) -> Result<Vec<Copy<W>>, Failed> {
+        let state = self.lock();
+        let Copies::Clean(clean) = state.members.clean(self.shared.column.region_of(block)) else {
+            return Err(Failed::Away);
         };
-        if !is_clean {
-            return Ok(());
-        }
-        match self.copy_run(Blocks::new(block, 1), hole, source, nth).await {
-            Err(Failed::Io(IoError::Damaged { .. })) => Ok(()), // nobody can read it
-            outcome => outcome,
-        }
+        let copies = clean.into_iter().filter_map(|at| self.copy(&state, at, block));
+        Ok(copies.filter(|copy| copy.drive.id() != id).collect())
     }
 
     /// Looks at the data where the checksums are the same: of all that a drive missed, some block's may be by chance.
@@ -435,56 +462,37 @@ impl<W: World> Group<W> {
         Ok(())
     }
 
-    async fn copy_run(&self, run: Blocks, hole: bool, target: &Copy<W>, at: usize) -> Result<(), Failed> {
-        let (map, first) = (self.shared.column.map, target.place + at as u64);
-        self.makes_equal(&target.drive, first, run.count);
+    /// Some blocks of one copy, and what they have taken of requests, become those of another.
+    async fn copy_run(
+        &self,
+        source: &Copy<W>,
+        target: &Copy<W>,
+        run: Range<usize>,
+        hole: bool,
+        taken: &[Taken],
+    ) -> Result<(), Failed> {
+        let (map, first, count) = (self.shared.column.map, target.place + run.start as u64, run.len() as u64);
+        let taking = Taking::Those(target.placed(taken, &(run.start as u64..run.end as u64)));
         let outcome = if hole {
-            target.drive.clear((map, first, run.count), Vec::new(), None).await
+            target.drive.clear((map, first, count), Vec::new(), taking).await
         } else {
-            let data = match self.read_but(run, target).await {
-                Err(Failed::Io(IoError::Damaged { .. })) if run.count > 1 => {
-                    let mut data = Segments::new();
-                    for block in run.each() {
-                        data.extend(self.read_but(block, target).await?);
-                    }
-                    data
+            let data = match source.read(map, run.start, run.len()).await {
+                Ok(data) => join(&data),
+                Err(DriveError::Lost(loss)) => return Err(Failed::Lost(source.drive.id(), loss)),
+                Err(DriveError::Damaged { .. } | DriveError::OutOfSpace) => {
+                    return Err(damaged(self.shared.column.at_place(source.place).1 + run.start as u64));
                 }
-                other => other?,
             };
-            let data = join(&data);
-            let crcs = block_crcs(&data).collect();
+            let (crcs, marks) = (block_crcs(&data).collect(), Vec::new());
             let data = Gather::from_iter([data]);
-            target.drive.write(Write { map, first, data, crcs, marks: Vec::new(), durable: true, repair: true }).await
+            target.drive.write(Write { map, first, data, crcs, marks, durable: true, repair: true, taking }).await
         };
-        let (bytes, now) = (run.count * BLOCK, self.shared.world.now());
+        let (bytes, now) = (count * BLOCK, self.shared.world.now());
         let mut state = self.lock();
         state.copied += bytes;
         state.copying.add(bytes, now);
         drop(state);
         outcome.map_err(|error| failed(&target.drive, error))
-    }
-
-    /// The blocks from a clean copy other than the target's.
-    async fn read_but(&self, run: Blocks, target: &Copy<W>) -> Result<Segments, Failed> {
-        let sources: Vec<Copy<W>> = {
-            let state = self.lock();
-            let Copies::Clean(clean) = state.members.clean(self.shared.column.region_of(run.first)) else {
-                return Err(Failed::Away);
-            };
-            clean.into_iter().filter_map(|at| self.copy(&state, at, run.first)).collect()
-        };
-        let mut others = sources.iter().filter(|source| source.drive.id() != target.drive.id()).peekable();
-        if others.peek().is_none() {
-            return Err(Failed::Away);
-        }
-        for source in others {
-            match source.read(self.shared.column.map, 0, run.count as usize).await {
-                Ok(segments) => return Ok(segments),
-                Err(DriveError::Damaged { .. } | DriveError::OutOfSpace) => {}
-                Err(DriveError::Lost(loss)) => return Err(Failed::Lost(source.drive.id(), loss)),
-            }
-        }
-        Err(Failed::Io(IoError::Damaged { offset: run.first * BLOCK, length: run.count * BLOCK }))
     }
 
     /// Writes a damaged copy of a block again, from one that is right.
@@ -493,14 +501,16 @@ impl<W: World> Group<W> {
         let target = {
             let state = self.lock();
             state.serves()?;
-            self.copy(&state, at, block)
+            let unresolved = state.unresolved.contains(&self.shared.column.region_of(block));
+            self.copy(&state, at, block).filter(|_| !unresolved) // whoever settles that repairs it
         };
         let Some(target) = target else { return Ok(()) };
         if target.read(self.shared.column.map, 0, 1).await.is_ok() {
             return Ok(()); // it was written since
         }
-        match self.copy_run(Blocks { first: block, count: 1 }, false, &target, 0).await {
-            Ok(()) => Ok(()),
+        match self.decide_by_another(&target, block, 0).await {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(IoError::Damaged { offset: block * BLOCK, length: BLOCK }),
             Err(Failed::Io(error)) => Err(error),
             Err(Failed::Lost(_, loss)) => Err(IoError::Unavailable { reason: loss.to_string() }),
             Err(Failed::Away) => Err(IoError::Unavailable { reason: "no other copy is here".to_owned() }),
@@ -523,8 +533,32 @@ impl<W: World> Copy<W> {
         self.drive.read(map, self.place + nth as u64, count as u64).await
     }
 
-    async fn crcs(&self, map: MapId, count: u64) -> Result<Vec<Option<u32>>, Failed> {
-        self.drive.crcs(map, self.place, count).await.map_err(|error| failed(&self.drive, error))
+    /// The CRCs of so many blocks, and the requests that they have taken, numbered from the first one.
+    async fn content(&self, map: MapId, count: u64) -> Result<(Vec<Option<u32>>, Vec<Taken>), Failed> {
+        let content = self.drive.content(map, self.place, count).await;
+        let (crcs, taken) = content.map_err(|error| failed(&self.drive, error))?;
+        Ok((crcs, taken.into_iter().map(|taken| Taken { first: taken.first - self.place, ..taken }).collect()))
+    }
+
+    /// Some of these blocks have taken what those of another copy have, and nothing else.
+    async fn adopt(&self, map: MapId, blocks: Range<u64>, taken: &[Taken]) -> Result<(), Failed> {
+        let (place, requests) = (self.place + blocks.start, self.placed(taken, &blocks));
+        let adopted = self.drive.adopt(map, (place, blocks.end - blocks.start), requests).await;
+        adopted.map_err(|error| failed(&self.drive, error))
+    }
+
+    /// What some blocks of a copy have taken, as this one numbers them.
+    fn placed(&self, taken: &[Taken], blocks: &Range<u64>) -> Vec<Taken> {
+        let part = |taken: &Taken| {
+            let (first, end) = (taken.first.max(blocks.start), (taken.first + taken.count).min(blocks.end));
+            (first < end).then(|| Taken { first: self.place + first, count: end - first, ..*taken })
+        };
+        taken.iter().filter_map(part).collect()
+    }
+
+    /// The same from a later block on.
+    fn after(&self, blocks: usize) -> Self {
+        Copy { drive: self.drive.clone(), place: self.place + blocks as u64 }
     }
 }
 
@@ -534,4 +568,8 @@ fn failed<W: World>(drive: &Holder<W>, error: DriveError) -> Failed {
         DriveError::OutOfSpace => Failed::Io(IoError::OutOfSpace),
         DriveError::Damaged { .. } => Failed::Io(IoError::Unavailable { reason: error.to_string() }),
     }
+}
+
+fn damaged(block: u64) -> Failed {
+    Failed::Io(IoError::Damaged { offset: block * BLOCK, length: BLOCK })
 }

@@ -3,6 +3,7 @@
 mod absences;
 mod among;
 mod belief;
+mod doubts;
 mod hazards;
 mod sharing;
 mod waits;

@@ -1,5 +1,6 @@
 //! Writing all copies.
 
+use super::bytes::Rest;
 use super::members::{Copies, Presence};
 use super::read::lost;
 use super::{Blocks, Group, HasTurn, State};
@@ -12,8 +13,7 @@ use tepal_codec::checksum::block_crcs;
 use tepal_drive::world::{Gather, World};
 use tepal_drive::{Change, DriveError, Loss, Mark, MarkKind, Refused, Write};
 use tepal_model::layout::Durability;
-use tepal_model::{BLOCK, DriveId, IoError};
-use tepal_wire::message::Origin;
+use tepal_model::{BLOCK, DriveId, IoError, Origin, Taking};
 
 /// Empty blocks between others that are cleared with them, in one go.
 const SMALL_GAP: u64 = (16 << 20) / BLOCK;
@@ -40,6 +40,16 @@ impl Data {
 
     fn blocks(&self) -> Blocks {
         Blocks { first: self.first, count: self.crcs.len() as u64 }
+    }
+
+    /// Some of it.
+    fn part(&self, blocks: Blocks) -> Self {
+        let from = (blocks.first - self.first) as usize;
+        let crcs = self.crcs[from..from + blocks.count as usize].to_vec();
+        let mut rest = Rest::of(self.data.iter().cloned().collect());
+        rest.next(from * BLOCK as usize);
+        let data = rest.next(blocks.count as usize * BLOCK as usize).into_iter().collect();
+        Data { first: blocks.first, data, crcs, origin: self.origin }
     }
 }
 
@@ -91,6 +101,22 @@ impl<W: World> Group<W> {
             self.start_settling();
         }
         outcome
+    }
+
+    /// The same for some of the blocks, where others have taken the data before.
+    pub async fn write_parts(
+        &self,
+        turn: &HasTurn,
+        data: &Data,
+        parts: &[Blocks],
+        fua: bool,
+    ) -> Result<Written, IoError> {
+        for (nth, part) in parts.iter().enumerate() {
+            if let Written::Waits { change, begun } = self.write_blocks(turn, data.part(*part), fua).await? {
+                return Ok(Written::Waits { change, begun: begun || nth > 0 });
+            }
+        }
+        Ok(Written::Done)
     }
 
     /// Writes until one pass reaches every copy that is here. Writing again what a copy has already changes nothing.
@@ -177,6 +203,7 @@ impl<W: World> Group<W> {
             marks: target.marks.clone(),
             durable: durable || !target.stale.is_empty(),
             repair: false,
+            taking: taking_of(data.origin),
         };
         let writes: SmallVec<[Write<'_>; 2]> = targets.iter().map(write).collect();
         let mut prepared = prepare(targets, &writes);
@@ -192,7 +219,7 @@ impl<W: World> Group<W> {
             Refused::Lost(loss) => Failed::Lost(vec![(targets[at].drive.id(), loss)]),
         })?;
         let commits = targets.iter().zip(prepared).zip(writes);
-        let mut commits = commits.map(|((target, prepared), write)| target.drive.commit(prepared, write, data.origin));
+        let mut commits = commits.map(|((target, prepared), write)| target.drive.commit(prepared, write));
         // A single copy, as in a stripe, needs no joining.
         let outcomes: SmallVec<[_; 2]> = match commits.next() {
             Some(only) if targets.len() == 1 => smallvec![only.await],
@@ -201,10 +228,7 @@ impl<W: World> Group<W> {
         let (mut lost, mut is_full) = (Vec::new(), false);
         for (target, outcome) in targets.iter().zip(outcomes) {
             match outcome {
-                Ok(()) => {
-                    let place = self.shared.column.place(target.at, data.first);
-                    self.has_taken(&target.drive, data.origin, place, data.crcs.len() as u64);
-                }
+                Ok(()) => {}
                 Err(DriveError::Lost(loss)) => lost.push((target.drive.id(), loss)),
                 // Of another server: a drive of this one has found its space before anything was written.
                 Err(DriveError::OutOfSpace) => is_full = true,
@@ -253,10 +277,7 @@ impl<W: World> Group<W> {
             return Ok(Written::Done);
         }
         let mut cleared = false;
-        let held = self.held(blocks).await;
-        let last = held.last().copied();
-        for held in held {
-            let origin = origin.map(|origin| Origin { is_last: origin.is_last && last == Some(held), ..origin });
+        for held in self.held(blocks).await {
             if self.is_mirrored() {
                 self.lock().begin_busy(&self.shared.column, held);
             }
@@ -335,16 +356,12 @@ impl<W: World> Group<W> {
             begun = true;
             let clears = targets.iter().map(|target| {
                 let first = column.place(target.at, blocks.first);
-                target.drive.clear((column.map, first, blocks.count), target.marks.clone(), origin)
+                target.drive.clear((column.map, first, blocks.count), target.marks.clone(), taking_of(origin))
             });
             let outcomes = join_all(clears).await;
             let lost = targets.iter().zip(outcomes).filter_map(|(target, outcome)| match outcome {
                 Err(DriveError::Lost(loss)) => Some((target.drive.id(), loss)),
-                Ok(()) | Err(DriveError::OutOfSpace | DriveError::Damaged { .. }) => {
-                    let place = column.place(target.at, blocks.first);
-                    self.has_taken(&target.drive, origin, place, blocks.count);
-                    None
-                }
+                Ok(()) | Err(DriveError::OutOfSpace | DriveError::Damaged { .. }) => None,
             });
             let lost: Vec<_> = lost.collect();
             if lost.is_empty() && self.took(&targets, blocks, changes) {
@@ -353,6 +370,10 @@ impl<W: World> Group<W> {
             self.lose(lost).await;
         }
     }
+}
+
+fn taking_of(origin: Option<Origin>) -> Taking {
+    origin.map_or(Taking::Nothing, Taking::Request)
 }
 
 /// Finds space on all drives, or on none: a full drive must not leave the copies different.

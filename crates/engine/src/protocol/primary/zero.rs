@@ -1,6 +1,5 @@
 //! Zeros, with space or without, and what lies past a volume's end.
 
-use super::doubt::Doubt;
 use super::members::{Copies, NOT_MISSED};
 use super::order::Place;
 use super::write::{Data, Written};
@@ -11,8 +10,8 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use tepal_drive::DriveError;
 use tepal_drive::world::{Gather, World};
-use tepal_model::{BLOCK, Buffer, EXTENT, IoError};
-use tepal_wire::message::{Origin, Tag};
+use tepal_model::{BLOCK, Buffer, EXTENT, IoError, Origin};
+use tepal_wire::message::Tag;
 
 /// Blocks are taken out in steps of this many bytes, so that marks and turns stay small.
 pub const STEP: u64 = 64 << 20;
@@ -31,18 +30,12 @@ impl<W: World> Group<W> {
         let mut at = from;
         while at < end {
             let next = ((at / step + 1) * step).min(end);
-            let tag = tag.map(|mut tag| {
-                tag.origin.is_last &= next == end;
-                tag.in_doubt_since = tag.in_doubt_since.filter(|_| at == from);
-                tag
-            });
-            let (inner, inner_end) = (at.next_multiple_of(BLOCK), next / BLOCK * BLOCK);
             let group = if at == from { self.clone() } else { self.for_what_has_begun() };
-            if allocate || inner >= inner_end {
+            if allocate || whole_blocks(&(at..next)).is_empty() {
                 group.write(at, zeros(at..next), true, tag).await?;
             } else {
                 let place = self.line_up(Blocks::touched(at, next));
-                let clear = |asker| async move { group.clear((place, asker), at..next, inner..inner_end, tag).await };
+                let clear = |asker| async move { group.clear((place, asker), at..next, tag).await };
                 SeenThrough::new(self.shared.world.clone(), clear).await?;
             }
             at = next;
@@ -119,23 +112,20 @@ impl<W: World> Group<W> {
         Ok(extents)
     }
 
-    /// Takes out the whole blocks, `inner`, and merges the edges.
-    async fn clear(
-        &self,
-        (place, asker): (Place, Asker),
-        all: Range<u64>,
-        inner: Range<u64>,
-        tag: Option<Tag>,
-    ) -> Result<(), IoError> {
+    /// Takes out the whole blocks, and merges the edges.
+    async fn clear(&self, (place, asker): (Place, Asker), all: Range<u64>, tag: Option<Tag>) -> Result<(), IoError> {
         let blocks = Blocks::touched(all.start, all.end);
         let (mut begun, origin) = (false, tag.map(|tag| tag.origin));
-        let mut turn = match self.in_doubt(place.turn().await, tag, blocks).await? {
-            Doubt::Do(turn) => turn,
-            Doubt::Done => return Ok(()),
-        };
+        let (mut turn, mut parts) = (place.turn().await, vec![blocks]);
+        if let Some(tag) = tag.filter(|tag| tag.is_in_doubt) {
+            (turn, parts) = self.not_yet_taken(turn, &asker, tag.origin, blocks).await?;
+        } else if whole_blocks(&all) != all {
+            turn = self.settled(turn, &asker, blocks).await?;
+        }
+        let bytes = |part: &Blocks| all.start.max(part.first * BLOCK)..all.end.min(part.end() * BLOCK);
+        let parts: Vec<Range<u64>> = parts.iter().map(bytes).collect();
         loop {
-            let group = if begun { self.for_what_has_begun() } else { self.clone() };
-            match group.clear_under_turn(&turn, &all, &inner, origin).await? {
+            match self.clear_under_turn(&turn, &parts, origin, begun).await? {
                 Written::Done => return Ok(()),
                 Written::Waits { change, begun: now } => {
                     begun |= now;
@@ -145,32 +135,40 @@ impl<W: World> Group<W> {
         }
     }
 
+    /// `begun` if it isn't for the first time.
     async fn clear_under_turn(
         &self,
         turn: &HasTurn,
-        all: &Range<u64>,
-        inner: &Range<u64>,
+        parts: &[Range<u64>],
         origin: Option<Origin>,
+        mut begun: bool,
     ) -> Result<Written, IoError> {
-        let not_last = origin.map(|origin| Origin { is_last: false, ..origin });
-        let mut edges_begun = false;
-        for edge in [all.start..inner.start, inner.end..all.end] {
-            if edge.is_empty() {
-                continue;
+        let pieces = parts.iter().flat_map(|part| {
+            let whole = whole_blocks(part);
+            [part.start..whole.start, whole.end..part.end, whole]
+        });
+        for piece in pieces.filter(|piece| !piece.is_empty()) {
+            let blocks = Blocks::touched(piece.start, piece.end);
+            let written = if piece.start.is_multiple_of(BLOCK) && piece.end.is_multiple_of(BLOCK) {
+                self.clear_blocks(turn, blocks, origin).await?
+            } else {
+                let group = if begun { self.for_what_has_begun() } else { self.clone() };
+                let data = Gather::from_iter([group.merge_edges(piece.start, &zeros(piece.clone())).await?]);
+                self.write_blocks(turn, Data::new(blocks.first, data, origin), true).await?
+            };
+            match written {
+                Written::Done => begun = true,
+                Written::Waits { change, begun: now } => return Ok(Written::Waits { change, begun: begun || now }),
             }
-            let group = if edges_begun { self.for_what_has_begun() } else { self.clone() };
-            let data = Gather::from_iter([group.merge_edges(edge.start, &zeros(edge.clone())).await?]);
-            let data = Data::new(edge.start / BLOCK, data, not_last);
-            if let Written::Waits { change, begun } = self.write_blocks(turn, data, true).await? {
-                return Ok(Written::Waits { change, begun: begun || edges_begun });
-            }
-            edges_begun = true;
         }
-        match self.clear_blocks(turn, Blocks::touched(inner.start, inner.end), origin).await? {
-            Written::Waits { change, begun } => Ok(Written::Waits { change, begun: begun || edges_begun }),
-            Written::Done => Ok(Written::Done),
-        }
+        Ok(Written::Done)
     }
+}
+
+/// None if there are none; then what begins where the bytes end.
+fn whole_blocks(bytes: &Range<u64>) -> Range<u64> {
+    let (start, end) = (bytes.start.next_multiple_of(BLOCK), bytes.end / BLOCK * BLOCK);
+    if start < end { start..end } else { bytes.end..bytes.end }
 }
 
 /// The step that a run of blocks begins in, if it reaches past the end.

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use tepal_engine::{Peers, Question, Reply, Unreachable};
 use tepal_gateway::nbd::Endpoint;
 use tepal_metadata::Caller;
-use tepal_model::{BLOCK, Buffer, ClusterId, DriveId, MapId, Segments, ServerId};
+use tepal_model::{BLOCK, Buffer, ClusterId, DriveId, MapId, Segments, ServerId, Taking};
 use tepal_wire::Payload;
 use tepal_wire::handshake::{ClientId, Host, Sender, Standing};
 use tepal_wire::message::{
@@ -37,7 +37,13 @@ pub fn write(number: u64, blocks: u64) -> Question {
     let data = Segments::from_iter([Buffer::zeroed((blocks * BLOCK) as usize).freeze()]);
     let payload = Payload::seal(0, data);
     drive(
-        DriveOperation::Write { first: number, marks: Vec::new(), durable: false, repair: false, origin: None },
+        DriveOperation::Write {
+            first: number,
+            marks: Vec::new(),
+            durable: false,
+            repair: false,
+            taking: Taking::Nothing,
+        },
         payload,
     )
 }

@@ -1,0 +1,67 @@
+//! Slots and numbers for what this server asks of primaries as a gateway, by which a request that is sent again is known.
+
+use crate::authority::View;
+use std::sync::{Mutex, MutexGuard};
+use tepal_model::Origin;
+
+pub(crate) struct Slots {
+    gateway: u64,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    free: Vec<u32>,
+    highest: u32,
+    number: u64,
+}
+
+/// A slot while a request has it. One that is given up may still be under way; as nobody asks what becomes of it, a later one
+/// may have its slot.
+pub(crate) struct Ticket<'a> {
+    slots: &'a Slots,
+    pub origin: Origin,
+}
+
+impl Slots {
+    pub fn new(gateway: u64) -> Self {
+        Slots { gateway, state: Mutex::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("nothing panics while it holds the slots")
+    }
+
+    /// For a request that is made in this view.
+    pub fn take(&self, view: View) -> Ticket<'_> {
+        let mut state = self.lock();
+        state.number += 1;
+        let slot = state.free.pop().unwrap_or_else(|| {
+            state.highest += 1;
+            state.highest
+        });
+        Ticket { slots: self, origin: Origin { gateway: self.gateway, slot, number: state.number, view } }
+    }
+}
+
+impl Drop for Ticket<'_> {
+    fn drop(&mut self) {
+        self.slots.lock().free.push(self.origin.slot);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_is_free_again_however_its_request_ends() {
+        let slots = Slots::new(1);
+        let first = slots.take(1);
+        assert_ne!(slots.take(1).origin.slot, first.origin.slot);
+        drop(first);
+        for _ in 0..10 {
+            assert!(slots.take(1).origin.slot <= 2);
+        }
+    }
+}
