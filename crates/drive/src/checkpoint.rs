@@ -42,6 +42,7 @@ pub struct Cut {
 /// The block that commits a checkpoint; byte table in `docs/formats.md`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
+    /// Its number, counted from 1.
     pub checkpoint: u64,
     /// The map table says everything up to this batch, and nothing after it.
     pub cut: u64,
@@ -57,6 +58,7 @@ const MAGIC: [u8; 8] = *b"TEPALhdr";
 const CRC_AT: usize = BLOCK as usize - 4;
 
 impl Header {
+    /// The block as it's written, with its CRC.
     pub fn encode(&self, drive: DriveId) -> Bytes {
         let mut page = Buffer::zeroed(BLOCK as usize);
         page[0..8].copy_from_slice(&MAGIC);
@@ -78,6 +80,7 @@ impl Header {
         page.freeze()
     }
 
+    /// `None` if the block is no whole header of this drive.
     pub fn decode(page: &[u8], drive: DriveId) -> Option<Self> {
         let u64_at = |at: usize| u64::from_le_bytes(page[at..at + 8].try_into().expect("8 bytes"));
         let stored = u32::from_le_bytes(page.get(CRC_AT..)?.try_into().ok()?);

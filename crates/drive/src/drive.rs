@@ -66,12 +66,18 @@ impl Default for Options {
 pub struct Usage {
     /// What volumes could take of an empty drive.
     pub capacity: u64,
+    /// What volumes have taken, in whole extents.
     pub used: u64,
+    /// Of the whole ring, also if it's on a device of its own.
     pub log_length: u64,
+    /// What of the ring isn't free yet.
     pub log_used: u64,
     /// Memory that the physical map takes.
     pub map_memory: u64,
+    /// Reads of data that the device failed, since the drive was opened; a count.
     pub read_errors: u64,
+    /// Blocks that reads and scrubs found damaged, since the drive was opened. A block counts each time; what a repair
+    /// did isn't subtracted.
     pub damaged_blocks: u64,
 }
 
@@ -153,18 +159,22 @@ impl From<Arc<Loss>> for DriveError {
 }
 
 impl<W: World> Drive<W> {
+    /// As the label says.
     pub fn id(&self) -> DriveId {
         self.shared.label.drive
     }
 
+    /// As it was when the drive was opened.
     pub fn label(&self) -> &Label {
         &self.shared.label
     }
 
+    /// With the log's true length, also if the log is on a device of its own.
     pub fn geometry(&self) -> &Geometry {
         &self.shared.geometry
     }
 
+    /// What the drive was opened on: its slots and tables, and its log unless that's on a device of its own.
     pub fn device(&self) -> &W::Device {
         &self.shared.device
     }
@@ -217,6 +227,7 @@ impl<W: World> Drive<W> {
         self.shared.reading.load(Ordering::Relaxed)
     }
 
+    /// Also of a drive that is lost: as it was last known.
     pub fn usage(&self) -> Usage {
         let slots = self.shared.geometry.slots;
         let state = self.shared.lock();
@@ -240,6 +251,7 @@ impl<W: World> Drive<W> {
         state.map.extents_of().iter().map(|(&map, &extents)| (map, extents * EXTENT)).collect()
     }
 
+    /// Bytes that the drive holds of this map, in whole extents; 0 if it holds nothing of it.
     pub fn allocated_of(&self, map: MapId) -> u64 {
         self.shared.lock().map.extents_of().get(&map).copied().unwrap_or(0) * EXTENT
     }
@@ -260,6 +272,7 @@ impl<W: World> Drive<W> {
             - extents as i64
     }
 
+    /// All that hold, of all maps, ascending.
     pub fn marks(&self) -> Vec<Mark> {
         let mut marks: Vec<Mark> = self.shared.lock().marks.iter().collect();
         marks.sort_unstable();

@@ -9,8 +9,9 @@ use tepal_model::{BLOCK, EXTENT};
 
 /// Smallest drive, in bytes.
 pub const MIN_DRIVE: u64 = 8 << 20;
-/// Smallest and largest log, in bytes.
+/// Smallest log, in bytes.
 pub const MIN_LOG: u64 = 1 << 20;
+/// Largest log, in bytes. What a log device has beyond it isn't used.
 pub const MAX_LOG: u64 = 1 << 30;
 
 /// Bytes of a map record: map, epoch, index, present.
@@ -18,31 +19,47 @@ pub const MAP_RECORD: usize = 16;
 /// Bytes of a checksum record: one CRC for each block of the slot.
 pub const SUM_RECORD: usize = 64;
 
+/// The places on one drive. They follow from the sizes that the label says, so they aren't stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Geometry {
     /// Whole blocks of the device, in bytes.
     pub size: u64,
-    /// Where the log starts and how long it is, on the drive itself or on a log device of its own.
+    /// Where the log starts, on the drive itself or on a log device of its own.
     pub log_start: u64,
+    /// Bytes of the log; 0 if it's on a device of its own, until that device's is filled in.
     pub log_length: u64,
+    /// Which extent each slot holds.
     pub map: Table,
+    /// The checksums of each slot's blocks.
     pub sums: Table,
+    /// Where slot 0 starts. The others follow, one extent each.
     pub slots_start: u64,
     /// How many extents fit.
     pub slots: u32,
 }
 
+/// Why a device can't be a drive. Choose a larger device, or another length of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GeometryError {
+    /// Less than [`MIN_DRIVE`].
     #[error("{size} bytes are too few for a drive: it needs at least {MIN_DRIVE}")]
-    TooSmall { size: u64 },
+    TooSmall {
+        /// What the device has, in whole blocks.
+        size: u64,
+    },
+    /// Also of a device that is to hold nothing but a log.
     #[error(
         "a log of {length} bytes doesn't fit: it takes {MIN_LOG} to {MAX_LOG} bytes and at most a quarter of the drive"
     )]
-    Log { length: u64 },
+    Log {
+        /// What was asked for, in whole blocks; or what a log device has room for.
+        length: u64,
+    },
 }
 
+/// Where the first copy of the label is.
 pub const LABEL_FIRST: u64 = 0;
+/// Where the two headers are. The first is written to commit a checkpoint, the other when all of it is written.
 pub const HEADERS: [u64; 2] = [BLOCK, 2 * BLOCK];
 const LOG_START: u64 = 4 * BLOCK;
 
@@ -84,10 +101,12 @@ impl Geometry {
         Ok((LOG_START, length))
     }
 
+    /// Where the last copy of the label is, on a drive of `size` bytes.
     pub fn label_last(size: u64) -> u64 {
         size / BLOCK * BLOCK - BLOCK
     }
 
+    /// Where the table of this kind lies.
     pub fn table(&self, kind: TableKind) -> &Table {
         match kind {
             TableKind::Map => &self.map,

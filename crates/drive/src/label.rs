@@ -20,15 +20,20 @@ const SIZE_AT: usize = 48;
 const DOUBTFUL_AT: usize = 65 + POOL_MAX;
 const CRC_AT: usize = BLOCK as usize - 4;
 
+/// What a drive says it is; byte table in `docs/formats.md`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Label {
+    /// Which cluster has labelled the device.
     pub cluster: ClusterId,
+    /// Its id in the cluster. A log device has one that follows from the id of its drive.
     pub drive: DriveId,
+    /// Name of the pool that the drive was added to, at most 64 bytes; what is longer is cut when it's written.
     pub pool: String,
     /// Raised whenever the label is written; the newer of two copies wins.
     pub generation: u64,
     /// Size that the drive had when it was labelled, in bytes.
     pub size: u64,
+    /// What is between the labels.
     pub role: Role,
     /// Some of what is on it may be gone, and nothing has looked through all of it since.
     pub doubtful: bool,
@@ -38,28 +43,52 @@ pub struct Label {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Data, with a log of this many bytes on the drive itself.
-    Data { log_length: u64 },
+    Data {
+        /// In bytes.
+        log_length: u64,
+    },
     /// Data, whose log is on the device with this id.
-    DataWithLogOn { log: DriveId },
+    DataWithLogOn {
+        /// As the label of that device says.
+        log: DriveId,
+    },
     /// Nothing but the log of this drive.
-    LogOf { drive: DriveId },
+    LogOf {
+        /// As the label of that drive says.
+        drive: DriveId,
+    },
 }
 
+/// Why a device has no label that counts.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LabelError {
+    /// It never was a drive of Tepal, or was wiped.
     #[error("it has no Tepal label")]
     Missing,
+    /// Use a version of Tepal that knows it. Nothing was written.
     #[error("it has a Tepal label of format {found}, and this version knows formats {OLDEST} to {FORMAT}")]
-    Format { found: u32 },
+    Format {
+        /// Which format the label says.
+        found: u32,
+    },
+    /// Lengthen the device again, if what was cut off is still there.
     #[error("it was labelled with {labelled} bytes and has {found} now: it was cut short")]
-    CutShort { labelled: u64, found: u64 },
+    CutShort {
+        /// The size that the label says.
+        labelled: u64,
+        /// The device's size now.
+        found: u64,
+    },
+    /// There was a label: the device isn't free to be used.
     #[error("both copies of its label are damaged")]
     Damaged,
+    /// A copy can't be read and the other doesn't count, or the device is gone.
     #[error(transparent)]
     Device(#[from] DeviceError),
 }
 
 impl Label {
+    /// The block as it's written, with its CRC; always in the newest format.
     pub fn encode(&self) -> Buffer {
         let mut page = Buffer::zeroed(BLOCK as usize);
         page[0..8].copy_from_slice(&MAGIC);

@@ -10,6 +10,8 @@
 //!                                     destage: slots, checksums <---+--> checkpoint: tables, log's start moves up
 //! ```
 
+#![warn(missing_docs)]
+
 pub mod checkpoint;
 mod commit;
 mod destage;

@@ -23,8 +23,11 @@ use tepal_model::{BLOCK, Buffer, ClusterId, DriveId};
 /// Who a new drive is.
 #[derive(Clone, Debug)]
 pub struct NewDrive {
+    /// Whose drive it is to be.
     pub cluster: ClusterId,
+    /// Its id, which no other drive of the cluster has or had.
     pub drive: DriveId,
+    /// Name of its pool, at most 64 bytes; what is longer is cut.
     pub pool: String,
     /// Bytes of the drive's own log; by its size, if not said. Of no meaning if the log is on a device of its own.
     pub log_length: Option<u64>,

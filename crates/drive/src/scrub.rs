@@ -16,6 +16,7 @@ const ATTEMPTS: usize = 4;
 /// What a pass found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScrubReport {
+    /// Blocks that hold something, damaged ones included.
     pub blocks_checked: u64,
     /// Blocks that don't match or can't be read: map, and number within what the drive holds of it.
     pub damaged: Vec<(MapId, u64)>,

@@ -9,6 +9,7 @@
 use tepal_codec::checksum::{crc, crc_append};
 use tepal_model::{BLOCK, Buffer, DriveId};
 
+/// Bytes of a page.
 pub const PAGE: usize = BLOCK as usize;
 const HEADER: usize = 32;
 const CRC_AT: usize = 28;
@@ -16,15 +17,20 @@ const CRC_AT: usize = 28;
 /// Where a table lies and how it's divided.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
+    /// Bytes of a record.
     pub record: usize,
+    /// Pages of one copy.
     pub pages: u32,
     /// Where the two copies start, in bytes.
     pub copies: [u64; 2],
 }
 
+/// The tables that a drive has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TableKind {
+    /// Which extent each slot holds.
     Map,
+    /// The checksums of each slot's blocks.
     Sums,
 }
 
@@ -38,6 +44,7 @@ impl TableKind {
 }
 
 impl Table {
+    /// For records of `record` bytes, one for each of so many slots. Where the copies lie is filled in afterwards.
     pub fn new(record: usize, slots: u32) -> Self {
         let pages = slots.div_ceil(Self::per_page(record));
         Table { record, pages, copies: [0; 2] }
@@ -47,14 +54,17 @@ impl Table {
         ((PAGE - HEADER) / record) as u32
     }
 
+    /// Bytes of one copy.
     pub fn bytes(&self) -> u64 {
         u64::from(self.pages) * BLOCK
     }
 
+    /// What doesn't fit in whole stays unused at the page's end.
     pub fn records_per_page(&self) -> u32 {
         Self::per_page(self.record)
     }
 
+    /// The number of the page that has the slot's record.
     pub fn page_of(&self, slot: u32) -> u32 {
         slot / self.records_per_page()
     }
@@ -70,6 +80,7 @@ impl Table {
         HEADER + (slot % self.records_per_page()) as usize * self.record
     }
 
+    /// Where a page of copy 0 or 1 is on the drive, in bytes.
     pub fn offset(&self, copy: usize, page: u32) -> u64 {
         self.copies[copy] + u64::from(page) * BLOCK
     }

@@ -36,7 +36,14 @@ pub trait Device: 'static {
 pub enum DeviceError {
     /// This operation failed; others may work.
     #[error("{operation} at {offset}: {reason}")]
-    Failed { operation: &'static str, offset: u64, reason: String },
+    Failed {
+        /// What was tried, as `read`.
+        operation: &'static str,
+        /// Where, in bytes from the device's start; 0 if it was about all of it.
+        offset: u64,
+        /// For people.
+        reason: String,
+    },
     /// The device is gone (pulled, detached, file removed or cut short): nothing will work until it's opened again.
     #[error("the device is gone: {0}")]
     Gone(String),
@@ -46,18 +53,24 @@ pub enum DeviceError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Tick(pub Duration);
 
+/// Time as it passes here. It never goes back.
 pub trait Clock {
+    /// Later calls answer the same or more.
     fn now(&self) -> Tick;
+    /// Done when this much time has passed, or a little later.
     fn sleep(&self, duration: Duration) -> impl Future<Output = ()>;
 }
 
+/// Numbers that nobody foresees; in simulation, those of a seed.
 pub trait Random {
+    /// Any number, each as likely.
     fn next_u64(&self) -> u64;
 }
 
 /// Starts work that goes on when the request that caused it is dropped, such as the commit of a log batch that others
 /// wait for too. It runs on the thread that asked.
 pub trait Spawn {
+    /// Returns at once. Nobody can stop the work or wait for it, unless it tells somebody itself.
     fn spawn(&self, work: LocalBoxFuture<'static, ()>);
     /// Lets everything else that is ready on this thread go first, requests that have just arrived included. Long work in
     /// the background asks this between its steps: on a drive in memory nothing else would make it wait.
@@ -66,5 +79,6 @@ pub trait Spawn {
 
 /// All of it, as one type parameter. Cheap to clone.
 pub trait World: Clock + Random + Spawn + Clone + 'static {
+    /// What drives are opened on.
     type Device: Device;
 }

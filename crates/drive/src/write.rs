@@ -37,6 +37,7 @@ const MOST_ATTEMPTS: usize = 8;
 /// One write of whole blocks.
 #[derive(Clone, Debug)]
 pub struct Write<'a> {
+    /// Whose data.
     pub map: MapId,
     /// Number, within what this drive holds of the map, of the first block.
     pub first: u64,
@@ -127,6 +128,7 @@ pub enum Refused {
     /// Slots have been freed, but a crash could still undo that, or old data may still arrive there, or the device is
     /// discarding them: see [`Drive::give_back`].
     FullUntilFlush,
+    /// The drive takes part in nothing any more.
     Lost(Arc<Loss>),
 }
 

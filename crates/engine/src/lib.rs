@@ -8,6 +8,8 @@
 //! Holder (holder.rs): tepal_drive::Drive, or one of another server: servers/
 //! ```
 
+#![warn(missing_docs)]
+
 mod authority;
 mod engine;
 mod health;

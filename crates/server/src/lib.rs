@@ -6,6 +6,8 @@
 //!   control:      admin API, drive agent, metadata
 //! ```
 
+#![warn(missing_docs)]
+
 mod agreed;
 pub mod api;
 mod authority;

@@ -7,21 +7,27 @@ use tepal_codec::checksum::{crc, crc_append};
 use tepal_model::{BLOCK, Buffer, DriveId};
 
 const MAGIC: [u8; 4] = *b"TPlg";
+/// Bytes before the packed changes.
 pub const HEADER: usize = 56;
 const CRC_AT: usize = 52;
 const BLOCK_BYTES: usize = BLOCK as usize;
 
+/// What a batch says of itself; byte table in `docs/formats.md`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchHeader {
+    /// Whose log it's in.
     pub drive: DriveId,
+    /// The batch's number, counted from 1.
     pub sequence: u64,
     /// The newest batch that was surely on stable media when this one was made.
     pub durable: u64,
     /// CRC of the batch before this one.
     pub previous: u32,
+    /// How many.
     pub changes: u32,
     /// Bytes of the packed changes.
     pub changes_length: u32,
+    /// How many.
     pub payload_blocks: u32,
     /// CRC of all payload blocks, so that a batch is whole or not at all.
     pub payload_crc: u32,
@@ -35,6 +41,7 @@ impl BatchHeader {
         (HEADER as u64 + u64::from(self.changes_length)).next_multiple_of(BLOCK)
     }
 
+    /// Bytes of the whole batch on the drive.
     pub fn length(&self) -> u64 {
         self.head_length() + u64::from(self.payload_blocks) * BLOCK
     }
@@ -63,8 +70,11 @@ impl BatchHeader {
 /// A whole batch in memory.
 #[derive(Clone, Debug)]
 pub struct Batch {
+    /// Checked against both CRCs.
     pub header: BatchHeader,
+    /// In the order in which they're applied.
     pub changes: Vec<Change>,
+    /// The data of the [`Change::Logged`] ones, in their order.
     pub payload: Bytes,
     /// All of it, as it is on the drive.
     pub bytes: Bytes,
@@ -86,6 +96,7 @@ impl BatchBuilder {
         head.next_multiple_of(BLOCK) + u64::from(self.payload_blocks + payload_blocks) * BLOCK
     }
 
+    /// Adds a change with its data: whole blocks for [`Change::Logged`], nothing for others.
     pub fn push(&mut self, change: &Change, payload: impl IntoIterator<Item = Bytes>) {
         change.encode(&mut self.packed);
         self.changes += 1;
@@ -93,6 +104,7 @@ impl BatchBuilder {
         self.payload.extend(payload);
     }
 
+    /// Whether nothing has been pushed.
     pub fn is_empty(&self) -> bool {
         self.changes == 0
     }
@@ -171,14 +183,17 @@ impl Reader<'_> {
         Some(*front)
     }
 
+    /// The next byte, or `None` if none is left.
     pub fn u8(&mut self) -> Option<u8> {
         self.array().map(|[byte]| byte)
     }
 
+    /// The next four bytes, or `None` if there are fewer.
     pub fn u32(&mut self) -> Option<u32> {
         self.array().map(u32::from_le_bytes)
     }
 
+    /// The next eight bytes, or `None` if there are fewer.
     pub fn u64(&mut self) -> Option<u64> {
         self.array().map(u64::from_le_bytes)
     }

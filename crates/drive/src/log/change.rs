@@ -11,12 +11,14 @@ pub const BLOCKS: u32 = (EXTENT / BLOCK) as u32;
 /// Which extent of which map, as this drive numbers them: `index` counts the 64 KiB extents of what the drive holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ExtentKey {
+    /// Whose data; never 0.
     pub map: MapId,
     /// Less than 2^48.
     pub index: u64,
 }
 
 impl ExtentKey {
+    /// Bits that an index has on the drive.
     pub const INDEX_BITS: u32 = 48;
 
     /// The number, within this drive's share of the map, of the extent's first block.
@@ -28,11 +30,14 @@ impl ExtentKey {
 /// Consecutive blocks within one extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockSpan {
+    /// Within the extent, counted from 0.
     pub first: u8,
+    /// At least 1. The last block is within the extent.
     pub count: u8,
 }
 
 impl BlockSpan {
+    /// All blocks of an extent.
     pub const WHOLE: BlockSpan = BlockSpan { first: 0, count: BLOCKS as u8 };
 
     /// A bit for each block, the first block's the lowest.
@@ -40,6 +45,7 @@ impl BlockSpan {
         (((1u32 << self.count) - 1) << self.first) as u16
     }
 
+    /// The blocks' numbers within the extent.
     pub fn range(self) -> std::ops::Range<usize> {
         usize::from(self.first)..usize::from(self.first) + usize::from(self.count)
     }
@@ -48,72 +54,103 @@ impl BlockSpan {
 /// Most writes are of one block, or of a few.
 pub type Sums = SmallVec<[u32; 4]>;
 
+/// One change in a batch; byte table in `docs/formats.md`. Slots are numbers of [`crate::geometry::Geometry::slots`];
+/// `sums` has a checksum for each block of the span, bound to its identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// Small write: the blocks' data is in the batch's payload, and later goes to their place in the slot.
     Logged {
+        /// Which extent.
         key: ExtentKey,
+        /// The slot that the extent has.
         slot: u32,
+        /// Which of its blocks.
         span: BlockSpan,
+        /// Of each of these blocks.
         sums: Sums,
     },
     /// Large write: the data is in the slot already. A slot that the extent had before is free from here on.
     Placed {
+        /// Which extent.
         key: ExtentKey,
+        /// The slot that the extent has from here on.
         slot: u32,
+        /// Which of its blocks. If the slot is new to the extent, they are all that it holds.
         span: BlockSpan,
+        /// Of each of these blocks.
         sums: Sums,
     },
     /// These blocks hold nothing any more and read as zeros.
     Cleared {
+        /// Which extent.
         key: ExtentKey,
+        /// Which of its blocks.
         span: BlockSpan,
     },
     /// The same for whole extents, from `first` on.
     ClearedExtents {
+        /// Of which map.
         map: MapId,
+        /// As [`ExtentKey::index`].
         first: u64,
+        /// Extents.
         count: u64,
     },
     /// A busy or stale mark set or taken back.
     Marked(Mark),
+    /// This mark doesn't hold any more.
     Unmarked(Mark),
     /// Marks of one kind on many regions: of `64 * word` on, those whose bits are set.
     MarkedMany {
+        /// Of which map.
         map: MapId,
+        /// Which mark.
         kind: MarkKind,
+        /// Which 64 regions.
         word: u64,
+        /// The region `64 * word` is the lowest bit.
         regions: u64,
     },
     /// No mark on a region of this map holds any more.
     UnmarkedMap {
+        /// All of whose marks are gone.
         map: MapId,
     },
     /// Blocks have taken a request.
     Took {
+        /// Of which map.
         map: MapId,
+        /// Which request, and which blocks: if none, only the request's slot is known.
         taken: Taken,
     },
     /// These blocks haven't taken any.
     Untook {
+        /// Of which map.
         map: MapId,
+        /// The first one's number, within what the drive holds of the map.
         first: u64,
+        /// Blocks.
         count: u64,
     },
     /// What isn't noted of these requests of a gateway may have been forgotten.
     Dropped {
+        /// As [`Origin::gateway`].
         gateway: u64,
+        /// Up to which number.
         dropped: Dropped,
     },
     /// The same of requests that were made in this view, or before, by gateways of which nothing else is said.
     Forgotten {
+        /// As [`Origin::view`].
         view: u64,
     },
     /// No mark that was set before this holds, nor what was noted of requests; what does follows.
     NotesReset,
     /// The checkpoint whose cut is this batch writes these pages of the checksum table.
     SumPages {
+        /// Number of the first page.
         first: u32,
+        /// How many.
         count: u32,
     },
 }
@@ -121,12 +158,15 @@ pub enum Change {
 /// A mark on one region of a volume (Petal 2.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mark {
+    /// The map of that volume.
     pub map: MapId,
     /// Which region of the volume, counted in [`tepal_model::REGION`]s.
     pub region: u64,
+    /// What it says.
     pub kind: MarkKind,
 }
 
+/// What a mark says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MarkKind {
     /// Writes may be under way: after a crash the copies may differ here.
@@ -186,6 +226,7 @@ impl Change {
         }
     }
 
+    /// Appends it as it is in a batch, [`Change::encoded_length`] bytes. The payload isn't part of that.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let key_of = |out: &mut Vec<u8>, key: &ExtentKey| {
             out.extend(key.map.0.to_le_bytes());

@@ -32,7 +32,9 @@ pub struct Position {
 /// The free and used parts of the ring.
 #[derive(Clone, Debug)]
 pub struct Ring {
+    /// In bytes, a multiple of [`BLOCK`].
     pub length: u64,
+    /// Where the next batch goes, if it fits there.
     pub head: Position,
     /// Where replay would start.
     pub tail: Position,
@@ -63,6 +65,8 @@ impl Ring {
         (needed <= self.length).then_some(if wraps { 0 } else { self.head.offset })
     }
 
+    /// Notes that a batch of `bytes` bytes with this CRC goes to `offset`, which [`Ring::place`] gave. The answer is
+    /// where it is.
     pub fn advance(&mut self, offset: u64, bytes: u64, crc: u32) -> Position {
         let placed = Position { offset, ..self.head };
         self.head = Position { offset: offset + bytes, sequence: self.head.sequence + 1, previous: crc };

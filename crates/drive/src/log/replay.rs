@@ -19,10 +19,13 @@ const WINDOW: u64 = 1 << 20;
 
 /// The log as it lies on its device.
 pub struct LogReader<'a, D> {
+    /// Where the ring is.
     pub device: &'a D,
+    /// Batches of other drives are passed over.
     pub drive: DriveId,
     /// Where the ring starts on the device.
     pub start: u64,
+    /// Bytes of the ring.
     pub length: u64,
     window: Option<(u64, Bytes)>,
 }
@@ -30,7 +33,9 @@ pub struct LogReader<'a, D> {
 /// The batches from the tail on, and where the next one goes.
 #[derive(Debug)]
 pub struct Found {
+    /// In order, each with where it starts.
     pub batches: Vec<(Position, Batch)>,
+    /// Where the next batch goes, and what it must follow.
     pub head: Position,
     /// The end was dropped, since its data wasn't in its place; or what follows can't be read, and may have been torn.
     pub dropped: bool,
@@ -39,6 +44,7 @@ pub struct Found {
 }
 
 impl<'a, D: Device> LogReader<'a, D> {
+    /// `start` and `length` are the ring's, in bytes on the device. Nothing is read yet.
     pub fn new(device: &'a D, drive: DriveId, start: u64, length: u64) -> Self {
         LogReader { device, drive, start, length, window: None }
     }
