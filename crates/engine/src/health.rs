@@ -8,8 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use tepal_drive::world::World;
 use tepal_model::DriveId;
 
+/// How a volume is. The lists aren't empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VolumeHealth {
+    /// All copies that the layout wants are here and up to date.
     Healthy,
     /// All data can be read and written, with fewer copies than the layout wants.
     Degraded(Vec<Trouble>),
@@ -23,24 +25,52 @@ pub enum VolumeHealth {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trouble {
     /// What only these drives held is gone: requests for it fail.
-    Lost { drives: Vec<DriveId> },
+    Lost {
+        /// Those that had copies of it.
+        drives: Vec<DriveId>,
+    },
     /// Reads and writes of what only these drives hold wait until they are back.
-    AllWaits { drives: Vec<DriveId> },
+    AllWaits {
+        /// Those that may return: which of them must, depends on what each holds.
+        drives: Vec<DriveId>,
+    },
     /// Writes wait, since the layout wants so many copies here; reads go on. One of these drives at least must come back.
-    WritesWait { wanted: usize, here: usize, drives: Vec<DriveId> },
+    WritesWait {
+        /// Copies that a write must reach.
+        wanted: usize,
+        /// Copies that are here, where they are fewest.
+        here: usize,
+        /// Those that aren't up.
+        drives: Vec<DriveId>,
+    },
     /// It's not here, and may return.
-    Away { drive: DriveId },
+    Away {
+        /// Which one: it's missing, leaving, or not heard of yet.
+        drive: DriveId,
+    },
     /// It's retired for good.
-    Failed { drive: DriveId },
+    Failed {
+        /// Which one: it's to be removed, and the volume lacks its copies.
+        drive: DriveId,
+    },
     /// It's here, and this many of its regions are not up to date yet.
-    Behind { drive: DriveId, regions: u64 },
+    Behind {
+        /// Which one: it's being brought up to date.
+        drive: DriveId,
+        /// Each of [`tepal_model::REGION`] bytes. 0 if it isn't known yet what it misses.
+        regions: u64,
+    },
     /// Copies of so many regions are being compared after a crash.
-    Comparing { regions: u64 },
+    Comparing {
+        /// Each of [`tepal_model::REGION`] bytes.
+        regions: u64,
+    },
     /// What keeps a returned drive from catching up.
     Obstacle(String),
 }
 
 impl<W: World> Volume<W> {
+    /// Of the columns that this server leads, and of those that nobody leads. How the others are, their servers say.
     pub fn health(&self) -> VolumeHealth {
         let mut wanting = Wanting::default();
         for (column, seat) in self.seats().iter().enumerate() {

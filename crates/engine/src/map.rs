@@ -8,11 +8,15 @@ use tepal_placement::Rotation;
 /// What the metadata says of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeSpec {
+    /// Which volume, for good.
     pub id: VolumeId,
+    /// As it is now; a volume can be renamed.
     pub name: String,
     /// Bytes.
     pub size: u64,
+    /// As it was made with.
     pub layout: Layout,
+    /// The id by which drives know the volume's data.
     pub map: MapId,
     /// The drives in the order of the global map.
     pub drives: Vec<DriveId>,

@@ -13,7 +13,9 @@ use tepal_model::{BLOCK, IoError};
 /// What a scrub did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScrubSummary {
+    /// Blocks on drives of this server, copies counted, damaged ones included.
     pub blocks_checked: u64,
+    /// Damaged blocks, copies counted, that were written again from a right copy.
     pub repaired: u64,
     /// Offsets, in bytes, of blocks with no right copy.
     pub lost: Vec<u64>,

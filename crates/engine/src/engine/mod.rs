@@ -210,10 +210,12 @@ impl<W: World> Engine<W> {
         self.lock().drives.get(&id).is_some_and(|entry| matches!(entry.status, Status::Missing))
     }
 
+    /// `None` unless it's a drive of this server and in use here: not one that is away, leaving or failed.
     pub fn drive(&self, id: DriveId) -> Option<Drive<W>> {
         self.lock().drives.get(&id)?.drive().cloned()
     }
 
+    /// The drives of this server that are in use here, by id.
     pub fn drives_here(&self) -> Vec<Drive<W>> {
         self.lock().drives.values().filter_map(Entry::drive).cloned().collect()
     }
@@ -294,6 +296,7 @@ impl<W: World> Engine<W> {
         drives.into_iter().for_each(|id| self.settle_if_known(id));
     }
 
+    /// `None` unless it was opened, and not removed since.
     pub fn volume(&self, id: VolumeId) -> Option<Volume<W>> {
         self.lock().volumes.get(&id).cloned()
     }
@@ -303,6 +306,7 @@ impl<W: World> Engine<W> {
         self.volumes().into_iter().find(|volume| volume.spec().map == map)
     }
 
+    /// Those that were opened and not removed since, by id.
     pub fn volumes(&self) -> Vec<Volume<W>> {
         self.lock().volumes.values().cloned().collect()
     }

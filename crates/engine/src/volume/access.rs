@@ -16,7 +16,9 @@ use tepal_model::{IoError, Segments};
 /// A run of bytes that are all mapped, or all a hole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
+    /// Bytes, at least one.
     pub length: u64,
+    /// Whether drives hold it; else it reads as zeros.
     pub mapped: bool,
 }
 
@@ -42,6 +44,8 @@ impl<W: World> Volume<W> {
         }
     }
 
+    /// The bytes, in pieces that joined are `length` long. What holds nothing reads as zeros. Waits for copies that may
+    /// return; `Damaged` if no copy is right.
     pub async fn read(&self, offset: u64, length: u64) -> Result<Segments, IoError> {
         self.check_range(offset, length)?;
         let parts = self.striping().parts(offset, length);

@@ -53,10 +53,19 @@ pub(crate) enum Use {
     Among,
 }
 
+/// Why a volume can't be served.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpenVolumeError {
+    /// The map is none: each copy of an extent needs a drive of its own, and there must be one at least.
     #[error("volume '{name}' has {drives} drives for {copies} copies")]
-    Map { name: String, drives: usize, copies: u8 },
+    Map {
+        /// Which volume.
+        name: String,
+        /// How many the map names.
+        drives: usize,
+        /// How many the layout wants.
+        copies: u8,
+    },
 }
 
 /// What is left to do after drives were away or a crash.
@@ -148,10 +157,12 @@ impl<W: World> Volume<W> {
         self.shared.spec.lock().expect("nothing panics while it holds the volume's record")
     }
 
+    /// Which volume, for good.
     pub fn id(&self) -> VolumeId {
         self.shared.id
     }
 
+    /// As it is now, with the name and size of the last change.
     pub fn spec(&self) -> VolumeSpec {
         self.lock().clone()
     }
@@ -171,6 +182,7 @@ impl<W: World> Volume<W> {
         self.lock().size = size;
     }
 
+    /// Takes the name that the metadata says from now on.
     pub fn rename(&self, name: &str) {
         self.lock().name = name.to_owned();
     }
@@ -214,6 +226,7 @@ impl<W: World> Volume<W> {
         self.drives_here().iter().map(|drive| drive.allocated_of(map)).sum()
     }
 
+    /// Of the columns that this server leads, summed up.
     pub fn recovery(&self) -> Recovery {
         let mut recovery = Recovery::default();
         for group in self.groups() {

@@ -43,6 +43,9 @@ enum Plan<W: World> {
 }
 
 impl<W: World> Volume<W> {
+    /// Returns when everything that was acknowledged is on stable media, on each copy that is here. Waits while a drive
+    /// leaves, or is away with what isn't on another. `Unavailable` if some of it was lost before it was stable: the
+    /// flushes under way then say so, later ones don't.
     pub async fn flush(&self) -> Result<(), IoError> {
         // Of volumes on several servers, what was acknowledged is stable.
         let groups: Vec<Group<W>> = self.groups().into_iter().filter(|group| group.shared.view == 0).collect();
