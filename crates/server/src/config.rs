@@ -46,6 +46,7 @@ pub struct Config {
     pub api: SocketAddr,
     /// All drives slowed to this model.
     pub emulate: Option<Model>,
+    /// From 1 to 1024.
     pub data_threads: usize,
     /// Where the log goes; standard error if nowhere else.
     pub log_file: Option<PathBuf>,
@@ -56,50 +57,88 @@ pub struct Config {
 /// A drive to use, and the device of its log if that is not on the drive.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DrivePath {
+    /// Absolute. A file or a block device.
     pub path: PathBuf,
+    /// Absolute. `None` if the log is on the drive itself.
     pub log: Option<PathBuf>,
 }
 
 /// Why a server can't run with these settings.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
+    /// Mend the configuration file.
     #[error(transparent)]
     File(#[from] FileError),
+    /// A setting without which no server runs.
     #[error("{0} is missing: set it in the configuration file, or by --{0}")]
     Missing(&'static str),
+    /// A setting's path can't be used.
     #[error("{what}: {reason}")]
-    Path { what: &'static str, reason: PathError },
+    Path {
+        /// Which setting.
+        what: &'static str,
+        /// What the path lacks.
+        reason: PathError,
+    },
+    /// Leave one out: each device is one drive, or the log of one.
     #[error("{path} is given twice")]
-    DriveTwice { path: PathBuf },
+    DriveTwice {
+        /// Absolute.
+        path: PathBuf,
+    },
+    /// One of the addresses isn't one.
     #[error("listen: {0}")]
     Listen(#[from] EndpointError),
+    /// Leave one out.
     #[error("listen: {0} is given twice")]
     ListenTwice(Endpoint),
+    /// Name a shorter path; this is the absolute one.
     #[error("listen: the path of a unix socket has at most {SOCKET_PATH} bytes, and {} has more", .0.display())]
     SocketPath(PathBuf),
+    /// As written; of a long text the beginning.
     #[error("api: '{0}' is not an address: write IP:PORT, as in 127.0.0.1:7117")]
     Api(String),
+    /// Say that this is meant, or listen on loopback alone.
     #[error(
         "{what}: {address} can be reached from other machines, which could read and write every volume: there is no \
          encryption and no authentication of clients in this version. Listen on 127.0.0.1, or say --insecure if that is meant"
     )]
-    Open { what: &'static str, address: SocketAddr },
+    Open {
+        /// Which setting.
+        what: &'static str,
+        /// The first one that others can reach.
+        address: SocketAddr,
+    },
+    /// The setting is no id of a server.
     #[error("server: {0}; write s1, s2, ...")]
     Server(#[from] IdError),
+    /// The setting is no model of a drive.
     #[error("emulate: {0}")]
     Emulate(#[from] ModelError),
+    /// Choose another name.
     #[error("{what}: '{name}' is not a name: {NAME_RULE}")]
-    Name { what: &'static str, name: String },
+    Name {
+        /// Which setting.
+        what: &'static str,
+        /// As written; of a long text the beginning.
+        name: String,
+    },
+    /// As written.
     #[error("data_threads: {0} is not a number from 1 to {MOST_THREADS}")]
     Threads(i64),
+    /// Both settings are there.
     #[error("create and join: a server makes a new cluster, or joins another: leave one out")]
     CreateAndJoin,
+    /// As written; of a long text the beginning.
     #[error("join: '{0}' is not an address of a server: write HOST:PORT or unix:PATH, as its --peers says")]
     Join(String),
+    /// The setting is no address.
     #[error("peers: {0}")]
     Peers(EndpointError),
+    /// The setting has port 0.
     #[error("peers: port 0 is any that is free, and other servers must find this one after a restart too: name a port")]
     AnyPeerPort,
+    /// The absolute path, as it was written or as it is by default.
     #[error(
         "peers: other servers must find this one, and {} is too long for a socket: name a shorter unix:PATH, or \
          IP:PORT", .0.display()
@@ -110,14 +149,19 @@ pub enum ConfigError {
 /// Why a text is no path to use.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PathError {
+    /// Write a path.
     #[error("the path is empty")]
     Empty,
+    /// No system takes such a path.
     #[error("the path has a zero byte in it")]
     Nul,
+    /// Its bytes as an absolute path.
     #[error("the path has {0} bytes, and at most {LONGEST_PATH} are possible")]
     TooLong(usize),
+    /// Choose a path that is.
     #[error("the path is not UTF-8, which the cluster's records need")]
     NotUnicode,
+    /// Change to a folder that is there, or write an absolute path.
     #[error("the current folder is gone, and the path is relative to it")]
     NoCurrentFolder,
 }
@@ -173,6 +217,7 @@ impl Config {
     }
 }
 
+/// Addresses for NBD clients, each written as `unix:PATH` or `IP:PORT`. Paths become absolute; none may come twice.
 pub fn listen_addresses(written: Vec<String>) -> Result<Vec<Endpoint>, ConfigError> {
     let mut addresses = Vec::new();
     for text in written {
@@ -262,6 +307,7 @@ fn name(what: &'static str, written: String) -> Result<String, ConfigError> {
     if is_name(&written) { Ok(written) } else { Err(ConfigError::Name { what, name: shown(&written) }) }
 }
 
+/// How many data threads there shall be: one for each core, if it isn't written.
 pub fn threads(written: Option<i64>) -> Result<usize, ConfigError> {
     match written {
         None => Ok(DataThreads::one_for_each_core()),
@@ -270,6 +316,7 @@ pub fn threads(written: Option<i64>) -> Result<usize, ConfigError> {
     }
 }
 
+/// [`usable_path`] for the setting that is called `what`.
 pub fn absolute(what: &'static str, path: &Path) -> Result<PathBuf, ConfigError> {
     usable_path(path).map_err(|reason| ConfigError::Path { what, reason })
 }

@@ -39,10 +39,18 @@ struct DataThread {
     thread: JoinHandle<()>,
 }
 
+/// Why there are no data threads. Those that had been started are stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
+    /// The system has no thread, or no runtime for it: most often a limit of the process.
     #[error("data thread {thread} could not be started: {reason}")]
-    Thread { thread: usize, reason: io::Error },
+    Thread {
+        /// Which one, counted from 0.
+        thread: usize,
+        /// The system's.
+        reason: io::Error,
+    },
+    /// Ask for one at least.
     #[error("at least one data thread is needed")]
     None,
 }
@@ -51,6 +59,7 @@ pub enum StartError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("data thread {thread} has stopped, or the work that it was given has panicked")]
 pub struct Stopped {
+    /// Which one, counted from 0.
     pub thread: usize,
 }
 
@@ -62,6 +71,7 @@ pub struct Seat {
 }
 
 impl Seat {
+    /// Which one, counted from 0.
     pub fn thread(&self) -> usize {
         self.thread
     }
@@ -79,6 +89,7 @@ impl DataThreads {
         std::thread::available_parallelism().map_or(1, usize::from)
     }
 
+    /// Starts `count` threads, at least one. They wait for work.
     pub fn start(count: usize) -> Result<Self, StartError> {
         if count == 0 {
             return Err(StartError::None);
@@ -89,6 +100,7 @@ impl DataThreads {
         Ok(DataThreads { threads, seats: Arc::new(Mutex::new(vec![0; count])) })
     }
 
+    /// At least one. Threads are numbered from 0.
     pub fn count(&self) -> usize {
         self.threads.len()
     }

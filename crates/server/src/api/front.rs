@@ -36,6 +36,7 @@ pub struct Front {
 }
 
 impl Front {
+    /// Serves whoever shows the token, until it's closed. To be called on the control runtime, which serves.
     pub fn open(listener: TcpListener, api: Api, token: String) -> Self {
         let (stop, stopping) = watch::channel(false);
         let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));

@@ -52,19 +52,29 @@ const METRICS: &str = "/metrics";
 
 /// What handlers need of the server.
 pub struct Api {
+    /// This one.
     pub server: ServerId,
+    /// What this server's drives and volumes are made with.
     pub parts: Parts,
+    /// This server's.
     pub drives: Arc<Drives>,
+    /// Those that this server serves.
     pub volumes: Arc<Volumes>,
+    /// What was seen of volumes here: clients, requests, damage.
     pub observations: Observations,
+    /// This server's parts of them.
     pub scrubs: Scrubs,
+    /// When the server was started.
     pub started: Instant,
+    /// Where this API itself listens.
     pub address: SocketAddr,
     /// The way to other servers' APIs.
     pub relay: Relay,
     /// The way to other servers' data.
     pub links: Links,
+    /// Where NBD clients find the volumes, each as `unix:PATH` or HOST:PORT.
     pub nbd: Vec<String>,
+    /// Notified when the API is asked to stop the server.
     pub stop: Arc<Notify>,
 }
 

@@ -57,6 +57,7 @@ pub struct Relay {
 }
 
 impl Relay {
+    /// Answers others that the server has only begun, until its API is served.
     pub fn new(links: Arc<Links>) -> Relay {
         Relay { links, router: Arc::default() }
     }

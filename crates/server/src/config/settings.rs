@@ -22,22 +22,38 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+/// What was written; nothing of it is checked. `None`: nothing was, and what is said here counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
+    /// The data folder. There is no default.
     pub data: Option<PathBuf>,
+    /// Which server this is, as `s1`. Any, by default; `s1` in a new cluster.
     pub server: Option<String>,
+    /// The name of the cluster to make, if there is none in the data folder. None is made by default.
     pub create: Option<String>,
+    /// Where servers of the cluster to join are found, each as `HOST:PORT` or `unix:PATH`. None by default.
     pub join: Option<Vec<String>>,
+    /// The name of what this server shares with all that may be lost together with it. As it was, by default.
     pub site: Option<String>,
+    /// Where other servers find this one, as `IP:PORT` or `unix:PATH`. By default `peers.sock` in the data folder.
     pub peers: Option<String>,
+    /// Drives to use besides those that the cluster knows. None by default.
     pub drives: Option<Vec<DriveSettings>>,
+    /// The pool of drives that are added by being named here. `default` by default.
     pub pool: Option<String>,
+    /// Where NBD clients find the volumes, each as `IP:PORT` or `unix:PATH`. Nowhere by default.
     pub listen: Option<Vec<String>>,
+    /// Where the admin API listens, as `IP:PORT`. By default on any free port of loopback.
     pub api: Option<String>,
+    /// The model whose pace all drives keep: see [`crate::device::emulate::Model`]. By default they are as fast as they
+    /// can.
     pub emulate: Option<String>,
+    /// From 1 to 1024. By default one for each core.
     pub data_threads: Option<i64>,
+    /// Where the log goes. By default to standard error.
     pub log_file: Option<PathBuf>,
+    /// Whether addresses that other machines reach are allowed. By default not.
     pub insecure: Option<bool>,
 }
 
@@ -45,7 +61,9 @@ pub struct Settings {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(untagged, expecting = "a drive is a path, or a table with `path` and maybe `log`")]
 pub enum DriveSettings {
+    /// A drive with its log on it.
     Path(PathBuf),
+    /// With what else is said of it.
     Table(DriveTable),
 }
 
@@ -57,6 +75,7 @@ pub struct DriveTable {
 }
 
 impl DriveSettings {
+    /// As written, or relative to the file's folder: see [`Settings::read`].
     pub fn path(&self) -> &Path {
         match self {
             DriveSettings::Path(path) => path,
@@ -64,6 +83,7 @@ impl DriveSettings {
         }
     }
 
+    /// The device of its log; `None` if the log is on the drive itself.
     pub fn log(&self) -> Option<&Path> {
         match self {
             DriveSettings::Path(_) => None,
@@ -75,14 +95,36 @@ impl DriveSettings {
 /// Why a configuration file can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
+    /// Give another path, or permission.
     #[error("{}: {error}", path.display())]
-    Unreadable { path: PathBuf, error: io::Error },
+    Unreadable {
+        /// Which file.
+        path: PathBuf,
+        /// The system's.
+        error: io::Error,
+    },
+    /// Name the right file.
     #[error("{}: it has more than {MOST_BYTES} bytes: is it a configuration file?", path.display())]
-    TooLong { path: PathBuf },
+    TooLong {
+        /// Which file.
+        path: PathBuf,
+    },
+    /// Name the right file.
     #[error("{}: it isn't text in UTF-8: is it a configuration file?", path.display())]
-    NotText { path: PathBuf },
+    NotText {
+        /// Which file.
+        path: PathBuf,
+    },
+    /// Mend this line.
     #[error("{}, line {line}: {reason}", path.display())]
-    Malformed { path: PathBuf, line: usize, reason: String },
+    Malformed {
+        /// Which file.
+        path: PathBuf,
+        /// Counted from 1.
+        line: usize,
+        /// For people, in one line.
+        reason: String,
+    },
 }
 
 const MOST_BYTES: u64 = 1 << 20;

@@ -10,7 +10,9 @@ use tepal_wire::handshake::{Sender, Standing};
 
 /// The engine, as other servers ask it.
 pub struct EngineAnswers {
+    /// Has this server's drives and volumes.
     pub engine: Engine<ServerWorld>,
+    /// Says which servers belong to the cluster.
     pub metadata: Metadata,
 }
 

@@ -17,6 +17,7 @@ pub enum Lane {
 }
 
 impl Lane {
+    /// Each of them.
     pub const ALL: [Lane; 2] = [Lane::Drives, Lane::Volumes];
 
     /// `None` is for no data link.
@@ -28,6 +29,7 @@ impl Lane {
         }
     }
 
+    /// Whether such a caller may use it: clients ask for volumes alone, and who isn't in the cluster for nothing.
     pub fn is_open_to(self, sender: &Sender) -> bool {
         match sender {
             Sender::Server { .. } => true,

@@ -42,6 +42,7 @@ pub trait Answering: Send + Sync + 'static {
 /// Where callers of data lanes are received.
 pub struct Reception {
     host: Host,
+    /// Who carries out what is asked.
     pub answering: Arc<dyn Answering>,
     /// They have it, not it them.
     threads: Weak<DataThreads>,
@@ -133,6 +134,7 @@ impl Drop for Present {
 }
 
 impl Reception {
+    /// `host` is this server, as it welcomes others. Callers are spread over the threads.
     pub fn new(host: Host, answering: Arc<dyn Answering>, threads: &Arc<DataThreads>) -> Arc<Self> {
         let desk = |lane: Lane| {
             let visitors = Visitors::new(lane.grant(), MOST_SESSIONS);
@@ -150,6 +152,7 @@ impl Reception {
         })
     }
 
+    /// Who is here of a lane's servers or clients. Locked: never to be held while anything is waited for.
     pub fn desk(&self, lane: Lane, sender: &Sender) -> MutexGuard<'_, Desk> {
         let number = match (lane, sender) {
             (Lane::Drives, _) => 0,
@@ -254,6 +257,7 @@ impl Reception {
         self.drained.notify_waiters();
     }
 
+    /// Has the log say that a caller was refused, and why.
     pub fn note(&self, sender: &Sender, refused: &Refused) {
         self.refusals.note_caller(&sender.to_string(), refused);
     }

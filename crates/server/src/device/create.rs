@@ -7,20 +7,53 @@ use std::path::{Path, PathBuf};
 use tepal_model::BLOCK;
 use tepal_model::size::Size;
 
+/// Why no file was made for a drive. Nothing is left of one that was begun.
 #[derive(Debug, thiserror::Error)]
 pub enum CreateError {
+    /// Use it as it is, or choose another path.
     #[error("{path} exists already; it is left as it is")]
-    Exists { path: PathBuf },
+    Exists {
+        /// As it was given.
+        path: PathBuf,
+    },
+    /// Make the folder first.
     #[error("the folder of {path} doesn't exist")]
-    NoFolder { path: PathBuf },
+    NoFolder {
+        /// As it was given.
+        path: PathBuf,
+    },
+    /// Also where a filesystem is read-only.
     #[error("{path}: permission denied")]
-    PermissionDenied { path: PathBuf },
+    PermissionDenied {
+        /// As it was given.
+        path: PathBuf,
+    },
+    /// Choose another size.
     #[error("{path}: a drive of {size} is not possible: its size must be a multiple of {BLOCK} bytes, and not zero")]
-    BadSize { path: PathBuf, size: Size },
+    BadSize {
+        /// As it was given.
+        path: PathBuf,
+        /// As it was asked for.
+        size: Size,
+    },
+    /// Or its filesystem has no files as long as that.
     #[error("{path}: its filesystem has no room for a file of {size}")]
-    TooLarge { path: PathBuf, size: Size },
+    TooLarge {
+        /// As it was given.
+        path: PathBuf,
+        /// As it was asked for.
+        size: Size,
+    },
+    /// Another error of the system.
     #[error("{path}: {operation}: {reason}")]
-    Failed { path: PathBuf, operation: &'static str, reason: Errno },
+    Failed {
+        /// As it was given.
+        path: PathBuf,
+        /// What was tried, as `create`.
+        operation: &'static str,
+        /// The system's.
+        reason: Errno,
+    },
 }
 
 /// Makes a sparse file of `size` zeros for a drive, readable and writable by its owner alone. It survives a power loss.

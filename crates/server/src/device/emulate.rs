@@ -17,8 +17,11 @@ use tepal_model::text::shown;
 /// `read=100us,write=20us,iops=100000,bandwidth=500M`, or a name and then settings that differ from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Model {
+    /// How long a read takes at least.
     pub read: Duration,
+    /// How long a write takes at least.
     pub write: Duration,
+    /// How long a flush takes at least.
     pub flush: Duration,
     /// How long the drive is busy before an access that doesn't go on where the last one ended.
     pub seek: Duration,
@@ -39,16 +42,31 @@ pub const NAMED: [(&str, &str); 4] = [
 
 const LONGEST: Duration = Duration::from_secs(60);
 
+/// Why a text is no model. It's quoted as it was given, a long one by its beginning.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ModelError {
+    /// No name, and no setting with a value.
     #[error("'{0}' is no drive model: use {names}, or settings such as read=100us,write=20us,iops=100000,bandwidth=500M", names = names())]
     Unknown(String),
+    /// The setting's name.
     #[error("'{0}' is no setting of a drive model: there are read, write, flush, seek, iops and bandwidth")]
     UnknownSetting(String),
+    /// Of `read`, `write`, `flush` or `seek`.
     #[error("{setting}={value} is not a duration: write a whole number and ns, us, ms or s, and at most 60s")]
-    BadDuration { setting: String, value: String },
+    BadDuration {
+        /// Which.
+        setting: String,
+        /// What was given for it.
+        value: String,
+    },
+    /// Of `iops` or `bandwidth`.
     #[error("{setting}={value} is not a number above zero")]
-    BadNumber { setting: String, value: String },
+    BadNumber {
+        /// Which.
+        setting: String,
+        /// What was given for it.
+        value: String,
+    },
 }
 
 fn names() -> String {
@@ -145,8 +163,21 @@ impl fmt::Display for Model {
 /// What is asked of the drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    Read { offset: u64, length: u64 },
-    Write { offset: u64, length: u64 },
+    /// Takes the latency of a read, or longer behind others.
+    Read {
+        /// Bytes from the drive's start.
+        offset: u64,
+        /// Bytes.
+        length: u64,
+    },
+    /// Takes the latency of a write, or longer behind others.
+    Write {
+        /// Bytes from the drive's start.
+        offset: u64,
+        /// Bytes.
+        length: u64,
+    },
+    /// Ends no earlier than all that came before it.
     Flush,
 }
 

@@ -90,6 +90,7 @@ impl DriveDevice {
         DriveDevice { pace: Some(Arc::new(Pace::new(model))), ..self }
     }
 
+    /// How its bytes are reached.
     pub fn backend(&self) -> Backend {
         match &*self.store {
             Store::File(store) => store.backend,

@@ -22,24 +22,69 @@ pub struct OpenOptions {
     pub backend: Option<Backend>,
 }
 
+/// Why a drive can't be opened. Nothing was written to it.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
+    /// Also of a device without a medium.
     #[error("{path}: no such file or device")]
-    NotFound { path: PathBuf },
+    NotFound {
+        /// As it was given.
+        path: PathBuf,
+    },
+    /// Give the server's user permission.
     #[error("{path}: permission denied; is the server's user allowed to read and write it?")]
-    PermissionDenied { path: PathBuf },
+    PermissionDenied {
+        /// As it was given.
+        path: PathBuf,
+    },
+    /// It was to be opened for writing too.
     #[error("{path} can't be written to: it is read-only")]
-    ReadOnly { path: PathBuf },
+    ReadOnly {
+        /// As it was given.
+        path: PathBuf,
+    },
+    /// Name another path.
     #[error("{path} is {what}; a drive is a block device or a regular file")]
-    NotADrive { path: PathBuf, what: &'static str },
+    NotADrive {
+        /// As it was given.
+        path: PathBuf,
+        /// What it is, as `a directory`.
+        what: &'static str,
+    },
+    /// Stop the other process, or unmount it.
     #[error("{path} is in use: another process has it open, or it is mounted")]
-    InUse { path: PathBuf },
+    InUse {
+        /// As it was given.
+        path: PathBuf,
+    },
+    /// It has less than one block.
     #[error("{path} is too small: {size} bytes")]
-    TooSmall { path: PathBuf, size: u64 },
+    TooSmall {
+        /// As it was given.
+        path: PathBuf,
+        /// Bytes.
+        size: u64,
+    },
+    /// Only where [`OpenOptions::backend`] names one.
     #[error("{path} can't be reached by {backend}: {reason}")]
-    BackendRefused { path: PathBuf, backend: Backend, reason: BackendReason },
+    BackendRefused {
+        /// As it was given.
+        path: PathBuf,
+        /// The one that was asked for.
+        backend: Backend,
+        /// Why it can't be that.
+        reason: BackendReason,
+    },
+    /// Another error of the system.
     #[error("{path}: {operation}: {reason}")]
-    Failed { path: PathBuf, operation: &'static str, reason: Errno },
+    Failed {
+        /// As it was given.
+        path: PathBuf,
+        /// What was tried, as `open`.
+        operation: &'static str,
+        /// The system's.
+        reason: Errno,
+    },
 }
 
 impl OpenError {

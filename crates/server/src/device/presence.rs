@@ -10,6 +10,7 @@ use std::path::PathBuf;
 /// What a look at an open drive's path shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Presence {
+    /// The same as was opened, and all of it.
     Here,
     /// Nothing is at the path any more: pulled, or removed.
     Missing,
@@ -17,7 +18,9 @@ pub enum Presence {
     Replaced,
     /// It ends before where it ended when it was opened.
     CutShort {
+        /// Bytes now.
         size: u64,
+        /// Bytes when it was opened.
         expected: u64,
     },
     /// It can't be told.

@@ -93,12 +93,16 @@ impl Default for Account {
 /// Why a gateway didn't start.
 #[derive(Debug, thiserror::Error)]
 pub enum GatewayError {
+    /// The log's file can't be written, or its filter isn't one.
     #[error(transparent)]
     Log(#[from] LogError),
+    /// The data threads can't be started.
     #[error(transparent)]
     Threads(#[from] StartError),
+    /// Nothing can listen at one of its addresses.
     #[error(transparent)]
     Bind(#[from] BindError),
+    /// Signals, or the runtime of what isn't data.
     #[error("the system refuses what a gateway needs: {0}")]
     System(io::Error),
 }
