@@ -160,6 +160,21 @@ fn a_tour_whose_output_nobody_reads_to_the_end_leaves_no_server() {
     program::run(purge.args(["--dir", &dir, "dev", "down", "--purge", &dir])).succeeded();
 }
 
+/// Story: the disk below a server was full, and the server ended as it couldn't say so.
+#[test]
+fn a_server_whose_log_can_t_be_written_goes_on() {
+    let scratch = tempfile::tempdir().expect("space");
+    let (data, socket) = (scratch.path().join("s1"), scratch.path().join("nbd.sock"));
+    let log = std::fs::File::options().write(true).open("/dev/full").expect("Linux has one");
+    let mut server = std::process::Command::new(crate::cluster::tepal());
+    server.args(["serve", "--server", "s1", "--create", "c", "--data"]).arg(&data);
+    server.arg("--listen").arg(format!("unix:{}", socket.display())).stdout(Stdio::null()).stderr(log);
+    let mut server = spawn(&mut server);
+    until("it to serve", SOON, || std::os::unix::net::UnixStream::connect(&socket).ok());
+    assert!(server.try_wait().expect("it's ours").is_none(), "it has ended");
+    kill_group(&mut server);
+}
+
 /// The command lines of all processes.
 fn processes() -> Vec<String> {
     let all = std::fs::read_dir("/proc").expect("Linux").filter_map(Result::ok);

@@ -4,6 +4,7 @@ use super::ring::Ring;
 use super::volumes::SOME;
 use crate::nbd::{Address, BLOCK, Ledger, Nbd, Writer};
 use crate::program;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
 use std::time::Duration;
@@ -26,7 +27,7 @@ impl Gateway {
         let mut command = ring.command(&["gateway", "--listen", &listen]);
         let process = command.stdin(Stdio::null()).stderr(log).spawn().expect("the binary");
         let gateway = Gateway { process, socket };
-        program::until("the gateway to serve", SOON, || gateway.socket.exists().then_some(()));
+        program::until("the gateway to serve", SOON, || UnixStream::connect(&gateway.socket).ok());
         gateway
     }
 

@@ -109,7 +109,8 @@ fn a_volume_is_the_same_through_every_gateway_grows_for_all_of_them_and_gives_it
     ring.wait_until("s1 to know the size", || ring.json(1, &["volume", "show", "v"])["size"] == 24 << 20);
     ring.connect(1, "v").write(20 << 20, &[7; BLOCK]).expect("there is room");
     assert!(ring.json(1, &["volume", "show", "v"])["allocated"].as_u64() > Some(0));
-    ring.ask(2, &["volume", "rm", "v"]).succeeded();
+    ring.ask(2, &["volume", "rm", "v"]).refused(1);
+    ring.ask(2, &["volume", "rm", "v", "--force"]).succeeded();
     ring.wait_until("all space to be free", || {
         let drives = ring.json(1, &["drive", "ls"]);
         drives.as_array().expect("a list").iter().all(|drive| drive["used"] == 0)

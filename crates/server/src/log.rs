@@ -25,7 +25,8 @@ pub fn start(file: Option<&Path>) -> Result<(), LogError> {
     let written = std::env::var(FILTER).unwrap_or_default();
     let filter = if written.is_empty() { DEFAULT_FILTER } else { &written };
     let filter = EnvFilter::try_new(filter).map_err(|_| LogError::Filter)?;
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false);
+    // What can't be written is lost: nothing else may be.
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).log_internal_errors(false);
     match file {
         None => {
             // Only the first of a process succeeds.

@@ -17,6 +17,7 @@ use tepal_model::text::shown;
 pub const DEFAULT_DIR: &str = "tepal-dev";
 const ADDRESSES: &str = "addresses.json";
 const TOKEN: &str = "token";
+const GATEWAY: &str = "nbd.sock";
 
 #[derive(Debug, thiserror::Error)]
 pub enum LocateError {
@@ -104,6 +105,13 @@ pub fn client(global: &Global) -> Result<Client, LocateError> {
     }
     let token = environment_token().map_or_else(|| read_token(&data[0]), |token| Ok(Some(token)))?;
     Ok(Client::new(servers, token))
+}
+
+/// The gateway of the development cluster that `--dir` or the default names, if it's there: whatever server dies, it goes on.
+pub fn dev_gateway(global: &Global) -> Option<NbdAddress> {
+    let by_address = global.cluster.is_some() || std::env::var("TEPAL_CLUSTER").is_ok_and(|text| !text.is_empty());
+    let socket = std::path::absolute(dir(global).join(GATEWAY)).ok().filter(|_| !by_address)?;
+    UnixStream::connect(&socket).is_ok().then_some(NbdAddress::Unix(socket))
 }
 
 fn environment_token() -> Option<String> {

@@ -25,7 +25,9 @@ pub enum ProposeError {
         leader: Option<ServerId>,
     },
     /// Look at the state, then ask again if need be: no leader answered any more while the command was under way.
-    #[error("no answer came any more: whether the command was carried out must be looked up")]
+    #[error(
+        "no answer came any more, perhaps as no majority of the servers that vote can be reached: whether the command was carried out must be looked up"
+    )]
     Unknown,
     /// Free some space. If the command has begun, it's carried out then.
     #[error("the cluster's state can't be written: {lack}: free some space there{}", if *.begun { BEGUN } else { "" })]

@@ -3,7 +3,7 @@
 
 use crate::observed::Damaged;
 use tepal_engine::Trouble;
-use tepal_metadata::{DriveState, Lease, State, Tick};
+use tepal_metadata::{DriveState, Lease, ServerState, State, Tick};
 use tepal_model::{BLOCK, DriveId, ServerId};
 
 /// One line of reason.
@@ -15,12 +15,7 @@ pub fn reason(trouble: &Trouble, state: &State, volume: &str) -> String {
                 "some of it is lost: only {held} held it, and requests for that fail; restore the volume from elsewhere"
             )
         }
-        Trouble::AllWaits { drives } => format!(
-            "reads and writes of what only {} held wait until it's back: {}; or, if it's gone for good, have them fail: {}",
-            named(drives, state),
-            comeback(drives, state),
-            each(drives, |drive| format!("`tepal drive rm {drive} --force`")),
-        ),
+        Trouble::AllWaits { drives } => all_wait(drives, state),
         Trouble::WritesWait { wanted, here, drives } => {
             let copies = if *here == 1 { "copy is" } else { "copies are" };
             let held = named(drives, state);
@@ -39,6 +34,22 @@ pub fn reason(trouble: &Trouble, state: &State, volume: &str) -> String {
         Trouble::Comparing { regions } => format!("{regions} regions are being compared after a crash"),
         Trouble::Obstacle(text) => text.clone(),
     }
+}
+
+fn all_wait(drives: &[DriveId], state: &State) -> String {
+    let is_there = |drive: &&DriveId| state.drives.get(drive).is_some_and(|record| record.state.takes_writes());
+    let (there, away): (Vec<&DriveId>, Vec<&DriveId>) = drives.iter().partition(is_there);
+    let away: Vec<DriveId> = away.into_iter().copied().collect();
+    if away.is_empty() {
+        let ids = there.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        return format!("reads and writes wait until it's known what drives that have just returned hold ({ids})");
+    }
+    format!(
+        "reads and writes of what only {} held wait until it's back: {}; or, if it's gone for good, have them fail: {}",
+        named(&away, state),
+        comeback(&away, state),
+        each(&away, |drive| format!("`tepal drive rm {drive} --force`")),
+    )
 }
 
 /// Offsets of damaged blocks that are named.
@@ -85,10 +96,15 @@ fn comeback(drives: &[DriveId], state: &State) -> String {
     let one = |id: DriveId| match state.drives.get(&id) {
         Some(record) if record.state == DriveState::Offline => format!("`tepal drive online {id}`"),
         Some(record) if record.state.takes_writes() => "wait until those it learns from are back".to_owned(),
+        Some(record) if is_down(record.server, state) => format!("start server {}", record.server),
         Some(record) => format!("put it back at {}", record.path),
         None => "put it back".to_owned(),
     };
     each(drives.iter().copied().filter(|drive| may_return(*drive, state)).collect::<Vec<_>>().as_slice(), one)
+}
+
+fn is_down(server: ServerId, state: &State) -> bool {
+    state.servers.get(&server).is_some_and(|record| record.state == ServerState::Down)
 }
 
 fn may_return(drive: DriveId, state: &State) -> bool {

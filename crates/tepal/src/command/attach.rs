@@ -20,7 +20,7 @@ pub fn attach(global: &Global, output: Output, arguments: AttachArguments) -> Re
     let client = locate::client(global)?;
     let found: VolumeInfo = client.get(&path(route::VOLUME, &volume))?;
     let cluster: ClusterInfo = client.get(route::CLUSTER)?;
-    let address = nbd_address(&client, &found)?;
+    let address = nbd_address(global, &client, &found)?;
     let method = method.map(|name| match name {
         MethodName::Fuse => Method::Fuse,
         MethodName::Nbd => Method::Nbd,
@@ -48,8 +48,11 @@ pub fn daemon(order: &str) -> Outcome {
     }
 }
 
-/// Where the volume is reached from this machine: at the server that has its drives.
-pub fn nbd_address(client: &Client, volume: &VolumeInfo) -> Result<NbdAddress, CommandError> {
+/// Where the volume is reached from this machine: at the gateway of a development cluster, else at a server that has its drives.
+pub fn nbd_address(global: &Global, client: &Client, volume: &VolumeInfo) -> Result<NbdAddress, CommandError> {
+    if let Some(gateway) = locate::dev_gateway(global) {
+        return Ok(gateway);
+    }
     let servers: Vec<ServerInfo> = client.get(route::SERVERS)?;
     let has_it = |server: &&ServerInfo| server.drives.iter().any(|drive| volume.drives.contains(&drive.id));
     let found = servers.iter().filter(has_it).find_map(|server| locate::nbd(&server.nbd).ok());

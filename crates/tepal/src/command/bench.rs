@@ -161,7 +161,7 @@ pub fn run(global: &Global, output: Output, arguments: &BenchArguments) -> Resul
     let name = format!("tepal-bench-{}", std::process::id());
     let request = CreateVolume { name: name.clone(), size: arguments.size, layout, pool };
     let volume: VolumeInfo = client.post(route::VOLUMES, &request)?;
-    let outcome = nbd_address(&client, &volume).and_then(|address| {
+    let outcome = nbd_address(global, &client, &volume).and_then(|address| {
         let disk = Disk::open(&address, &name, &interrupt).map_err(BenchError::from)?;
         Ok(measure(arguments, &volume.layout, raw.as_ref(), &disk, &interrupt)?)
     });

@@ -11,15 +11,18 @@ use crate::command::CommandError;
 use crate::interrupt::Interrupt;
 use crate::output::{self, Output};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tepal_model::{Layout, ServerId};
-use tepal_server::api::types::{AddDrive, CreateVolume, DriveInfo, VolumeInfo, path, route};
+use tepal_server::api::types::{AddDrive, CreateVolume, DriveInfo, VolumeInfo, VolumeState, path, route};
 
 const SERVERS: u32 = 4;
 const DRIVES: u32 = 1;
 const DRIVE_SIZE: u64 = 4 << 30;
 /// How often a cluster in the foreground is looked at.
 const LOOK: Duration = Duration::from_millis(500);
+const LOOK_FOR_VOLUMES: Duration = Duration::from_millis(50);
+/// How long volumes may take to be served, after which `status` says why they aren't.
+const SERVED_WITHIN: Duration = Duration::from_secs(10);
 
 /// Whether the cluster ran before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +39,10 @@ pub fn run(dir: &Path, output: Output, arguments: UpArguments) -> Result<(), Com
         super::status::run(&cluster, output)?;
     } else {
         output.say(&addresses(&cluster, was, detach)?)?;
+        if was == Was::Running && arguments.emulate.is_some() {
+            let dir = super::dir_option(cluster.folder());
+            output.say(&format!("drives are emulated so when it's started again: tepal{dir} dev down, then dev up"))?;
+        }
     }
     if detach || was == Was::Running {
         return Ok(());
@@ -66,8 +73,8 @@ pub fn bring_up(dir: &Path, arguments: &UpArguments, interrupt: &Interrupt) -> R
     let was = run_all(&cluster, interrupt)?;
     let cluster = Cluster::new(cluster.folder().clone())?;
     let client = cluster.client()?;
-    cluster.start_gateway(interrupt)?;
-    match settle(&cluster, &client, arguments) {
+    let settled = cluster.start_gateway(interrupt).and_then(|()| settle(&cluster, &client, arguments, interrupt));
+    match settled {
         Ok(()) => Ok((cluster, was)),
         Err(error) => {
             // What was down stays down if it can't be had as it was asked for.
@@ -110,18 +117,36 @@ fn run_all(cluster: &Cluster, interrupt: &Interrupt) -> Result<Was, DevError> {
         }
     }
     let was = if down.is_empty() { Was::Running } else { Was::Down };
-    let (members, new): (Vec<_>, Vec<_>) = down.into_iter().partition(|server| cluster.folder().is_member(*server));
-    cluster.start(&members, interrupt)?;
-    running.iter().try_for_each(|server| cluster.wait_for_running(*server, interrupt))?;
-    for server in new {
-        cluster.start(&[server], interrupt)?;
+    let (members, new): (Vec<_>, Vec<_>) = down.iter().partition(|server| cluster.folder().is_member(**server));
+    let start = || {
+        cluster.start(&members, interrupt)?;
+        running.iter().try_for_each(|server| cluster.wait_for_running(*server, interrupt))?;
+        new.iter().try_for_each(|server| cluster.start(&[*server], interrupt))
+    };
+    match start() {
+        Ok(()) => Ok(was),
+        Err(error) => {
+            // What was started and isn't to be is stopped again.
+            if matches!(error, DevError::Interrupted) {
+                down.iter().try_for_each(|server| cluster.process(*server).stop().map(drop))?;
+            }
+            Err(error)
+        }
     }
-    Ok(was)
 }
 
-fn settle(cluster: &Cluster, client: &Client, arguments: &UpArguments) -> Result<(), DevError> {
+fn settle(cluster: &Cluster, client: &Client, arguments: &UpArguments, interrupt: &Interrupt) -> Result<(), DevError> {
     cluster.servers().into_iter().try_for_each(|server| add_drives(cluster, client, server))?;
-    arguments.volumes.iter().try_for_each(|request| make_volume(client, request))
+    arguments.volumes.iter().try_for_each(|request| make_volume(client, request))?;
+    // Servers that have just started ask each other what they have.
+    let end = Instant::now() + SERVED_WITHIN;
+    let is_served = |volume: &VolumeInfo| volume.state != VolumeState::Unavailable;
+    while Instant::now() < end && !client.get::<Vec<VolumeInfo>>(route::VOLUMES)?.iter().all(is_served) {
+        if interrupt.wait(LOOK_FOR_VOLUMES) {
+            return Err(DevError::Interrupted);
+        }
+    }
+    Ok(())
 }
 
 /// The plan as the arguments want it; what they don't say stays.
