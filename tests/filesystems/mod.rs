@@ -1,6 +1,6 @@
 //! A volume as a disk of this machine, with a filesystem on it.
 
-mod attached;
+pub mod attached;
 mod exerciser;
 mod guest;
 pub mod through_nbdfuse;

@@ -1,6 +1,7 @@
 //! ext4 on a volume over several servers, while these go and return.
 
 use super::gateway::{Gateway, up};
+use crate::filesystems::attached::Attached;
 use crate::filesystems::through_nbdfuse::Disk;
 use crate::filesystems::{Mounted, check_ext4, compare_files, make_ext4, obstacle, write_file};
 use crate::nbd::Address;
@@ -40,4 +41,29 @@ fn a_filesystem_only_waits_while_the_servers_below_it_are_killed_one_after_anoth
     ring.wait_until_healthy(1, "v");
     let scrub = ring.json(1, &["volume", "scrub", "v"]);
     assert_eq!((&scrub["repaired_blocks"], scrub["damaged"].as_array().map(Vec::len)), (&0.into(), Some(0)), "{scrub}");
+}
+
+/// Story: a volume of four servers was attached over the first one's socket, and its filesystem stood still when that was killed.
+#[test]
+fn a_volume_that_is_attached_goes_on_when_the_first_server_is_killed() {
+    if let Some(why) = obstacle() {
+        skip!("{why}");
+    }
+    let ring = up(3, "48M");
+    let dir = ring.dir();
+    let attached = Attached::new(&dir, "v", &[]);
+    make_ext4(&attached.device);
+    let mounted = Mounted::new(&attached.device, &ring.scratch_file("mnt"), "rw");
+    for (victim, files) in [(1, 0..20), (2, 20..40)] {
+        ring.kill(victim);
+        for number in files.clone() {
+            write_file(&mounted.at, number, true).expect("the disk only waits");
+        }
+        ring.start(&[victim]);
+        ring.wait_until_drives_are_up(3);
+        compare_files(&mounted.at, 0..files.end);
+    }
+    mounted.unmount();
+    check_ext4(&attached.device);
+    attached.detach();
 }

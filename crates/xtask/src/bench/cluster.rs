@@ -2,10 +2,10 @@
 //! file in memory and, where a script can start it, with a Ceph of four OSDs and two copies.
 
 use super::report::Subject;
-use super::shapes::{self, Shapes};
 use super::systems::{Ceph, Nbdkit, Tepal};
 use super::targets::{self, CEPH, CHAINED, NBDKIT};
 use super::{JobOptions, Measured};
+use super::{returning, shapes};
 use crate::failure::Failure;
 use crate::workspace::Workspace;
 use clap::Args;
@@ -38,13 +38,15 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<(), Failure> {
     let names: Vec<&'static str> = systems.iter().map(|system| system.name).collect();
     let runs = jobs.measure(systems)?;
     drop((tepal, nbdkit));
-    let shapes = match options.jobs_only {
-        true => None,
-        false => Some(shapes::measure(&workspace.binary("tepal")?, jobs.runtime, jobs.reps)?),
-    };
     let mut targets = targets::of_a_ring(&runs);
-    targets.extend(shapes.iter().flat_map(Shapes::targets));
-    let mut remark = shapes.map_or(String::new(), |shapes| shapes.markdown());
+    let mut remark = String::new();
+    if !options.jobs_only {
+        let returning = returning::measure(&workspace.binary("tepal")?)?;
+        let shapes = shapes::measure(&workspace.binary("tepal")?, jobs.runtime, jobs.reps)?;
+        targets.push(returning.target());
+        targets.extend(shapes.targets());
+        remark = shapes.markdown() + &returning.markdown();
+    }
     if ceph.is_none() {
         remark += "\nWithout Ceph beside it: `--ceph SCRIPT` names what starts one.\n";
     }

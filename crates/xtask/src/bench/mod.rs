@@ -8,6 +8,7 @@ mod footprint;
 mod local;
 mod plot;
 mod report;
+mod returning;
 mod shapes;
 mod suite;
 mod systems;

@@ -3,6 +3,8 @@
 use super::suite::{Disk, Job, fio};
 use crate::failure::Failure;
 use crate::process;
+use crate::workspace::{answer, parse};
+use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -143,6 +145,26 @@ impl Tepal {
         until("the others to go on without a server", || {
             process::capture(&mut list, LIMIT).is_ok_and(|ended| ended.stdout.contains("\"down\""))
         })
+    }
+
+    /// Starts a server again that was lost.
+    pub fn give_back(&self, server: &str) -> Result<(), Failure> {
+        process::succeed(&mut self.command(&["start", server]), LIMIT).map(drop)
+    }
+
+    pub fn until_healthy(&self, volume: &str) -> Result<(), Failure> {
+        until("the volume to be healthy", || self.shown(volume).is_ok_and(|shown| shown["state"] == "healthy"))
+    }
+
+    /// Bytes that were copied from drive to drive to make copies equal.
+    pub fn copied(&self, volume: &str) -> Result<u64, Failure> {
+        self.shown(volume)?["recovery"]["copied_bytes"].as_u64().ok_or(answer("tepal", "what was copied"))
+    }
+
+    fn shown(&self, volume: &str) -> Result<Value, Failure> {
+        let mut show = Command::new(&self.program);
+        show.arg("--dir").arg(&self.folder).args(["-o", "json", "volume", "show", volume]);
+        parse("tepal", &process::succeed(&mut show, LIMIT)?.stdout)
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
