@@ -128,7 +128,9 @@ fn what_was_acknowledged_survives_kills_at_any_moment_and_restarts_in_any_order(
     let (stop, made) = (AtomicBool::new(false), Mutex::new(BTreeSet::new()));
     // Victims one after the other; who dies before the first is back makes the cluster stand still meanwhile.
     let rounds: [&[u32]; 6] = [&[2], &[1], &[3, 1], &[3], &[2, 3, 1], &[1]];
-    let lots = crate::nbd::noise(std::process::id().into(), 64);
+    let seed = std::process::id();
+    println!("the moments are those of seed {seed}");
+    let lots = crate::nbd::noise(seed.into(), 64);
     let mut lots = lots.iter().map(|lot| Duration::from_millis(u64::from(*lot) * 3));
     let mut pause = || std::thread::sleep(lots.next().expect("enough of them"));
     std::thread::scope(|scope| {

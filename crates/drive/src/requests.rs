@@ -140,7 +140,12 @@ impl Requests {
         match self.notes.get(&key) {
             Some(note) if note.number > origin.number => Fate::Superseded,
             Some(note) if note.number == origin.number && note.map == map => {
-                Fate::Known { taken: note.taken(key, &(first..first.saturating_add(count))).collect() }
+                let taken: Vec<Taken> = note.taken(key, &(first..first.saturating_add(count))).collect();
+                // It may have come in parts, and those before these have been dropped.
+                match taken.iter().map(|taken| taken.count).sum::<u64>() < count && self.may_have_forgotten(origin) {
+                    true => Fate::Forgotten,
+                    false => Fate::Known { taken },
+                }
             }
             _ if self.may_have_forgotten(origin) => Fate::Forgotten,
             _ => Fate::Known { taken: Vec::new() },
@@ -299,6 +304,10 @@ mod tests {
         let known = |gateway| requests.fate(Origin { view: 9, ..origin(gateway, 1, 2) }, MAP, 0, 1);
         assert_eq!(known(4_999), Fate::Known { taken: Vec::new() }, "later ones of the same gateway are known");
         assert!(requests.notes.len() <= MOST_RUNS && requests.dropped.len() <= MOST_GATEWAYS);
+        // The second part of one, whose first part was dropped.
+        requests.take(MAP, Taken { origin: Origin { view: 0, ..origin(1, 1, 1) }, first: 1, count: 1 });
+        let of_one = |first| requests.fate(Origin { view: 0, ..origin(1, 1, 1) }, MAP, first, 1);
+        assert!(of_one(0) == Fate::Forgotten && matches!(of_one(1), Fate::Known { taken } if taken.len() == 1));
         let again = again(&requests, MOST_RUNS);
         assert_eq!((again.dropped, again.forgotten), (requests.dropped, requests.forgotten));
     }

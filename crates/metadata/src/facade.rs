@@ -317,11 +317,6 @@ impl Metadata {
         }
     }
 
-    /// Changes with every grant, and when this server is found to be down.
-    pub fn watch_lease(&self) -> watch::Receiver<Lease> {
-        self.member.lease.subscribe()
-    }
-
     /// This server does nothing any more by an earlier view than this: with it, it asks for leases. To be told before anything is
     /// done by a state, and whenever a later one is followed. Until it's told, nothing is done, and whatever is known here counts.
     pub fn acts_by(&self, view: u64) {

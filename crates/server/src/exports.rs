@@ -55,13 +55,29 @@ pub async fn in_a_moment<T: Clone>(known: &mut watch::Receiver<T>, is_so: impl F
     known.borrow().clone()
 }
 
-fn find<'a>(state: &'a State, name: &str) -> Option<&'a Arc<VolumeRecord>> {
-    match name.strip_prefix(BY_ID) {
-        None => state.volume_named(name),
-        Some(id) => {
-            let id = VolumeId(id.parse().ok()?);
-            state.volumes.get(&id).filter(|record| record.state == VolumeState::Active)
+/// What an export's name says.
+pub enum Wanted<'a> {
+    Name(&'a str),
+    Id(VolumeId),
+    /// No volume is named so.
+    Nothing,
+}
+
+impl<'a> Wanted<'a> {
+    pub fn of(name: &'a str) -> Self {
+        match name.strip_prefix(BY_ID).map(str::parse) {
+            None => Wanted::Name(name),
+            Some(Ok(id)) => Wanted::Id(VolumeId(id)),
+            Some(Err(_)) => Wanted::Nothing,
         }
+    }
+}
+
+fn find<'a>(state: &'a State, name: &str) -> Option<&'a Arc<VolumeRecord>> {
+    match Wanted::of(name) {
+        Wanted::Name(name) => state.volume_named(name),
+        Wanted::Id(id) => state.volumes.get(&id).filter(|record| record.state == VolumeState::Active),
+        Wanted::Nothing => None,
     }
 }
 

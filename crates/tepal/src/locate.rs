@@ -17,7 +17,8 @@ use tepal_model::text::shown;
 pub const DEFAULT_DIR: &str = "tepal-dev";
 const ADDRESSES: &str = "addresses.json";
 const TOKEN: &str = "token";
-const GATEWAY: &str = "nbd.sock";
+/// Where the gateway of a development cluster listens, in its folder.
+pub const GATEWAY: &str = "nbd.sock";
 
 #[derive(Debug, thiserror::Error)]
 pub enum LocateError {
@@ -87,9 +88,7 @@ pub fn dir(global: &Global) -> PathBuf {
 
 /// A client of the cluster that the options and the environment name.
 pub fn client(global: &Global) -> Result<Client, LocateError> {
-    let environment = || std::env::var("TEPAL_CLUSTER").ok().filter(|text| !text.is_empty());
-    let named = global.cluster.clone().map(|text| ("--cluster", text));
-    if let Some((what, text)) = named.or_else(|| environment().map(|text| ("TEPAL_CLUSTER", text))) {
+    if let Some((what, text)) = named_by_address(global) {
         let servers = addresses(what, &text)?;
         let token = token_for(global, &servers)?;
         return Ok(Client::new(servers, token));
@@ -107,10 +106,16 @@ pub fn client(global: &Global) -> Result<Client, LocateError> {
     Ok(Client::new(servers, token))
 }
 
+/// The addresses that were given, and by what.
+fn named_by_address(global: &Global) -> Option<(&'static str, String)> {
+    let environment = || std::env::var("TEPAL_CLUSTER").ok().filter(|text| !text.is_empty());
+    let named = global.cluster.clone().map(|text| ("--cluster", text));
+    named.or_else(|| environment().map(|text| ("TEPAL_CLUSTER", text)))
+}
+
 /// The gateway of the development cluster that `--dir` or the default names, if it's there: whatever server dies, it goes on.
 pub fn dev_gateway(global: &Global) -> Option<NbdAddress> {
-    let by_address = global.cluster.is_some() || std::env::var("TEPAL_CLUSTER").is_ok_and(|text| !text.is_empty());
-    let socket = std::path::absolute(dir(global).join(GATEWAY)).ok().filter(|_| !by_address)?;
+    let socket = std::path::absolute(dir(global).join(GATEWAY)).ok().filter(|_| named_by_address(global).is_none())?;
     UnixStream::connect(&socket).is_ok().then_some(NbdAddress::Unix(socket))
 }
 

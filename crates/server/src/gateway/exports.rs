@@ -1,7 +1,7 @@
 //! The cluster's volumes as the NBD front-end of a gateway wants them.
 
-use crate::api::types::{BY_ID, Directory, DirectoryVolume};
-use crate::exports::{VolumeDisk, in_a_moment};
+use crate::api::types::{Directory, DirectoryVolume};
+use crate::exports::{VolumeDisk, Wanted, in_a_moment};
 use crate::observed::Observations;
 use crate::world::ServerWorld;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tepal_gateway::disk::{Exports, OpenError};
 use tepal_model::VolumeId;
 use tokio::sync::watch;
 
-/// The volumes, by their names as last heard of, or by [`BY_ID`] and their ids.
+/// The volumes, by their names as last heard of, or by [`BY_ID`](crate::api::types::BY_ID) and their ids.
 #[derive(Clone)]
 pub struct GatewayExports {
     pub directory: watch::Receiver<Arc<Directory>>,
@@ -41,9 +41,10 @@ impl Exports for GatewayExports {
 }
 
 fn find<'a>(directory: &'a Directory, name: &str) -> Option<&'a DirectoryVolume> {
-    let id: Option<u64> = name.strip_prefix(BY_ID).and_then(|id| id.parse().ok());
-    directory.volumes.iter().find(|volume| match id {
-        Some(id) => volume.id == id,
-        None => volume.name == name,
+    let wanted = Wanted::of(name);
+    directory.volumes.iter().find(|volume| match wanted {
+        Wanted::Name(name) => volume.name == name,
+        Wanted::Id(id) => volume.id == id.0,
+        Wanted::Nothing => false,
     })
 }

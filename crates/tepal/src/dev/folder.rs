@@ -3,7 +3,7 @@
 use super::network::{NetworkError, Subnet};
 use super::process::ProcessError;
 use crate::client::ClientError;
-use crate::locate::LocateError;
+use crate::locate::{GATEWAY, LocateError};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
@@ -203,7 +203,7 @@ impl Folder {
     }
 
     pub fn socket(&self) -> PathBuf {
-        self.path.join("nbd.sock")
+        self.path.join(GATEWAY)
     }
 
     /// Where a server's volumes are, if it's one of several.

@@ -88,7 +88,7 @@ impl<W: World> Group<W> {
                 Ok(Fate::Superseded) => return unavailable("its gateway has given this request up"),
                 Ok(Fate::Forgotten) => {
                     return unavailable(
-                        "whether a request was carried out before its server was lost isn't known any more",
+                        "whether a request was carried out before its server was lost isn't known any more: read what is there before writing again",
                     );
                 }
                 Err(DriveError::Lost(loss)) => {

@@ -58,16 +58,12 @@ impl<W: World> Group<W> {
     /// Also after how many changes of the drives that are here.
     async fn read_copies(&self, blocks: Blocks, reader: Reader) -> Result<(Segments, u64), IoError> {
         loop {
-            match self.plan_read(blocks, reader) {
-                Plan::Refuse(error) => return Err(error),
-                Plan::Resolve(region) => self.resolve_to_the_end(region).await?,
-                Plan::Wait(change) => self.wait(change).await?,
-                Plan::Go(parts, changes) => match self.read_parts(parts).await {
-                    Ok(segments) => return Ok((segments, changes)),
-                    Err(Failed::Lost(id, loss)) => Box::pin(self.lose(vec![(id, loss)])).await,
-                    Err(Failed::Away) => {} // drives have left since this was planned
-                    Err(Failed::Io(error)) => return Err(error),
-                },
+            let (parts, changes) = self.planned(blocks, reader).await?;
+            match self.read_parts(parts).await {
+                Ok(segments) => return Ok((segments, changes)),
+                Err(Failed::Lost(id, loss)) => Box::pin(self.lose(vec![(id, loss)])).await,
+                Err(Failed::Away) => {} // drives have left since this was planned
+                Err(Failed::Io(error)) => return Err(error),
             }
         }
     }
@@ -90,16 +86,21 @@ impl<W: World> Group<W> {
     /// Returns when clean copies of all these blocks are here, and equal where a crash may have left them different.
     pub async fn settle(&self, blocks: Blocks) -> Result<(), IoError> {
         for (first, _) in self.cut(blocks) {
-            loop {
-                match self.plan_read(Blocks::new(first, 1), Reader::Client) {
-                    Plan::Refuse(error) => return Err(error),
-                    Plan::Resolve(region) => self.resolve_to_the_end(region).await?,
-                    Plan::Wait(change) => self.wait(change).await?,
-                    Plan::Go(..) => break,
-                }
-            }
+            self.planned(Blocks::new(first, 1), Reader::Client).await?;
         }
         Ok(())
+    }
+
+    /// From which copies to read, once they are here and settled; and after how many changes that is so.
+    async fn planned(&self, blocks: Blocks, reader: Reader) -> Result<(SmallVec<[Part<W>; 1]>, u64), IoError> {
+        loop {
+            match self.plan_read(blocks, reader) {
+                Plan::Go(parts, changes) => return Ok((parts, changes)),
+                Plan::Refuse(error) => return Err(error),
+                Plan::Resolve(region) => self.resolve_to_the_end(region).await?,
+                Plan::Wait(change) => self.wait(change).await?,
+            }
+        }
     }
 
     fn plan_read(&self, blocks: Blocks, reader: Reader) -> Plan<W> {
@@ -239,21 +240,17 @@ impl<W: World> Group<W> {
     /// is waited for.
     async fn mapped(&self, blocks: Blocks) -> Result<Vec<(u64, bool)>, IoError> {
         loop {
-            match self.plan_read(blocks, Reader::Client) {
-                Plan::Refuse(error) => return Err(error),
-                Plan::Resolve(region) => self.resolve_to_the_end(region).await?,
-                Plan::Wait(change) => self.wait(change).await?,
-                Plan::Go(parts, changes) => match self.mapped_in(&parts).await {
-                    Ok(runs) => {
-                        join_all(self.shared.order.under_way(blocks.first, blocks.count)).await;
-                        if self.lock().changes == changes {
-                            return Ok(runs);
-                        }
+            let (parts, changes) = self.planned(blocks, Reader::Client).await?;
+            match self.mapped_in(&parts).await {
+                Ok(runs) => {
+                    join_all(self.shared.order.under_way(blocks.first, blocks.count)).await;
+                    if self.lock().changes == changes {
+                        return Ok(runs);
                     }
-                    Err(Failed::Lost(id, loss)) => self.lose(vec![(id, loss)]).await,
-                    Err(Failed::Away) => {} // drives have left since this was planned
-                    Err(Failed::Io(error)) => return Err(error),
-                },
+                }
+                Err(Failed::Lost(id, loss)) => self.lose(vec![(id, loss)]).await,
+                Err(Failed::Away) => {} // drives have left since this was planned
+                Err(Failed::Io(error)) => return Err(error),
             }
         }
     }
