@@ -422,12 +422,9 @@ fn notes_of(taking: &Taking, map: MapId, blocks: Range<u64>) -> Vec<Change> {
         Taking::Nothing => Vec::new(),
         &Taking::Request(origin) => vec![Change::Took { map, taken: Taken { origin, first, count } }],
         Taking::Those(requests) => {
-            let within = |taken: &Taken| {
-                let first = taken.first.max(blocks.start);
-                let end = taken.first.saturating_add(taken.count).min(blocks.end);
-                (first < end).then(|| Change::Took { map, taken: Taken { first, count: end - first, ..*taken } })
-            };
-            std::iter::once(Change::Untook { map, first, count }).chain(requests.iter().filter_map(within)).collect()
+            let taken = requests.iter().filter_map(|taken| taken.within(&blocks));
+            let took = taken.map(|taken| Change::Took { map, taken });
+            std::iter::once(Change::Untook { map, first, count }).chain(took).collect()
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Which request of a client something comes of.
 
+use std::ops::Range;
+
 /// Which request of which gateway something is: by it, one that is sent again is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Origin {
@@ -22,6 +24,21 @@ pub struct Taken {
     pub first: u64,
     /// How many.
     pub count: u64,
+}
+
+impl Taken {
+    /// As far as it's of these blocks; `None` if it isn't.
+    pub fn within(&self, blocks: &Range<u64>) -> Option<Taken> {
+        let first = self.first.max(blocks.start);
+        let end = self.first.saturating_add(self.count).min(blocks.end);
+        (first < end).then(|| Taken { first, count: end - first, ..*self })
+    }
+
+    /// Whether it's of no others than so many blocks from the first on.
+    pub fn is_within(&self, first: u64, count: u64) -> bool {
+        let end = self.first.checked_add(self.count);
+        self.first >= first && end.is_some_and(|end| end <= first.saturating_add(count))
+    }
 }
 
 /// What is noted of blocks along with their new content.

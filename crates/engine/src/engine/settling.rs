@@ -24,10 +24,9 @@ impl<W: World> Engine<W> {
         let Some(drive) = self.begin_settling(id) else { return };
         let engine = self.clone();
         self.world().spawn(Box::pin(async move {
-            let up_in = engine.shared.authority.up_again(id, view).await;
-            let agreed = up_in.is_some();
+            let agreed = engine.shared.authority.up_again(id, view).await.is_some();
             // It may have left meanwhile, and even be back: then it may miss something again.
-            if up_in.is_some() && engine.note_current(&drive) {
+            if agreed && engine.note_current(&drive) {
                 tracing::debug!(drive = %id, "drive is up again");
                 engine.volumes().iter().for_each(|volume| volume.member_is_current(&Holder::Here(drive.clone())));
             }

@@ -365,13 +365,9 @@ fn strange(drive: DriveId, answer: &Answer) -> Loss {
     Loss::Gone { drive, reason: format!("its server's answer makes no sense: {answer:?}") }
 }
 
-/// Whether they are as they are told: ascending, and none outside of these blocks.
+/// Whether none is outside of these blocks.
 fn are_within(taken: &[Taken], first: u64, count: u64) -> bool {
-    let is_within = |taken: &Taken| {
-        let end = taken.first.checked_add(taken.count);
-        taken.first >= first && end.is_some_and(|end| end <= first + count)
-    };
-    taken.iter().all(is_within)
+    taken.iter().all(|taken| taken.is_within(first, count))
 }
 
 /// One request reads no more than the longest one of a client.

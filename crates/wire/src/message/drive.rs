@@ -390,11 +390,7 @@ fn check_taking(taking: &Taking, first: u64, count: u64) -> Result<(), MessageEr
 }
 
 fn check_taken(requests: &[Taken], first: u64, count: u64) -> Result<(), MessageError> {
-    let is_within = |taken: &Taken| {
-        let end = taken.first.checked_add(taken.count);
-        taken.first >= first && end.is_some_and(|end| end <= first.saturating_add(count))
-    };
-    match requests.iter().all(is_within) {
+    match requests.iter().all(|taken| taken.is_within(first, count)) {
         true => Ok(()),
         false => Err(MessageError::Range { what: "a range of blocks that were taken" }),
     }

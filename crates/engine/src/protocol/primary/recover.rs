@@ -549,11 +549,8 @@ impl<W: World> Copy<W> {
 
     /// What some blocks of a copy have taken, as this one numbers them.
     fn placed(&self, taken: &[Taken], blocks: &Range<u64>) -> Vec<Taken> {
-        let part = |taken: &Taken| {
-            let (first, end) = (taken.first.max(blocks.start), (taken.first + taken.count).min(blocks.end));
-            (first < end).then(|| Taken { first: self.place + first, count: end - first, ..*taken })
-        };
-        taken.iter().filter_map(part).collect()
+        let part = taken.iter().filter_map(|taken| taken.within(blocks));
+        part.map(|taken| Taken { first: self.place + taken.first, ..taken }).collect()
     }
 
     /// The same from a later block on.

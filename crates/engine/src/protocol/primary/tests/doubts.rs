@@ -34,6 +34,15 @@ async fn killed_with_a_request_on_one_copy(rig: &Rig, nth: usize, byte: u8) {
     drive.write(write).await.unwrap();
 }
 
+/// The servers were killed like that, and are back.
+async fn with_a_request_on_one_copy(world: SimWorld, nth: usize) -> Rig {
+    let mut rig = Rig::new(world, "mirror:2", 2).await;
+    rig.write(AT, 1, 4).await.unwrap();
+    killed_with_a_request_on_one_copy(&rig, nth, 9).await;
+    rig.restart(|_| true).await;
+    rig
+}
+
 /// Whether each copy of its first block has taken it.
 fn taken(rig: &Rig) -> Vec<bool> {
     let copies = rig.volume.copies_at(AT * BLOCK).into_iter();
@@ -72,10 +81,7 @@ fn what_was_done_is_not_done_again_after_all_were_restarted_and_what_was_not_is(
 fn whichever_copy_decides_decides_about_requests_too() {
     for nth in [0, 1] {
         told(move |world| async move {
-            let mut rig = Rig::new(world, "mirror:2", 2).await;
-            rig.write(AT, 1, 4).await.unwrap();
-            killed_with_a_request_on_one_copy(&rig, nth, 9).await;
-            rig.restart(|_| true).await;
+            let rig = with_a_request_on_one_copy(world, nth).await;
             let byte = rig.read(AT).await.unwrap();
             assert_eq!(taken(&rig), [byte == 9; 2]);
             rig.write(AT, 5, 1).await.unwrap();
@@ -91,10 +97,7 @@ fn whichever_copy_decides_decides_about_requests_too() {
 fn a_write_of_part_of_a_block_takes_no_content_from_copy_to_copy_without_its_requests() {
     for nth in [0, 1] {
         told(move |world| async move {
-            let mut rig = Rig::new(world, "mirror:2", 2).await;
-            rig.write(AT, 1, 4).await.unwrap();
-            killed_with_a_request_on_one_copy(&rig, nth, 9).await;
-            rig.restart(|_| true).await;
+            let rig = with_a_request_on_one_copy(world, nth).await;
             match nth {
                 0 => rig.volume.write(AT * BLOCK + 100, Bytes::from(vec![7; 100]), false).await.unwrap(),
                 _ => rig.volume.write_zeroes(AT * BLOCK + 100, 100, false).await.unwrap(),
