@@ -7,7 +7,8 @@
 //!    are, as if those tasks were on a slow processor.
 //! 3. Every task belongs to a machine. Killing a machine drops its tasks at whatever await they are, and it never runs
 //!    anything again: a restart is a new machine.
-//! 4. The same seed gives the same steps: no address, hash seed, real clock or thread takes part.
+//! 4. A machine that is paused takes no step, while time goes on for it too: its timers fire, and what is sent to it arrives.
+//! 5. The same seed gives the same steps: no address, hash seed, real clock or thread takes part.
 
 use crate::random::{Stream, mix};
 use futures_util::future::LocalBoxFuture;
@@ -19,7 +20,7 @@ use std::future::Future;
 use std::io::Write;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
@@ -174,13 +175,36 @@ impl Ord for Timer {
 struct MachineState {
     name: &'static str,
     alive: bool,
+    paused: bool,
+    /// Tasks that became ready while it was paused.
+    parked: Vec<TaskKey>,
+}
+
+impl MachineState {
+    fn new(name: &'static str) -> Self {
+        MachineState { name, alive: true, paused: false, parked: Vec::new() }
+    }
+}
+
+/// Virtual time, for those that must be `Send`. Clones are the same.
+#[derive(Clone, Default)]
+pub struct SharedTime(Arc<AtomicU64>);
+
+impl SharedTime {
+    pub fn now(&self) -> Duration {
+        Duration::from_nanos(self.0.load(Ordering::Relaxed))
+    }
+
+    fn set(&self, now: Duration) {
+        self.0.store(now.as_nanos() as u64, Ordering::Relaxed);
+    }
 }
 
 /// What tasks, devices and timers share. Everything is behind cells, and no borrow lasts while foreign code runs.
 pub struct Core {
     limits: Limits,
     verbose: bool,
-    now: Cell<Duration>,
+    now: SharedTime,
     steps: Cell<u64>,
     sequence: Cell<u64>,
     trace: Cell<u64>,
@@ -199,7 +223,11 @@ const NEAR: Duration = Duration::from_millis(1);
 
 impl Core {
     pub fn now(&self) -> Duration {
-        self.now.get()
+        self.now.now()
+    }
+
+    pub fn time(&self) -> SharedTime {
+        self.now.clone()
     }
 
     pub fn steps(&self) -> u64 {
@@ -234,7 +262,7 @@ impl Core {
 
     pub fn boot(&self, name: &'static str) -> Machine {
         let mut machines = self.machines.borrow_mut();
-        machines.push(MachineState { name, alive: true });
+        machines.push(MachineState::new(name));
         Machine(machines.len() as u32 - 1)
     }
 
@@ -252,6 +280,28 @@ impl Core {
         };
         self.note(0xdead, || format!("kill {} ({} tasks)", self.machine_name(machine), doomed.len()));
         drop(doomed); // may wake others, and may try to spawn, which a dead machine ignores
+    }
+
+    /// `SIGSTOP`: none of its tasks takes a step until it's resumed.
+    pub fn pause(&self, machine: Machine) {
+        assert!(machine != SCENARIO, "the scenario can't pause itself");
+        self.machines.borrow_mut()[machine.0 as usize].paused = true;
+        self.note(0x5709, || format!("pause {}", self.machine_name(machine)));
+    }
+
+    pub fn resume(&self, machine: Machine) {
+        let parked = {
+            let mut machines = self.machines.borrow_mut();
+            let state = &mut machines[machine.0 as usize];
+            state.paused = false;
+            std::mem::take(&mut state.parked)
+        };
+        self.note(0xc047, || format!("resume {} ({} tasks are ready)", self.machine_name(machine), parked.len()));
+        parked.into_iter().for_each(|key| self.ready.push(key));
+    }
+
+    pub fn is_paused(&self, machine: Machine) -> bool {
+        self.machines.borrow()[machine.0 as usize].paused
     }
 
     fn machine_name(&self, machine: Machine) -> String {
@@ -332,6 +382,10 @@ impl Core {
         let (waker, mut future) = {
             let mut slots = self.slots.borrow_mut();
             let Some(task) = slots.live(key) else { return };
+            let machine = &mut self.machines.borrow_mut()[task.machine.0 as usize];
+            if machine.paused {
+                return machine.parked.push(key);
+            }
             let Some(future) = task.future.take() else { return };
             task.waker.queued.store(false, Ordering::Relaxed);
             (Waker::from(task.waker.clone()), future)
@@ -474,7 +528,7 @@ impl Executor {
         let core = Core {
             limits,
             verbose,
-            now: Cell::new(Duration::ZERO),
+            now: SharedTime::default(),
             steps: Cell::new(0),
             sequence: Cell::new(0),
             trace: Cell::new(seed),
@@ -484,7 +538,7 @@ impl Executor {
             ready: Arc::default(),
             timers: RefCell::default(),
             step_alarms: RefCell::default(),
-            machines: RefCell::new(vec![MachineState { name: "scenario", alive: true }]),
+            machines: RefCell::new(vec![MachineState::new("scenario")]),
             broken: RefCell::default(),
         };
         Executor { core: Rc::new(core) }

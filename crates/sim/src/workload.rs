@@ -52,6 +52,8 @@ pub struct Mix {
     /// Requests are only sent to the first bytes of the volume, so many.
     pub reach: u64,
     pub clients: u32,
+    /// After a request a client waits at most so long before its next.
+    pub pause: Duration,
 }
 
 impl Mix {
@@ -72,6 +74,7 @@ impl Mix {
             hot,
             reach: size,
             clients: random.skewed(32) as u32,
+            pause: Duration::ZERO,
         }
     }
 }
@@ -122,9 +125,17 @@ impl Workload {
                 while let Some(left) = workload.left.get().checked_sub(1) {
                     workload.left.set(left);
                     workload.one(&world, &*volume).await;
+                    workload.rest(&world).await;
                 }
                 workload.running.set(workload.running.get() - 1);
             });
+        }
+    }
+
+    async fn rest(&self, world: &SimWorld) {
+        if !self.mix.pause.is_zero() {
+            let longest = self.random.borrow_mut().skewed(self.mix.pause.as_micros() as u64);
+            world.sleep(Duration::from_micros(longest)).await;
         }
     }
 

@@ -31,6 +31,20 @@ impl SimWorld {
         self.core.kill(self.machine);
     }
 
+    /// `SIGSTOP`.
+    pub fn pause(&self) {
+        self.core.pause(self.machine);
+    }
+
+    /// `SIGCONT`.
+    pub fn resume(&self) {
+        self.core.resume(self.machine);
+    }
+
+    pub fn is_paused(&self) -> bool {
+        self.core.is_paused(self.machine)
+    }
+
     pub fn spawn_named(&self, name: &'static str, work: impl Future<Output = ()> + 'static) {
         self.core.spawn(self.machine, name, Box::pin(work));
     }

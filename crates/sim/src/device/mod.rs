@@ -112,6 +112,11 @@ impl SimDisk {
         SimDisk { disk: Rc::new(RefCell::new(disk)) }
     }
 
+    /// Whether something is under way that changes what's on it.
+    pub fn is_being_written(&self) -> bool {
+        !self.disk.borrow().flights.is_empty()
+    }
+
     /// Opens it, as a starting process does.
     pub fn open(&self) -> SimDevice {
         let disk = self.disk.borrow();

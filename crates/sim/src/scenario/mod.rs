@@ -38,6 +38,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario { name: "one_server", run: one_server::run },
     Scenario { name: "operated", run: one_server::run_operated },
     Scenario { name: "ring", run: ring::run },
+    Scenario { name: "long_ring", run: ring::run_long },
 ];
 
 impl Scenario {

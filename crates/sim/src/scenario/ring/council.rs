@@ -1,6 +1,6 @@
 //! What is agreed in a ring of simulated servers, and who may take part in agreeing: a small fake of the metadata.
 
-use crate::executor::{Core, Sleep};
+use crate::executor::{Core, SharedTime, Sleep};
 use futures_channel::oneshot;
 use futures_util::future::{BoxFuture, ready};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -21,6 +21,7 @@ pub const SURELY_OVER: Duration = Duration::from_millis(25);
 pub struct Council(Arc<Mutex<State>>);
 
 struct State {
+    time: SharedTime,
     now: ClusterView,
     spec: VolumeSpec,
     /// Servers that don't reach the others now, and since when.
@@ -53,8 +54,8 @@ enum Change {
 struct Heard {
     /// The state that it follows.
     known: Arc<Mutex<ClusterView>>,
-    /// Whether its lease runs.
-    serves: Arc<Mutex<bool>>,
+    /// Until when it may serve.
+    lease: Arc<Mutex<Duration>>,
     /// Who waits until it follows a view.
     catching_up: Arc<Mutex<Vec<CatchingUp>>>,
 }
@@ -70,12 +71,12 @@ pub struct Voice {
 }
 
 impl Council {
-    pub fn new(spec: VolumeSpec, owner: impl Fn(DriveId) -> ServerId) -> Self {
+    pub fn new(time: SharedTime, spec: VolumeSpec, owner: impl Fn(DriveId) -> ServerId) -> Self {
         let agreed = |&id: &DriveId| (id, Agreed { server: owner(id), status: DriveStatus::Up(1) });
         let now = ClusterView { view: 1, drives: spec.drives.iter().map(agreed).collect() };
         let (cut_off, dead, voices) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let (waiting, asked) = (Vec::new(), VecDeque::new());
-        Council(Arc::new(Mutex::new(State { now, spec, cut_off, dead, voices, waiting, asked })))
+        Council(Arc::new(Mutex::new(State { time, now, spec, cut_off, dead, voices, waiting, asked })))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -161,7 +162,8 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 impl State {
     /// A process that died and one whose lease has ended act no more.
     fn is_adopted(&self, view: View, by: ServerId) -> bool {
-        let acts = |heard: &Heard| *lock(&heard.serves) && lock(&heard.known).view < view;
+        let now = self.time.now();
+        let acts = |heard: &Heard| now < *lock(&heard.lease) && lock(&heard.known).view < view;
         self.voices.iter().all(|(&server, heard)| server == by || !acts(heard))
     }
 
@@ -283,9 +285,9 @@ impl Voice {
         self.tell_who_catches_up();
     }
 
-    /// Whether its lease runs from here on.
-    pub fn serves(&self, serves: bool) {
-        *lock(&self.heard.serves) = serves;
+    /// It has heard the others at that time, and leads something until its lease ends.
+    pub fn is_heard(&self, at: Duration) {
+        *lock(&self.heard.lease) = at + LEASE;
     }
 }
 
@@ -343,6 +345,7 @@ impl Authority for Voice {
     }
 
     fn may_serve(&self) -> bool {
-        *lock(&self.heard.serves)
+        let now = self.council.lock().time.now();
+        now < *lock(&self.heard.lease)
     }
 }

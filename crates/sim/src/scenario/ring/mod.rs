@@ -1,96 +1,94 @@
-//! Servers in a ring, each with a drive and a gateway, and a volume with copies on several of them. Servers are killed, lose
-//! power, are cut off from what is agreed or from each other, also in one direction; or two of them only from each other, for long.
+//! Servers in a ring, each with a drive and a gateway, gateways on other machines, and a volume with copies on several of the
+//! servers. Servers are killed, lose power, stand still, are cut off from what is agreed or from each other, also in one
+//! direction; links are slow; two servers lose only each other, for long.
 //!
 //! What must hold: nothing acknowledged is lost and no read is wrong, through whichever gateway; no request fails; and once
 //! nothing goes wrong any more, all drives come up, and their copies are equal. While two can't reach each other, a third serves all of
 //! it, and what is agreed comes to rest.
 
+mod convergence;
 mod council;
 mod network;
 mod node;
+mod plan;
 
-use super::life::on_machine;
 use crate::checker::{Checker, Rules};
 use crate::device::SimDisk;
 use crate::executor::{Core, Executor, Failure, SCENARIO, Sleep};
 use crate::random::Stream;
-use crate::workload::{Mix, Workload};
+use crate::workload::Workload;
 use crate::world::SimWorld;
 use council::Council;
 use network::Network;
 use node::{Machine, Node};
+use plan::Plan;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 use tepal_drive::geometry::MIN_LOG;
 use tepal_drive::{NewDrive, format};
-use tepal_engine::VolumeSpec;
-use tepal_model::layout::Protection;
-use tepal_model::{BLOCK, ClusterId, DriveId, IoError, Layout, MapId, ServerId, VolumeId};
+use tepal_model::{ClusterId, DriveId, IoError, ServerId};
 
-const NAMES: [&str; 5] = ["d0", "d1", "d2", "d3", "d4"];
-const SERVERS: [&str; 5] = ["s0", "s1", "s2", "s3", "s4"];
-/// How long the volume may take to come right, once nothing goes wrong.
-const PATIENCE: Duration = Duration::from_secs(20);
+const DISKS: [&str; 7] = ["d0", "d1", "d2", "d3", "d4", "d5", "d6"];
+const SERVERS: [&str; 7] = ["s0", "s1", "s2", "s3", "s4", "s5", "s6"];
+const GATEWAYS: [&str; 2] = ["g0", "g1"];
+/// A link that is slow takes at most so long: longer than a lease runs, shorter than anybody waits.
+const SLOW: Duration = Duration::from_millis(45);
 
-pub fn run(executor: &Executor, random: Stream) -> Result<u64, Failure> {
+/// Within a moment.
+pub fn run(executor: &Executor, mut random: Stream) -> Result<u64, Failure> {
+    let plan = Plan::short(&mut random);
+    run_plan(executor, plan, random)
+}
+
+/// Over seconds, with more servers, gateways elsewhere, and servers that stand still.
+pub fn run_long(executor: &Executor, mut random: Stream) -> Result<u64, Failure> {
+    let plan = Plan::long(&mut random);
+    run_plan(executor, plan, random)
+}
+
+fn run_plan(executor: &Executor, plan: Plan, random: Stream) -> Result<u64, Failure> {
     let core = executor.core().clone();
-    executor.run(async move { Ring::new(&core, random).run().await })
+    executor.run(async move { Ring::new(&core, plan, random).run().await })
 }
 
 struct Ring {
     core: Rc<Core>,
     random: Stream,
+    plan: Plan,
+    /// The servers', then the gateways'.
     machines: Vec<Rc<Machine>>,
     /// Those that run.
     nodes: Vec<Option<(Node, Workload)>>,
-    spec: VolumeSpec,
     council: Council,
     network: Network,
     checker: Rc<RefCell<Checker>>,
-    mix: Mix,
 }
 
 impl Ring {
-    fn new(core: &Rc<Core>, mut random: Stream) -> Self {
-        let servers = random.between(2..6) as usize;
-        let copies = if servers > 2 && random.one_in(4) { 3 } else { 2 };
-        let machine = |at: usize| {
-            let disk = SimDisk::new(core, NAMES[at], random.between(8..11) << 20);
-            Rc::new(Machine { id: ServerId(at as u32 + 1), drive: DriveId(at as u64 + 1), disk })
+    fn new(core: &Rc<Core>, plan: Plan, mut random: Stream) -> Self {
+        let mut server = |at: usize| {
+            let disk = SimDisk::new(core, DISKS[at], (plan.mebibytes_each() + random.between(8..11)) << 20);
+            let drive = Some((DriveId(at as u64 + 1), disk));
+            Rc::new(Machine { id: ServerId(at as u32 + 1), name: SERVERS[at], drive })
         };
-        let machines: Vec<Rc<Machine>> = (0..servers).map(machine).collect();
-        let mut layout = Layout::new(Protection::Mirror { copies });
-        layout.extent = *random.pick(&[4 << 10, 64 << 10, 1 << 20]);
-        let size = random.between(1..4) << 20;
-        let spec = VolumeSpec {
-            id: VolumeId(1),
-            name: "v0".to_owned(),
-            size,
-            layout,
-            map: MapId(9),
-            drives: machines.iter().map(|machine| machine.drive).collect(),
-            made_in: 1,
-        };
-        let council = Council::new(spec.clone(), |drive| ServerId(drive.0 as u32));
-        let mut mix = Mix::draw(&mut random, size / BLOCK * BLOCK);
-        mix.clients = mix.clients.min(6);
-        let rules = Rules { durability: spec.layout.durability, reads_settle: false, late: true };
+        let mut machines: Vec<Rc<Machine>> = (0..plan.servers).map(&mut server).collect();
+        let gateway =
+            |at: usize| Rc::new(Machine { id: ServerId(at as u32 + 101), name: GATEWAYS[at], drive: None });
+        machines.extend((0..plan.gateways).map(gateway));
+        let council = Council::new(core.time(), plan.spec.clone(), |drive| ServerId(drive.0 as u32));
+        let rules = Rules { durability: plan.spec.layout.durability, reads_settle: false, late: true };
         let checker = Rc::new(RefCell::new(Checker::new(random.draw(), rules)));
         let nodes = machines.iter().map(|_| None).collect();
         let (core, network) = (core.clone(), Network::new());
-        Ring { core, random, machines, nodes, spec, council, network, checker, mix }
+        Ring { core, random, plan, machines, nodes, council, network, checker }
     }
 
     async fn run(mut self) -> u64 {
-        for machine in &self.machines {
-            let new = NewDrive {
-                cluster: ClusterId(1),
-                drive: machine.drive,
-                pool: "default".to_owned(),
-                log_length: Some(MIN_LOG),
-            };
-            if let Err(error) = format(&machine.disk.open(), None, new).await {
+        for (drive, disk) in self.machines.iter().filter_map(|machine| machine.drive.as_ref()) {
+            let (cluster, pool) = (ClusterId(1), "default".to_owned());
+            let new = NewDrive { cluster, drive: *drive, pool, log_length: Some(MIN_LOG) };
+            if let Err(error) = format(&disk.open(), None, new).await {
                 self.core.fail(format!("formatting a drive failed: {error}"));
             }
         }
@@ -98,11 +96,12 @@ impl Ring {
         let carried = self.network.clone().carry(self.core.clone(), self.council.clone());
         self.core.spawn(SCENARIO, "network", Box::pin(carried));
         (0..self.machines.len()).for_each(|at| self.start(at));
-        for _ in 0..self.random.between(2..14) {
+        for _ in 0..self.plan.events {
             self.wait().await;
-            self.something_happens();
+            self.something_happens().await;
+            self.keep_busy();
         }
-        if self.machines.len() > 2 && self.random.one_in(2) {
+        if self.plan.servers > 2 && self.random.one_in(2) {
             self.two_lose_each_other().await;
         }
         self.come_right().await;
@@ -110,7 +109,7 @@ impl Ring {
     }
 
     async fn wait(&mut self) {
-        let longest = *self.random.pick(&[200, 3_000, 60_000]);
+        let longest = self.random.pick(self.plan.pauses).as_micros() as u64;
         let pause = Duration::from_micros(self.random.below(longest));
         Sleep::until(&self.core, self.core.now() + pause).await;
     }
@@ -121,15 +120,36 @@ impl Ring {
         }
         let machine = self.machines[at].clone();
         self.council.lives(machine.id);
-        let world = SimWorld::boot(&self.core, SERVERS[at]);
-        let node = Node::start(world, machine, &self.council, &self.network, self.spec.clone());
-        let workload = self.workload();
-        workload.start(&node.world, &node.under_test(), self.random.between(5..120));
+        let world = SimWorld::boot(&self.core, machine.name);
+        let node = Node::start(world, machine, &self.council, &self.network, self.plan.spec.clone());
+        let workload = self.begin_work(&node);
         self.nodes[at] = Some((node, workload));
     }
 
     fn workload(&self) -> Workload {
-        Workload::new(&self.core, self.checker.clone(), self.mix.clone(), Rc::new(|_: &IoError, _, _, _| false))
+        let never = Rc::new(|_: &IoError, _, _, _| false);
+        Workload::new(&self.core, self.checker.clone(), self.plan.mix.clone(), never)
+    }
+
+    fn begin_work(&mut self, node: &Node) -> Workload {
+        let workload = self.workload();
+        workload.start(&node.world, &node.under_test(), self.random.between(self.plan.requests.clone()));
+        workload
+    }
+
+    /// New clients come where the last ones have ended.
+    fn keep_busy(&mut self) {
+        if !self.plan.is_busy {
+            return;
+        }
+        for at in 0..self.nodes.len() {
+            let idle = self.nodes[at].as_ref().filter(|(_, workload)| workload.is_done());
+            let Some(node) = idle.map(|(node, _)| node.clone()) else { continue };
+            if self.random.one_in(2) {
+                let workload = self.begin_work(&node);
+                self.nodes[at] = Some((node, workload));
+            }
+        }
     }
 
     fn stop(&mut self, at: usize) {
@@ -139,129 +159,80 @@ impl Ring {
         node.world.kill();
         self.network.died(node.id());
         self.council.died(node.id(), self.core.now());
-        match power {
-            true => self.machines[at].disk.cut_power(),
-            false => self.machines[at].disk.process_killed(),
+        match (self.machines[at].disk(), power) {
+            (Some(disk), true) => disk.cut_power(),
+            (Some(disk), false) => disk.process_killed(),
+            (None, _) => {}
         }
     }
 
-    fn something_happens(&mut self) {
+    /// It stands still, or goes on.
+    fn pause_or_resume(&mut self, at: usize) {
+        let Some((node, _)) = &self.nodes[at] else { return };
+        if node.world.is_paused() {
+            node.world.resume();
+            self.council.join_again(node.id());
+        } else {
+            node.world.pause();
+            self.council.cut_off(node.id(), self.core.now());
+        }
+    }
+
+    fn any_server(&mut self) -> ServerId {
+        self.machines[self.random.index(self.plan.servers)].id
+    }
+
+    async fn something_happens(&mut self) {
         let at = self.random.index(self.machines.len());
         let id = self.machines[at].id;
-        match self.random.below(8) {
+        let kinds = if self.plan.has_pauses { 13 } else { 8 };
+        match self.random.below(kinds) {
             0..=2 => self.stop(at),
             3 | 4 => self.start(at),
             5 => self.council.cut_off(id, self.core.now()),
             6 => {
-                let other = self.machines[self.random.index(self.machines.len())].id;
+                let other = self.any_server();
                 self.core.note(id.0.into(), || format!("{id} is cut off from {other}"));
                 self.network.cut((id, other));
                 if self.random.one_in(2) {
                     self.network.cut((other, id));
                 }
             }
-            _ => {
-                self.network.heal();
-                self.machines.iter().for_each(|machine| self.council.join_again(machine.id));
+            7 => self.heal(),
+            8 | 9 => self.pause_or_resume(at),
+            10 => {
+                let (other, delay) = (self.any_server(), Duration::from_micros(self.random.skewed(SLOW.as_micros() as u64)));
+                self.core.note(id.0.into(), || format!("from {id} to {other} takes {delay:?}"));
+                self.network.slow_down((id, other), delay);
             }
+            11 => self.one_is_away_for_long(at).await,
+            _ => (0..self.machines.len()).for_each(|at| self.start(at)),
         }
     }
 
-    fn nothing_goes_wrong(&mut self) {
-        self.network.heal();
-        self.machines.iter().for_each(|machine| self.council.join_again(machine.id));
+    /// What it misses is known only from marks by then; and some of those who have them are restarted too.
+    async fn one_is_away_for_long(&mut self, at: usize) {
+        self.stop(at);
+        for _ in 0..self.random.between(2..5) {
+            self.keep_busy();
+            Sleep::until(&self.core, self.core.now() + Duration::from_millis(self.random.between(400..1_500))).await;
+        }
+        if self.random.one_in(2) {
+            (0..self.machines.len()).for_each(|at| self.stop(at));
+        } else {
+            let other = self.random.index(self.machines.len());
+            self.stop(other);
+        }
         (0..self.machines.len()).for_each(|at| self.start(at));
     }
 
-    /// Both take part in what is agreed, so nobody is declared down; and whoever leads can't wait for the other.
-    async fn two_lose_each_other(&mut self) {
-        self.nothing_goes_wrong();
-        let (council, machines) = (self.council.clone(), self.machines.clone());
-        let nodes: Vec<Node> = self.nodes.iter().flatten().map(|(node, _)| node.clone()).collect();
-        // One that was just started is still taken for what it was before.
-        let is_open = |(node, machine): (&Node, &Rc<Machine>)| node.engine.drive(machine.drive).is_some();
-        let are_open = || nodes.iter().zip(&machines).all(is_open);
-        // What only one of them has can't be copied by the other.
-        let have_all = || nodes.iter().map(regions_left).sum::<u64>() == 0;
-        self.comes("all drives have all", || are_open() && council.all_are_up() && have_all()).await;
-        // Neighbours have copies of the same.
-        let (count, one) = (self.machines.len(), self.random.index(self.machines.len()));
-        let (other, third) = ((one + 1) % count, (one + 2 + self.random.index(count - 2)) % count);
-        let (one, other) = (self.machines[one].id, self.machines[other].id);
-        self.core.note(one.0.into(), || format!("{one} and {other} can't reach each other"));
-        self.network.cut((one, other));
-        self.network.cut((other, one));
-        let Some((node, _)) = self.nodes[third].clone() else { return };
-        let workload = self.workload();
-        workload.start(&node.world, &node.under_test(), self.random.between(20..60));
-        self.comes("a third server serves all", || workload.is_done()).await;
-        // Clients of the two have begun something too by then.
-        Sleep::until(&self.core, self.core.now() + Duration::from_millis(500)).await;
-        let view = self.council.now().view;
-        Sleep::until(&self.core, self.core.now() + Duration::from_secs(1)).await;
-        let now = self.council.now();
-        if now.view != view {
-            self.core.fail(format!("what is agreed changes while nothing does: from view {view} to {now:?}"));
+    fn heal(&mut self) {
+        self.network.heal();
+        for (at, machine) in self.machines.iter().enumerate() {
+            if let Some((node, _)) = self.nodes[at].as_ref().filter(|(node, _)| node.world.is_paused()) {
+                node.world.resume();
+            }
+            self.council.join_again(machine.id);
         }
     }
-
-    async fn comes(&self, what: &str, has_come: impl Fn() -> bool) {
-        let begun = self.core.now();
-        while !has_come() {
-            if self.core.now() > begun + PATIENCE {
-                return self.core.fail(format!("it's never so that {what}: {:?}", self.council.now()));
-            }
-            Sleep::until(&self.core, self.core.now() + Duration::from_millis(5)).await;
-        }
-    }
-
-    async fn come_right(&mut self) {
-        self.nothing_goes_wrong();
-        let begun = self.core.now();
-        let (nodes, workloads): (Vec<Node>, Vec<Workload>) = self.nodes.iter().flatten().cloned().unzip();
-        workloads.iter().for_each(Workload::stop);
-        loop {
-            let left: u64 = nodes.iter().map(regions_left).sum();
-            if self.council.all_are_up() && left == 0 && workloads.iter().all(Workload::is_done) {
-                break;
-            }
-            if self.core.now() > begun + PATIENCE {
-                let agreed = self.council.now();
-                return self.core.fail(format!("the ring doesn't come right: {left} regions are left, {agreed:?}"));
-            }
-            Sleep::until(&self.core, self.core.now() + Duration::from_millis(20)).await;
-        }
-        // What clients that went away had begun comes to its end.
-        Sleep::until(&self.core, self.core.now() + Duration::from_secs(3)).await;
-        for node in &nodes {
-            let (workload, volume) = (self.workload(), node.under_test());
-            on_machine(&self.core, &node.world, "read-back", async move {
-                workload.read_back(&*volume).await;
-            })
-            .await;
-        }
-        self.copies_are_equal(&nodes).await;
-    }
-
-    async fn copies_are_equal(&self, nodes: &[Node]) {
-        let extent = u64::from(self.spec.layout.extent);
-        for number in 0..self.spec.size.div_ceil(extent) {
-            let mut sums = Vec::new();
-            for (at, first) in nodes[0].volume.copies_at(number * extent) {
-                let Some(drive) = nodes[at].engine.drive(self.spec.drives[at]) else {
-                    return self.core.fail(format!("drive {at} is up and not here"));
-                };
-                sums.push(drive.crcs(self.spec.map, first, extent / BLOCK).await);
-            }
-            if sums.iter().any(|sum| *sum != sums[0]) {
-                self.core.fail(format!("copies of extent {number} differ: {sums:x?}"));
-            }
-        }
-    }
-}
-
-/// Whose copies aren't equal yet, of the columns that this server leads.
-fn regions_left(node: &Node) -> u64 {
-    let recovery = node.volume.recovery();
-    recovery.unresolved_regions + recovery.stale_regions
 }

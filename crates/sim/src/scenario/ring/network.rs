@@ -1,12 +1,12 @@
 //! The simulated network between the servers of a ring: each pair's messages keep their order; they are late, held up while
-//! a link is cut, and given up by who sent them, though they may still arrive.
+//! a link is cut, and given up by who sent them, though they may still arrive. So does what is sent to a server that is paused.
 
 use super::council::Council;
-use crate::executor::{Core, Sleep};
+use crate::executor::{Core, SCENARIO, Sleep};
 use crate::random::Stream;
 use crate::world::SimWorld;
 use futures_channel::oneshot;
-use futures_util::future::LocalBoxFuture;
+use futures_util::future::{Either, LocalBoxFuture, select};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
@@ -15,8 +15,10 @@ use std::time::Duration;
 use tepal_engine::{Engine, Peers, Question, Reply, Unreachable};
 use tepal_model::ServerId;
 
-/// After so long without an answer whoever asked gives up.
+/// After so long in which nothing comes from the other side, whoever asked gives up.
 const PATIENCE: Duration = Duration::from_millis(60);
+/// How often whoever waits looks whether anything can come.
+const LOOK: Duration = Duration::from_millis(3);
 
 type Link = (ServerId, ServerId);
 type Answer = oneshot::Sender<Result<Reply, Unreachable>>;
@@ -46,6 +48,8 @@ pub struct Network {
     queues: Arc<Mutex<Queues>>,
     hosts: Hosts,
     cut: Rc<RefCell<BTreeSet<Link>>>,
+    /// How long what is sent there is under way, where it's longer than elsewhere.
+    slow: Rc<RefCell<BTreeMap<Link, Duration>>>,
 }
 
 /// One server's way into it.
@@ -74,7 +78,7 @@ impl Peers for Port {
 
 impl Network {
     pub fn new() -> Self {
-        Network { queues: Arc::default(), hosts: Rc::default(), cut: Rc::default() }
+        Network { queues: Arc::default(), hosts: Rc::default(), cut: Rc::default(), slow: Rc::default() }
     }
 
     /// For a process that starts.
@@ -100,27 +104,42 @@ impl Network {
         self.cut.borrow_mut().insert(link);
     }
 
+    /// From now on messages take so long there.
+    pub fn slow_down(&self, link: Link, delay: Duration) {
+        self.slow.borrow_mut().insert(link, delay);
+    }
+
     pub fn heal(&self) {
         self.cut.borrow_mut().clear();
+        self.slow.borrow_mut().clear();
     }
 
     fn is_open(&self, link: Link) -> bool {
         !self.cut.borrow().contains(&link) && self.hosts.borrow().contains_key(&link.1)
     }
 
+    /// Whether the first message there arrives now.
+    fn comes_now(&self, link: Link, queue: &VecDeque<Message>, now: Duration) -> bool {
+        let delay = self.slow.borrow().get(&link).copied().unwrap_or_default();
+        self.is_open(link) && queue.front().is_some_and(|message| message.sent + delay <= now)
+    }
+
     /// Brings messages, for as long as the run lasts.
     pub async fn carry(self, core: Rc<Core>, council: Council) {
         let mut random = core.fork();
+        let mut is_idle = true;
         loop {
-            Sleep::until(&core, core.now() + Duration::from_micros(random.between(2..40))).await;
+            let pause = if is_idle { random.between(40..400) } else { random.between(2..40) };
+            Sleep::until(&core, core.now() + Duration::from_micros(pause)).await;
             let ready: Vec<Link> = {
                 let mut queues = lock(&self.queues);
                 queues.now = core.now();
-                let waiting = queues.waiting.iter().filter(|(link, queue)| !queue.is_empty() && self.is_open(**link));
-                waiting.map(|(&link, _)| link).collect()
+                let links = queues.waiting.iter().filter(|(link, queue)| self.comes_now(**link, queue, core.now()));
+                links.map(|(&link, _)| link).collect()
             };
             self.give_up(&core, &council, &mut random);
-            if ready.is_empty() {
+            is_idle = ready.is_empty();
+            if is_idle {
                 continue;
             }
             for _ in 0..random.between(1..8) {
@@ -139,26 +158,60 @@ impl Network {
         }
         core.note(u64::from(from.0 ^ to.0), || format!("{from} to {to}: {:?}", question.request));
         let work = engine.answer(from, question);
-        let (network, core, late) = (self.clone(), core.clone(), Duration::from_micros(random.between(1..200)));
+        let (replies, replied) = oneshot::channel();
+        let (late, own) = (Duration::from_micros(random.between(1..200)), core.clone());
+        let host = world.clone();
         world.spawn_named("answer", async move {
             let reply = work.await;
-            Sleep::until(&core, core.now() + late).await;
-            let begin = core.now();
-            while network.cut.borrow().contains(&(to, from)) {
-                Sleep::until(&core, core.now() + Duration::from_millis(1)).await;
-                if core.now() > begin + PATIENCE {
+            Sleep::until(&own, own.now() + late).await;
+            own.note(u64::from(from.0 ^ to.0), || format!("{to} answers {from}: {:?}", reply.answer));
+            let _ = replies.send(reply); // whoever asked may have given up
+        });
+        core.spawn(SCENARIO, "way back", Box::pin(self.clone().bring_back(core.clone(), link, host, replied, answer)));
+    }
+
+    /// Brings an answer to whoever asked, unless that side hears nothing for too long.
+    async fn bring_back(
+        self,
+        core: Rc<Core>,
+        (from, to): Link,
+        host: SimWorld,
+        mut replied: oneshot::Receiver<Reply>,
+        answer: Answer,
+    ) {
+        let (mut reply, mut heard) = (None, core.now());
+        while !answer.is_canceled() {
+            if reply.is_none() {
+                match select(&mut replied, Sleep::until(&core, core.now() + LOOK)).await {
+                    Either::Left((Ok(came), _)) => reply = Some(came),
+                    Either::Left((Err(_), _)) => return, // its process has died, and the connection with it
+                    Either::Right(_) => {}
+                }
+            }
+            if self.cut.borrow().contains(&(to, from)) || host.is_paused() {
+                if core.now() > heard + PATIENCE {
                     let reason = format!("nothing is heard of {to}");
                     let _ = answer.send(Err(Unreachable { reason, was_sent: true, is_cut_off: true }));
                     return;
                 }
+                if reply.is_some() {
+                    Sleep::until(&core, core.now() + LOOK).await;
+                }
+                continue;
             }
-            core.note(u64::from(from.0 ^ to.0), || format!("{to} answers {from}: {:?}", reply.answer));
-            let _ = answer.send(Ok(reply)); // whoever asked may have given up
-        });
+            heard = core.now();
+            if let Some(reply) = reply.take() {
+                let _ = answer.send(Ok(reply)); // whoever asked may have given up
+                return;
+            }
+        }
     }
 
     fn next(&self, link: Link) -> Option<Message> {
-        lock(&self.queues).waiting.get_mut(&link)?.pop_front()
+        let mut queues = lock(&self.queues);
+        let now = queues.now;
+        let queue = queues.waiting.get_mut(&link)?;
+        self.comes_now(link, queue, now).then(|| queue.pop_front()).flatten()
     }
 
     /// Whoever waits for too long, or for a server that is down as agreed, gives up: sometimes the message arrives all the same.

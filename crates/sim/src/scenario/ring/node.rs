@@ -1,6 +1,7 @@
-//! One simulated server of a ring: a process with a drive, which follows what is agreed and is a gateway too.
+//! One simulated member of a ring: a process that follows what is agreed and serves clients. A server has a drive too; a
+//! gateway hasn't, and nobody waits for it.
 
-use super::council::{Council, LEASE, Voice};
+use super::council::{Council, Voice};
 use super::network::Network;
 use crate::device::SimDisk;
 use crate::scenario::server::ServedVolume;
@@ -17,11 +18,18 @@ use tepal_model::{DriveId, ServerId};
 /// How often a server looks what was agreed.
 const LOOK: Duration = Duration::from_micros(700);
 
-/// What outlives the processes of a server.
+/// What outlives its processes.
 pub struct Machine {
     pub id: ServerId,
-    pub drive: DriveId,
-    pub disk: SimDisk,
+    pub name: &'static str,
+    /// A server's.
+    pub drive: Option<(DriveId, SimDisk)>,
+}
+
+impl Machine {
+    pub fn disk(&self) -> Option<&SimDisk> {
+        self.drive.as_ref().map(|(_, disk)| disk)
+    }
 }
 
 /// One running process.
@@ -52,7 +60,9 @@ impl Node {
         network.serves(machine.id, &world, &engine);
         let node = Node { world, engine, volume, machine, council: council.clone(), voice, reopens: Rc::default() };
         let (tends, follows) = (node.clone(), node.clone());
-        node.world.spawn_named("open", async move { tends.open_drive().await });
+        if let Some((id, disk)) = node.machine.drive.clone() {
+            node.world.spawn_named("open", async move { tends.open_drive(id, disk).await });
+        }
         node.world.spawn_named("follow", async move { follows.follow().await });
         node
     }
@@ -65,47 +75,56 @@ impl Node {
         self.machine.id
     }
 
-    async fn open_drive(&self) {
-        let device = self.machine.disk.open();
-        match Drive::open(self.world.clone(), device, None, Options::default()).await {
+    pub fn drive(&self) -> Option<Drive<SimWorld>> {
+        self.machine.drive.as_ref().and_then(|(id, _)| self.engine.drive(*id))
+    }
+
+    async fn open_drive(&self, id: DriveId, disk: SimDisk) {
+        while disk.is_being_written() {
+            self.world.sleep(LOOK).await; // nobody opens a drive that is open: it's closed once nothing is under way there
+        }
+        match Drive::open(self.world.clone(), disk.open(), None, Options::default()).await {
             Ok(drive) => {
-                let Some(left) = self.voice.is_back(self.machine.drive).await else { return };
-                self.world.core().note(left, || format!("{} is back, with {:?}", drive.id(), drive.marks()));
+                let Some(left) = self.voice.is_back(id).await else { return };
+                self.world.core().note(left, || format!("{id} is back, with {:?}", drive.marks()));
                 self.engine.add_drive(drive, Standing::Behind(left));
             }
-            Err(error) => self.world.core().fail(format!("drive {} can't be opened: {error}", self.machine.drive)),
+            Err(error) => self.world.core().fail(format!("drive {id} can't be opened: {error}")),
         }
     }
 
     /// Does what follows from what is agreed; while it hears nothing, its lease runs out.
     async fn follow(&self) {
-        let (mut before, mut heard) = (self.voice.known(), self.world.core().now());
+        let mut before = self.voice.known();
         loop {
             self.world.sleep(LOOK).await;
-            let core = self.world.core();
             if !self.council.reaches(self.machine.id) {
-                self.voice.serves(core.now() < heard + LEASE);
                 continue;
             }
-            heard = core.now();
+            let heard = self.world.core().now();
             let now = Arc::new(self.council.now());
             if now.view != before.view {
                 self.engine.follow(self.machine.id, &before, &now);
                 self.voice.knows(&now);
                 before = ClusterView::clone(&now);
             }
-            self.voice.serves(true);
-            // The others have gone on without its drive.
-            let id = self.machine.drive;
-            let is_here = self.engine.drive(id).is_some();
-            if matches!(now.drives[&id].status, DriveStatus::Away(_)) && is_here && !self.reopens.replace(true) {
-                let node = self.clone();
-                self.world.spawn_named("open", async move {
-                    node.engine.lose_drive(id, Loss::Gone { drive: id, reason: "declared down".to_owned() }).await;
-                    node.reopens.set(false);
-                    node.open_drive().await;
-                });
+            if let Some((id, disk)) = &self.machine.drive {
+                self.voice.is_heard(heard);
+                self.reopen_if_given_up(*id, disk, &now);
             }
+        }
+    }
+
+    /// The others may have gone on without its drive.
+    fn reopen_if_given_up(&self, id: DriveId, disk: &SimDisk, now: &ClusterView) {
+        let is_here = self.engine.drive(id).is_some();
+        if matches!(now.drives[&id].status, DriveStatus::Away(_)) && is_here && !self.reopens.replace(true) {
+            let (node, disk) = (self.clone(), disk.clone());
+            self.world.spawn_named("open", async move {
+                node.engine.lose_drive(id, Loss::Gone { drive: id, reason: "declared down".to_owned() }).await;
+                node.reopens.set(false);
+                node.open_drive(id, disk).await;
+            });
         }
     }
 }

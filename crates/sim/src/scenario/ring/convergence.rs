@@ -1,0 +1,114 @@
+//! What a ring comes to once nothing goes wrong any more, or only that two of its servers can't reach each other.
+
+use super::Ring;
+use super::node::Node;
+use crate::executor::Sleep;
+use crate::scenario::life::on_machine;
+use crate::workload::Workload;
+use std::time::Duration;
+use tepal_model::BLOCK;
+
+/// How long the volume may take to come right, once nothing goes wrong.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+impl Ring {
+    fn nothing_goes_wrong(&mut self) {
+        self.heal();
+        (0..self.machines.len()).for_each(|at| self.start(at));
+    }
+
+    fn all_nodes(&self) -> Vec<Node> {
+        self.nodes.iter().flatten().map(|(node, _)| node.clone()).collect()
+    }
+
+    /// Both take part in what is agreed, so nobody is declared down; and whoever leads can't wait for the other.
+    pub(super) async fn two_lose_each_other(&mut self) {
+        self.nothing_goes_wrong();
+        let (council, nodes) = (self.council.clone(), self.all_nodes());
+        // One that was just started is still taken for what it was before.
+        let are_open = || nodes[..self.plan.servers].iter().all(|node| node.drive().is_some());
+        // What only one of them has can't be copied by the other.
+        let have_all = || nodes.iter().map(regions_left).sum::<u64>() == 0;
+        self.comes("all drives have all", || are_open() && council.all_are_up() && have_all()).await;
+        // Neighbours have copies of the same.
+        let (count, one) = (self.plan.servers, self.random.index(self.plan.servers));
+        let (other, third) = ((one + 1) % count, (one + 2 + self.random.index(count - 2)) % count);
+        let (one, other) = (self.machines[one].id, self.machines[other].id);
+        self.core.note(one.0.into(), || format!("{one} and {other} can't reach each other"));
+        self.network.cut((one, other));
+        self.network.cut((other, one));
+        let workload = self.workload();
+        workload.start(&nodes[third].world, &nodes[third].under_test(), self.random.between(20..60));
+        self.comes("a third server serves all", || workload.is_done()).await;
+        // Clients of the two have begun something too by then, and marks have been taken back.
+        Sleep::until(&self.core, self.core.now() + Duration::from_secs(5)).await;
+        let view = self.council.now().view;
+        Sleep::until(&self.core, self.core.now() + Duration::from_secs(1)).await;
+        let now = self.council.now();
+        if now.view != view {
+            self.core.fail(format!("what is agreed changes while nothing does: from view {view} to {now:?}"));
+        }
+    }
+
+    async fn comes(&self, what: &str, has_come: impl Fn() -> bool) {
+        let begun = self.core.now();
+        while !has_come() {
+            if self.core.now() > begun + PATIENCE {
+                return self.core.fail(format!("it's never so that {what}: {:?}", self.council.now()));
+            }
+            Sleep::until(&self.core, self.core.now() + Duration::from_millis(5)).await;
+        }
+    }
+
+    pub(super) async fn come_right(&mut self) {
+        self.nothing_goes_wrong();
+        let begun = self.core.now();
+        let nodes = self.all_nodes();
+        let workloads: Vec<Workload> = self.nodes.iter().flatten().map(|(_, workload)| workload.clone()).collect();
+        workloads.iter().for_each(Workload::stop);
+        loop {
+            let left: u64 = nodes.iter().map(regions_left).sum();
+            if self.council.all_are_up() && left == 0 && workloads.iter().all(Workload::is_done) {
+                break;
+            }
+            if self.core.now() > begun + PATIENCE {
+                let agreed = self.council.now();
+                return self.core.fail(format!("the ring doesn't come right: {left} regions are left, {agreed:?}"));
+            }
+            Sleep::until(&self.core, self.core.now() + Duration::from_millis(20)).await;
+        }
+        // What clients that went away had begun comes to its end.
+        Sleep::until(&self.core, self.core.now() + Duration::from_secs(3)).await;
+        for node in &nodes {
+            let (workload, volume) = (self.workload(), node.under_test());
+            on_machine(&self.core, &node.world, "read-back", async move {
+                workload.read_back(&*volume).await;
+            })
+            .await;
+        }
+        self.copies_are_equal(&nodes).await;
+    }
+
+    async fn copies_are_equal(&self, nodes: &[Node]) {
+        let spec = &self.plan.spec;
+        let extent = u64::from(spec.layout.extent);
+        for number in 0..spec.size.div_ceil(extent) {
+            let mut sums = Vec::new();
+            for (at, first) in nodes[0].volume.copies_at(number * extent) {
+                let Some(drive) = nodes[at].drive() else {
+                    return self.core.fail(format!("drive {at} is up and not here"));
+                };
+                sums.push(drive.crcs(spec.map, first, extent / BLOCK).await);
+            }
+            if sums.iter().any(|sum| *sum != sums[0]) {
+                self.core.fail(format!("copies of extent {number} differ: {sums:x?}"));
+            }
+        }
+    }
+}
+
+/// Whose copies aren't equal yet, of the columns that this server leads.
+fn regions_left(node: &Node) -> u64 {
+    let recovery = node.volume.recovery();
+    recovery.unresolved_regions + recovery.stale_regions
+}

@@ -1,0 +1,106 @@
+//! What a run of the ring is to be: how many take part, what clients do, and how long it lasts.
+
+use crate::random::Stream;
+use crate::workload::Mix;
+use std::ops::Range;
+use std::time::Duration;
+use tepal_engine::VolumeSpec;
+use tepal_model::layout::Protection;
+use tepal_model::{BLOCK, DriveId, Layout, MapId, VolumeId};
+
+pub struct Plan {
+    pub servers: usize,
+    /// Gateways that are no servers.
+    pub gateways: usize,
+    pub spec: VolumeSpec,
+    pub mix: Mix,
+    /// How many requests the clients of one process send in all, if it lives so long.
+    pub requests: Range<u64>,
+    /// Clients that have come to their end are followed by others.
+    pub is_busy: bool,
+    /// How many things go wrong.
+    pub events: u64,
+    /// Between two of them it's at most one of these.
+    pub pauses: &'static [Duration],
+    /// Servers and gateways stand still, links are slow.
+    pub has_pauses: bool,
+}
+
+impl Plan {
+    /// Two to five servers; all happens within a moment.
+    pub fn short(random: &mut Stream) -> Self {
+        let servers = random.between(2..6) as usize;
+        let copies = if servers > 2 && random.one_in(4) { 3 } else { 2 };
+        let spec = spec(random, servers, Protection::Mirror { copies });
+        let mut mix = Mix::draw(random, spec.size / BLOCK * BLOCK);
+        mix.clients = mix.clients.min(6);
+        const PAUSES: [Duration; 3] = [Duration::from_micros(200), Duration::from_millis(3), Duration::from_millis(60)];
+        Plan {
+            servers,
+            gateways: 0,
+            spec,
+            mix,
+            requests: 5..120,
+            is_busy: false,
+            events: random.between(2..14),
+            pauses: &PAUSES,
+            has_pauses: false,
+        }
+    }
+
+    /// Three to seven servers and some gateways, over seconds: long enough for marks to be taken back while clients go on.
+    pub fn long(random: &mut Stream) -> Self {
+        let servers = random.between(3..8) as usize;
+        let protections =
+            [Protection::Chained, Protection::Mirror { copies: 2 }, Protection::Mirror { copies: 3 }];
+        let protection = *random.pick(&protections);
+        let mut spec = spec(random, servers, protection);
+        // Of several regions in each column: what is known of one says nothing of another.
+        spec.size = random.between(2..servers as u64 * 3) << 20;
+        let mut mix = Mix::draw(random, spec.size);
+        mix.hot = mix.hot.max(*random.pick(&[16 << 10, 1 << 20, 4 << 20])).min(spec.size);
+        mix.clients = mix.clients.min(4);
+        mix.longest = mix.longest.min(256 << 10);
+        mix.pause = *random.pick(&[Duration::from_millis(1), Duration::from_millis(30), Duration::from_millis(300)]);
+        const PAUSES: [Duration; 5] = [
+            Duration::from_millis(1),
+            Duration::from_millis(10),
+            Duration::from_millis(40),
+            Duration::from_millis(150),
+            Duration::from_millis(3_000),
+        ];
+        Plan {
+            servers,
+            gateways: random.below(3) as usize,
+            spec,
+            mix,
+            requests: 10..60,
+            is_busy: true,
+            events: random.between(6..24),
+            pauses: &PAUSES,
+            has_pauses: true,
+        }
+    }
+}
+
+impl Plan {
+    /// What a drive holds at most of the volume.
+    pub fn mebibytes_each(&self) -> u64 {
+        let copies = self.spec.layout.copies() as u64;
+        (self.spec.size * copies).div_ceil(self.servers as u64).div_ceil(1 << 20)
+    }
+}
+
+fn spec(random: &mut Stream, servers: usize, protection: Protection) -> VolumeSpec {
+    let mut layout = Layout::new(protection);
+    layout.extent = *random.pick(&[4 << 10, 64 << 10, 1 << 20]);
+    VolumeSpec {
+        id: VolumeId(1),
+        name: "v0".to_owned(),
+        size: random.between(1..4) << 20,
+        layout,
+        map: MapId(9),
+        drives: (1..=servers as u64).map(DriveId).collect(),
+        made_in: 1,
+    }
+}
