@@ -103,6 +103,13 @@ impl<W: World> Holder<W> {
         }
     }
 
+    /// A read went to another copy.
+    pub fn passed_over(&self) {
+        if let Holder::There(remote) = self {
+            remote.passed_over();
+        }
+    }
+
     /// Whether it has made too many mistakes to be trusted, if others have all of its data.
     pub fn is_unreadable(&self) -> bool {
         match self {

@@ -40,6 +40,8 @@ pub struct Inbox {
     /// The unread bytes of `bytes`.
     start: usize,
     end: usize,
+    /// The last read took all that there was space for.
+    was_full: bool,
     state: State,
     failed: Option<FrameError>,
 }
@@ -65,6 +67,7 @@ impl Inbox {
             bytes: vec![0; SMALLEST],
             start: 0,
             end: 0,
+            was_full: false,
             state: State::Start,
             failed: None,
         }
@@ -95,6 +98,7 @@ impl Inbox {
         }
         assert!(count <= self.bytes.len() - self.end, "no more can come than there is space for");
         self.end += count;
+        self.was_full = self.end == self.bytes.len();
     }
 
     /// Receives a copy, for networks that aren't sockets.
@@ -199,7 +203,7 @@ impl Inbox {
             State::Meta(head) => head.meta(),
             State::Payload { .. } | State::Start | State::Told { .. } => HEADER,
         };
-        let was_full = self.end == self.bytes.len();
+        let was_full = std::mem::take(&mut self.was_full);
         let unread = self.end - self.start;
         self.bytes.copy_within(self.start..self.end, 0);
         (self.start, self.end) = (0, unread);

@@ -33,11 +33,13 @@ pub struct Reply {
     pub answer: Answer,
     /// Its data.
     pub payload: Payload,
+    /// How many reads the drive that it's about has under way, of everybody.
+    pub load: u16,
 }
 
 impl From<Answer> for Reply {
     fn from(answer: Answer) -> Self {
-        Reply { answer, payload: Payload::none() }
+        Reply { answer, payload: Payload::none(), load: 0 }
     }
 }
 

@@ -22,7 +22,7 @@ struct Shared {
     opening: u64,
     dropped_tail: bool,
     marks: Vec<Mark>,
-    reading: AtomicUsize,
+    queue: Queue,
     loss: Mutex<Option<Arc<Loss>>>,
     /// It was lost because its server can't be reached from here.
     cut_off: AtomicBool,
@@ -78,8 +78,8 @@ impl Remote {
             let told = heard.marks.iter().flat_map(|word| word.marks());
             marks.extend(told.map(|mark| Mark { map: link.map, region: mark.region, kind: kind_of(mark.kind) }));
             if !heard.more || after.is_none() {
-                let (reading, loss, cut_off) = (AtomicUsize::new(0), Mutex::new(None), AtomicBool::new(false));
-                return Ok(Remote(Arc::new(Shared { link, opening, dropped_tail, marks, reading, loss, cut_off })));
+                let (queue, loss, cut_off) = (Queue::default(), Mutex::new(None), AtomicBool::new(false));
+                return Ok(Remote(Arc::new(Shared { link, opening, dropped_tail, marks, queue, loss, cut_off })));
             }
         }
     }
@@ -104,9 +104,14 @@ impl Remote {
         self.0.dropped_tail
     }
 
-    /// Reads that are under way.
+    /// How many reads are under way there, as far as is known.
     pub fn reading(&self) -> usize {
-        self.0.reading.load(Ordering::Relaxed)
+        self.0.queue.length()
+    }
+
+    /// A read went elsewhere, for there were too many here.
+    pub fn passed_over(&self) {
+        self.0.queue.passed_over();
     }
 
     pub fn is_lost(&self) -> bool {
@@ -124,7 +129,7 @@ impl Remote {
     }
 
     pub async fn read(&self, first: u64, count: u64) -> Result<Segments, DriveError> {
-        let _reading = Reading::begin(&self.0.reading);
+        let _reading = Reading::begin(&self.0.queue.own);
         let reply = self.ask(DriveOperation::Read { first, count: short(count) }, Payload::none()).await?;
         let DriveAnswer::Read = drive_answer(&reply.answer) else { return Err(self.strange(&reply.answer)) };
         match reply.payload.into_parts() {
@@ -275,6 +280,7 @@ impl Remote {
         let remote = self.clone();
         async move {
             let reply = asked?.await.map_err(|unreachable| remote.unreachable(&unreachable))?;
+            remote.0.queue.is_told(reply.load);
             match &reply.answer {
                 Answer::Drive(DriveAnswer::Failed(DriveFailure::OutOfSpace)) => Err(DriveError::OutOfSpace),
                 Answer::Drive(DriveAnswer::Failed(DriveFailure::Damaged { blocks })) => {
@@ -313,6 +319,33 @@ impl Link {
         let (drive, map, column) = (self.drive, self.map, self.column as u32);
         let request = Request::Drive(DriveRequest { drive, opening, map, column, operation });
         self.peers.ask(self.server, Question { view: self.view, request, payload })
+    }
+}
+
+/// The drive's queue of reads, as it's known from here.
+#[derive(Default)]
+struct Queue {
+    /// Asked from here, and not answered.
+    own: AtomicUsize,
+    /// Of everybody else, as its server said last.
+    others: AtomicUsize,
+}
+
+impl Queue {
+    fn length(&self) -> usize {
+        self.own.load(Ordering::Relaxed) + self.others.load(Ordering::Relaxed)
+    }
+
+    fn is_told(&self, load: u16) {
+        let others = usize::from(load).saturating_sub(self.own.load(Ordering::Relaxed));
+        self.others.store(others, Ordering::Relaxed);
+    }
+
+    /// Nothing new is heard of a drive that's never asked: what others had under way there is believed to end.
+    fn passed_over(&self) {
+        // Of two that do this at a time one may count: it's a guess.
+        let others = self.others.load(Ordering::Relaxed);
+        self.others.store(others.saturating_sub(1), Ordering::Relaxed);
     }
 }
 

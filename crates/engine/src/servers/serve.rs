@@ -70,7 +70,7 @@ async fn serve<W: World>(group: &Group<W>, operation: VolumeOperation, payload: 
     let answer = match operation {
         VolumeOperation::Read { offset, length } => {
             let payload = Payload::seal(offset, group.read(offset, length.into()).await?);
-            return Ok(Reply { answer: Answer::Volume(VolumeAnswer::Read), payload });
+            return Ok(Reply { payload, ..Answer::Volume(VolumeAnswer::Read).into() });
         }
         VolumeOperation::Write { offset, fua, tag } => {
             let (data, _) = payload.into_parts();

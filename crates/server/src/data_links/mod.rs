@@ -16,7 +16,8 @@
 //!    What has no room in the window waits in line on the asker's side.
 //!
 //! A lane is one connection, so that order costs nothing. It costs that a lane's receiving is one thread's work on each
-//! side, and an answer for another thread a wake-up of it; sending is the work of the thread that asks.
+//! side, and an answer for another thread a wake-up of it; sending is the work of the thread that asks. What has no order has a lane for
+//! each thread.
 
 mod answers;
 mod departures;

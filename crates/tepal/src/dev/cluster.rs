@@ -10,6 +10,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom};
 use std::net::TcpListener;
 use std::os::unix::fs::OpenOptionsExt;
+use std::thread;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -178,6 +179,12 @@ impl Cluster {
         Ok(())
     }
 
+    /// The servers share the machine: with a thread for each core each of them would only be in the others' way.
+    fn threads_each(&self) -> usize {
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        (cores / self.servers().len().max(1)).max(1)
+    }
+
     fn command(&self, server: ServerId, log: File) -> Command {
         // The very program that runs, even if its file was replaced meanwhile.
         let mut command = Command::new("/proc/self/exe");
@@ -201,6 +208,7 @@ impl Cluster {
             command.arg("--drive").arg(self.folder.drive(server, number));
         }
         command.arg("--listen").arg(format!("unix:{}", self.socket_of(server).display()));
+        command.arg("--data-threads").arg(self.threads_each().to_string());
         match &network {
             // Nobody but this machine reaches these addresses.
             Some(network) => {

@@ -284,7 +284,9 @@ pub(crate) fn lost() -> IoError {
 /// Reads of so many blocks that begin side by side choose the same of copies that are equally good.
 const BALANCED: u64 = 16;
 
-/// The clean copy on the drive with the shortest queue; of equals, one by turns.
+/// The clean copy on the drive with the shortest queue, as Petal 2.1 has it; of equals one of this server, for others are a way off,
+/// and of these one by turns. All that clients ask of the column comes by here, so it's balanced however few requests each of them
+/// has under way; what a drive does for other columns its server says in each answer.
 fn choose<W: World>(state: &State<W>, region: u64, turn: u64, reader: Reader) -> Result<usize, Copies> {
     match state.members.clean(region) {
         // Under a turn the region may be unresolved: there the first copy decides.
@@ -292,8 +294,11 @@ fn choose<W: World>(state: &State<W>, region: u64, turn: u64, reader: Reader) ->
         Copies::Clean(copies) => {
             let turn = turn as usize % copies.len();
             let by_turns = copies[turn..].iter().chain(&copies[..turn]).copied();
-            let queue = |&at: &usize| state.members.list[at].drive().map_or(usize::MAX, Holder::reading);
-            by_turns.min_by_key(queue).ok_or(Copies::Waiting)
+            let drive = |at: usize| state.members.list[at].drive();
+            let queue = |&at: &usize| drive(at).map(|drive| (drive.reading(), drive.local().is_none()));
+            let chosen = by_turns.clone().filter(|&at| drive(at).is_some()).min_by_key(queue).ok_or(Copies::Waiting)?;
+            by_turns.filter(|&at| at != chosen).filter_map(drive).for_each(Holder::passed_over);
+            Ok(chosen)
         }
         other => Err(other),
     }

@@ -112,11 +112,11 @@ impl Answering for Arc<Recorder> {
             DriveOperation::Write { first, .. } => (first, Reply::from(Answer::Drive(DriveAnswer::Written))),
             DriveOperation::Read { first, count } if first >= Recorder::HELD || count > 1 => {
                 let data = Segments::from_iter([Buffer::zeroed(count as usize * BLOCK as usize).freeze()]);
-                (first, Reply { answer: Answer::Drive(DriveAnswer::Read), payload: Payload::seal(0, data) })
+                (first, Reply { payload: Payload::seal(0, data), ..Answer::Drive(DriveAnswer::Read).into() })
             }
             DriveOperation::Read { .. } => {
                 let data = Segments::from_iter([Bytes::from_static(&[0; BLOCK as usize])]);
-                let reply = Reply { answer: Answer::Drive(DriveAnswer::Read), payload: Payload::seal(0, data) };
+                let reply = Reply { payload: Payload::seal(0, data), ..Answer::Drive(DriveAnswer::Read).into() };
                 return std::future::ready(reply).boxed_local();
             }
             _ => return std::future::ready(Answer::Drive(DriveAnswer::Flushed).into()).boxed_local(),
