@@ -137,6 +137,33 @@ fn what_is_lost_one_way_only_makes_clients_wait_at_most_and_all_is_right_afterwa
 }
 
 #[test]
+fn of_two_that_lose_each_other_neither_is_down_and_a_third_serves_all_of_it() {
+    need_namespaces!();
+    let ring = Ring::isolated(3);
+    wide(&ring);
+    let writer = Writer::start(ring.address(3), "v", Ledger::new(25, BLOCKS));
+    writer.go_on_for(SOME);
+    ring.cut("s1", "s2", &[]);
+    let since = Instant::now();
+    writer.go_on_for(SOME);
+    let mut ledger = writer.finish();
+    ledger.compare(&mut ring.connect(3, "v"));
+    assert!(since.elapsed() < NOTICED, "it took {:?}", since.elapsed());
+    for seen_by in 1..=3 {
+        assert_eq!(ring.states(seen_by), ["up", "up", "up"], "as s{seen_by} sees it");
+    }
+
+    // Through what they lead they go on too, once all is healed.
+    ring.heal();
+    for server in [1, 2] {
+        let writer = Writer::start(ring.address(server), "v", ledger);
+        writer.go_on_for(SOME);
+        ledger = writer.finish();
+    }
+    is_whole(&ring, "v", &mut ledger);
+}
+
+#[test]
 fn of_two_halves_only_the_one_with_most_voters_goes_on() {
     need_namespaces!();
     let ring = Ring::isolated(4);

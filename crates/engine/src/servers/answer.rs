@@ -255,9 +255,7 @@ fn carry_out<W: World>(
         DriveOperation::Hear { after } => ready(heard(&drive, copy, opening, after)).boxed_local(),
         DriveOperation::Read { first, count } => async move {
             match drive.read(map, first, count.into()).await {
-                Ok(data) => {
-                    Reply { payload: Payload::seal(0, data), ..Answer::Drive(DriveAnswer::Read).into() }
-                },
+                Ok(data) => Reply { payload: Payload::seal(0, data), ..Answer::Drive(DriveAnswer::Read).into() },
                 Err(error) => failure_of(why(error)),
             }
         }

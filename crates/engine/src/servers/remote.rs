@@ -435,3 +435,27 @@ fn change_of(change: &Change) -> Option<MarkChange> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_queue_of_another_servers_drive_counts_what_others_read_there_until_it_was_passed_over_as_often() {
+        let queue = Queue::default();
+        let ours = [Reading::begin(&queue.own), Reading::begin(&queue.own)];
+        assert_eq!(queue.length(), 2);
+        queue.is_told(5); // of which two are ours
+        assert_eq!(queue.length(), 5);
+        drop(ours);
+        assert_eq!(queue.length(), 3);
+        for left in [2, 1, 0, 0] {
+            queue.passed_over();
+            assert_eq!(queue.length(), left);
+        }
+        // An answer may be older than what was asked since.
+        let _ours = [Reading::begin(&queue.own), Reading::begin(&queue.own)];
+        queue.is_told(1);
+        assert_eq!(queue.length(), 2);
+    }
+}

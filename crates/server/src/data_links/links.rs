@@ -311,7 +311,8 @@ impl Connection<'_> {
             match self.inbox.next() {
                 Ok(Some(frame)) => match Message::decode(&frame) {
                     Ok(Message::Answer(answer)) => {
-                        self.answers.push((frame.header, Reply { answer, payload: frame.payload, load: frame.header.load }));
+                        self.answers
+                            .push((frame.header, Reply { answer, payload: frame.payload, load: frame.header.load }));
                     }
                     Ok(Message::Pong) => {} // it has come: that's all
                     Ok(Message::Refused(refused)) => break Err(Ended::Refused(refused.to_string())),

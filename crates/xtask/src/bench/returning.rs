@@ -13,8 +13,8 @@ const DRIVE_SIZE: &str = "2G";
 /// How long it's away, under so many small writes a second: much less is written than there is.
 const AWAY: Duration = Duration::from_secs(30);
 const WRITES: &str = "400";
-const LOAD: Job = Job { name: "away", rw: "randwrite", block: "4k", depth: "8" };
-const FILL: Job = Job { name: "fill", rw: "write", block: "1m", depth: "8" };
+const LOAD: Job = Job { name: "away", rw: "randwrite", block: "4k", depth: "8", clients: "1" };
+const FILL: Job = Job { name: "fill", rw: "write", block: "1m", depth: "8", clients: "1" };
 const LIMIT: Duration = Duration::from_secs(300);
 const VICTIM: &str = "s3";
 

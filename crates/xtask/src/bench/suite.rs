@@ -21,19 +21,21 @@ pub struct Job {
     pub rw: &'static str,
     pub block: &'static str,
     pub depth: &'static str,
+    /// So many clients at once, each of that depth.
+    pub clients: &'static str,
 }
 
 pub const JOBS: &[Job] = &[
-    Job { name: "randread-4k-q1", rw: "randread", block: "4k", depth: "1" },
-    Job { name: "randread-4k-q32", rw: "randread", block: "4k", depth: "32" },
-    Job { name: "randwrite-4k-q1", rw: "randwrite", block: "4k", depth: "1" },
-    Job { name: "randwrite-4k-q32", rw: "randwrite", block: "4k", depth: "32" },
-    Job { name: "randrw-4k-q32", rw: "randrw", block: "4k", depth: "32" },
-    Job { name: "read-1m-q8", rw: "read", block: "1M", depth: "8" },
-    Job { name: "write-1m-q8", rw: "write", block: "1M", depth: "8" },
+    Job { name: "randread-4k-q1", rw: "randread", block: "4k", depth: "1", clients: "1" },
+    Job { name: "randread-4k-q32", rw: "randread", block: "4k", depth: "32", clients: "1" },
+    Job { name: "randwrite-4k-q1", rw: "randwrite", block: "4k", depth: "1", clients: "1" },
+    Job { name: "randwrite-4k-q32", rw: "randwrite", block: "4k", depth: "32", clients: "1" },
+    Job { name: "randrw-4k-q32", rw: "randrw", block: "4k", depth: "32", clients: "1" },
+    Job { name: "read-1m-q8", rw: "read", block: "1M", depth: "8", clients: "1" },
+    Job { name: "write-1m-q8", rw: "write", block: "1M", depth: "8", clients: "1" },
 ];
 
-const FILL: Job = Job { name: "fill", rw: "write", block: "1M", depth: "8" };
+const FILL: Job = Job { name: "fill", rw: "write", block: "1M", depth: "8", clients: "1" };
 
 /// One run of one job on one system. Of a job that reads and writes, the reads.
 #[derive(Clone, Debug, PartialEq)]
@@ -154,6 +156,7 @@ pub fn fio(job: &Job, disk: &Disk, size: &str) -> Command {
     };
     fio.arg(format!("--size={size}")).args(["--group_reporting", "--output-format=json"]);
     fio.args([&format!("--rw={}", job.rw), &format!("--bs={}", job.block), &format!("--iodepth={}", job.depth)]);
+    fio.arg(format!("--numjobs={}", job.clients));
     fio
 }
 

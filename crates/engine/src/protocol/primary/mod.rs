@@ -15,6 +15,7 @@
 pub mod bytes;
 pub mod complaint;
 pub mod doubt;
+mod equalise;
 pub mod flush;
 pub mod health;
 pub mod hearing;

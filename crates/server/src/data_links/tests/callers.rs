@@ -100,7 +100,7 @@ async fn who_does_not_belong_here_is_told_so() {
         (hello(fenced, Lane::Volumes(0), 1), Reason::Fenced),
         (hello(client, Lane::Drives, 1), Reason::UnknownServer),
         (hello(Sender::Newcomer, Lane::Volumes(0), 1), Reason::UnknownServer),
-        (Hello { role: Role::Gateway, lane: 1, ..ours }, Reason::UnknownServer),
+        (Hello { role: Role::Gateway, lane: Lane::MOST_FOR_VOLUMES, ..ours }, Reason::UnknownServer),
     ];
     for (hello, reason) in table {
         let mut caller = Caller::connect(&server.address).await;

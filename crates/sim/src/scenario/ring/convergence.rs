@@ -2,11 +2,12 @@
 
 use super::Ring;
 use super::node::Node;
+use crate::device::{Faults, Rate};
 use crate::executor::Sleep;
 use crate::scenario::life::on_machine;
 use crate::workload::Workload;
 use std::time::Duration;
-use tepal_model::BLOCK;
+use tepal_model::{BLOCK, EXTENT};
 
 /// How long the volume may take to come right, once nothing goes wrong.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -79,6 +80,10 @@ impl Ring {
         }
         // What clients that went away had begun comes to its end.
         Sleep::until(&self.core, self.core.now() + Duration::from_secs(3)).await;
+        if self.plan.has_faults && self.random.one_in(2) {
+            let one = self.random.index(self.plan.servers);
+            self.decay(&nodes[one]);
+        }
         for node in &nodes {
             let (workload, volume) = (self.workload(), node.under_test());
             on_machine(&self.core, &node.world, "read-back", async move {
@@ -87,6 +92,21 @@ impl Ring {
             .await;
         }
         self.copies_are_equal(&nodes).await;
+    }
+
+    /// All copies are equal now: whatever becomes of one drive's, others have what is read.
+    fn decay(&mut self, node: &Node) {
+        let Some((drive, disk)) = node.drive().zip(node.disk()) else {
+            return self.core.fail(format!("the drive of {} is up and not here", node.id()));
+        };
+        let geometry = drive.geometry();
+        let within = geometry.slots_start..geometry.slots_start + u64::from(geometry.slots) * EXTENT;
+        let mut rate = || Rate::at_most(self.random.below(4) as u32, *self.random.pick(&[2_000, 20_000, 200_000]));
+        let (read_error, misdirected_read) = (rate(), rate());
+        disk.set_faults(Faults { read_error, misdirected_read, within: within.clone(), ..Faults::default() });
+        for _ in 0..self.random.below(6) {
+            disk.rot_somewhere(within.clone());
+        }
     }
 
     async fn copies_are_equal(&self, nodes: &[Node]) {

@@ -1,6 +1,6 @@
 //! Servers in a ring, each with a drive and a gateway, gateways on other machines, and a volume with copies on several of the
 //! servers. Servers are killed, lose power, stand still, are cut off from what is agreed or from each other, also in one
-//! direction; links are slow; two servers lose only each other, for long.
+//! direction; links and drives are slow; two servers lose only each other, for long; in the end a drive decays.
 //!
 //! What must hold: nothing acknowledged is lost and no read is wrong, through whichever gateway; no request fails; and once
 //! nothing goes wrong any more, all drives come up, and their copies are equal. While two can't reach each other, a third serves all of
@@ -13,7 +13,7 @@ mod node;
 mod plan;
 
 use crate::checker::{Checker, Rules};
-use crate::device::SimDisk;
+use crate::device::{Faults, SimDisk};
 use crate::executor::{Core, Executor, Failure, SCENARIO, Sleep};
 use crate::random::Stream;
 use crate::workload::Workload;
@@ -34,6 +34,9 @@ const SERVERS: [&str; 7] = ["s0", "s1", "s2", "s3", "s4", "s5", "s6"];
 const GATEWAYS: [&str; 2] = ["g0", "g1"];
 /// A link that is slow takes at most so long: longer than a lease runs, shorter than anybody waits.
 const SLOW: Duration = Duration::from_millis(45);
+
+/// A slow drive takes at most so many times as long as others.
+const SLOWDOWN: u64 = 64;
 
 /// Within a moment.
 pub fn run(executor: &Executor, mut random: Stream) -> Result<u64, Failure> {
@@ -73,8 +76,7 @@ impl Ring {
             Rc::new(Machine { id: ServerId(at as u32 + 1), name: SERVERS[at], drive })
         };
         let mut machines: Vec<Rc<Machine>> = (0..plan.servers).map(&mut server).collect();
-        let gateway =
-            |at: usize| Rc::new(Machine { id: ServerId(at as u32 + 101), name: GATEWAYS[at], drive: None });
+        let gateway = |at: usize| Rc::new(Machine { id: ServerId(at as u32 + 101), name: GATEWAYS[at], drive: None });
         machines.extend((0..plan.gateways).map(gateway));
         let council = Council::new(core.time(), plan.spec.clone(), |drive| ServerId(drive.0 as u32));
         let rules = Rules { durability: plan.spec.layout.durability, reads_settle: false, late: true };
@@ -185,7 +187,7 @@ impl Ring {
     async fn something_happens(&mut self) {
         let at = self.random.index(self.machines.len());
         let id = self.machines[at].id;
-        let kinds = if self.plan.has_pauses { 13 } else { 8 };
+        let kinds = if self.plan.has_faults { 14 } else { 8 };
         match self.random.below(kinds) {
             0..=2 => self.stop(at),
             3 | 4 => self.start(at),
@@ -201,11 +203,19 @@ impl Ring {
             7 => self.heal(),
             8 | 9 => self.pause_or_resume(at),
             10 => {
-                let (other, delay) = (self.any_server(), Duration::from_micros(self.random.skewed(SLOW.as_micros() as u64)));
+                let (other, delay) =
+                    (self.any_server(), Duration::from_micros(self.random.skewed(SLOW.as_micros() as u64)));
                 self.core.note(id.0.into(), || format!("from {id} to {other} takes {delay:?}"));
                 self.network.slow_down((id, other), delay);
             }
             11 => self.one_is_away_for_long(at).await,
+            12 => {
+                let slowdown = self.random.skewed(SLOWDOWN) as u32;
+                if let Some(disk) = self.machines[at].disk() {
+                    self.core.note(id.0.into(), || format!("the drive of {id} takes {slowdown} times as long"));
+                    disk.set_faults(Faults { slowdown, ..Faults::default() });
+                }
+            }
             _ => (0..self.machines.len()).for_each(|at| self.start(at)),
         }
     }
@@ -233,6 +243,7 @@ impl Ring {
                 node.world.resume();
             }
             self.council.join_again(machine.id);
+            machine.disk().inspect(|disk| disk.heal());
         }
     }
 }

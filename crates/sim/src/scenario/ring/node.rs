@@ -75,6 +75,10 @@ impl Node {
         self.machine.id
     }
 
+    pub fn disk(&self) -> Option<&SimDisk> {
+        self.machine.disk()
+    }
+
     pub fn drive(&self) -> Option<Drive<SimWorld>> {
         self.machine.drive.as_ref().and_then(|(id, _)| self.engine.drive(*id))
     }

@@ -22,8 +22,8 @@ pub struct Plan {
     pub events: u64,
     /// Between two of them it's at most one of these.
     pub pauses: &'static [Duration],
-    /// Servers and gateways stand still, links are slow.
-    pub has_pauses: bool,
+    /// Servers and gateways stand still, links and drives are slow, and one drive's data decays in the end.
+    pub has_faults: bool,
 }
 
 impl Plan {
@@ -44,15 +44,14 @@ impl Plan {
             is_busy: false,
             events: random.between(2..14),
             pauses: &PAUSES,
-            has_pauses: false,
+            has_faults: false,
         }
     }
 
     /// Three to seven servers and some gateways, over seconds: long enough for marks to be taken back while clients go on.
     pub fn long(random: &mut Stream) -> Self {
         let servers = random.between(3..8) as usize;
-        let protections =
-            [Protection::Chained, Protection::Mirror { copies: 2 }, Protection::Mirror { copies: 3 }];
+        let protections = [Protection::Chained, Protection::Mirror { copies: 2 }, Protection::Mirror { copies: 3 }];
         let protection = *random.pick(&protections);
         let mut spec = spec(random, servers, protection);
         // Of several regions in each column: what is known of one says nothing of another.
@@ -78,7 +77,7 @@ impl Plan {
             is_busy: true,
             events: random.between(6..24),
             pauses: &PAUSES,
-            has_pauses: true,
+            has_faults: true,
         }
     }
 }

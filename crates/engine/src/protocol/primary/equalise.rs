@@ -1,0 +1,341 @@
+//! Making copies equal: those of a region after a crash or an absence, and a block that rots.
+
+use super::members::Copies;
+use super::read::{Failed, lost};
+use super::recover::{Stuck, failed};
+use super::{Blocks, Group, State};
+use crate::holder::Holder;
+use futures_util::future::join_all;
+use std::collections::BTreeSet;
+use std::ops::Range;
+use tepal_codec::checksum::block_crcs;
+use tepal_drive::world::{Gather, World};
+use tepal_drive::{DriveError, Write};
+use tepal_model::buffer::join;
+use tepal_model::{BLOCK, DriveId, IoError, MapId, Segments, Taken, Taking};
+
+/// A region is compared and copied in steps of so many blocks, so many of them at a time.
+const STEP: u64 = 16;
+const STEPS_AT_ONCE: usize = 16;
+
+/// One copy of some blocks: the drive and the first block's place there.
+struct Copy<W: World> {
+    drive: Holder<W>,
+    place: u64,
+}
+
+/// How copies are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Comparing {
+    /// Of what was under way at a crash, or must be the same by now.
+    Checksums,
+    /// Of what a drive missed.
+    Data,
+}
+
+/// Some blocks of two copies, of which one becomes like the other.
+struct Step<'a, W: World> {
+    /// The first block.
+    first: u64,
+    source: &'a Copy<W>,
+    target: &'a Copy<W>,
+    /// What the source's have taken of requests.
+    taken: &'a [Taken],
+    how: Comparing,
+}
+
+enum Plan<W: World> {
+    Go {
+        source: Copy<W>,
+        targets: Vec<Copy<W>>,
+    },
+    /// There's no other clean copy.
+    Nothing,
+}
+
+impl<W: World> Group<W> {
+    /// Some steps at a time, and each to its end.
+    pub async fn equalise_region(&self, region: u64, only: Option<usize>) -> Result<(), Stuck> {
+        let (first, count) = self.shared.column.blocks_of(region);
+        let steps: Vec<u64> = (first..first + count).step_by(STEP as usize).collect();
+        for some in steps.chunks(STEPS_AT_ONCE) {
+            let outcomes = join_all(some.iter().map(|&first| self.equalise(Blocks { first, count: STEP }, only))).await;
+            outcomes.into_iter().collect::<Result<(), Stuck>>()?;
+        }
+        Ok(())
+    }
+
+    /// Makes copies of some blocks of a region equal to the first clean one: that on one drive, or all clean ones. Doesn't
+    /// wait for drives: it would have the blocks' turn meanwhile.
+    async fn equalise(&self, blocks: Blocks, only: Option<usize>) -> Result<(), Stuck> {
+        let _turn = self.shared.order.line_up_repair(blocks.first, blocks.count).turn().await;
+        // Blocks of which a copy that couldn't be read was to decide. Once each: it may not be readable afterwards either.
+        let mut decided = BTreeSet::new();
+        loop {
+            let (source, targets) = match self.plan_equalise(blocks, only)? {
+                Plan::Go { source, targets } => (source, targets),
+                Plan::Nothing => return Ok(()),
+            };
+            let how = if only.is_some() { Comparing::Data } else { Comparing::Checksums };
+            match self.copy_differences(blocks, &source, &targets, how, &mut decided).await {
+                Ok(()) => return Ok(()),
+                Err(Failed::Lost(id, loss)) => {
+                    drop((source, targets));
+                    self.lose(vec![(id, loss)]).await;
+                }
+                Err(Failed::Away) => {} // drives have left since this was planned, or another copy has decided
+                Err(Failed::Io(error)) => return Err(Stuck::Failed(error)),
+            }
+        }
+    }
+
+    fn plan_equalise(&self, blocks: Blocks, only: Option<usize>) -> Result<Plan<W>, Stuck> {
+        let mut state = self.lock();
+        state.serves().map_err(Stuck::Failed)?;
+        let clean = match state.members.clean(self.shared.column.region_of(blocks.first)) {
+            Copies::Clean(clean) => clean,
+            Copies::Waiting => return Err(Stuck::Waits(Group::next_change(&mut state))),
+            Copies::Lost => return Err(Stuck::Failed(lost())),
+        };
+        let copy = |at: usize| Some((at, self.copy(&state, at, blocks.first)?));
+        let mut sources = clean.iter().filter_map(|&at| copy(at)).filter(|(at, _)| Some(*at) != only);
+        let Some((source_at, source)) = sources.next() else { return Ok(Plan::Nothing) };
+        let wanted = |at: usize| only.map_or(at != source_at, |only| at == only);
+        let every = (0..self.shared.copies).filter_map(copy);
+        let targets = every.filter(|(at, _)| wanted(*at)).map(|(_, copy)| copy).collect();
+        Ok(Plan::Go { source, targets })
+    }
+
+    /// A copy of blocks from this one on, if its drive is here.
+    fn copy(&self, state: &State<W>, at: usize, first: u64) -> Option<Copy<W>> {
+        let drive = state.members.list[at].drive()?.clone();
+        Some(Copy { drive, place: self.shared.column.place(at, first) })
+    }
+
+    async fn copy_differences(
+        &self,
+        blocks: Blocks,
+        source: &Copy<W>,
+        targets: &[Copy<W>],
+        how: Comparing,
+        decided: &mut BTreeSet<usize>,
+    ) -> Result<(), Failed> {
+        let map = self.shared.column.map;
+        let (wanted, taken) = source.content(map, blocks.count).await?;
+        for target in targets {
+            let (found, had) = target.content(map, blocks.count).await?;
+            let mut differs: Vec<bool> = wanted.iter().zip(&found).map(|(wanted, found)| wanted != found).collect();
+            if how == Comparing::Data {
+                self.compare_data(source, target, &wanted, &mut differs).await?;
+            }
+            let step = Step { first: blocks.first, source, target, taken: &taken, how };
+            let mut unread: Vec<u64> = Vec::new();
+            let mut at = 0;
+            while at < wanted.len() {
+                if !differs[at] {
+                    at += 1;
+                    continue;
+                }
+                let hole = wanted[at].is_none();
+                let alike = |nth: &usize| differs[*nth] && wanted[*nth].is_none() == hole;
+                let end = (at..wanted.len()).take_while(alike).last().unwrap_or(at) + 1;
+                unread.extend(self.copy_what_can_be_read(&step, at..end, hole, decided).await?);
+                at = end;
+            }
+            // Those that were copied have it by now; of the same content, they may not.
+            if had != taken {
+                let mut from = 0;
+                for &nth in unread.iter().chain([&blocks.count]) {
+                    if from < nth {
+                        target.adopt(map, from..nth, &taken).await?;
+                    }
+                    from = nth + 1;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies a run. If not all of it can be read, each block is copied by itself; answered are those that nobody can read.
+    async fn copy_what_can_be_read(
+        &self,
+        step: &Step<'_, W>,
+        run: Range<usize>,
+        hole: bool,
+        decided: &mut BTreeSet<usize>,
+    ) -> Result<Vec<u64>, Failed> {
+        let copy = |run| self.copy_run(step.source, step.target, run, hole, step.taken);
+        match copy(run.clone()).await {
+            Err(Failed::Io(IoError::Damaged { .. })) => {}
+            outcome => return outcome.map(|()| Vec::new()),
+        }
+        let mut unread = Vec::new();
+        for one in run {
+            match copy(one..one + 1).await {
+                Err(Failed::Io(IoError::Damaged { .. })) => {}
+                outcome => {
+                    outcome?;
+                    continue;
+                }
+            }
+            if decided.insert(one) && self.decide_by_another(step.source, step.first, one).await? {
+                return Err(Failed::Away); // the source has something else now
+            }
+            match step.how {
+                Comparing::Data => return Err(damaged(step.first + one as u64)),
+                Comparing::Checksums => unread.push(one as u64),
+            }
+        }
+        Ok(unread)
+    }
+
+    /// Where the copy that should decide can't be read, another that is clean does, of what requests did too: what the first one had
+    /// must not be there again when it can be read later. `false` if nobody can read it.
+    async fn decide_by_another(&self, source: &Copy<W>, first: u64, nth: usize) -> Result<bool, Failed> {
+        let (map, block) = (self.shared.column.map, first + nth as u64);
+        let source = source.after(nth);
+        for other in self.clean_copies_but(source.drive.id(), block)? {
+            let (crcs, taken) = other.content(map, 1).await?;
+            match self.copy_run(&other, &source, 0..1, crcs[0].is_none(), &taken).await {
+                Err(Failed::Io(IoError::Damaged { .. })) => {}
+                outcome => return outcome.map(|()| true),
+            }
+        }
+        Ok(false)
+    }
+
+    /// The clean copies of a block that are here, but the one on this drive.
+    fn clean_copies_but(&self, id: DriveId, block: u64) -> Result<Vec<Copy<W>>, Failed> {
+        let state = self.lock();
+        let Copies::Clean(clean) = state.members.clean(self.shared.column.region_of(block)) else {
+            return Err(Failed::Away);
+        };
+        let copies = clean.into_iter().filter_map(|at| self.copy(&state, at, block));
+        Ok(copies.filter(|copy| copy.drive.id() != id).collect())
+    }
+
+    /// Looks at the data where the checksums are the same: of all that a drive missed, some block's may be by chance.
+    async fn compare_data(
+        &self,
+        source: &Copy<W>,
+        target: &Copy<W>,
+        wanted: &[Option<u32>],
+        differs: &mut [bool],
+    ) -> Result<(), Failed> {
+        let map = self.shared.column.map;
+        let mut at = 0;
+        while at < wanted.len() {
+            let same = |nth: &usize| !differs[*nth] && wanted[*nth].is_some();
+            let count = (at..wanted.len()).take_while(same).count();
+            if count > 0
+                && let (Ok(wanted), Ok(found)) = (source.read(map, at, count).await, target.read(map, at, count).await)
+            {
+                let (wanted, found) = (join(&wanted), join(&found));
+                let blocks = wanted.chunks(BLOCK as usize).zip(found.chunks(BLOCK as usize));
+                blocks.enumerate().for_each(|(nth, (wanted, found))| differs[at + nth] = wanted != found);
+            }
+            at += count.max(1);
+        }
+        Ok(())
+    }
+
+    /// Some blocks of one copy, and what they have taken of requests, become those of another.
+    async fn copy_run(
+        &self,
+        source: &Copy<W>,
+        target: &Copy<W>,
+        run: Range<usize>,
+        hole: bool,
+        taken: &[Taken],
+    ) -> Result<(), Failed> {
+        let (map, first, count) = (self.shared.column.map, target.place + run.start as u64, run.len() as u64);
+        let taking = Taking::Those(target.placed(taken, &(run.start as u64..run.end as u64)));
+        let outcome = if hole {
+            target.drive.clear((map, first, count), Vec::new(), taking).await
+        } else {
+            let data = match source.read(map, run.start, run.len()).await {
+                Ok(data) => join(&data),
+                Err(DriveError::Lost(loss)) => return Err(Failed::Lost(source.drive.id(), loss)),
+                Err(DriveError::Damaged { .. } | DriveError::OutOfSpace) => {
+                    return Err(damaged(self.shared.column.at_place(source.place).1 + run.start as u64));
+                }
+            };
+            let (crcs, marks) = (block_crcs(&data).collect(), Vec::new());
+            let data = Gather::from_iter([data]);
+            target.drive.write(Write { map, first, data, crcs, marks, durable: true, repair: true, taking }).await
+        };
+        let (bytes, now) = (count * BLOCK, self.shared.world.now());
+        let mut state = self.lock();
+        state.copied += bytes;
+        state.copying.add(bytes, now);
+        drop(state);
+        outcome.map_err(|error| failed(&target.drive, error))
+    }
+
+    /// Writes a damaged copy of a block again, from one that is right.
+    pub async fn repair(&self, block: u64, at: usize) -> Result<(), IoError> {
+        let _turn = self.shared.order.line_up_repair(block, 1).turn().await;
+        let target = {
+            let state = self.lock();
+            state.serves()?;
+            let unresolved = state.unresolved.contains(&self.shared.column.region_of(block));
+            self.copy(&state, at, block).filter(|_| !unresolved) // whoever settles that repairs it
+        };
+        let Some(target) = target else { return Ok(()) };
+        if target.read(self.shared.column.map, 0, 1).await.is_ok() {
+            return Ok(()); // it was written since
+        }
+        match self.decide_by_another(&target, block, 0).await {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(IoError::Damaged { offset: block * BLOCK, length: BLOCK }),
+            Err(Failed::Io(error)) => Err(error),
+            Err(Failed::Lost(_, loss)) => Err(IoError::Unavailable { reason: loss.to_string() }),
+            Err(Failed::Away) => Err(IoError::Unavailable { reason: "no other copy is here".to_owned() }),
+        }
+    }
+
+    /// Whether all clean copies of these blocks of a region hold the same, by their checksums. Makes them equal if not.
+    pub async fn compare(&self, blocks: Blocks) -> Result<bool, IoError> {
+        let before = self.lock().copied;
+        match self.equalise(blocks, None).await {
+            Ok(()) => Ok(self.lock().copied == before),
+            Err(Stuck::Waits(_)) => Ok(true), // there's nothing to compare with
+            Err(Stuck::Failed(error)) => Err(error),
+        }
+    }
+}
+
+impl<W: World> Copy<W> {
+    async fn read(&self, map: MapId, nth: usize, count: usize) -> Result<Segments, DriveError> {
+        self.drive.read(map, self.place + nth as u64, count as u64).await
+    }
+
+    /// The CRCs of so many blocks, and the requests that they have taken, numbered from the first one.
+    async fn content(&self, map: MapId, count: u64) -> Result<(Vec<Option<u32>>, Vec<Taken>), Failed> {
+        let content = self.drive.content(map, self.place, count).await;
+        let (crcs, taken) = content.map_err(|error| failed(&self.drive, error))?;
+        Ok((crcs, taken.into_iter().map(|taken| Taken { first: taken.first - self.place, ..taken }).collect()))
+    }
+
+    /// Some of these blocks have taken what those of another copy have, and nothing else.
+    async fn adopt(&self, map: MapId, blocks: Range<u64>, taken: &[Taken]) -> Result<(), Failed> {
+        let (place, requests) = (self.place + blocks.start, self.placed(taken, &blocks));
+        let adopted = self.drive.adopt(map, (place, blocks.end - blocks.start), requests).await;
+        adopted.map_err(|error| failed(&self.drive, error))
+    }
+
+    /// What some blocks of a copy have taken, as this one numbers them.
+    fn placed(&self, taken: &[Taken], blocks: &Range<u64>) -> Vec<Taken> {
+        let part = taken.iter().filter_map(|taken| taken.within(blocks));
+        part.map(|taken| Taken { first: self.place + taken.first, ..taken }).collect()
+    }
+
+    /// The same from a later block on.
+    fn after(&self, blocks: usize) -> Self {
+        Copy { drive: self.drive.clone(), place: self.place + blocks as u64 }
+    }
+}
+
+fn damaged(block: u64) -> Failed {
+    Failed::Io(IoError::Damaged { offset: block * BLOCK, length: BLOCK })
+}
