@@ -137,25 +137,29 @@ fn what_is_lost_one_way_only_makes_clients_wait_at_most_and_all_is_right_afterwa
 }
 
 #[test]
-fn of_two_that_lose_each_other_neither_is_down_and_a_third_serves_all_of_it() {
+fn of_two_that_lose_each_other_but_not_the_leader_neither_is_down_and_the_leader_serves_all_of_it() {
     need_namespaces!();
     let ring = Ring::isolated(3);
     wide(&ring);
-    let writer = Writer::start(ring.address(3), "v", Ledger::new(25, BLOCKS));
+    let show = ring.json(1, &["cluster", "show"]);
+    let leader: u32 = (1..=3).find(|server| show["leader"] == format!("s{server}")).expect("somebody leads");
+    let [one, other] = [leader % 3 + 1, (leader + 1) % 3 + 1];
+    let writer = Writer::start(ring.address(leader), "v", Ledger::new(25, BLOCKS));
     writer.go_on_for(SOME);
-    ring.cut("s1", "s2", &[]);
+    ring.cut(&format!("s{one}"), &format!("s{other}"), &[]);
     let since = Instant::now();
     writer.go_on_for(SOME);
     let mut ledger = writer.finish();
-    ledger.compare(&mut ring.connect(3, "v"));
+    ledger.compare(&mut ring.connect(leader, "v"));
     assert!(since.elapsed() < NOTICED, "it took {:?}", since.elapsed());
     for seen_by in 1..=3 {
-        assert_eq!(ring.states(seen_by), ["up", "up", "up"], "as s{seen_by} sees it");
+        let states = ring.states(seen_by); // one of the two catches up, for as long as it can't
+        assert!(states.iter().all(|state| state != "down"), "as s{seen_by} sees it: {states:?}");
     }
 
-    // Through what they lead they go on too, once all is healed.
+    // Through the gateways of the two as well, once all is healed.
     ring.heal();
-    for server in [1, 2] {
+    for server in [one, other] {
         let writer = Writer::start(ring.address(server), "v", ledger);
         writer.go_on_for(SOME);
         ledger = writer.finish();
