@@ -20,12 +20,12 @@ const MOST_BLOCKING_THREADS: usize = 32;
 type Job = Box<dyn FnOnce() + Send>;
 
 thread_local! {
-    static NUMBER: Cell<Option<usize>> = const { Cell::new(None) };
+    static RUNS_TASKS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Which data thread this is, if it is one: its tasks can spawn others.
-pub fn number() -> Option<usize> {
-    NUMBER.get()
+/// Whether this is a data thread, whose tasks can spawn others.
+pub fn is_here() -> bool {
+    RUNS_TASKS.get()
 }
 
 /// The threads. Dropping them stops them too.
@@ -107,20 +107,9 @@ impl DataThreads {
 
     /// The thread with the fewest connections, the first of them if there are more.
     pub fn seat(&self) -> Seat {
-        self.take_seat(|seats| {
-            let fewest = seats.iter().enumerate().min_by_key(|(_, taken)| **taken);
-            fewest.expect("there is at least one thread").0
-        })
-    }
-
-    /// That thread, which must be one.
-    pub fn seat_at(&self, thread: usize) -> Seat {
-        self.take_seat(|_| thread)
-    }
-
-    fn take_seat(&self, choose: impl FnOnce(&[usize]) -> usize) -> Seat {
         let mut seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
-        let thread = choose(&seats);
+        let (thread, _) =
+            seats.iter().enumerate().min_by_key(|(_, taken)| **taken).expect("there is at least one thread");
         seats[thread] += 1;
         Seat { thread, seats: self.seats.clone() }
     }
@@ -205,7 +194,7 @@ impl DataThread {
         let (jobs, queue) = mpsc::unbounded_channel();
         let thread = std::thread::Builder::new()
             .name(format!("data-{thread}"))
-            .spawn(move || run(&runtime, thread, take_jobs(queue)))?;
+            .spawn(move || run(&runtime, take_jobs(queue)))?;
         Ok(DataThread { jobs, thread })
     }
 }
@@ -213,18 +202,18 @@ impl DataThread {
 /// Runs a future on this thread as a data thread would.
 #[cfg(test)]
 pub fn run_here<T>(work: impl Future<Output = T>) -> io::Result<T> {
-    Ok(run(&runtime()?, 0, work))
+    Ok(run(&runtime()?, work))
 }
 
 fn runtime() -> io::Result<Runtime> {
     Builder::new_current_thread().enable_all().max_blocking_threads(MOST_BLOCKING_THREADS).build()
 }
 
-fn run<T>(runtime: &Runtime, number: usize, work: impl Future<Output = T>) -> T {
+fn run<T>(runtime: &Runtime, work: impl Future<Output = T>) -> T {
     let tasks = LocalSet::new();
-    NUMBER.set(Some(number));
+    RUNS_TASKS.set(true);
     let result = tasks.block_on(runtime, work);
-    NUMBER.set(None);
+    RUNS_TASKS.set(false);
     // The tasks end before the runtime: their rings need it until the last answer.
     let _inside = runtime.enter();
     drop(tasks);

@@ -41,7 +41,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { steps: 1_000_000, time: Duration::from_secs(3_600) }
+        Limits { steps: 3_000_000, time: Duration::from_secs(3_600) }
     }
 }
 
@@ -269,7 +269,11 @@ impl Core {
     /// Drops every task of the machine where it is. Nothing of it ever runs again.
     pub fn kill(&self, machine: Machine) {
         assert!(machine != SCENARIO, "the scenario can't kill itself");
-        self.machines.borrow_mut()[machine.0 as usize].alive = false;
+        {
+            let state = &mut self.machines.borrow_mut()[machine.0 as usize];
+            (state.alive, state.paused) = (false, false);
+            state.parked.clear();
+        }
         let doomed = {
             let mut slots = self.slots.borrow_mut();
             let of_machine = |slot: &u32, slots: &Slots| {

@@ -170,3 +170,36 @@ fn a_broken_rule_ends_the_run_with_its_story() {
     });
     assert_eq!(failure, Err(Failure::Broken { now: Duration::ZERO, story: "first".to_owned() }));
 }
+
+#[test]
+fn a_paused_machine_takes_no_step_while_time_goes_on_and_then_does_what_became_ready() {
+    let executor = executor(1);
+    let core = executor.core().clone();
+    let ticks = executor.run(async move {
+        let (world, ticks) = (SimWorld::boot(&core, "server"), Rc::new(Cell::new(0)));
+        let (own, count) = (world.clone(), ticks.clone());
+        world.spawn_named("clock", async move {
+            loop {
+                own.sleep(Duration::from_millis(1)).await;
+                count.set(count.get() + 1);
+            }
+        });
+        let mut seen = Vec::new();
+        for (at, pauses) in [(5, true), (50, false), (52, false)] {
+            Sleep::until(&core, Duration::from_millis(at) + Duration::from_micros(500)).await;
+            seen.push(ticks.get());
+            match pauses {
+                true => world.pause(),
+                false => world.resume(),
+            }
+        }
+        // One tick became ready while it was paused; the next comes a while after that.
+        Sleep::until(&core, core.now() + Duration::from_millis(2)).await;
+        world.pause();
+        world.kill(); // as any other
+        seen
+    });
+    let ticks = ticks.unwrap();
+    assert_eq!(ticks[..2], [5, 5], "none while it was paused");
+    assert!((6..9).contains(&ticks[2]), "{ticks:?}");
+}

@@ -41,6 +41,10 @@ impl SimWorld {
         self.core.resume(self.machine);
     }
 
+    pub fn is_alive(&self) -> bool {
+        self.core.is_alive(self.machine)
+    }
+
     pub fn is_paused(&self) -> bool {
         self.core.is_paused(self.machine)
     }

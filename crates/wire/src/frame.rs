@@ -89,7 +89,7 @@ pub struct Header {
     pub view: u64,
     /// The volume's revision that the sender acts by.
     pub revision: u64,
-    /// In an answer about a drive: how many reads it has under way, of everybody. For choosing where to read next.
+    /// In the answer to a read from a drive: how many others it has under way, of everybody. For choosing where to read next.
     pub load: u16,
     /// In a request: it may have been carried out before, by somebody who remembers nothing of it any more.
     pub in_doubt: bool,

@@ -192,11 +192,11 @@ impl<W: World> Engine<W> {
             self.settle_if_known(request.drive);
             return ready(Answer::Drive(DriveAnswer::Noted).into()).boxed_local();
         }
-        let done = carry_out(drive.clone(), copy, opening, request.operation, payload);
+        let done = carry_out(drive, copy, opening, request.operation, payload);
         let work = async move {
             let reply = done.await;
             drop(under_way);
-            Reply { load: u16::try_from(drive.reading()).unwrap_or(u16::MAX), ..reply }
+            reply
         };
         work.boxed_local()
     }
@@ -255,7 +255,11 @@ fn carry_out<W: World>(
         DriveOperation::Hear { after } => ready(heard(&drive, copy, opening, after)).boxed_local(),
         DriveOperation::Read { first, count } => async move {
             match drive.read(map, first, count.into()).await {
-                Ok(data) => Reply { payload: Payload::seal(0, data), ..Answer::Drive(DriveAnswer::Read).into() },
+                Ok(data) => Reply {
+                    answer: Answer::Drive(DriveAnswer::Read),
+                    payload: Payload::seal(0, data),
+                    load: u16::try_from(drive.reading()).unwrap_or(u16::MAX),
+                },
                 Err(error) => failure_of(why(error)),
             }
         }

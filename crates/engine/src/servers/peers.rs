@@ -33,7 +33,7 @@ pub struct Reply {
     pub answer: Answer,
     /// Its data.
     pub payload: Payload,
-    /// How many reads the drive that it's about has under way, of everybody.
+    /// Of a read from a drive: how many others the drive has under way, of everybody.
     pub load: u16,
 }
 

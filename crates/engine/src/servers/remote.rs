@@ -129,8 +129,10 @@ impl Remote {
     }
 
     pub async fn read(&self, first: u64, count: u64) -> Result<Segments, DriveError> {
-        let _reading = Reading::begin(&self.0.queue.own);
+        let reading = Reading::begin(&self.0.queue.own);
         let reply = self.ask(DriveOperation::Read { first, count: short(count) }, Payload::none()).await?;
+        drop(reading);
+        self.0.queue.is_told(reply.load);
         let DriveAnswer::Read = drive_answer(&reply.answer) else { return Err(self.strange(&reply.answer)) };
         match reply.payload.into_parts() {
             (data, sums) if sums.len() as u64 == count => Ok(data),
@@ -280,7 +282,6 @@ impl Remote {
         let remote = self.clone();
         async move {
             let reply = asked?.await.map_err(|unreachable| remote.unreachable(&unreachable))?;
-            remote.0.queue.is_told(reply.load);
             match &reply.answer {
                 Answer::Drive(DriveAnswer::Failed(DriveFailure::OutOfSpace)) => Err(DriveError::OutOfSpace),
                 Answer::Drive(DriveAnswer::Failed(DriveFailure::Damaged { blocks })) => {

@@ -21,7 +21,7 @@ thread_local! {
 
 /// Sends what is in line at this link, soon.
 pub fn depart(link: &Arc<Link>) {
-    if data_threads::number().is_none() {
+    if !data_threads::is_here() {
         while link.send() {}
         return;
     }

@@ -3,7 +3,7 @@
 use super::lane::Lane;
 use super::link::{Advice, Link, Standing};
 use super::vigil::{Found, Patience, Vigil};
-use crate::data_threads::{self, DataThreads};
+use crate::data_threads::DataThreads;
 use crate::peers::{FIRST_PAUSE, Incoming, LONGEST_PAUSE, NotReached, Refusals, Socket, call};
 use futures_util::FutureExt;
 use futures_util::future::{LocalBoxFuture, ready};
@@ -38,8 +38,6 @@ struct Shared {
 #[derive(Default)]
 struct Table {
     links: BTreeMap<(ServerId, Lane), Arc<Link>>,
-    /// What was agreed last.
-    standings: BTreeMap<ServerId, Standing>,
     stopped: bool,
 }
 
@@ -71,8 +69,7 @@ impl Ended {
 
 impl Peers for Links {
     fn ask(&self, server: ServerId, question: Question) -> LocalBoxFuture<'static, Result<Reply, Unreachable>> {
-        let thread = data_threads::number().unwrap_or(0);
-        match Lane::of(&question.request, thread).filter(|lane| lane.is_open_to(&self.0.caller)) {
+        match Lane::of(&question.request).filter(|lane| lane.is_open_to(&self.0.caller)) {
             Some(lane) => self.link(server, lane).ask(question),
             None => {
                 ready(Err(Unreachable::unsent("that isn't asked over data links, or not by this caller"))).boxed_local()
@@ -103,8 +100,7 @@ impl Links {
         let known = self.0.table.read().unwrap_or_else(PoisonError::into_inner).links.get(&(server, lane)).cloned();
         known.unwrap_or_else(|| {
             let mut table = self.0.table.write().unwrap_or_else(PoisonError::into_inner);
-            let agreed = table.standings.get(&server).cloned().unwrap_or(Standing::Unknown);
-            let standing = if table.stopped { Standing::Stopped } else { agreed };
+            let standing = if table.stopped { Standing::Stopped } else { Standing::Unknown };
             let new = || Arc::new(Link::new(server, lane, standing));
             table.links.entry((server, lane)).or_insert_with(new).clone()
         })
@@ -112,15 +108,11 @@ impl Links {
 
     /// The server is up, as agreed, and is reached there, over connections on these threads.
     pub fn set_up(&self, server: ServerId, address: &str, threads: &DataThreads) {
-        self.agree(server, Standing::Up(address.into()));
-        for lane in Lane::all(threads.count()).filter(|lane| lane.is_open_to(&self.0.caller)) {
+        for lane in Lane::ALL.into_iter().filter(|lane| lane.is_open_to(&self.0.caller)) {
             let link = self.link(server, lane);
+            link.set(Standing::Up(address.into()));
             if link.becomes_owned() {
-                let seat = match lane {
-                    Lane::Drives => threads.seat(),
-                    Lane::Volumes(number) => threads.seat_at(number.into()),
-                };
-                let shared = self.0.clone();
+                let (seat, shared) = (threads.seat(), self.0.clone());
                 threads.spawn_on(seat.thread(), move || async move {
                     let _seat = seat;
                     keep(link, shared).await;
@@ -129,19 +121,11 @@ impl Links {
         }
     }
 
-    /// Every link to the server knows of it, and those that are still to come.
-    fn agree(&self, server: ServerId, standing: Standing) {
-        let links: Vec<Arc<Link>> = {
-            let mut table = self.0.table.write().unwrap_or_else(PoisonError::into_inner);
-            table.standings.insert(server, standing.clone());
-            table.links.values().filter(|link| link.server == server).cloned().collect()
-        };
-        links.iter().for_each(|link| link.set(standing.clone()));
-    }
-
     /// The server is down, as agreed: whoever waits for it is told, and whoever asks.
     pub fn set_down(&self, server: ServerId) {
-        self.agree(server, Standing::Down);
+        for lane in Lane::ALL {
+            self.link(server, lane).set(Standing::Down);
+        }
     }
 
     /// Nobody is reached any more.

@@ -16,8 +16,7 @@
 //!    What has no room in the window waits in line on the asker's side.
 //!
 //! A lane is one connection, so that order costs nothing. It costs that a lane's receiving is one thread's work on each
-//! side, and an answer for another thread a wake-up of it; sending is the work of the thread that asks. What has no order has a lane for
-//! each thread.
+//! side, and an answer for another thread a wake-up of it; sending is the work of the thread that asks.
 
 mod answers;
 mod departures;

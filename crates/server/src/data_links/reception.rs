@@ -14,14 +14,13 @@ use tepal_engine::{Question, Reply};
 use tepal_gateway::nbd::Accepted;
 use tepal_wire::handshake::{Hello, Host, Reason, Refused, Sender, Standing, Welcome};
 use tepal_wire::message::Answer;
-use tepal_wire::session::{self, Admission, Pass, Visitors};
+use tepal_wire::session::{Admission, Pass, Visitors};
 use tepal_wire::{Header, Inbox, Outbox, Payload};
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 use tokio::time::timeout;
 
-/// Sessions that are remembered, of each kind: of a thousand callers. Of a server's nothing is forgotten while it runs: clusters are
-/// smaller.
-const MOST_SESSIONS: usize = 1024 * Lane::MOST_FOR_VOLUMES as usize;
+/// Sessions that are remembered, of each kind. Of a server's nothing is forgotten while it runs: clusters are smaller.
+const MOST_SESSIONS: usize = 1024;
 /// How long a server that was started again waits for what its last run left under way.
 const DRAIN: Duration = Duration::from_secs(10);
 /// How long the peer may take to accept that it's refused.
@@ -59,7 +58,7 @@ pub struct Reception {
 pub struct Desk {
     pub visitors: Visitors<Answer>,
     /// The newest connection of each session.
-    pub here: BTreeMap<session::Lane, (Pass, Arc<Mailbox>)>,
+    pub here: BTreeMap<Sender, (Pass, Arc<Mailbox>)>,
 }
 
 /// How a connection hears of others.
@@ -145,7 +144,7 @@ impl Reception {
             host,
             answering,
             threads: Arc::downgrade(threads),
-            desks: [desk(Lane::Drives), desk(Lane::Volumes(0)), desk(Lane::Volumes(0))],
+            desks: [desk(Lane::Drives), desk(Lane::Volumes), desk(Lane::Volumes)],
             drained: Notify::new(),
             refusals: Refusals::default(),
             stopping: AtomicBool::new(false),
@@ -157,8 +156,8 @@ impl Reception {
     pub fn desk(&self, lane: Lane, sender: &Sender) -> MutexGuard<'_, Desk> {
         let number = match (lane, sender) {
             (Lane::Drives, _) => 0,
-            (Lane::Volumes(_), Sender::Server { .. } | Sender::Newcomer) => 1,
-            (Lane::Volumes(_), Sender::Client { .. }) => 2,
+            (Lane::Volumes, Sender::Server { .. } | Sender::Newcomer) => 1,
+            (Lane::Volumes, Sender::Client { .. }) => 2,
         };
         self.desks[number].lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -238,16 +237,16 @@ impl Reception {
         }
         let admission = desk.visitors.admit(hello)?;
         desk.here.retain(|other, (_, older)| {
-            let fenced = is_older_run(&other.sender, &sender);
+            let fenced = is_older_run(other, &sender);
             if fenced {
                 older.notice(Notice::Fenced);
             }
             !fenced
         });
         let Admission::Welcome { pass, grant, known } = admission else { return Ok(None) };
-        let turnstile = desk.here.get(&pass.lane()).map(|(_, older)| older.turnstile.clone());
+        let turnstile = desk.here.get(&sender).map(|(_, older)| older.turnstile.clone());
         let mailbox = Arc::new(Mailbox { turnstile: turnstile.unwrap_or_default(), ..Mailbox::default() });
-        if let Some((_, older)) = desk.here.insert(pass.lane(), (pass, mailbox.clone())) {
+        if let Some((_, older)) = desk.here.insert(sender, (pass, mailbox.clone())) {
             older.notice(Notice::Fenced);
         }
         Ok(Some((pass, mailbox, self.host.welcome(hello, grant, known))))

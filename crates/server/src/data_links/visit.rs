@@ -210,7 +210,7 @@ impl Visit {
         while self.arrived.len() < BATCH_REQUESTS && bytes < BATCH_BYTES {
             let Some(frame) = inbox.next()? else { return Ok(false) };
             match Message::decode(&frame)? {
-                Message::Request(request) if self.lane.carries(&request) => {
+                Message::Request(request) if Lane::of(&request) == Some(self.lane) => {
                     bytes += request.cost(&frame.payload);
                     self.arrived.push((frame.header, request, frame.payload));
                 }
@@ -286,7 +286,7 @@ impl Visit {
                 match finished.to {
                     Some(pass) if pass == self.pass => self.push(done.id, done.slot, &reply),
                     Some(newer) => {
-                        let here = desk.here.get(&newer.lane()).filter(|(pass, _)| *pass == newer);
+                        let here = desk.here.get(&newer.sender()).filter(|(pass, _)| *pass == newer);
                         here.inspect(|(_, mailbox)| mailbox.put(done, reply));
                     }
                     None => {} // it will be asked again
@@ -327,8 +327,8 @@ impl Visit {
         if self.door.take().is_some() {
             let mut desk = self.reception.desk(self.lane, &self.pass.sender());
             desk.visitors.disconnected(&self.pass);
-            if desk.here.get(&self.pass.lane()).is_some_and(|(pass, _)| *pass == self.pass) {
-                desk.here.remove(&self.pass.lane());
+            if desk.here.get(&self.pass.sender()).is_some_and(|(pass, _)| *pass == self.pass) {
+                desk.here.remove(&self.pass.sender());
             }
         }
     }

@@ -179,10 +179,10 @@ impl Cluster {
         Ok(())
     }
 
-    /// The servers share the machine: with a thread for each core each of them would only be in the others' way.
-    fn threads_each(&self) -> usize {
+    /// Data threads for each of so many processes. They share the machine: with one for each core each would only be in the others' way.
+    pub(super) fn threads_of_each(processes: usize) -> String {
         let cores = thread::available_parallelism().map_or(1, usize::from);
-        (cores / self.servers().len().max(1)).max(1)
+        (cores / processes.max(1)).max(1).to_string()
     }
 
     fn command(&self, server: ServerId, log: File) -> Command {
@@ -208,7 +208,7 @@ impl Cluster {
             command.arg("--drive").arg(self.folder.drive(server, number));
         }
         command.arg("--listen").arg(format!("unix:{}", self.socket_of(server).display()));
-        command.arg("--data-threads").arg(self.threads_each().to_string());
+        command.arg("--data-threads").arg(Self::threads_of_each(self.servers().len()));
         match &network {
             // Nobody but this machine reaches these addresses.
             Some(network) => {

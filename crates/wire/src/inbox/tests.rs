@@ -234,3 +234,18 @@ proptest! {
         prop_assert!(inbox.bytes.len() <= 2 * LARGEST);
     }
 }
+
+#[test]
+fn where_much_waits_a_read_takes_more_each_time_also_when_it_ends_within_a_payload() {
+    // It once stayed at its smallest, since what came of a payload was moved out before anybody looked whether it was full.
+    let many: Vec<u8> = sample().repeat(64);
+    let (mut inbox, mut rest, mut reads, mut frames) = (open_inbox(), &many[..], 0, 0);
+    while frames < 64 {
+        while inbox.next().expect("what was sent").is_some() {
+            frames += 1;
+        }
+        rest = &rest[inbox.receive(rest)..];
+        reads += 1;
+    }
+    assert!(reads <= 9, "{reads} reads of {} bytes", many.len());
+}

@@ -24,7 +24,7 @@ pub mod server;
 mod tests;
 
 pub use client::{Client, Full, ToSend};
-pub use server::{Admission, Arrival, Finished, Lane, Pass, Visitors};
+pub use server::{Admission, Arrival, Finished, Pass, Visitors};
 
 /// What each request costs besides its data.
 const OVERHEAD: u64 = 256;

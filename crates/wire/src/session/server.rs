@@ -29,13 +29,10 @@ pub struct Visitors<A> {
 
 /// One session among all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Lane {
-    /// Who called.
-    pub sender: Sender,
-    /// For what.
-    pub role: Role,
-    /// Which of its lanes for that.
-    pub number: u16,
+struct Lane {
+    sender: Sender,
+    role: Role,
+    number: u16,
 }
 
 #[derive(Debug)]
@@ -82,11 +79,6 @@ impl Pass {
     /// Who is on the connection.
     pub fn sender(&self) -> Sender {
         self.lane.sender
-    }
-
-    /// Whose connection it is.
-    pub fn lane(&self) -> Lane {
-        self.lane
     }
 
     /// For the headers of what is sent on the connection.

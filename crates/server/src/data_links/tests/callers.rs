@@ -97,10 +97,10 @@ async fn who_does_not_belong_here_is_told_so() {
         (Hello { lowest: 7, highest: 9, ..ours.clone() }, Reason::UnknownVersion),
         (hello(itself, Lane::Drives, 1), Reason::SameServerTwice),
         (hello(removed, Lane::Drives, 1), Reason::NotAMember),
-        (hello(fenced, Lane::Volumes(0), 1), Reason::Fenced),
+        (hello(fenced, Lane::Volumes, 1), Reason::Fenced),
         (hello(client, Lane::Drives, 1), Reason::UnknownServer),
-        (hello(Sender::Newcomer, Lane::Volumes(0), 1), Reason::UnknownServer),
-        (Hello { role: Role::Gateway, lane: Lane::MOST_FOR_VOLUMES, ..ours }, Reason::UnknownServer),
+        (hello(Sender::Newcomer, Lane::Volumes, 1), Reason::UnknownServer),
+        (Hello { role: Role::Gateway, lane: 1, ..ours }, Reason::UnknownServer),
     ];
     for (hello, reason) in table {
         let mut caller = Caller::connect(&server.address).await;

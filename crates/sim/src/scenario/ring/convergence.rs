@@ -7,6 +7,7 @@ use crate::executor::Sleep;
 use crate::scenario::life::on_machine;
 use crate::workload::Workload;
 use std::time::Duration;
+use tepal_model::buffer::join;
 use tepal_model::{BLOCK, EXTENT};
 
 /// How long the volume may take to come right, once nothing goes wrong.
@@ -94,11 +95,12 @@ impl Ring {
         self.copies_are_equal(&nodes).await;
     }
 
-    /// All copies are equal now: whatever becomes of one drive's, others have what is read.
+    /// All copies are equal now: whatever becomes of one drive's, others have what is read. Its reads go wrong anywhere.
     fn decay(&mut self, node: &Node) {
         let Some((drive, disk)) = node.drive().zip(node.disk()) else {
             return self.core.fail(format!("the drive of {} is up and not here", node.id()));
         };
+        self.has_decayed = true;
         let geometry = drive.geometry();
         let within = geometry.slots_start..geometry.slots_start + u64::from(geometry.slots) * EXTENT;
         let mut rate = || Rate::at_most(self.random.below(4) as u32, *self.random.pick(&[2_000, 20_000, 200_000]));
@@ -109,19 +111,28 @@ impl Ring {
         }
     }
 
+    /// Where a drive has decayed its data can't be read, and nobody may have asked for it.
     async fn copies_are_equal(&self, nodes: &[Node]) {
         let spec = &self.plan.spec;
         let extent = u64::from(spec.layout.extent);
         for number in 0..spec.size.div_ceil(extent) {
-            let mut sums = Vec::new();
+            let (mut sums, mut all_data) = (Vec::new(), Vec::new());
             for (at, first) in nodes[0].volume.copies_at(number * extent) {
                 let Some(drive) = nodes[at].drive() else {
                     return self.core.fail(format!("drive {at} is up and not here"));
                 };
                 sums.push(drive.crcs(spec.map, first, extent / BLOCK).await);
+                let data = drive.read(spec.map, first, extent / BLOCK).await;
+                all_data.extend(data.ok().map(|data| join(&data)));
             }
             if sums.iter().any(|sum| *sum != sums[0]) {
                 self.core.fail(format!("copies of extent {number} differ: {sums:x?}"));
+            }
+            if all_data.iter().any(|data| *data != all_data[0]) {
+                self.core.fail(format!("the data of copies of extent {number} differs, and nobody notices"));
+            }
+            if all_data.len() < sums.len() && !self.has_decayed {
+                self.core.fail(format!("a copy of extent {number} can't be read"));
             }
         }
     }

@@ -22,6 +22,8 @@ pub struct Council(Arc<Mutex<State>>);
 
 struct State {
     time: SharedTime,
+    /// A majority of them agrees; if there are none, whoever is there.
+    voters: Vec<ServerId>,
     now: ClusterView,
     spec: VolumeSpec,
     /// Servers that don't reach the others now, and since when.
@@ -71,12 +73,12 @@ pub struct Voice {
 }
 
 impl Council {
-    pub fn new(time: SharedTime, spec: VolumeSpec, owner: impl Fn(DriveId) -> ServerId) -> Self {
+    pub fn new(time: SharedTime, voters: Vec<ServerId>, spec: VolumeSpec, owner: impl Fn(DriveId) -> ServerId) -> Self {
         let agreed = |&id: &DriveId| (id, Agreed { server: owner(id), status: DriveStatus::Up(1) });
         let now = ClusterView { view: 1, drives: spec.drives.iter().map(agreed).collect() };
         let (cut_off, dead, voices) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let (waiting, asked) = (Vec::new(), VecDeque::new());
-        Council(Arc::new(Mutex::new(State { time, now, spec, cut_off, dead, voices, waiting, asked })))
+        Council(Arc::new(Mutex::new(State { time, voters, now, spec, cut_off, dead, voices, waiting, asked })))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -93,8 +95,15 @@ impl Council {
         Voice { council: self.clone(), me, heard }
     }
 
+    /// For who has no say, and leads nothing.
+    pub fn listener(&self, me: ServerId) -> Voice {
+        Voice { council: self.clone(), me, heard: Heard::default() }
+    }
+
+    /// Whether a server, or a gateway, hears what is agreed.
     pub fn reaches(&self, server: ServerId) -> bool {
-        !self.lock().cut_off.contains_key(&server)
+        let state = self.lock();
+        state.has_majority() && !state.cut_off.contains_key(&server)
     }
 
     pub fn cut_off(&self, server: ServerId, at: Duration) {
@@ -141,6 +150,9 @@ impl Council {
                 away.filter(|&(_, &since)| now > since + SURELY_OVER).map(|(&server, _)| server).collect()
             };
             let mut state = self.lock();
+            if !state.has_majority() {
+                continue;
+            }
             for server in late {
                 state.server_down(server);
             }
@@ -160,6 +172,12 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl State {
+    /// Whether enough of the voters are there, and reach each other.
+    fn has_majority(&self) -> bool {
+        let is_there = |id: &&ServerId| !self.dead.contains_key(id) && !self.cut_off.contains_key(id);
+        self.voters.iter().filter(is_there).count() > self.voters.len() / 2 || self.voters.is_empty()
+    }
+
     /// A process that died and one whose lease has ended act no more.
     fn is_adopted(&self, view: View, by: ServerId) -> bool {
         let now = self.time.now();

@@ -66,6 +66,8 @@ struct Ring {
     council: Council,
     network: Network,
     checker: Rc<RefCell<Checker>>,
+    /// One drive's data isn't all what was written to it.
+    has_decayed: bool,
 }
 
 impl Ring {
@@ -78,12 +80,13 @@ impl Ring {
         let mut machines: Vec<Rc<Machine>> = (0..plan.servers).map(&mut server).collect();
         let gateway = |at: usize| Rc::new(Machine { id: ServerId(at as u32 + 101), name: GATEWAYS[at], drive: None });
         machines.extend((0..plan.gateways).map(gateway));
-        let council = Council::new(core.time(), plan.spec.clone(), |drive| ServerId(drive.0 as u32));
+        let voters = machines[..plan.voters].iter().map(|machine| machine.id).collect();
+        let council = Council::new(core.time(), voters, plan.spec.clone(), |drive| ServerId(drive.0 as u32));
         let rules = Rules { durability: plan.spec.layout.durability, reads_settle: false, late: true };
         let checker = Rc::new(RefCell::new(Checker::new(random.draw(), rules)));
         let nodes = machines.iter().map(|_| None).collect();
         let (core, network) = (core.clone(), Network::new());
-        Ring { core, random, plan, machines, nodes, council, network, checker }
+        Ring { core, random, plan, machines, nodes, council, network, checker, has_decayed: false }
     }
 
     async fn run(mut self) -> u64 {
@@ -158,6 +161,9 @@ impl Ring {
         let Some((node, _)) = self.nodes[at].take() else { return };
         let power = self.random.one_in(3);
         self.core.note(at as u64, || format!("{} dies, power cut: {power}", node.id()));
+        if node.world.is_paused() {
+            self.council.join_again(node.id()); // it was cut off by that alone
+        }
         node.world.kill();
         self.network.died(node.id());
         self.council.died(node.id(), self.core.now());
@@ -180,8 +186,10 @@ impl Ring {
         }
     }
 
-    fn any_server(&mut self) -> ServerId {
-        self.machines[self.random.index(self.plan.servers)].id
+    fn any_server_but(&mut self, id: ServerId) -> ServerId {
+        let others: Vec<ServerId> = self.machines[..self.plan.servers].iter().map(|machine| machine.id).collect();
+        let others: Vec<ServerId> = others.into_iter().filter(|other| *other != id).collect();
+        *self.random.pick(&others)
     }
 
     async fn something_happens(&mut self) {
@@ -193,7 +201,7 @@ impl Ring {
             3 | 4 => self.start(at),
             5 => self.council.cut_off(id, self.core.now()),
             6 => {
-                let other = self.any_server();
+                let other = self.any_server_but(id);
                 self.core.note(id.0.into(), || format!("{id} is cut off from {other}"));
                 self.network.cut((id, other));
                 if self.random.one_in(2) {
@@ -204,7 +212,7 @@ impl Ring {
             8 | 9 => self.pause_or_resume(at),
             10 => {
                 let (other, delay) =
-                    (self.any_server(), Duration::from_micros(self.random.skewed(SLOW.as_micros() as u64)));
+                    (self.any_server_but(id), Duration::from_micros(self.random.skewed(SLOW.as_micros() as u64)));
                 self.core.note(id.0.into(), || format!("from {id} to {other} takes {delay:?}"));
                 self.network.slow_down((id, other), delay);
             }

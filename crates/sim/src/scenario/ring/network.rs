@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tepal_engine::{Engine, Peers, Question, Reply, Unreachable};
 use tepal_model::ServerId;
+use tepal_wire::message::Request;
 
 /// After so long in which nothing comes from the other side, whoever asked gives up.
 const PATIENCE: Duration = Duration::from_millis(60);
@@ -25,7 +26,8 @@ type Answer = oneshot::Sender<Result<Reply, Unreachable>>;
 
 struct Message {
     question: Question,
-    answer: Answer,
+    /// Nobody, once whoever asked has given up.
+    answer: Option<Answer>,
     sent: Duration,
     /// Which run of the sender's process.
     run: u64,
@@ -52,6 +54,17 @@ pub struct Network {
     slow: Rc<RefCell<BTreeMap<Link, Duration>>>,
 }
 
+/// How an answer comes to whoever asked.
+struct WayBack {
+    link: Link,
+    /// Who answers.
+    host: SimWorld,
+    /// After so long in which nothing is heard of it nobody waits any more.
+    patience: Option<Duration>,
+    replied: oneshot::Receiver<Reply>,
+    answer: Answer,
+}
+
 /// One server's way into it.
 struct Port {
     queues: Arc<Mutex<Queues>>,
@@ -67,7 +80,8 @@ impl Peers for Port {
     fn ask(&self, server: ServerId, question: Question) -> LocalBoxFuture<'static, Result<Reply, Unreachable>> {
         let (answer, answered) = oneshot::channel();
         let mut queues = lock(&self.queues);
-        let message = Message { question, answer, sent: queues.now, run: self.run };
+        let (answer, sent, run) = (Some(answer), queues.now, self.run);
+        let message = Message { question, answer, sent, run };
         queues.waiting.entry((self.me, server)).or_default().push_back(message);
         Box::pin(async move {
             let (reason, was_sent, is_cut_off) = ("the connection was lost".to_owned(), true, false);
@@ -98,6 +112,9 @@ impl Network {
         self.hosts.borrow_mut().remove(&server);
         let mut queues = lock(&self.queues);
         *queues.runs.entry(server).or_default() += 1;
+        // What it was sent has gone with its connections.
+        let to_it = queues.waiting.iter_mut().filter(|((_, to), _)| *to == server);
+        to_it.for_each(|(_, queue)| queue.retain(|message| message.answer.is_some()));
     }
 
     pub fn cut(&self, link: Link) {
@@ -115,7 +132,8 @@ impl Network {
     }
 
     fn is_open(&self, link: Link) -> bool {
-        !self.cut.borrow().contains(&link) && self.hosts.borrow().contains_key(&link.1)
+        let runs = |(world, _): &(SimWorld, Engine<SimWorld>)| !world.is_paused();
+        !self.cut.borrow().contains(&link) && self.hosts.borrow().get(&link.1).is_some_and(runs)
     }
 
     /// Whether the first message there arrives now.
@@ -137,7 +155,7 @@ impl Network {
                 let links = queues.waiting.iter().filter(|(link, queue)| self.comes_now(**link, queue, core.now()));
                 links.map(|(&link, _)| link).collect()
             };
-            self.give_up(&core, &council, &mut random);
+            self.give_up(&council, &mut random);
             is_idle = ready.is_empty();
             if is_idle {
                 continue;
@@ -157,6 +175,8 @@ impl Network {
             return; // its sender is dead: its connection has ended
         }
         core.note(u64::from(from.0 ^ to.0), || format!("{from} to {to}: {:?}", question.request));
+        // Gateways wait for as long as the server is up.
+        let gives_up = matches!(question.request, Request::Drive(_));
         let work = engine.answer(from, question);
         let (replies, replied) = oneshot::channel();
         let (late, own) = (Duration::from_micros(random.between(1..200)), core.clone());
@@ -167,29 +187,33 @@ impl Network {
             own.note(u64::from(from.0 ^ to.0), || format!("{to} answers {from}: {:?}", reply.answer));
             let _ = replies.send(reply); // whoever asked may have given up
         });
-        core.spawn(SCENARIO, "way back", Box::pin(self.clone().bring_back(core.clone(), link, host, replied, answer)));
+        if let Some(answer) = answer {
+            let back = WayBack { link, host, patience: gives_up.then_some(PATIENCE), replied, answer };
+            core.spawn(SCENARIO, "way back", Box::pin(self.clone().bring_back(core.clone(), back)));
+        }
     }
 
     /// Brings an answer to whoever asked, unless that side hears nothing for too long.
-    async fn bring_back(
-        self,
-        core: Rc<Core>,
-        (from, to): Link,
-        host: SimWorld,
-        mut replied: oneshot::Receiver<Reply>,
-        answer: Answer,
-    ) {
+    async fn bring_back(self, core: Rc<Core>, back: WayBack) {
+        let WayBack { link: (from, to), host, patience, mut replied, answer } = back;
         let (mut reply, mut heard) = (None, core.now());
         while !answer.is_canceled() {
             if reply.is_none() {
                 match select(&mut replied, Sleep::until(&core, core.now() + LOOK)).await {
-                    Either::Left((Ok(came), _)) => reply = Some(came),
+                    Either::Left((Ok(came), _)) => {
+                        let delay = self.slow.borrow().get(&(to, from)).copied().unwrap_or_default();
+                        Sleep::until(&core, core.now() + delay).await;
+                        reply = Some(came);
+                    }
                     Either::Left((Err(_), _)) => return, // its process has died, and the connection with it
                     Either::Right(_) => {}
                 }
             }
             if self.cut.borrow().contains(&(to, from)) || host.is_paused() {
-                if core.now() > heard + PATIENCE {
+                if !host.is_alive() {
+                    return; // what hadn't arrived is lost with its connection
+                }
+                if patience.is_some_and(|patience| core.now() > heard + patience) {
                     let reason = format!("nothing is heard of {to}");
                     let _ = answer.send(Err(Unreachable { reason, was_sent: true, is_cut_off: true }));
                     return;
@@ -214,20 +238,27 @@ impl Network {
         self.comes_now(link, queue, now).then(|| queue.pop_front()).flatten()
     }
 
-    /// Whoever waits for too long, or for a server that is down as agreed, gives up: sometimes the message arrives all the same.
-    fn give_up(&self, core: &Rc<Core>, council: &Council, random: &mut Stream) {
-        let now = core.now();
+    /// Nobody waits for a server that is dead, and down as agreed; nor for drives of one of which nothing is heard for too long, but
+    /// what was sent may still arrive there.
+    fn give_up(&self, council: &Council, random: &mut Stream) {
         let mut queues = lock(&self.queues);
+        let now = queues.now;
         for ((_, to), queue) in &mut queues.waiting {
-            let dead = !self.hosts.borrow().contains_key(to);
-            let down = dead && council.is_down(*to);
-            while queue.front().is_some_and(|message| down || now > message.sent + PATIENCE) {
-                let Some(message) = queue.pop_front() else { break };
-                // It never arrives, which whoever asked may know or not.
-                let (reason, was_sent, is_cut_off) = (format!("{to} doesn't answer"), random.one_in(2), !dead);
-                let unreachable = Unreachable { reason, was_sent, is_cut_off };
-                let _ = message.answer.send(Err(unreachable));
-            }
+            let is_dead = !self.hosts.borrow().contains_key(to);
+            let is_down = is_dead && council.is_down(*to);
+            queue.retain_mut(|message| {
+                let is_of_drive = matches!(message.question.request, Request::Drive(_));
+                if !is_down && !(is_of_drive && now > message.sent + PATIENCE) {
+                    return true;
+                }
+                let was_sent = random.one_in(2);
+                if let Some(answer) = message.answer.take() {
+                    let (reason, is_cut_off) = (format!("{to} doesn't answer"), !is_dead);
+                    let _ = answer.send(Err(Unreachable { reason, was_sent, is_cut_off })); // whoever asked may be dead
+                    return was_sent && !is_dead;
+                }
+                !is_down
+            });
         }
     }
 }

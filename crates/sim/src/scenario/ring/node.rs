@@ -16,7 +16,7 @@ use tepal_engine::{ClusterView, DriveStatus, Engine, Standing, Volume, VolumeSpe
 use tepal_model::{DriveId, ServerId};
 
 /// How often a server looks what was agreed.
-const LOOK: Duration = Duration::from_micros(700);
+const LOOK: Duration = Duration::from_micros(1_300);
 
 /// What outlives its processes.
 pub struct Machine {
@@ -53,7 +53,7 @@ impl Node {
         network: &Network,
         spec: VolumeSpec,
     ) -> Self {
-        let voice = council.voice(machine.id);
+        let voice = if machine.drive.is_some() { council.voice(machine.id) } else { council.listener(machine.id) };
         let engine = Engine::among(world.clone(), Arc::new(voice.clone()), network.port(machine.id));
         let volume = engine.open_volume_among(spec).expect("the volume could be made");
         engine.all_volumes_opened();
@@ -108,7 +108,10 @@ impl Node {
             let heard = self.world.core().now();
             let now = Arc::new(self.council.now());
             if now.view != before.view {
-                self.engine.follow(self.machine.id, &before, &now);
+                match self.machine.drive {
+                    Some(_) => self.engine.follow(self.machine.id, &before, &now),
+                    None => self.engine.follow_from_outside(&now),
+                }
                 self.voice.knows(&now);
                 before = ClusterView::clone(&now);
             }

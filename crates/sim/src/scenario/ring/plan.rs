@@ -10,6 +10,8 @@ use tepal_model::{BLOCK, DriveId, Layout, MapId, VolumeId};
 
 pub struct Plan {
     pub servers: usize,
+    /// So many of the servers agree, by majority; if none, whoever is there agrees alone, and more changes hands.
+    pub voters: usize,
     /// Gateways that are no servers.
     pub gateways: usize,
     pub spec: VolumeSpec,
@@ -37,6 +39,7 @@ impl Plan {
         const PAUSES: [Duration; 3] = [Duration::from_micros(200), Duration::from_millis(3), Duration::from_millis(60)];
         Plan {
             servers,
+            voters: 0,
             gateways: 0,
             spec,
             mix,
@@ -70,6 +73,7 @@ impl Plan {
         ];
         Plan {
             servers,
+            voters: *random.pick(&[0, 3, if servers < 5 { 3 } else { 5 }]),
             gateways: random.below(3) as usize,
             spec,
             mix,
