@@ -253,17 +253,7 @@ fn carry_out<W: World>(
     let answer = |answer: DriveAnswer| Reply::from(Answer::Drive(answer));
     match operation {
         DriveOperation::Hear { after } => ready(heard(&drive, copy, opening, after)).boxed_local(),
-        DriveOperation::Read { first, count } => async move {
-            match drive.read(map, first, count.into()).await {
-                Ok(data) => Reply {
-                    answer: Answer::Drive(DriveAnswer::Read),
-                    payload: Payload::seal(0, data),
-                    load: u16::try_from(drive.reading()).unwrap_or(u16::MAX),
-                },
-                Err(error) => failure_of(why(error)),
-            }
-        }
-        .boxed_local(),
+        DriveOperation::Read { first, count } => read(drive, map, first, count.into()).boxed_local(),
         DriveOperation::Checksums { first, count } => async move {
             let checksums = drive.crcs(map, first, count.into()).await;
             let requests = drive.requests(map, first, count.into());
@@ -319,6 +309,17 @@ fn carry_out<W: World>(
         }
         .boxed_local(),
         DriveOperation::Noted { .. } => ready(answer(DriveAnswer::Noted)).boxed_local(),
+    }
+}
+
+async fn read<W: World>(drive: Drive<W>, map: MapId, first: u64, count: u64) -> Reply {
+    match drive.read(map, first, count).await {
+        Ok(data) => Reply {
+            answer: Answer::Drive(DriveAnswer::Read),
+            payload: Payload::seal(0, data),
+            load: u16::try_from(drive.reading()).unwrap_or(u16::MAX),
+        },
+        Err(error) => failure_of(why(error)),
     }
 }
 

@@ -21,8 +21,9 @@ use tokio::time::timeout;
 
 /// Sessions that are remembered, of each kind. Of a server's nothing is forgotten while it runs: clusters are smaller.
 const MOST_SESSIONS: usize = 1024;
-/// How long a server that was started again waits for what its last run left under way.
-const DRAIN: Duration = Duration::from_secs(10);
+/// How long a server that was started again waits, each time that it calls, for what its last run left under way. It's told before it
+/// gives up by itself: then it knows that somebody is there, and holds one place at a time.
+const DRAIN: Duration = Duration::from_millis(1_500);
 /// How long the peer may take to accept that it's refused.
 const ACCEPT: Duration = Duration::from_secs(2);
 /// How long connections may take to finish what is under way when the server stops.

@@ -58,6 +58,8 @@ pub fn measure(program: &Path, seconds: u64, repetitions: u32) -> Result<Shapes,
     };
     let rates = |tepal: &Tepal, reads: &Job, writes: &Job| {
         let reads = median_of(tepal, reads, Quantity::Iops)?;
+        // At first logs take what drives can't yet; then writes go as fast as the drives.
+        suite.run("warm-up", &tepal.disk("v0"), writes, 0, &[])?;
         Ok::<_, Failure>(Rates { reads, writes: median_of(tepal, writes, Quantity::Iops)? })
     };
     let start = |servers: &str, layout: &str| {

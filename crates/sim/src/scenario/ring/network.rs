@@ -248,7 +248,8 @@ impl Network {
             let is_down = is_dead && council.is_down(*to);
             queue.retain_mut(|message| {
                 let is_of_drive = matches!(message.question.request, Request::Drive(_));
-                if !is_down && !(is_of_drive && now > message.sent + PATIENCE) {
+                let is_late = is_of_drive && now > message.sent + PATIENCE;
+                if !is_down && !is_late {
                     return true;
                 }
                 let was_sent = random.one_in(2);
