@@ -2,6 +2,7 @@
 
 mod absences;
 mod among;
+mod balance;
 mod belief;
 mod doubts;
 mod hazards;
