@@ -286,7 +286,7 @@ const BALANCED: u64 = 16;
 
 /// The clean copy on the drive with the shortest queue (Petal 2.4); of equals one of this server, for others are a way off, and of
 /// these one by turns. All that clients ask of the column comes by here, so it's balanced however few requests each of them has under
-/// way; what a drive does for other columns, its server says in each answer.
+/// way; what a drive has to read for other columns, its server says when it was read from.
 fn choose<W: World>(state: &State<W>, region: u64, turn: u64, reader: Reader) -> Result<usize, Copies> {
     match state.members.clean(region) {
         // Under a turn the region may be unresolved: there the first copy decides.

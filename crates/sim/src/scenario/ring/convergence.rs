@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 impl Ring {
     fn nothing_goes_wrong(&mut self) {
         self.heal();
-        (0..self.machines.len()).for_each(|at| self.start(at));
+        self.start_all();
     }
 
     fn all_nodes(&self) -> Vec<Node> {

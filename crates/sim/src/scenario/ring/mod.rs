@@ -100,7 +100,7 @@ impl Ring {
         self.core.spawn(SCENARIO, "council", Box::pin(self.council.clone().serve(self.core.clone())));
         let carried = self.network.clone().carry(self.core.clone(), self.council.clone());
         self.core.spawn(SCENARIO, "network", Box::pin(carried));
-        (0..self.machines.len()).for_each(|at| self.start(at));
+        self.start_all();
         for _ in 0..self.plan.events {
             self.wait().await;
             self.something_happens().await;
@@ -129,6 +129,10 @@ impl Ring {
         let node = Node::start(world, machine, &self.council, &self.network, self.plan.spec.clone());
         let workload = self.begin_work(&node);
         self.nodes[at] = Some((node, workload));
+    }
+
+    fn start_all(&mut self) {
+        (0..self.machines.len()).for_each(|at| self.start(at));
     }
 
     fn workload(&self) -> Workload {
@@ -187,8 +191,8 @@ impl Ring {
     }
 
     fn any_server_but(&mut self, id: ServerId) -> ServerId {
-        let others: Vec<ServerId> = self.machines[..self.plan.servers].iter().map(|machine| machine.id).collect();
-        let others: Vec<ServerId> = others.into_iter().filter(|other| *other != id).collect();
+        let servers = self.machines[..self.plan.servers].iter().map(|machine| machine.id);
+        let others: Vec<ServerId> = servers.filter(|other| *other != id).collect();
         *self.random.pick(&others)
     }
 
@@ -224,7 +228,7 @@ impl Ring {
                     disk.set_faults(Faults { slowdown, ..Faults::default() });
                 }
             }
-            _ => (0..self.machines.len()).for_each(|at| self.start(at)),
+            _ => self.start_all(),
         }
     }
 
@@ -241,7 +245,7 @@ impl Ring {
             let other = self.random.index(self.machines.len());
             self.stop(other);
         }
-        (0..self.machines.len()).for_each(|at| self.start(at));
+        self.start_all();
     }
 
     fn heal(&mut self) {

@@ -99,8 +99,7 @@ fn reads_stay_at_home_until_fewer_are_under_way_on_the_other_drive() {
         there.follow(THERE, &ClusterView::default(), &now);
         volume.write(0, Bytes::from(vec![1; (BLOCKS * BLOCK) as usize]), false).await.unwrap();
         home.drive(DriveId(1)).unwrap().checkpoint().await.unwrap();
-        let far = there.drive(DriveId(2)).unwrap();
-        far.checkpoint().await.unwrap();
+        there.drive(DriveId(2)).unwrap().checkpoint().await.unwrap();
 
         for block in 0..BLOCKS {
             volume.read(block * BLOCK, BLOCK).await.unwrap();
