@@ -1,40 +1,22 @@
 //! Bytes that rot on a drive: served and repaired from the other copy, and an error on exactly those blocks where there is
 //! none.
 
+use crate::cluster::rot::{block, fill, places, rot};
 use crate::cluster::{Cluster, Media, Plan, overwrite};
-use crate::nbd::{BLOCK, RequestError, noise};
+use crate::nbd::{BLOCK, RequestError};
 use crate::program;
-use std::path::Path;
 
 const BLOCKS: usize = 2048;
-
-fn block(number: usize) -> Vec<u8> {
-    noise(1 + number as u64, BLOCK)
-}
 
 /// Fills a volume with blocks that are all different, and brings them to their places on the drives.
 fn filled(media: Media, layout: &str) -> Cluster {
     let mut cluster = Plan { media, drives: 2, ..Plan::default() }.up();
     cluster.create("v0", &(BLOCKS * BLOCK).to_string(), layout);
     let mut volume = cluster.connect("v0");
-    for first in (0..BLOCKS).step_by(64) {
-        let bytes: Vec<u8> = (first..first + 64).flat_map(block).collect();
-        volume.write((first * BLOCK) as u64, &bytes).expect("written");
-    }
-    volume.flush().expect("flushed");
+    fill(&mut volume, BLOCKS);
     drop(volume);
     cluster.stop();
     cluster
-}
-
-/// Where on the drive each of these blocks is, as known by its bytes.
-fn places(drive: &Path, numbers: &[usize]) -> Vec<Option<u64>> {
-    let bytes = std::fs::read(drive).expect("our own drive");
-    let of = |number: &usize| {
-        let block = block(*number);
-        bytes.chunks(BLOCK).position(|found| found == block).map(|place| (place * BLOCK) as u64)
-    };
-    numbers.iter().map(of).collect()
 }
 
 #[test]
@@ -43,7 +25,7 @@ fn a_rotten_block_is_served_and_repaired_from_the_other_copy() {
         let mut cluster = filled(media, "mirror:2");
         let rotten = [3, 700, 2047];
         for place in places(cluster.drive(0), &rotten) {
-            overwrite(cluster.drive(0), place.expect("a copy on each of two drives") + 100, &[0x5a; 8]);
+            rot(cluster.drive(0), place.expect("a copy on each of two drives"));
         }
         cluster.start();
         let mut volume = cluster.connect("v0");

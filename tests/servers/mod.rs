@@ -6,13 +6,17 @@ mod gateway;
 mod guards;
 mod partitions;
 mod ring;
+mod rotten;
 mod sites;
 mod strangers;
 mod tour;
 mod volumes;
 
+use crate::program;
 use ring::Ring;
 use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -221,4 +225,20 @@ fn a_paused_server_keeps_nobody_waiting_and_dev_says_what_it_can_not_do() {
     ring.wait_until_all_are_up(1);
     // It answers by what it knows, and has to hear of the rest.
     ring.wait_until("s1 to know what it has missed", || ring.pools(1) == ["default", "while-paused"]);
+}
+
+/// Story: the first of them waited for a majority without a word, and kept the folder locked, so that nobody could start another.
+#[test]
+fn servers_are_started_one_by_one_and_the_first_says_what_it_waits_for() {
+    let ring = Ring::up(3);
+    (1..=3).for_each(|server| ring.kill(server));
+    let mut first = ring.command(&["dev", "start", "s3"]);
+    let mut first = program::spawn(first.stdout(Stdio::null()).stderr(Stdio::piped()));
+    let mut said = String::new();
+    let stderr = first.stderr.take().expect("piped");
+    BufReader::new(stderr).read_line(&mut said).expect("a line");
+    assert!(said.contains("s3 doesn't serve yet") && said.contains("`tepal dev start s1 s2`"), "{said}");
+    ring.start(&[1, 2]);
+    assert!(program::wait(&mut first, Duration::from_secs(60)).is_some_and(|status| status.success()));
+    ring.wait_until_all_are_up(3);
 }

@@ -78,7 +78,7 @@ pub struct Usage {
     pub read_errors: u64,
     /// Blocks that reads and scrubs found damaged, since the drive was opened. A block counts each time; what a repair
     /// did isn't subtracted.
-    pub damaged_blocks: u64,
+    pub block_errors: u64,
 }
 
 impl<W: World> Shared<W> {
@@ -241,7 +241,7 @@ impl<W: World> Drive<W> {
             log_used: state.ring.used(),
             map_memory: state.map.memory(),
             read_errors: state.read_errors,
-            damaged_blocks: state.damaged_blocks,
+            block_errors: state.block_errors,
         }
     }
 

@@ -250,7 +250,7 @@ fn empty_state(geometry: &Geometry, options: &Options, header: Header) -> State 
         loss: None,
         closed: false,
         read_errors: 0,
-        damaged_blocks: 0,
+        block_errors: 0,
     }
 }
 

@@ -96,7 +96,7 @@ impl<W: World> Drive<W> {
         if damaged.is_empty() {
             return Ok(segments);
         }
-        self.shared.lock().damaged_blocks += damaged.len() as u64;
+        self.shared.lock().block_errors += damaged.len() as u64;
         Err(DriveError::Damaged { blocks: damaged })
     }
 

@@ -110,7 +110,7 @@ pub struct State {
     pub loss: Option<Arc<Loss>>,
     pub closed: bool,
     pub read_errors: u64,
-    pub damaged_blocks: u64,
+    pub block_errors: u64,
 }
 
 /// What a write may not use, so that overwrites and repairs always find room.

@@ -4,11 +4,17 @@ use crate::holder::Holder;
 use crate::map::Column;
 use crate::protocol::primary::members::Presence;
 use crate::protocol::primary::{Blocks, Group};
+use crate::seen_through::SeenThrough;
 use crate::volume::Volume;
+use crate::volume::operation::Repair;
+use futures_util::future::{Either, select};
 use std::collections::BTreeSet;
+use std::pin::pin;
+use std::time::Duration;
 use tepal_drive::DriveError;
 use tepal_drive::world::World;
 use tepal_model::{BLOCK, IoError};
+use tepal_wire::message::Repair as Outcome;
 
 /// What a scrub did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -19,7 +25,7 @@ pub struct ScrubSummary {
     pub repaired: u64,
     /// Offsets, in bytes, of blocks with no right copy.
     pub lost: Vec<u64>,
-    /// The same of damaged blocks of which a drive that is away may have a right copy.
+    /// The same of damaged blocks that can't be repaired now: a drive that is away may have a right copy.
     pub unrepaired: Vec<u64>,
     /// Extents whose copies differed though each matched its checksum: a drive had lost a write.
     pub unequal_extents: u64,
@@ -27,6 +33,9 @@ pub struct ScrubSummary {
 
 /// Blocks that are compared at a time.
 const STEP: u64 = 16;
+
+/// How long somebody may take to lead a column and to repair a block of it.
+const PATIENCE: Duration = Duration::from_secs(15);
 
 impl<W: World> Volume<W> {
     /// `progress` is told how many blocks, copies counted, are done.
@@ -53,7 +62,7 @@ impl<W: World> Volume<W> {
             summary.blocks_checked += report.blocks_checked;
             let position = spec.drives.iter().position(|&id| id == drive.id()).expect("a member is in the map");
             for (_, place) in report.damaged {
-                self.repair_place(position, place, &mut summary).await;
+                self.repair_place(position, place, &mut summary).await?;
             }
         }
         for group in self.groups().iter().filter(|group| group.is_mirrored()) {
@@ -62,41 +71,66 @@ impl<W: World> Volume<W> {
         Ok(summary)
     }
 
-    /// Writes a damaged block of a drive again, by its position in the map.
-    async fn repair_place(&self, position: usize, place: u64, summary: &mut ScrubSummary) {
+    /// Has a damaged block of a drive, by its position in the map, written again: whoever leads its column knows the other copies.
+    async fn repair_place(&self, position: usize, place: u64, summary: &mut ScrubSummary) -> Result<(), IoError> {
         let (rotation, map) = (self.striping().rotation, self.spec().map);
         let (copy, block) = Column::new(map, 0, rotation.columns()).at_place(place);
         let column = rotation.column_of(position, copy);
         let offset = self.striping().offset_of(column, block * BLOCK);
-        let Some(group) = self.seats()[column].group() else {
-            tracing::warn!(
-                position,
-                offset,
-                "a damaged block is repaired when the server that leads its column reads it"
-            );
-            return summary.unrepaired.push(offset);
-        };
-        match group.repair(block, copy).await {
-            Ok(()) => summary.repaired += 1,
-            Err(error) if group.may_be_elsewhere(block, copy) => {
-                tracing::warn!(position, offset, %error, "a damaged block can't be repaired now");
+        match self.repaired_by_primary(column, &Repair { offset: block * BLOCK, copy }).await {
+            Ok(Outcome::Done) => summary.repaired += 1,
+            Ok(Outcome::NotNow) => {
+                tracing::warn!(position, offset, "a damaged block can't be repaired now");
                 summary.unrepaired.push(offset);
             }
-            Err(error) => {
-                tracing::error!(position, offset, %error, "a damaged block has no right copy");
+            Ok(Outcome::Impossible) => {
+                tracing::error!(position, offset, "a damaged block has no right copy");
                 summary.lost.push(offset);
+            }
+            Err(IoError::OutOfRange { .. }) => {} // the volume ends before it by now
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    async fn repaired_by_primary(&self, column: usize, repair: &Repair) -> Result<Outcome, IoError> {
+        let Some(engine) = self.engine() else { return Err(IoError::Stopping) };
+        match select(pin!(self.at_primary(column, repair)), pin!(engine.world().sleep(PATIENCE))).await {
+            Either::Left((outcome, _)) => outcome,
+            Either::Right(_) => {
+                let reason = "no server leads a part of the volume, of which a copy is damaged".to_owned();
+                Err(IoError::Unavailable { reason })
             }
         }
     }
 }
 
 impl<W: World> Group<W> {
+    /// Writes a damaged copy of a block again, if there's a right one.
+    pub(crate) async fn repair_if_possible(&self, block: u64, copy: usize) -> Result<Outcome, IoError> {
+        if copy >= self.shared.copies {
+            return Err(IoError::Unavailable { reason: format!("there's no copy {copy} of that part of the volume") });
+        }
+        // Once it writes, it's not given up with whoever wanted it.
+        let group = self.clone();
+        let repair = |_| async move { group.repair(block, copy).await };
+        match SeenThrough::new(self.shared.world.clone(), repair).await {
+            Ok(()) => Ok(Outcome::Done),
+            Err(error @ (IoError::Fenced | IoError::Stopping)) => Err(error),
+            Err(IoError::Damaged { .. }) if !self.may_be_elsewhere(block, copy) => Ok(Outcome::Impossible),
+            Err(error) => {
+                tracing::debug!(block, copy, %error, "a damaged block isn't repaired");
+                Ok(Outcome::NotNow)
+            }
+        }
+    }
+
     /// Whether a drive that is away, and may return, may have a right copy of a block that is damaged on one that is here.
     fn may_be_elsewhere(&self, block: u64, damaged: usize) -> bool {
         let state = self.lock();
         let region = self.shared.column.region_of(block);
         state.members.list.iter().enumerate().any(|(at, member)| {
-            let is_away = matches!(member.presence, Presence::Leaving | Presence::Missing);
+            let is_away = matches!(member.presence, Presence::Unheard | Presence::Leaving | Presence::Missing);
             at != damaged && is_away && !member.missed.contains(region)
         })
     }

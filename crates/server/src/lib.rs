@@ -12,7 +12,7 @@ mod agreed;
 pub mod api;
 mod authority;
 pub mod config;
-mod damage_file;
+mod damage;
 mod data_folder;
 pub mod data_links;
 pub mod data_threads;
@@ -32,7 +32,6 @@ mod peers;
 mod private_file;
 #[cfg(test)]
 mod scratch;
-mod scrubs;
 mod serve;
 mod volumes;
 pub mod world;

@@ -4,7 +4,7 @@ use crate::agreed::{self, Followed};
 use crate::api::{self, Api};
 use crate::authority::MetadataAuthority;
 use crate::config::Config;
-use crate::damage_file::DamageFile;
+use crate::damage::{DamageEvents, DamageFile, Scrubs};
 use crate::data_folder::{self, Addresses, FolderError};
 use crate::data_links::{EngineAnswers, Links, Reception};
 use crate::data_threads::{self, DataThreads};
@@ -14,7 +14,6 @@ use crate::log::{self, LogError};
 use crate::membership::{self, Membership};
 use crate::nbd::Front;
 use crate::observed::Observations;
-use crate::scrubs::Scrubs;
 use crate::volumes::Volumes;
 use crate::world::ServerWorld;
 use std::io;
@@ -215,7 +214,12 @@ impl Running {
         let followed = Followed::default();
         let authority = MetadataAuthority::new(metadata.clone(), followed.clone());
         let engine = Engine::among(ServerWorld, Arc::new(authority.clone()), Arc::new(links.clone()));
-        let parts = Parts { metadata: metadata.clone(), engine: engine.clone(), authority, threads: threads.clone() };
+        let parts = Parts {
+            metadata: metadata.clone(),
+            engine: engine.clone(),
+            authority: authority.clone(),
+            threads: threads.clone(),
+        };
         let drives = Arc::new(Drives::new(&config, parts.clone(), generations));
         drives.start().await?;
         let volumes = Volumes::new(parts.clone());
@@ -234,6 +238,7 @@ impl Running {
         let is_there = |volume| metadata.state().volumes.contains_key(&volume);
         let damage = Arc::new(DamageFile::open(&config.data, observations.clone(), is_there));
         let closed = volumes.closed().clone();
+        let events = DamageEvents::new(engine.clone(), authority, observations.clone());
         let exports = ServerExports { metadata: metadata.clone(), engine, closed, observations: observations.clone() };
         let front = Front::open(&config.listen, exports, &threads).await?;
         let nbd: Vec<String> = front.endpoints().iter().map(ToString::to_string).collect();
@@ -261,6 +266,7 @@ impl Running {
         tokio::spawn(drives::watch(drives.clone()));
         tokio::spawn(membership::return_whenever_down(metadata, drives.clone()));
         tokio::spawn(damage.clone().keep());
+        tokio::spawn(events.keep());
         tokio::spawn(drives::settle_doubts(drives.clone(), scrubs));
         tokio::spawn(drives::watch_labels(drives.clone()));
         let addresses = Addresses { server, pid: std::process::id(), api: api_address.to_string(), nbd };

@@ -74,6 +74,11 @@ pub const KEPT: &[Kept] = &[
         20_854,
         "a drive was up to date, and the one that still said otherwise left: then each was stale by the other's word",
     ),
+    kept(
+        "long_ring",
+        600_007,
+        "a scrub called lost what had rotted on a server's drive in columns that another one led",
+    ),
 ];
 
 #[cfg(test)]

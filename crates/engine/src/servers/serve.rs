@@ -5,7 +5,7 @@ use crate::authority::View;
 use crate::engine::Engine;
 use crate::protocol::primary::Group;
 use tepal_drive::world::{Gather, World};
-use tepal_model::IoError;
+use tepal_model::{BLOCK, IoError};
 use tepal_wire::Payload;
 use tepal_wire::message::{Answer, Run, VolumeAnswer, VolumeFailure, VolumeOperation, VolumeRequest};
 
@@ -61,6 +61,8 @@ fn reaches_past(operation: &VolumeOperation, payload: &Payload, end: u64) -> boo
         }
         // The other way round: the volume must have been cut there.
         VolumeOperation::Clear { from } => return end > from,
+        // Of the last block, only the beginning may be within.
+        VolumeOperation::Repair { offset, .. } => offset + 1,
         VolumeOperation::Flush => 0,
     };
     touched > end
@@ -89,6 +91,9 @@ async fn serve<W: World>(group: &Group<W>, operation: VolumeOperation, payload: 
         VolumeOperation::Flush => {
             group.lock().serves()?;
             VolumeAnswer::Flushed
+        }
+        VolumeOperation::Repair { offset, copy } => {
+            VolumeAnswer::Repaired { outcome: group.repair_if_possible(offset / BLOCK, copy.into()).await? }
         }
         VolumeOperation::Status { offset, length, limit } => {
             let mut runs = group.status(offset, length.min(LOOK)).await?;

@@ -13,7 +13,7 @@ use crate::protocol::primary::Group;
 use crate::protocol::primary::members::{Member, Members, Missed, Presence};
 use crate::servers::seat::{Seat, Taken};
 use futures_util::future::join_all;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use tepal_drive::Drive;
 use tepal_drive::world::World;
@@ -40,6 +40,8 @@ struct Shared<W: World> {
     engine: Weak<engine::Shared<W>>,
     used: Mutex<Use>,
     is_cut_off: AtomicBool,
+    /// Blocks, in columns that this server led then.
+    repaired: Arc<AtomicU64>,
 }
 
 /// Who may lead its columns, and whose requests reach them.
@@ -92,8 +94,8 @@ impl<W: World> Volume<W> {
         let seats = (0..columns).map(|_| Seat::default()).collect();
         let engine = Arc::downgrade(&engine.shared);
         let (id, spec, is_cut_off) = (spec.id, Mutex::new(spec), AtomicBool::new(false));
-        let used = Mutex::new(used);
-        Ok(Volume { shared: Arc::new(Shared { id, striping, seats, spec, engine, used, is_cut_off }) })
+        let (used, repaired) = (Mutex::new(used), Arc::default());
+        Ok(Volume { shared: Arc::new(Shared { id, striping, seats, spec, engine, used, is_cut_off, repaired }) })
     }
 
     /// The group of a column, with its members as they are now.
@@ -113,7 +115,7 @@ impl<W: World> Volume<W> {
         };
         let members = Members::of(self.striping().rotation.holders(number).map(member));
         let column = Column::new(spec.map, number, self.striping().rotation.columns());
-        Group::open(engine, column, &spec.layout, members, view)
+        Group::open(engine, column, &spec.layout, members, view, self.shared.repaired.clone())
     }
 
     /// Those of which this server is the primary.
@@ -237,6 +239,11 @@ impl<W: World> Volume<W> {
             recovery.rate += state.copying.at(group.shared.world.now());
         }
         recovery
+    }
+
+    /// Blocks that were damaged on one copy and written again from another, since this server opened the volume, by it.
+    pub fn repaired(&self) -> u64 {
+        self.shared.repaired.load(Ordering::Relaxed)
     }
 
     /// Where the copies of a block are: the drive, by its position in the map, and the block of what it holds of the map.

@@ -4,7 +4,7 @@ use crate::protocol::primary::Group;
 use crate::servers::peers::Reply;
 use std::ops::Range;
 use tepal_drive::world::{Gather, World};
-use tepal_model::{IoError, Segments};
+use tepal_model::{BLOCK, IoError, Segments};
 use tepal_wire::Payload;
 use tepal_wire::message::{self, Answer, Tag, VolumeAnswer, VolumeOperation};
 
@@ -177,6 +177,36 @@ impl<W: World> Operation<W> for Status {
 
     fn end(&self) -> u64 {
         self.offset + self.length
+    }
+}
+
+/// A copy of a block that was found damaged is right again, if another one is.
+pub(crate) struct Repair {
+    /// The block's first byte.
+    pub offset: u64,
+    pub copy: usize,
+}
+
+impl<W: World> Operation<W> for Repair {
+    type Outcome = message::Repair;
+    const IS_NUMBERED: bool = false;
+
+    async fn at(&self, group: &Group<W>, _: Option<Tag>) -> Result<Self::Outcome, IoError> {
+        group.repair_if_possible(self.offset / BLOCK, self.copy).await
+    }
+
+    fn message(&self, _: Option<Tag>) -> (VolumeOperation, Payload) {
+        (VolumeOperation::Repair { offset: self.offset, copy: self.copy as u8 }, Payload::none())
+    }
+
+    fn outcome(&self, reply: Reply) -> Option<Self::Outcome> {
+        let Answer::Volume(VolumeAnswer::Repaired { outcome }) = reply.answer else { return None };
+        Some(outcome)
+    }
+
+    /// Of the last block, only the beginning may be within the volume.
+    fn end(&self) -> u64 {
+        self.offset + 1
     }
 }
 

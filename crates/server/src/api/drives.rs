@@ -141,7 +141,7 @@ pub fn info(record: &DriveRecord, open: Option<&OpenDrive>) -> DriveInfo {
             log_used: usage.log_used,
             map_memory: usage.map_memory,
             read_errors: usage.read_errors,
-            damaged_blocks: usage.damaged_blocks,
+            block_errors: usage.block_errors,
         }),
     }
 }

@@ -96,7 +96,9 @@ fn comeback(drives: &[DriveId], state: &State) -> String {
     let one = |id: DriveId| match state.drives.get(&id) {
         Some(record) if record.state == DriveState::Offline => format!("`tepal drive online {id}`"),
         Some(record) if record.state.takes_writes() => "wait until those it learns from are back".to_owned(),
-        Some(record) if is_down(record.server, state) => format!("start server {}", record.server),
+        Some(record) if is_down(record.server, state) => {
+            format!("start server {0}, or let it go on if it stands still", record.server)
+        }
         Some(record) => format!("put it back at {}", record.path),
         None => "put it back".to_owned(),
     };

@@ -31,10 +31,12 @@ const OF_DRIVES: [Gauged<DriveInfo>; 7] = [
     ("drive_log_used_bytes", "Bytes of the drive's log in use", |drive| Some(drive.open.as_ref()?.log_used)),
     ("drive_map_memory_bytes", "Memory of the drive's map", |drive| Some(drive.open.as_ref()?.map_memory)),
     ("drive_read_errors", "Reads that the drive failed", |drive| Some(drive.open.as_ref()?.read_errors)),
-    ("drive_damaged_blocks", "Blocks that didn't match", |drive| Some(drive.open.as_ref()?.damaged_blocks)),
+    ("drive_block_errors", "Blocks that couldn't be read or didn't match, each time", |drive| {
+        Some(drive.open.as_ref()?.block_errors)
+    }),
 ];
 
-const OF_VOLUMES: [Gauged<Volume<ServerWorld>>; 6] = [
+const OF_VOLUMES: [Gauged<Volume<ServerWorld>>; 7] = [
     ("volume_size_bytes", "Size of the volume", |volume| Some(volume.size())),
     ("volume_allocated_bytes", "Bytes on this server's drives, copies counted", |volume| Some(volume.allocated())),
     (
@@ -47,6 +49,9 @@ const OF_VOLUMES: [Gauged<Volume<ServerWorld>>; 6] = [
     }),
     ("volume_recovery_copied_bytes", "Bytes that were copied to make copies equal", |volume| {
         Some(volume.recovery().copied)
+    }),
+    ("volume_repaired_blocks", "Damaged blocks that were written again from another copy", |volume| {
+        Some(volume.repaired())
     }),
     ("volume_recovery_bytes_per_second", "The same, in a second, now", |volume| Some(volume.recovery().rate)),
 ];

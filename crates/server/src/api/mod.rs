@@ -21,10 +21,10 @@ mod volumes;
 pub use front::Front;
 pub use relay::Relay;
 
+use crate::damage::Scrubs;
 use crate::data_links::Links;
 use crate::drives::{Drives, Parts};
 use crate::observed::Observations;
-use crate::scrubs::Scrubs;
 use crate::volumes::Volumes;
 use axum::Router;
 use axum::extract::Request;

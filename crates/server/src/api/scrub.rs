@@ -3,7 +3,7 @@
 use super::extract::Named;
 use super::failure::Failure;
 use super::relay::Scope;
-use super::types::{Scrub, ScrubState, path, route};
+use super::types::{Range, Scrub, ScrubState, path, route};
 use super::{Context, Shared, volumes};
 use axum::Json;
 use axum::extract::State;
@@ -44,18 +44,28 @@ fn put_together(mut all: Scrub, other: Scrub) -> Scrub {
     all.checked_bytes += other.checked_bytes;
     all.total_bytes += other.total_bytes;
     all.repaired_blocks += other.repaired_blocks;
-    all.damaged.extend(other.damaged);
-    all.damaged.sort_unstable_by_key(|range| range.offset);
-    all.unrepaired.extend(other.unrepaired);
-    all.unrepaired.sort_unstable_by_key(|range| range.offset);
+    all.damaged = union([all.damaged, other.damaged].concat());
+    all.unrepaired = union([all.unrepaired, other.unrepaired].concat());
     all.error = all.error.or(other.error);
+    all
+}
+
+/// In order, each byte once: servers with copies of the same find the same.
+fn union(mut ranges: Vec<Range>) -> Vec<Range> {
+    ranges.sort_unstable_by_key(|range| range.offset);
+    let mut all: Vec<Range> = Vec::new();
+    for range in ranges {
+        match all.last_mut().filter(|last| range.offset <= last.offset + last.length) {
+            Some(last) => last.length = last.length.max(range.offset + range.length - last.offset),
+            None => all.push(range),
+        }
+    }
     all
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::types::Range;
 
     fn part(state: ScrubState, offset: u64) -> Scrub {
         Scrub {
@@ -79,11 +89,21 @@ mod tests {
             ([Done, Failed, Never], Failed),
             ([Never, Done, Done], Done),
         ] {
-            let all = parts.into_iter().zip([8192, 0, 4096]).map(|(state, offset)| part(state, offset));
+            let all = parts.into_iter().zip([16384, 0, 8192]).map(|(state, offset)| part(state, offset));
             let all = all.reduce(put_together).expect("three");
             assert_eq!((all.state, all.checked_bytes, all.total_bytes, all.repaired_blocks), (state, 30, 60, 3));
-            assert_eq!(all.damaged.iter().map(|range| range.offset).collect::<Vec<_>>(), [0, 4096, 8192]);
+            assert_eq!(all.damaged.iter().map(|range| range.offset).collect::<Vec<_>>(), [0, 8192, 16384]);
             assert_eq!(all.error.is_some(), parts.contains(&Failed));
         }
+    }
+
+    #[test]
+    fn what_several_servers_find_damaged_is_told_once() {
+        let range = |(offset, length)| Range { offset, length };
+        let told = union([(8192, 4096), (0, 4096), (8192, 8192), (4096, 0)].map(range).to_vec());
+        assert_eq!(
+            told.iter().map(|range| (range.offset, range.length)).collect::<Vec<_>>(),
+            [(0, 4096), (8192, 8192)]
+        );
     }
 }

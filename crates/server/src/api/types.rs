@@ -336,7 +336,7 @@ pub struct OpenDriveInfo {
     /// Reads of data that the device failed.
     pub read_errors: u64,
     /// Blocks that reads and scrubs couldn't read, or found not to match their checksums. One counts each time.
-    pub damaged_blocks: u64,
+    pub block_errors: u64,
 }
 
 /// Takes a file or block device into the cluster.

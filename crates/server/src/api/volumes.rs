@@ -77,7 +77,8 @@ fn put_together(own: VolumeInfo, others: impl IntoIterator<Item = VolumeInfo>) -
         }
         all.clients += other.clients;
         all.clients_of_gateways = all.clients_of_gateways.max(other.clients_of_gateways);
-        all.damaged_blocks += other.damaged_blocks;
+        // Each knows some; they may be the same.
+        all.damaged_blocks = all.damaged_blocks.max(other.damaged_blocks);
         all.allocated += other.allocated;
         all.recovery.busy_regions += other.recovery.busy_regions;
         all.recovery.stale_regions += other.recovery.stale_regions;

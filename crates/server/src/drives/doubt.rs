@@ -4,7 +4,7 @@
 
 use super::Drives;
 use crate::api::types::ScrubState;
-use crate::scrubs::Scrubs;
+use crate::damage::Scrubs;
 use futures_util::future::join_all;
 use std::collections::BTreeSet;
 use std::sync::Arc;

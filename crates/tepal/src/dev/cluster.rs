@@ -1,13 +1,13 @@
 //! A development cluster's servers: started, waited for, asked, stopped.
 
-use super::folder::{DevError, FIRST, Folder, Plan};
+use super::folder::{DevError, FIRST, Folder, Lock, Plan};
 use super::network::{Cut, Cuts, Network};
 use super::process::{OWN_SESSION, ProcessState, ServerProcess, Who};
 use crate::client::Client;
 use crate::interrupt::Interrupt;
 use crate::locate::{Addresses, Keyring, read_token};
 use std::fs::{self, File, OpenOptions};
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::net::TcpListener;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -32,6 +32,8 @@ struct Started {
 
 /// So long a server may take to answer after its start. Replay of the largest logs included.
 const START_LIMIT: Duration = Duration::from_secs(60);
+/// After so long, whoever waits is told for what.
+const REMARK: Duration = Duration::from_secs(3);
 const LOOK: Duration = Duration::from_millis(5);
 /// What new clusters are called.
 const NAME: &str = "dev";
@@ -113,11 +115,31 @@ impl Cluster {
 
     /// Starts servers that are down, all at once, as some may wait for others; returns when all serve.
     pub fn start(&self, servers: &[ServerId], interrupt: &Interrupt) -> Result<(), DevError> {
+        let started = self.spawn_all(servers)?;
+        started.into_iter().try_for_each(|started| {
+            let server = started.server;
+            let address = self.wait_for_started(started, interrupt)?;
+            self.note_start(server, address)
+        })
+    }
+
+    /// The same, for who has locked the folder: others may start what these wait for.
+    pub fn start_unlocked(&self, servers: &[ServerId], lock: Lock, interrupt: &Interrupt) -> Result<(), DevError> {
+        let started = self.spawn_all(servers)?;
+        drop(lock);
+        started.into_iter().try_for_each(|started| {
+            let server = started.server;
+            let address = self.wait_for_started(started, interrupt)?;
+            let _lock = self.folder.lock_soon()?;
+            self.note_start(server, address)
+        })
+    }
+
+    fn spawn_all(&self, servers: &[ServerId]) -> Result<Vec<Started>, DevError> {
         if let Some(network) = self.network() {
             network.ensure(self.folder.path(), &self.servers())?;
         }
-        let started = servers.iter().map(|server| self.spawn(*server)).collect::<Result<Vec<_>, _>>()?;
-        started.into_iter().try_for_each(|started| self.wait_for_started(started, interrupt))
+        servers.iter().map(|server| self.spawn(*server)).collect()
     }
 
     fn spawn(&self, server: ServerId) -> Result<Started, DevError> {
@@ -145,14 +167,14 @@ impl Cluster {
         Ok(Started { server, child, log_path, log_start })
     }
 
-    fn wait_for_started(&self, started: Started, interrupt: &Interrupt) -> Result<(), DevError> {
+    /// The address of its API.
+    fn wait_for_started(&self, started: Started, interrupt: &Interrupt) -> Result<String, DevError> {
         let Started { server, mut child, log_path, log_start } = started;
         let ended = move || child.try_wait().is_ok_and(|status| status.is_some());
-        let address = self.wait_until_ready(server, ended, interrupt, |reason| {
+        self.wait_until_ready(server, ended, interrupt, |reason| {
             let reason = reason.unwrap_or_else(|| last_error(&log_path, log_start));
             DevError::Start { server, reason, log: log_path.clone() }
-        })?;
-        self.note_start(server, address)
+        })
     }
 
     /// Waits for a server that runs: whoever started it may have been killed before it was ready.
@@ -236,10 +258,15 @@ impl Cluster {
         interrupt: &Interrupt,
         failed: impl Fn(Option<String>) -> DevError,
     ) -> Result<String, DevError> {
-        let end = Instant::now() + START_LIMIT;
+        let begun = Instant::now();
+        let mut is_remarked = false;
         loop {
             if ended() {
                 return Err(failed(None));
+            }
+            if begun.elapsed() > REMARK && !std::mem::replace(&mut is_remarked, true) {
+                // If standard error is closed there is nobody to tell.
+                let _ = writeln!(io::stderr(), "server {server} doesn't serve yet{}", self.obstacles(server)?);
             }
             if let Some(addresses) = self.addresses(server)? {
                 let token = read_token(&self.folder.data(server))?;
@@ -255,25 +282,38 @@ impl Cluster {
                 self.process(server).stop()?;
                 return Err(DevError::Interrupted);
             }
-            if Instant::now() > end {
+            if begun.elapsed() > START_LIMIT {
+                let obstacles = self.obstacles(server)?;
                 self.process(server).stop()?;
-                return Err(failed(Some(format!(
-                    "it doesn't answer after {} s{}",
-                    START_LIMIT.as_secs(),
-                    self.cut_off(server)?
-                ))));
+                return Err(failed(Some(format!("it doesn't answer after {} s{obstacles}", START_LIMIT.as_secs()))));
             }
         }
     }
 
-    /// What to say of cuts, if a server doesn't come up because of one.
-    fn cut_off(&self, server: ServerId) -> Result<String, DevError> {
+    /// What may keep a server from coming up: others that aren't there, and cuts.
+    fn obstacles(&self, server: ServerId) -> Result<String, DevError> {
+        let mut text = String::new();
+        for (state, command) in [("down", "start"), ("paused", "resume")] {
+            let mut others = Vec::new();
+            for (other, found) in self.states()?.into_iter().filter(|(other, _)| *other != server) {
+                let is_so = match found {
+                    ProcessState::Down => state == "down",
+                    ProcessState::Paused { .. } => state == "paused",
+                    ProcessState::Running { .. } => false,
+                };
+                others.extend(is_so.then(|| other.to_string()));
+            }
+            if !others.is_empty() {
+                let others = others.join(" ");
+                text += &format!("; it may need others, which are {state}: `tepal dev {command} {others}`");
+            }
+        }
         let cuts = self.cuts()?.into_iter().filter(|cut| cut.from == server || cut.to == server);
         let cuts: Vec<Cut> = cuts.collect();
-        Ok(match cuts.is_empty() {
-            true => String::new(),
-            false => format!(", and its network is cut ({}): `tepal dev heal` mends it", Cuts(&cuts)),
-        })
+        if !cuts.is_empty() {
+            text += &format!("; its network is cut ({}): `tepal dev heal` mends it", Cuts(&cuts));
+        }
+        Ok(text)
     }
 
     /// What is cut between the servers.

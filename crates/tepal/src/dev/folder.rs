@@ -11,6 +11,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 use tepal_model::ServerId;
 use tepal_model::size::Size;
 use tepal_server::device::{CreateError, create_file};
@@ -84,6 +86,9 @@ pub enum DevError {
     Client(#[from] ClientError),
 }
 
+/// As long as any command may take to start servers.
+const SOON: Duration = Duration::from_secs(60);
+const LOOK: Duration = Duration::from_millis(20);
 /// The version of `cluster.json`.
 const FORMAT: u32 = 1;
 const PLAN: &str = "cluster.json";
@@ -274,6 +279,17 @@ impl Folder {
             Ok(()) => Ok(Lock(file)),
             Err(TryLockError::WouldBlock) => Err(DevError::Busy(self.named.clone())),
             Err(TryLockError::Error(error)) => Err(file_error(&path)(error)),
+        }
+    }
+
+    /// The same, once others that are at work are done.
+    pub fn lock_soon(&self) -> Result<Lock, DevError> {
+        let end = Instant::now() + SOON;
+        loop {
+            match self.lock() {
+                Err(DevError::Busy(_)) if Instant::now() < end => thread::sleep(LOOK),
+                outcome => return outcome,
+            }
         }
     }
 

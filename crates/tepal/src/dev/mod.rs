@@ -106,7 +106,7 @@ fn kill(dir: &Path, output: Output, servers: &ServersArguments) -> Result<(), Co
 
 fn start(dir: &Path, output: Output, servers: &ServersArguments) -> Result<(), CommandError> {
     let cluster = Cluster::open(dir)?;
-    let _lock = cluster.folder().lock()?;
+    let lock = cluster.folder().lock()?;
     let interrupt = Interrupt::catch()?;
     for &id in named(&cluster, servers)? {
         if let ProcessState::Running { pid } | ProcessState::Paused { pid } =
@@ -115,7 +115,7 @@ fn start(dir: &Path, output: Output, servers: &ServersArguments) -> Result<(), C
             return Err(DevError::Running { server: id, pid }.into());
         }
     }
-    cluster.start(&servers.servers, &interrupt)?;
+    cluster.start_unlocked(&servers.servers, lock, &interrupt)?;
     tell(output, &servers.servers, "started")
 }
 

@@ -211,12 +211,14 @@ fn requests_to_primaries_and_their_answers() {
         (Flush, "04"),
         (Status { offset, length, limit: 3 }, "05 0100000000000000 0200000000000000 03000000"),
         (Clear { from: offset }, "06 0100000000000000"),
+        (VolumeOperation::Repair { offset: 4096, copy: 2 }, "07 0010000000000000 02"),
     ];
     for (operation, hex) in requests {
         let request = VolumeRequest { volume: VolumeId(7), column: 9, operation };
         let hex = format!("0700000000000000 09000000 {hex}");
         check(&[(Message::Request(Request::Volume(request)), Kind::VolumeRequest, &hex)]);
     }
+    let repaired = |outcome| VolumeAnswer::Repaired { outcome };
     let failed = |error| VolumeAnswer::Failed(VolumeFailure::Io(error));
     let answers = [
         (VolumeAnswer::Read, "01"),
@@ -224,6 +226,9 @@ fn requests_to_primaries_and_their_answers() {
         (VolumeAnswer::Zeroed, "03"),
         (VolumeAnswer::Flushed, "04"),
         (VolumeAnswer::Status { runs: vec![Run { length, holds: false }] }, "05 01000000 0200000000000000 00"),
+        (repaired(volume::Repair::Done), "06 01"),
+        (repaired(volume::Repair::NotNow), "06 02"),
+        (repaired(volume::Repair::Impossible), "06 03"),
         (
             failed(IoError::OutOfRange { offset, length, size: 3 }),
             "80 01 01 0100000000000000 0200000000000000 0300000000000000",

@@ -132,6 +132,8 @@ fn any_volume_operation() -> impl Strategy<Value = VolumeOperation> {
         Just(Flush),
         (offset(), length(), 1u32..=65536).prop_map(|(offset, length, limit)| Status { offset, length, limit }),
         offset().prop_map(|from| Clear { from }),
+        (offset(), any::<u8>())
+            .prop_map(|(offset, copy)| VolumeOperation::Repair { offset: offset / BLOCK * BLOCK, copy }),
     ]
 }
 
@@ -157,7 +159,12 @@ fn any_volume_answer() -> impl Strategy<Value = VolumeAnswer> {
         Just(VolumeFailure::Unsure),
     ];
     let runs = any_runs().prop_map(|runs| Status { runs });
-    prop_oneof![Just(Read), Just(Written), Just(Zeroed), Just(Flushed), runs, failure.prop_map(Failed)]
+    let repaired = any_repair().prop_map(|outcome| Repaired { outcome });
+    prop_oneof![Just(Read), Just(Written), Just(Zeroed), Just(Flushed), runs, repaired, failure.prop_map(Failed)]
+}
+
+fn any_repair() -> impl Strategy<Value = Repair> {
+    prop_oneof![Just(Repair::Done), Just(Repair::NotNow), Just(Repair::Impossible)]
 }
 
 fn any_handshake() -> impl Strategy<Value = Message> {
@@ -285,6 +292,8 @@ fn requests_whose_numbers_make_no_sense_are_refused() {
         (volume(VolumeOperation::Status { offset: 0, length: 1, limit: 0 }), Payload::none()),
         (volume(VolumeOperation::Status { offset: 0, length: 1, limit: 65537 }), Payload::none()),
         (volume(VolumeOperation::Flush), sealed(0, 1)),
+        (volume(VolumeOperation::Repair { offset: 1, copy: 0 }), Payload::none()),
+        (volume(VolumeOperation::Repair { offset: MAX_VOLUME, copy: 0 }), Payload::none()),
         (Message::Request(Request::Metadata), sealed(3, 10)),
         (Message::Request(Request::Metadata), sealed(0, (4 << 20) + 1)),
         (Message::Answer(Answer::Api), sealed(0, (4 << 20) + 1)),

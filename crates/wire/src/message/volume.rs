@@ -67,6 +67,24 @@ pub enum VolumeOperation {
         /// The column's first byte past the end.
         from: u64,
     },
+    /// A copy of a block was found damaged: write it again from another.
+    Repair {
+        /// The block's first byte.
+        offset: u64,
+        /// Which of the column's copies.
+        copy: u8,
+    },
+}
+
+/// What became of a damaged copy of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Repair {
+    /// It's right, or will be: it was written again, or what is under way will write it.
+    Done,
+    /// There's no right copy here now, but a drive that is away may have one; or the copy's own drive takes no writes.
+    NotNow,
+    /// No copy is right.
+    Impossible,
 }
 
 /// What became of an operation.
@@ -84,6 +102,11 @@ pub enum VolumeAnswer {
     Status {
         /// In order, neighbours differ.
         runs: Vec<Run>,
+    },
+    /// Of [`VolumeOperation::Repair`].
+    Repaired {
+        /// What became of the copy.
+        outcome: Repair,
     },
     /// It wasn't done.
     Failed(VolumeFailure),
@@ -126,6 +149,7 @@ tagged!(VolumeOperation, "operation on a volume", {
     4 => Flush,
     5 => Status { offset, length, limit },
     6 => Clear { from },
+    7 => Repair { offset, copy },
 });
 
 tagged!(VolumeAnswer, "answer of a primary", {
@@ -134,8 +158,11 @@ tagged!(VolumeAnswer, "answer of a primary", {
     3 => Zeroed,
     4 => Flushed,
     5 => Status { runs },
+    6 => Repaired { outcome },
     128 => Failed(failure),
 });
+
+tagged!(Repair, "outcome of a repair", { 1 => Done, 2 => NotNow, 3 => Impossible });
 
 tagged!(VolumeFailure, "failure of a primary", {
     1 => Io(error),
@@ -174,6 +201,13 @@ impl VolumeOperation {
                 bytes(offset, length)
             }
             VolumeOperation::Clear { from } => check_range("a volume's end", 0, from.max(1), MAX_VOLUME),
+            VolumeOperation::Repair { offset, .. } => {
+                bytes(offset, BLOCK)?;
+                match offset % BLOCK {
+                    0 => Ok(()),
+                    _ => Err(MessageError::Range { what: "the first byte of a block" }),
+                }
+            }
             VolumeOperation::Flush => Ok(()),
         }
     }

@@ -8,6 +8,7 @@ use crate::holder::Holder;
 use futures_util::future::join_all;
 use std::collections::BTreeSet;
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 use tepal_codec::checksum::block_crcs;
 use tepal_drive::world::{Gather, World};
 use tepal_drive::{DriveError, Write};
@@ -286,10 +287,18 @@ impl<W: World> Group<W> {
             return Ok(()); // it was written since
         }
         match self.decide_by_another(&target, block, 0).await {
-            Ok(true) => Ok(()),
+            Ok(true) => {
+                self.shared.repaired.fetch_add(1, Ordering::Relaxed);
+                tracing::warn!(drive = %target.drive.id(), block, "a damaged block was written again from another copy");
+                Ok(())
+            }
             Ok(false) => Err(IoError::Damaged { offset: block * BLOCK, length: BLOCK }),
             Err(Failed::Io(error)) => Err(error),
-            Err(Failed::Lost(_, loss)) => Err(IoError::Unavailable { reason: loss.to_string() }),
+            Err(Failed::Lost(id, loss)) => {
+                let reason = loss.to_string();
+                self.lose(vec![(id, loss)]).await;
+                Err(IoError::Unavailable { reason })
+            }
             Err(Failed::Away) => Err(IoError::Unavailable { reason: "no other copy is here".to_owned() }),
         }
     }

@@ -89,6 +89,8 @@ pub(crate) struct Shared<W: World> {
     pub order: WriteOrder,
     /// Requests of clients: recovery makes room for them.
     pub served: AtomicU64,
+    /// The volume's count of blocks that were damaged on one copy and written again from another.
+    pub repaired: Arc<AtomicU64>,
     state: Mutex<State<W>>,
 }
 
@@ -147,7 +149,14 @@ impl Blocks {
 }
 
 impl<W: World> Group<W> {
-    pub fn open(engine: &Engine<W>, column: Column, layout: &Layout, members: Members<W>, view: View) -> Self {
+    pub fn open(
+        engine: &Engine<W>,
+        column: Column,
+        layout: &Layout,
+        members: Members<W>,
+        view: View,
+        repaired: Arc<AtomicU64>,
+    ) -> Self {
         let copies = members.list.len();
         let state = State {
             members,
@@ -177,6 +186,7 @@ impl<W: World> Group<W> {
             min_copies: usize::from(layout.min_copies).max(1),
             order: WriteOrder::default(),
             served: AtomicU64::new(0),
+            repaired,
             state: Mutex::new(state),
         };
         let group = Group { shared: Arc::new(shared), patience: Patience::Endless };

@@ -203,13 +203,8 @@ impl<W: World> Group<W> {
                 }
                 return;
             }
-            match group.repair(block, at).await {
-                Ok(()) => {
-                    tracing::warn!(drive = %id, block, "a damaged block was repaired from another copy")
-                }
-                Err(error) => {
-                    tracing::error!(drive = %id, block, %error, "a damaged block was not repaired")
-                }
+            if let Err(error) = group.repair(block, at).await {
+                tracing::error!(drive = %id, block, %error, "a damaged block was not repaired");
             }
         }));
     }

@@ -2,7 +2,7 @@
 
 use super::Ring;
 use super::node::Node;
-use crate::device::{Faults, Rate};
+use crate::device::{Faults, Rate, SimDisk};
 use crate::executor::Sleep;
 use crate::scenario::life::on_machine;
 use crate::workload::Workload;
@@ -92,7 +92,32 @@ impl Ring {
             })
             .await;
         }
+        if self.has_decayed {
+            self.scrubs_mend(&nodes).await;
+        }
         self.copies_are_equal(&nodes).await;
+    }
+
+    /// Of what one drive has wrong, others have right copies: whoever leads there, scrubs by all servers leave nothing of it.
+    async fn scrubs_mend(&self, nodes: &[Node]) {
+        nodes.iter().filter_map(Node::disk).for_each(SimDisk::heal);
+        for (when, may_find) in [("first", true), ("second", false)] {
+            for node in nodes {
+                let (core, id, volume) = (self.core.clone(), node.id(), node.volume.clone());
+                on_machine(&self.core, &node.world, "scrub", async move {
+                    let found = match volume.scrub(|_| {}).await {
+                        Ok(found) => found,
+                        Err(error) => return core.fail(format!("{id} can't scrub: {error}")),
+                    };
+                    core.note(id.0.into(), || format!("the {when} scrub of {id}: {found:?}"));
+                    let is_clean = found.lost.is_empty() && found.unrepaired.is_empty() && found.unequal_extents == 0;
+                    if !is_clean || (found.repaired > 0 && !may_find) {
+                        core.fail(format!("the {when} scrub of {id} ends with {found:?}"));
+                    }
+                })
+                .await;
+            }
+        }
     }
 
     /// All copies are equal now: whatever becomes of one drive's, others have what is read. Its reads go wrong anywhere.
@@ -111,7 +136,7 @@ impl Ring {
         }
     }
 
-    /// Where a drive has decayed its data can't be read, and nobody may have asked for it.
+    /// And all of them can be read.
     async fn copies_are_equal(&self, nodes: &[Node]) {
         let spec = &self.plan.spec;
         let extent = u64::from(spec.layout.extent);
@@ -131,7 +156,7 @@ impl Ring {
             if all_data.iter().any(|data| *data != all_data[0]) {
                 self.core.fail(format!("the data of copies of extent {number} differs, and nobody notices"));
             }
-            if all_data.len() < sums.len() && !self.has_decayed {
+            if all_data.len() < sums.len() {
                 self.core.fail(format!("a copy of extent {number} can't be read"));
             }
         }
