@@ -76,7 +76,7 @@ pub const KEPT: &[Kept] = &[
     ),
     kept(
         "long_ring",
-        600_007,
+        600_002,
         "a scrub called lost what had rotted on a server's drive in columns that another one led",
     ),
 ];

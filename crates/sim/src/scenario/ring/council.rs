@@ -138,6 +138,11 @@ impl Council {
         of_server.all(|agreed| matches!(agreed.status, DriveStatus::Away(_) | DriveStatus::Retired(_)))
     }
 
+    /// Whether one knows that the others go on without another.
+    pub fn is_down_for(&self, one: ServerId, other: ServerId) -> bool {
+        self.is_down(other) && self.reaches(one)
+    }
+
     /// Answers one question after another, and declares servers down that have been away for too long.
     pub async fn serve(self, core: Rc<Core>) {
         let mut random = core.fork();

@@ -199,7 +199,7 @@ impl Ring {
     async fn something_happens(&mut self) {
         let at = self.random.index(self.machines.len());
         let id = self.machines[at].id;
-        let kinds = if self.plan.has_faults { 14 } else { 8 };
+        let kinds = if self.plan.has_faults { 15 } else { 8 };
         match self.random.below(kinds) {
             0..=2 => self.stop(at),
             3 | 4 => self.start(at),
@@ -228,8 +228,25 @@ impl Ring {
                     disk.set_faults(Faults { slowdown, ..Faults::default() });
                 }
             }
+            13 => self.one_goes_on_alone(at).await,
             _ => self.start_all(),
         }
+    }
+
+    /// It isn't heard by those who agree, and what it sends comes late: when others have long taken its place.
+    async fn one_goes_on_alone(&mut self, at: usize) {
+        let id = self.machines[at].id;
+        self.core.note(id.0.into(), || format!("{id} goes on alone"));
+        for other in self.machines[..self.plan.servers].iter().map(|machine| machine.id).filter(|other| *other != id) {
+            self.network.slow_down((id, other), Duration::from_millis(self.random.between(20..200)));
+        }
+        Sleep::until(&self.core, self.core.now() + Duration::from_millis(self.random.below(10))).await;
+        self.council.cut_off(id, self.core.now());
+        for _ in 0..self.random.between(1..6) {
+            Sleep::until(&self.core, self.core.now() + Duration::from_millis(self.random.between(20..100))).await;
+            self.keep_busy();
+        }
+        self.heal();
     }
 
     /// What it misses is known only from marks by then; and some of those who have them are restarted too.

@@ -161,12 +161,12 @@ impl Network {
                 continue;
             }
             for _ in 0..random.between(1..8) {
-                self.deliver(&core, *random.pick(&ready), &mut random);
+                self.deliver(&core, &council, *random.pick(&ready), &mut random);
             }
         }
     }
 
-    fn deliver(&self, core: &Rc<Core>, link: Link, random: &mut Stream) {
+    fn deliver(&self, core: &Rc<Core>, council: &Council, link: Link, random: &mut Stream) {
         let (from, to) = link;
         let Some(message) = self.next(link) else { return };
         let Some((world, engine)) = self.hosts.borrow().get(&to).cloned() else { return };
@@ -189,15 +189,21 @@ impl Network {
         });
         if let Some(answer) = answer {
             let back = WayBack { link, host, patience: gives_up.then_some(PATIENCE), replied, answer };
-            core.spawn(SCENARIO, "way back", Box::pin(self.clone().bring_back(core.clone(), back)));
+            let back = self.clone().bring_back(core.clone(), council.clone(), back);
+            core.spawn(SCENARIO, "way back", Box::pin(back));
         }
     }
 
     /// Brings an answer to whoever asked, unless that side hears nothing for too long.
-    async fn bring_back(self, core: Rc<Core>, back: WayBack) {
+    async fn bring_back(self, core: Rc<Core>, council: Council, back: WayBack) {
         let WayBack { link: (from, to), host, patience, mut replied, answer } = back;
         let (mut reply, mut heard) = (None, core.now());
         while !answer.is_canceled() {
+            if council.is_down_for(from, to) {
+                let (reason, is_cut_off) = (format!("{to} is down"), false);
+                let _ = answer.send(Err(Unreachable { reason, was_sent: true, is_cut_off }));
+                return;
+            }
             if reply.is_none() {
                 match select(&mut replied, Sleep::until(&core, core.now() + LOOK)).await {
                     Either::Left((Ok(came), _)) => {
@@ -238,14 +244,14 @@ impl Network {
         self.comes_now(link, queue, now).then(|| queue.pop_front()).flatten()
     }
 
-    /// Nobody waits for a server that is dead, and down as agreed; nor for drives of one of which nothing is heard for too long, but
-    /// what was sent may still arrive there.
+    /// Nobody waits for a server that is down as agreed, nor for drives of one of which nothing is heard for too long; but what was
+    /// sent may still arrive there, if it's alive.
     fn give_up(&self, council: &Council, random: &mut Stream) {
         let mut queues = lock(&self.queues);
         let now = queues.now;
-        for ((_, to), queue) in &mut queues.waiting {
+        for ((from, to), queue) in &mut queues.waiting {
             let is_dead = !self.hosts.borrow().contains_key(to);
-            let is_down = is_dead && council.is_down(*to);
+            let is_down = council.is_down_for(*from, *to);
             queue.retain_mut(|message| {
                 let is_of_drive = matches!(message.question.request, Request::Drive(_));
                 let is_late = is_of_drive && now > message.sent + PATIENCE;
@@ -254,11 +260,11 @@ impl Network {
                 }
                 let was_sent = random.one_in(2);
                 if let Some(answer) = message.answer.take() {
-                    let (reason, is_cut_off) = (format!("{to} doesn't answer"), !is_dead);
+                    let (reason, is_cut_off) = (format!("{to} doesn't answer"), !is_down);
                     let _ = answer.send(Err(Unreachable { reason, was_sent, is_cut_off })); // whoever asked may be dead
                     return was_sent && !is_dead;
                 }
-                !is_down
+                !is_dead
             });
         }
     }
