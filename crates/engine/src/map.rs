@@ -22,6 +22,8 @@ pub struct VolumeSpec {
     pub drives: Vec<DriveId>,
     /// The view in which the map was made.
     pub made_in: u64,
+    /// Counts the changes of this.
+    pub revision: u64,
 }
 
 impl VolumeSpec {
@@ -204,6 +206,7 @@ mod tests {
             map: MapId(1),
             drives: (0..drives).map(DriveId).collect(),
             made_in: 0,
+            revision: 1,
         };
         Striping::new(&spec).unwrap()
     }

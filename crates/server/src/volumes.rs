@@ -63,6 +63,7 @@ pub fn spec_of(record: &VolumeRecord, map: &MapRecord) -> VolumeSpec {
         map: map.id,
         drives: map.drives.clone(),
         made_in: map.made_in,
+        revision: record.revision,
     }
 }
 
@@ -181,13 +182,7 @@ impl Volumes {
 
     async fn settle_one(&self, state: &State, record: &VolumeRecord) {
         if let Some(volume) = self.engine.volume(record.id) {
-            let spec = volume.spec();
-            if spec.size != record.size {
-                volume.resize(record.size);
-            }
-            if spec.name != record.name {
-                volume.rename(&record.name);
-            }
+            volume.changed(&record.name, record.size, record.revision);
             if !is_alone(state) && !volume.is_among() {
                 self.share(record.id);
             }

@@ -149,12 +149,12 @@ impl<W: World> Engine<W> {
     /// Does what another server asks. What changes a drive's marks is in line there when this returns; the rest is done by
     /// the future.
     pub fn answer(&self, from: ServerId, question: Question) -> LocalBoxFuture<'static, Reply> {
-        let Question { view, request, payload } = question;
+        let Question { view, revision, request, payload } = question;
         match request {
             Request::Drive(request) => self.answer_for_drive(from, view, request, payload),
             Request::Volume(request) => {
                 let engine = self.clone();
-                async move { engine.answer_for_volume(view, request, payload).await }.boxed_local()
+                async move { engine.answer_for_volume((view, revision), request, payload).await }.boxed_local()
             }
             Request::Metadata | Request::Api => failed(DriveFailure::NotHere),
         }

@@ -20,6 +20,8 @@ pub trait Peers: Send + Sync + 'static {
 pub struct Question {
     /// In which view it's asked.
     pub view: View,
+    /// Of a volume: by which revision of its record; 0 if that doesn't matter.
+    pub revision: u64,
     /// What to do.
     pub request: Request,
     /// Its data.

@@ -114,7 +114,8 @@ impl<W: World> Volume<W> {
         let Some(engine) = self.engine() else { return Err(IoError::Stopping) };
         let (asked, payload) = operation.message(tag);
         let request = Request::Volume(VolumeRequest { volume: self.id(), column: column as u32, operation: asked });
-        let reply = match engine.shared.peers.ask(server, Question { view, request, payload }).await {
+        let question = Question { view, revision: self.revision(), request, payload };
+        let reply = match engine.shared.peers.ask(server, question).await {
             Ok(reply) => reply,
             Err(unreachable) if unreachable.was_sent => return Ok(Asked::Unknown),
             Err(_) => return Ok(Asked::Refused),

@@ -319,7 +319,7 @@ impl Link {
     ) -> impl Future<Output = Result<Reply, Unreachable>> + use<> {
         let (drive, map, column) = (self.drive, self.map, self.column as u32);
         let request = Request::Drive(DriveRequest { drive, opening, map, column, operation });
-        self.peers.ask(self.server, Question { view: self.view, request, payload })
+        self.peers.ask(self.server, Question { view: self.view, revision: 0, request, payload })
     }
 }
 

@@ -14,7 +14,12 @@ const LOOK: u64 = 1 << 30;
 
 impl<W: World> Engine<W> {
     /// Carries it out if this server is the primary, and answers only what it may still tell then.
-    pub(crate) async fn answer_for_volume(&self, view: View, request: VolumeRequest, payload: Payload) -> Reply {
+    pub(crate) async fn answer_for_volume(
+        &self,
+        (view, revision): (View, u64),
+        request: VolumeRequest,
+        payload: Payload,
+    ) -> Reply {
         let not_here = || failed(VolumeFailure::NotPrimary { server: None });
         let Some(volume) = self.volume(request.volume) else { return not_here() };
         let column = request.column as usize;
@@ -26,9 +31,13 @@ impl<W: World> Engine<W> {
             self.world().spawn(Box::pin(async move { engine.share_volume(id).await }));
             return failed(VolumeFailure::Busy);
         }
-        // It may have lain somewhere since whoever asked had it done by another.
-        if view < group.shared.view {
-            return failed(VolumeFailure::Stale { view: group.shared.view, revision: 0 });
+        // It may have lain somewhere since whoever asked had it done by another, or since the volume was changed.
+        let known = volume.revision();
+        if view < group.shared.view || revision < known {
+            return failed(VolumeFailure::Stale { view: group.shared.view, revision: known });
+        }
+        if revision > known {
+            return failed(VolumeFailure::Busy); // this server will hear of the change too
         }
         // What is past the end of the volume here is so for a gateway too, or this server will hear of it.
         if reaches_past(&request.operation, &payload, volume.end_of(column)) {

@@ -179,14 +179,28 @@ impl<W: World> Volume<W> {
         self.striping().before(column, self.size())
     }
 
-    /// Takes the size that the metadata says from now on.
+    /// How often its record was changed, as far as is known here.
+    pub(crate) fn revision(&self) -> u64 {
+        self.lock().revision
+    }
+
+    /// Takes this size from now on, where nobody else serves it.
     pub fn resize(&self, size: u64) {
         self.lock().size = size;
     }
 
-    /// Takes the name that the metadata says from now on.
-    pub fn rename(&self, name: &str) {
-        self.lock().name = name.to_owned();
+    /// Takes what the metadata says from now on, if that is newer than what is known here.
+    pub fn changed(&self, name: &str, size: u64, revision: u64) {
+        {
+            let mut spec = self.lock();
+            if revision <= spec.revision {
+                return;
+            }
+            (spec.size, spec.revision) = (size, revision);
+            name.clone_into(&mut spec.name);
+        }
+        // Others may have been told that they know too little.
+        self.seats().iter().for_each(Seat::ring);
     }
 
     /// The drives of this server that are here and in the map.

@@ -91,6 +91,7 @@ fn directory(state: &metadata::State) -> Directory {
             map: map.id.0,
             drives: map.drives.clone(),
             made_in: map.made_in,
+            revision: volume.revision,
         })
     });
     Directory {

@@ -467,6 +467,8 @@ pub struct DirectoryVolume {
     pub drives: Vec<DriveId>,
     /// The view in which the map was made.
     pub made_in: u64,
+    /// As in [`VolumeInfo::revision`].
+    pub revision: u64,
 }
 
 /// What a gateway says of itself, again and again.

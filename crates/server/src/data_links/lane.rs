@@ -86,6 +86,6 @@ impl Lane {
                 operation: VolumeOperation::Status { offset: 0, length: 1, limit: 1 },
             }),
         };
-        Question { view: 0, request, payload: Payload::none() }
+        Question { view: 0, revision: 0, request, payload: Payload::none() }
     }
 }

@@ -86,7 +86,8 @@ impl<W> Line<W> {
     fn push(&self, to_send: ToSend, outbox: &mut Outbox) {
         let ToSend { id, slot, session, in_doubt } = to_send;
         let Some(Asked { question, .. }) = self.session.request(slot) else { return };
-        let header = Header { request: id, slot, session, view: question.view, in_doubt, ..Header::default() };
+        let Question { view, revision, .. } = *question;
+        let header = Header { request: id, slot, session, view, revision, in_doubt, load: 0 };
         outbox.push(&header, &question.request, &question.payload);
     }
 

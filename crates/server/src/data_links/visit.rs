@@ -244,7 +244,7 @@ impl Visit {
                 Arrival::Begin => {
                     let is_repeatable = request.is_repeatable();
                     let done = Done { id: header.request, slot: header.slot, is_repeatable };
-                    let question = Question { view: header.view, request, payload };
+                    let question = Question { view: header.view, revision: header.revision, request, payload };
                     let work = self.reception.answering.answer(sender, question);
                     if let Poll::Ready(done) = self.in_flight.start(Job { done, work }) {
                         self.done.push(done);

@@ -71,10 +71,7 @@ async fn tell_engine(engine: &Engine<ServerWorld>, now: &Directory) {
     for volume in engine.volumes() {
         match volumes.get(&volume.id()) {
             None => engine.remove_volume(volume.id()).await,
-            Some(said) => {
-                volume.resize(said.size);
-                volume.rename(&said.name);
-            }
+            Some(said) => volume.changed(&said.name, said.size, said.revision),
         }
     }
     for (id, said) in volumes {
@@ -107,5 +104,6 @@ fn spec_of(volume: &DirectoryVolume) -> Option<VolumeSpec> {
         map: MapId(volume.map),
         drives: volume.drives.clone(),
         made_in: volume.made_in,
+        revision: volume.revision,
     })
 }

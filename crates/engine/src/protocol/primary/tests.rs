@@ -147,6 +147,7 @@ impl Rig {
             map: MapId(1),
             drives: (1..=disks.len() as u64).map(DriveId).collect(),
             made_in: 0,
+            revision: 1,
         };
         let volume = engine.open_volume(spec).await.unwrap();
         engine.all_volumes_opened();

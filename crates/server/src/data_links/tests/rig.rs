@@ -54,13 +54,14 @@ pub fn read(number: u64, blocks: u32) -> Question {
 
 pub fn drive(operation: DriveOperation, payload: Payload) -> Question {
     let request = DriveRequest { drive: DriveId(1), opening: 1, map: MapId(1), column: 0, operation };
-    Question { view: 5, request: Request::Drive(request), payload }
+    Question { view: 5, revision: 0, request: Request::Drive(request), payload }
 }
 
 pub fn flush_volume() -> Question {
     let (volume, column, operation) = (tepal_model::VolumeId(1), 0, VolumeOperation::Flush);
     Question {
         view: 5,
+        revision: 0,
         request: Request::Volume(VolumeRequest { volume, column, operation }),
         payload: Payload::none(),
     }

@@ -71,6 +71,7 @@ impl Rig {
             map: MapId(9),
             drives: (0..plan.drives).map(drive_id).collect(),
             made_in: 0,
+            revision: 1,
         };
         // While all copies are here, the first clean one decides for good.
         let reads_settle = matches!(plan.hazard, Hazard::None | Hazard::Full);

@@ -25,6 +25,7 @@ struct State {
     /// A majority of them agrees; if there are none, whoever is there.
     voters: Vec<ServerId>,
     now: ClusterView,
+    /// With the revision of the volume's record.
     spec: VolumeSpec,
     /// Servers that don't reach the others now, and since when.
     cut_off: BTreeMap<ServerId, Duration>,
@@ -136,6 +137,16 @@ impl Council {
         let state = self.lock();
         let mut of_server = state.now.drives.values().filter(|agreed| agreed.server == server);
         of_server.all(|agreed| matches!(agreed.status, DriveStatus::Away(_) | DriveStatus::Retired(_)))
+    }
+
+    /// The volume's record, as the next who looks hears of it.
+    pub fn spec(&self) -> VolumeSpec {
+        self.lock().spec.clone()
+    }
+
+    /// The volume's record is another from now on; what was sent by the one before is stale.
+    pub fn change_record(&self) {
+        self.lock().spec.revision += 1;
     }
 
     /// Whether one knows that the others go on without another.

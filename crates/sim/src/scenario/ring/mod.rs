@@ -55,6 +55,47 @@ fn run_plan(executor: &Executor, plan: Plan, random: Stream) -> Result<u64, Fail
     executor.run(async move { Ring::new(&core, plan, random).run().await })
 }
 
+/// What happens to one of the machines, or to all.
+#[derive(Clone, Copy)]
+enum Event {
+    Dies,
+    Starts,
+    /// From those who agree.
+    IsCutOff,
+    LinkIsCut,
+    AllIsMended,
+    StandsStillOrGoesOn,
+    LinkIsSlow,
+    IsAwayForLong,
+    DriveIsSlow,
+    GoesOnAlone,
+    /// The volume's.
+    RecordChanges,
+    AllStart,
+}
+
+/// Each as often as it's there.
+const EVENTS: &[Event] = &[
+    Event::Dies,
+    Event::Dies,
+    Event::Dies,
+    Event::Starts,
+    Event::Starts,
+    Event::IsCutOff,
+    Event::LinkIsCut,
+    Event::AllIsMended,
+    Event::StandsStillOrGoesOn,
+    Event::StandsStillOrGoesOn,
+    Event::LinkIsSlow,
+    Event::IsAwayForLong,
+    Event::DriveIsSlow,
+    Event::GoesOnAlone,
+    Event::RecordChanges,
+    Event::AllStart,
+];
+/// So many of them, from the first on, where all happens within a moment.
+const IN_A_MOMENT: usize = 8;
+
 struct Ring {
     core: Rc<Core>,
     random: Stream,
@@ -199,12 +240,12 @@ impl Ring {
     async fn something_happens(&mut self) {
         let at = self.random.index(self.machines.len());
         let id = self.machines[at].id;
-        let kinds = if self.plan.has_faults { 15 } else { 8 };
-        match self.random.below(kinds) {
-            0..=2 => self.stop(at),
-            3 | 4 => self.start(at),
-            5 => self.council.cut_off(id, self.core.now()),
-            6 => {
+        let may_happen = if self.plan.has_faults { EVENTS } else { &EVENTS[..IN_A_MOMENT] };
+        match *self.random.pick(may_happen) {
+            Event::Dies => self.stop(at),
+            Event::Starts => self.start(at),
+            Event::IsCutOff => self.council.cut_off(id, self.core.now()),
+            Event::LinkIsCut => {
                 let other = self.any_server_but(id);
                 self.core.note(id.0.into(), || format!("{id} is cut off from {other}"));
                 self.network.cut((id, other));
@@ -212,24 +253,25 @@ impl Ring {
                     self.network.cut((other, id));
                 }
             }
-            7 => self.heal(),
-            8 | 9 => self.pause_or_resume(at),
-            10 => {
+            Event::AllIsMended => self.heal(),
+            Event::StandsStillOrGoesOn => self.pause_or_resume(at),
+            Event::LinkIsSlow => {
                 let (other, delay) =
                     (self.any_server_but(id), Duration::from_micros(self.random.skewed(SLOW.as_micros() as u64)));
                 self.core.note(id.0.into(), || format!("from {id} to {other} takes {delay:?}"));
                 self.network.slow_down((id, other), delay);
             }
-            11 => self.one_is_away_for_long(at).await,
-            12 => {
+            Event::IsAwayForLong => self.one_is_away_for_long(at).await,
+            Event::DriveIsSlow => {
                 let slowdown = self.random.skewed(SLOWDOWN) as u32;
                 if let Some(disk) = self.machines[at].disk() {
                     self.core.note(id.0.into(), || format!("the drive of {id} takes {slowdown} times as long"));
                     disk.set_faults(Faults { slowdown, ..Faults::default() });
                 }
             }
-            13 => self.one_goes_on_alone(at).await,
-            _ => self.start_all(),
+            Event::GoesOnAlone => self.one_goes_on_alone(at).await,
+            Event::RecordChanges => self.council.change_record(),
+            Event::AllStart => self.start_all(),
         }
     }
 

@@ -106,6 +106,8 @@ impl Node {
                 continue;
             }
             let heard = self.world.core().now();
+            let spec = self.council.spec();
+            self.volume.changed(&spec.name, spec.size, spec.revision);
             let now = Arc::new(self.council.now());
             if now.view != before.view {
                 match self.machine.drive {

@@ -105,5 +105,6 @@ fn spec(random: &mut Stream, servers: usize, protection: Protection) -> VolumeSp
         map: MapId(9),
         drives: (1..=servers as u64).map(DriveId).collect(),
         made_in: 1,
+        revision: 1,
     }
 }

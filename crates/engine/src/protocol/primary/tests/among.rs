@@ -6,6 +6,8 @@ use crate::{Agreed as Drives, ClusterView, DriveStatus};
 use futures_util::future::{LocalBoxFuture, pending};
 use tepal_model::ServerId;
 use tepal_sim::device::Faults;
+use tepal_wire::Payload;
+use tepal_wire::message::{Answer, Request, VolumeAnswer, VolumeFailure, VolumeOperation, VolumeRequest};
 
 const ME: ServerId = ServerId(1);
 const OTHER: ServerId = ServerId(2);
@@ -52,7 +54,16 @@ impl Among {
     fn spec(&self, id: u32, drives: &[u64]) -> VolumeSpec {
         let drives = drives.iter().copied().map(DriveId).collect();
         let (name, layout) = (format!("v{id}"), "mirror:2".parse().unwrap());
-        VolumeSpec { id: VolumeId(id.into()), name, size: 8 << 20, layout, map: MapId(id), drives, made_in: 0 }
+        VolumeSpec {
+            id: VolumeId(id.into()),
+            name,
+            size: 8 << 20,
+            layout,
+            map: MapId(id),
+            drives,
+            made_in: 0,
+            revision: 1,
+        }
     }
 
     /// Those here are up since view 2.
@@ -106,5 +117,31 @@ fn a_drive_of_which_another_server_leads_a_column_is_not_retired_for_its_read_er
         }
         assert!(drive.usage().read_errors >= 64);
         assert!(rig.engine.drive(DriveId(1)).is_some(), "it may have the only good copy of what is led elsewhere");
+    });
+}
+
+/// What was sent by an older record mustn't be done after the change; and who knows more than the primary waits for it.
+#[test]
+fn a_primary_answers_only_who_acts_by_the_same_revision_of_the_volume() {
+    told(|world| async move {
+        let rig = Among::new(world, 2).await;
+        let volume = rig.engine.open_volume_among(rig.spec(1, &[1, 2])).unwrap();
+        rig.engine.all_volumes_opened();
+        rig.engine.follow(ME, &ClusterView::default(), &rig.view(3, OTHER, DriveStatus::Up(1)));
+        volume.write(0, Bytes::from(vec![7; BLOCK as usize]), false).await.unwrap();
+        let ask = async |revision| {
+            let operation = VolumeOperation::Read { offset: 0, length: BLOCK as u32 };
+            let request = Request::Volume(VolumeRequest { volume: VolumeId(1), column: 0, operation });
+            rig.engine.answer(OTHER, Question { view: 3, revision, request, payload: Payload::none() }).await.answer
+        };
+        let failed = |failure| Answer::Volume(VolumeAnswer::Failed(failure));
+        assert_eq!(ask(0).await, failed(VolumeFailure::Stale { view: 3, revision: 1 }));
+        assert_eq!(ask(1).await, Answer::Volume(VolumeAnswer::Read));
+        assert_eq!(ask(2).await, failed(VolumeFailure::Busy));
+        volume.changed("v1", 4 << 20, 2);
+        assert_eq!(ask(2).await, Answer::Volume(VolumeAnswer::Read));
+        assert_eq!(ask(1).await, failed(VolumeFailure::Stale { view: 3, revision: 2 }));
+        volume.changed("v1", 8 << 20, 1);
+        assert_eq!((volume.size(), ask(2).await), (4 << 20, Answer::Volume(VolumeAnswer::Read)), "news that is old");
     });
 }

@@ -88,8 +88,16 @@ fn reads_stay_at_home_until_fewer_are_under_way_on_the_other_drive() {
         world.spawn_named("post", post.clone().carry(world.clone(), there.clone()));
         let layout = "mirror:2".parse().unwrap();
         let drives = vec![DriveId(1), DriveId(2)];
-        let spec =
-            VolumeSpec { id: VolumeId(1), name: "v".into(), size: 8 << 20, layout, map: MapId(1), drives, made_in: 1 };
+        let spec = VolumeSpec {
+            id: VolumeId(1),
+            name: "v".into(),
+            size: 8 << 20,
+            layout,
+            map: MapId(1),
+            drives,
+            made_in: 1,
+            revision: 1,
+        };
         there.open_volume_among(spec.clone()).unwrap();
         let volume = home.open_volume_among(spec).unwrap();
         [&home, &there].into_iter().for_each(Engine::all_volumes_opened);
