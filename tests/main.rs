@@ -11,6 +11,7 @@ mod program;
 mod cluster;
 mod nbd;
 mod room;
+mod rot;
 
 mod bad_input;
 mod clients;

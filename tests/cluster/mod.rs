@@ -1,7 +1,6 @@
 //! A cluster of one server, with drives and sockets of its own in a folder of its own. It's gone when it's dropped.
 
 mod plan;
-pub mod rot;
 mod server;
 
 pub use plan::{Media, Plan};

@@ -1,10 +1,10 @@
 //! Bytes that rot on a drive: served and repaired from the other copy, and an error on exactly those blocks where there is
 //! none.
 
-use crate::cluster::rot::{block, fill, places, rot};
 use crate::cluster::{Cluster, Media, Plan, overwrite};
 use crate::nbd::{BLOCK, RequestError};
 use crate::program;
+use crate::rot::{block, fill, places, rot};
 
 const BLOCKS: usize = 2048;
 

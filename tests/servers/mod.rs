@@ -242,3 +242,32 @@ fn servers_are_started_one_by_one_and_the_first_says_what_it_waits_for() {
     assert!(program::wait(&mut first, Duration::from_secs(60)).is_some_and(|status| status.success()));
     ring.wait_until_all_are_up(3);
 }
+
+#[test]
+fn how_long_a_server_may_be_silent_is_what_the_cluster_was_told() {
+    let ring = Ring::up(3);
+    ring.wait_until_all_are_up(1);
+    assert_eq!(ring.json(1, &["cluster", "show"])["lease_ms"], 1500);
+    let refused = ring.ask(1, &["cluster", "set", "--lease", "100ms"]).refused(1);
+    assert!(refused.contains("300 ms"), "{refused}");
+    ring.ask(1, &["cluster", "set", "--lease", "5"]).refused(2);
+    // As long as the silence of before counts, the next lease isn't in use.
+    let noticed_after = |lease: &str| {
+        ring.ask(3, &["cluster", "set", "--lease", lease]).succeeded();
+        let leader = ring.json(1, &["cluster", "show"])["leader"].as_str().expect("one leads")[1..].parse::<u32>();
+        let victim = if leader == Ok(3) { 2 } else { 3 };
+        std::thread::sleep(Duration::from_secs(2)); // each renews its lease meanwhile
+        ring.kill(victim);
+        let killed = std::time::Instant::now();
+        ring.wait_for_state(1, victim, "down");
+        let after = killed.elapsed();
+        ring.start(&[victim]);
+        ring.wait_until_all_are_up(1);
+        after
+    };
+    let (long, short) = (noticed_after("8s"), noticed_after("600ms"));
+    // A lease is renewed after a quarter of it.
+    assert!(long > Duration::from_millis(5_500), "noticed after {long:?}, with leases of 8 s");
+    assert!(short < long, "noticed after {short:?}, with leases of 600 ms, and {long:?} with those of 8 s");
+    assert_eq!(ring.json(2, &["cluster", "show"])["lease_ms"], 600);
+}

@@ -22,7 +22,7 @@ pub struct VolumeSpec {
     pub drives: Vec<DriveId>,
     /// The view in which the map was made.
     pub made_in: u64,
-    /// Counts the changes of this.
+    /// Of the volume's record, as agreed: counts its changes, from 1.
     pub revision: u64,
 }
 

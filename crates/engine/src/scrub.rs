@@ -14,7 +14,7 @@ use std::time::Duration;
 use tepal_drive::DriveError;
 use tepal_drive::world::World;
 use tepal_model::{BLOCK, IoError};
-use tepal_wire::message::Repair as Outcome;
+use tepal_wire::message::RepairOutcome;
 
 /// What a scrub did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,6 +41,8 @@ impl<W: World> Volume<W> {
     /// `progress` is told how many blocks, copies counted, are done.
     pub async fn scrub(&self, progress: impl Fn(u64)) -> Result<ScrubSummary, IoError> {
         let mut summary = ScrubSummary::default();
+        // Columns whose primary doesn't answer.
+        let mut silent = BTreeSet::new();
         let spec = self.spec();
         for drive in self.drives_here() {
             let checked = std::cell::Cell::new(summary.blocks_checked);
@@ -62,7 +64,7 @@ impl<W: World> Volume<W> {
             summary.blocks_checked += report.blocks_checked;
             let position = spec.drives.iter().position(|&id| id == drive.id()).expect("a member is in the map");
             for (_, place) in report.damaged {
-                self.repair_place(position, place, &mut summary).await?;
+                self.repair_place(position, place, &mut silent, &mut summary).await?;
             }
         }
         for group in self.groups().iter().filter(|group| group.is_mirrored()) {
@@ -71,21 +73,36 @@ impl<W: World> Volume<W> {
         Ok(summary)
     }
 
-    /// Has a damaged block of a drive, by its position in the map, written again: whoever leads its column knows the other copies.
-    async fn repair_place(&self, position: usize, place: u64, summary: &mut ScrubSummary) -> Result<(), IoError> {
+    /// Has a damaged block of a drive, by its position in the map, written again: who leads its column knows the other copies.
+    async fn repair_place(
+        &self,
+        position: usize,
+        place: u64,
+        silent: &mut BTreeSet<usize>,
+        summary: &mut ScrubSummary,
+    ) -> Result<(), IoError> {
         let (rotation, map) = (self.striping().rotation, self.spec().map);
         let (copy, block) = Column::new(map, 0, rotation.columns()).at_place(place);
         let column = rotation.column_of(position, copy);
         let offset = self.striping().offset_of(column, block * BLOCK);
-        match self.repaired_by_primary(column, &Repair { offset: block * BLOCK, copy }).await {
-            Ok(Outcome::Done) => summary.repaired += 1,
-            Ok(Outcome::NotNow) => {
+        if silent.contains(&column) {
+            summary.unrepaired.push(offset);
+            return Ok(());
+        }
+        match self.repaired_by_primary(column, &Repair { offset: block * BLOCK, copy: copy as u8 }).await {
+            Ok(Some(RepairOutcome::Done)) => summary.repaired += 1,
+            Ok(Some(RepairOutcome::Impossible)) => {
+                tracing::error!(position, offset, "a damaged block has no right copy");
+                summary.lost.push(offset);
+            }
+            Ok(Some(RepairOutcome::NotNow)) | Err(IoError::Unavailable { .. }) => {
                 tracing::warn!(position, offset, "a damaged block can't be repaired now");
                 summary.unrepaired.push(offset);
             }
-            Ok(Outcome::Impossible) => {
-                tracing::error!(position, offset, "a damaged block has no right copy");
-                summary.lost.push(offset);
+            Ok(None) => {
+                tracing::warn!(position, offset, "nobody repairs a damaged block now, for {PATIENCE:?}");
+                silent.insert(column);
+                summary.unrepaired.push(offset);
             }
             Err(IoError::OutOfRange { .. }) => {} // the volume ends before it by now
             Err(error) => return Err(error),
@@ -93,34 +110,36 @@ impl<W: World> Volume<W> {
         Ok(())
     }
 
-    async fn repaired_by_primary(&self, column: usize, repair: &Repair) -> Result<Outcome, IoError> {
+    /// `None` if that takes too long.
+    async fn repaired_by_primary(&self, column: usize, repair: &Repair) -> Result<Option<RepairOutcome>, IoError> {
         let Some(engine) = self.engine() else { return Err(IoError::Stopping) };
         match select(pin!(self.at_primary(column, repair)), pin!(engine.world().sleep(PATIENCE))).await {
-            Either::Left((outcome, _)) => outcome,
-            Either::Right(_) => {
-                let reason = "no server leads a part of the volume, of which a copy is damaged".to_owned();
-                Err(IoError::Unavailable { reason })
-            }
+            Either::Left((outcome, _)) => outcome.map(Some),
+            Either::Right(_) => Ok(None),
         }
     }
 }
 
 impl<W: World> Group<W> {
-    /// Writes a damaged copy of a block again, if there's a right one.
-    pub(crate) async fn repair_if_possible(&self, block: u64, copy: usize) -> Result<Outcome, IoError> {
+    /// Writes a damaged copy of a block again, if there's a right one. `Fenced` and `Stopping` if another server is to be asked.
+    pub(crate) async fn try_repair(&self, block: u64, copy: usize) -> Result<RepairOutcome, IoError> {
         if copy >= self.shared.copies {
             return Err(IoError::Unavailable { reason: format!("there's no copy {copy} of that part of the volume") });
         }
+        let changes = self.lock().changes;
         // Once it writes, it's not given up with whoever wanted it.
         let group = self.clone();
         let repair = |_| async move { group.repair(block, copy).await };
         match SeenThrough::new(self.shared.world.clone(), repair).await {
-            Ok(()) => Ok(Outcome::Done),
+            Ok(()) => Ok(RepairOutcome::Done),
             Err(error @ (IoError::Fenced | IoError::Stopping)) => Err(error),
-            Err(IoError::Damaged { .. }) if !self.may_be_elsewhere(block, copy) => Ok(Outcome::Impossible),
+            // A drive may have come back since the others were looked at.
+            Err(IoError::Damaged { .. }) if !self.may_be_elsewhere(block, copy) && self.lock().changes == changes => {
+                Ok(RepairOutcome::Impossible)
+            }
             Err(error) => {
                 tracing::debug!(block, copy, %error, "a damaged block isn't repaired");
-                Ok(Outcome::NotNow)
+                Ok(RepairOutcome::NotNow)
             }
         }
     }

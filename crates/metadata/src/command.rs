@@ -56,6 +56,11 @@ pub enum Command {
         /// Counts the starts of this folder. A lower one is of an older copy of it.
         boot: u64,
     },
+    /// For how long a server may serve unheard, on all servers.
+    SetLease {
+        /// Milliseconds, from 300 to 60,000.
+        ms: u64,
+    },
     /// Takes a server without drives out of the cluster for good.
     RemoveServer { id: ServerId },
     /// The server is reached elsewhere now.
@@ -151,8 +156,6 @@ pub enum Command {
     RemoveVolume { name: String },
     /// The space of a removed volume is free on every drive: forget it, and its map.
     FinishRemoveVolume { id: VolumeId },
-    /// Makes requests that were sent with the volume's old revision stale.
-    BumpRevision { id: VolumeId },
     /// Adds to what people read in `events`.
     RecordEvent { kind: String, subject: String, text: String },
 }

@@ -303,6 +303,11 @@ impl Metadata {
         self.member.state.clone()
     }
 
+    /// For how long a server may serve unheard, as agreed: others take over soon after that.
+    pub fn lease_length(&self) -> Duration {
+        self.member.term().length
+    }
+
     /// What this server may do now. Compare it with [`Metadata::now`], again after every wait.
     pub fn lease(&self) -> Lease {
         if self.member.is_expelled() {

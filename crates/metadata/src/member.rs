@@ -1,9 +1,9 @@
 //! What this process is in the cluster: its consensus core, its databases, and everything that its tasks share.
 
 use crate::consensus::{self, LeaderId, LogId, Types};
-use crate::leases::Tick;
 use crate::leases::held::Lease;
 use crate::leases::watchman::Leading;
+use crate::leases::{Term, Tick};
 use crate::log_store::{Identity, LogStore};
 use crate::peers::message::{Answer, Request};
 use crate::peers::network::{CallError, Peers};
@@ -179,6 +179,22 @@ impl Member {
     /// What keeps this server's part of the state from being written now.
     pub fn lack_of_room(&self) -> Option<String> {
         self.log.room().lack().or_else(|| self.machine.room().lack())
+    }
+
+    /// How long leases last, as agreed.
+    pub fn term(&self) -> Term {
+        self.of_length(self.state().cluster.lease_ms)
+    }
+
+    /// The longest that leases have lasted at any time, as far as is known here.
+    pub fn longest_term(&self) -> Term {
+        let (set, never_set) = (self.of_length(self.state().cluster.longest_lease_ms), self.of_length(None));
+        if set.length > never_set.length { set } else { never_set }
+    }
+
+    fn of_length(&self, ms: Option<u64>) -> Term {
+        let by_default = self.surroundings.timing.lease;
+        Term { length: ms.map_or(by_default.length, Duration::from_millis), ..by_default }
     }
 
     /// The longest that an answer to a request is waited for.

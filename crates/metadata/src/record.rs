@@ -22,6 +22,10 @@ pub struct ClusterRecord {
     pub created_unix_ms: u64,
     /// Counts the changes of membership and of the states of servers and drives.
     pub view: u64,
+    /// For how long a server may serve unheard, in milliseconds; if it was never set, as [`crate::Timing`] has it.
+    pub lease_ms: Option<u64>,
+    /// The longest that this has been set to.
+    pub longest_lease_ms: Option<u64>,
 }
 
 /// One server: a `tepal serve` process, on one machine.

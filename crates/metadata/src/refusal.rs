@@ -17,6 +17,8 @@ pub enum Refusal {
     NoCluster,
     #[error("a cluster's id is a random number other than 0")]
     ClusterId,
+    #[error("a lease of {ms} ms is no use: it's from 300 ms to 60 s")]
+    Lease { ms: u64 },
 
     #[error("there is no server {0}: `tepal server ls` lists them")]
     NoServer(ServerId),

@@ -43,7 +43,14 @@ impl State {
     /// Before the first command. [`crate::Metadata`] never shows it.
     pub(crate) fn before_everything() -> State {
         State {
-            cluster: Arc::new(ClusterRecord { id: ClusterId(0), name: String::new(), created_unix_ms: 0, view: 0 }),
+            cluster: Arc::new(ClusterRecord {
+                id: ClusterId(0),
+                name: String::new(),
+                created_unix_ms: 0,
+                view: 0,
+                lease_ms: None,
+                longest_lease_ms: None,
+            }),
             servers: BTreeMap::new(),
             drives: BTreeMap::new(),
             pools: BTreeMap::new(),

@@ -13,7 +13,7 @@ pub struct Timing {
     /// A voter asks to be elected when it has heard of no leader for one to two of these after that leader's own lease,
     /// two more.
     pub election: Duration,
-    /// How long a server may serve without being heard.
+    /// How long a server may serve without being heard, unless the cluster has agreed on another length ([`crate::Command::SetLease`]).
     pub lease: Term,
     /// A voter that is down for longer is replaced by another server.
     pub gone_after: Duration,

@@ -1,4 +1,6 @@
-//! Texts that people give: which of them are names, and how much of one an error quotes.
+//! Texts that people give: which of them are names or times, and how much of one an error quotes.
+
+use std::time::Duration;
 
 /// The rule of [`is_name`], as an error tells it.
 pub const NAME_RULE: &str = "use 1 to 128 of A-Z a-z 0-9 . _ - and begin with none of . -";
@@ -15,6 +17,20 @@ pub fn shown(text: &str) -> String {
     text.chars().take(60).collect()
 }
 
+/// A time as people write it: a whole number and `ns`, `us`, `ms` or `s`.
+pub fn duration(text: &str) -> Option<Duration> {
+    let unit = text.find(|c: char| !c.is_ascii_digit())?;
+    let number: u64 = text[..unit].parse().ok()?;
+    let nanos = match &text[unit..] {
+        "ns" => 1,
+        "us" => 1_000,
+        "ms" => 1_000_000,
+        "s" => 1_000_000_000,
+        _ => return None,
+    };
+    Some(Duration::from_nanos(number.checked_mul(nanos)?))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -27,6 +43,14 @@ mod tests {
         }
         for text in ["a", "0", "_", "v0", "A.b_c-9", &long[..128]] {
             assert!(is_name(text), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn times_have_a_unit() {
+        assert_eq!(duration("1500ms"), Some(Duration::from_millis(1_500)));
+        for text in ["", "5", "ms", "1.5s", "-1s", "1 s", "99999999999999999999s", "18446744073709551615s"] {
+            assert_eq!(duration(text), None, "{text:?}");
         }
     }
 

@@ -94,6 +94,7 @@ pub async fn follow(parts: Parts, links: Links, followed: Followed) {
 }
 
 fn tell_links(links: &Links, state: &State, parts: &Parts) {
+    links.set_lease(parts.metadata.lease_length());
     for record in state.servers.values().filter(|record| record.id != parts.metadata.server()) {
         match record.state {
             ServerState::Up => links.set_up(record.id, &record.address, &parts.threads),

@@ -102,7 +102,7 @@ async fn serve<W: World>(group: &Group<W>, operation: VolumeOperation, payload: 
             VolumeAnswer::Flushed
         }
         VolumeOperation::Repair { offset, copy } => {
-            VolumeAnswer::Repaired { outcome: group.repair_if_possible(offset / BLOCK, copy.into()).await? }
+            VolumeAnswer::Repaired { outcome: group.try_repair(offset / BLOCK, copy.into()).await? }
         }
         VolumeOperation::Status { offset, length, limit } => {
             let mut runs = group.status(offset, length.min(LOOK)).await?;

@@ -179,7 +179,7 @@ impl<W: World> Volume<W> {
         self.striping().before(column, self.size())
     }
 
-    /// How often its record was changed, as far as is known here.
+    /// As [`VolumeSpec::revision`], as far as is known here.
     pub(crate) fn revision(&self) -> u64 {
         self.lock().revision
     }

@@ -184,19 +184,19 @@ impl<W: World> Operation<W> for Status {
 pub(crate) struct Repair {
     /// The block's first byte.
     pub offset: u64,
-    pub copy: usize,
+    pub copy: u8,
 }
 
 impl<W: World> Operation<W> for Repair {
-    type Outcome = message::Repair;
+    type Outcome = message::RepairOutcome;
     const IS_NUMBERED: bool = false;
 
     async fn at(&self, group: &Group<W>, _: Option<Tag>) -> Result<Self::Outcome, IoError> {
-        group.repair_if_possible(self.offset / BLOCK, self.copy).await
+        group.try_repair(self.offset / BLOCK, self.copy.into()).await
     }
 
     fn message(&self, _: Option<Tag>) -> (VolumeOperation, Payload) {
-        (VolumeOperation::Repair { offset: self.offset, copy: self.copy as u8 }, Payload::none())
+        (VolumeOperation::Repair { offset: self.offset, copy: self.copy }, Payload::none())
     }
 
     fn outcome(&self, reply: Reply) -> Option<Self::Outcome> {

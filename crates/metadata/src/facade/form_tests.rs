@@ -1,5 +1,5 @@
 //! Folders that earlier versions made. `form_1/` is what the first version left behind when it was killed: two drives, a
-//! volume, and another one that had been removed; `form_2/` the same by the second.
+//! volume, and another one that had been removed; `form_2/` and `form_3/` the same by later ones.
 
 use super::tests::on_runtime;
 use super::*;
@@ -13,6 +13,10 @@ fn folder_of_form_1() -> Scratch {
 
 fn folder_of_form_2() -> Scratch {
     folder(include_str!("form_2/raft.sql"), include_str!("form_2/cluster.sql"))
+}
+
+fn folder_of_form_3() -> Scratch {
+    folder(include_str!("form_3/raft.sql"), include_str!("form_3/cluster.sql"))
 }
 
 fn folder(log: &str, state: &str) -> Scratch {
@@ -47,7 +51,7 @@ fn a_folder_of_form_1_opens_with_all_that_is_in_it_and_is_of_the_newest_form_the
     for _ in 0..2 {
         opens_whole(scratch.path());
     }
-    assert_eq!((form(scratch.path(), log_store::FILE), form(scratch.path(), state_machine::FILE)), (2, 3));
+    assert_eq!((form(scratch.path(), log_store::FILE), form(scratch.path(), state_machine::FILE)), (2, 4));
     on_runtime(async {
         let metadata = Metadata::open(scratch.path()).await.unwrap();
         let join = Command::JoinServer { folder: 7, address: "h:2".to_owned(), claim: None };
@@ -61,7 +65,7 @@ fn a_folder_of_form_1_opens_with_all_that_is_in_it_and_is_of_the_newest_form_the
 fn a_folder_of_form_2_opens_with_all_that_is_in_it_and_says_from_then_on_which_image_of_a_drive_is_the_newest() {
     let scratch = folder_of_form_2();
     opens_whole(scratch.path());
-    assert_eq!((form(scratch.path(), log_store::FILE), form(scratch.path(), state_machine::FILE)), (2, 3));
+    assert_eq!((form(scratch.path(), log_store::FILE), form(scratch.path(), state_machine::FILE)), (2, 4));
     let found = |generation| {
         on_runtime(async {
             let metadata = Metadata::open(scratch.path()).await.unwrap();
@@ -74,6 +78,39 @@ fn a_folder_of_form_2_opens_with_all_that_is_in_it_and_says_from_then_on_which_i
         })
     };
     assert_eq!([found(7), found(7), found(6), found(8)], [(true, 7), (true, 7), (false, 7), (true, 8)]);
+}
+
+#[test]
+fn a_folder_of_form_3_opens_with_all_that_is_in_it_and_can_be_told_another_lease() {
+    let scratch = folder_of_form_3();
+    opens_whole(scratch.path());
+    assert_eq!(form(scratch.path(), state_machine::FILE), 4);
+    let by_default = crate::Timing::default().lease.length;
+    let set = |ms: Option<u64>| {
+        on_runtime(async {
+            let metadata = Metadata::open(scratch.path()).await.unwrap();
+            if let Some(ms) = ms {
+                metadata.propose(Command::SetLease { ms }).await.unwrap();
+            }
+            let told = (metadata.lease_length(), metadata.state().cluster.longest_lease_ms);
+            metadata.shutdown().await;
+            told
+        })
+    };
+    assert_eq!(set(None), (by_default, None));
+    assert_eq!(set(Some(9_000)), (Duration::from_secs(9), Some(9_000)));
+    assert_eq!(set(Some(400)), (Duration::from_millis(400), Some(9_000)));
+    assert_eq!(set(None), (Duration::from_millis(400), Some(9_000)));
+}
+
+#[test]
+fn a_record_of_form_3_that_rotted_is_noticed_and_left_as_it_is() {
+    let scratch = folder_of_form_3();
+    let file = scratch.path().join(state_machine::FILE);
+    Connection::open(&file).and_then(|opened| opened.execute_batch("UPDATE cluster SET view = 9")).unwrap();
+    let refused = on_runtime(async { Metadata::open(scratch.path()).await.err() });
+    assert!(matches!(refused, Some(OpenError::Damaged { .. })), "{refused:?}");
+    assert_eq!(form(scratch.path(), state_machine::FILE), 3);
 }
 
 #[test]

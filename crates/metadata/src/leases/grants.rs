@@ -35,7 +35,10 @@ pub struct Asked {
 
 #[derive(Debug)]
 pub struct Grants {
+    /// What is granted from now on.
     term: Term,
+    /// The longest that others may have granted before.
+    longest: Term,
     /// Leases of before may last until one wait after this.
     begun: Tick,
     servers: BTreeMap<ServerId, Granted>,
@@ -66,7 +69,12 @@ impl Granted {
 impl Grants {
     /// `now` is when this leadership began, or later.
     pub fn new(now: Tick, term: Term) -> Grants {
-        Grants { term, begun: now, servers: BTreeMap::new() }
+        Grants { term, longest: term, begun: now, servers: BTreeMap::new() }
+    }
+
+    /// From now on leases are of this term; before, some may have been of the longest one.
+    pub fn set_term(&mut self, term: Term, longest: Term) {
+        (self.term, self.longest) = (term, longest);
     }
 
     /// This leader hasn't listened until `now`: the silence meanwhile says nothing of the others.
@@ -74,8 +82,9 @@ impl Grants {
         self.begun = self.begun.max(now);
     }
 
-    /// Grants or renews the lease of a server that is up since the view `up_since`. The grant carries `view`.
-    pub fn grant(&mut self, server: ServerId, up_since: u64, asked: Asked, view: u64) -> Result<(), NoGrant> {
+    /// Grants or renews the lease of a server that is up since the view `up_since`: for how long, from when its request left. The grant
+    /// carries `view`.
+    pub fn grant(&mut self, server: ServerId, up_since: u64, asked: Asked, view: u64) -> Result<Duration, NoGrant> {
         let Asked { arrived, adopted, holds } = asked;
         let granted = self.servers.entry(server).or_default();
         match granted.declared {
@@ -83,7 +92,7 @@ impl Grants {
             _ => granted.declared = None,
         }
         let patient_until =
-            granted.found_up(up_since, arrived).max(granted.held).max(self.begun).after(self.term.wait());
+            granted.found_up(up_since, arrived).max(granted.held).max(self.begun).after(self.longest.wait());
         if holds {
             granted.held = granted.held.max(arrived);
         } else if arrived >= patient_until {
@@ -98,13 +107,13 @@ impl Grants {
             let known = granted.ends.entry(view).or_insert(end);
             *known = end.max(*known);
         }
-        Ok(())
+        Ok(self.term.length)
     }
 
     /// When every lease of this server has surely ended.
     pub fn ends(&self, server: ServerId) -> Tick {
         let last = self.servers.get(&server).and_then(|granted| granted.ends.values().max().copied());
-        last.unwrap_or_default().max(self.begun.after(self.term.wait()))
+        last.unwrap_or_default().max(self.begun.after(self.longest.wait()))
     }
 
     /// Begins to declare a silent server down, which is up since the view `up_since`: from now on it gets no lease,
@@ -125,7 +134,7 @@ impl Grants {
         for server in servers {
             let end = match self.servers.get(&server) {
                 Some(granted) if !granted.ends.is_empty() => granted.ends.range(..view).map(|(_, end)| *end).max(),
-                _ => Some(self.begun.after(self.term.wait())),
+                _ => Some(self.begun.after(self.longest.wait())),
             };
             if let Some(end) = end
                 && now < end

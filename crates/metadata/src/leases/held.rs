@@ -1,6 +1,7 @@
 //! The holder's side of a lease.
 
-use super::{Term, Tick};
+use super::Tick;
+use std::time::Duration;
 
 /// What a server may do now, as far as the cluster agreed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,9 +26,9 @@ pub enum Lease {
 }
 
 impl Lease {
-    /// The lease that a grant gives. `sent` is when the granted request left this server, by this server's clock.
-    pub fn from_grant(sent: Tick, term: &Term, view: u64) -> Lease {
-        Lease::Held { view, until: sent.after(term.length) }
+    /// The lease that a grant gives, for so long. `sent` is when the granted request left this server, by this server's clock.
+    pub fn from_grant(sent: Tick, length: Duration, view: u64) -> Lease {
+        Lease::Held { view, until: sent.after(length) }
     }
 
     /// Whether a request may be served now, in the view `view`. Ask again after every wait: time passes there.

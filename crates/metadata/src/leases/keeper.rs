@@ -8,6 +8,7 @@ use crate::peers::network::CallError;
 use crate::record::ServerState;
 use openraft::type_config::async_runtime::watch::WatchReceiver;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Keeps the lease for as long as this server takes part. While it's alone there is nothing to renew.
 pub async fn keep(member: Arc<Member>) {
@@ -20,8 +21,8 @@ pub async fn keep(member: Arc<Member>) {
         let standing = standing(&member);
         if standing.is_none() && (member.now() >= due || asked != member.leader()) {
             asked = member.leader();
-            let timing = &member.surroundings.timing;
-            let pause = if renew(&member).await { timing.lease.length / 4 } else { timing.heartbeat };
+            let heartbeat = member.surroundings.timing.heartbeat;
+            let pause = if renew(&member).await { member.term().length / 4 } else { heartbeat };
             due = member.now().after(pause);
         }
         if let Some(lease) = standing {
@@ -65,7 +66,7 @@ fn standing(member: &Member) -> Option<Lease> {
 /// Asks the leader, and uses what it grants once its view is here.
 async fn renew(member: &Member) -> bool {
     let Some(leader) = member.leader() else { return false };
-    let length = member.surroundings.timing.lease.length;
+    let length = member.term().length;
     let identity = &member.identity;
     let (server, incarnation) = (identity.server, identity.incarnation);
     let sent = member.now();
@@ -78,8 +79,8 @@ async fn renew(member: &Member) -> bool {
     } else {
         member.call(leader, Request::Renew(renewal), length / 2).await
     };
-    let (view, index) = match answer {
-        Ok(Answer::Granted { view, index }) => (view, index),
+    let (view, index, granted) = match answer {
+        Ok(Answer::Granted { view, index, length_ms }) => (view, index, Duration::from_millis(length_ms)),
         Err(CallError::Refused(Reason::Expelled(why))) => {
             member.peers.expel(why);
             return false;
@@ -94,7 +95,7 @@ async fn renew(member: &Member) -> bool {
     if !is_known || !up {
         return false;
     }
-    let grant = Lease::from_grant(sent, &member.surroundings.timing.lease, view);
+    let grant = Lease::from_grant(sent, granted, view);
     member.lease.send_modify(|lease| *lease = lease.renewed(grant));
     true
 }

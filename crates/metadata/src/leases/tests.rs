@@ -21,7 +21,7 @@ fn asked(arrived: Tick, adopted: u64) -> Asked {
 #[test]
 fn the_holder_stops_before_the_leader_lets_go_however_long_the_request_took() {
     for transit in [0, 1, 500, 1_999, 10_000] {
-        let lease = Lease::from_grant(at(0), &TERM, 1);
+        let lease = Lease::from_grant(at(0), TERM.length, 1);
         let mut grants = Grants::new(at(0), TERM);
         grants.grant(SERVER, 1, asked(at(transit), 1), 1).unwrap();
         let let_go = (0..).map(at).find(|&now| grants.declare(SERVER, 1, now).is_ok()).unwrap();
@@ -38,7 +38,7 @@ fn a_renewal_that_arrives_late_shortens_nothing() {
     grants.grant(SERVER, 1, asked(at(8_000), 1), 1).unwrap();
     let left = Duration::from_millis(9_000 + WAIT - 10_100);
     assert_eq!(grants.declare(SERVER, 1, at(10_100)), Err(StillHeld { server: SERVER, left }));
-    let (long, short) = (Lease::from_grant(at(9_000), &TERM, 1), Lease::from_grant(at(8_000), &TERM, 1));
+    let (long, short) = (Lease::from_grant(at(9_000), TERM.length, 1), Lease::from_grant(at(8_000), TERM.length, 1));
     assert_eq!(long.renewed(short), long);
 }
 
@@ -52,13 +52,34 @@ fn a_new_leader_waits_out_what_may_have_been_granted_before_and_so_does_one_that
     assert!(grants.declare(SERVER, 1, at(6_000 + WAIT)).is_ok());
 }
 
+/// Whoever holds one that is longer than those of today holds it still.
+#[test]
+fn leases_may_be_shortened_and_a_new_leader_waits_for_the_longest_that_there_was() {
+    let short = Term { length: Duration::from_millis(500), ..TERM };
+    let short_wait = short.wait().as_millis() as u64;
+    let mut grants = Grants::new(at(0), TERM);
+    assert_eq!(grants.grant(SERVER, 1, asked(at(5_000), 1), 1), Ok(TERM.length));
+    grants.set_term(short, TERM);
+    assert_eq!(grants.grant(SERVER, 1, asked(at(5_100), 1), 1), Ok(short.length));
+    assert!(grants.declare(SERVER, 1, at(5_000 + WAIT - 1)).is_err(), "the longer one was granted first");
+    assert!(grants.declare(SERVER, 1, at(5_000 + WAIT)).is_ok());
+
+    let mut next = Grants::new(at(6_000), TERM);
+    next.set_term(short, TERM);
+    assert!(next.declare(SERVER, 1, at(6_000)).is_err());
+    assert!(next.declare(SERVER, 1, at(6_000 + WAIT - 1)).is_err(), "it may have got a long one before");
+    next.grant(SERVER, 1, asked(at(20_000), 1), 1).unwrap();
+    assert!(next.declare(SERVER, 1, at(20_000 + short_wait - 1)).is_err());
+    assert!(next.declare(SERVER, 1, at(20_000 + short_wait)).is_ok());
+}
+
 #[test]
 fn whoever_is_being_declared_down_gets_no_lease_until_it_has_returned() {
     let mut grants = Grants::new(at(0), TERM);
     assert!(grants.declare(SERVER, 5, at(0)).is_err());
     grants.declare(SERVER, 5, at(WAIT)).unwrap();
     assert_eq!(grants.grant(SERVER, 5, asked(at(WAIT), 5), 5), Err(NoGrant::BeingDeclared));
-    assert_eq!(grants.grant(SERVER, 7, asked(at(WAIT), 7), 7), Ok(()));
+    assert_eq!(grants.grant(SERVER, 7, asked(at(WAIT), 7), 7), Ok(TERM.length));
 }
 
 /// Story: a server that had been away for long returned, and was declared down before it could ask for a lease.
@@ -88,7 +109,7 @@ fn a_view_is_adopted_once_every_server_said_so_or_its_leases_of_earlier_views_ha
 
 #[test]
 fn a_lease_is_of_no_use_in_an_earlier_view() {
-    let lease = Lease::from_grant(at(0), &TERM, 7);
+    let lease = Lease::from_grant(at(0), TERM.length, 7);
     assert!(lease.allows(7, at(1)) && lease.allows(8, at(1)) && !lease.allows(6, at(1)));
     assert!(
         Lease::Alone.allows(0, at(1)) && !Lease::None.allows(9, at(1)) && !Lease::Down { view: 1 }.allows(9, at(1))
@@ -178,7 +199,7 @@ proptest! {
                 }
                 Event::Arrive { sent } => {
                     if grants.grant(SERVER, 1, asked(clock(leader, truth), 1), 1).is_ok() {
-                        leases.push(Lease::from_grant(shown(holder, offsets[41], sent), &TERM, 1));
+                        leases.push(Lease::from_grant(shown(holder, offsets[41], sent), TERM.length, 1));
                     }
                 }
                 Event::Declare => {

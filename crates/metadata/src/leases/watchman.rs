@@ -24,10 +24,11 @@ impl Member {
     /// What was granted in this time of leadership, which began now if nobody had noticed.
     fn granting<R>(&self, leader: LeaderId, body: impl FnOnce(&mut Grants) -> R) -> R {
         let mut leading = self.leading();
-        let grants = match leading.take() {
+        let mut grants = match leading.take() {
             Some(known) if known.leader == leader => known.grants,
-            _ => Grants::new(self.now(), self.surroundings.timing.lease),
+            _ => Grants::new(self.now(), self.longest_term()),
         };
+        grants.set_term(self.term(), self.longest_term());
         body(&mut leading.insert(Leading { leader, grants }).grants)
     }
 }
@@ -35,7 +36,7 @@ impl Member {
 /// Grants a lease, if this server led when the request arrived or later.
 pub async fn renew(member: &Member, renewal: &Renewal, arrived: Tick) -> Result<Answer, Reason> {
     let not_leader = || Reason::NotLeader { leader: member.leader() };
-    let within = member.surroundings.timing.lease.length;
+    let within = member.term().length;
     let confirmed = tokio::time::timeout(within, member.confirm(arrived)).await;
     let Ok(Ok(confirmed)) = confirmed else { return Err(not_leader()) };
     if !member.applied(confirmed.index, within).await {
@@ -62,7 +63,10 @@ pub async fn renew(member: &Member, renewal: &Renewal, arrived: Tick) -> Result<
     let (id, up_since, view) = (server.id, server.state_view, state.view());
     let granted = member.granting(confirmed.leader, |grants| grants.grant(id, up_since, asked, view));
     match granted {
-        Ok(()) => Ok(Answer::Granted { view, index: confirmed.index }),
+        Ok(length) => {
+            let length_ms = u64::try_from(length.as_millis()).unwrap_or(0);
+            Ok(Answer::Granted { view, index: confirmed.index, length_ms })
+        }
         Err(_) => Err(Reason::NotYet),
     }
 }
@@ -119,11 +123,15 @@ pub async fn watch(member: Arc<Member>) {
 
 /// Declares down whom it may, and says when to look again.
 async fn look(member: &Member, leader: LeaderId) -> Duration {
-    let longest = member.surroundings.timing.lease.length / 4;
+    let longest = member.term().length / 4;
     let confirmed = tokio::time::timeout(longest, member.confirm(member.now())).await;
-    if !matches!(confirmed, Ok(Ok(_))) {
+    let Ok(Ok(confirmed)) = confirmed else {
         // Whom no majority answers is cut off itself, and the silence of the others says nothing of them.
         member.granting(leader, |grants| grants.deaf_until(member.now()));
+        return longest;
+    };
+    // How long leases have lasted is known only then.
+    if !member.applied(confirmed.index, longest).await {
         return longest;
     }
     let state = member.state();

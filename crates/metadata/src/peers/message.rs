@@ -120,6 +120,8 @@ pub enum Answer {
         view: u64,
         /// The entry that has to be applied before the grant is used.
         index: u64,
+        /// For how long, from when the request left.
+        length_ms: u64,
     },
     /// The server that asks is down.
     Down {

@@ -48,8 +48,11 @@ fn messages_are_written_as_they_were_in_the_first_release() {
     assert_eq!(&bytes[12..16], &sum.to_le_bytes());
     assert_eq!(std::str::from_utf8(&bytes[16..]).unwrap(), format!("{json}payload"));
 
-    let granted = frame::encode(&Answer::Granted { view: 4, index: 9 }, &[]);
-    assert_eq!(granted, b"TpMm\x01\0\0\0\x20\0\0\0\xbf\x5a\xe9\x11{\"granted\":{\"view\":4,\"index\":9}}");
+    let granted = frame::encode(&Answer::Granted { view: 4, index: 9, length_ms: 1500 }, &[]);
+    assert_eq!(
+        granted,
+        b"TpMm\x01\0\0\0\x31\0\0\0\x80\x1f\x97\x0f{\"granted\":{\"view\":4,\"index\":9,\"length_ms\":1500}}"
+    );
 }
 
 fn requests() -> Vec<Request> {

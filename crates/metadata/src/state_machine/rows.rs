@@ -48,14 +48,28 @@ fn parse_text<T: FromStr<Err: std::error::Error + Send + Sync + 'static>>(
 
 impl Record for ClusterRecord {
     const TABLE: &'static str = "cluster";
-    const COLUMNS: &'static [&'static str] = &["id", "name", "created_unix_ms", "view"];
+    const COLUMNS: &'static [&'static str] = &["id", "name", "created_unix_ms", "view", "lease_ms", "longest_lease_ms"];
 
     fn values(&self) -> Vec<Value> {
-        vec![text(self.id), text(&self.name), integer(self.created_unix_ms), integer(self.view)]
+        vec![
+            text(self.id),
+            text(&self.name),
+            integer(self.created_unix_ms),
+            integer(self.view),
+            optional(self.lease_ms.as_ref(), |ms| integer(*ms)),
+            optional(self.longest_lease_ms.as_ref(), |ms| integer(*ms)),
+        ]
     }
 
     fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
-        Ok(ClusterRecord { id: parse(row, 0)?, name: row.get(1)?, created_unix_ms: row.get(2)?, view: row.get(3)? })
+        Ok(ClusterRecord {
+            id: parse(row, 0)?,
+            name: row.get(1)?,
+            created_unix_ms: row.get(2)?,
+            view: row.get(3)?,
+            lease_ms: row.get(4)?,
+            longest_lease_ms: row.get(5)?,
+        })
     }
 }
 

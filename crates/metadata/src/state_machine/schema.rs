@@ -11,7 +11,9 @@ pub const KIND: Kind = Kind {
         -- What the state machine keeps for itself.
         CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL, crc INTEGER NOT NULL) STRICT;
         CREATE TABLE cluster (
-            id TEXT PRIMARY KEY, name TEXT NOT NULL, created_unix_ms INTEGER NOT NULL, view INTEGER NOT NULL
+            id TEXT PRIMARY KEY, name TEXT NOT NULL, created_unix_ms INTEGER NOT NULL, view INTEGER NOT NULL,
+            lease_ms INTEGER,               -- for how long a server may serve unheard; null if it was never set
+            longest_lease_ms INTEGER        -- the longest that this has been set to
         ) STRICT;
         CREATE TABLE servers (
             id TEXT PRIMARY KEY,
@@ -73,5 +75,5 @@ pub const KIND: Kind = Kind {
         ) STRICT;
         CREATE TABLE counters (name TEXT PRIMARY KEY, next INTEGER NOT NULL) STRICT;
     ",
-    steps: &[super::upgrade::from_form_1, super::upgrade::from_form_2],
+    steps: &[super::upgrade::from_form_1, super::upgrade::from_form_2, super::upgrade::from_form_3],
 };

@@ -85,7 +85,7 @@ fn command() -> impl Strategy<Value = Command> {
         (name.clone(), name.clone()).prop_map(|(name, new_name)| Command::RenameVolume { name, new_name }),
         name.prop_map(|name| Command::RemoveVolume { name }),
         (1u64..8).prop_map(|id| Command::FinishRemoveVolume { id: VolumeId(id) }),
-        (1u64..8).prop_map(|id| Command::BumpRevision { id: VolumeId(id) }),
+        (200u64..900).prop_map(|ms| Command::SetLease { ms }),
     ]
 }
 

@@ -27,15 +27,31 @@ pub fn from_form_1(connection: &Connection, file: &Path) -> Result<(), StoreErro
     put_digest(connection, file, &state)
 }
 
-/// Form 2 doesn't say in which generation a drive was last used, nor in which view a map was made. One that was form 1 has become form 3 at once.
+/// Form 2 doesn't say in which generation a drive was last used, nor in which view a map was made. One that was form 1 has become the newest at once.
 pub fn from_form_2(connection: &Connection, file: &Path) -> Result<(), StoreError> {
-    let sql = "SELECT count(*) FROM pragma_table_info('drives') WHERE name = 'generation'";
-    let is_there: bool = connection.query_row(sql, [], |row| row.get(0)).map_err(StoreError::sqlite(file))?;
-    if is_there {
+    if has_column(connection, file, "drives", "generation")? {
         return Ok(());
     }
     let state = with_generations(connection, file, Digest::of_form_2)?;
     put_digest(connection, file, &state)
+}
+
+/// Form 3 says no lease. One that was of an earlier form has become form 4 at once.
+pub fn from_form_3(connection: &Connection, file: &Path) -> Result<(), StoreError> {
+    if has_column(connection, file, "cluster", "lease_ms")? {
+        return Ok(());
+    }
+    connection.execute_batch(LEASES).map_err(StoreError::sqlite(file))?;
+    let state = checked(connection, file, Digest::of_form_3)?;
+    put_digest(connection, file, &state)
+}
+
+const LEASES: &str = "ALTER TABLE cluster ADD COLUMN lease_ms INTEGER;
+    ALTER TABLE cluster ADD COLUMN longest_lease_ms INTEGER;";
+
+fn has_column(connection: &Connection, file: &Path, table: &str, column: &str) -> Result<bool, StoreError> {
+    let sql = "SELECT count(*) FROM pragma_table_info(?1) WHERE name = ?2";
+    connection.query_row(sql, [table, column], |row| row.get(0)).map_err(StoreError::sqlite(file))
 }
 
 /// All records, of drives too, which match the checksum that was stored with them.
@@ -47,6 +63,11 @@ fn with_generations(
     let more = "ALTER TABLE drives ADD COLUMN generation INTEGER NOT NULL DEFAULT 0;
         ALTER TABLE maps ADD COLUMN made_in INTEGER NOT NULL DEFAULT 0;";
     connection.execute_batch(more).map_err(StoreError::sqlite(file))?;
+    connection.execute_batch(LEASES).map_err(StoreError::sqlite(file))?;
+    checked(connection, file, digest)
+}
+
+fn checked(connection: &Connection, file: &Path, digest: impl Fn(&State) -> Digest) -> Result<State, StoreError> {
     let state = rows::load(connection).map_err(StoreError::sqlite(file))?;
     let stored: Option<u32> = meta(connection, file, DIGEST)?;
     if stored.unwrap_or(digest(&State::before_everything()).0) != digest(&state).0 {

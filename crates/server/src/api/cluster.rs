@@ -1,11 +1,12 @@
 //! The cluster, its servers, and its health.
 
 use super::drives::{self, of_server, reason};
-use super::extract::Named;
+use super::extract::{Input, Named};
 use super::failure::Failure;
 use super::relay::Scope;
 use super::types::{
-    ClusterInfo, Done, DriveInfo, Health, ServerDrive, ServerInfo, ServerState, Status, VolumeState, route,
+    ChangeCluster, ClusterInfo, Done, DriveInfo, Health, ServerDrive, ServerInfo, ServerState, Status, VolumeState,
+    route,
 };
 use super::{Context, Shared, health_text, volumes};
 use crate::drives::Fullness;
@@ -98,7 +99,16 @@ pub async fn show(State(context): State<Shared>) -> Json<ClusterInfo> {
         volumes: state.active_volumes().count() as u64,
         capacity: space.capacity,
         used: space.used,
+        lease_ms: u64::try_from(context.parts.metadata.lease_length().as_millis()).unwrap_or(u64::MAX),
     })
+}
+
+pub async fn change(
+    State(context): State<Shared>,
+    Input(ChangeCluster { lease_ms }): Input<ChangeCluster>,
+) -> Result<Json<ClusterInfo>, Failure> {
+    context.propose(Command::SetLease { ms: lease_ms }).await?;
+    Ok(show(State(context)).await)
 }
 
 pub async fn servers(State(context): State<Shared>, scope: Scope) -> Json<Vec<ServerInfo>> {

@@ -70,6 +70,7 @@ fn kind_of_refusal(refusal: &Refusal) -> ErrorKind {
         | Refusal::FolderOld(_)
         | Refusal::Late => ErrorKind::Conflict,
         Refusal::ClusterId
+        | Refusal::Lease { .. }
         | Refusal::Address(_)
         | Refusal::Capacity { .. }
         | Refusal::Path(_)

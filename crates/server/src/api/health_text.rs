@@ -97,7 +97,7 @@ fn comeback(drives: &[DriveId], state: &State) -> String {
         Some(record) if record.state == DriveState::Offline => format!("`tepal drive online {id}`"),
         Some(record) if record.state.takes_writes() => "wait until those it learns from are back".to_owned(),
         Some(record) if is_down(record.server, state) => {
-            format!("start server {0}, or let it go on if it stands still", record.server)
+            format!("start server {}, or resume it if it's paused", record.server)
         }
         Some(record) => format!("put it back at {}", record.path),
         None => "put it back".to_owned(),

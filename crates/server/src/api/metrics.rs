@@ -50,10 +50,12 @@ const OF_VOLUMES: [Gauged<Volume<ServerWorld>>; 7] = [
     ("volume_recovery_copied_bytes", "Bytes that were copied to make copies equal", |volume| {
         Some(volume.recovery().copied)
     }),
-    ("volume_repaired_blocks", "Damaged blocks that were written again from another copy", |volume| {
-        Some(volume.repaired())
-    }),
     ("volume_recovery_bytes_per_second", "The same, in a second, now", |volume| Some(volume.recovery().rate)),
+    (
+        "volume_repaired_blocks",
+        "Damaged blocks, of what this server led, that were written again from another copy",
+        |volume| Some(volume.repaired()),
+    ),
 ];
 
 /// What this server is to the cluster.

@@ -124,7 +124,7 @@ fn router(api: Api, token: String) -> Router {
     Router::new()
         .merge(managing)
         .route(route::STATUS, get(cluster::status))
-        .route(route::CLUSTER, get(cluster::show))
+        .route(route::CLUSTER, get(cluster::show).post(cluster::change))
         .route(route::SERVERS, get(cluster::servers))
         .route(route::DIRECTORY, get(directory::show).post(directory::follow))
         .route(route::DRIVE_KEPT, get(drives::kept))

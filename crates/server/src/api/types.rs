@@ -10,6 +10,7 @@
 //! | --- | --- | --- |
 //! | GET `/v1/status` | | [`Status`] |
 //! | GET `/v1/cluster` | | [`ClusterInfo`] |
+//! | POST `/v1/cluster` | [`ChangeCluster`] | [`ClusterInfo`] |
 //! | GET `/v1/servers`, `/v1/servers/{id}` | | [`ServerInfo`] (a list of) |
 //! | DELETE `/v1/servers/{id}` | | [`Done`] |
 //! | GET `/v1/directory` | | [`Directory`] |
@@ -55,7 +56,7 @@ pub const BY_ID: &str = "id:";
 pub mod route {
     /// GET: [`Status`](super::Status) of the whole cluster.
     pub const STATUS: &str = "/v1/status";
-    /// GET: [`ClusterInfo`](super::ClusterInfo).
+    /// GET: [`ClusterInfo`](super::ClusterInfo). POST of [`ChangeCluster`](super::ChangeCluster).
     pub const CLUSTER: &str = "/v1/cluster";
     /// GET: list of [`ServerInfo`](super::ServerInfo), by id.
     pub const SERVERS: &str = "/v1/servers";
@@ -238,6 +239,15 @@ pub struct ClusterInfo {
     pub capacity: u64,
     /// Bytes that volumes take of these, copies counted. Drives that aren't open count as empty.
     pub used: u64,
+    /// For how long a server may serve unheard, in milliseconds; others take over soon after that.
+    pub lease_ms: u64,
+}
+
+/// What of a cluster can be changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChangeCluster {
+    /// As [`ClusterInfo::lease_ms`], from 300 to 60,000.
+    pub lease_ms: u64,
 }
 
 /// A server. Of one that is down, or doesn't answer the server that was asked, only `id`, `state`, `site` and `drives`

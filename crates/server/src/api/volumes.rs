@@ -77,7 +77,7 @@ fn put_together(own: VolumeInfo, others: impl IntoIterator<Item = VolumeInfo>) -
         }
         all.clients += other.clients;
         all.clients_of_gateways = all.clients_of_gateways.max(other.clients_of_gateways);
-        // Each knows some; they may be the same.
+        // Servers may know the same ones or others: at least so many.
         all.damaged_blocks = all.damaged_blocks.max(other.damaged_blocks);
         all.allocated += other.allocated;
         all.recovery.busy_regions += other.recovery.busy_regions;

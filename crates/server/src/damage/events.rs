@@ -1,4 +1,4 @@
-//! What was repaired, and what couldn't be, as events of the cluster: a drive that rots is to be noticed before its neighbour fails.
+//! What was repaired, and what couldn't be, as events of the cluster: rot is to be noticed before the other copy's drive fails.
 
 use crate::authority::MetadataAuthority;
 use crate::observed::Observations;
@@ -33,7 +33,7 @@ impl Known {
             news.push(blocks(repaired, "damaged on one drive, and written again from another copy"));
         }
         if self.damaged > told.damaged {
-            news.push(blocks(self.damaged, "damaged on every copy that is here"));
+            news.push(blocks(self.damaged, "damaged, and no other copy that is here is right"));
         }
         news
     }
@@ -48,11 +48,8 @@ pub struct DamageEvents {
 }
 
 impl DamageEvents {
-    /// What is known already was told before.
     pub fn new(engine: Engine<ServerWorld>, authority: MetadataAuthority, observations: Observations) -> Self {
-        let mut events = DamageEvents { engine, authority, observations, told: BTreeMap::new() };
-        events.told = events.known().map(|(volume, known)| (volume.id(), known)).collect();
-        events
+        DamageEvents { engine, authority, observations, told: BTreeMap::new() }
     }
 
     fn known(&self) -> impl Iterator<Item = (Volume<ServerWorld>, Known)> + use<'_> {
@@ -75,15 +72,19 @@ impl DamageEvents {
 
     async fn tell(&mut self) {
         let known: Vec<_> = self.known().collect();
-        let now = known.iter().map(|(volume, known)| (volume.id(), *known)).collect();
-        let told = std::mem::replace(&mut self.told, now);
+        self.told.retain(|id, _| known.iter().any(|(volume, _)| volume.id() == *id));
         for (volume, known) in known {
-            for text in known.news(told.get(&volume.id()).copied().unwrap_or_default()) {
+            // What was recalled of a volume that is opened only now was told before.
+            let fresh = Known { damaged: known.damaged, ..Known::default() };
+            let told = *self.told.entry(volume.id()).or_insert(fresh);
+            for text in known.news(told) {
                 let (kind, subject) = ("volume".to_owned(), volume.spec().name);
                 if let Err(error) = self.authority.propose(Command::RecordEvent { kind, subject, text }).await {
-                    tracing::warn!(volume = volume.spec().name, %error, "what became of damaged blocks isn't in the cluster's events");
+                    let volume = volume.spec().name;
+                    tracing::warn!(volume, %error, "what became of damaged blocks isn't among the cluster's events");
                 }
             }
+            self.told.insert(volume.id(), known);
         }
     }
 }
@@ -102,7 +103,7 @@ mod tests {
         );
         let all = known(5, 2).news(known(3, 1));
         assert!(
-            all.len() == 2 && all[0].starts_with("2 blocks") && all[1].starts_with("2 blocks damaged on every copy")
+            all.len() == 2 && all[0].starts_with("2 blocks") && all[1].starts_with("2 blocks damaged, and no other")
         );
     }
 }

@@ -9,6 +9,7 @@ use futures_util::FutureExt;
 use futures_util::future::{LocalBoxFuture, ready};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -32,6 +33,8 @@ struct Shared {
     caller: Sender,
     refusals: Refusals,
     patience: Patience,
+    /// What [`Patience::cut`] is by now, in milliseconds.
+    cut: AtomicU64,
     table: RwLock<Table>,
 }
 
@@ -86,7 +89,8 @@ impl Links {
 
     pub(super) fn with_patience(cluster: ClusterId, caller: Sender, patience: Patience) -> Self {
         let (refusals, table) = (Refusals::default(), RwLock::default());
-        Links(Arc::new(Shared { cluster, caller, refusals, patience, table }))
+        let cut = AtomicU64::new(patience.cut.as_millis() as u64);
+        Links(Arc::new(Shared { cluster, caller, refusals, patience, cut, table }))
     }
 
     /// The servers that are up and can't be reached from here.
@@ -104,6 +108,12 @@ impl Links {
             let new = || Arc::new(Link::new(server, lane, standing));
             table.links.entry((server, lane)).or_insert_with(new).clone()
         })
+    }
+
+    /// Leases are so long, as agreed: whoever is dead is declared down some time after that.
+    pub fn set_lease(&self, lease: Duration) {
+        let cut = Patience::of_lease(lease).cut;
+        self.0.cut.store(cut.as_millis() as u64, Ordering::Relaxed);
     }
 
     /// The server is up, as agreed, and is reached there, over connections on these threads.
@@ -171,7 +181,7 @@ async fn keep(link: Arc<Link>, shared: Arc<Shared>) {
             }
             Err(error) => tracing::debug!(server = %link.server, %error, "a server can't be reached"),
         }
-        link.give_up_after(shared.patience.cut);
+        link.give_up_after(Duration::from_millis(shared.cut.load(Ordering::Relaxed)));
         // Somewhere else it may be there already.
         if timeout(pause, link.moved_from(&address)).await.is_err() {
             pause = (pause * 2).min(LONGEST_PAUSE);

@@ -22,13 +22,21 @@ pub struct Patience {
     pub cut: Duration,
 }
 
+/// So long after the end of its lease a server is down at the latest that was also the leader.
+const ELECTED: Duration = Duration::from_millis(4_500);
+
 impl Default for Patience {
     fn default() -> Self {
-        Patience { look: Duration::from_secs(1), cut: Duration::from_secs(6) }
+        Patience::of_lease(Duration::from_millis(1_500))
     }
 }
 
 impl Patience {
+    /// Where servers may be silent for so long until others take over.
+    pub fn of_lease(lease: Duration) -> Self {
+        Patience { look: Duration::from_secs(1), cut: lease + ELECTED }
+    }
+
     /// A connection that was found dead has brought nothing for that long.
     pub fn until_dead(&self) -> Duration {
         self.look * LOOKS

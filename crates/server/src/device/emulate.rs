@@ -11,7 +11,7 @@ use std::str::FromStr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tepal_model::size::Size;
-use tepal_model::text::shown;
+use tepal_model::text::{self, shown};
 
 /// How slow a drive is. Reads from text: a name of [`NAMED`], or settings such as
 /// `read=100us,write=20us,iops=100000,bandwidth=500M`, or a name and then settings that differ from it.
@@ -135,16 +135,7 @@ impl FromStr for Model {
 }
 
 fn duration(text: &str) -> Option<Duration> {
-    let unit = text.find(|c: char| !c.is_ascii_digit())?;
-    let number: u64 = text[..unit].parse().ok()?;
-    let nanos = match &text[unit..] {
-        "ns" => 1,
-        "us" => 1_000,
-        "ms" => 1_000_000,
-        "s" => 1_000_000_000,
-        _ => return None,
-    };
-    Some(Duration::from_nanos(number.checked_mul(nanos)?)).filter(|duration| *duration <= LONGEST)
+    text::duration(text).filter(|duration| *duration <= LONGEST)
 }
 
 impl fmt::Display for Model {

@@ -39,7 +39,7 @@ impl Drives {
         for volume in volumes.into_iter().filter(|volume| volume.spec().drives.contains(&id)) {
             let scrub = scrubs.run(volume).await;
             repaired_blocks += scrub.repaired_blocks;
-            is_done &= scrub.state == ScrubState::Done;
+            is_done &= scrub.state == ScrubState::Done && scrub.unrepaired.is_empty();
         }
         if !is_done {
             return;

@@ -42,6 +42,12 @@ pub enum ServerCommand {
 pub enum ClusterCommand {
     /// Show the cluster
     Show,
+    /// Change what holds for all servers
+    Set {
+        /// For how long a server may be silent before others take over, as 1500ms or 3s: from 300ms to 60s
+        #[arg(long, value_name = "TIME", value_parser = value::milliseconds)]
+        lease: u64,
+    },
 }
 
 #[derive(Debug, Subcommand)]

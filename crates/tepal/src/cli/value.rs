@@ -5,7 +5,7 @@ use std::str::FromStr;
 use tepal_drive::geometry::MIN_DRIVE;
 use tepal_model::layout::LayoutError;
 use tepal_model::size::{Size, SizeError};
-use tepal_model::text::{NAME_RULE, is_name, shown};
+use tepal_model::text::{self, NAME_RULE, is_name, shown};
 use tepal_model::{BLOCK, DriveId, Layout, ServerId};
 use tepal_server::device::emulate::{Model, ModelError};
 
@@ -45,6 +45,8 @@ pub enum ValueError {
     Place(String),
     #[error("'{0}' is not a list of servers: write it as s1 or s1,s2")]
     Group(String),
+    #[error("'{0}' is not a time: write it as 1500ms or 3s")]
+    Time(String),
     #[error("at least {} are needed", Size(MIN_BENCH))]
     SmallBench,
     #[error("a drive has at least {}", Size(MIN_DRIVE))]
@@ -91,6 +93,12 @@ pub fn drive_size(text: &str) -> Result<u64, ValueError> {
         odd if !odd.is_multiple_of(BLOCK) => Err(ValueError::OddDrive),
         size => Ok(size),
     }
+}
+
+/// A time in whole milliseconds.
+pub fn milliseconds(text: &str) -> Result<u64, ValueError> {
+    let millis = text::duration(text).and_then(|duration| u64::try_from(duration.as_millis()).ok());
+    millis.ok_or_else(|| ValueError::Time(shown(text)))
 }
 
 /// What drives are slowed to; kept as it was typed.

@@ -79,6 +79,7 @@ pub fn run(cli: Cli) -> Result<Outcome, CommandError> {
         Command::Pool(command) => pool::run(&global, output, command),
         Command::Volume(command) => volume::run(&global, output, command),
         Command::Cluster(cli::ClusterCommand::Show) => cluster::show(&global, output),
+        Command::Cluster(cli::ClusterCommand::Set { lease }) => cluster::set(&global, output, lease),
         Command::Sql { query } => sql::run(&global, output, query),
         Command::Bench(arguments) => bench::run(&global, output, &arguments),
         Command::Completions { shell } => {

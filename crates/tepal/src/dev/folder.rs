@@ -86,7 +86,7 @@ pub enum DevError {
     Client(#[from] ClientError),
 }
 
-/// As long as any command may take to start servers.
+/// How long another command's lock is waited for.
 const SOON: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(20);
 /// The version of `cluster.json`.

@@ -226,9 +226,9 @@ fn requests_to_primaries_and_their_answers() {
         (VolumeAnswer::Zeroed, "03"),
         (VolumeAnswer::Flushed, "04"),
         (VolumeAnswer::Status { runs: vec![Run { length, holds: false }] }, "05 01000000 0200000000000000 00"),
-        (repaired(volume::Repair::Done), "06 01"),
-        (repaired(volume::Repair::NotNow), "06 02"),
-        (repaired(volume::Repair::Impossible), "06 03"),
+        (repaired(RepairOutcome::Done), "06 01"),
+        (repaired(RepairOutcome::NotNow), "06 02"),
+        (repaired(RepairOutcome::Impossible), "06 03"),
         (
             failed(IoError::OutOfRange { offset, length, size: 3 }),
             "80 01 01 0100000000000000 0200000000000000 0300000000000000",

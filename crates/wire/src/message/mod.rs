@@ -18,7 +18,7 @@ pub use drive::{
     DriveAnswer, DriveFailure, DriveOperation, DriveRequest, Heard, Mark, MarkChange, MarkKind, MarkPlace, MarkWord,
 };
 use tepal_model::{BLOCK, MAX_REQUEST, Origin, Taken};
-pub use volume::{Repair, VolumeAnswer, VolumeFailure, VolumeOperation, VolumeRequest};
+pub use volume::{RepairOutcome, VolumeAnswer, VolumeFailure, VolumeOperation, VolumeRequest};
 
 /// Most bytes of a request or answer of the metadata or of the admin API.
 pub const MAX_OPAQUE: u64 = 4 << 20;

@@ -163,8 +163,8 @@ fn any_volume_answer() -> impl Strategy<Value = VolumeAnswer> {
     prop_oneof![Just(Read), Just(Written), Just(Zeroed), Just(Flushed), runs, repaired, failure.prop_map(Failed)]
 }
 
-fn any_repair() -> impl Strategy<Value = Repair> {
-    prop_oneof![Just(Repair::Done), Just(Repair::NotNow), Just(Repair::Impossible)]
+fn any_repair() -> impl Strategy<Value = RepairOutcome> {
+    prop_oneof![Just(RepairOutcome::Done), Just(RepairOutcome::NotNow), Just(RepairOutcome::Impossible)]
 }
 
 fn any_handshake() -> impl Strategy<Value = Message> {

@@ -78,7 +78,7 @@ pub enum VolumeOperation {
 
 /// What became of a damaged copy of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Repair {
+pub enum RepairOutcome {
     /// It's right, or will be: it was written again, or what is under way will write it.
     Done,
     /// There's no right copy here now, but a drive that is away may have one; or the copy's own drive takes no writes.
@@ -106,7 +106,7 @@ pub enum VolumeAnswer {
     /// Of [`VolumeOperation::Repair`].
     Repaired {
         /// What became of the copy.
-        outcome: Repair,
+        outcome: RepairOutcome,
     },
     /// It wasn't done.
     Failed(VolumeFailure),
@@ -162,7 +162,7 @@ tagged!(VolumeAnswer, "answer of a primary", {
     128 => Failed(failure),
 });
 
-tagged!(Repair, "outcome of a repair", { 1 => Done, 2 => NotNow, 3 => Impossible });
+tagged!(RepairOutcome, "outcome of a repair", { 1 => Done, 2 => NotNow, 3 => Impossible });
 
 tagged!(VolumeFailure, "failure of a primary", {
     1 => Io(error),

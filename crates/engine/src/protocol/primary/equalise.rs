@@ -208,8 +208,10 @@ impl<W: World> Group<W> {
     /// The clean copies of a block that are here, but the one on this drive.
     fn clean_copies_but(&self, id: DriveId, block: u64) -> Result<Vec<Copy<W>>, Failed> {
         let state = self.lock();
-        let Copies::Clean(clean) = state.members.clean(self.shared.column.region_of(block)) else {
-            return Err(Failed::Away);
+        let clean = match state.members.clean(self.shared.column.region_of(block)) {
+            Copies::Clean(clean) => clean,
+            Copies::Waiting => return Err(Failed::Away),
+            Copies::Lost => return Ok(Vec::new()),
         };
         let copies = clean.into_iter().filter_map(|at| self.copy(&state, at, block));
         Ok(copies.filter(|copy| copy.drive.id() != id).collect())
@@ -273,20 +275,36 @@ impl<W: World> Group<W> {
         outcome.map_err(|error| failed(&target.drive, error))
     }
 
-    /// Writes a damaged copy of a block again, from one that is right.
+    /// Has a damaged copy of a block right again: written from one that is right, if it wasn't written since. `Damaged` if no clean
+    /// copy here is right, `Unavailable` if the copy isn't here, or the others aren't.
     pub async fn repair(&self, block: u64, at: usize) -> Result<(), IoError> {
-        let _turn = self.shared.order.line_up_repair(block, 1).turn().await;
-        let target = {
-            let state = self.lock();
-            state.serves()?;
-            let unresolved = state.unresolved.contains(&self.shared.column.region_of(block));
-            self.copy(&state, at, block).filter(|_| !unresolved) // whoever settles that repairs it
-        };
-        let Some(target) = target else { return Ok(()) };
+        let region = self.shared.column.region_of(block);
+        loop {
+            let turn = self.shared.order.line_up_repair(block, 1).turn().await;
+            let (target, unresolved) = {
+                let state = self.lock();
+                state.serves()?;
+                (self.copy(&state, at, block), state.unresolved.contains(&region))
+            };
+            let away = |what: &str| IoError::Unavailable { reason: format!("{what} isn't here") };
+            let Some(target) = target else { return Err(away("its drive")) };
+            if unresolved {
+                drop(turn); // which copy decides there has to be settled first, and that compares checksums only
+                match self.resolve(region).await {
+                    Ok(()) => continue,
+                    Err(Stuck::Waits(_)) => return Err(away("a drive that others wait for")),
+                    Err(Stuck::Failed(error)) => return Err(error),
+                }
+            }
+            return self.repair_under_turn(&target, block).await;
+        }
+    }
+
+    async fn repair_under_turn(&self, target: &Copy<W>, block: u64) -> Result<(), IoError> {
         if target.read(self.shared.column.map, 0, 1).await.is_ok() {
             return Ok(()); // it was written since
         }
-        match self.decide_by_another(&target, block, 0).await {
+        match self.decide_by_another(target, block, 0).await {
             Ok(true) => {
                 self.shared.repaired.fetch_add(1, Ordering::Relaxed);
                 tracing::warn!(drive = %target.drive.id(), block, "a damaged block was written again from another copy");

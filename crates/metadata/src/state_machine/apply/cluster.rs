@@ -5,9 +5,12 @@ use crate::command::Reply;
 use crate::record::{ClusterRecord, DEFAULT_POOL, PoolRecord, ServerRecord, ServerState};
 use crate::refusal::{Refusal, Thing};
 use std::cmp::Ordering;
+use std::ops::RangeInclusive;
 use tepal_model::{ClusterId, ServerId};
 
 const MAX_ADDRESS: usize = 255;
+/// Shorter ones end while a busy machine does something else; longer ones are no use to clients that wait.
+const LEASE_MS: RangeInclusive<u64> = 300..=60_000;
 /// The bits of a number that SQL holds as a positive integer.
 const NUMBER: u64 = i64::MAX as u64;
 
@@ -27,7 +30,14 @@ impl Draft {
         if id == ClusterId(0) {
             return Err(Refusal::ClusterId);
         }
-        self.put_cluster(ClusterRecord { id, name: name.to_owned(), created_unix_ms: self.unix_ms, view: 1 });
+        self.put_cluster(ClusterRecord {
+            id,
+            name: name.to_owned(),
+            created_unix_ms: self.unix_ms,
+            view: 1,
+            lease_ms: None,
+            longest_lease_ms: None,
+        });
         self.put_pool(PoolRecord { name: DEFAULT_POOL.to_owned(), layout: None });
         self.state.counters.server = server.0.checked_add(1).ok_or(Refusal::NoServersLeft)?;
         self.put_server(ServerRecord {
@@ -41,6 +51,26 @@ impl Draft {
             site: None,
         });
         self.event("cluster", name, format!("cluster {id} begins on server {server} at {address}"));
+        Ok(Reply::Done)
+    }
+
+    pub(super) fn set_lease(&mut self, ms: u64) -> Result<Reply, Refusal> {
+        if !LEASE_MS.contains(&ms) {
+            return Err(Refusal::Lease { ms });
+        }
+        let mut cluster = ClusterRecord::clone(&self.state.cluster);
+        if cluster.lease_ms == Some(ms) {
+            return Ok(Reply::Done);
+        }
+        cluster.lease_ms = Some(ms);
+        cluster.longest_lease_ms = cluster.longest_lease_ms.max(Some(ms));
+        let name = cluster.name.clone();
+        self.put_cluster(cluster);
+        self.event(
+            "cluster",
+            &name,
+            format!("a server may be silent for {ms} ms from now on, before others take over"),
+        );
         Ok(Reply::Done)
     }
 

@@ -105,7 +105,7 @@ impl Draft {
             Command::RenameVolume { name, new_name } => self.rename_volume(name, new_name),
             Command::RemoveVolume { name } => self.remove_volume(name),
             Command::FinishRemoveVolume { id } => self.finish_remove_volume(*id),
-            Command::BumpRevision { id } => self.bump_revision(*id),
+            Command::SetLease { ms } => self.set_lease(*ms),
             Command::RecordEvent { kind, subject, text } => {
                 self.event(&clipped(kind, 40), &clipped(subject, 200), text.clone());
                 Ok(Reply::Done)

@@ -99,14 +99,6 @@ impl Draft {
         Ok(Reply::Done)
     }
 
-    pub(super) fn bump_revision(&mut self, id: VolumeId) -> Result<Reply, Refusal> {
-        let volume = self.volume_by_id(id)?;
-        let name = volume.name.clone();
-        self.revise(volume);
-        self.event("volume", &name, "what was sent to it before is stale".to_owned());
-        Ok(Reply::Done)
-    }
-
     /// Stores a changed record, under its next revision.
     fn revise(&mut self, mut volume: VolumeRecord) {
         volume.revision += 1;

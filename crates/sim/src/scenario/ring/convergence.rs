@@ -5,7 +5,6 @@ use super::node::Node;
 use crate::device::{Faults, Rate, SimDisk};
 use crate::executor::Sleep;
 use crate::scenario::life::on_machine;
-use crate::workload::Workload;
 use std::time::Duration;
 use tepal_model::buffer::join;
 use tepal_model::{BLOCK, EXTENT};
@@ -64,23 +63,9 @@ impl Ring {
 
     pub(super) async fn come_right(&mut self) {
         self.nothing_goes_wrong();
-        let begun = self.core.now();
+        self.nodes.iter().flatten().for_each(|(_, workload)| workload.stop());
+        self.all_is_right().await;
         let nodes = self.all_nodes();
-        let workloads: Vec<Workload> = self.nodes.iter().flatten().map(|(_, workload)| workload.clone()).collect();
-        workloads.iter().for_each(Workload::stop);
-        loop {
-            let left: u64 = nodes.iter().map(regions_left).sum();
-            if self.council.all_are_up() && left == 0 && workloads.iter().all(Workload::is_done) {
-                break;
-            }
-            if self.core.now() > begun + PATIENCE {
-                let agreed = self.council.now();
-                return self.core.fail(format!("the ring doesn't come right: {left} regions are left, {agreed:?}"));
-            }
-            Sleep::until(&self.core, self.core.now() + Duration::from_millis(20)).await;
-        }
-        // What clients that went away had begun comes to its end.
-        Sleep::until(&self.core, self.core.now() + Duration::from_secs(3)).await;
         if self.plan.has_faults && self.random.one_in(2) {
             let one = self.random.index(self.plan.servers);
             self.decay(&nodes[one]);
@@ -93,30 +78,69 @@ impl Ring {
             .await;
         }
         if self.has_decayed {
-            self.scrubs_mend(&nodes).await;
+            self.scrubs_mend().await;
         }
-        self.copies_are_equal(&nodes).await;
+        self.copies_are_equal(&self.all_nodes()).await;
     }
 
-    /// Of what one drive has wrong, others have right copies: whoever leads there, scrubs by all servers leave nothing of it.
-    async fn scrubs_mend(&self, nodes: &[Node]) {
-        nodes.iter().filter_map(Node::disk).for_each(SimDisk::heal);
-        for (when, may_find) in [("first", true), ("second", false)] {
-            for node in nodes {
-                let (core, id, volume) = (self.core.clone(), node.id(), node.volume.clone());
-                on_machine(&self.core, &node.world, "scrub", async move {
-                    let found = match volume.scrub(|_| {}).await {
-                        Ok(found) => found,
-                        Err(error) => return core.fail(format!("{id} can't scrub: {error}")),
-                    };
-                    core.note(id.0.into(), || format!("the {when} scrub of {id}: {found:?}"));
-                    let is_clean = found.lost.is_empty() && found.unrepaired.is_empty() && found.unequal_extents == 0;
-                    if !is_clean || (found.repaired > 0 && !may_find) {
-                        core.fail(format!("the {when} scrub of {id} ends with {found:?}"));
-                    }
-                })
-                .await;
+    async fn all_is_right(&self) {
+        let begun = self.core.now();
+        loop {
+            let left: u64 = self.all_nodes().iter().map(regions_left).sum();
+            let are_done = self.nodes.iter().flatten().all(|(_, workload)| workload.is_done());
+            if self.council.all_are_up() && left == 0 && are_done {
+                break;
             }
+            if self.core.now() > begun + PATIENCE {
+                let agreed = self.council.now();
+                return self.core.fail(format!("the ring doesn't come right: {left} regions are left, {agreed:?}"));
+            }
+            Sleep::until(&self.core, self.core.now() + Duration::from_millis(20)).await;
+        }
+        // What clients that went away had begun comes to its end.
+        Sleep::until(&self.core, self.core.now() + Duration::from_secs(3)).await;
+    }
+
+    /// Others have right copies of what one drive has wrong: a scrub by every server calls nothing lost, and leaves nothing damaged
+    /// that it doesn't tell of; also when one has just been started again, and isn't heard yet. Once all is right nothing is left.
+    async fn scrubs_mend(&mut self) {
+        self.machines.iter().filter_map(|machine| machine.disk()).for_each(SimDisk::heal);
+        let mut mended = vec![false; self.machines.len()];
+        if self.random.one_in(2) {
+            let at = self.random.index(self.plan.servers);
+            self.stop(at);
+            self.start(at);
+            if let Some((_, workload)) = &self.nodes[at] {
+                workload.stop();
+            }
+            Sleep::until(&self.core, self.core.now() + Duration::from_micros(self.random.below(60_000))).await;
+            self.all_scrub("early", &mut mended).await;
+        }
+        self.all_is_right().await;
+        for when in ["first", "second"] {
+            self.all_scrub(when, &mut mended).await;
+            if mended.contains(&false) {
+                self.core.fail(format!("the {when} scrubs leave damage, though all is right: {mended:?}"));
+            }
+        }
+    }
+
+    /// `mended`: who has left nothing damaged on its drive, as it says.
+    async fn all_scrub(&self, when: &'static str, mended: &mut [bool]) {
+        for (at, node) in self.all_nodes().into_iter().enumerate() {
+            let (is_here, id, volume) =
+                (node.drive().is_some() || node.disk().is_none(), node.id(), node.volume.clone());
+            let scrub = on_machine(&self.core, &node.world, "scrub", async move { volume.scrub(|_| {}).await });
+            let found = match scrub.await {
+                Ok(found) => found,
+                Err(error) => return self.core.fail(format!("{id} can't scrub: {error}")),
+            };
+            self.core.note(id.0.into(), || format!("the {when} scrub of {id}: {found:?}"));
+            if !found.lost.is_empty() || (mended[at] && found.repaired > 0) {
+                self.core
+                    .fail(format!("the {when} scrub of {id} ends with {found:?}; it had mended all: {}", mended[at]));
+            }
+            mended[at] = is_here && found.unrepaired.is_empty();
         }
     }
 

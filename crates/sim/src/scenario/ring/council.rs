@@ -25,7 +25,6 @@ struct State {
     /// A majority of them agrees; if there are none, whoever is there.
     voters: Vec<ServerId>,
     now: ClusterView,
-    /// With the revision of the volume's record.
     spec: VolumeSpec,
     /// Servers that don't reach the others now, and since when.
     cut_off: BTreeMap<ServerId, Duration>,

@@ -1,6 +1,6 @@
 //! Blocks that are told apart by their bytes, wherever they are on a drive, and that rot there.
 
-use super::overwrite;
+use crate::cluster::overwrite;
 use crate::nbd::{BLOCK, Nbd, noise};
 use std::path::Path;
 
@@ -8,8 +8,9 @@ pub fn block(number: usize) -> Vec<u8> {
     noise(1 + number as u64, BLOCK)
 }
 
-/// Fills a volume with so many blocks, all different.
+/// Fills a volume with so many blocks, a multiple of 64, all different.
 pub fn fill(volume: &mut Nbd, blocks: usize) {
+    assert!(blocks.is_multiple_of(64));
     for first in (0..blocks).step_by(64) {
         let bytes: Vec<u8> = (first..first + 64).flat_map(block).collect();
         volume.write((first * BLOCK) as u64, &bytes).expect("written");
