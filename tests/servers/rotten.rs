@@ -59,6 +59,8 @@ fn a_scrub_repairs_what_rots_on_any_server_and_then_each_copy_is_as_good_as_the_
         ring.kill(server);
         let survivor = server % 3 + 1;
         ring.wait_for_state(survivor, server, "down");
+        let refused = ring.ask(survivor, &["volume", "scrub", "v"]).refused(1);
+        assert!(refused.contains("wasn't checked"), "a copy is away: {refused}");
         all_is_right(&mut ring.connect(survivor, "v"));
         ring.start(&[server]);
         ring.wait_until_drives_are_up(server);

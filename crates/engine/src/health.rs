@@ -105,7 +105,8 @@ impl<W: World> Volume<W> {
         if wanting.comparing > 0 {
             troubles.push(Trouble::Comparing { regions: wanting.comparing });
         }
-        troubles.extend(wanting.obstacle.map(Trouble::Obstacle));
+        let text = |(column, error)| format!("recovery waits: {}", self.in_volume(column, error));
+        troubles.extend(wanting.obstacle.map(text).map(Trouble::Obstacle));
         match (works, all_here, troubles.is_empty()) {
             (false, ..) => VolumeHealth::Unavailable(troubles),
             (true, _, true) => VolumeHealth::Healthy,

@@ -13,12 +13,14 @@ use std::pin::pin;
 use std::time::Duration;
 use tepal_drive::DriveError;
 use tepal_drive::world::World;
-use tepal_model::{BLOCK, IoError};
+use tepal_model::{BLOCK, DriveId, IoError};
 use tepal_wire::message::RepairOutcome;
 
 /// What a scrub did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScrubSummary {
+    /// Drives of this server that were read to the end.
+    pub drives_checked: Vec<DriveId>,
     /// Blocks on drives of this server, copies counted, damaged ones included.
     pub blocks_checked: u64,
     /// Damaged blocks, copies counted, that were written again from a right copy.
@@ -62,6 +64,7 @@ impl<W: World> Volume<W> {
                 Err(error) => return Err(IoError::Unavailable { reason: error.to_string() }),
             };
             summary.blocks_checked += report.blocks_checked;
+            summary.drives_checked.push(drive.id());
             let position = spec.drives.iter().position(|&id| id == drive.id()).expect("a member is in the map");
             for (_, place) in report.damaged {
                 self.repair_place(position, place, &mut silent, &mut summary).await?;

@@ -61,6 +61,11 @@ pub enum Command {
         /// Milliseconds, from 300 to 60,000.
         ms: u64,
     },
+    /// All leases have ended that were longer than those of now: nobody waits for them any more. Of use only while leases are so long.
+    EndLongLeases {
+        /// Milliseconds.
+        ms: u64,
+    },
     /// Takes a server without drives out of the cluster for good.
     RemoveServer { id: ServerId },
     /// The server is reached elsewhere now.

@@ -186,10 +186,9 @@ impl Member {
         self.of_length(self.state().cluster.lease_ms)
     }
 
-    /// The longest that leases have lasted at any time, as far as is known here.
+    /// The longest lease that somebody may still hold, as far as is known here.
     pub fn longest_term(&self) -> Term {
-        let (set, never_set) = (self.of_length(self.state().cluster.longest_lease_ms), self.of_length(None));
-        if set.length > never_set.length { set } else { never_set }
+        self.of_length(self.state().cluster.longest_lease_ms)
     }
 
     fn of_length(&self, ms: Option<u64>) -> Term {

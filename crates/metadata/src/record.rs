@@ -24,7 +24,7 @@ pub struct ClusterRecord {
     pub view: u64,
     /// For how long a server may serve unheard, in milliseconds; if it was never set, as [`crate::Timing`] has it.
     pub lease_ms: Option<u64>,
-    /// The longest that this has been set to.
+    /// The longest that leases may still have of which somebody holds one.
     pub longest_lease_ms: Option<u64>,
 }
 

@@ -5,6 +5,10 @@ use crate::peers::{NoTransport, Transport};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// Leases of clusters that haven't agreed on any, in milliseconds. No version may have less than an earlier one had: leases of that one
+/// may still run.
+pub const DEFAULT_LEASE_MS: u64 = 1_500;
+
 /// How soon silence is noticed. The same on all servers of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
@@ -25,7 +29,11 @@ impl Default for Timing {
         Timing {
             heartbeat: Duration::from_millis(150),
             election: Duration::from_millis(500),
-            lease: Term { length: Duration::from_millis(1_500), drift_ppm: 10_000, margin: Duration::from_millis(100) },
+            lease: Term {
+                length: Duration::from_millis(DEFAULT_LEASE_MS),
+                drift_ppm: 10_000,
+                margin: Duration::from_millis(100),
+            },
             gone_after: Duration::from_secs(600),
         }
     }

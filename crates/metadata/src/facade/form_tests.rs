@@ -99,6 +99,7 @@ fn a_folder_of_form_3_opens_with_all_that_is_in_it_and_can_be_told_another_lease
     };
     assert_eq!(set(None), (by_default, None));
     assert_eq!(set(Some(9_000)), (Duration::from_secs(9), Some(9_000)));
+    // Somebody may still hold one of 9 s.
     assert_eq!(set(Some(400)), (Duration::from_millis(400), Some(9_000)));
     assert_eq!(set(None), (Duration::from_millis(400), Some(9_000)));
 }

@@ -37,8 +37,10 @@ pub struct Asked {
 pub struct Grants {
     /// What is granted from now on.
     term: Term,
-    /// The longest that others may have granted before.
+    /// The longest that somebody may still hold.
     longest: Term,
+    /// Since when nothing longer than `term` is granted.
+    since: Tick,
     /// Leases of before may last until one wait after this.
     begun: Tick,
     servers: BTreeMap<ServerId, Granted>,
@@ -69,12 +71,20 @@ impl Granted {
 impl Grants {
     /// `now` is when this leadership began, or later.
     pub fn new(now: Tick, term: Term) -> Grants {
-        Grants { term, longest: term, begun: now, servers: BTreeMap::new() }
+        Grants { term, longest: term, since: now, begun: now, servers: BTreeMap::new() }
     }
 
     /// From now on leases are of this term; before, some may have been of the longest one.
-    pub fn set_term(&mut self, term: Term, longest: Term) {
+    pub fn set_term(&mut self, term: Term, longest: Term, now: Tick) {
+        if self.term != term {
+            self.since = now;
+        }
         (self.term, self.longest) = (term, longest);
+    }
+
+    /// Whether all leases have surely ended that were longer than those of now.
+    pub fn long_ones_have_ended(&self, now: Tick) -> bool {
+        now >= self.since.max(self.begun).after(self.longest.wait())
     }
 
     /// This leader hasn't listened until `now`: the silence meanwhile says nothing of the others.
@@ -92,7 +102,7 @@ impl Grants {
             _ => granted.declared = None,
         }
         let patient_until =
-            granted.found_up(up_since, arrived).max(granted.held).max(self.begun).after(self.longest.wait());
+            granted.found_up(up_since, arrived).max(granted.held).max(self.begun).after(self.term.wait());
         if holds {
             granted.held = granted.held.max(arrived);
         } else if arrived >= patient_until {

@@ -10,7 +10,7 @@
 //! 5. A lease is used only in the view that came with it, or a later one.
 //! 6. A renewal names the view that its server acts by, not the newest that it knows: what it held in earlier ones, it uses.
 //! 7. How long a lease lasts is what the grant says. It may be changed: a new leader, who doesn't know what was granted before it, waits
-//!    for the longest that was ever set.
+//!    for the longest that somebody may still hold.
 //!
 //! [`held`] and [`grants`] are the rules, over given instants; [`keeper`] and [`watchman`] are the tasks that run them.
 

@@ -59,18 +59,25 @@ fn leases_may_be_shortened_and_a_new_leader_waits_for_the_longest_that_there_was
     let short_wait = short.wait().as_millis() as u64;
     let mut grants = Grants::new(at(0), TERM);
     assert_eq!(grants.grant(SERVER, 1, asked(at(5_000), 1), 1), Ok(TERM.length));
-    grants.set_term(short, TERM);
+    grants.set_term(short, TERM, at(5_050));
     assert_eq!(grants.grant(SERVER, 1, asked(at(5_100), 1), 1), Ok(short.length));
     assert!(grants.declare(SERVER, 1, at(5_000 + WAIT - 1)).is_err(), "the longer one was granted first");
     assert!(grants.declare(SERVER, 1, at(5_000 + WAIT)).is_ok());
 
     let mut next = Grants::new(at(6_000), TERM);
-    next.set_term(short, TERM);
+    next.set_term(short, TERM, at(6_000));
     assert!(next.declare(SERVER, 1, at(6_000)).is_err());
     assert!(next.declare(SERVER, 1, at(6_000 + WAIT - 1)).is_err(), "it may have got a long one before");
     next.grant(SERVER, 1, asked(at(20_000), 1), 1).unwrap();
     assert!(next.declare(SERVER, 1, at(20_000 + short_wait - 1)).is_err());
     assert!(next.declare(SERVER, 1, at(20_000 + short_wait)).is_ok());
+
+    assert!(!grants.long_ones_have_ended(at(5_050 + WAIT - 1)) && grants.long_ones_have_ended(at(5_050 + WAIT)));
+    assert!(!next.long_ones_have_ended(at(6_000 + WAIT - 1)) && next.long_ones_have_ended(at(6_000 + WAIT)));
+    // Those of after that needn't wait.
+    let mut last = Grants::new(at(30_000), short);
+    assert!(last.declare(SERVER, 1, at(30_000)).is_err());
+    assert!(last.declare(SERVER, 1, at(30_000 + short_wait)).is_ok());
 }
 
 #[test]

@@ -28,7 +28,7 @@ impl Member {
             Some(known) if known.leader == leader => known.grants,
             _ => Grants::new(self.now(), self.longest_term()),
         };
-        grants.set_term(self.term(), self.longest_term());
+        grants.set_term(self.term(), self.longest_term(), self.now());
         body(&mut leading.insert(Leading { leader, grants }).grants)
     }
 }
@@ -147,6 +147,12 @@ async fn look(member: &Member, leader: LeaderId) -> Duration {
             Ok(()) => declare(member, leader, server.id, server.state_view).await,
         }
     }
+    let (lease, longest) = (state.cluster.lease_ms, state.cluster.longest_lease_ms);
+    if let Some(ms) = lease.filter(|_| longest > lease)
+        && member.granting(leader, |grants| grants.long_ones_have_ended(member.now()))
+    {
+        propose(member, leader, Command::EndLongLeases { ms }).await;
+    }
     pause
 }
 
@@ -154,9 +160,14 @@ async fn look(member: &Member, leader: LeaderId) -> Duration {
 async fn declare(member: &Member, leader: LeaderId, id: ServerId, up_since: u64) {
     let reason = "it has not renewed its lease".to_owned();
     let command = Command::SetServerState { id, to: ServerState::Down, reason, expected_view: Some(up_since) };
-    let proposal = Proposal { version: VERSION, unix_ms: wall_clock_ms(), from: None, command };
     tracing::warn!(server = %id, "declaring it down: it has not renewed its lease");
+    propose(member, leader, command).await;
+}
+
+async fn propose(member: &Member, leader: LeaderId, command: Command) {
+    let what = format!("{command:?}");
+    let proposal = Proposal { version: VERSION, unix_ms: wall_clock_ms(), from: None, command };
     if let Err(error) = member.raft.write(proposal).with_leader(leader).await {
-        tracing::warn!(%error, server = %id, "it couldn't be declared down");
+        tracing::warn!(%error, what, "what leases say couldn't be agreed on");
     }
 }

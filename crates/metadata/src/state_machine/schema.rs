@@ -13,7 +13,7 @@ pub const KIND: Kind = Kind {
         CREATE TABLE cluster (
             id TEXT PRIMARY KEY, name TEXT NOT NULL, created_unix_ms INTEGER NOT NULL, view INTEGER NOT NULL,
             lease_ms INTEGER,               -- for how long a server may serve unheard; null if it was never set
-            longest_lease_ms INTEGER        -- the longest that this has been set to
+            longest_lease_ms INTEGER        -- the longest of which somebody may still hold one
         ) STRICT;
         CREATE TABLE servers (
             id TEXT PRIMARY KEY,

@@ -8,6 +8,8 @@ use super::{Context, Shared, volumes};
 use axum::Json;
 use axum::extract::State;
 use axum::http::Method;
+use tepal_metadata::{self as metadata, DriveState};
+use tepal_model::DriveId;
 
 pub async fn start(State(context): State<Shared>, scope: Scope, name: Named) -> Result<Json<Scrub>, Failure> {
     let volume = volumes::served(&context, &name.0)?;
@@ -28,7 +30,16 @@ async fn with_others(context: &Context, scope: Scope, method: Method, own: Scrub
         return own;
     }
     let others = context.have_others_do::<Scrub>(method, &path(route::VOLUME_SCRUB, &own.volume)).await;
-    others.into_iter().filter_map(|(_, said)| said).fold(own, put_together)
+    let all = others.into_iter().filter_map(|(_, said)| said).fold(own, put_together);
+    Scrub { unchecked_drives: unchecked(&context.parts.metadata.state(), &all), ..all }
+}
+
+/// The drives with copies of the volume that a scrub that is done didn't read.
+fn unchecked(state: &metadata::State, scrub: &Scrub) -> Vec<DriveId> {
+    let map = state.volume_named(&scrub.volume).and_then(|volume| state.map_of(volume));
+    let Some(map) = map.filter(|_| scrub.state == ScrubState::Done) else { return Vec::new() };
+    let may_count = |drive: &&DriveId| state.drives.get(drive).is_some_and(|record| record.state != DriveState::Failed);
+    map.drives.iter().filter(may_count).filter(|drive| !scrub.checked_drives.contains(drive)).copied().collect()
 }
 
 fn put_together(mut all: Scrub, other: Scrub) -> Scrub {
@@ -44,6 +55,7 @@ fn put_together(mut all: Scrub, other: Scrub) -> Scrub {
     all.checked_bytes += other.checked_bytes;
     all.total_bytes += other.total_bytes;
     all.repaired_blocks += other.repaired_blocks;
+    all.checked_drives.extend(other.checked_drives);
     all.damaged = union([all.damaged, other.damaged].concat());
     all.unrepaired = union([all.unrepaired, other.unrepaired].concat());
     all.error = all.error.or(other.error);
@@ -74,6 +86,8 @@ mod tests {
             checked_bytes: 10,
             total_bytes: 20,
             repaired_blocks: 1,
+            checked_drives: Vec::new(),
+            unchecked_drives: Vec::new(),
             damaged: vec![Range { offset, length: 4096 }],
             unrepaired: Vec::new(),
             error: (state == ScrubState::Failed).then(|| "no".to_owned()),

@@ -666,6 +666,10 @@ pub struct Scrub {
     pub total_bytes: u64,
     /// Blocks that were damaged on one copy and written again from another.
     pub repaired_blocks: u64,
+    /// Drives that were read to the end.
+    pub checked_drives: Vec<DriveId>,
+    /// Drives that have copies and weren't, as they are away, or their servers: what is wrong there is unknown.
+    pub unchecked_drives: Vec<DriveId>,
     /// What is damaged on every copy: a read of it fails.
     pub damaged: Vec<Range>,
     /// What is damaged on every copy that is here, and may be right on a drive that is away: a read of it fails until that one

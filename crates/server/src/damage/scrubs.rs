@@ -120,6 +120,8 @@ impl Scrubs {
             checked_bytes: 0,
             total_bytes: 0,
             repaired_blocks: 0,
+            checked_drives: Vec::new(),
+            unchecked_drives: Vec::new(),
             damaged: Vec::new(),
             unrepaired: Vec::new(),
             error: None,
@@ -134,6 +136,7 @@ impl Scrubs {
             Outcome::Done(summary) => Scrub {
                 state: ScrubState::Done,
                 repaired_blocks: summary.repaired,
+                checked_drives: summary.drives_checked,
                 damaged: ranges(summary.lost),
                 unrepaired: ranges(summary.unrepaired),
                 ..known

@@ -8,6 +8,7 @@ use crate::locate;
 use crate::output::{self, Outcome, Output, Progress};
 use std::thread::sleep;
 use std::time::Duration;
+use tepal_model::DriveId;
 use tepal_model::size::Size;
 use tepal_server::api::types::{
     CreateVolume, Range, Removal, RenameVolume, ResizeVolume, Scrub, ScrubState, VolumeInfo, path, route,
@@ -17,6 +18,8 @@ use tepal_server::api::types::{
 pub enum VolumeError {
     #[error("volume '{volume}' can't be scrubbed: {reason}")]
     Scrub { volume: String, reason: String },
+    #[error("volume '{volume}': what drives have that are away wasn't checked ({}): scrub again when they are back", names(.drives))]
+    Unchecked { volume: String, drives: Vec<DriveId> },
     #[error("volume '{volume}' is damaged on every copy that there is, restore it from elsewhere: {}", ranges(.damaged))]
     Damaged { volume: String, damaged: Vec<Range> },
     #[error("volume '{volume}' is damaged on every copy that is here; bring back the drives that are away, and scrub again: {}", ranges(.unrepaired))]
@@ -107,23 +110,35 @@ fn scrub(client: &Client, output: Output, name: &str, wait: bool) -> Result<(), 
     drop(progress);
     output.show(&scrub, |scrub| {
         let checked = output::size(scrub.checked_bytes);
-        let verdict = match (scrub.damaged.is_empty(), scrub.unrepaired.is_empty()) {
-            (true, true) => "all is right now",
-            (true, false) => "some of it can't be repaired while drives are away",
-            (false, _) => "some of it is lost",
+        let verdict = match scrub {
+            Scrub { damaged, .. } if !damaged.is_empty() => "some of it is lost",
+            Scrub { unrepaired, .. } if !unrepaired.is_empty() => "some of it can't be repaired while drives are away",
+            Scrub { unchecked_drives, .. } if !unchecked_drives.is_empty() => "not all drives were there to be checked",
+            _ => "all is right now",
         };
         format!("volume {name}: {checked} checked, {} blocks repaired, {verdict}", scrub.repaired_blocks)
     })?;
     let volume = name.to_owned();
-    match (scrub.state, scrub.damaged.is_empty()) {
-        (ScrubState::Done, true) if scrub.unrepaired.is_empty() => Ok(()),
-        (ScrubState::Done, true) => Err(VolumeError::Unrepaired { volume, unrepaired: scrub.unrepaired }.into()),
-        (ScrubState::Done, false) => Err(VolumeError::Damaged { volume, damaged: scrub.damaged }.into()),
-        _ => {
+    match scrub.state {
+        ScrubState::Done if !scrub.damaged.is_empty() => {
+            Err(VolumeError::Damaged { volume, damaged: scrub.damaged }.into())
+        }
+        ScrubState::Done if !scrub.unrepaired.is_empty() => {
+            Err(VolumeError::Unrepaired { volume, unrepaired: scrub.unrepaired }.into())
+        }
+        ScrubState::Done if !scrub.unchecked_drives.is_empty() => {
+            Err(VolumeError::Unchecked { volume, drives: scrub.unchecked_drives }.into())
+        }
+        ScrubState::Done => Ok(()),
+        ScrubState::Never | ScrubState::Running | ScrubState::Failed => {
             let reason = scrub.error.unwrap_or_else(|| "the server was restarted meanwhile; scrub again".to_owned());
             Err(VolumeError::Scrub { volume, reason }.into())
         }
     }
+}
+
+fn names(drives: &[DriveId]) -> String {
+    drives.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// As bytes of the volume; the first few, so that an error stays one readable line.

@@ -116,23 +116,30 @@ impl Cluster {
     /// Starts servers that are down, all at once, as some may wait for others; returns when all serve.
     pub fn start(&self, servers: &[ServerId], interrupt: &Interrupt) -> Result<(), DevError> {
         let started = self.spawn_all(servers)?;
-        started.into_iter().try_for_each(|started| {
-            let server = started.server;
-            let address = self.wait_for_started(started, interrupt)?;
-            self.note_start(server, address)
-        })
+        self.see_started(started, interrupt, || Ok(None))
     }
 
     /// The same, for who has locked the folder: others may start what these wait for.
     pub fn start_unlocked(&self, servers: &[ServerId], lock: Lock, interrupt: &Interrupt) -> Result<(), DevError> {
         let started = self.spawn_all(servers)?;
         drop(lock);
-        started.into_iter().try_for_each(|started| {
+        self.see_started(started, interrupt, || self.folder.lock_soon().map(Some))
+    }
+
+    /// Notes one server after the other when it serves; `lock` keeps others from changing the folder meanwhile.
+    fn see_started(
+        &self,
+        started: Vec<Started>,
+        interrupt: &Interrupt,
+        lock: impl Fn() -> Result<Option<Lock>, DevError>,
+    ) -> Result<(), DevError> {
+        for started in started {
             let server = started.server;
             let address = self.wait_for_started(started, interrupt)?;
-            let _lock = self.folder.lock_soon()?;
-            self.note_start(server, address)
-        })
+            let _lock = lock()?;
+            self.note_start(server, address)?;
+        }
+        Ok(())
     }
 
     fn spawn_all(&self, servers: &[ServerId]) -> Result<Vec<Started>, DevError> {
@@ -191,7 +198,8 @@ impl Cluster {
     fn note_start(&self, server: ServerId, address: String) -> Result<(), DevError> {
         let data = self.folder.data(server);
         // Not the plan of when the command began: other servers' addresses were noted since.
-        let mut plan = self.folder.plan()?.unwrap_or_else(|| self.plan.clone());
+        let plan = self.folder.plan()?;
+        let mut plan = plan.ok_or_else(|| DevError::NoCluster(self.folder.named().to_owned()))?;
         plan.note_api(server, address.clone());
         self.folder.save(&plan)?;
         if let (Some(keyring), Some(token)) = (Keyring::find(), read_token(&data)?) {
@@ -290,23 +298,23 @@ impl Cluster {
         }
     }
 
-    /// What may keep a server from coming up: others that aren't there, and cuts.
+    /// What may keep a server from coming up, as the rest of a sentence: others that aren't there, and cuts.
     fn obstacles(&self, server: ServerId) -> Result<String, DevError> {
+        let states = self.states()?;
+        let others = |is_so: fn(&ProcessState) -> bool| {
+            let others = states.iter().filter(|(other, state)| *other != server && is_so(state));
+            others.map(|(other, _)| other.to_string()).collect::<Vec<_>>().join(" ")
+        };
+        let (down, paused) = (
+            others(|state| matches!(state, ProcessState::Down)),
+            others(|state| matches!(state, ProcessState::Paused { .. })),
+        );
         let mut text = String::new();
-        for (state, command) in [("down", "start"), ("paused", "resume")] {
-            let mut others = Vec::new();
-            for (other, found) in self.states()?.into_iter().filter(|(other, _)| *other != server) {
-                let is_so = match found {
-                    ProcessState::Down => state == "down",
-                    ProcessState::Paused { .. } => state == "paused",
-                    ProcessState::Running { .. } => false,
-                };
-                others.extend(is_so.then(|| other.to_string()));
-            }
-            if !others.is_empty() {
-                let others = others.join(" ");
-                text += &format!("; it may need others, which are {state}: `tepal dev {command} {others}`");
-            }
+        if !down.is_empty() {
+            text += &format!("; it may need others, which are down: `tepal dev start {down}`");
+        }
+        if !paused.is_empty() {
+            text += &format!("; it may need others, which are paused: `tepal dev resume {paused}`");
         }
         let cuts = self.cuts()?.into_iter().filter(|cut| cut.from == server || cut.to == server);
         let cuts: Vec<Cut> = cuts.collect();

@@ -102,7 +102,8 @@ impl ServerProcess {
         let stat = Stat::read(pid).ok_or(ProcessError::Down { who: self.who })?;
         let identity = Identity { pid, started: stat.started, boot: boot() };
         let text = serde_json::to_vec(&identity).map_err(|error| self.file_error(error.into()))?;
-        let new = self.file.with_extension("new");
+        // Another command may be noting it just now.
+        let new = self.file.with_extension(format!("new.{}", std::process::id()));
         fs::write(&new, text).and_then(|()| fs::rename(&new, &self.file)).map_err(|error| self.file_error(error))?;
         match fs::remove_file(self.ending()) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(self.file_error(error)),

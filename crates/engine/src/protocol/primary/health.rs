@@ -4,7 +4,7 @@ use super::members::{Copies, Member, NOT_MISSED, Presence};
 use super::{Group, State};
 use std::collections::{BTreeMap, BTreeSet};
 use tepal_drive::world::World;
-use tepal_model::DriveId;
+use tepal_model::{DriveId, IoError};
 
 /// What groups of a volume want, taken together.
 #[derive(Default)]
@@ -23,7 +23,8 @@ pub(crate) struct Wanting {
     pub behind: BTreeMap<DriveId, u64>,
     /// Regions whose copies may differ.
     pub comparing: u64,
-    pub obstacle: Option<String>,
+    /// Why recovery waits, and in which column.
+    pub obstacle: Option<(usize, IoError)>,
 }
 
 impl<W: World> Group<W> {
@@ -40,7 +41,7 @@ impl<W: World> Group<W> {
         let is_lost = |&&region: &&u64| state.members.clean(region) == Copies::Lost;
         wanting.comparing += state.unresolved.iter().filter(|region| !is_lost(region)).count() as u64;
         if wanting.obstacle.is_none() {
-            wanting.obstacle.clone_from(&state.obstacle);
+            wanting.obstacle = state.obstacle.clone().map(|error| (self.shared.column.number, error));
         }
     }
 

@@ -108,7 +108,7 @@ pub(crate) struct State<W: World> {
     pub copied: u64,
     pub copying: Rate,
     /// What keeps a returned drive from catching up.
-    pub obstacle: Option<String>,
+    pub obstacle: Option<IoError>,
     /// How often a drive has come or gone.
     pub changes: u64,
     /// Members that are leaving with unflushed data: up to which batch.

@@ -161,7 +161,7 @@ impl<W: World> Group<W> {
                 }
                 Err(stuck) => {
                     if let Stuck::Failed(error) = stuck {
-                        self.lock().obstacle = Some(format!("recovery waits: {error}"));
+                        self.lock().obstacle = Some(error);
                     }
                     postponed.extend(job);
                     self.shared.world.give_way().await;

@@ -4,6 +4,7 @@ use super::{Draft, check_name, clipped};
 use crate::command::Reply;
 use crate::record::{ClusterRecord, DEFAULT_POOL, PoolRecord, ServerRecord, ServerState};
 use crate::refusal::{Refusal, Thing};
+use crate::timing::DEFAULT_LEASE_MS;
 use std::cmp::Ordering;
 use std::ops::RangeInclusive;
 use tepal_model::{ClusterId, ServerId};
@@ -63,7 +64,8 @@ impl Draft {
             return Ok(Reply::Done);
         }
         cluster.lease_ms = Some(ms);
-        cluster.longest_lease_ms = cluster.longest_lease_ms.max(Some(ms));
+        let longest = cluster.longest_lease_ms.unwrap_or(DEFAULT_LEASE_MS);
+        cluster.longest_lease_ms = Some(longest.max(ms));
         let name = cluster.name.clone();
         self.put_cluster(cluster);
         self.event(
@@ -71,6 +73,15 @@ impl Draft {
             &name,
             format!("a server may be silent for {ms} ms from now on, before others take over"),
         );
+        Ok(Reply::Done)
+    }
+
+    pub(super) fn end_long_leases(&mut self, ms: u64) -> Result<Reply, Refusal> {
+        let mut cluster = ClusterRecord::clone(&self.state.cluster);
+        if cluster.lease_ms == Some(ms) && cluster.longest_lease_ms > Some(ms) {
+            cluster.longest_lease_ms = Some(ms);
+            self.put_cluster(cluster);
+        }
         Ok(Reply::Done)
     }
 

@@ -106,6 +106,7 @@ impl Draft {
             Command::RemoveVolume { name } => self.remove_volume(name),
             Command::FinishRemoveVolume { id } => self.finish_remove_volume(*id),
             Command::SetLease { ms } => self.set_lease(*ms),
+            Command::EndLongLeases { ms } => self.end_long_leases(*ms),
             Command::RecordEvent { kind, subject, text } => {
                 self.event(&clipped(kind, 40), &clipped(subject, 200), text.clone());
                 Ok(Reply::Done)

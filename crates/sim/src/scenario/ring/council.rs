@@ -133,9 +133,7 @@ impl Council {
 
     /// Whether the others go on without a server.
     pub fn is_down(&self, server: ServerId) -> bool {
-        let state = self.lock();
-        let mut of_server = state.now.drives.values().filter(|agreed| agreed.server == server);
-        of_server.all(|agreed| matches!(agreed.status, DriveStatus::Away(_) | DriveStatus::Retired(_)))
+        is_away(&self.lock().now, server)
     }
 
     /// The volume's record, as the next who looks hears of it.
@@ -148,9 +146,14 @@ impl Council {
         self.lock().spec.revision += 1;
     }
 
-    /// Whether one knows that the others go on without another.
+    /// Whether one acts by it that the others go on without another.
     pub fn is_down_for(&self, one: ServerId, other: ServerId) -> bool {
-        self.is_down(other) && self.reaches(one)
+        let known = self.lock().voices.get(&one).map(|heard| heard.known.clone());
+        match known {
+            Some(known) => is_away(&lock(&known), other),
+            // Gateways have no say.
+            None => self.is_down(other) && self.reaches(one),
+        }
     }
 
     /// Answers one question after another, and declares servers down that have been away for too long.
@@ -180,6 +183,13 @@ impl Council {
             }
         }
     }
+}
+
+/// Whether by this state the others go on without a server.
+fn is_away(state: &ClusterView, server: ServerId) -> bool {
+    let mut of_server = state.drives.values().filter(|agreed| agreed.server == server).peekable();
+    let is_known = of_server.peek().is_some();
+    is_known && of_server.all(|agreed| matches!(agreed.status, DriveStatus::Away(_) | DriveStatus::Retired(_)))
 }
 
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
