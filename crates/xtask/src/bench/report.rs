@@ -28,7 +28,8 @@ impl Circumstances {
         let processor = processor.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
         Circumstances {
             date: says("date", &["-u", "+%Y-%m-%d"]),
-            kernel: says("uname", &["-sr"]),
+            // What follows the version is whoever built it.
+            kernel: says("uname", &["-sr"]).split('-').next().unwrap_or_default().to_owned(),
             processor: processor.map_or("unknown processor".into(), |(_, model)| model.to_owned()),
             cores: std::thread::available_parallelism().map_or(1, |cores| cores.get()),
             fio: says("fio", &["--version"]),
