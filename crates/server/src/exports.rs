@@ -46,7 +46,7 @@ impl Exports for ServerExports {
 }
 
 /// How long it may take to hear of what another server has just said that it's done.
-const NEWS: Duration = Duration::from_secs(1);
+const NEWS: Duration = Duration::from_secs(3);
 
 /// What is known once that is so; after a while, what is known then.
 pub async fn in_a_moment<T: Clone>(known: &mut watch::Receiver<T>, is_so: impl Fn(&T) -> bool) -> T {
