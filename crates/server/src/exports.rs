@@ -3,7 +3,7 @@
 use crate::api::types::BY_ID;
 use crate::meter::Operation;
 use crate::observed::{Client, Observations};
-use crate::volumes::{Closed, is_alone};
+use crate::volumes::{Closed, NotServed, is_alone};
 use crate::world::ServerWorld;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use tepal_gateway::disk::{Exports, OpenError, Run, VirtualDisk};
 use tepal_metadata::{Metadata, State, VolumeRecord, VolumeState};
 use tepal_model::{IoError, Segments, VolumeId};
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 /// The volumes of the cluster, by their names as of now, or by [`BY_ID`] and their ids.
 #[derive(Clone)]
@@ -40,13 +40,28 @@ impl Exports for ServerExports {
         let record = find(&state, name).ok_or_else(|| OpenError::Unknown(name.to_owned()))?;
         let unavailable =
             || OpenError::Unavailable { name: name.to_owned(), reason: self.closed.reason(record.id).to_string() };
-        let volume = self.engine.volume(record.id).ok_or_else(unavailable)?;
+        let volume = timeout(NEWS, self.opened(record.id)).await.ok().flatten().ok_or_else(unavailable)?;
         Ok(VolumeDisk::new(volume, &self.observations))
     }
 }
 
+impl ServerExports {
+    /// Once it's known whether it can be served: what is known to be made is opened soon after.
+    async fn opened(&self, id: VolumeId) -> Option<Volume<ServerWorld>> {
+        loop {
+            match (self.engine.volume(id), self.closed.reason(id)) {
+                (Some(volume), _) => return Some(volume),
+                (None, NotServed::BeingOpened) => sleep(LOOK).await,
+                (None, _) => return None,
+            }
+        }
+    }
+}
+
+const LOOK: Duration = Duration::from_millis(2);
+
 /// How long it may take to hear of what another server has just said that it's done.
-const NEWS: Duration = Duration::from_secs(3);
+const NEWS: Duration = Duration::from_secs(2);
 
 /// What is known once that is so; after a while, what is known then.
 pub async fn in_a_moment<T: Clone>(known: &mut watch::Receiver<T>, is_so: impl Fn(&T) -> bool) -> T {
