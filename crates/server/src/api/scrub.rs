@@ -3,8 +3,9 @@
 use super::extract::Named;
 use super::failure::Failure;
 use super::relay::Scope;
-use super::types::{Range, Scrub, ScrubState, path, route};
+use super::types::{Scrub, ScrubState, path, route};
 use super::{Context, Shared, volumes};
+use crate::damage::union;
 use axum::Json;
 use axum::extract::State;
 use axum::http::Method;
@@ -56,28 +57,17 @@ fn put_together(mut all: Scrub, other: Scrub) -> Scrub {
     all.total_bytes += other.total_bytes;
     all.repaired_blocks += other.repaired_blocks;
     all.checked_drives.extend(other.checked_drives);
+    // Servers with copies of the same find the same.
     all.damaged = union([all.damaged, other.damaged].concat());
     all.unrepaired = union([all.unrepaired, other.unrepaired].concat());
     all.error = all.error.or(other.error);
     all
 }
 
-/// In order, each byte once: servers with copies of the same find the same.
-fn union(mut ranges: Vec<Range>) -> Vec<Range> {
-    ranges.sort_unstable_by_key(|range| range.offset);
-    let mut all: Vec<Range> = Vec::new();
-    for range in ranges {
-        match all.last_mut().filter(|last| range.offset <= last.offset + last.length) {
-            Some(last) => last.length = last.length.max(range.offset + range.length - last.offset),
-            None => all.push(range),
-        }
-    }
-    all
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::types::Range;
 
     fn part(state: ScrubState, offset: u64) -> Scrub {
         Scrub {

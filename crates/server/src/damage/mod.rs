@@ -6,4 +6,4 @@ mod scrubs;
 
 pub use events::DamageEvents;
 pub use file::DamageFile;
-pub use scrubs::Scrubs;
+pub use scrubs::{Scrubs, union};

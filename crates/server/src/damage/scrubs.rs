@@ -146,11 +146,21 @@ impl Scrubs {
 }
 
 /// Blocks by their offsets, those side by side as one range.
-fn ranges(mut blocks: Vec<u64>) -> Vec<Range> {
-    blocks.sort_unstable();
-    blocks.dedup();
-    let side_by_side = blocks.chunk_by(|block, next| block + BLOCK == *next);
-    side_by_side.map(|blocks| Range { offset: blocks[0], length: blocks.len() as u64 * BLOCK }).collect()
+fn ranges(blocks: Vec<u64>) -> Vec<Range> {
+    union(blocks.into_iter().map(|offset| Range { offset, length: BLOCK }).collect())
+}
+
+/// In order, each byte once, and what is side by side as one.
+pub fn union(mut ranges: Vec<Range>) -> Vec<Range> {
+    ranges.sort_unstable_by_key(|range| range.offset);
+    let mut all: Vec<Range> = Vec::new();
+    for range in ranges {
+        match all.last_mut().filter(|last| range.offset <= last.offset + last.length) {
+            Some(last) => last.length = last.length.max(range.offset + range.length - last.offset),
+            None => all.push(range),
+        }
+    }
+    all
 }
 
 #[cfg(test)]
