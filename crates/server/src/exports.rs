@@ -3,24 +3,23 @@
 use crate::api::types::BY_ID;
 use crate::meter::Operation;
 use crate::observed::{Client, Observations};
-use crate::volumes::{Closed, NotServed, is_alone};
+use crate::volumes::{NotServed, Volumes, is_alone};
 use crate::world::ServerWorld;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
-use tepal_engine::{Engine, Volume};
+use tepal_engine::Volume;
 use tepal_gateway::disk::{Exports, OpenError, Run, VirtualDisk};
 use tepal_metadata::{Metadata, State, VolumeRecord, VolumeState};
 use tepal_model::{IoError, Segments, VolumeId};
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 /// The volumes of the cluster, by their names as of now, or by [`BY_ID`] and their ids.
 #[derive(Clone)]
 pub struct ServerExports {
     pub metadata: Metadata,
-    pub engine: Engine<ServerWorld>,
-    pub closed: Closed,
+    pub volumes: Arc<Volumes>,
     pub observations: Observations,
 }
 
@@ -38,27 +37,11 @@ impl Exports for ServerExports {
         let is_news = |state: &Arc<State>| is_alone(state) || find(state, name).is_some();
         let state = in_a_moment(&mut states, is_news).await;
         let record = find(&state, name).ok_or_else(|| OpenError::Unknown(name.to_owned()))?;
-        let unavailable =
-            || OpenError::Unavailable { name: name.to_owned(), reason: self.closed.reason(record.id).to_string() };
-        let volume = timeout(NEWS, self.opened(record.id)).await.ok().flatten().ok_or_else(unavailable)?;
+        let unavailable = |reason: NotServed| OpenError::Unavailable { name: name.to_owned(), reason: reason.to_string() };
+        let volume = self.volumes.opened(record.id).await.map_err(unavailable)?;
         Ok(VolumeDisk::new(volume, &self.observations))
     }
 }
-
-impl ServerExports {
-    /// Once it's known whether it can be served: what is known to be made is opened soon after.
-    async fn opened(&self, id: VolumeId) -> Option<Volume<ServerWorld>> {
-        loop {
-            match (self.engine.volume(id), self.closed.reason(id)) {
-                (Some(volume), _) => return Some(volume),
-                (None, NotServed::BeingOpened) => sleep(LOOK).await,
-                (None, _) => return None,
-            }
-        }
-    }
-}
-
-const LOOK: Duration = Duration::from_millis(2);
 
 /// How long it may take to hear of what another server has just said that it's done.
 const NEWS: Duration = Duration::from_secs(2);

@@ -237,9 +237,12 @@ impl Running {
         let observations = Observations::default();
         let is_there = |volume| metadata.state().volumes.contains_key(&volume);
         let damage = Arc::new(DamageFile::open(&config.data, observations.clone(), is_there));
-        let closed = volumes.closed().clone();
         let events = DamageEvents::new(engine.clone(), authority, observations.clone());
-        let exports = ServerExports { metadata: metadata.clone(), engine, closed, observations: observations.clone() };
+        let exports = ServerExports {
+            metadata: metadata.clone(),
+            volumes: volumes.clone(),
+            observations: observations.clone(),
+        };
         let front = Front::open(&config.listen, exports, &threads).await?;
         let nbd: Vec<String> = front.endpoints().iter().map(ToString::to_string).collect();
         let stop = Arc::new(Notify::new());

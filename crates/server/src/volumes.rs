@@ -9,6 +9,7 @@
 use crate::authority::MetadataAuthority;
 use crate::data_threads::{DataThreads, Stopped};
 use crate::drives::Parts;
+use crate::exports::in_a_moment;
 use crate::world::ServerWorld;
 use futures_util::future::join_all;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,6 +19,7 @@ use std::time::Duration;
 use tepal_engine::{Engine, OpenVolumeError, Volume, VolumeSpec};
 use tepal_metadata::{Command, MapRecord, Metadata, ProposeError, Refusal, State, VolumeRecord, VolumeState};
 use tepal_model::{DriveId, VolumeId};
+use tokio::sync::watch;
 
 /// After a removal that couldn't be finished, or a volume that couldn't be opened.
 const TRY_AGAIN: Duration = Duration::from_secs(5);
@@ -67,13 +69,13 @@ pub fn spec_of(record: &VolumeRecord, map: &MapRecord) -> VolumeSpec {
     }
 }
 
-/// The volumes that should be served and can't be, and why. Cheap to clone.
-#[derive(Clone, Default)]
-pub struct Closed(Arc<Mutex<BTreeMap<VolumeId, NotServed>>>);
+/// The volumes that should be served and can't be, and why.
+#[derive(Default)]
+struct Closed(Mutex<BTreeMap<VolumeId, NotServed>>);
 
 impl Closed {
     /// Why this volume isn't among those that are served.
-    pub fn reason(&self, id: VolumeId) -> NotServed {
+    fn reason(&self, id: VolumeId) -> NotServed {
         let closed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         closed.get(&id).cloned().unwrap_or(NotServed::BeingOpened)
     }
@@ -113,6 +115,8 @@ pub struct Volumes {
     /// Removals that go on.
     removing: Mutex<BTreeSet<VolumeId>>,
     turn: tokio::sync::Mutex<()>,
+    /// Counts what [`Volumes::settle`] has done.
+    settled: watch::Sender<u64>,
     next_thread: AtomicUsize,
 }
 
@@ -128,12 +132,9 @@ impl Volumes {
             all_opened: AtomicBool::new(false),
             removing: Mutex::default(),
             turn: tokio::sync::Mutex::default(),
+            settled: watch::Sender::default(),
             next_thread: AtomicUsize::new(0),
         })
-    }
-
-    pub fn closed(&self) -> &Closed {
-        &self.closed
     }
 
     /// Follows the metadata until it's dropped.
@@ -178,6 +179,7 @@ impl Volumes {
             self.begin_end(volume);
         }
         self.closed.keep(|id| state.volumes.contains_key(&id));
+        self.settled.send_modify(|count| *count += 1);
     }
 
     async fn settle_one(&self, state: &State, record: &VolumeRecord) {
@@ -297,5 +299,17 @@ impl Volumes {
     /// The volume, if it is served now.
     pub fn served(&self, id: VolumeId) -> Option<Volume<ServerWorld>> {
         self.engine.volume(id)
+    }
+
+    /// Why it isn't.
+    pub fn why_closed(&self, id: VolumeId) -> NotServed {
+        self.closed.reason(id)
+    }
+
+    /// The volume, once it's known whether it can be served: what is known to be made is opened soon after.
+    pub async fn opened(&self, id: VolumeId) -> Result<Volume<ServerWorld>, NotServed> {
+        let is_known = |_: &u64| self.served(id).is_some() || self.why_closed(id) != NotServed::BeingOpened;
+        in_a_moment(&mut self.settled.subscribe(), is_known).await;
+        self.served(id).ok_or_else(|| self.why_closed(id))
     }
 }

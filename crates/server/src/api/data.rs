@@ -24,7 +24,7 @@ pub async fn read(
     name: Named,
     Options(RangeQuery { offset, length }): Options<RangeQuery>,
 ) -> Result<Response, Failure> {
-    let volume = volumes::served(&context, &name.0)?;
+    let volume = volumes::served(&context, &name.0).await?;
     if length > MAX_DATA {
         return Err(Failure::bad(format!("{length} bytes are too many: ask for at most {MAX_DATA} at a time")));
     }
@@ -46,7 +46,7 @@ pub async fn write(
     Options(OffsetQuery { offset }): Options<OffsetQuery>,
     request: Request,
 ) -> Result<Json<Done>, Failure> {
-    let volume = volumes::served(&context, &name.0)?;
+    let volume = volumes::served(&context, &name.0).await?;
     let _place = place(&context).await?;
     let data = body(request, MAX_DATA as usize).await?;
     let observed = context.observations.of(volume.id());
@@ -65,7 +65,7 @@ pub async fn zero(
     name: Named,
     Input(Range { offset, length }): Input<Range>,
 ) -> Result<Json<Done>, Failure> {
-    let volume = volumes::served(&context, &name.0)?;
+    let volume = volumes::served(&context, &name.0).await?;
     let observed = context.observations.of(volume.id());
     let trim = move |volume: Volume<ServerWorld>| async move {
         let trimmed = volume.trim(offset, length).await;
@@ -77,7 +77,7 @@ pub async fn zero(
 }
 
 pub async fn flush(State(context): State<Shared>, name: Named) -> Result<Json<Done>, Failure> {
-    let volume = volumes::served(&context, &name.0)?;
+    let volume = volumes::served(&context, &name.0).await?;
     on_data_thread(&context, volume, |volume| async move { volume.flush().await }).await?;
     Ok(Json(Done {}))
 }
@@ -87,7 +87,7 @@ pub async fn map(
     name: Named,
     Options(RangeQuery { offset, length }): Options<RangeQuery>,
 ) -> Result<Json<Vec<MapRun>>, Failure> {
-    let volume = volumes::served(&context, &name.0)?;
+    let volume = volumes::served(&context, &name.0).await?;
     let ask = move |volume: Volume<ServerWorld>| async move { volume.block_status(offset, length, MOST_RUNS).await };
     let runs = on_data_thread(&context, volume, ask).await?;
     Ok(Json(runs.into_iter().map(|run| MapRun { length: run.length, mapped: run.mapped }).collect()))

@@ -13,7 +13,7 @@ use tepal_metadata::{self as metadata, DriveState};
 use tepal_model::DriveId;
 
 pub async fn start(State(context): State<Shared>, scope: Scope, name: Named) -> Result<Json<Scrub>, Failure> {
-    let volume = volumes::served(&context, &name.0)?;
+    let volume = volumes::served(&context, &name.0).await?;
     let id = volume.id();
     context.scrubs.start(volume);
     let own = context.scrubs.report(id, &name.0);
@@ -21,7 +21,7 @@ pub async fn start(State(context): State<Shared>, scope: Scope, name: Named) -> 
 }
 
 pub async fn show(State(context): State<Shared>, scope: Scope, name: Named) -> Result<Json<Scrub>, Failure> {
-    let volume = volumes::served(&context, &name.0)?;
+    let volume = volumes::served(&context, &name.0).await?;
     let own = context.scrubs.report(volume.id(), &name.0);
     Ok(Json(with_others(&context, scope, Method::GET, own).await))
 }

@@ -10,6 +10,7 @@ use super::types::{
 };
 use super::{Context, Shared, health_text};
 use crate::drives::Fullness;
+use crate::exports::in_a_moment;
 use crate::world::ServerWorld;
 use axum::Json;
 use axum::extract::State as Extract;
@@ -51,13 +52,13 @@ pub async fn list(Extract(context): Extract<Shared>, scope: Scope) -> Json<Vec<V
 
 pub async fn show(Extract(context): Extract<Shared>, scope: Scope, name: Named) -> Result<Json<VolumeInfo>, Failure> {
     match scope {
-        Scope::Own => one(&context, &name.0),
+        Scope::Own => known(&context, &name.0),
         Scope::Cluster => everywhere(&context, &name.0).await.map(Json),
     }
 }
 
 async fn everywhere(context: &Context, name: &str) -> Result<VolumeInfo, Failure> {
-    let Json(own) = one(context, name)?;
+    let Json(own) = one(context, name).await?;
     let id = own.id;
     let others = context.ask_others::<VolumeInfo>(&path(route::VOLUME, name)).await;
     let others = others.into_iter().filter_map(|(_, said)| said).filter(|said| said.id == id);
@@ -107,7 +108,7 @@ pub async fn create(
     let pool = pool.unwrap_or_else(|| DEFAULT_POOL.to_owned());
     context.propose(Command::CreateVolume { name: name.clone(), size, layout, pool }).await?;
     context.volumes.settle().await;
-    one(&context, &name)
+    one(&context, &name).await
 }
 
 pub async fn resize(
@@ -116,7 +117,7 @@ pub async fn resize(
     Input(ResizeVolume { size, shrink }): Input<ResizeVolume>,
 ) -> Result<Json<VolumeInfo>, Failure> {
     let _one_at_a_time = context.resizing.lock().await;
-    let volume = served(&context, &name.0)?;
+    let volume = served(&context, &name.0).await?;
     let before = volume.size();
     if size > before {
         clear_past_end(&context, volume.clone()).await?; // a shrinking before may not have come to its end
@@ -128,7 +129,7 @@ pub async fn resize(
     {
         tracing::warn!(volume = name.0, ?failure, "what was cut off keeps its space until the volume is resized again");
     }
-    one(&context, &name.0)
+    one(&context, &name.0).await
 }
 
 /// Gives up after a while: drives that are missing may not return soon.
@@ -151,7 +152,7 @@ pub async fn rename(
 ) -> Result<Json<VolumeInfo>, Failure> {
     context.propose(Command::RenameVolume { name: name.0, new_name: new_name.clone() }).await?;
     context.volumes.settle().await;
-    one(&context, &new_name)
+    one(&context, &new_name).await
 }
 
 /// A volume in use is removed only by force: its users get errors from then on.
@@ -160,7 +161,7 @@ pub async fn remove(
     name: Named,
     Options(ForceQuery { force }): Options<ForceQuery>,
 ) -> Result<Json<Removal>, Failure> {
-    let record = record(&context, &name.0)?;
+    let record = record(&context, &name.0).await?;
     let clients = if force { 0 } else { clients_that_stay(&context, &record.name).await? };
     if clients > 0 {
         let connected =
@@ -200,23 +201,39 @@ fn removal(context: &Context, record: &VolumeRecord) -> Removal {
     Removal { id: record.id.0, name: record.name.clone(), allocated }
 }
 
-fn record(context: &Context, name: &str) -> Result<Arc<VolumeRecord>, Failure> {
+/// Also if another server has just said that it made the volume, and this one hasn't heard of it yet.
+async fn record(context: &Context, name: &str) -> Result<Arc<VolumeRecord>, Failure> {
+    let metadata = &context.parts.metadata;
+    if metadata.state().volume_named(name).is_none() {
+        let others = context.ask_others::<VolumeInfo>(&path(route::VOLUME, name)).await;
+        if others.iter().any(|(_, said)| said.is_some()) {
+            in_a_moment(&mut metadata.watch(), |state| state.volume_named(name).is_some()).await;
+        }
+    }
+    record_here(context, name)
+}
+
+fn record_here(context: &Context, name: &str) -> Result<Arc<VolumeRecord>, Failure> {
     let state = context.parts.metadata.state();
     let found = state.volume_named(name).cloned();
     found.ok_or_else(|| Refusal::NoVolume(name.chars().take(140).collect()).into())
 }
 
-/// The volume of this name, if it's served now.
-pub fn served(context: &Context, name: &str) -> Result<Volume<ServerWorld>, Failure> {
-    let record = record(context, name)?;
-    context.volumes.served(record.id).ok_or_else(|| {
-        let reason = context.volumes.closed().reason(record.id);
+/// The volume of this name, if it's served now, or will be in a moment.
+pub async fn served(context: &Context, name: &str) -> Result<Volume<ServerWorld>, Failure> {
+    let record = record(context, name).await?;
+    context.volumes.opened(record.id).await.map_err(|reason| {
         Failure::new(ErrorKind::Unavailable, format!("volume '{name}' can't be served now: {reason}"))
     })
 }
 
-fn one(context: &Context, name: &str) -> Result<Json<VolumeInfo>, Failure> {
-    let record = record(context, name)?;
+async fn one(context: &Context, name: &str) -> Result<Json<VolumeInfo>, Failure> {
+    let record = record(context, name).await?;
+    Ok(Json(info(context, &context.parts.metadata.state(), &record)))
+}
+
+fn known(context: &Context, name: &str) -> Result<Json<VolumeInfo>, Failure> {
+    let record = record_here(context, name)?;
     Ok(Json(info(context, &context.parts.metadata.state(), &record)))
 }
 
@@ -249,7 +266,7 @@ pub fn info_besides_space(context: &Context, state: &State, record: &VolumeRecor
         Some(VolumeHealth::Degraded(troubles)) => (VolumeState::Degraded, said(troubles)),
         Some(VolumeHealth::Recovering(troubles)) => (VolumeState::Recovering, said(troubles)),
         Some(VolumeHealth::Unavailable(troubles)) => (VolumeState::Unavailable, said(troubles)),
-        None => (VolumeState::Unavailable, vec![context.volumes.closed().reason(record.id).to_string()]),
+        None => (VolumeState::Unavailable, vec![context.volumes.why_closed(record.id).to_string()]),
     };
     let observed = context.observations.of(record.id);
     if observed.damaged().count() > 0 {
