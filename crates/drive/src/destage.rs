@@ -12,10 +12,15 @@ use crate::world::{Device, DeviceError, Gather, World};
 use futures_channel::oneshot;
 use futures_util::future::try_join_all;
 use smallvec::SmallVec;
+use std::time::Duration;
 use tepal_model::{Buffer, EXTENT};
 
-/// Slots that are written at once: as many as `try_join_all` keeps without a queue and an allocation for each.
-const WIDTH: usize = 30;
+/// Slots that are written at once at most: as many as `try_join_all` keeps without a queue and an allocation for each.
+const MOST_AT_ONCE: usize = 30;
+/// And at least, however slow the drive is.
+const FEWEST_AT_ONCE: usize = 4;
+/// About how long those that are written at once may take: a batch of the log, or a read, may have to wait behind them.
+const IN_THE_WAY: Duration = Duration::from_millis(20);
 
 /// How often a page of checksums is read while its copies can't be read.
 const ATTEMPTS: usize = 3;
@@ -64,17 +69,19 @@ impl<W: World> Drive<W> {
         if self.flush().await.is_err() {
             return Ok(()); // the drive is lost, and says so to everyone
         }
-        let mut from = 0;
+        let (mut from, mut at_once) = (0, FEWEST_AT_ONCE);
         loop {
             let (slots, durable) = {
                 let state = self.shared.lock();
                 if state.loss.is_some() {
                     return Ok(());
                 }
-                (state.pending.from(from, WIDTH), state.durable)
+                (state.pending.from(from, at_once), state.durable)
             };
             let Some(&last) = slots.last() else { return Ok(()) };
+            let begun = self.shared.world.now();
             try_join_all(slots.into_iter().map(|slot| self.destage_slot(slot, durable))).await?;
+            at_once = next_at_once(at_once, self.shared.world.now().0.saturating_sub(begun.0));
             from = last + 1;
             self.shared.world.give_way().await;
         }
@@ -172,6 +179,12 @@ impl<W: World> Drive<W> {
     }
 }
 
+/// How many slots to write at once when so many took this long.
+fn next_at_once(at_once: usize, took: Duration) -> usize {
+    let next = if took > IN_THE_WAY { at_once / 2 } else if took < IN_THE_WAY / 2 { at_once * 2 } else { at_once };
+    next.clamp(FEWEST_AT_ONCE, MOST_AT_ONCE)
+}
+
 /// A page of checksums as the drive has it.
 struct ReadSums {
     bytes: Buffer,
@@ -220,3 +233,20 @@ fn settle(state: &mut State, slot: u32, taken: &Taken) {
 }
 
 const _: () = assert!(EXTENT / tepal_model::BLOCK == 16, "a slot's blocks fit the 16 bits of the map");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slow_drive_is_given_few_slots_at_once_and_a_fast_one_many() {
+        let settled = |each: Duration, abreast: usize| {
+            let took = |at_once: usize| each * at_once.div_ceil(abreast) as u32;
+            (0..20).fold(FEWEST_AT_ONCE, |at_once, _| next_at_once(at_once, took(at_once)))
+        };
+        assert_eq!(settled(Duration::from_millis(8), 1), FEWEST_AT_ONCE);
+        assert!(settled(Duration::from_millis(2), 1) < 16);
+        assert_eq!(settled(Duration::from_millis(1), 16), MOST_AT_ONCE);
+        assert_eq!(settled(Duration::from_micros(50), 4), MOST_AT_ONCE);
+    }
+}
