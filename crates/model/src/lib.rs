@@ -4,6 +4,7 @@
 
 pub mod buffer;
 pub mod error;
+pub mod history;
 pub mod id;
 pub mod layout;
 pub mod origin;
@@ -12,6 +13,7 @@ pub mod text;
 
 pub use buffer::{Buffer, Segments};
 pub use error::IoError;
+pub use history::{Epoch, History, Lineage};
 pub use id::{ClusterId, DriveId, MapId, ServerId, VolumeId};
 pub use layout::Layout;
 pub use origin::{Fate, Origin, Taken, Taking};

@@ -1,0 +1,331 @@
+//! A map's epochs: which of the data that drives keep of different times a reader sees.
+//!
+//! A volume writes in its newest epoch. A snapshot keeps what the volume saw up to some epoch, and the volume goes on in another, as
+//! Petal's snapshots do (section 2.2); a clone goes on from a snapshot in an epoch of its own, and so does a volume that is rolled
+//! back. So the epochs of a map are a tree, and who reads sees those on the way from one of them to the root. Drives keep a *layer* of
+//! an extent for each epoch in which some of it was written; of each block a reader sees the newest layer that it sees at all.
+//!
+//! Invariants:
+//! 1. Epochs are never used again. One that a reader is made with is higher than all before it.
+//! 2. A reader sees all epochs of the reader that it was made from, besides its own. So a reader that is made later sees of earlier
+//!    epochs exactly what some earlier reader saw: what no reader could tell apart once, no later one can.
+
+use smallvec::SmallVec;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
+
+/// Counts a map's snapshots, clones and rollbacks. The first that is written in is 1; what drives of earlier builds hold is of 0.
+pub type Epoch = u32;
+
+/// The epoch that every map begins with.
+pub const FIRST_EPOCH: Epoch = 1;
+
+/// Spans that one lineage may have: as many times was it rolled back or cloned, and went on, without ever beginning anew.
+pub const MAX_SPANS: usize = 256;
+
+/// The epochs that one reader sees, and those that only it sees.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Lineage {
+    /// First and last of each run: ascending, with a gap between any two.
+    spans: SmallVec<[(Epoch, Epoch); 1]>,
+    /// What this reader sees of this epoch and later ones nobody else does: it's changed in place.
+    own: Epoch,
+}
+
+impl Default for Lineage {
+    /// Of a map that has never had a snapshot.
+    fn default() -> Self {
+        Lineage { spans: SmallVec::from_iter([(0, FIRST_EPOCH)]), own: 0 }
+    }
+}
+
+impl Lineage {
+    /// `None` if these are no spans, ascending and apart, or too many; or the newest epoch isn't the reader's own.
+    pub fn new(spans: impl IntoIterator<Item = (Epoch, Epoch)>, own: Epoch) -> Option<Self> {
+        let spans: SmallVec<[(Epoch, Epoch); 1]> = spans.into_iter().take(MAX_SPANS + 1).collect();
+        let ascends = spans.windows(2).all(|pair| pair[1].0 > pair[0].1 && pair[1].0 - pair[0].1 > 1);
+        let is_one = ascends && spans.iter().all(|(first, last)| first <= last) && spans.len() <= MAX_SPANS;
+        let newest = spans.last()?.1;
+        (is_one && own <= newest).then_some(Lineage { spans, own })
+    }
+
+    /// First and last of each run of epochs that are seen, ascending.
+    pub fn spans(&self) -> &[(Epoch, Epoch)] {
+        &self.spans
+    }
+
+    /// The newest epoch that is seen: that of new layers.
+    pub fn newest(&self) -> Epoch {
+        self.spans.last().map_or(0, |span| span.1)
+    }
+
+    /// What this reader sees of this epoch and later ones nobody else does.
+    pub fn own(&self) -> Epoch {
+        self.own
+    }
+
+    /// Whether layers of this epoch are seen.
+    pub fn sees(&self, epoch: Epoch) -> bool {
+        self.spans.iter().rev().any(|&(first, last)| (first..=last).contains(&epoch))
+    }
+
+    /// Whether layers of this epoch are seen by nobody else.
+    pub fn owns(&self, epoch: Epoch) -> bool {
+        epoch >= self.own && self.sees(epoch)
+    }
+
+    /// The same epochs and a new one, which is higher than all.
+    #[must_use]
+    pub fn with(&self, epoch: Epoch) -> Option<Lineage> {
+        let mut spans = self.spans.clone();
+        match spans.last_mut() {
+            Some(last) if last.1.checked_add(1) == Some(epoch) => last.1 = epoch,
+            _ => spans.push((epoch, epoch)),
+        }
+        Lineage::new(spans, self.own)
+    }
+
+    /// The first epoch that is seen after this one.
+    fn first_after(&self, epoch: Epoch) -> Epoch {
+        let next = self.spans.iter().find(|span| span.1 > epoch);
+        next.map_or(self.newest(), |span| span.0.max(epoch.saturating_add(1)))
+    }
+
+    /// Those of the epochs that are at most this one.
+    fn upto(&self, epoch: Epoch) -> SmallVec<[(Epoch, Epoch); 1]> {
+        let seen = self.spans.iter().filter(|span| span.0 <= epoch);
+        seen.map(|&(first, last)| (first, last.min(epoch))).collect()
+    }
+}
+
+/// As in `0-4,7-9`; what is its own isn't said.
+impl fmt::Display for Lineage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (nth, (first, last)) in self.spans.iter().enumerate() {
+            write!(f, "{}{first}-{last}", if nth == 0 { "" } else { "," })?;
+        }
+        Ok(())
+    }
+}
+
+/// A text isn't a lineage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a list of spans of epochs, such as 0-4,7-9")]
+pub struct LineageError;
+
+impl FromStr for Lineage {
+    type Err = LineageError;
+
+    fn from_str(text: &str) -> Result<Self, LineageError> {
+        let span = |part: &str| {
+            let (first, last) = part.split_once('-')?;
+            Some((first.parse().ok()?, last.parse().ok()?))
+        };
+        let spans: Option<Vec<(Epoch, Epoch)>> = text.split(',').map(span).collect();
+        let spans = spans.ok_or(LineageError)?;
+        let newest = spans.last().map_or(0, |span| span.1);
+        Lineage::new(spans, newest).ok_or(LineageError)
+    }
+}
+
+/// All readers of a map, as agreed at some time: its volumes and their snapshots.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct History {
+    /// By their newest epochs, which differ.
+    readers: Vec<Lineage>,
+    /// For each set of epochs that the same readers see: what may be seen at the end of it. Ascending.
+    lines: Vec<Lineage>,
+    /// No epoch that is known of is higher.
+    newest: Epoch,
+}
+
+impl Default for History {
+    /// Of a map that has never had a snapshot.
+    fn default() -> Self {
+        History::new([Lineage::default()], FIRST_EPOCH)
+    }
+}
+
+impl History {
+    /// `newest` is the last epoch that any reader was made with, whether it's still there or not. What the readers say of
+    /// which epochs are their own isn't heeded: it follows from all of them.
+    pub fn new(readers: impl IntoIterator<Item = Lineage>, newest: Epoch) -> Self {
+        let mut readers: Vec<Lineage> = readers.into_iter().collect();
+        readers.sort_by_key(Lineage::newest);
+        readers.dedup_by_key(|reader| reader.newest());
+        // Whoever sees one epoch of such a set sees all of it, so the sets of one reader are ranges of what it sees.
+        let mut lines: Vec<Lineage> = Vec::new();
+        for at in 0..readers.len() {
+            let mut own = 0;
+            for end in ends_of_sets(&readers, at) {
+                let spans = readers[at].upto(end);
+                if !lines.iter().any(|line| line.spans == spans) {
+                    lines.push(Lineage { spans, own });
+                }
+                own = readers[at].first_after(end);
+            }
+        }
+        lines.sort_by_key(Lineage::newest);
+        let newest = readers.iter().map(Lineage::newest).max().unwrap_or(0).max(newest);
+        History { readers, lines, newest }
+    }
+
+    /// What a reader sees whose newest epoch is this, and what of it nobody else does. `None` if there's no such reader.
+    pub fn reader(&self, newest: Epoch) -> Option<&Lineage> {
+        let is_one = self.readers.binary_search_by_key(&newest, Lineage::newest).is_ok();
+        self.lines.iter().find(|line| is_one && line.newest() == newest)
+    }
+
+    /// What copies must agree on, in the order in which they are made equal: each line sees what the readers of one set of
+    /// epochs have in common up to its end, and owns that set. Of a copy that is made equal along all of them no reader sees a
+    /// difference, and nothing is kept twice.
+    pub fn lines(&self) -> &[Lineage] {
+        &self.lines
+    }
+
+    /// The line that owns an epoch; `None` if nobody sees layers of it.
+    pub fn line_of(&self, epoch: Epoch) -> Option<&Lineage> {
+        self.lines.iter().find(|line| line.owns(epoch))
+    }
+
+    /// Whether readers may be made that this history doesn't know of and that see this epoch: nothing is known of its layers.
+    pub fn is_unknown(&self, epoch: Epoch) -> bool {
+        epoch > self.newest
+    }
+
+    /// Each reader, by its newest epoch.
+    pub fn readers(&self) -> &[Lineage] {
+        &self.readers
+    }
+}
+
+/// The last epoch of each set of those that one reader sees and that are seen by the same readers.
+fn ends_of_sets(readers: &[Lineage], at: usize) -> BTreeSet<Epoch> {
+    let reader = &readers[at];
+    let mut ends = BTreeSet::from_iter([reader.newest()]);
+    for other in readers.iter().filter(|other| other.newest() != reader.newest()) {
+        // They see the same up to where they part, by invariant 2.
+        let parted = shared_up_to(reader, other);
+        ends.extend(parted);
+    }
+    ends
+}
+
+/// The newest epoch that both see.
+fn shared_up_to(one: &Lineage, other: &Lineage) -> Option<Epoch> {
+    let both = |&(first, last): &(Epoch, Epoch)| {
+        let met = other.spans.iter().rev().find(|span| span.0 <= last && span.1 >= first);
+        met.map(|span| span.1.min(last))
+    };
+    one.spans.iter().rev().find_map(both)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lineage(text: &str) -> Lineage {
+        text.parse().unwrap()
+    }
+
+    fn lines(readers: &[&str]) -> Vec<(String, Epoch)> {
+        let history = History::new(readers.iter().map(|text| lineage(text)), 0);
+        history.lines().iter().map(|line| (line.to_string(), line.own())).collect()
+    }
+
+    #[test]
+    fn a_volume_without_snapshots_owns_all_that_it_sees() {
+        let history = History::default();
+        assert_eq!(history.reader(FIRST_EPOCH), Some(&Lineage::default()));
+        assert_eq!(history.lines(), [Lineage::default()]);
+        assert!(Lineage::default().owns(0) && Lineage::default().owns(1) && !Lineage::default().sees(2));
+    }
+
+    #[test]
+    fn a_snapshot_parts_what_it_sees_from_what_is_written_later() {
+        assert_eq!(lines(&["0-1", "0-2"]), [("0-1".to_owned(), 0), ("0-2".to_owned(), 2)]);
+        assert_eq!(lines(&["0-2"]), [("0-2".to_owned(), 0)], "once it's gone, nobody can tell what it parted");
+        let history = History::new([lineage("0-1"), lineage("0-2")], 2);
+        assert_eq!(history.reader(2).map(Lineage::own), Some(2));
+        assert_eq!(history.line_of(1), history.reader(1));
+        assert!(history.is_unknown(3) && !history.is_unknown(2));
+    }
+
+    #[test]
+    fn what_a_clone_and_its_origin_share_is_nobodys_own_even_without_the_snapshot() {
+        let expected = [("0-1".to_owned(), 0), ("0-4".to_owned(), 2), ("0-1,5-5".to_owned(), 5)];
+        assert_eq!(lines(&["0-4", "0-1,5-5"]), expected);
+        assert_eq!(lines(&["0-1", "0-4", "0-1,5-5"]), expected);
+        let history = History::new([lineage("0-4"), lineage("0-1,5-5")], 5);
+        assert_eq!(history.reader(1), None, "it's a line, and no reader");
+    }
+
+    #[test]
+    fn what_was_rolled_back_belongs_to_nobody() {
+        let history = History::new([lineage("0-1"), lineage("0-1,4-4")], 4);
+        assert_eq!(history.line_of(2), None);
+        assert!(!history.is_unknown(2));
+        assert_eq!(history.line_of(4), history.reader(4));
+    }
+
+    #[test]
+    fn lineages_read_back_as_they_print_and_nothing_else_does() {
+        for text in ["0-1", "0-4,7-9", "3-3"] {
+            assert_eq!(lineage(text).to_string(), text);
+        }
+        for text in ["", "1", "4-0", "0-4,5-9", "0-4,2-9", "a-b", "0-1,"] {
+            assert_eq!(text.parse::<Lineage>(), Err(LineageError), "{text}");
+        }
+        let many: Vec<String> = (0..300).map(|nth| format!("{0}-{0}", nth * 2)).collect();
+        assert_eq!(many.join(",").parse::<Lineage>(), Err(LineageError));
+    }
+
+    /// Any history that can come about: each new reader goes on from an earlier one, and some are taken away.
+    #[test]
+    fn each_epoch_that_is_seen_is_owned_by_one_line_and_all_of_it_is_seen_by_the_same_readers() {
+        for seed in 0..500u64 {
+            let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+            let mut draw = |below: usize| {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                (random >> 33) as usize % below
+            };
+            let mut readers = vec![Lineage::default()];
+            for epoch in 2..14 {
+                let from = draw(readers.len());
+                let new = readers[from].with(epoch).unwrap();
+                if draw(2) == 0 {
+                    readers[from] = new; // it was rolled back, or what it was is forgotten
+                } else {
+                    readers.push(new);
+                }
+                if readers.len() > 1 && draw(3) == 0 {
+                    readers.remove(draw(readers.len()));
+                }
+            }
+            let history = History::new(readers.clone(), 14);
+            let seen_by = |epoch| readers.iter().map(|reader| reader.sees(epoch)).collect::<Vec<_>>();
+            for epoch in 0..14 {
+                let owners: Vec<_> = history.lines().iter().filter(|line| line.owns(epoch)).collect();
+                let is_seen = seen_by(epoch).contains(&true);
+                assert_eq!(owners.len(), usize::from(is_seen), "seed {seed}, epoch {epoch}: {history:?}");
+                let Some(line) = owners.first() else { continue };
+                for other in (0..14).filter(|other| line.owns(*other)) {
+                    assert_eq!(seen_by(epoch), seen_by(other), "seed {seed}: {epoch} and {other}");
+                }
+            }
+            for reader in &readers {
+                let line = history.reader(reader.newest()).expect("each reader has a line");
+                assert_eq!(line.spans(), reader.spans());
+                let ahead = history.lines().iter().take_while(|other| *other != line);
+                let made_before: Vec<_> = ahead.map(Lineage::newest).collect();
+                for (first, last) in reader.spans() {
+                    for epoch in *first..=*last {
+                        let owner = history.line_of(epoch).expect("it's seen");
+                        assert!(owner == line || made_before.contains(&owner.newest()), "in the order of lines");
+                    }
+                }
+            }
+        }
+    }
+}
