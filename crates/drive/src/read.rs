@@ -13,7 +13,7 @@ use futures_util::future::{join, join_all};
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tepal_codec::checksum::{bind, crc};
-use tepal_model::{BLOCK, Buffer, MapId, Segments, buffer::zeros};
+use tepal_model::{BLOCK, Buffer, Lineage, MapId, Segments, buffer::zeros};
 
 /// How often a block that doesn't match is read again before it counts as damaged.
 const ATTEMPTS: usize = 4;
@@ -68,7 +68,8 @@ type Pieces = SmallVec<[Piece; 1]>;
 
 impl<W: World> Drive<W> {
     /// Reads blocks `first..first + count` of what this drive holds of the map. What holds nothing reads as zeros.
-    pub async fn read(&self, map: MapId, first: u64, count: u64) -> Result<Segments, DriveError> {
+    pub async fn read(&self, map: MapId, first: u64, count: u64, lineage: &Lineage) -> Result<Segments, DriveError> {
+        let _ = lineage;
         let _reading = Reading::begin(&self.shared.reading);
         let pieces = {
             let mut state = self.shared.lock();
@@ -212,7 +213,14 @@ impl<W: World> Drive<W> {
 
     /// The CRC of each block's data, unbound, without reading the data: `None` for one that holds nothing. What two
     /// copies are compared by.
-    pub async fn crcs(&self, map: MapId, first: u64, count: u64) -> Result<Vec<Option<u32>>, DriveError> {
+    pub async fn crcs(
+        &self,
+        map: MapId,
+        first: u64,
+        count: u64,
+        lineage: &Lineage,
+    ) -> Result<Vec<Option<u32>>, DriveError> {
+        let _ = lineage;
         let mut crcs = Vec::with_capacity(count as usize);
         for (index, span, _) in extents_of(first, count) {
             let key = ExtentKey { map, index };

@@ -8,7 +8,7 @@ use crate::state::Turn;
 use crate::table::{self, TableKind};
 use crate::world::{Device, DeviceError, World};
 use std::sync::Arc;
-use tepal_model::{Buffer, MapId};
+use tepal_model::{Buffer, Epoch, Lineage, MapId};
 
 /// How often a page is looked at while checkpoints write it.
 const ATTEMPTS: usize = 4;
@@ -18,8 +18,8 @@ const ATTEMPTS: usize = 4;
 pub struct ScrubReport {
     /// Blocks that hold something, damaged ones included.
     pub blocks_checked: u64,
-    /// Blocks that don't match or can't be read: map, and number within what the drive holds of it.
-    pub damaged: Vec<(MapId, u64)>,
+    /// Blocks that don't match or can't be read: map, number within what the drive holds of it, and the epoch of their layer.
+    pub damaged: Vec<(MapId, u64, Epoch)>,
     /// Table pages one of whose copies was damaged or an older one.
     pub table_pages_mended: u64,
 }
@@ -122,10 +122,10 @@ impl<W: World> Drive<W> {
     }
 
     async fn scrub_extent(&self, key: ExtentKey, report: &mut ScrubReport) -> Result<(), DriveError> {
-        match self.read(key.map, key.first_block(), BLOCKS.into()).await {
+        match self.read(key.map, key.first_block(), BLOCKS.into(), &Lineage::default()).await {
             Ok(_) => Ok(()),
             Err(DriveError::Damaged { blocks }) => {
-                report.damaged.extend(blocks.into_iter().map(|block| (key.map, block)));
+                report.damaged.extend(blocks.into_iter().map(|block| (key.map, block, 0)));
                 Ok(())
             }
             Err(other) => Err(other),

@@ -18,7 +18,7 @@ use smallvec::SmallVec;
 use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
-use tepal_model::{BLOCK, Buffer, EXTENT, Fate, MapId, Origin, Taken, Taking};
+use tepal_model::{BLOCK, Buffer, EXTENT, Fate, Lineage, MapId, Origin, Taken, Taking};
 
 /// Pieces of at least this many blocks go to their slot directly, if no block is overwritten in place by that.
 const DIRECT: u8 = 8;
@@ -53,6 +53,8 @@ pub struct Write<'a> {
     pub repair: bool,
     /// What is noted of the blocks.
     pub taking: Taking,
+    /// Whose data: it goes to the newest layer that this lineage owns, or to a new one.
+    pub lineage: &'a Lineage,
 }
 
 impl Write<'_> {
@@ -335,7 +337,9 @@ impl<W: World> Drive<W> {
         (first, count): (u64, u64),
         marks: Vec<Change>,
         taking: Taking,
+        lineage: &Lineage,
     ) -> Result<(), DriveError> {
+        let _ = lineage;
         let mut changes = Vec::new();
         let (blocks, end) = (u64::from(BLOCKS), first + count);
         let (whole_first, whole_end) = (first.div_ceil(blocks), end / blocks);
