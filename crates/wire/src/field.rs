@@ -1,7 +1,8 @@
 //! How the parts of messages are packed: numbers little-endian, lists with their length before them, alternatives with a tag
 //! of one byte. There's one way to say each thing, and nothing is left over.
 
-use tepal_model::{ClusterId, DriveId, IoError, MapId, ServerId, VolumeId};
+use smallvec::SmallVec;
+use tepal_model::{ClusterId, DriveId, Epoch, IoError, Lineage, MapId, ServerId, VolumeId, history::MAX_SPANS};
 
 /// Longest text in a message, in bytes. Longer ones are cut.
 pub const MAX_TEXT: usize = 512;
@@ -227,6 +228,28 @@ impl<T: Field> Field for Vec<T> {
             return Err(MessageError::List { count });
         }
         (0..count).map(|_| T::take(reader)).collect()
+    }
+}
+
+/// The spans, then what is its own.
+impl Field for Lineage {
+    const LEAST: usize = 2 + 8 + 4;
+    fn put(&self, out: &mut Vec<u8>) {
+        (self.spans().len() as u16).put(out);
+        for (first, last) in self.spans() {
+            first.put(out);
+            last.put(out);
+        }
+        self.own().put(out);
+    }
+    fn take(reader: &mut Reader<'_>) -> Result<Self, MessageError> {
+        let count = u16::take(reader)?;
+        if usize::from(count) > MAX_SPANS {
+            return Err(MessageError::List { count: count.into() });
+        }
+        let spans = (0..count).map(|_| Ok((Epoch::take(reader)?, Epoch::take(reader)?)));
+        let spans: SmallVec<[(Epoch, Epoch); 1]> = spans.collect::<Result<_, MessageError>>()?;
+        Lineage::new(spans, Field::take(reader)?).ok_or(MessageError::Range { what: "a lineage" })
     }
 }
 

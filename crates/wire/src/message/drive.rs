@@ -3,7 +3,7 @@
 use super::{Holds, MAX_BLOCKS, Run, check_range};
 use crate::field::{MAX_LIST, MessageError, record, tagged};
 use crate::payload::Payload;
-use tepal_model::{DriveId, Fate, MapId, Origin, Taken, Taking};
+use tepal_model::{DriveId, Epoch, Fate, Lineage, MapId, Origin, Taken, Taking};
 
 /// Words of marks in one answer at most.
 pub const MAX_WORDS: usize = 16 << 10;
@@ -42,6 +42,8 @@ pub enum DriveOperation {
         first: u64,
         /// Blocks.
         count: u32,
+        /// Which layers are seen.
+        lineage: Lineage,
     },
     /// The CRC of each block, without its data, and the requests that the blocks have taken: what two copies are compared by.
     Checksums {
@@ -49,6 +51,8 @@ pub enum DriveOperation {
         first: u64,
         /// Blocks.
         count: u32,
+        /// As for a read.
+        lineage: Lineage,
     },
     /// The payload, whole blocks.
     Write {
@@ -62,6 +66,8 @@ pub enum DriveOperation {
         repair: bool,
         /// Noted with it: whose write it is, if it's one of a client.
         taking: Taking,
+        /// Which layers are seen, and may be changed.
+        lineage: Lineage,
     },
     /// These blocks hold nothing any more.
     Clear {
@@ -73,6 +79,8 @@ pub enum DriveOperation {
         marks: Vec<MarkChange>,
         /// As for a write.
         taking: Taking,
+        /// As for a write.
+        lineage: Lineage,
     },
     /// Sets marks and takes them back, in order.
     Mark {
@@ -91,6 +99,8 @@ pub enum DriveOperation {
         count: u64,
         /// Extents to look at, at most.
         look: u64,
+        /// As for a read.
+        lineage: Lineage,
     },
     /// The extents of the map that the drive holds, in order.
     Extents {
@@ -116,6 +126,13 @@ pub enum DriveOperation {
         count: u64,
         /// Of blocks among these.
         requests: Vec<Taken>,
+    },
+    /// The epochs of which the drive has anything of these blocks.
+    Epochs {
+        /// Block.
+        first: u64,
+        /// Blocks.
+        count: u64,
     },
     /// The primary has noted on the drive, which had been away, all that it and others miss in the column.
     Noted {
@@ -220,6 +237,11 @@ pub enum DriveAnswer {
     Fate(Fate),
     /// Of [`DriveOperation::Adopt`].
     Adopted,
+    /// Of [`DriveOperation::Epochs`].
+    Epochs {
+        /// Ascending.
+        epochs: Vec<Epoch>,
+    },
     /// It wasn't done.
     Failed(DriveFailure),
 }
@@ -284,18 +306,19 @@ record!(Heard { opening, marks, more, dropped_tail, allocated });
 
 tagged!(DriveOperation, "operation on a drive", {
     1 => Hear { after },
-    2 => Read { first, count },
-    3 => Checksums { first, count },
-    4 => Write { first, durable, repair, taking, marks },
-    5 => Clear { first, count, taking, marks },
+    2 => Read { first, count, lineage },
+    3 => Checksums { first, count, lineage },
+    4 => Write { first, durable, repair, taking, marks, lineage },
+    5 => Clear { first, count, taking, marks, lineage },
     6 => Mark { durable, changes },
     7 => Flush,
-    8 => Present { first, count, look },
+    8 => Present { first, count, look, lineage },
     9 => Extents { from },
     10 => RemoveMap,
     11 => Noted { view },
     12 => Fate { origin, first, count },
     13 => Adopt { first, count, requests },
+    14 => Epochs { first, count },
 });
 
 tagged!(MarkKind, "kind of mark", { 1 => Busy, 2 => Stale { drive } });
@@ -316,6 +339,7 @@ tagged!(DriveAnswer, "answer of a drive", {
     11 => Noted,
     12 => Fate(fate),
     13 => Adopted,
+    14 => Epochs { epochs },
     128 => Failed(failure),
 });
 
@@ -338,7 +362,7 @@ impl DriveOperation {
         use DriveOperation::*;
         match self {
             Hear { .. } | Read { .. } | Checksums { .. } | Present { .. } | Extents { .. } => true,
-            DriveOperation::Fate { .. } => true,
+            DriveOperation::Fate { .. } | Epochs { .. } => true,
             Write { .. } | Clear { .. } | DriveOperation::Mark { .. } | Flush | RemoveMap | Noted { .. } => false,
             Adopt { .. } => false,
         }
@@ -352,7 +376,7 @@ impl DriveOperation {
         };
         holds.check(payload)?;
         match *self {
-            DriveOperation::Read { first, count } | DriveOperation::Checksums { first, count } => {
+            DriveOperation::Read { first, count, .. } | DriveOperation::Checksums { first, count, .. } => {
                 check_range("a number of blocks", 0, count.into(), MAX_BLOCKS)?;
                 blocks(first, count.into())
             }
@@ -365,9 +389,9 @@ impl DriveOperation {
                 check_taking(taking, first, count)?;
                 blocks(first, count)
             }
-            DriveOperation::Present { first, count, .. } | DriveOperation::Fate { first, count, .. } => {
-                blocks(first, count)
-            }
+            DriveOperation::Present { first, count, .. }
+            | DriveOperation::Fate { first, count, .. }
+            | DriveOperation::Epochs { first, count } => blocks(first, count),
             DriveOperation::Adopt { first, count, ref requests } => {
                 check_taken(requests, first, count)?;
                 blocks(first, count)

@@ -5,7 +5,7 @@ use super::*;
 use crate::frame::{HEADER, Header, append};
 use crate::handshake::{ClientId, Grant, Reason, Role, Sender};
 use tepal_codec::checksum::crc;
-use tepal_model::{ClusterId, DriveId, IoError, MapId, Segments, ServerId, Taking, VolumeId};
+use tepal_model::{ClusterId, DriveId, IoError, Lineage, MapId, Segments, ServerId, Taking, VolumeId};
 
 /// Hexadecimal digits, a word for each field.
 fn bytes(hex: &str) -> Vec<u8> {
@@ -111,6 +111,8 @@ fn requests_to_drives() {
     let marks = vec![MarkChange::Set(busy), MarkChange::Unset(stale), MarkChange::SetMany(many), MarkChange::UnsetAll];
     let origin = "0100000000000000 02000000 0300000000000000 0400000000000000";
     let taken = Taken { origin: TAG.origin, first: 1, count: 2 };
+    let lineage = || Lineage::new([(0, 4), (7, 9)], 8).unwrap();
+    let seen = "0200 00000000 04000000 07000000 09000000 08000000";
     let all_marks = "04000000
         01 0500000000000000 01
         02 0600000000000000 02 0900000000000000
@@ -119,21 +121,32 @@ fn requests_to_drives() {
     let cases = [
         (Hear { after: None }, "01 00".to_owned()),
         (Hear { after: Some(many.place()) }, "01 01 01 0700000000000000".to_owned()),
-        (Read { first: 1, count: 2 }, "02 0100000000000000 02000000".to_owned()),
-        (Checksums { first: 1, count: 2 }, "03 0100000000000000 02000000".to_owned()),
+        (Read { first: 1, count: 2, lineage: lineage() }, format!("02 0100000000000000 02000000 {seen}")),
+        (Checksums { first: 1, count: 2, lineage: lineage() }, format!("03 0100000000000000 02000000 {seen}")),
         (
-            Write { first: 1, marks: marks.clone(), durable: true, repair: false, taking: Taking::Request(TAG.origin) },
-            format!("04 0100000000000000 01 00 02 {origin} {all_marks}"),
+            Write {
+                first: 1,
+                marks: marks.clone(),
+                durable: true,
+                repair: false,
+                taking: Taking::Request(TAG.origin),
+                lineage: lineage(),
+            },
+            format!("04 0100000000000000 01 00 02 {origin} {all_marks} {seen}"),
         ),
         (
-            Clear { first: 1, count: 2, marks: marks.clone(), taking: Taking::Those(vec![taken]) },
+            Clear { first: 1, count: 2, marks: marks.clone(), taking: Taking::Those(vec![taken]), lineage: lineage() },
             format!(
-                "05 0100000000000000 0200000000000000 03 01000000 {origin} 0100000000000000 0200000000000000 {all_marks}"
+                "05 0100000000000000 0200000000000000 03 01000000 {origin} 0100000000000000 0200000000000000 {all_marks} {seen}"
             ),
         ),
         (DriveOperation::Mark { changes: marks, durable: true }, format!("06 01 {all_marks}")),
         (Flush, "07".to_owned()),
-        (Present { first: 1, count: 2, look: 3 }, "08 0100000000000000 0200000000000000 0300000000000000".to_owned()),
+        (
+            Present { first: 1, count: 2, look: 3, lineage: lineage() },
+            format!("08 0100000000000000 0200000000000000 0300000000000000 {seen}"),
+        ),
+        (Epochs { first: 1, count: 2 }, "0e 0100000000000000 0200000000000000".to_owned()),
         (Extents { from: 1 }, "09 0100000000000000".to_owned()),
         (RemoveMap, "0a".to_owned()),
         (Noted { view: 5 }, "0b 0500000000000000".to_owned()),
@@ -199,7 +212,8 @@ fn requests_to_primaries_and_their_answers() {
     use VolumeOperation::*;
     let (offset, length) = (1, 2);
     let requests = [
-        (Read { offset, length: 2 }, "01 0100000000000000 02000000"),
+        (Read { offset, length: 2, at: None }, "01 0100000000000000 02000000 00"),
+        (Read { offset, length: 2, at: Some(5) }, "01 0100000000000000 02000000 01 05000000"),
         (
             Write { offset, fua: true, tag: TAG },
             "02 0100000000000000 01 0100000000000000 02000000 0300000000000000 0400000000000000 01",
@@ -209,7 +223,7 @@ fn requests_to_primaries_and_their_answers() {
             "03 0100000000000000 0200000000000000 01 00 0100000000000000 02000000 0300000000000000 0400000000000000 00",
         ),
         (Flush, "04"),
-        (Status { offset, length, limit: 3 }, "05 0100000000000000 0200000000000000 03000000"),
+        (Status { offset, length, limit: 3, at: None }, "05 0100000000000000 0200000000000000 03000000 00"),
         (Clear { from: offset }, "06 0100000000000000"),
         (VolumeOperation::Repair { offset: 4096, copy: 2 }, "07 0010000000000000 02"),
     ];

@@ -4,7 +4,7 @@ use crate::frame::Header;
 use crate::handshake::{ClientId, Grant, Reason, Role, Sender};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tepal_model::{ClusterId, DriveId, IoError, MAX_VOLUME, MapId, Segments, ServerId, Taking, VolumeId};
+use tepal_model::{ClusterId, DriveId, IoError, Lineage, MAX_VOLUME, MapId, Segments, ServerId, Taking, VolumeId};
 
 fn any_mark_kind() -> impl Strategy<Value = MarkKind> {
     prop_oneof![Just(MarkKind::Busy), any::<u64>().prop_map(|drive| MarkKind::Stale { drive: DriveId(drive) })]
@@ -22,6 +22,23 @@ fn any_change() -> impl Strategy<Value = MarkChange> {
         any_word().prop_map(MarkChange::SetMany),
         Just(MarkChange::UnsetAll),
     ]
+}
+
+fn any_lineage() -> impl Strategy<Value = Lineage> {
+    let spans = vec((0u32..5, 2u32..5), 1..4);
+    (spans, any::<bool>()).prop_map(|(spans, own)| {
+        let mut at = 0;
+        let spans: Vec<(u32, u32)> = spans
+            .into_iter()
+            .map(|(length, gap)| {
+                let first = at;
+                at = first + length + gap;
+                (first, first + length)
+            })
+            .collect();
+        let newest = spans.last().map_or(0, |span| span.1);
+        Lineage::new(spans, if own { newest } else { 0 }).expect("ascending and apart")
+    })
 }
 
 fn any_origin() -> impl Strategy<Value = Origin> {
@@ -53,25 +70,41 @@ fn any_drive_operation() -> impl Strategy<Value = DriveOperation> {
     prop_oneof![
         proptest::option::of((any_mark_kind(), any::<u64>()))
             .prop_map(|after| Hear { after: after.map(|(kind, word)| MarkPlace { kind, word }) }),
-        (first(), count()).prop_map(|(first, count)| Read { first, count }),
-        (first(), count()).prop_map(|(first, count)| Checksums { first, count }),
-        (first(), marks(), any::<(bool, bool)>(), any_taking())
-            .prop_map(|(first, marks, (durable, repair), taking)| Write { first, marks, durable, repair, taking }),
+        (first(), count(), any_lineage()).prop_map(|(first, count, lineage)| Read { first, count, lineage }),
+        (first(), count(), any_lineage()).prop_map(|(first, count, lineage)| Checksums { first, count, lineage }),
+        (first(), 1u64..1 << 40).prop_map(|(first, count)| Epochs { first, count }),
+        (first(), marks(), any::<(bool, bool)>(), any_taking()).prop_map(
+            |(first, marks, (durable, repair), taking)| Write {
+                first,
+                marks,
+                durable,
+                repair,
+                taking,
+                lineage: Lineage::default(),
+            }
+        ),
         (first(), 1u64..1 << 40, marks(), any_taking()).prop_map(|(first, count, marks, taking)| Clear {
             first,
             count,
             marks,
-            taking
+            taking,
+            lineage: Lineage::default(),
         }),
         (marks(), any_taken(50..60)).prop_map(|(marks, requests)| Clear {
             first: 50,
             count: 10,
             marks,
             taking: Taking::Those(requests),
+            lineage: Lineage::default(),
         }),
         (marks(), any::<bool>()).prop_map(|(changes, durable)| DriveOperation::Mark { changes, durable }),
         Just(Flush),
-        (first(), 1u64..1 << 40, any::<u64>()).prop_map(|(first, count, look)| Present { first, count, look }),
+        (first(), 1u64..1 << 40, any::<u64>()).prop_map(|(first, count, look)| Present {
+            first,
+            count,
+            look,
+            lineage: Lineage::default(),
+        }),
         any::<u64>().prop_map(|from| Extents { from }),
         Just(RemoveMap),
         any::<u64>().prop_map(|view| Noted { view }),
@@ -125,12 +158,17 @@ fn any_volume_operation() -> impl Strategy<Value = VolumeOperation> {
     use VolumeOperation::*;
     let (offset, length) = (|| 0..MAX_VOLUME / 2, || 1..MAX_VOLUME / 2);
     prop_oneof![
-        (offset(), 1..=MAX_REQUEST as u32).prop_map(|(offset, length)| Read { offset, length }),
+        (offset(), 1..=MAX_REQUEST as u32).prop_map(|(offset, length)| Read { offset, length, at: None }),
         (offset(), any::<bool>(), any_tag()).prop_map(|(offset, fua, tag)| Write { offset, fua, tag }),
         (offset(), 1..=volume::MAX_ZERO, any::<bool>(), any::<bool>(), any_tag())
             .prop_map(|(offset, length, allocate, fua, tag)| Zero { offset, length, allocate, fua, tag }),
         Just(Flush),
-        (offset(), length(), 1u32..=65536).prop_map(|(offset, length, limit)| Status { offset, length, limit }),
+        (offset(), length(), 1u32..=65536).prop_map(|(offset, length, limit)| Status {
+            offset,
+            length,
+            limit,
+            at: Some(7)
+        }),
         offset().prop_map(|from| Clear { from }),
         (offset(), any::<u8>())
             .prop_map(|(offset, copy)| VolumeOperation::Repair { offset: offset / BLOCK * BLOCK, copy }),
@@ -264,33 +302,52 @@ fn requests_whose_numbers_make_no_sense_are_refused() {
     let sealed = |offset, length: usize| Payload::seal(offset, Segments::from_iter([vec![7; length].into()]));
     let taken = |first, count| Taken { origin: TAG.origin, first, count };
     let write = || {
-        drive(DriveOperation::Write { first: 0, marks: vec![], durable: true, repair: false, taking: Taking::Nothing })
+        drive(DriveOperation::Write {
+            first: 0,
+            marks: vec![],
+            durable: true,
+            repair: false,
+            taking: Taking::Nothing,
+            lineage: Lineage::default(),
+        })
     };
     let cases = [
-        (drive(DriveOperation::Read { first: 0, count: 0 }), Payload::none()),
-        (drive(DriveOperation::Read { first: 0, count: 8193 }), Payload::none()),
-        (drive(DriveOperation::Read { first: u64::MAX, count: 2 }), Payload::none()),
-        (drive(DriveOperation::Read { first: (1 << 52) - 1, count: 2 }), Payload::none()),
-        (drive(DriveOperation::Read { first: 0, count: 1 }), sealed(0, 4096)),
-        (drive(DriveOperation::Clear { first: 0, count: 0, marks: vec![], taking: Taking::Nothing }), Payload::none()),
+        (drive(DriveOperation::Read { first: 0, count: 0, lineage: Lineage::default() }), Payload::none()),
+        (drive(DriveOperation::Read { first: 0, count: 8193, lineage: Lineage::default() }), Payload::none()),
+        (drive(DriveOperation::Read { first: u64::MAX, count: 2, lineage: Lineage::default() }), Payload::none()),
+        (drive(DriveOperation::Read { first: (1 << 52) - 1, count: 2, lineage: Lineage::default() }), Payload::none()),
+        (drive(DriveOperation::Read { first: 0, count: 1, lineage: Lineage::default() }), sealed(0, 4096)),
+        (
+            drive(DriveOperation::Clear {
+                first: 0,
+                count: 0,
+                marks: vec![],
+                taking: Taking::Nothing,
+                lineage: Lineage::default(),
+            }),
+            Payload::none(),
+        ),
         (drive(DriveOperation::Adopt { first: 3, count: 2, requests: vec![taken(2, 1)] }), Payload::none()),
         (drive(DriveOperation::Adopt { first: 3, count: 2, requests: vec![taken(4, 2)] }), Payload::none()),
         (drive(DriveOperation::Adopt { first: 3, count: 2, requests: vec![taken(4, u64::MAX)] }), Payload::none()),
-        (drive(DriveOperation::Present { first: 1, count: u64::MAX, look: 1 }), Payload::none()),
+        (
+            drive(DriveOperation::Present { first: 1, count: u64::MAX, look: 1, lineage: Lineage::default() }),
+            Payload::none(),
+        ),
         (write(), Payload::none()),
         (write(), sealed(0, 4095)),
         (write(), sealed(1, 4096)),
-        (volume(VolumeOperation::Read { offset: 0, length: 0 }), Payload::none()),
-        (volume(VolumeOperation::Read { offset: 0, length: 1 + (32 << 20) }), Payload::none()),
-        (volume(VolumeOperation::Read { offset: MAX_VOLUME, length: 1 }), Payload::none()),
+        (volume(VolumeOperation::Read { offset: 0, length: 0, at: None }), Payload::none()),
+        (volume(VolumeOperation::Read { offset: 0, length: 1 + (32 << 20), at: None }), Payload::none()),
+        (volume(VolumeOperation::Read { offset: MAX_VOLUME, length: 1, at: None }), Payload::none()),
         (volume(VolumeOperation::Write { offset: 0, fua: false, tag: TAG }), Payload::none()),
         (volume(VolumeOperation::Write { offset: 5, fua: false, tag: TAG }), sealed(6, 10)),
         (
             volume(VolumeOperation::Zero { offset: 0, length: 0, allocate: false, fua: false, tag: TAG }),
             Payload::none(),
         ),
-        (volume(VolumeOperation::Status { offset: 0, length: 1, limit: 0 }), Payload::none()),
-        (volume(VolumeOperation::Status { offset: 0, length: 1, limit: 65537 }), Payload::none()),
+        (volume(VolumeOperation::Status { offset: 0, length: 1, limit: 0, at: None }), Payload::none()),
+        (volume(VolumeOperation::Status { offset: 0, length: 1, limit: 65537, at: None }), Payload::none()),
         (volume(VolumeOperation::Flush), sealed(0, 1)),
         (volume(VolumeOperation::Repair { offset: 1, copy: 0 }), Payload::none()),
         (volume(VolumeOperation::Repair { offset: MAX_VOLUME, copy: 0 }), Payload::none()),
@@ -339,16 +396,22 @@ fn a_request_costs_the_data_that_it_brings_and_the_data_that_it_wants() {
     let nothing = Payload::none();
     let overhead = Request::Metadata.cost(&nothing);
     let data = Payload::seal(0, Segments::from_iter([vec![7; 8192].into()]));
-    let write =
-        drive(DriveOperation::Write { first: 0, marks: vec![], durable: true, repair: false, taking: Taking::Nothing });
+    let write = drive(DriveOperation::Write {
+        first: 0,
+        marks: vec![],
+        durable: true,
+        repair: false,
+        taking: Taking::Nothing,
+        lineage: Lineage::default(),
+    });
     assert!((1..=4096).contains(&overhead), "there's an end to requests without data, and there may be many");
     for (request, payload, expected, repeatable) in [
         (Request::Metadata, &data, 8192, true),
         (Request::Api, &data, 8192, false),
         (write, &data, 8192, false),
-        (drive(DriveOperation::Read { first: 0, count: 3 }), &nothing, 3 * 4096, true),
+        (drive(DriveOperation::Read { first: 0, count: 3, lineage: Lineage::default() }), &nothing, 3 * 4096, true),
         (drive(DriveOperation::RemoveMap), &nothing, 0, false),
-        (volume(VolumeOperation::Read { offset: 0, length: 77 }), &nothing, 77, true),
+        (volume(VolumeOperation::Read { offset: 0, length: 77, at: None }), &nothing, 77, true),
         (volume(VolumeOperation::Write { offset: 0, fua: false, tag: TAG }), &data, 8192, false),
         (volume(VolumeOperation::Flush), &nothing, 0, false),
     ] {

@@ -3,7 +3,7 @@
 use super::{Holds, Run, Tag, check_range};
 use crate::field::{MAX_LIST, MessageError, record, tagged};
 use crate::payload::Payload;
-use tepal_model::{BLOCK, IoError, MAX_REQUEST, MAX_VOLUME, ServerId, VolumeId};
+use tepal_model::{BLOCK, Epoch, IoError, MAX_REQUEST, MAX_VOLUME, ServerId, VolumeId};
 
 /// Bytes that one request makes zeros.
 pub const MAX_ZERO: u64 = 256 << 20;
@@ -28,6 +28,8 @@ pub enum VolumeOperation {
         offset: u64,
         /// Bytes.
         length: u32,
+        /// Of which snapshot; `None` for what the volume has now.
+        at: Option<Epoch>,
     },
     /// The payload, cut where the column's blocks end.
     Write {
@@ -61,6 +63,8 @@ pub enum VolumeOperation {
         length: u64,
         /// Runs at most, from 1 to [`MAX_LIST`].
         limit: u32,
+        /// As for a read.
+        at: Option<Epoch>,
     },
     /// What lies past the volume's end is gone. Answered as a zero is.
     Clear {
@@ -143,11 +147,11 @@ pub enum VolumeFailure {
 record!(VolumeRequest { volume, column, operation });
 
 tagged!(VolumeOperation, "operation on a volume", {
-    1 => Read { offset, length },
+    1 => Read { offset, length, at },
     2 => Write { offset, fua, tag },
     3 => Zero { offset, length, allocate, fua, tag },
     4 => Flush,
-    5 => Status { offset, length, limit },
+    5 => Status { offset, length, limit, at },
     6 => Clear { from },
     7 => Repair { offset, copy },
 });
@@ -181,7 +185,7 @@ impl VolumeOperation {
         };
         holds.check(payload)?;
         match *self {
-            VolumeOperation::Read { offset, length } => {
+            VolumeOperation::Read { offset, length, .. } => {
                 check_range("the length of a read", 0, length.into(), MAX_REQUEST)?;
                 bytes(offset, length.into())
             }
@@ -196,7 +200,7 @@ impl VolumeOperation {
                 check_range("the length of a zero", 0, length, MAX_ZERO)?;
                 bytes(offset, length)
             }
-            VolumeOperation::Status { offset, length, limit } => {
+            VolumeOperation::Status { offset, length, limit, .. } => {
                 check_range("a number of runs", 0, limit.into(), MAX_LIST as u64)?;
                 bytes(offset, length)
             }
