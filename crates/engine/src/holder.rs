@@ -9,7 +9,7 @@ use std::future::Future;
 use std::sync::Arc;
 use tepal_drive::world::World;
 use tepal_drive::{Change, Drive, DriveError, Loss, Mark, Prepared, Refused, Write};
-use tepal_model::{DriveId, Fate, MapId, Origin, Segments, Taken, Taking};
+use tepal_model::{DriveId, Epoch, Fate, Lineage, MapId, Origin, Segments, Taken, Taking};
 
 /// Cheap to clone; clones are the same opening of the same drive.
 pub(crate) enum Holder<W: World> {
@@ -133,10 +133,10 @@ impl<W: World> Holder<W> {
 /// What is asked of it.
 impl<W: World> Holder<W> {
     /// See [`Drive::read`].
-    pub async fn read(&self, map: MapId, first: u64, count: u64) -> Result<Segments, DriveError> {
+    pub async fn read(&self, map: MapId, first: u64, count: u64, seen: &Lineage) -> Result<Segments, DriveError> {
         match self {
-            Holder::Here(drive) => drive.read(map, first, count).await,
-            Holder::There(remote) => remote.read(first, count).await,
+            Holder::Here(drive) => drive.read(map, first, count, seen).await,
+            Holder::There(remote) => remote.read(first, count, seen).await,
         }
     }
 
@@ -146,10 +146,11 @@ impl<W: World> Holder<W> {
         map: MapId,
         first: u64,
         count: u64,
+        seen: &Lineage,
     ) -> Result<(Vec<Option<u32>>, Vec<Taken>), DriveError> {
         match self {
-            Holder::Here(drive) => Ok((drive.crcs(map, first, count).await?, drive.requests(map, first, count))),
-            Holder::There(remote) => remote.content(first, count).await,
+            Holder::Here(drive) => Ok((drive.crcs(map, first, count, seen).await?, drive.requests(map, first, count))),
+            Holder::There(remote) => remote.content(first, count, seen).await,
         }
     }
 
@@ -170,18 +171,32 @@ impl<W: World> Holder<W> {
     }
 
     /// See [`Drive::present`].
-    pub async fn present(&self, map: MapId, first: u64, count: u64) -> Result<Vec<(u64, bool)>, DriveError> {
+    pub async fn present(
+        &self,
+        map: MapId,
+        first: u64,
+        count: u64,
+        seen: &Lineage,
+    ) -> Result<Vec<(u64, bool)>, DriveError> {
         match self {
-            Holder::Here(drive) => Ok(drive.present(map, first, count, u64::MAX)),
-            Holder::There(remote) => remote.present(first, count).await,
+            Holder::Here(drive) => Ok(drive.present(map, first, count, u64::MAX, seen)),
+            Holder::There(remote) => remote.present(first, count, seen).await,
         }
     }
 
     /// Whether none of the blocks hold anything.
-    pub async fn is_empty(&self, map: MapId, first: u64, count: u64) -> Result<bool, DriveError> {
+    pub async fn is_empty(&self, map: MapId, first: u64, count: u64, seen: &Lineage) -> Result<bool, DriveError> {
         match self {
-            Holder::Here(drive) => Ok(drive.is_empty(map, first, count)),
-            Holder::There(remote) => Ok(remote.present(first, count).await?.iter().all(|&(_, holds)| !holds)),
+            Holder::Here(drive) => Ok(drive.is_empty(map, first, count, seen)),
+            Holder::There(remote) => Ok(remote.present(first, count, seen).await?.iter().all(|&(_, holds)| !holds)),
+        }
+    }
+
+    /// See [`Drive::epochs_of`].
+    pub async fn epochs_of(&self, map: MapId, first: u64, count: u64) -> Result<Vec<Epoch>, DriveError> {
+        match self {
+            Holder::Here(drive) => Ok(drive.epochs_of(map, first, count)),
+            Holder::There(remote) => remote.epochs_of(first, count).await,
         }
     }
 
@@ -247,10 +262,11 @@ impl<W: World> Holder<W> {
         (map, first, count): (MapId, u64, u64),
         marks: Vec<Change>,
         taking: Taking,
+        seen: &Lineage,
     ) -> Result<(), DriveError> {
         match self {
-            Holder::Here(drive) => drive.clear(map, (first, count), marks, taking).await,
-            Holder::There(remote) => remote.clear(first, count, marks, taking).await,
+            Holder::Here(drive) => drive.clear(map, (first, count), marks, taking, seen).await,
+            Holder::There(remote) => remote.clear(first, count, marks, taking, seen).await,
         }
     }
 

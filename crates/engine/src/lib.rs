@@ -12,6 +12,7 @@
 
 mod authority;
 mod engine;
+mod epochs;
 mod health;
 mod holder;
 mod map;
@@ -24,9 +25,10 @@ mod volume;
 
 pub use authority::{Authority, View};
 pub use engine::{Engine, Standing};
+pub use epochs::Epochs;
 pub use health::{Trouble, VolumeHealth};
 pub use map::VolumeSpec;
 pub use scrub::ScrubSummary;
 pub use servers::follow::{Agreed, ClusterView, DriveStatus};
 pub use servers::peers::{Alone, Peers, Question, Reply, Unreachable};
-pub use volume::{OpenVolumeError, Recovery, Run, Volume};
+pub use volume::{OpenVolumeError, Recovery, Run, Snapshot, Volume};

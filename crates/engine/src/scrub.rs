@@ -66,7 +66,8 @@ impl<W: World> Volume<W> {
             summary.blocks_checked += report.blocks_checked;
             summary.drives_checked.push(drive.id());
             let position = spec.drives.iter().position(|&id| id == drive.id()).expect("a member is in the map");
-            for (_, place) in report.damaged {
+            let places: BTreeSet<u64> = report.damaged.into_iter().map(|(_, place, _)| place).collect();
+            for place in places {
                 self.repair_place(position, place, &mut silent, &mut summary).await?;
             }
         }
@@ -179,7 +180,8 @@ impl<W: World> Group<W> {
         let column = &self.shared.column;
         let copies: Vec<(usize, Holder<W>)> = self.lock().copies_here().collect();
         for (at, drive) in copies {
-            if drive.is_empty(column.map, column.place(at, blocks.first), blocks.count).await != Ok(true) {
+            let epochs = drive.epochs_of(column.map, column.place(at, blocks.first), blocks.count).await;
+            if !epochs.is_ok_and(|epochs| epochs.is_empty()) {
                 return true;
             }
         }

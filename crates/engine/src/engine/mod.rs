@@ -8,6 +8,7 @@ mod sharing;
 mod tests;
 
 use crate::authority::{Authority, View};
+use crate::epochs::Epochs;
 use crate::holder::Holder;
 use crate::map::VolumeSpec;
 use crate::protocol::primary::Group;
@@ -252,7 +253,8 @@ impl<W: World> Engine<W> {
         let volume = {
             // At one moment, so that no drive comes or goes unnoticed.
             let mut state = self.lock();
-            let volume = Volume::open(self, spec, Use::Alone)?;
+            let epochs = state.epochs_of(spec.map);
+            let volume = Volume::open(self, spec, Use::Alone, epochs)?;
             for column in 0..volume.seats().len() {
                 let group = volume.open_group(self, column, 0, |id| state.presence(id));
                 volume.seats()[column].take(Taken::Here(group));
@@ -266,8 +268,14 @@ impl<W: World> Engine<W> {
 
     /// The same where several servers are primaries: of which columns this one is, is to be told.
     pub fn open_volume_among(&self, spec: VolumeSpec) -> Result<Volume<W>, OpenVolumeError> {
-        let volume = Volume::open(self, spec, Use::Among)?;
-        self.lock().volumes.insert(volume.id(), volume.clone());
+        let volume = {
+            // At one moment, so that it doesn't go on in an epoch that is over.
+            let mut state = self.lock();
+            let epochs = state.epochs_of(spec.map);
+            let volume = Volume::open(self, spec, Use::Among, epochs)?;
+            state.volumes.insert(volume.id(), volume.clone());
+            volume
+        };
         self.follow_for(&volume);
         Ok(volume)
     }
@@ -283,7 +291,11 @@ impl<W: World> Engine<W> {
 
     pub(crate) fn will_follow(&self, me: ServerId, now: Arc<ClusterView>) {
         self.shared.followed_view.store(now.view, Ordering::Release);
-        self.lock().followed = Some((me, now));
+        let mut state = self.lock();
+        state.followed = Some((me, now));
+        for volume in state.volumes.values() {
+            volume.go_on_with(state.epochs_of(volume.map()));
+        }
     }
 
     /// Call this once all volumes that exist have been opened: only then can a drive be found to know what it misses.
@@ -340,6 +352,12 @@ impl<W: World> Engine<W> {
 impl<W: World> State<W> {
     fn followed_view(&self) -> View {
         self.followed.as_ref().map_or(0, |(_, now)| now.view)
+    }
+
+    /// As agreed in the state that was followed last.
+    fn epochs_of(&self, map: MapId) -> Arc<Epochs> {
+        let followed = self.followed.as_ref().and_then(|(_, now)| now.epochs.get(&map));
+        followed.cloned().unwrap_or_default()
     }
 
     fn presence(&self, id: DriveId) -> (Presence<W>, Option<View>) {

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use tepal_drive::world::World;
 use tepal_drive::{Change, Drive, DriveError, Loss, Mark, MarkKind, Write};
-use tepal_model::{DriveId, MapId, ServerId};
+use tepal_model::{DriveId, Lineage, MapId, ServerId};
 use tepal_wire::Payload;
 use tepal_wire::message::drive::MAX_WORDS;
 use tepal_wire::message::{
@@ -253,23 +253,26 @@ fn carry_out<W: World>(
     let answer = |answer: DriveAnswer| Reply::from(Answer::Drive(answer));
     match operation {
         DriveOperation::Hear { after } => ready(heard(&drive, copy, opening, after)).boxed_local(),
-        DriveOperation::Read { first, count } => read(drive, map, first, count.into()).boxed_local(),
-        DriveOperation::Checksums { first, count } => async move {
-            let checksums = drive.crcs(map, first, count.into()).await;
+        DriveOperation::Read { first, count, lineage } => {
+            async move { read(drive, map, (first, count.into()), lineage).await }.boxed_local()
+        }
+        DriveOperation::Checksums { first, count, lineage } => async move {
+            let checksums = drive.crcs(map, first, count.into(), &lineage).await;
             let requests = drive.requests(map, first, count.into());
             answer(checksums.map_or_else(wont, |checksums| DriveAnswer::Checksums { checksums, requests }))
         }
         .boxed_local(),
-        DriveOperation::Write { first, marks, durable, repair, taking } => async move {
+        DriveOperation::Write { first, marks, durable, repair, taking, lineage } => async move {
             let (data, sums) = payload.into_parts();
             let (data, marks) = (data.into_iter().collect(), changes(map, marks));
             let crcs = sums.as_slice().into();
-            let written = drive.write(Write { map, first, data, crcs, marks, durable, repair, taking }).await;
+            let lineage = &lineage;
+            let written = drive.write(Write { map, first, data, crcs, marks, durable, repair, taking, lineage }).await;
             answer(written.map_or_else(wont, |()| DriveAnswer::Written))
         }
         .boxed_local(),
-        DriveOperation::Clear { first, count, marks, taking } => async move {
-            let cleared = drive.clear(map, (first, count), changes(map, marks), taking).await;
+        DriveOperation::Clear { first, count, marks, taking, lineage } => async move {
+            let cleared = drive.clear(map, (first, count), changes(map, marks), taking, &lineage).await;
             answer(cleared.map_or_else(wont, |()| DriveAnswer::Cleared))
         }
         .boxed_local(),
@@ -282,8 +285,8 @@ fn carry_out<W: World>(
             answer(flushed.map_or_else(wont, |()| DriveAnswer::Flushed))
         }
         .boxed_local(),
-        DriveOperation::Present { first, count, look } => {
-            let runs = drive.present(map, first, count, look.clamp(1, MOST_RUNS as u64));
+        DriveOperation::Present { first, count, look, lineage } => {
+            let runs = drive.present(map, first, count, look.clamp(1, MOST_RUNS as u64), &lineage);
             let run = |(length, holds)| Run { length, holds };
             let runs = runs.into_iter().take(MOST_RUNS).map(run).collect();
             ready(answer(DriveAnswer::Present { runs })).boxed_local()
@@ -295,6 +298,10 @@ fn carry_out<W: World>(
             let extents = rest.by_ref().take(MOST_EXTENTS).collect();
             let more = rest.next().is_some();
             ready(answer(DriveAnswer::Extents { extents, more })).boxed_local()
+        }
+        DriveOperation::Epochs { first, count } => {
+            let epochs = drive.epochs_of(map, first, count);
+            ready(answer(DriveAnswer::Epochs { epochs })).boxed_local()
         }
         DriveOperation::RemoveMap => {
             async move { answer(drive.remove_map(map).await.map_or_else(wont, |()| DriveAnswer::Removed)) }
@@ -312,8 +319,8 @@ fn carry_out<W: World>(
     }
 }
 
-async fn read<W: World>(drive: Drive<W>, map: MapId, first: u64, count: u64) -> Reply {
-    match drive.read(map, first, count).await {
+async fn read<W: World>(drive: Drive<W>, map: MapId, (first, count): (u64, u64), lineage: Lineage) -> Reply {
+    match drive.read(map, first, count, &lineage).await {
         Ok(data) => Reply {
             answer: Answer::Drive(DriveAnswer::Read),
             payload: Payload::seal(0, data),

@@ -3,13 +3,14 @@
 
 use crate::authority::View;
 use crate::engine::{Engine, Standing};
+use crate::epochs::Epochs;
 use crate::servers::seat::Taken;
 use crate::volume::Volume;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tepal_drive::Loss;
 use tepal_drive::world::World;
-use tepal_model::{DriveId, ServerId};
+use tepal_model::{DriveId, MapId, ServerId};
 
 /// No server's id.
 const OUTSIDE: ServerId = ServerId(0);
@@ -21,6 +22,8 @@ pub struct ClusterView {
     pub view: View,
     /// Every drive of the cluster.
     pub drives: BTreeMap<DriveId, Agreed>,
+    /// Of maps that have, or had, snapshots.
+    pub epochs: BTreeMap<MapId, Arc<Epochs>>,
 }
 
 /// What is agreed about one drive.

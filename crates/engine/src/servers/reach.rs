@@ -59,8 +59,8 @@ impl<W: World> Volume<W> {
             if self.is_cut_off() {
                 return Err(IoError::Fenced);
             }
-            if operation.end() > self.end_of(column) {
-                let (offset, size) = (self.striping().offset_of(column, operation.end() - 1), self.size());
+            if let Some(end) = operation.end().filter(|&end| end > self.end_of(column)) {
+                let (offset, size) = (self.striping().offset_of(column, end - 1), self.size());
                 return Err(IoError::OutOfRange { offset, length: 1, size });
             }
             let change = match seat.now() {

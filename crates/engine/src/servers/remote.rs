@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use tepal_drive::world::Gather;
 use tepal_drive::{Change, DriveError, Loss, Mark, MarkKind, Write};
-use tepal_model::{DriveId, Fate, MapId, Origin, Segments, ServerId, Taken, Taking};
+use tepal_model::{DriveId, Epoch, Fate, Lineage, MapId, Origin, Segments, ServerId, Taken, Taking};
 use tepal_wire::Payload;
 use tepal_wire::message::{self, Answer, DriveAnswer, DriveFailure, DriveOperation, DriveRequest, MarkChange, Request};
 
@@ -128,9 +128,10 @@ impl Remote {
         self.loss().get_or_insert_with(|| Arc::new(loss)).clone()
     }
 
-    pub async fn read(&self, first: u64, count: u64) -> Result<Segments, DriveError> {
+    pub async fn read(&self, first: u64, count: u64, lineage: &Lineage) -> Result<Segments, DriveError> {
         let reading = Reading::begin(&self.0.queue.own);
-        let reply = self.ask(DriveOperation::Read { first, count: short(count) }, Payload::none()).await?;
+        let read = DriveOperation::Read { first, count: short(count), lineage: lineage.clone() };
+        let reply = self.ask(read, Payload::none()).await?;
         drop(reading);
         self.0.queue.is_told(reply.load);
         let DriveAnswer::Read = drive_answer(&reply.answer) else { return Err(self.strange(&reply.answer)) };
@@ -141,8 +142,13 @@ impl Remote {
     }
 
     /// The CRCs of blocks, and the requests that they have taken.
-    pub async fn content(&self, first: u64, count: u64) -> Result<(Vec<Option<u32>>, Vec<Taken>), DriveError> {
-        let checksums = DriveOperation::Checksums { first, count: short(count) };
+    pub async fn content(
+        &self,
+        first: u64,
+        count: u64,
+        lineage: &Lineage,
+    ) -> Result<(Vec<Option<u32>>, Vec<Taken>), DriveError> {
+        let checksums = DriveOperation::Checksums { first, count: short(count), lineage: lineage.clone() };
         match self.ask(checksums, Payload::none()).await?.answer {
             Answer::Drive(DriveAnswer::Checksums { checksums, requests })
                 if checksums.len() as u64 == count && are_within(&requests, first, count) =>
@@ -168,10 +174,16 @@ impl Remote {
         self.expect(asked, |answer| matches!(answer, DriveAnswer::Adopted)).await
     }
 
-    pub async fn present(&self, first: u64, count: u64) -> Result<Vec<(u64, bool)>, DriveError> {
+    pub async fn present(
+        &self,
+        first: u64,
+        count: u64,
+        lineage: &Lineage,
+    ) -> Result<Vec<(u64, bool)>, DriveError> {
         let (mut runs, mut at): (Vec<(u64, bool)>, _) = (Vec::new(), first);
         while at < first + count {
-            let present = DriveOperation::Present { first: at, count: first + count - at, look: u64::MAX };
+            let (left, lineage) = (first + count - at, lineage.clone());
+            let present = DriveOperation::Present { first: at, count: left, look: u64::MAX, lineage };
             let told = match self.ask(present, Payload::none()).await?.answer {
                 Answer::Drive(DriveAnswer::Present { runs }) if runs.iter().any(|run| run.length > 0) => runs,
                 other => return Err(self.strange(&other)),
@@ -186,6 +198,13 @@ impl Remote {
             }
         }
         Ok(runs)
+    }
+
+    pub async fn epochs_of(&self, first: u64, count: u64) -> Result<Vec<Epoch>, DriveError> {
+        match self.ask(DriveOperation::Epochs { first, count }, Payload::none()).await?.answer {
+            Answer::Drive(DriveAnswer::Epochs { epochs }) => Ok(epochs),
+            other => Err(self.strange(&other)),
+        }
     }
 
     pub async fn allocated(&self) -> Result<u64, DriveError> {
@@ -219,14 +238,21 @@ impl Remote {
     pub fn write(&self, write: &Write<'_>) -> impl Future<Output = Result<(), DriveError>> + use<> {
         let payload = Payload::of_blocks(segments(&write.data), &write.crcs);
         let (first, durable, repair, taking) = (write.first, write.durable, write.repair, write.taking.clone());
-        let marks = write.marks.iter().filter_map(change_of).collect();
-        let asked = self.ask(DriveOperation::Write { first, marks, durable, repair, taking }, payload);
+        let (marks, lineage) = (write.marks.iter().filter_map(change_of).collect(), write.lineage.clone());
+        let asked = self.ask(DriveOperation::Write { first, marks, durable, repair, taking, lineage }, payload);
         self.expect(asked, |answer| matches!(answer, DriveAnswer::Written))
     }
 
-    pub async fn clear(&self, first: u64, count: u64, marks: Vec<Change>, taking: Taking) -> Result<(), DriveError> {
-        let marks = marks.iter().filter_map(change_of).collect();
-        let asked = self.ask(DriveOperation::Clear { first, count, marks, taking }, Payload::none());
+    pub async fn clear(
+        &self,
+        first: u64,
+        count: u64,
+        marks: Vec<Change>,
+        taking: Taking,
+        lineage: &Lineage,
+    ) -> Result<(), DriveError> {
+        let (marks, lineage) = (marks.iter().filter_map(change_of).collect(), lineage.clone());
+        let asked = self.ask(DriveOperation::Clear { first, count, marks, taking, lineage }, Payload::none());
         self.expect(asked, |answer| matches!(answer, DriveAnswer::Cleared)).await
     }
 

@@ -63,7 +63,9 @@ fn failed(failure: VolumeFailure) -> Reply {
 /// `end` is the column's first byte past the volume's end.
 fn reaches_past(operation: &VolumeOperation, payload: &Payload, end: u64) -> bool {
     let touched = match *operation {
-        VolumeOperation::Read { offset, length } => offset + u64::from(length),
+        // A snapshot has a size of its own.
+        VolumeOperation::Read { at: Some(_), .. } | VolumeOperation::Status { at: Some(_), .. } => return false,
+        VolumeOperation::Read { offset, length, .. } => offset + u64::from(length),
         VolumeOperation::Write { offset, .. } => offset + payload.length(),
         VolumeOperation::Zero { offset, length, .. } | VolumeOperation::Status { offset, length, .. } => {
             offset + length
@@ -79,8 +81,8 @@ fn reaches_past(operation: &VolumeOperation, payload: &Payload, end: u64) -> boo
 
 async fn serve<W: World>(group: &Group<W>, operation: VolumeOperation, payload: Payload) -> Result<Reply, IoError> {
     let answer = match operation {
-        VolumeOperation::Read { offset, length } => {
-            let payload = Payload::seal(offset, group.read(offset, length.into()).await?);
+        VolumeOperation::Read { offset, length, at } => {
+            let payload = Payload::seal(offset, group.read(offset, length.into(), at).await?);
             return Ok(Reply { payload, ..Answer::Volume(VolumeAnswer::Read).into() });
         }
         VolumeOperation::Write { offset, fua, tag } => {
@@ -104,8 +106,8 @@ async fn serve<W: World>(group: &Group<W>, operation: VolumeOperation, payload: 
         VolumeOperation::Repair { offset, copy } => {
             VolumeAnswer::Repaired { outcome: group.try_repair(offset / BLOCK, copy.into()).await? }
         }
-        VolumeOperation::Status { offset, length, limit } => {
-            let mut runs = group.status(offset, length.min(LOOK)).await?;
+        VolumeOperation::Status { offset, length, limit, at } => {
+            let mut runs = group.status(offset, length.min(LOOK), at).await?;
             runs.truncate(limit as usize);
             VolumeAnswer::Status { runs: runs.into_iter().map(|(length, holds)| Run { length, holds }).collect() }
         }

@@ -11,7 +11,7 @@ use futures_util::future::join_all;
 use std::ops::Range;
 use tepal_drive::world::{Gather, World};
 use tepal_model::layout::Durability;
-use tepal_model::{IoError, Segments};
+use tepal_model::{Epoch, IoError, Segments};
 
 /// A run of bytes that are all mapped, or all a hole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,12 +48,17 @@ impl<W: World> Volume<W> {
     /// return; `Damaged` if no copy is right.
     pub async fn read(&self, offset: u64, length: u64) -> Result<Segments, IoError> {
         self.check_range(offset, length)?;
+        self.read_at(offset, length, None).await
+    }
+
+    /// Of a snapshot, or what the volume has now.
+    pub(super) async fn read_at(&self, offset: u64, length: u64, at: Option<Epoch>) -> Result<Segments, IoError> {
         let parts = self.striping().parts(offset, length);
         if let [part] = parts.as_slice() {
-            return self.read_part(part).await;
+            return self.read_part(part, at).await;
         }
         let mut found: Vec<(usize, Segments)> = Vec::new();
-        for (part, segments) in parts.iter().zip(join_all(parts.iter().map(|part| self.read_part(part))).await) {
+        for (part, segments) in parts.iter().zip(join_all(parts.iter().map(|part| self.read_part(part, at))).await) {
             let mut rest = Rest::of(segments?);
             found.extend(part.slices.iter().map(|slice| (slice.start, rest.next(slice.len()))));
         }
@@ -61,8 +66,8 @@ impl<W: World> Volume<W> {
         Ok(found.into_iter().flat_map(|(_, segments)| segments).collect())
     }
 
-    async fn read_part(&self, part: &Part) -> Result<Segments, IoError> {
-        self.at_primary(part.column, &Read { offset: part.offset, length: part.length() }).await
+    async fn read_part(&self, part: &Part, at: Option<Epoch>) -> Result<Segments, IoError> {
+        self.at_primary(part.column, &Read { offset: part.offset, length: part.length(), at }).await
     }
 
     /// With `fua`, what was written is stable before this returns, whatever the layout's durability.
@@ -135,6 +140,17 @@ impl<W: World> Volume<W> {
     /// most `length` bytes.
     pub async fn block_status(&self, offset: u64, length: u64, limit: usize) -> Result<Vec<Run>, IoError> {
         self.check_range(offset, length)?;
+        self.block_status_at(offset, length, limit, None).await
+    }
+
+    /// Of a snapshot, or of what the volume has now.
+    pub(super) async fn block_status_at(
+        &self,
+        offset: u64,
+        length: u64,
+        limit: usize,
+        snapshot: Option<Epoch>,
+    ) -> Result<Vec<Run>, IoError> {
         let mut runs: Vec<Run> = Vec::new();
         let end = offset + length;
         let mut at = offset;
@@ -144,7 +160,8 @@ impl<W: World> Volume<W> {
             }
             let past = self.striping().end_of_extent(at).min(end);
             let (column, first) = self.striping().locate(at);
-            for (length, mapped) in self.at_primary(column, &Status { offset: first, length: past - at }).await? {
+            let status = Status { offset: first, length: past - at, at: snapshot };
+            for (length, mapped) in self.at_primary(column, &status).await? {
                 let full = runs.len() == limit;
                 match runs.last_mut() {
                     Some(run) if run.mapped == mapped => run.length += length,

@@ -1,12 +1,16 @@
 //! A volume: its record, and the groups of its map.
 
 mod access;
+mod epochs;
 pub(crate) mod operation;
 
 pub use access::Run;
+pub use epochs::Snapshot;
+use epochs::Reclaiming;
 
 use crate::authority::View;
 use crate::engine::{self, Engine, Standing};
+use crate::epochs::Epochs;
 use crate::holder::Holder;
 use crate::map::{Column, Striping, VolumeSpec};
 use crate::protocol::primary::Group;
@@ -36,6 +40,8 @@ struct Shared<W: World> {
     /// One for each column.
     seats: Vec<Seat<W>>,
     spec: Mutex<VolumeSpec>,
+    epochs: Mutex<Arc<Epochs>>,
+    reclaiming: Reclaiming,
     /// The engine has its volumes, not they it.
     engine: Weak<engine::Shared<W>>,
     used: Mutex<Use>,
@@ -84,7 +90,12 @@ pub struct Recovery {
 }
 
 impl<W: World> Volume<W> {
-    pub(crate) fn open(engine: &Engine<W>, spec: VolumeSpec, used: Use) -> Result<Self, OpenVolumeError> {
+    pub(crate) fn open(
+        engine: &Engine<W>,
+        spec: VolumeSpec,
+        used: Use,
+        epochs: Arc<Epochs>,
+    ) -> Result<Self, OpenVolumeError> {
         let striping = Striping::new(&spec).ok_or_else(|| OpenVolumeError::Map {
             name: spec.name.clone(),
             drives: spec.drives.len(),
@@ -95,7 +106,9 @@ impl<W: World> Volume<W> {
         let engine = Arc::downgrade(&engine.shared);
         let (id, spec, is_cut_off) = (spec.id, Mutex::new(spec), AtomicBool::new(false));
         let (used, repaired) = (Mutex::new(used), Arc::default());
-        Ok(Volume { shared: Arc::new(Shared { id, striping, seats, spec, engine, used, is_cut_off, repaired }) })
+        let (epochs, reclaiming) = (Mutex::new(epochs), Reclaiming::default());
+        let shared = Shared { id, striping, seats, spec, epochs, reclaiming, engine, used, is_cut_off, repaired };
+        Ok(Volume { shared: Arc::new(shared) })
     }
 
     /// The group of a column, with its members as they are now.
@@ -115,7 +128,7 @@ impl<W: World> Volume<W> {
         };
         let members = Members::of(self.striping().rotation.holders(number).map(member));
         let column = Column::new(spec.map, number, self.striping().rotation.columns());
-        Group::open(engine, column, &spec.layout, members, view, self.shared.repaired.clone())
+        Group::open(engine, column, &spec.layout, members, (view, self.epochs()), self.shared.repaired.clone())
     }
 
     /// Those of which this server is the primary.

@@ -4,7 +4,7 @@ use crate::protocol::primary::Group;
 use crate::servers::peers::Reply;
 use std::ops::Range;
 use tepal_drive::world::{Gather, World};
-use tepal_model::{BLOCK, IoError, Segments};
+use tepal_model::{BLOCK, Epoch, IoError, Segments};
 use tepal_wire::Payload;
 use tepal_wire::message::{self, Answer, Tag, VolumeAnswer, VolumeOperation};
 
@@ -27,14 +27,16 @@ pub(crate) trait Operation<W: World> {
     /// `None` if the answer makes no sense.
     fn outcome(&self, reply: Reply) -> Option<Self::Outcome>;
 
-    /// The first byte of the column that it doesn't touch.
-    fn end(&self) -> u64;
+    /// The first byte of the column that it doesn't touch; `None` if it's about a snapshot, whose size is another matter.
+    fn end(&self) -> Option<u64>;
 }
 
 /// Bytes.
 pub(crate) struct Read {
     pub offset: u64,
     pub length: u64,
+    /// Of which snapshot; `None` for what the volume has now.
+    pub at: Option<Epoch>,
 }
 
 impl<W: World> Operation<W> for Read {
@@ -42,11 +44,11 @@ impl<W: World> Operation<W> for Read {
     const IS_NUMBERED: bool = false;
 
     async fn at(&self, group: &Group<W>, _: Option<Tag>) -> Result<Segments, IoError> {
-        group.read(self.offset, self.length).await
+        group.read(self.offset, self.length, self.at).await
     }
 
     fn message(&self, _: Option<Tag>) -> (VolumeOperation, Payload) {
-        (VolumeOperation::Read { offset: self.offset, length: self.length as u32 }, Payload::none())
+        (VolumeOperation::Read { offset: self.offset, length: self.length as u32, at: self.at }, Payload::none())
     }
 
     fn outcome(&self, reply: Reply) -> Option<Segments> {
@@ -55,8 +57,8 @@ impl<W: World> Operation<W> for Read {
         (data.iter().map(|piece| piece.len() as u64).sum::<u64>() == self.length).then_some(data)
     }
 
-    fn end(&self) -> u64 {
-        self.offset + self.length
+    fn end(&self) -> Option<u64> {
+        self.at.is_none().then_some(self.offset + self.length)
     }
 }
 
@@ -84,8 +86,8 @@ impl<W: World> Operation<W> for Write {
         (reply.answer == Answer::Volume(VolumeAnswer::Written)).then_some(())
     }
 
-    fn end(&self) -> u64 {
-        self.offset + self.data.iter().map(|piece| piece.len() as u64).sum::<u64>()
+    fn end(&self) -> Option<u64> {
+        Some(self.offset + self.data.iter().map(|piece| piece.len() as u64).sum::<u64>())
     }
 }
 
@@ -113,8 +115,8 @@ impl<W: World> Operation<W> for Zero {
         (reply.answer == Answer::Volume(VolumeAnswer::Zeroed)).then_some(())
     }
 
-    fn end(&self) -> u64 {
-        self.range.end
+    fn end(&self) -> Option<u64> {
+        Some(self.range.end)
     }
 }
 
@@ -139,8 +141,8 @@ impl<W: World> Operation<W> for Clear {
         (reply.answer == Answer::Volume(VolumeAnswer::Zeroed)).then_some(())
     }
 
-    fn end(&self) -> u64 {
-        self.from
+    fn end(&self) -> Option<u64> {
+        Some(self.from)
     }
 }
 
@@ -148,6 +150,8 @@ impl<W: World> Operation<W> for Clear {
 pub(crate) struct Status {
     pub offset: u64,
     pub length: u64,
+    /// As for a read.
+    pub at: Option<Epoch>,
 }
 
 impl<W: World> Operation<W> for Status {
@@ -155,12 +159,12 @@ impl<W: World> Operation<W> for Status {
     const IS_NUMBERED: bool = false;
 
     async fn at(&self, group: &Group<W>, _: Option<Tag>) -> Result<Self::Outcome, IoError> {
-        group.status(self.offset, self.length).await
+        group.status(self.offset, self.length, self.at).await
     }
 
     fn message(&self, _: Option<Tag>) -> (VolumeOperation, Payload) {
-        let Status { offset, length } = *self;
-        (VolumeOperation::Status { offset, length, limit: MOST_RUNS }, Payload::none())
+        let Status { offset, length, at } = *self;
+        (VolumeOperation::Status { offset, length, limit: MOST_RUNS, at }, Payload::none())
     }
 
     fn outcome(&self, reply: Reply) -> Option<Self::Outcome> {
@@ -175,8 +179,8 @@ impl<W: World> Operation<W> for Status {
         runs.iter().any(|&(length, _)| length > 0).then_some(runs)
     }
 
-    fn end(&self) -> u64 {
-        self.offset + self.length
+    fn end(&self) -> Option<u64> {
+        self.at.is_none().then_some(self.offset + self.length)
     }
 }
 
@@ -205,8 +209,8 @@ impl<W: World> Operation<W> for Repair {
     }
 
     /// Of the last block, only the beginning may be within the volume.
-    fn end(&self) -> u64 {
-        self.offset + 1
+    fn end(&self) -> Option<u64> {
+        Some(self.offset + 1)
     }
 }
 

@@ -15,6 +15,7 @@ pub async fn keep(member: Arc<Member>) {
     let mut metrics = member.raft.server_metrics();
     let mut state = member.state.clone();
     let mut expelled = member.peers.expelled.subscribe();
+    let mut acts_by = member.acts_by.subscribe();
     // When the next renewal is due, and whom the last one asked.
     let (mut due, mut asked) = (Tick::default(), None);
     loop {
@@ -38,6 +39,10 @@ pub async fn keep(member: Arc<Member>) {
             changed = metrics.changed() => changed.is_ok(),
             changed = state.changed() => changed.is_ok(),
             changed = expelled.changed() => changed.is_ok(),
+            changed = acts_by.changed() => {
+                due = Tick::default(); // others may wait for this server to act by what is agreed
+                changed.is_ok()
+            }
             () = nap => true,
         };
         if !changed {

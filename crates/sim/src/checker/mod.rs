@@ -8,11 +8,13 @@
 mod content;
 pub mod pattern;
 mod register;
+mod snapshot;
 mod story;
 #[cfg(test)]
 mod tests;
 
 pub use pattern::OpId;
+pub use snapshot::Cut;
 pub use story::Violation;
 
 use bytes::Bytes;
@@ -96,6 +98,8 @@ struct Op {
     begun: Moment,
     begun_at: Duration,
     ended: Option<(Duration, Outcome)>,
+    /// The moment of that.
+    over: Moment,
 }
 
 /// What the layout promises and what the scenario knows.
@@ -160,7 +164,7 @@ impl Checker {
     pub fn begin(&mut self, now: Duration, kind: Kind, offset: u64, length: u64) -> OpId {
         self.moment += 1;
         let op = OpId(self.ops.len() as u32 + 1);
-        self.ops.push(Op { kind, offset, length, begun: self.moment, begun_at: now, ended: None });
+        self.ops.push(Op { kind, offset, length, begun: self.moment, begun_at: now, ended: None, over: Moment::MAX });
         self.under_way.insert(op);
         let keeps_past = self.rules.durability == Durability::Flush;
         for (number, span) in blocks(offset, length) {
@@ -198,6 +202,7 @@ impl Checker {
         assert!(self.under_way.remove(&op), "{op:?} has ended before");
         let record = &mut self.ops[op.0 as usize - 1];
         record.ended = Some((now, outcome));
+        record.over = self.moment;
         record.clone()
     }
 

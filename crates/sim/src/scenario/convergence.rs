@@ -8,7 +8,7 @@ use std::time::Duration;
 use tepal_drive::world::Clock;
 use tepal_drive::{DriveError, Loss, Mark};
 use tepal_engine::{OpenVolumeError, ScrubSummary, VolumeHealth};
-use tepal_model::{BLOCK, IoError};
+use tepal_model::{BLOCK, IoError, Lineage};
 
 /// What has not come right.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -104,7 +104,7 @@ pub async fn copies_are_equal(server: &Server) -> Result<(), Unsettled> {
         let mut copies = Vec::new();
         for (at, first) in server.volume().copies_at(number * extent * BLOCK) {
             let Some(drive) = server.engine.drive(spec.drives[at]) else { continue };
-            let sums = drive.crcs(spec.map, first, extent).await;
+            let sums = drive.crcs(spec.map, first, extent, &Lineage::default()).await;
             copies.push((at, sums.map_err(|error| Unsettled::Sums { at, error })?));
         }
         for nth in 0..extent as usize {

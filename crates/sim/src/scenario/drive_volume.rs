@@ -14,7 +14,7 @@ use tepal_drive::{Drive, DriveError, Write};
 use tepal_engine::Run;
 use tepal_model::buffer::{join, zeros};
 use tepal_model::layout::Durability;
-use tepal_model::{BLOCK, Buffer, IoError, MapId, Segments, Taking};
+use tepal_model::{BLOCK, Buffer, IoError, Lineage, MapId, Segments, Taking};
 
 pub struct DriveVolume(Rc<Inner>);
 
@@ -41,7 +41,7 @@ fn refusal(error: DriveError) -> IoError {
 impl Inner {
     async fn read(&self, offset: u64, length: u64) -> Result<Bytes, IoError> {
         let (first, end) = (offset / BLOCK, (offset + length).div_ceil(BLOCK));
-        let segments = self.drive.read(self.map, first, end - first).await.map_err(refusal)?;
+        let segments = self.drive.read(self.map, first, end - first, &Lineage::default()).await.map_err(refusal)?;
         let start = (offset - first * BLOCK) as usize;
         let joined = join(&segments);
         if joined.len() as u64 != (end - first) * BLOCK {
@@ -81,6 +81,7 @@ impl Inner {
             durable,
             repair: false,
             taking: Taking::Nothing,
+            lineage: &Lineage::default(),
         };
         self.drive.write(write).await.map_err(refusal)
     }
@@ -92,7 +93,7 @@ impl Inner {
             return self.store(offset, join(&zeros(length)), fua).await;
         }
         self.drive
-            .clear(self.map, (first / BLOCK, (last - first) / BLOCK), Vec::new(), Taking::Nothing)
+            .clear(self.map, (first / BLOCK, (last - first) / BLOCK), Vec::new(), Taking::Nothing, &Lineage::default())
             .await
             .map_err(refusal)?;
         for (from, to) in [(offset, first), (last, end)] {
@@ -170,7 +171,7 @@ impl VolumeUnderTest for DriveVolume {
         let (first, end) = (offset / BLOCK, (offset + length).div_ceil(BLOCK));
         let mut at = offset;
         let runs =
-            self.0.drive.present(self.0.map, first, end - first, u64::MAX).into_iter().map(|(blocks, mapped)| {
+            self.0.drive.present(self.0.map, first, end - first, u64::MAX, &Lineage::default()).into_iter().map(|(blocks, mapped)| {
                 let next = ((at / BLOCK + blocks) * BLOCK).min(offset + length);
                 let run = Run { length: next - at, mapped };
                 at = next;

@@ -21,7 +21,7 @@ use tepal_drive::error::OpenError;
 use tepal_drive::geometry::{MIN_LOG, SUM_RECORD};
 use tepal_drive::{Drive, DriveError, NewDrive, Options, Usage, format};
 use tepal_model::layout::Durability;
-use tepal_model::{BLOCK, ClusterId, DriveId, EXTENT, IoError, MapId};
+use tepal_model::{BLOCK, ClusterId, DriveId, EXTENT, IoError, Lineage, MapId};
 
 const MAP: MapId = MapId(7);
 
@@ -344,7 +344,7 @@ async fn accounts(core: &Rc<Core>, volume: &DriveVolume, size: u64, faults: u64)
     if damaged > excused {
         return Err(Unaccounted::Damaged { damaged, faults });
     }
-    let mapped = extents_with_data(&drive.present(MAP, 0, size / BLOCK, u64::MAX)) * EXTENT;
+    let mapped = extents_with_data(&drive.present(MAP, 0, size / BLOCK, u64::MAX, &Lineage::default())) * EXTENT;
     let usage = drive.usage();
     if usage.used != mapped || drive.allocated_of(MAP) != mapped {
         return Err(Unaccounted::Mapped { mapped, usage });

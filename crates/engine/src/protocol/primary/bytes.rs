@@ -10,14 +10,15 @@ use futures_channel::oneshot;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use tepal_drive::world::{Gather, World};
-use tepal_model::{BLOCK, Buffer, IoError, Segments, buffer::join};
+use tepal_model::{BLOCK, Buffer, Epoch, IoError, Segments, buffer::join};
 use tepal_wire::message::Tag;
 
 impl<W: World> Group<W> {
-    pub async fn read(&self, offset: u64, length: u64) -> Result<Segments, IoError> {
+    /// Of a snapshot, or what the volume has now.
+    pub async fn read(&self, offset: u64, length: u64, at: Option<Epoch>) -> Result<Segments, IoError> {
         self.shared.served.fetch_add(1, Ordering::Relaxed);
         let blocks = Blocks::touched(offset, offset + length);
-        let segments = self.read_blocks(blocks).await?;
+        let segments = self.read_blocks(blocks, at).await?;
         let mut rest = Rest::of(segments);
         rest.next((offset - blocks.first * BLOCK) as usize);
         Ok(rest.next(length as usize))
@@ -63,7 +64,7 @@ impl<W: World> Group<W> {
             // What is merged with must be what both have, requests too.
             turn = Box::pin(self.settled(turn, &asker, blocks)).await?;
         }
-        let origin = tag.map(|tag| tag.origin);
+        let (origin, mut made_in) = (tag.map(|tag| tag.origin), None);
         loop {
             let data = match whole {
                 true => data.clone(),
@@ -74,11 +75,11 @@ impl<W: World> Group<W> {
             };
             let data = Data::new(blocks.first, data, origin);
             let written = match &parts {
-                None => self.write_blocks(&turn, data, fua).await?,
-                Some(parts) => Box::pin(self.write_parts(&turn, &data, parts, fua)).await?,
+                None => self.write_blocks(&turn, data, fua, &mut made_in).await?,
+                Some(parts) => Box::pin(self.write_parts(&turn, &data, parts, fua, &mut made_in)).await?,
             };
             match written {
-                Written::Done => return Ok(()),
+                Written::Done => return self.until_all_act(made_in.as_ref()).await,
                 Written::Waits { change, begun: now } => {
                     begun |= now;
                     turn = Box::pin(self.wait_for_copies(turn, &asker, change, begun, blocks)).await?;

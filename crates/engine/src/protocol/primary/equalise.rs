@@ -13,7 +13,7 @@ use tepal_codec::checksum::block_crcs;
 use tepal_drive::world::{Gather, World};
 use tepal_drive::{DriveError, Write};
 use tepal_model::buffer::join;
-use tepal_model::{BLOCK, DriveId, IoError, MapId, Segments, Taken, Taking};
+use tepal_model::{BLOCK, DriveId, IoError, Lineage, MapId, Segments, Taken, Taking};
 
 /// A region is compared and copied in steps of so many blocks, so many of them at a time.
 const STEP: u64 = 16;
@@ -23,6 +23,16 @@ const STEPS_AT_ONCE: usize = 16;
 struct Copy<W: World> {
     drive: Holder<W>,
     place: u64,
+    /// Of which layers this is about.
+    line: Line,
+}
+
+/// What copies must agree on, seen from one place of the map's history.
+#[derive(Clone)]
+struct Line {
+    seen: Lineage,
+    /// The volume itself sees this: what its requests have done is noted of it.
+    is_head: bool,
 }
 
 /// How copies are compared.
@@ -78,7 +88,7 @@ impl<W: World> Group<W> {
                 Plan::Nothing => return Ok(()),
             };
             let how = if only.is_some() { Comparing::Data } else { Comparing::Checksums };
-            match self.copy_differences(blocks, &source, &targets, how, &mut decided).await {
+            match self.copy_all_lines(blocks, &source, &targets, how, &mut decided).await {
                 Ok(()) => return Ok(()),
                 Err(Failed::Lost(id, loss)) => {
                     drop((source, targets));
@@ -110,7 +120,41 @@ impl<W: World> Group<W> {
     /// A copy of blocks from this one on, if its drive is here.
     fn copy(&self, state: &State<W>, at: usize, first: u64) -> Option<Copy<W>> {
         let drive = state.members.list[at].drive()?.clone();
-        Some(Copy { drive, place: self.shared.column.place(at, first) })
+        let line = Line { seen: state.epochs.head().clone(), is_head: true };
+        Some(Copy { drive, place: self.shared.column.place(at, first), line })
+    }
+
+    /// The lines on which some of these copies have anything, in the order in which they are made equal: what is older is seen by
+    /// later ones too.
+    async fn lines(&self, count: u64, copies: impl Iterator<Item = &Copy<W>>) -> Result<Vec<Line>, Failed> {
+        let epochs = self.lock().epochs.clone();
+        let line = |seen: &Lineage| Line { seen: seen.clone(), is_head: seen.newest() == epochs.head };
+        let lines = epochs.history.lines();
+        if lines.len() == 1 {
+            return Ok(lines.iter().map(line).collect());
+        }
+        let mut found = BTreeSet::new();
+        for copy in copies {
+            let of_copy = copy.drive.epochs_of(self.shared.column.map, copy.place, count).await;
+            found.extend(of_copy.map_err(|error| failed(&copy.drive, error))?);
+        }
+        let has_any = |seen: &&Lineage| seen.newest() == epochs.head || found.iter().any(|&epoch| seen.owns(epoch));
+        Ok(lines.iter().filter(has_any).map(line).collect())
+    }
+
+    async fn copy_all_lines(
+        &self,
+        blocks: Blocks,
+        source: &Copy<W>,
+        targets: &[Copy<W>],
+        how: Comparing,
+        decided: &mut BTreeSet<usize>,
+    ) -> Result<(), Failed> {
+        for line in self.lines(blocks.count, std::iter::once(source).chain(targets)).await? {
+            let targets: Vec<Copy<W>> = targets.iter().map(|target| target.on(&line)).collect();
+            self.copy_differences(blocks, &source.on(&line), &targets, how, decided).await?;
+        }
+        Ok(())
     }
 
     async fn copy_differences(
@@ -196,6 +240,7 @@ impl<W: World> Group<W> {
         let (map, block) = (self.shared.column.map, first + nth as u64);
         let source = source.after(nth);
         for other in self.clean_copies_but(source.drive.id(), block)? {
+            let other = other.on(&source.line);
             let (crcs, taken) = other.content(map, 1).await?;
             match self.copy_run(&other, &source, 0..1, crcs[0].is_none(), &taken).await {
                 Err(Failed::Io(IoError::Damaged { .. })) => {}
@@ -252,9 +297,13 @@ impl<W: World> Group<W> {
         taken: &[Taken],
     ) -> Result<(), Failed> {
         let (map, first, count) = (self.shared.column.map, target.place + run.start as u64, run.len() as u64);
-        let taking = Taking::Those(target.placed(taken, &(run.start as u64..run.end as u64)));
+        let taking = match target.line.is_head {
+            true => Taking::Those(target.placed(taken, &(run.start as u64..run.end as u64))),
+            false => Taking::Nothing,
+        };
+        let lineage = &target.line.seen;
         let outcome = if hole {
-            target.drive.clear((map, first, count), Vec::new(), taking).await
+            target.drive.clear((map, first, count), Vec::new(), taking, lineage).await
         } else {
             let data = match source.read(map, run.start, run.len()).await {
                 Ok(data) => join(&data),
@@ -265,7 +314,8 @@ impl<W: World> Group<W> {
             };
             let (crcs, marks) = (block_crcs(&data).collect(), Vec::new());
             let data = Gather::from_iter([data]);
-            target.drive.write(Write { map, first, data, crcs, marks, durable: true, repair: true, taking }).await
+            let (durable, repair) = (true, true);
+            target.drive.write(Write { map, first, data, crcs, marks, durable, repair, taking, lineage }).await
         };
         let (bytes, now) = (count * BLOCK, self.shared.world.now());
         let mut state = self.lock();
@@ -301,16 +351,8 @@ impl<W: World> Group<W> {
     }
 
     async fn repair_under_turn(&self, target: &Copy<W>, block: u64) -> Result<(), IoError> {
-        if target.read(self.shared.column.map, 0, 1).await.is_ok() {
-            return Ok(()); // it was written since
-        }
-        match self.decide_by_another(target, block, 0).await {
-            Ok(true) => {
-                self.shared.repaired.fetch_add(1, Ordering::Relaxed);
-                tracing::warn!(drive = %target.drive.id(), block, "a damaged block was written again from another copy");
-                Ok(())
-            }
-            Ok(false) => Err(IoError::Damaged { offset: block * BLOCK, length: BLOCK }),
+        match self.repair_all_lines(target, block).await {
+            Ok(()) => Ok(()),
             Err(Failed::Io(error)) => Err(error),
             Err(Failed::Lost(id, loss)) => {
                 let reason = loss.to_string();
@@ -319,6 +361,24 @@ impl<W: World> Group<W> {
             }
             Err(Failed::Away) => Err(IoError::Unavailable { reason: "no other copy is here".to_owned() }),
         }
+    }
+
+    async fn repair_all_lines(&self, target: &Copy<W>, block: u64) -> Result<(), Failed> {
+        let mut is_lost = false;
+        for line in self.lines(1, std::iter::once(target)).await? {
+            let target = target.on(&line);
+            if target.read(self.shared.column.map, 0, 1).await.is_ok() {
+                continue; // it was written since, or it's another layer that is damaged
+            }
+            match self.decide_by_another(&target, block, 0).await? {
+                true => {
+                    self.shared.repaired.fetch_add(1, Ordering::Relaxed);
+                    tracing::warn!(drive = %target.drive.id(), block, "a damaged block was written again from another copy");
+                }
+                false => is_lost = true,
+            }
+        }
+        if is_lost { Err(damaged(block)) } else { Ok(()) }
     }
 
     /// Whether all clean copies of these blocks of a region hold the same, by their checksums. Makes them equal if not.
@@ -334,13 +394,14 @@ impl<W: World> Group<W> {
 
 impl<W: World> Copy<W> {
     async fn read(&self, map: MapId, nth: usize, count: usize) -> Result<Segments, DriveError> {
-        self.drive.read(map, self.place + nth as u64, count as u64).await
+        self.drive.read(map, self.place + nth as u64, count as u64, &self.line.seen).await
     }
 
     /// The CRCs of so many blocks, and the requests that they have taken, numbered from the first one.
     async fn content(&self, map: MapId, count: u64) -> Result<(Vec<Option<u32>>, Vec<Taken>), Failed> {
-        let content = self.drive.content(map, self.place, count).await;
-        let (crcs, taken) = content.map_err(|error| failed(&self.drive, error))?;
+        let content = self.drive.content(map, self.place, count, &self.line.seen).await;
+        let (crcs, mut taken) = content.map_err(|error| failed(&self.drive, error))?;
+        taken.retain(|_| self.line.is_head);
         Ok((crcs, taken.into_iter().map(|taken| Taken { first: taken.first - self.place, ..taken }).collect()))
     }
 
@@ -359,7 +420,12 @@ impl<W: World> Copy<W> {
 
     /// The same from a later block on.
     fn after(&self, blocks: usize) -> Self {
-        Copy { drive: self.drive.clone(), place: self.place + blocks as u64 }
+        Copy { drive: self.drive.clone(), place: self.place + blocks as u64, line: self.line.clone() }
+    }
+
+    /// The same blocks, of other layers.
+    fn on(&self, line: &Line) -> Self {
+        Copy { drive: self.drive.clone(), place: self.place, line: line.clone() }
     }
 }
 

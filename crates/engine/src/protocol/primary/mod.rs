@@ -15,6 +15,7 @@
 pub mod bytes;
 pub mod complaint;
 pub mod doubt;
+pub mod epochs;
 mod equalise;
 pub mod flush;
 pub mod health;
@@ -32,6 +33,7 @@ pub mod zero;
 
 use crate::authority::View;
 use crate::engine::{self, Engine};
+use crate::epochs::Epochs;
 use crate::holder::Holder;
 use crate::map::Column;
 use crate::rate::Rate;
@@ -47,7 +49,7 @@ use std::time::Duration;
 use tepal_drive::Loss;
 use tepal_drive::world::World;
 use tepal_model::layout::Durability;
-use tepal_model::{BLOCK, DriveId, IoError, Layout};
+use tepal_model::{BLOCK, DriveId, Epoch, IoError, Layout};
 
 /// One column of a volume, with all its copies. Cheap to clone.
 pub(crate) struct Group<W: World> {
@@ -111,6 +113,10 @@ pub(crate) struct State<W: World> {
     pub obstacle: Option<IoError>,
     /// How often a drive has come or gone.
     pub changes: u64,
+    /// What the volume and its snapshots see.
+    pub epochs: Arc<Epochs>,
+    /// All primaries write in this epoch or a later one.
+    pub everywhere: Epoch,
     /// Members that are leaving with unflushed data: up to which batch.
     pub leaving_unflushed: BTreeMap<usize, u64>,
     /// Those of them that alone held some of it.
@@ -154,7 +160,7 @@ impl<W: World> Group<W> {
         column: Column,
         layout: &Layout,
         members: Members<W>,
-        view: View,
+        (view, epochs): (View, Arc<Epochs>),
         repaired: Arc<AtomicU64>,
     ) -> Self {
         let copies = members.list.len();
@@ -170,6 +176,8 @@ impl<W: World> Group<W> {
             copying: Rate::default(),
             obstacle: None,
             changes: 0,
+            epochs,
+            everywhere: 0,
             leaving_unflushed: BTreeMap::new(),
             unflushed: BTreeMap::new(),
             lost_unflushed: LostUnflushed::default(),
@@ -190,6 +198,7 @@ impl<W: World> Group<W> {
             state: Mutex::new(state),
         };
         let group = Group { shared: Arc::new(shared), patience: Patience::Endless };
+        group.learn_that_all_act();
         {
             let mut state = group.lock();
             for at in 0..state.members.list.len() {

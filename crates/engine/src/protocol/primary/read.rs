@@ -10,7 +10,7 @@ use futures_util::future::join_all;
 use smallvec::SmallVec;
 use tepal_drive::DriveError;
 use tepal_drive::world::World;
-use tepal_model::{BLOCK, IoError, Segments};
+use tepal_model::{BLOCK, Epoch, IoError, Lineage, Segments};
 
 enum Plan<W: World> {
     /// For each part of the blocks, a copy of it; after so many changes.
@@ -26,19 +26,35 @@ struct Part<W: World> {
     at: usize,
     drive: Holder<W>,
     blocks: Blocks,
+    /// What is seen of its layers.
+    seen: Lineage,
 }
 
-/// Whether the reader holds the turn of what it reads.
+/// For whom something is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reader {
-    Client,
+    /// A client; of this snapshot, or what the volume has now.
+    Client(Option<Epoch>),
+    /// Whoever holds the turn of these blocks.
     HasTurn,
 }
 
+impl Reader {
+    fn snapshot(self) -> Option<Epoch> {
+        match self {
+            Reader::Client(snapshot) => snapshot,
+            Reader::HasTurn => None,
+        }
+    }
+}
+
 impl<W: World> Group<W> {
-    pub async fn read_blocks(&self, blocks: Blocks) -> Result<Segments, IoError> {
+    pub async fn read_blocks(&self, blocks: Blocks, at: Option<Epoch>) -> Result<Segments, IoError> {
         loop {
-            let (segments, changes) = self.read_copies(blocks, Reader::Client).await?;
+            if let Some(snapshot) = at {
+                self.until_unchanging(snapshot, blocks).await?;
+            }
+            let (segments, changes) = self.read_copies(blocks, Reader::Client(at)).await?;
             let met = self.shared.order.under_way(blocks.first, blocks.count);
             if !met.is_empty() {
                 join_all(met).await;
@@ -86,7 +102,7 @@ impl<W: World> Group<W> {
     /// Returns when clean copies of all these blocks are here, and equal where a crash may have left them different.
     pub async fn settle(&self, blocks: Blocks) -> Result<(), IoError> {
         for (first, _) in self.cut(blocks) {
-            self.planned(Blocks::new(first, 1), Reader::Client).await?;
+            self.planned(Blocks::new(first, 1), Reader::Client(None)).await?;
         }
         Ok(())
     }
@@ -108,8 +124,12 @@ impl<W: World> Group<W> {
         if let Err(error) = state.serves() {
             return Plan::Refuse(error);
         }
+        let seen = match state.seen_at(reader.snapshot()) {
+            Ok(seen) => seen,
+            Err(error) => return Plan::Refuse(error),
+        };
         let column = &self.shared.column;
-        if reader == Reader::Client && !state.unresolved.is_empty() {
+        if reader != Reader::HasTurn && !state.unresolved.is_empty() {
             let mut regions = column.regions(blocks.first, blocks.count);
             if let Some(region) = regions.find(|region| state.unresolved.contains(region)) {
                 return Plan::Resolve(region);
@@ -131,7 +151,7 @@ impl<W: World> Group<W> {
                     let Some(drive) = state.members.list[at].drive().cloned() else {
                         return Plan::Wait(Group::next_change(&mut state));
                     };
-                    parts.push(Part { at, drive, blocks: Blocks { first, count } });
+                    parts.push(Part { at, drive, blocks: Blocks { first, count }, seen: seen.clone() });
                 }
             }
         }
@@ -151,30 +171,30 @@ impl<W: World> Group<W> {
 
     async fn read_part(&self, part: &Part<W>) -> Result<Segments, Failed> {
         let place = self.shared.column.place(part.at, part.blocks.first);
-        match part.drive.read(self.shared.column.map, place, part.blocks.count).await {
+        match part.drive.read(self.shared.column.map, place, part.blocks.count, &part.seen).await {
             Ok(segments) => Ok(segments),
             Err(DriveError::Lost(loss)) => Err(Failed::Lost(part.drive.id(), loss)),
-            Err(DriveError::Damaged { .. } | DriveError::OutOfSpace) => Box::pin(self.read_around(part.blocks)).await,
+            Err(DriveError::Damaged { .. } | DriveError::OutOfSpace) => Box::pin(self.read_around(part.blocks, &part.seen)).await,
         }
     }
 
     /// Reads block by block, each from whichever clean copy of it is right, and has the others repaired.
-    async fn read_around(&self, blocks: Blocks) -> Result<Segments, Failed> {
+    async fn read_around(&self, blocks: Blocks, seen: &Lineage) -> Result<Segments, Failed> {
         let mut segments = Segments::new();
         for block in blocks.each() {
-            segments.extend(self.read_block_anywhere(block.first).await?);
+            segments.extend(self.read_block_anywhere(block.first, seen).await?);
         }
         Ok(segments)
     }
 
-    pub async fn read_block_anywhere(&self, block: u64) -> Result<Segments, Failed> {
+    async fn read_block_anywhere(&self, block: u64, seen: &Lineage) -> Result<Segments, Failed> {
         let column = &self.shared.column;
         let copies = self.lock().members.clean(column.region_of(block));
         let Copies::Clean(copies) = copies else { return Err(Failed::Away) };
         let mut bad = Vec::new();
         for at in copies {
             let Some(drive) = self.lock().members.list[at].drive().cloned() else { return Err(Failed::Away) };
-            match drive.read(column.map, column.place(at, block), 1).await {
+            match drive.read(column.map, column.place(at, block), 1, seen).await {
                 Ok(segments) => {
                     bad.into_iter().for_each(|at| self.repair_later(block, at));
                     return Ok(segments);
@@ -215,17 +235,17 @@ impl<W: World> Group<W> {
     }
 
     /// Runs of bytes that hold something, and that don't: of all these, of whose blocks the first and the last count whole.
-    pub async fn status(&self, offset: u64, length: u64) -> Result<Vec<(u64, bool)>, IoError> {
+    pub async fn status(&self, offset: u64, length: u64, at: Option<Epoch>) -> Result<Vec<(u64, bool)>, IoError> {
         let end = offset + length;
-        let (mut runs, mut at): (Vec<(u64, bool)>, _) = (Vec::new(), offset);
+        let (mut runs, mut done): (Vec<(u64, bool)>, _) = (Vec::new(), offset);
         for (first, count) in self.cut(Blocks::touched(offset, end)) {
-            for (blocks, mapped) in self.mapped(Blocks { first, count }).await? {
-                let next = ((at / BLOCK + blocks) * BLOCK).min(end);
+            for (blocks, mapped) in self.mapped(Blocks { first, count }, at).await? {
+                let next = ((done / BLOCK + blocks) * BLOCK).min(end);
                 match runs.last_mut() {
-                    Some(last) if last.1 == mapped => last.0 += next - at,
-                    _ => runs.push((next - at, mapped)),
+                    Some(last) if last.1 == mapped => last.0 += next - done,
+                    _ => runs.push((next - done, mapped)),
                 }
-                at = next;
+                done = next;
             }
         }
         Ok(runs)
@@ -233,9 +253,12 @@ impl<W: World> Group<W> {
 
     /// Which of these blocks, of one region, hold something, as runs. A hole is as good as zeros that were read, so the same
     /// is waited for.
-    async fn mapped(&self, blocks: Blocks) -> Result<Vec<(u64, bool)>, IoError> {
+    async fn mapped(&self, blocks: Blocks, at: Option<Epoch>) -> Result<Vec<(u64, bool)>, IoError> {
         loop {
-            let (parts, changes) = self.planned(blocks, Reader::Client).await?;
+            if let Some(snapshot) = at {
+                self.until_unchanging(snapshot, blocks).await?;
+            }
+            let (parts, changes) = self.planned(blocks, Reader::Client(at)).await?;
             match self.mapped_in(&parts).await {
                 Ok(runs) => {
                     join_all(self.shared.order.under_way(blocks.first, blocks.count)).await;
@@ -253,8 +276,8 @@ impl<W: World> Group<W> {
     async fn mapped_in(&self, parts: &[Part<W>]) -> Result<Vec<(u64, bool)>, Failed> {
         let column = &self.shared.column;
         let mut runs = Vec::new();
-        for Part { at, drive, blocks } in parts {
-            match drive.present(column.map, column.place(*at, blocks.first), blocks.count).await {
+        for Part { at, drive, blocks, seen } in parts {
+            match drive.present(column.map, column.place(*at, blocks.first), blocks.count, seen).await {
                 Ok(found) => runs.extend(found),
                 Err(DriveError::Lost(loss)) => return Err(Failed::Lost(drive.id(), loss)),
                 Err(error) => return Err(Failed::Io(IoError::Unavailable { reason: error.to_string() })),

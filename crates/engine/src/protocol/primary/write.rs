@@ -13,7 +13,7 @@ use tepal_codec::checksum::block_crcs;
 use tepal_drive::world::{Gather, World};
 use tepal_drive::{Change, DriveError, Loss, Mark, MarkKind, Refused, Write};
 use tepal_model::layout::Durability;
-use tepal_model::{BLOCK, DriveId, IoError, Origin, Taking};
+use tepal_model::{BLOCK, DriveId, IoError, Lineage, Origin, Taking};
 
 /// Empty blocks between others that are cleared with them, in one go.
 const SMALL_GAP: u64 = (16 << 20) / BLOCK;
@@ -76,8 +76,8 @@ struct Target<W: World> {
 type Targets<W> = SmallVec<[Target<W>; 2]>;
 
 enum Plan<W: World> {
-    /// The copies that are here, after so many changes.
-    Go(Targets<W>, u64),
+    /// The copies that are here, after so many changes, and what the write sees of their layers.
+    Go(Targets<W>, u64, Lineage),
     Wait(oneshot::Receiver<()>),
     Refuse(IoError),
 }
@@ -90,12 +90,19 @@ enum Failed {
 
 impl<W: World> Group<W> {
     /// The caller has the turn of these blocks, and gives it up before it waits for what is the answer otherwise.
-    pub async fn write_blocks(&self, _: &HasTurn, data: Data, fua: bool) -> Result<Written, IoError> {
+    /// `made_in` is what the write sees, once it's settled: where it has begun.
+    pub async fn write_blocks(
+        &self,
+        _: &HasTurn,
+        data: Data,
+        fua: bool,
+        made_in: &mut Option<Lineage>,
+    ) -> Result<Written, IoError> {
         let blocks = data.blocks();
         if self.is_mirrored() {
             self.lock().begin_busy(&self.shared.column, blocks);
         }
-        let outcome = self.write_copies(&data, fua).await;
+        let outcome = self.write_copies(&data, fua, made_in).await;
         if self.is_mirrored() {
             self.lock().end_busy(&self.shared.column, blocks);
             self.start_settling();
@@ -110,9 +117,11 @@ impl<W: World> Group<W> {
         data: &Data,
         parts: &[Blocks],
         fua: bool,
+        made_in: &mut Option<Lineage>,
     ) -> Result<Written, IoError> {
         for (nth, part) in parts.iter().enumerate() {
-            if let Written::Waits { change, begun } = self.write_blocks(turn, data.part(*part), fua).await? {
+            let written = self.write_blocks(turn, data.part(*part), fua, made_in).await?;
+            if let Written::Waits { change, begun } = written {
                 return Ok(Written::Waits { change, begun: begun || nth > 0 });
             }
         }
@@ -120,16 +129,21 @@ impl<W: World> Group<W> {
     }
 
     /// Writes until one pass reaches every copy that is here. Writing again what a copy has already changes nothing.
-    async fn write_copies(&self, data: &Data, fua: bool) -> Result<Written, IoError> {
+    async fn write_copies(
+        &self,
+        data: &Data,
+        fua: bool,
+        made_in: &mut Option<Lineage>,
+    ) -> Result<Written, IoError> {
         let mut begun = false;
         loop {
-            let (targets, changes) = match self.plan_write(data.blocks()) {
-                Plan::Go(targets, changes) => (targets, changes),
+            let (targets, changes, lineage) = match self.plan_write(data.blocks(), made_in) {
+                Plan::Go(targets, changes, lineage) => (targets, changes, lineage),
                 Plan::Refuse(error) => return Err(error),
                 Plan::Wait(change) => return Ok(Written::Waits { change, begun }),
             };
             begun = true;
-            match self.write_targets(&targets, data, fua).await {
+            match self.write_targets(&targets, data, fua, &lineage).await {
                 Ok(()) if self.took(&targets, data.blocks(), changes) => return Ok(Written::Done),
                 Ok(()) => {}
                 Err(Failed::Space) => return Err(IoError::OutOfSpace),
@@ -138,8 +152,8 @@ impl<W: World> Group<W> {
         }
     }
 
-    /// Which drives take the blocks. Decided at one moment; the marks that are missing are named.
-    fn plan_write(&self, blocks: Blocks) -> Plan<W> {
+    /// Which drives take the blocks, and in which epoch. Decided at one moment; the marks that are missing are named.
+    fn plan_write(&self, blocks: Blocks, made_in: &mut Option<Lineage>) -> Plan<W> {
         let mut state = self.lock();
         if let Err(error) = state.serves() {
             return Plan::Refuse(error);
@@ -165,7 +179,8 @@ impl<W: World> Group<W> {
             }
             target
         };
-        Plan::Go(here.map(target).collect(), state.changes)
+        let lineage = made_in.get_or_insert_with(|| state.epochs.head().clone());
+        Plan::Go(here.map(target).collect(), state.changes, lineage.clone())
     }
 
     /// Adds the marks that this drive's log doesn't have yet: the region's busy mark, and a stale mark for each absent copy.
@@ -193,7 +208,13 @@ impl<W: World> Group<W> {
         (leaving || !enough).then(|| Plan::Wait(Group::next_change(state)))
     }
 
-    async fn write_targets(&self, targets: &[Target<W>], data: &Data, fua: bool) -> Result<(), Failed> {
+    async fn write_targets(
+        &self,
+        targets: &[Target<W>],
+        data: &Data,
+        fua: bool,
+        lineage: &Lineage,
+    ) -> Result<(), Failed> {
         let durable = self.shared.durability == Durability::Strict || fua;
         let write = |target: &Target<W>| Write {
             map: self.shared.column.map,
@@ -204,6 +225,7 @@ impl<W: World> Group<W> {
             durable: durable || !target.stale.is_empty(),
             repair: false,
             taking: taking_of(data.origin),
+            lineage,
         };
         let writes: SmallVec<[Write<'_>; 2]> = targets.iter().map(write).collect();
         let mut prepared = prepare(targets, &writes);
@@ -272,7 +294,13 @@ impl<W: World> Group<W> {
     }
 
     /// Takes blocks out of every copy. The caller has their turn.
-    pub async fn clear_blocks(&self, _: &HasTurn, blocks: Blocks, origin: Option<Origin>) -> Result<Written, IoError> {
+    pub async fn clear_blocks(
+        &self,
+        _: &HasTurn,
+        blocks: Blocks,
+        origin: Option<Origin>,
+        made_in: &mut Option<Lineage>,
+    ) -> Result<Written, IoError> {
         if self.holds_nothing().await {
             return Ok(Written::Done);
         }
@@ -281,7 +309,7 @@ impl<W: World> Group<W> {
             if self.is_mirrored() {
                 self.lock().begin_busy(&self.shared.column, held);
             }
-            let outcome = self.clear_copies(held, origin).await;
+            let outcome = self.clear_copies(held, origin, made_in).await;
             if self.is_mirrored() {
                 self.lock().end_busy(&self.shared.column, held);
                 self.start_settling();
@@ -311,19 +339,20 @@ impl<W: World> Group<W> {
     /// Whether all clean copies of blocks of one region are here and hold nothing.
     async fn is_empty(&self, blocks: Blocks) -> bool {
         let column = &self.shared.column;
-        let copies: SmallVec<[(usize, Option<Holder<W>>); 2]> = {
+        let (seen, copies): (_, SmallVec<[(usize, Option<Holder<W>>); 2]>) = {
             let state = self.lock();
             let region = column.region_of(blocks.first);
             let Copies::Clean(copies) = state.members.clean(region) else { return false };
             if state.unresolved.contains(&region) {
                 return false;
             }
-            copies.into_iter().map(|at| (at, state.members.list[at].drive().cloned())).collect()
+            let copies = copies.into_iter().map(|at| (at, state.members.list[at].drive().cloned())).collect();
+            (state.epochs.head().clone(), copies)
         };
         for (at, drive) in copies {
             let Some(drive) = drive else { return false };
             let place = column.place(at, blocks.first);
-            if !drive.is_empty(column.map, place, blocks.count).await.is_ok_and(|empty| empty) {
+            if !drive.is_empty(column.map, place, blocks.count, &seen).await.is_ok_and(|empty| empty) {
                 return false;
             }
         }
@@ -344,19 +373,25 @@ impl<W: World> Group<W> {
         true
     }
 
-    async fn clear_copies(&self, blocks: Blocks, origin: Option<Origin>) -> Result<Written, IoError> {
+    async fn clear_copies(
+        &self,
+        blocks: Blocks,
+        origin: Option<Origin>,
+        made_in: &mut Option<Lineage>,
+    ) -> Result<Written, IoError> {
         let column = &self.shared.column;
         let mut begun = false;
         loop {
-            let (targets, changes) = match self.plan_write(blocks) {
-                Plan::Go(targets, changes) => (targets, changes),
+            let (targets, changes, lineage) = match self.plan_write(blocks, made_in) {
+                Plan::Go(targets, changes, lineage) => (targets, changes, lineage),
                 Plan::Refuse(error) => return Err(error),
                 Plan::Wait(change) => return Ok(Written::Waits { change, begun }),
             };
             begun = true;
             let clears = targets.iter().map(|target| {
                 let first = column.place(target.at, blocks.first);
-                target.drive.clear((column.map, first, blocks.count), target.marks.clone(), taking_of(origin))
+                let run = (column.map, first, blocks.count);
+                target.drive.clear(run, target.marks.clone(), taking_of(origin), &lineage)
             });
             let outcomes = join_all(clears).await;
             let lost = targets.iter().zip(outcomes).filter_map(|(target, outcome)| match outcome {

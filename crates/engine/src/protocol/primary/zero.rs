@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use tepal_drive::DriveError;
 use tepal_drive::world::{Gather, World};
-use tepal_model::{BLOCK, Buffer, EXTENT, IoError, Origin};
+use tepal_model::{BLOCK, Buffer, EXTENT, IoError, Lineage, Origin};
 use tepal_wire::message::Tag;
 
 /// Blocks are taken out in steps of this many bytes, so that marks and turns stay small.
@@ -115,7 +115,7 @@ impl<W: World> Group<W> {
     /// Takes out the whole blocks, and merges the edges.
     async fn clear(&self, (place, asker): (Place, Asker), all: Range<u64>, tag: Option<Tag>) -> Result<(), IoError> {
         let blocks = Blocks::touched(all.start, all.end);
-        let (mut begun, origin) = (false, tag.map(|tag| tag.origin));
+        let (mut begun, origin, mut made_in) = (false, tag.map(|tag| tag.origin), None);
         let (mut turn, mut parts) = (place.turn().await, vec![blocks]);
         if let Some(tag) = tag.filter(|tag| tag.is_in_doubt) {
             (turn, parts) = self.not_yet_taken(turn, &asker, tag.origin, blocks).await?;
@@ -125,8 +125,8 @@ impl<W: World> Group<W> {
         let bytes = |part: &Blocks| all.start.max(part.first * BLOCK)..all.end.min(part.end() * BLOCK);
         let parts: Vec<Range<u64>> = parts.iter().map(bytes).collect();
         loop {
-            match self.clear_under_turn(&turn, &parts, origin, begun).await? {
-                Written::Done => return Ok(()),
+            match self.clear_under_turn(&turn, &parts, (origin, &mut made_in), begun).await? {
+                Written::Done => return self.until_all_act(made_in.as_ref()).await,
                 Written::Waits { change, begun: now } => {
                     begun |= now;
                     turn = self.wait_for_copies(turn, &asker, change, begun, blocks).await?;
@@ -140,7 +140,7 @@ impl<W: World> Group<W> {
         &self,
         turn: &HasTurn,
         parts: &[Range<u64>],
-        origin: Option<Origin>,
+        (origin, made_in): (Option<Origin>, &mut Option<Lineage>),
         mut begun: bool,
     ) -> Result<Written, IoError> {
         let pieces = parts.iter().flat_map(|part| {
@@ -150,11 +150,11 @@ impl<W: World> Group<W> {
         for piece in pieces.filter(|piece| !piece.is_empty()) {
             let blocks = Blocks::touched(piece.start, piece.end);
             let written = if piece.start.is_multiple_of(BLOCK) && piece.end.is_multiple_of(BLOCK) {
-                self.clear_blocks(turn, blocks, origin).await?
+                self.clear_blocks(turn, blocks, origin, made_in).await?
             } else {
                 let group = if begun { self.for_what_has_begun() } else { self.clone() };
                 let data = Gather::from_iter([group.merge_edges(piece.start, &zeros(piece.clone())).await?]);
-                self.write_blocks(turn, Data::new(blocks.first, data, origin), true).await?
+                self.write_blocks(turn, Data::new(blocks.first, data, origin), true, made_in).await?
             };
             match written {
                 Written::Done => begun = true,

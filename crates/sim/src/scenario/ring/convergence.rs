@@ -51,7 +51,7 @@ impl Ring {
         }
     }
 
-    async fn comes(&self, what: &str, has_come: impl Fn() -> bool) {
+    pub(super) async fn comes(&self, what: &str, has_come: impl Fn() -> bool) {
         let begun = self.core.now();
         while !has_come() {
             if self.core.now() > begun + PATIENCE {
@@ -81,6 +81,7 @@ impl Ring {
             self.scrubs_mend().await;
         }
         self.copies_are_equal(&self.all_nodes()).await;
+        self.snapshots_are_right(&self.all_nodes()).await;
     }
 
     async fn all_is_right(&self) {
@@ -164,18 +165,20 @@ impl Ring {
     async fn copies_are_equal(&self, nodes: &[Node]) {
         let spec = &self.plan.spec;
         let extent = u64::from(spec.layout.extent);
-        for number in 0..spec.size.div_ceil(extent) {
+        let epochs = self.council.epochs();
+        let extents = 0..spec.size.div_ceil(extent);
+        for (number, seen) in extents.flat_map(|number| epochs.history.lines().iter().map(move |seen| (number, seen))) {
             let (mut sums, mut all_data) = (Vec::new(), Vec::new());
             for (at, first) in nodes[0].volume.copies_at(number * extent) {
                 let Some(drive) = nodes[at].drive() else {
                     return self.core.fail(format!("drive {at} is up and not here"));
                 };
-                sums.push(drive.crcs(spec.map, first, extent / BLOCK).await);
-                let data = drive.read(spec.map, first, extent / BLOCK).await;
+                sums.push(drive.crcs(spec.map, first, extent / BLOCK, seen).await);
+                let data = drive.read(spec.map, first, extent / BLOCK, seen).await;
                 all_data.extend(data.ok().map(|data| join(&data)));
             }
             if sums.iter().any(|sum| *sum != sums[0]) {
-                self.core.fail(format!("copies of extent {number} differ: {sums:x?}"));
+                self.core.fail(format!("copies of extent {number} differ, as {seen} sees them: {sums:x?}"));
             }
             if all_data.iter().any(|data| *data != all_data[0]) {
                 self.core.fail(format!("the data of copies of extent {number} differs, and nobody notices"));

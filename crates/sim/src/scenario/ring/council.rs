@@ -8,8 +8,8 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tepal_drive::Loss;
-use tepal_engine::{Agreed, Authority, ClusterView, DriveStatus, View, VolumeSpec};
-use tepal_model::{DriveId, MapId, ServerId};
+use tepal_engine::{Agreed, Authority, ClusterView, DriveStatus, Epochs, View, VolumeSpec};
+use tepal_model::{DriveId, Epoch, History, Lineage, MapId, ServerId};
 use tepal_wire::message::DriveFailure;
 
 /// How long a server that is cut off goes on serving, and after which time the others go on without it.
@@ -26,6 +26,7 @@ struct State {
     voters: Vec<ServerId>,
     now: ClusterView,
     spec: VolumeSpec,
+    snapshots: Snapshots,
     /// Servers that don't reach the others now, and since when.
     cut_off: BTreeMap<ServerId, Duration>,
     dead: BTreeMap<ServerId, Duration>,
@@ -49,6 +50,14 @@ enum Change {
     CutOff(ServerId, ServerId, View),
     /// It's open again: answered with the view in which it was up last.
     Back(DriveId),
+    /// The volume goes on in a new epoch: answered with the one that was kept.
+    Snapshot,
+}
+
+/// The readers of the volume's map.
+struct Snapshots {
+    head: Lineage,
+    kept: BTreeMap<Epoch, Lineage>,
 }
 
 /// What a process has heard.
@@ -75,10 +84,12 @@ pub struct Voice {
 impl Council {
     pub fn new(time: SharedTime, voters: Vec<ServerId>, spec: VolumeSpec, owner: impl Fn(DriveId) -> ServerId) -> Self {
         let agreed = |&id: &DriveId| (id, Agreed { server: owner(id), status: DriveStatus::Up(1) });
-        let now = ClusterView { view: 1, drives: spec.drives.iter().map(agreed).collect() };
+        let drives = spec.drives.iter().map(agreed).collect();
+        let now = ClusterView { view: 1, drives, epochs: BTreeMap::new() };
+        let snapshots = Snapshots { head: Lineage::default(), kept: BTreeMap::new() };
         let (cut_off, dead, voices) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let (waiting, asked) = (Vec::new(), VecDeque::new());
-        Council(Arc::new(Mutex::new(State { time, voters, now, spec, cut_off, dead, voices, waiting, asked })))
+        Council(Arc::new(Mutex::new(State { time, voters, now, spec, snapshots, cut_off, dead, voices, waiting, asked })))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -144,6 +155,24 @@ impl Council {
     /// The volume's record is another from now on; what was sent by the one before is stale.
     pub fn change_record(&self) {
         self.lock().spec.revision += 1;
+    }
+
+    /// The epochs that are kept.
+    pub fn snapshots(&self) -> Vec<Epoch> {
+        self.lock().snapshots.kept.keys().copied().collect()
+    }
+
+    /// Nobody needs a snapshot any more.
+    pub fn remove_snapshot(&self, epoch: Epoch) {
+        let mut state = self.lock();
+        state.snapshots.kept.remove(&epoch);
+        state.tell_epochs(None);
+    }
+
+    /// What the volume and its snapshots see.
+    pub fn epochs(&self) -> Arc<Epochs> {
+        let state = self.lock();
+        state.now.epochs.get(&state.spec.map).cloned().unwrap_or_default()
     }
 
     /// Whether one acts by it that the others go on without another.
@@ -253,6 +282,18 @@ impl State {
         left
     }
 
+    /// As of now; from this view on in another epoch.
+    fn tell_epochs(&mut self, since: Option<View>) {
+        let map = self.spec.map;
+        let before = self.now.epochs.get(&map).map_or(0, |epochs| epochs.since);
+        let head = self.snapshots.head.newest();
+        let readers = self.snapshots.kept.values().chain([&self.snapshots.head]).cloned();
+        let history = History::new(readers, head);
+        let snapshots = self.snapshots.kept.keys().map(|&epoch| (epoch, self.spec.size)).collect();
+        let epochs = Epochs { history, head, since: since.unwrap_or(before), snapshots };
+        self.now.epochs.insert(map, Arc::new(epochs));
+    }
+
     /// `None` if it doesn't apply any more.
     fn apply(&mut self, change: &Change) -> Option<View> {
         match change {
@@ -287,6 +328,14 @@ impl State {
                 agreed.status = DriveStatus::Behind(left, view);
                 Some(left)
             }
+            Change::Snapshot => {
+                let (kept, epoch) = (self.snapshots.head.clone(), self.snapshots.head.newest());
+                self.snapshots.head = kept.with(epoch + 1)?;
+                self.snapshots.kept.insert(epoch, kept);
+                self.now.view += 1;
+                self.tell_epochs(Some(self.now.view));
+                Some(epoch.into())
+            }
         }
     }
 }
@@ -301,6 +350,13 @@ impl Voice {
     /// Says that a drive of this server is open again. The view in which it was up last.
     pub async fn is_back(&self, drive: DriveId) -> Option<View> {
         self.ask(Change::Back(drive)).await.map(|(left, _)| left)
+    }
+
+    /// Takes a snapshot: its epoch, once all write in the next one.
+    pub async fn take_snapshot(&self) -> Option<Epoch> {
+        let (epoch, view) = self.ask(Change::Snapshot).await?;
+        self.adopted(view).await;
+        Epoch::try_from(epoch).ok()
     }
 
     /// Returns once it follows that view.

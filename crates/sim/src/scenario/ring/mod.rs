@@ -11,6 +11,7 @@ mod council;
 mod network;
 mod node;
 mod plan;
+mod snapshots;
 
 use crate::checker::{Checker, Rules};
 use crate::device::{Faults, SimDisk};
@@ -22,6 +23,7 @@ use council::Council;
 use network::Network;
 use node::{Machine, Node};
 use plan::Plan;
+use snapshots::Taken;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
@@ -71,6 +73,9 @@ enum Event {
     GoesOnAlone,
     /// The volume's.
     RecordChanges,
+    SnapshotIsTaken,
+    SnapshotIsRead,
+    SnapshotIsRemoved,
     AllStart,
 }
 
@@ -91,6 +96,11 @@ const EVENTS: &[Event] = &[
     Event::DriveIsSlow,
     Event::GoesOnAlone,
     Event::RecordChanges,
+    Event::SnapshotIsTaken,
+    Event::SnapshotIsTaken,
+    Event::SnapshotIsTaken,
+    Event::SnapshotIsRead,
+    Event::SnapshotIsRemoved,
     Event::AllStart,
 ];
 /// So many of them, from the first on, where all happens within a moment.
@@ -109,6 +119,7 @@ struct Ring {
     checker: Rc<RefCell<Checker>>,
     /// One drive's data isn't all what was written to it.
     has_decayed: bool,
+    taken: Taken,
 }
 
 impl Ring {
@@ -127,7 +138,7 @@ impl Ring {
         let checker = Rc::new(RefCell::new(Checker::new(random.draw(), rules)));
         let nodes = machines.iter().map(|_| None).collect();
         let (core, network) = (core.clone(), Network::new());
-        Ring { core, random, plan, machines, nodes, council, network, checker, has_decayed: false }
+        Ring { core, random, plan, machines, nodes, council, network, checker, has_decayed: false, taken: Taken::default() }
     }
 
     async fn run(mut self) -> u64 {
@@ -271,6 +282,9 @@ impl Ring {
             }
             Event::GoesOnAlone => self.one_goes_on_alone(at).await,
             Event::RecordChanges => self.council.change_record(),
+            Event::SnapshotIsTaken => self.snapshot_is_taken(at),
+            Event::SnapshotIsRead => self.snapshot_is_read(at),
+            Event::SnapshotIsRemoved => self.snapshot_is_removed(),
             Event::AllStart => self.start_all(),
         }
     }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tepal_drive::world::Clock;
 use tepal_drive::{Drive, Loss, Options};
 use tepal_engine::{ClusterView, DriveStatus, Engine, Standing, Volume, VolumeSpec};
-use tepal_model::{DriveId, ServerId};
+use tepal_model::{DriveId, Epoch, ServerId};
 
 /// How often a server looks what was agreed.
 const LOOK: Duration = Duration::from_micros(1_300);
@@ -67,6 +67,11 @@ impl Node {
         node
     }
 
+    /// The epoch of a snapshot that it asked for.
+    pub async fn takes_snapshot(&self) -> Option<Epoch> {
+        self.voice.take_snapshot().await
+    }
+
     pub fn under_test(&self) -> Rc<ServedVolume> {
         Rc::new(ServedVolume::of(self.volume.clone()))
     }
@@ -109,7 +114,7 @@ impl Node {
             let spec = self.council.spec();
             self.volume.changed(&spec.name, spec.size, spec.revision);
             let now = Arc::new(self.council.now());
-            if now.view != before.view {
+            if *now != before {
                 match self.machine.drive {
                     Some(_) => self.engine.follow(self.machine.id, &before, &now),
                     None => self.engine.follow_from_outside(&now),

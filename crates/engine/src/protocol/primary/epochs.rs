@@ -1,0 +1,94 @@
+//! In which epoch a group writes, and when what was written in it may be told.
+//!
+//! A snapshot is a consistent cut without a pause: each primary writes in the new epoch from the moment at which it hears of the
+//! snapshot, but answers such writes only when no other primary acts in an earlier view any more. So whoever has been told of a
+//! write that isn't in the snapshot, and then writes elsewhere, finds a primary that knows of the snapshot too.
+//!
+//! Invariants:
+//! 1. A write is made in one epoch: all copies have it there, however often it's tried.
+//! 2. What a snapshot shows doesn't change: it's read when all writes of its epochs have ended.
+
+use super::{Blocks, Group, State};
+use crate::epochs::Epochs;
+use futures_util::future::join_all;
+use std::sync::Arc;
+use tepal_drive::world::World;
+use tepal_model::{Epoch, IoError, Lineage};
+
+impl<W: World> Group<W> {
+    /// What is agreed from now on.
+    pub fn go_on_with(&self, epochs: &Arc<Epochs>) {
+        let is_new = {
+            let mut state = self.lock();
+            let before = std::mem::replace(&mut state.epochs, epochs.clone());
+            before.head != epochs.head
+        };
+        if is_new {
+            self.learn_that_all_act();
+        }
+        self.wake(); // somebody may have heard of a snapshot earlier than this group
+    }
+
+    /// Notes, sooner or later, that nobody writes any more in the epoch before.
+    pub fn learn_that_all_act(&self) {
+        let epochs = self.lock().epochs.clone();
+        if self.shared.view == 0 || epochs.since <= self.shared.view {
+            return self.all_act(epochs.head);
+        }
+        let group = self.clone();
+        self.shared.world.spawn(Box::pin(async move {
+            let Some(adopted) = group.engine().map(|engine| engine.shared.authority.adopted(epochs.since)) else { return };
+            adopted.await;
+            group.all_act(epochs.head);
+        }));
+    }
+
+    fn all_act(&self, epoch: Epoch) {
+        {
+            let mut state = self.lock();
+            state.everywhere = state.everywhere.max(epoch);
+        }
+        self.wake();
+    }
+
+    /// Returns when all primaries write in this epoch or a later one.
+    pub async fn until_all_act(&self, lineage: Option<&Lineage>) -> Result<(), IoError> {
+        let Some(epoch) = lineage.map(Lineage::newest) else { return Ok(()) };
+        loop {
+            let change = {
+                let mut state = self.lock();
+                if state.everywhere >= epoch {
+                    return Ok(());
+                }
+                state.serves()?;
+                Group::next_change(&mut state)
+            };
+            let _ = change.await; // dropped unsent only when the volume goes
+        }
+    }
+
+    /// Returns when nothing is under way any more that may change what a snapshot shows of these blocks.
+    pub async fn until_unchanging(&self, snapshot: Epoch, blocks: Blocks) -> Result<(), IoError> {
+        loop {
+            let change = {
+                let mut state = self.lock();
+                state.serves()?;
+                if state.epochs.head > snapshot {
+                    break; // what begins from here on is of later epochs
+                }
+                Group::next_change(&mut state)
+            };
+            self.wait(change).await?;
+        }
+        join_all(self.shared.order.under_way(blocks.first, blocks.count)).await;
+        Ok(())
+    }
+}
+
+impl<W: World> State<W> {
+    /// What is seen at a snapshot, or by the volume itself.
+    pub fn seen_at(&self, snapshot: Option<Epoch>) -> Result<Lineage, IoError> {
+        let seen = self.epochs.at(snapshot).cloned();
+        seen.ok_or_else(|| IoError::Unavailable { reason: "there's no such snapshot any more".to_owned() })
+    }
+}

@@ -1,0 +1,137 @@
+//! Snapshots of the ring's volume: taken, read and removed while all goes wrong, and judged.
+
+use super::Ring;
+use super::node::Node;
+use crate::checker::{Checker, Cut};
+use crate::scenario::life::on_machine;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use tepal_model::buffer::join;
+use tepal_model::{BLOCK, EXTENT, Epoch, IoError};
+
+/// At most so many at a time: each is compared in the end.
+const MOST: usize = 5;
+/// What is read at once.
+const PIECE: u64 = 256 << 10;
+
+/// Those that were answered, and what they showed when they were first read.
+#[derive(Clone, Default)]
+pub(super) struct Taken(Rc<RefCell<BTreeMap<Epoch, Known>>>);
+
+#[derive(Clone)]
+struct Known {
+    cut: Cut,
+    shown: Option<Vec<u8>>,
+}
+
+impl Ring {
+    /// Somebody asks for a snapshot, through a server that may die of something else meanwhile.
+    pub(super) fn snapshot_is_taken(&mut self, at: usize) {
+        let Some((node, _)) = self.nodes[at].clone().filter(|_| at < self.plan.servers) else { return };
+        if self.council.snapshots().len() >= MOST {
+            return;
+        }
+        let (checker, taken) = (self.checker.clone(), self.taken.clone());
+        let world = node.world.clone();
+        world.spawn_named("snapshot", async move {
+            let cut = checker.borrow_mut().snapshot_asked();
+            let Some(epoch) = node.takes_snapshot().await else { return };
+            let cut = checker.borrow_mut().snapshot_answered(cut);
+            node.world.core().note(epoch.into(), || format!("a snapshot of epoch {epoch} was taken: {cut:?}"));
+            taken.0.borrow_mut().insert(epoch, Known { cut, shown: None });
+        });
+    }
+
+    /// One of them is read while all goes on. It shows the same whenever it's read.
+    pub(super) fn snapshot_is_read(&mut self, at: usize) {
+        let Some((node, _)) = self.nodes[at].clone() else { return };
+        let epochs: Vec<Epoch> = self.taken.0.borrow().keys().copied().collect();
+        if epochs.is_empty() {
+            return;
+        }
+        let (epoch, size, taken) = (*self.random.pick(&epochs), self.plan.spec.size, self.taken.clone());
+        let checker = self.checker.clone();
+        let world = node.world.clone();
+        world.spawn_named("read a snapshot", async move {
+            match node.shown_by(epoch, size).await {
+                Ok(shown) => taken.judge(&checker, &node, epoch, shown),
+                Err(IoError::Unavailable { .. }) if !taken.0.borrow().contains_key(&epoch) => {} // it was removed meanwhile
+                Err(error) => node.world.core().fail(format!("the snapshot of epoch {epoch} can't be read: {error}")),
+            }
+        });
+    }
+
+    pub(super) fn snapshot_is_removed(&mut self) {
+        let epochs = self.council.snapshots();
+        if !epochs.is_empty() {
+            let epoch = *self.random.pick(&epochs);
+            self.remove_snapshot(epoch);
+        }
+    }
+
+    fn remove_snapshot(&self, epoch: Epoch) {
+        self.core.note(epoch.into(), || format!("the snapshot of epoch {epoch} is removed"));
+        self.taken.0.borrow_mut().remove(&epoch);
+        self.council.remove_snapshot(epoch);
+    }
+
+    /// Once all is right: each snapshot shows what it should, through any server, and all copies show the same. Once all are removed,
+    /// only what the volume has takes space.
+    pub(super) async fn snapshots_are_right(&mut self, nodes: &[Node]) {
+        for (epoch, Known { cut, .. }) in self.taken.0.borrow().clone() {
+            let (node, size) = (self.random.pick(nodes).clone(), self.plan.spec.size);
+            let (taken, checker) = (self.taken.clone(), self.checker.clone());
+            self.core.note(epoch.into(), || format!("the snapshot of epoch {epoch} is read: {cut:?}"));
+            on_machine(&self.core, &node.world.clone(), "read a snapshot", async move {
+                match node.shown_by(epoch, size).await {
+                    Ok(shown) => taken.judge(&checker, &node, epoch, shown),
+                    Err(error) => {
+                        node.world.core().fail(format!("the snapshot of epoch {epoch} can't be read: {error}"))
+                    }
+                }
+            })
+            .await;
+        }
+        for epoch in self.council.snapshots() {
+            self.remove_snapshot(epoch);
+        }
+        let servers = nodes[..self.plan.servers].to_vec();
+        let (epochs, spec) = (self.council.epochs(), self.plan.spec.clone());
+        let (map, head) = (spec.map, epochs.history.reader(epochs.head).expect("the volume is a reader").clone());
+        self.comes("the space of snapshots is given back", || {
+            servers.iter().filter_map(Node::drive).all(|drive| {
+                let extents = drive.extents_of(map).into_iter().collect::<std::collections::BTreeSet<_>>();
+                let is_seen = |&first: &u64| !drive.is_empty(map, first, EXTENT / BLOCK, &head);
+                drive.allocated_of(map) == extents.into_iter().filter(is_seen).count() as u64 * EXTENT
+            })
+        })
+        .await;
+    }
+}
+
+impl Taken {
+    fn judge(&self, checker: &RefCell<Checker>, node: &Node, epoch: Epoch, shown: Vec<u8>) {
+        let mut taken = self.0.borrow_mut();
+        let Some(known) = taken.get_mut(&epoch) else { return };
+        if let Err(wrong) = checker.borrow().judge_snapshot(known.cut, &shown) {
+            return node.world.core().fail(format!("epoch {epoch}: {wrong}"));
+        }
+        if known.shown.as_ref().is_some_and(|before| *before != shown) {
+            return node.world.core().fail(format!("the snapshot of epoch {epoch} shows something else than before"));
+        }
+        known.shown = Some(shown);
+    }
+}
+
+impl Node {
+    async fn shown_by(&self, epoch: Epoch, size: u64) -> Result<Vec<u8>, IoError> {
+        let snapshot = self.volume.snapshot(epoch, size);
+        let mut shown = Vec::with_capacity(size as usize);
+        for offset in (0..size).step_by(PIECE as usize) {
+            shown.extend_from_slice(&join(&snapshot.read(offset, PIECE.min(size - offset)).await?));
+        }
+        Ok(shown)
+    }
+}
+
