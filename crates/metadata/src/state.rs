@@ -118,6 +118,9 @@ impl State {
 
     /// Who reads what drives hold of the map: its volume, if that is active, and the volume's snapshots. Of a map that isn't
     /// known it's as if there had never been a snapshot, so nothing of it is thought to be free.
+    ///
+    /// It's the same one as long as the map's newest epoch, the number of snapshots and the volume's state are: with many
+    /// snapshots, it's worth comparing these first.
     pub fn history_of(&self, map: MapId) -> History {
         let Some(map) = self.maps.get(&map) else { return History::default() };
         let volume = self.volumes.get(&map.volume).filter(|volume| volume.state == VolumeState::Active);
