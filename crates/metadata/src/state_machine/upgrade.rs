@@ -36,7 +36,7 @@ pub fn from_form_2(connection: &Connection, file: &Path) -> Result<(), StoreErro
     put_digest(connection, file, &state)
 }
 
-/// Form 3 says no lease. One that was of an earlier form has become form 4 at once.
+/// Form 3 says no lease. One that was of an earlier form has become the newest at once.
 pub fn from_form_3(connection: &Connection, file: &Path) -> Result<(), StoreError> {
     if has_column(connection, file, "cluster", "lease_ms")? {
         return Ok(());
@@ -47,7 +47,8 @@ pub fn from_form_3(connection: &Connection, file: &Path) -> Result<(), StoreErro
     put_digest(connection, file, &state)
 }
 
-/// Form 4 knows no snapshots: each volume is in the first epoch of its map, in which it has been since it was made.
+/// Form 4 knows no snapshots: each volume is in the first epoch of its map, in which it has been since it was made. One that was
+/// of an earlier form has become the newest at once.
 pub fn from_form_4(connection: &Connection, file: &Path) -> Result<(), StoreError> {
     if has_column(connection, file, "volumes", "lineage")? {
         return Ok(());
