@@ -1,23 +1,31 @@
 //! What can be asked of the cluster's state, and what it answers. Commands are entries of the Raft log: once
-//! released, a variant or field is never renamed or given another meaning, only added with a higher [`VERSION`].
+//! released, a variant or field is never renamed or given another meaning, only added with a higher [`VERSION`], which
+//! [`Command::version`] says of it.
 
 use crate::record::{DriveState, ServerState};
 use serde::{Deserialize, Serialize};
-use tepal_model::{ClusterId, DriveId, MapId, ServerId, VolumeId};
+use tepal_model::{ClusterId, DriveId, Epoch, MapId, ServerId, VolumeId};
 
 /// The newest form of commands that this build knows. An entry of a newer one stops the server rather than be
-/// misread.
-pub const VERSION: u32 = 1;
+/// misread. 2 has the snapshots of volumes.
+pub const VERSION: u32 = 2;
 
 /// A command as it stands in the log, with what its proposer chose for everybody.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Proposal {
+    /// The form of the command.
     pub version: u32,
     /// The proposer's wall clock, for people; nothing is decided by it.
     pub unix_ms: u64,
     /// Who proposed it, by which it's carried out once however often it arrives. None for a cluster's first command.
     pub from: Option<Proposer>,
     pub command: Command,
+}
+
+impl Proposal {
+    pub fn new(unix_ms: u64, from: Option<Proposer>, command: Command) -> Self {
+        Proposal { version: command.version(), unix_ms, from, command }
+    }
 }
 
 /// One proposal of one process of one server.
@@ -158,11 +166,48 @@ pub enum Command {
     /// Gives the volume another name; its users go on.
     RenameVolume { name: String, new_name: String },
     /// The volume is gone for its users at once; its record stays `Deleting` until [`Command::FinishRemoveVolume`].
-    RemoveVolume { name: String },
+    RemoveVolume {
+        name: String,
+        /// With its snapshots. Without this, a volume that has some stays.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        snapshots: bool,
+    },
     /// The space of a removed volume is free on every drive: forget it, and its map.
     FinishRemoveVolume { id: VolumeId },
+    /// Keeps what the volume holds now under a name. The volume goes on in a new epoch, in a new view.
+    CreateSnapshot {
+        volume: String,
+        /// Unique among the volume's snapshots.
+        name: String,
+    },
+    /// The snapshot is gone at once. What only it saw is free for others.
+    RemoveSnapshot { volume: String, name: String },
+    /// Gives the snapshot another name.
+    RenameSnapshot { volume: String, name: String, new_name: String },
+    /// The volume holds what the snapshot does, and has its size, in a new epoch and a new view. What the volume held before is
+    /// lost, unless another snapshot keeps it; all its snapshots stay.
+    RollBack {
+        volume: String,
+        /// The snapshot's.
+        name: String,
+    },
     /// Adds to what people read in `events`.
     RecordEvent { kind: String, subject: String, text: String },
+}
+
+impl Command {
+    /// The first [`VERSION`] of builds that carry it out as this one does. Servers of an earlier build go on until a command comes
+    /// that they don't know.
+    pub(crate) fn version(&self) -> u32 {
+        match self {
+            Command::CreateSnapshot { .. }
+            | Command::RemoveSnapshot { .. }
+            | Command::RenameSnapshot { .. }
+            | Command::RollBack { .. }
+            | Command::RemoveVolume { snapshots: true, .. } => 2,
+            _ => 1,
+        }
+    }
 }
 
 /// What an accepted command came to.
@@ -184,6 +229,20 @@ pub enum Reply {
         id: VolumeId,
         /// Its map's.
         map: MapId,
+    },
+    /// The volume writes in another epoch, from this view on.
+    SnapshotCreated {
+        /// The snapshot's: the last that it sees.
+        epoch: Epoch,
+        /// The cluster's new one.
+        view: u64,
+    },
+    /// The volume holds what the snapshot does, from this view on.
+    RolledBack {
+        /// The volume's new one.
+        epoch: Epoch,
+        /// The cluster's new one.
+        view: u64,
     },
     /// The drive is out, but these volumes' maps still name it: it stays listed as failed, until it's removed once
     /// more after they are gone.

@@ -10,7 +10,7 @@ pub mod propose;
 #[cfg(test)]
 mod tests;
 
-use crate::command::{Command, Proposal, Reply, VERSION};
+use crate::command::{Command, Proposal, Reply};
 use crate::consensus;
 use crate::database::StoreError;
 use crate::folder::{self, FolderError, Opened};
@@ -294,7 +294,7 @@ impl Metadata {
 
     /// Whether the command would be carried out as things stand. Nothing is changed.
     pub fn check(&self, command: &Command) -> Result<(), Refusal> {
-        let proposal = Proposal { version: VERSION, unix_ms: 0, from: None, command: command.clone() };
+        let proposal = Proposal::new(0, None, command.clone());
         crate::state_machine::apply::apply(&self.state(), &proposal).map(drop)
     }
 
@@ -445,7 +445,7 @@ fn setup(identity: &Identity) -> Proposal {
         server: identity.server,
         address: identity.address.clone(),
     };
-    Proposal { version: VERSION, unix_ms: identity.created_unix_ms, from: None, command }
+    Proposal::new(identity.created_unix_ms, None, command)
 }
 
 /// Heartbeats and elections have a point only while there are others, who have vouched for this server; a lone voter

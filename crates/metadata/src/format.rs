@@ -194,7 +194,7 @@ mod tests {
     use crate::command::Command;
 
     fn entry(version: u32) -> EntryForm {
-        let command = Command::RemoveVolume { name: "v0".to_owned() };
+        let command = Command::RemoveVolume { name: "v0".to_owned(), snapshots: false };
         EntryForm {
             id: EntryId { term: 1, node: 1, index: 7 },
             payload: PayloadForm::Command(Proposal { version, unix_ms: 9, from: None, command }),
@@ -209,6 +209,25 @@ mod tests {
             text,
             r#"{"id":{"term":1,"node":1,"index":7},"payload":{"command":{"version":1,"unix_ms":9,"from":null,"command":{"remove_volume":{"name":"v0"}}}}}"#
         );
+    }
+
+    /// The same of what a later build says.
+    #[test]
+    fn what_earlier_builds_would_misread_is_of_a_later_version() {
+        let command = |command: Command| {
+            let text = serde_json::to_string(&Proposal::new(9, None, command)).unwrap();
+            text.replace(r#","unix_ms":9,"from":null,"#, " ")
+        };
+        let (volume, name) = ("v".to_owned(), "s".to_owned());
+        let with_snapshots = Command::RemoveVolume { name: "v".to_owned(), snapshots: true };
+        assert_eq!(
+            [command(Command::CreateSnapshot { volume, name }), command(with_snapshots)],
+            [
+                r#"{"version":2 "command":{"create_snapshot":{"volume":"v","name":"s"}}}"#,
+                r#"{"version":2 "command":{"remove_volume":{"name":"v","snapshots":true}}}"#,
+            ]
+        );
+        assert_eq!(Proposal::new(9, None, Command::RemoveVolume { name: "v".to_owned(), snapshots: false }).version, 1);
     }
 
     #[test]

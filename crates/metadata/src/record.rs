@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 use tepal_model::text::shown;
-use tepal_model::{ClusterId, DriveId, Layout, MapId, ServerId, VolumeId};
+use tepal_model::{ClusterId, DriveId, Epoch, Layout, Lineage, MapId, ServerId, VolumeId};
 use tepal_placement::Rotation;
 
 /// The pool that every cluster begins with.
@@ -20,7 +20,7 @@ pub struct ClusterRecord {
     pub name: String,
     /// By the wall clock of the server that made it, in milliseconds since 1970; for people.
     pub created_unix_ms: u64,
-    /// Counts the changes of membership and of the states of servers and drives.
+    /// Counts the changes of membership, of the states of servers and drives, and of the epochs that volumes write in.
     pub view: u64,
     /// For how long a server may serve unheard, in milliseconds; if it was never set, as [`crate::Timing`] has it.
     pub lease_ms: Option<u64>,
@@ -150,9 +150,14 @@ pub struct VolumeRecord {
     pub pool: String,
     /// Its global map.
     pub map: MapId,
-    /// Counts the volume's snapshots, from 1.
-    pub epoch: u64,
-    /// Counts the changes of this record, from 1.
+    /// The newest of its lineage, in which it writes. Raised by each snapshot and each rollback.
+    pub epoch: Epoch,
+    /// The epochs that it sees. Which of them nobody else does follows from all readers: [`crate::State::history_of`] says it.
+    pub lineage: Lineage,
+    /// The view in which it began to write in its epoch; 0 if that isn't on record.
+    pub epoch_since: u64,
+    /// Counts the changes of this record, from 1, but for those of its epoch: requests don't depend on them. So a snapshot doesn't
+    /// raise it, and a rollback does only if it changes the size.
     pub revision: u64,
     /// Whether it's in use or on its way out.
     pub state: VolumeState,
@@ -170,7 +175,24 @@ pub enum VolumeState {
     Deleting,
 }
 
-/// A global map: immutable, and never used again after its volume is gone.
+/// What a volume held at some moment, under a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SnapshotRecord {
+    /// The volume that it's of.
+    pub volume: VolumeId,
+    /// Unique among the volume's snapshots. Never has an `@`, so that `VOLUME@NAME` has one meaning.
+    pub name: String,
+    /// The newest of its lineage, which tells it from all other readers of the volume's map.
+    pub epoch: Epoch,
+    /// The epochs that it sees.
+    pub lineage: Lineage,
+    /// The volume's when it was made, in bytes.
+    pub size: u64,
+    /// By the proposer's wall clock, in milliseconds since 1970; for people.
+    pub created_unix_ms: u64,
+}
+
+/// A global map: immutable but for its newest epoch, and never used again after its volume is gone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MapRecord {
     /// Counted from 1; on every drive that holds something of it.
@@ -184,6 +206,8 @@ pub struct MapRecord {
     pub drives: Vec<DriveId>,
     /// The view in which it was made; 0 if that isn't on record.
     pub made_in: u64,
+    /// The last that was handed out to a volume or snapshot, whether that is still there or not. None is handed out twice.
+    pub newest_epoch: Epoch,
 }
 
 impl MapRecord {

@@ -65,7 +65,7 @@ pub enum Refusal {
     ViewNeeded { id: DriveId },
     #[error("drive {id} changed meanwhile: it is {state} since view {state_view}; look again")]
     DriveChanged { id: DriveId, state: DriveState, state_view: u64 },
-    #[error("servers or drives have come or gone meanwhile: it is view {view}; look again")]
+    #[error("servers, drives or snapshots have come or gone meanwhile: it is view {view}; look again")]
     ViewChanged { view: u64 },
     #[error(
         "drive {id} may hold the last good copy of data of {}: remove them or bring \
@@ -109,6 +109,24 @@ pub enum Refusal {
     NoSites { layout: String },
     #[error("layout '{layout}': chained puts its two copies on neighbouring servers, so it can't have domain=drive")]
     ChainedDomain { layout: String },
+    #[error("volume '{volume}' has no snapshot '{name}'")]
+    NoSnapshot { volume: String, name: String },
+    #[error("volume '{volume}' has a snapshot '{name}' already")]
+    SnapshotExists { volume: String, name: String },
+    #[error("volume '{volume}' has {limit} snapshots, and no more are possible: remove some first")]
+    TooManySnapshots { volume: String, limit: usize },
+    #[error(
+        "volume '{name}' still has {snapshots} {}: remove {} first, or with it",
+        if *.snapshots == 1 { "snapshot" } else { "snapshots" },
+        if *.snapshots == 1 { "that" } else { "them" }
+    )]
+    VolumeHasSnapshots { name: String, snapshots: usize },
+    #[error(
+        "volume '{0}' was rolled back so often that no more can be kept apart: copy it to a new volume, and go on there"
+    )]
+    LineageFull(String),
+    #[error("volume '{0}' has used up its 2^32 epochs: copy it to a new volume, and go on there")]
+    NoEpochsLeft(String),
     #[error("the cluster has used up its 2^32 map ids")]
     NoMapsLeft,
 
@@ -128,6 +146,8 @@ pub enum Thing {
     Volume,
     /// A place where servers are.
     Site,
+    /// A volume's snapshot.
+    Snapshot,
 }
 
 impl std::fmt::Display for Thing {
@@ -137,6 +157,7 @@ impl std::fmt::Display for Thing {
             Thing::Pool => "pool",
             Thing::Volume => "volume",
             Thing::Site => "site",
+            Thing::Snapshot => "snapshot",
         })
     }
 }

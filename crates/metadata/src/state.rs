@@ -1,13 +1,16 @@
 //! The whole of the cluster's state at one moment, in memory. A `State` never changes: each applied command makes the
 //! next one, which shares every record that stayed the same.
 
-use crate::record::{ClusterRecord, DriveRecord, MapRecord, PoolRecord, ServerRecord, VolumeRecord, VolumeState};
+use crate::record::{
+    ClusterRecord, DriveRecord, MapRecord, PoolRecord, ServerRecord, SnapshotRecord, VolumeRecord, VolumeState,
+};
 use crate::refusal::Refusal;
 use crate::state_machine::apply::place;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use tepal_model::history::FIRST_EPOCH;
 use tepal_model::layout::FailureDomain;
-use tepal_model::{ClusterId, DriveId, MapId, ServerId, VolumeId};
+use tepal_model::{ClusterId, DriveId, Epoch, History, MapId, ServerId, VolumeId};
 use tepal_placement::Place;
 
 /// What all applied commands came to.
@@ -25,10 +28,15 @@ pub struct State {
     pub volumes: BTreeMap<VolumeId, Arc<VolumeRecord>>,
     /// The maps of these volumes.
     pub maps: BTreeMap<MapId, Arc<MapRecord>>,
+    /// Of the volumes that have some.
+    pub(crate) snapshots: BTreeMap<VolumeId, Arc<Snapshots>>,
     /// The active volumes by name.
     pub(crate) names: BTreeMap<String, VolumeId>,
     pub(crate) counters: Counters,
 }
+
+/// One volume's, by their epochs.
+pub(crate) type Snapshots = BTreeMap<Epoch, Arc<SnapshotRecord>>;
 
 /// The numbers that come next. Counted ids are never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +64,7 @@ impl State {
             pools: BTreeMap::new(),
             volumes: BTreeMap::new(),
             maps: BTreeMap::new(),
+            snapshots: BTreeMap::new(),
             names: BTreeMap::new(),
             counters: Counters { server: 1, volume: 1, map: 1, event: 1 },
         }
@@ -66,7 +75,7 @@ impl State {
         self.cluster.id != ClusterId(0)
     }
 
-    /// Counts the changes of membership and of the states of servers and drives.
+    /// Counts the changes of membership, of the states of servers and drives, and of the epochs that volumes write in.
     pub fn view(&self) -> u64 {
         self.cluster.view
     }
@@ -90,6 +99,36 @@ impl State {
     /// The map that the volume uses now.
     pub fn map_of(&self, volume: &VolumeRecord) -> Option<&Arc<MapRecord>> {
         self.maps.get(&volume.map)
+    }
+
+    /// The volume's snapshot of this name.
+    pub fn snapshot_named(&self, volume: VolumeId, name: &str) -> Option<&Arc<SnapshotRecord>> {
+        self.snapshots_of(volume).find(|snapshot| snapshot.name == name)
+    }
+
+    /// The volume's snapshots in order of their epochs, which is that in which they were made.
+    pub fn snapshots_of(&self, volume: VolumeId) -> impl DoubleEndedIterator<Item = &Arc<SnapshotRecord>> {
+        self.snapshots.get(&volume).into_iter().flat_map(|snapshots| snapshots.values())
+    }
+
+    /// How many snapshots the volume has.
+    pub fn count_snapshots(&self, volume: VolumeId) -> usize {
+        self.snapshots.get(&volume).map_or(0, |snapshots| snapshots.len())
+    }
+
+    /// Who reads what drives hold of the map: its volume, if that is active, and the volume's snapshots. Of a map that isn't
+    /// known it's as if there had never been a snapshot, so nothing of it is thought to be free.
+    ///
+    /// It's the same one as long as the map's newest epoch, the number of snapshots and the volume's state are: with many
+    /// snapshots, it's worth comparing these first.
+    pub fn history_of(&self, map: MapId) -> History {
+        let Some(map) = self.maps.get(&map) else { return History::default() };
+        let volume = self.volumes.get(&map.volume).filter(|volume| volume.state == VolumeState::Active);
+        if map.newest_epoch == FIRST_EPOCH && volume.is_some() {
+            return History::default();
+        }
+        let snapshots = self.snapshots_of(map.volume).map(|snapshot| snapshot.lineage.clone());
+        History::new(snapshots.chain(volume.map(|volume| volume.lineage.clone())), map.newest_epoch)
     }
 
     /// What no two copies of the volume share as its drives are now, which may have moved since the map was made. `None` if it

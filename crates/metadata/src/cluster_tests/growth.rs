@@ -1,9 +1,9 @@
 //! Servers come and go.
 
 use super::rig::{Cluster, PATIENCE, add_drive, has_pool, pool};
-use crate::command::Command;
+use crate::command::{Command, Reply};
 use crate::leases::held::Lease;
-use crate::record::ServerState;
+use crate::record::{DEFAULT_POOL, ServerState};
 use crate::{ProposeError, Refusal};
 use openraft::type_config::async_runtime::watch::WatchReceiver;
 use std::time::Duration;
@@ -42,6 +42,11 @@ fn a_server_that_joins_long_after_gets_a_snapshot() {
     for n in 0..20 {
         cluster.propose(1, pool(&format!("p{n}"))).unwrap();
     }
+    cluster.propose(1, add_drive(1, 1)).unwrap();
+    let (size, pool, volume, name) = (4096, DEFAULT_POOL.to_owned(), "v".to_owned(), "s".to_owned());
+    cluster.propose(1, Command::CreateVolume { name: volume.clone(), size, layout: None, pool }).unwrap();
+    cluster.propose(1, Command::CreateSnapshot { volume: volume.clone(), name: name.clone() }).unwrap();
+    cluster.propose(1, Command::RollBack { volume: volume.clone(), name }).unwrap();
     cluster.run(1, |metadata| async {
         let raft = &metadata.member.raft;
         raft.trigger().snapshot().await.unwrap();
@@ -55,6 +60,10 @@ fn a_server_that_joins_long_after_gets_a_snapshot() {
     assert!(has_pool(&cluster.state(2), "p19"));
     let installed = cluster.run(2, |metadata| async { metadata.member.raft.metrics().borrow_watched().snapshot });
     assert!(installed.is_some(), "it came by a snapshot");
+    cluster.agree();
+    let name = "t".to_owned();
+    let taken = cluster.propose(2, Command::CreateSnapshot { volume, name }).unwrap();
+    assert!(matches!(taken, Reply::SnapshotCreated { epoch: 3, .. }), "{taken:?}");
     cluster.agree();
 }
 

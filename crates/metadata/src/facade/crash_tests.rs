@@ -4,6 +4,7 @@
 use super::tests::{add_drive, create_volume, created, on_runtime};
 use super::*;
 use crate::scratch::Scratch;
+use crate::state_machine::apply::snapshot_tests::check_readers;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command as Process, Stdio};
 use std::time::Instant;
@@ -11,6 +12,10 @@ use std::time::Instant;
 const TASK: &str = "TEPAL_METADATA_TEST_TASK";
 const FOLDER: &str = "TEPAL_METADATA_TEST_FOLDER";
 const WRITERS: u64 = 4;
+/// Another one, whose volume has snapshots.
+const KEEPER: u64 = WRITERS;
+/// So many of them at a time.
+const KEPT: usize = 3;
 const SECTOR: u64 = 512;
 
 fn child(task: &str, folder: &Path) -> Child {
@@ -43,7 +48,7 @@ fn say(line: &str) {
 }
 
 /// Several writers, each of which makes its volume one sector larger with every command, and says so when it's
-/// acknowledged.
+/// acknowledged; and one that takes snapshots.
 async fn write_for_ever(folder: &Path) {
     let metadata = match Metadata::open(folder).await {
         Err(OpenError::NotThere(_)) => created(folder).await,
@@ -80,7 +85,33 @@ async fn write_for_ever(folder: &Path) {
             }
         }
     };
-    futures_util::future::join_all((0..WRITERS).map(writer)).await;
+    let resized = futures_util::future::join_all((0..WRITERS).map(writer));
+    tokio::join!(resized, keep_snapshots(&metadata));
+}
+
+/// Takes one snapshot after the other, and says the epoch of each. Rolls the volume back to every fourth, and removes the oldest.
+async fn keep_snapshots(metadata: &Metadata) {
+    let volume = format!("v{KEEPER}");
+    if metadata.state().volume_named(&volume).is_none() {
+        metadata.propose(create_volume(&volume)).await.unwrap();
+    }
+    loop {
+        let (id, name) = {
+            let state = metadata.state();
+            let record = state.volume_named(&volume).unwrap();
+            (record.id, format!("s{}", record.epoch))
+        };
+        let take = Command::CreateSnapshot { volume: volume.clone(), name: name.clone() };
+        let Reply::SnapshotCreated { epoch, .. } = metadata.propose(take).await.unwrap() else { panic!("no epoch") };
+        say(&format!("acknowledged {KEEPER} {epoch}"));
+        if epoch.is_multiple_of(4) {
+            metadata.propose(Command::RollBack { volume: volume.clone(), name }).await.unwrap();
+        }
+        while metadata.state().count_snapshots(id) > KEPT {
+            let name = metadata.state().snapshots_of(id).next().unwrap().name.clone();
+            metadata.propose(Command::RemoveSnapshot { volume: volume.clone(), name }).await.unwrap();
+        }
+    }
 }
 
 /// Story: whoever was told that a change is made must find it made, whenever the power of SIGKILL strikes: in the
@@ -92,7 +123,7 @@ fn nothing_acknowledged_is_lost_when_the_server_is_killed_at_any_moment() {
     let scratch = Scratch::new();
     let folder = scratch.path().join("data");
     std::fs::create_dir(&folder).unwrap();
-    let mut acknowledged = vec![0u64; WRITERS as usize];
+    let mut acknowledged = vec![0u64; WRITERS as usize + 1];
     let mut total = 0u64;
     for round in 0..ROUNDS {
         let mut child = child("write", &folder);
@@ -134,9 +165,12 @@ fn check(folder: &Path, acknowledged: &mut [u64]) {
             opened => opened.unwrap(),
         };
         let state = metadata.state();
-        for (writer, size) in acknowledged.iter_mut().enumerate() {
-            let found = state.volume_named(&format!("v{writer}")).map_or(0, |volume| volume.size);
-            assert!(found >= *size, "v{writer} has {found} bytes, and {size} were acknowledged");
+        check_readers(&state);
+        for (writer, size) in (0..).zip(acknowledged.iter_mut()) {
+            let volume = state.volume_named(&format!("v{writer}"));
+            let newest = |id| state.snapshots_of(id).next_back().map_or(0, |kept| kept.epoch.into());
+            let found = volume.map_or(0, |volume| if writer == KEEPER { newest(volume.id) } else { volume.size });
+            assert!(found >= *size, "v{writer} has {found} bytes or epochs, and {size} were acknowledged");
             // At most one command of each writer was under way, besides lines that the kill cut off.
             *size = found;
         }

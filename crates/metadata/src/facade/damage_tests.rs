@@ -26,6 +26,9 @@ impl Images {
             for n in 0..20 {
                 metadata.propose(create_volume(&format!("v{n}"))).await.unwrap();
             }
+            for name in ["s", "t"].map(str::to_owned) {
+                metadata.propose(Command::CreateSnapshot { volume: "v0".to_owned(), name }).await.unwrap();
+            }
             // All files have something in them, and the log has lost its beginning.
             metadata.member.raft.trigger().snapshot().await.unwrap();
             let purge_to = metadata.member.raft.metrics().borrow_watched().last_applied.map(|id| id.index).unwrap() - 5;
@@ -223,7 +226,7 @@ fn an_old_copy_of_one_database_is_noticed() {
 #[test]
 fn a_folder_of_a_newer_build_is_refused_and_left_as_it_is() {
     let images = Images::make();
-    for (file, newest) in [("raft.db", 2), ("cluster.db", 4)] {
+    for (file, newest) in [("raft.db", 2), ("cluster.db", 5)] {
         let error = images.open_harmed(STOPPED, file, |folder| {
             let connection = rusqlite::Connection::open(folder.join(file)).unwrap();
             connection.execute_batch(&format!("PRAGMA user_version={}", newest + 1)).unwrap();

@@ -1,11 +1,13 @@
 //! Folders that earlier versions made. `form_1/` is what the first version left behind when it was killed: two drives, a
-//! volume, and another one that had been removed; `form_2/` and `form_3/` the same by later ones.
+//! volume, and another one that had been removed; `form_2/` to `form_4/` the same by later ones.
 
 use super::tests::on_runtime;
 use super::*;
+use crate::query::Value;
 use crate::scratch::Scratch;
 use crate::{log_store, state_machine};
 use rusqlite::Connection;
+use tepal_model::VolumeId;
 
 fn folder_of_form_1() -> Scratch {
     folder(include_str!("form_1/raft.sql"), include_str!("form_1/cluster.sql"))
@@ -17,6 +19,10 @@ fn folder_of_form_2() -> Scratch {
 
 fn folder_of_form_3() -> Scratch {
     folder(include_str!("form_3/raft.sql"), include_str!("form_3/cluster.sql"))
+}
+
+fn folder_of_form_4() -> Scratch {
+    folder(include_str!("form_4/raft.sql"), include_str!("form_4/cluster.sql"))
 }
 
 fn folder(log: &str, state: &str) -> Scratch {
@@ -41,6 +47,10 @@ fn opens_whole(folder: &Path) {
         assert_eq!((state.view(), state.drives.len(), metadata.lease()), (3, 2, Lease::Alone));
         assert_eq!(state.volume_named("v0").unwrap().size, 8 << 20);
         assert!(state.volume_named("gone").is_none());
+        let volume = state.volume_named("v0").unwrap();
+        assert_eq!((volume.epoch, volume.lineage.to_string()), (1, "0-1".to_owned()));
+        let map = state.map_of(volume).unwrap();
+        assert_eq!((map.newest_epoch, volume.epoch_since), (1, map.made_in), "as if it were made now");
         metadata.shutdown().await;
     });
 }
@@ -51,7 +61,7 @@ fn a_folder_of_form_1_opens_with_all_that_is_in_it_and_is_of_the_newest_form_the
     for _ in 0..2 {
         opens_whole(scratch.path());
     }
-    assert_eq!((form(scratch.path(), log_store::FILE), form(scratch.path(), state_machine::FILE)), (2, 4));
+    assert_eq!((form(scratch.path(), log_store::FILE), form(scratch.path(), state_machine::FILE)), (2, 5));
     on_runtime(async {
         let metadata = Metadata::open(scratch.path()).await.unwrap();
         let join = Command::JoinServer { folder: 7, address: "h:2".to_owned(), claim: None };
@@ -65,7 +75,7 @@ fn a_folder_of_form_1_opens_with_all_that_is_in_it_and_is_of_the_newest_form_the
 fn a_folder_of_form_2_opens_with_all_that_is_in_it_and_says_from_then_on_which_image_of_a_drive_is_the_newest() {
     let scratch = folder_of_form_2();
     opens_whole(scratch.path());
-    assert_eq!((form(scratch.path(), log_store::FILE), form(scratch.path(), state_machine::FILE)), (2, 4));
+    assert_eq!((form(scratch.path(), log_store::FILE), form(scratch.path(), state_machine::FILE)), (2, 5));
     let found = |generation| {
         on_runtime(async {
             let metadata = Metadata::open(scratch.path()).await.unwrap();
@@ -84,7 +94,7 @@ fn a_folder_of_form_2_opens_with_all_that_is_in_it_and_says_from_then_on_which_i
 fn a_folder_of_form_3_opens_with_all_that_is_in_it_and_can_be_told_another_lease() {
     let scratch = folder_of_form_3();
     opens_whole(scratch.path());
-    assert_eq!(form(scratch.path(), state_machine::FILE), 4);
+    assert_eq!(form(scratch.path(), state_machine::FILE), 5);
     let by_default = crate::Timing::default().lease.length;
     let set = |ms: Option<u64>| {
         on_runtime(async {
@@ -102,6 +112,48 @@ fn a_folder_of_form_3_opens_with_all_that_is_in_it_and_can_be_told_another_lease
     // Somebody may still hold one of 9 s.
     assert_eq!(set(Some(400)), (Duration::from_millis(400), Some(9_000)));
     assert_eq!(set(None), (Duration::from_millis(400), Some(9_000)));
+}
+
+#[test]
+fn a_folder_of_form_4_opens_with_all_that_is_in_it_and_its_volume_takes_snapshots() {
+    let scratch = folder_of_form_4();
+    for _ in 0..2 {
+        opens_whole(scratch.path());
+    }
+    assert_eq!(form(scratch.path(), state_machine::FILE), 5);
+    let propose = |command: Option<Command>| {
+        on_runtime(async {
+            let metadata = Metadata::open(scratch.path()).await.unwrap();
+            let reply = match command {
+                Some(command) => Some(metadata.propose(command).await.unwrap()),
+                None => None,
+            };
+            let state = metadata.state();
+            let kept: Vec<String> = state.snapshots_of(VolumeId(1)).map(|kept| kept.name.clone()).collect();
+            let sql = "SELECT s.name FROM snapshots s JOIN volumes v ON v.id = s.volume WHERE v.name = 'v0'";
+            let rows = metadata.query(sql, QueryLimits::default()).await.unwrap().rows;
+            assert_eq!(rows, kept.iter().map(|name| vec![Value::Text(name.clone())]).collect::<Vec<_>>());
+            metadata.shutdown().await;
+            (reply, kept, state.cluster.lease_ms)
+        })
+    };
+    let taken = propose(Some(Command::CreateSnapshot { volume: "v0".to_owned(), name: "s".to_owned() }));
+    assert_eq!(taken, (Some(Reply::SnapshotCreated { epoch: 1, view: 4 }), vec!["s".to_owned()], Some(2000)));
+    let back = propose(Some(Command::RollBack { volume: "v0".to_owned(), name: "s".to_owned() }));
+    assert_eq!(back.0, Some(Reply::RolledBack { epoch: 3, view: 5 }));
+    assert_eq!(propose(None).1, ["s"]);
+}
+
+#[test]
+fn a_record_of_form_4_that_rotted_is_noticed_and_left_as_it_is() {
+    for harm in ["UPDATE maps SET made_in = 2", "UPDATE volumes SET size = 512", "UPDATE volumes SET epoch = 2"] {
+        let scratch = folder_of_form_4();
+        let file = scratch.path().join(state_machine::FILE);
+        Connection::open(&file).and_then(|opened| opened.execute_batch(harm)).unwrap();
+        let refused = on_runtime(async { Metadata::open(scratch.path()).await.err() });
+        assert!(matches!(refused, Some(OpenError::Damaged { .. })), "{harm}: {refused:?}");
+        assert_eq!(form(scratch.path(), state_machine::FILE), 4);
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Commands on their way to the leader, and what came of them.
 
-use crate::command::{Command, Proposal, Reply, VERSION};
+use crate::command::{Command, Proposal, Reply};
 use crate::consensus;
 use crate::facade::Cause;
 use crate::member::Member;
@@ -81,7 +81,7 @@ impl Member {
         }
         let ticket = self.proposals.begin().await;
         let from = Some(ticket.from);
-        let proposal = Proposal { version: VERSION, unix_ms: wall_clock_ms(), from, command };
+        let proposal = Proposal::new(wall_clock_ms(), from, command);
         let asked = Instant::now();
         // Whether it may have reached a log.
         let mut begun = false;

@@ -2,7 +2,7 @@
 
 use super::Tick;
 use super::grants::{Asked, Grants};
-use crate::command::{Command, Proposal, VERSION};
+use crate::command::{Command, Proposal};
 use crate::consensus::{self, LeaderId};
 use crate::facade::propose::wall_clock_ms;
 use crate::member::{Member, void};
@@ -166,7 +166,7 @@ async fn declare(member: &Member, leader: LeaderId, id: ServerId, up_since: u64)
 
 async fn propose(member: &Member, leader: LeaderId, command: Command) {
     let what = format!("{command:?}");
-    let proposal = Proposal { version: VERSION, unix_ms: wall_clock_ms(), from: None, command };
+    let proposal = Proposal::new(wall_clock_ms(), None, command);
     if let Err(error) = member.raft.write(proposal).with_leader(leader).await {
         tracing::warn!(%error, what, "what leases say couldn't be agreed on");
     }

@@ -6,12 +6,13 @@
 
 use super::apply::Change;
 use super::rows::{MapRow, Record};
-use crate::record::{ClusterRecord, DriveRecord, MapRecord, ServerRecord};
+use crate::record::{ClusterRecord, DriveRecord, MapRecord, ServerRecord, VolumeRecord};
 use crate::state::{Counters, State};
 use rusqlite::types::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tepal_codec::checksum::{crc, crc_append};
+use tepal_model::{Epoch, VolumeId};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Digest(pub u32);
@@ -24,6 +25,7 @@ impl Digest {
         let records = records.chain(state.pools.values().map(of));
         let records = records.chain(state.volumes.values().map(of));
         let records = records.chain(state.maps.values().map(of_map));
+        let records = records.chain(state.snapshots.values().flat_map(|snapshots| snapshots.values()).map(of));
         Digest(records.fold(0, u32::wrapping_add))
     }
 
@@ -39,10 +41,23 @@ impl Digest {
         Digest(sum)
     }
 
+    /// What form 4 has for the same records: it says no epochs of maps, nor what volumes see of them.
+    pub fn of_form_4(state: &State) -> Digest {
+        let mut sum = Digest::of(state).0;
+        for volume in state.volumes.values() {
+            let known = volume.values().into_iter().take(10).collect();
+            sum = sum.wrapping_sub(of(volume)).wrapping_add(of_values(VolumeRecord::TABLE, known));
+        }
+        for map in state.maps.values() {
+            sum = sum.wrapping_sub(of_map(map)).wrapping_add(of_map_columns(map, 5));
+        }
+        Digest(sum)
+    }
+
     /// What form 3 has for the same records: it says no lease.
     pub fn of_form_3(state: &State) -> Digest {
         let known = state.cluster.values().into_iter().take(4).collect();
-        let sum = Digest::of(state).0.wrapping_sub(of(&state.cluster));
+        let sum = Digest::of_form_4(state).0.wrapping_sub(of(&state.cluster));
         Digest(sum.wrapping_add(of_values(ClusterRecord::TABLE, known)))
     }
 
@@ -50,9 +65,7 @@ impl Digest {
     pub fn of_form_2(state: &State) -> Digest {
         let mut sum = Digest::of_form_3(state).0;
         for map in state.maps.values() {
-            let mut known: Vec<Value> = MapRow(MapRecord::clone(map)).values().into_iter().take(4).collect();
-            known.extend(drives_in(map));
-            sum = sum.wrapping_sub(of_map(map)).wrapping_add(of_values("maps", known));
+            sum = sum.wrapping_sub(of_map_columns(map, 5)).wrapping_add(of_map_columns(map, 4));
         }
         for drive in state.drives.values() {
             let known = drive.values().into_iter().take(9).collect();
@@ -93,8 +106,22 @@ fn step(before: &State, change: &Change) -> Option<(&'static str, String, u32, u
         Change::VolumeGone(id) => ("volumes", id.0.to_string(), old(before.volumes.get(id)), 0),
         Change::Map(new) => ("maps", new.id.0.to_string(), before.maps.get(&new.id).map_or(0, of_map), of_map(new)),
         Change::MapGone(id) => ("maps", id.0.to_string(), before.maps.get(id).map_or(0, of_map), 0),
+        Change::Snapshot(new) => {
+            let (key, old_sum) = snapshot(before, new.volume, new.epoch);
+            ("snapshots", key, old_sum, of(new))
+        }
+        Change::SnapshotGone(volume, epoch) => {
+            let (key, old_sum) = snapshot(before, *volume, *epoch);
+            ("snapshots", key, old_sum, 0)
+        }
         Change::Event(_) => return None,
     })
+}
+
+/// A snapshot's key, and its checksum; 0 if there's none.
+fn snapshot(state: &State, volume: VolumeId, epoch: Epoch) -> (String, u32) {
+    let found = state.snapshots.get(&volume).and_then(|snapshots| snapshots.get(&epoch));
+    (format!("{} {epoch}", volume.0), found.map_or(0, of))
 }
 
 fn of<R: Record>(record: &Arc<R>) -> u32 {
@@ -102,13 +129,14 @@ fn of<R: Record>(record: &Arc<R>) -> u32 {
 }
 
 fn of_map(map: &Arc<MapRecord>) -> u32 {
-    let mut values = MapRow(MapRecord::clone(map)).values();
-    values.extend(drives_in(map));
-    of_values("maps", values)
+    of_map_columns(map, MapRow::COLUMNS.len())
 }
 
-fn drives_in(map: &MapRecord) -> impl Iterator<Item = Value> {
-    map.drives.iter().map(|drive| Value::Text(drive.to_string()))
+/// Of so many of the map's own columns, and its drives.
+fn of_map_columns(map: &Arc<MapRecord>, columns: usize) -> u32 {
+    let own = MapRow(MapRecord::clone(map)).values().into_iter().take(columns);
+    let drives = map.drives.iter().map(|drive| Value::Text(drive.to_string()));
+    of_values(MapRow::TABLE, own.chain(drives).collect())
 }
 
 fn of_counters(counters: &Counters) -> u32 {

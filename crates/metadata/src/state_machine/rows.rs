@@ -1,19 +1,21 @@
 //! Records as rows of `cluster.db`, both ways.
 
 use super::apply::Change;
-use crate::record::{ClusterRecord, DriveRecord, EVENTS_KEPT, MapRecord, PoolRecord, ServerRecord, VolumeRecord};
+use crate::record::{
+    ClusterRecord, DriveRecord, EVENTS_KEPT, MapRecord, PoolRecord, ServerRecord, SnapshotRecord, VolumeRecord,
+};
 use crate::state::{Counters, State};
 use rusqlite::types::{FromSql, FromSqlError, Type, Value};
 use rusqlite::{Connection, Row, params_from_iter};
 use std::fmt::Display;
 use std::str::FromStr;
 use std::sync::Arc;
-use tepal_model::{DriveId, MAX_VOLUME, MapId, VolumeId};
+use tepal_model::{DriveId, Epoch, Lineage, MAX_VOLUME, MapId, VolumeId};
 
 /// A record that is one row.
 pub trait Record: Sized {
     const TABLE: &'static str;
-    /// In the order of [`Record::values`]; the first is the key.
+    /// In the order of [`Record::values`]; those of later forms at the end.
     const COLUMNS: &'static [&'static str];
     fn values(&self) -> Vec<Value>;
     fn read(row: &Row<'_>) -> rusqlite::Result<Self>;
@@ -157,8 +159,20 @@ impl Record for PoolRecord {
 
 impl Record for VolumeRecord {
     const TABLE: &'static str = "volumes";
-    const COLUMNS: &'static [&'static str] =
-        &["id", "name", "size", "layout", "pool", "map", "epoch", "revision", "state", "created_unix_ms"];
+    const COLUMNS: &'static [&'static str] = &[
+        "id",
+        "name",
+        "size",
+        "layout",
+        "pool",
+        "map",
+        "epoch",
+        "revision",
+        "state",
+        "created_unix_ms",
+        "lineage",
+        "epoch_since",
+    ];
 
     fn values(&self) -> Vec<Value> {
         vec![
@@ -168,10 +182,12 @@ impl Record for VolumeRecord {
             text(&self.layout),
             text(&self.pool),
             integer(self.map.0.into()),
-            integer(self.epoch),
+            integer(self.epoch.into()),
             integer(self.revision),
             text(self.state),
             integer(self.created_unix_ms),
+            text(&self.lineage),
+            integer(self.epoch_since),
         ]
     }
 
@@ -187,8 +203,46 @@ impl Record for VolumeRecord {
             revision: row.get(7)?,
             state: parse(row, 8)?,
             created_unix_ms: row.get(9)?,
+            lineage: lineage(row, 10, 6)?,
+            epoch_since: row.get(11)?,
         })
     }
+}
+
+impl Record for SnapshotRecord {
+    const TABLE: &'static str = "snapshots";
+    const COLUMNS: &'static [&'static str] = &["volume", "epoch", "name", "lineage", "size", "created_unix_ms"];
+
+    fn values(&self) -> Vec<Value> {
+        vec![
+            integer(self.volume.0),
+            integer(self.epoch.into()),
+            text(&self.name),
+            text(&self.lineage),
+            VolumeSize(self.size).value(),
+            integer(self.created_unix_ms),
+        ]
+    }
+
+    fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+        Ok(SnapshotRecord {
+            volume: VolumeId(row.get(0)?),
+            epoch: row.get(1)?,
+            name: row.get(2)?,
+            lineage: lineage(row, 3, 1)?,
+            size: row.get::<_, VolumeSize>(4)?.0,
+            created_unix_ms: row.get(5)?,
+        })
+    }
+}
+
+/// A lineage that ends with the epoch in another column.
+fn lineage(row: &Row<'_>, column: usize, epoch: usize) -> rusqlite::Result<Lineage> {
+    let lineage: Lineage = parse(row, column)?;
+    if row.get::<_, Epoch>(epoch)? != lineage.newest() {
+        return Err(rusqlite::Error::IntegralValueOutOfRange(epoch, row.get(epoch)?));
+    }
+    Ok(lineage)
 }
 
 /// SQLite's integers end just below the largest volume, which is exact as a real.
@@ -217,12 +271,13 @@ pub struct MapRow(pub MapRecord);
 
 impl Record for MapRow {
     const TABLE: &'static str = "maps";
-    const COLUMNS: &'static [&'static str] = &["id", "volume", "layout", "extent", "made_in"];
+    const COLUMNS: &'static [&'static str] = &["id", "volume", "layout", "extent", "made_in", "newest_epoch"];
 
     fn values(&self) -> Vec<Value> {
         let map = &self.0;
         let (volume, extent) = (integer(map.volume.0), integer(map.extent().into()));
-        vec![integer(map.id.0.into()), volume, text(&map.layout), extent, integer(map.made_in)]
+        let (made_in, newest_epoch) = (integer(map.made_in), integer(map.newest_epoch.into()));
+        vec![integer(map.id.0.into()), volume, text(&map.layout), extent, made_in, newest_epoch]
     }
 
     fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
@@ -232,6 +287,7 @@ impl Record for MapRow {
             layout: parse(row, 2)?,
             drives: vec![],
             made_in: row.get(4)?,
+            newest_epoch: row.get(5)?,
         };
         if row.get::<_, u32>(3)? != map.extent() {
             return Err(rusqlite::Error::IntegralValueOutOfRange(3, row.get(3)?));
@@ -272,6 +328,11 @@ pub fn write(connection: &Connection, changes: &[Change], before: &Counters, aft
                 delete(connection, "map_drives", "map", integer(id.0.into()))?;
                 delete(connection, "maps", "id", integer(id.0.into()))?;
             }
+            Change::Snapshot(record) => put(connection, &**record)?,
+            Change::SnapshotGone(volume, epoch) => {
+                let sql = "DELETE FROM snapshots WHERE volume = ?1 AND epoch = ?2";
+                connection.prepare_cached(sql)?.execute([volume.0, (*epoch).into()])?;
+            }
             Change::Event(event) => {
                 let sql = "INSERT INTO events (seq, unix_ms, kind, subject, text) VALUES (?1, ?2, ?3, ?4, ?5)";
                 let row = (event.seq, event.unix_ms, &event.kind, &event.subject, &event.text);
@@ -296,9 +357,10 @@ fn put<R: Record>(connection: &Connection, record: &R) -> rusqlite::Result<()> {
     connection.prepare_cached(&sql)?.execute(params_from_iter(record.values())).map(drop)
 }
 
+/// A map's drives are there already, if it isn't new: they stay as they were.
 fn put_map(connection: &Connection, map: &MapRecord) -> rusqlite::Result<()> {
     put(connection, &MapRow(map.clone()))?;
-    let sql = "INSERT INTO map_drives (map, position, drive) VALUES (?1, ?2, ?3)";
+    let sql = "INSERT OR IGNORE INTO map_drives (map, position, drive) VALUES (?1, ?2, ?3)";
     for (position, drive) in map.drives.iter().enumerate() {
         connection.prepare_cached(sql)?.execute((map.id.0, position, drive.to_string()))?;
     }
@@ -323,6 +385,10 @@ pub fn load(connection: &Connection) -> rusqlite::Result<State> {
     for MapRow(mut map) in all(connection)? {
         map.drives = drives_of(connection, map.id)?;
         state.maps.insert(map.id, Arc::new(map));
+    }
+    for snapshot in all::<SnapshotRecord>(connection)? {
+        let snapshots = state.snapshots.entry(snapshot.volume).or_default();
+        Arc::make_mut(snapshots).insert(snapshot.epoch, Arc::new(snapshot));
     }
     state.counters = load_counters(connection)?;
     Ok(state)

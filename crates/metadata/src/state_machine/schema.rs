@@ -47,18 +47,31 @@ pub const KIND: Kind = Kind {
             layout TEXT NOT NULL,           -- as asked for
             pool TEXT NOT NULL,             -- pools.name
             map INTEGER NOT NULL,           -- maps.id
-            epoch INTEGER NOT NULL,
+            epoch INTEGER NOT NULL,         -- in which it writes; the newest of its lineage
             revision INTEGER NOT NULL,
             state TEXT NOT NULL,            -- active, deleting
-            created_unix_ms INTEGER NOT NULL
+            created_unix_ms INTEGER NOT NULL,
+            lineage TEXT NOT NULL,          -- the epochs that it sees, as in 0-4,7-9
+            epoch_since INTEGER NOT NULL    -- the view in which it began to write in its epoch; 0 if that isn't on record
         ) STRICT;
         CREATE UNIQUE INDEX volumes_by_name ON volumes (name) WHERE state = 'active';
+        CREATE TABLE snapshots (
+            volume INTEGER NOT NULL,        -- volumes.id
+            epoch INTEGER NOT NULL,         -- the newest of its lineage
+            name TEXT NOT NULL,
+            lineage TEXT NOT NULL,          -- the epochs that it sees, as in 0-4,7-9
+            size ANY NOT NULL,              -- as volumes.size
+            created_unix_ms INTEGER NOT NULL,
+            PRIMARY KEY (volume, epoch)
+        ) STRICT, WITHOUT ROWID;
+        CREATE UNIQUE INDEX snapshots_by_name ON snapshots (volume, name);
         CREATE TABLE maps (
             id INTEGER PRIMARY KEY,
             volume INTEGER NOT NULL,        -- volumes.id
             layout TEXT NOT NULL,           -- with its failure domain settled
             extent INTEGER NOT NULL,        -- bytes
-            made_in INTEGER NOT NULL        -- the view in which it was made; 0 if that isn't on record
+            made_in INTEGER NOT NULL,       -- the view in which it was made; 0 if that isn't on record
+            newest_epoch INTEGER NOT NULL   -- the last that was handed out to its volume or a snapshot
         ) STRICT;
         CREATE TABLE map_drives (
             map INTEGER NOT NULL,           -- maps.id
@@ -75,5 +88,10 @@ pub const KIND: Kind = Kind {
         ) STRICT;
         CREATE TABLE counters (name TEXT PRIMARY KEY, next INTEGER NOT NULL) STRICT;
     ",
-    steps: &[super::upgrade::from_form_1, super::upgrade::from_form_2, super::upgrade::from_form_3],
+    steps: &[
+        super::upgrade::from_form_1,
+        super::upgrade::from_form_2,
+        super::upgrade::from_form_3,
+        super::upgrade::from_form_4,
+    ],
 };

@@ -1,7 +1,8 @@
+use super::apply::snapshot_tests::check_readers;
 use super::apply::{self, Change};
 use super::digest::Digest;
 use super::machine::{Machine, create};
-use crate::command::{Command, Proposal};
+use crate::command::{Command, Proposal, VERSION};
 use crate::consensus::{LeaderId, LogId, Payload};
 use crate::database::StoreError;
 use crate::record::{DEFAULT_POOL, DriveState, EVENTS_KEPT, ServerState};
@@ -17,7 +18,7 @@ fn setup() -> Command {
 }
 
 fn proposal(command: Command) -> Proposal {
-    Proposal { version: 1, unix_ms: 1, from: None, command }
+    Proposal::new(1, None, command)
 }
 
 fn entry(index: u64) -> LogId {
@@ -83,10 +84,30 @@ fn command() -> impl Strategy<Value = Command> {
             shrink
         }),
         (name.clone(), name.clone()).prop_map(|(name, new_name)| Command::RenameVolume { name, new_name }),
-        name.prop_map(|name| Command::RemoveVolume { name }),
+        (name, any::<bool>()).prop_map(|(name, snapshots)| Command::RemoveVolume { name, snapshots }),
         (1u64..8).prop_map(|id| Command::FinishRemoveVolume { id: VolumeId(id) }),
         (200u64..900).prop_map(|ms| Command::SetLease { ms }),
     ]
+}
+
+fn snapshot_command() -> impl Strategy<Value = Command> {
+    let volume = prop_oneof![4 => Just("a"), 1 => Just("b")].prop_map(str::to_owned);
+    let name = prop_oneof![Just("s"), Just("t"), Just("u")].prop_map(str::to_owned);
+    (0u8..6, volume, name.clone(), name).prop_map(|(what, volume, name, new_name)| match what {
+        0..3 => Command::CreateSnapshot { volume, name },
+        3 => Command::RemoveSnapshot { volume, name },
+        4 => Command::RenameSnapshot { volume, name, new_name },
+        _ => Command::RollBack { volume, name },
+    })
+}
+
+/// A cluster with a drive and a volume.
+fn furnished() -> [Command; 3] {
+    let (server, pool) = (ServerId(1), DEFAULT_POOL.to_owned());
+    let drive =
+        Command::AddDrive { id: DriveId(1), server, pool: pool.clone(), path: "/d".to_owned(), capacity: 1 << 40 };
+    let layout = Some("stripe".to_owned());
+    [setup(), drive, Command::CreateVolume { name: "a".to_owned(), size: 4096, layout, pool }]
 }
 
 fn check_references(state: &State) {
@@ -105,17 +126,22 @@ fn check_references(state: &State) {
         assert_eq!(drive.missed_since.is_none(), drive.state == DriveState::Up, "{drive:?}");
         assert!(drive.state_view <= state.view());
     }
+    check_readers(state);
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_database_holds_what_memory_does_whatever_is_done(commands in prop::collection::vec(command(), 1..60)) {
+    fn the_database_holds_what_memory_does_whatever_is_done(
+        has_volume in any::<bool>(),
+        commands in prop::collection::vec(prop_oneof![2 => command(), 1 => snapshot_command()], 1..60),
+    ) {
+        let begin = furnished().into_iter().take(if has_volume { 3 } else { 1 });
         let scratch = Scratch::new();
         let mut machine = machine(scratch.path());
         let mut expected = State::before_everything();
-        for (index, command) in (0..).zip(std::iter::once(setup()).chain(commands)) {
+        for (index, command) in (0..).zip(begin.chain(commands)) {
             let pure = apply::apply(&expected, &proposal(command.clone()));
             let answer = machine.apply(entry(index), &Payload::Normal(proposal(command))).unwrap();
             match pure {
@@ -160,21 +186,59 @@ fn only_the_latest_events_are_kept() {
 fn a_snapshot_carries_everything_to_another_server() {
     let (from, to) = (Scratch::new(), Scratch::new());
     let mut source = machine(from.path());
-    carry_out(&mut source, 0, setup());
+    let snapshot = |name: &str| Command::CreateSnapshot { volume: "a".to_owned(), name: name.to_owned() };
+    let rolled_back = Command::RollBack { volume: "a".to_owned(), name: "s".to_owned() };
+    let commands = furnished().into_iter().chain([snapshot("s"), snapshot("t"), rolled_back]);
+    for (index, command) in (0..).zip(commands) {
+        carry_out(&mut source, index, command);
+    }
+    let all = source.content.state.clone();
     let (meta, mut snapshot) = source.build_snapshot().unwrap();
     // What comes after isn't in it.
     let server = Command::JoinServer { folder: 2, address: "h:2".to_owned(), claim: None };
-    carry_out(&mut source, 1, server);
+    carry_out(&mut source, 6, server);
 
     let mut target = machine(to.path());
     target.install_snapshot(&meta, &mut snapshot).unwrap();
-    assert_eq!(target.content.applied, Some(entry(0)));
-    assert_eq!(target.content.state.servers.len(), 1);
-    assert_eq!(target.published.borrow().cluster.id, ClusterId(1));
+    assert_eq!(target.content.applied, Some(entry(5)));
+    assert_eq!(target.content.state, all);
+    assert_eq!(all.count_snapshots(VolumeId(1)), 2);
+    assert_eq!(*target.published.borrow(), all);
     drop(target);
     let mut target = Machine::open(to.path()).unwrap();
-    assert_eq!(target.content.installed, Some(entry(0)));
+    assert_eq!(target.content.state, all);
+    assert_eq!(target.content.installed, Some(entry(5)));
     assert_eq!(target.current_snapshot().unwrap().map(|(meta, _)| meta), Some(meta));
+}
+
+/// Story: bits of a record that was read back changed, and SQLite didn't notice.
+#[test]
+fn a_snapshot_or_lineage_that_rotted_is_noticed() {
+    let harms = [
+        "UPDATE snapshots SET name = 'r'",
+        "UPDATE snapshots SET size = 512",
+        "UPDATE snapshots SET lineage = '1-1'",
+        "UPDATE snapshots SET lineage = '0-2'",
+        "UPDATE snapshots SET epoch = 3",
+        "DELETE FROM snapshots",
+        "UPDATE volumes SET epoch = 1",
+        "UPDATE volumes SET lineage = '1-2'",
+        "UPDATE volumes SET epoch = 1, lineage = '0-1'",
+        "UPDATE volumes SET epoch_since = 1",
+        "UPDATE maps SET newest_epoch = 1",
+    ];
+    for harm in harms {
+        let scratch = Scratch::new();
+        let mut machine = machine(scratch.path());
+        let snapshot = Command::CreateSnapshot { volume: "a".to_owned(), name: "s".to_owned() };
+        for (index, command) in (0..).zip(furnished().into_iter().chain([snapshot])) {
+            carry_out(&mut machine, index, command);
+        }
+        machine.connection.execute_batch(harm).unwrap();
+        drop(machine);
+        let opened = Machine::open(scratch.path()).map(drop);
+        assert!(matches!(opened, Err(StoreError::Damaged { .. })), "{harm}: {opened:?}");
+    }
 }
 
 #[test]
@@ -212,7 +276,8 @@ fn a_damaged_snapshot_is_dropped_since_it_can_be_made_again() {
 fn a_command_of_a_newer_build_stops_the_state_machine_rather_than_be_skipped() {
     let scratch = Scratch::new();
     let mut machine = machine(scratch.path());
-    let newer = Proposal { version: 2, ..proposal(setup()) };
-    assert!(matches!(machine.apply(entry(0), &Payload::Normal(newer)), Err(StoreError::Newer { found: 2, .. })));
+    let newer = Proposal { version: VERSION + 1, ..proposal(setup()) };
+    let stopped = machine.apply(entry(0), &Payload::Normal(newer));
+    assert!(matches!(stopped, Err(StoreError::Newer { found, .. }) if found == i64::from(VERSION) + 1), "{stopped:?}");
     assert_eq!(machine.content.applied, None);
 }

@@ -36,18 +36,42 @@ pub fn from_form_2(connection: &Connection, file: &Path) -> Result<(), StoreErro
     put_digest(connection, file, &state)
 }
 
-/// Form 3 says no lease. One that was of an earlier form has become form 4 at once.
+/// Form 3 says no lease. One that was of an earlier form has become the newest at once.
 pub fn from_form_3(connection: &Connection, file: &Path) -> Result<(), StoreError> {
     if has_column(connection, file, "cluster", "lease_ms")? {
         return Ok(());
     }
     connection.execute_batch(LEASES).map_err(StoreError::sqlite(file))?;
+    connection.execute_batch(EPOCHS).map_err(StoreError::sqlite(file))?;
     let state = checked(connection, file, Digest::of_form_3)?;
+    put_digest(connection, file, &state)
+}
+
+/// Form 4 knows no snapshots: each volume is in the first epoch of its map, in which it has been since it was made. One that was
+/// of an earlier form has become the newest at once.
+pub fn from_form_4(connection: &Connection, file: &Path) -> Result<(), StoreError> {
+    if has_column(connection, file, "volumes", "lineage")? {
+        return Ok(());
+    }
+    connection.execute_batch(EPOCHS).map_err(StoreError::sqlite(file))?;
+    let state = checked(connection, file, Digest::of_form_4)?;
     put_digest(connection, file, &state)
 }
 
 const LEASES: &str = "ALTER TABLE cluster ADD COLUMN lease_ms INTEGER;
     ALTER TABLE cluster ADD COLUMN longest_lease_ms INTEGER;";
+
+/// A volume gets what it would have if it were made anew by the same command, so that servers which carry that out in this form
+/// hold the same.
+const EPOCHS: &str = "ALTER TABLE volumes ADD COLUMN lineage TEXT NOT NULL DEFAULT '0-1';
+    ALTER TABLE volumes ADD COLUMN epoch_since INTEGER NOT NULL DEFAULT 0;
+    UPDATE volumes SET epoch_since = ifnull((SELECT made_in FROM maps WHERE maps.id = volumes.map), 0);
+    ALTER TABLE maps ADD COLUMN newest_epoch INTEGER NOT NULL DEFAULT 1;
+    CREATE TABLE snapshots (
+        volume INTEGER NOT NULL, epoch INTEGER NOT NULL, name TEXT NOT NULL, lineage TEXT NOT NULL, size ANY NOT NULL,
+        created_unix_ms INTEGER NOT NULL, PRIMARY KEY (volume, epoch)
+    ) STRICT, WITHOUT ROWID;
+    CREATE UNIQUE INDEX snapshots_by_name ON snapshots (volume, name);";
 
 fn has_column(connection: &Connection, file: &Path, table: &str, column: &str) -> Result<bool, StoreError> {
     let sql = "SELECT count(*) FROM pragma_table_info(?1) WHERE name = ?2";
@@ -64,6 +88,7 @@ fn with_generations(
         ALTER TABLE maps ADD COLUMN made_in INTEGER NOT NULL DEFAULT 0;";
     connection.execute_batch(more).map_err(StoreError::sqlite(file))?;
     connection.execute_batch(LEASES).map_err(StoreError::sqlite(file))?;
+    connection.execute_batch(EPOCHS).map_err(StoreError::sqlite(file))?;
     checked(connection, file, digest)
 }
 

@@ -4,10 +4,12 @@
 //! 1. Deterministic: no clock, no randomness, no hash order. Every server that applies the same entries holds the
 //!    same state and gave the same answers.
 //! 2. A refused command changes nothing, not even a counter or an event.
-//! 3. Every change of a drive's or server's state, and every one that joins or leaves, gives the next view.
-//!    A server that goes down takes its drives with it in that same view.
-//! 4. Every change of a volume's record gives its next revision.
-//! 5. Each drive named by a map has a record; each map's volume, and each volume's map and pool, exist.
+//! 3. Every change of a drive's or server's state, every one that joins or leaves, and every new epoch of a volume gives the
+//!    next view. A server that goes down takes its drives with it in that same view.
+//! 4. Every change of a volume's record gives its next revision, but for those of its epoch.
+//! 5. Each drive named by a map has a record; each map's volume, and each volume's map and pool, exist. Only active volumes
+//!    have snapshots.
+//! 6. No epoch of a map is handed out twice. Each volume and snapshot has one of its own, the newest of its lineage.
 
 mod cluster;
 mod drives;
@@ -16,18 +18,22 @@ pub mod place;
 #[cfg(test)]
 mod server_tests;
 #[cfg(test)]
+pub mod snapshot_tests;
+mod snapshots;
+#[cfg(test)]
 mod tests;
 mod volumes;
 
 use crate::command::{Command, Proposal, Reply};
 use crate::record::{
-    ClusterRecord, DriveRecord, EventRecord, MapRecord, PoolRecord, ServerRecord, VolumeRecord, VolumeState,
+    ClusterRecord, DriveRecord, EventRecord, MapRecord, PoolRecord, ServerRecord, SnapshotRecord, VolumeRecord,
+    VolumeState,
 };
 use crate::refusal::{Refusal, Thing};
 use crate::state::State;
 use std::sync::Arc;
 use tepal_model::text::{is_name, shown};
-use tepal_model::{DriveId, MapId, ServerId, VolumeId};
+use tepal_model::{DriveId, Epoch, MapId, ServerId, VolumeId};
 
 /// A row of `cluster.db` that an accepted command writes or deletes, in the order that it happened.
 #[derive(Clone, Debug, PartialEq)]
@@ -43,6 +49,8 @@ pub enum Change {
     VolumeGone(VolumeId),
     Map(Arc<MapRecord>),
     MapGone(MapId),
+    Snapshot(Arc<SnapshotRecord>),
+    SnapshotGone(VolumeId, Epoch),
     Event(EventRecord),
 }
 
@@ -103,8 +111,12 @@ impl Draft {
             }
             Command::ResizeVolume { name, size, shrink } => self.resize_volume(name, *size, *shrink),
             Command::RenameVolume { name, new_name } => self.rename_volume(name, new_name),
-            Command::RemoveVolume { name } => self.remove_volume(name),
+            Command::RemoveVolume { name, snapshots } => self.remove_volume(name, *snapshots),
             Command::FinishRemoveVolume { id } => self.finish_remove_volume(*id),
+            Command::CreateSnapshot { volume, name } => self.create_snapshot(volume, name),
+            Command::RemoveSnapshot { volume, name } => self.remove_snapshot(volume, name),
+            Command::RenameSnapshot { volume, name, new_name } => self.rename_snapshot(volume, name, new_name),
+            Command::RollBack { volume, name } => self.roll_back(volume, name),
             Command::SetLease { ms } => self.set_lease(*ms),
             Command::EndLongLeases { ms } => self.end_long_leases(*ms),
             Command::RecordEvent { kind, subject, text } => {
@@ -200,6 +212,23 @@ impl Draft {
     fn drop_map(&mut self, id: MapId) {
         self.state.maps.remove(&id);
         self.changes.push(Change::MapGone(id));
+    }
+
+    fn put_snapshot(&mut self, record: SnapshotRecord) {
+        let record = Arc::new(record);
+        let snapshots = self.state.snapshots.entry(record.volume).or_default();
+        Arc::make_mut(snapshots).insert(record.epoch, record.clone());
+        self.changes.push(Change::Snapshot(record));
+    }
+
+    fn drop_snapshot(&mut self, volume: VolumeId, epoch: Epoch) {
+        if let Some(snapshots) = self.state.snapshots.get_mut(&volume) {
+            Arc::make_mut(snapshots).remove(&epoch);
+            if snapshots.is_empty() {
+                self.state.snapshots.remove(&volume);
+            }
+        }
+        self.changes.push(Change::SnapshotGone(volume, epoch));
     }
 }
 

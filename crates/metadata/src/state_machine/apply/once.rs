@@ -134,7 +134,7 @@ mod tests {
         }
 
         fn arrives(&mut self, from: Option<Proposer>, command: Command) -> Answer {
-            let outcome = carry_out(&self.state, &self.proposers, &Proposal { version: 1, unix_ms: 1, from, command });
+            let outcome = carry_out(&self.state, &self.proposers, &Proposal::new(1, from, command));
             self.state = outcome.state.unwrap_or(self.state.clone());
             self.proposers.retain(|id, _| !outcome.forgotten.contains(id));
             self.proposers.extend(outcome.answered.map(|answered| (answered.server, answered)));

@@ -26,7 +26,7 @@ pub fn add_drive(id: u64, server: u32) -> Command {
     Command::AddDrive { id: DriveId(id), server: ServerId(server), pool, path, capacity: 1 << 30 }
 }
 
-fn create(name: &str, layout: &str) -> Command {
+pub fn create(name: &str, layout: &str) -> Command {
     let (name, pool) = (name.to_owned(), DEFAULT_POOL.to_owned());
     Command::CreateVolume { name, size: 4096, layout: Some(layout.to_owned()), pool }
 }
@@ -40,7 +40,7 @@ pub fn server_state(id: u32, to: ServerState, expected_view: Option<u64>) -> Com
 }
 
 fn attempt(state: &mut State, command: Command) -> Result<Reply, Refusal> {
-    let applied = apply(state, &Proposal { version: 1, unix_ms: 5, from: None, command })?;
+    let applied = apply(state, &Proposal::new(5, None, command))?;
     *state = applied.state;
     Ok(applied.reply)
 }
@@ -64,7 +64,7 @@ fn nothing_can_be_done_before_the_cluster_is_set_up_nor_can_that_be_done_twice()
 }
 
 #[test]
-fn every_change_of_a_drive_or_server_gives_the_next_view_and_no_other_command_does() {
+fn every_change_of_a_drive_or_server_and_every_new_epoch_gives_the_next_view_and_no_other_command_does() {
     let mut state = cluster(&[(1, 1)]);
     let server_down = server_state(1, ServerState::Down, None);
     let rename = Command::RenameVolume { name: "v".to_owned(), new_name: "w".to_owned() };
@@ -77,6 +77,10 @@ fn every_change_of_a_drive_or_server_gives_the_next_view_and_no_other_command_do
         (server_down, 1),
         (rename, 0),
         (resize, 0),
+        (Command::CreateSnapshot { volume: "w".to_owned(), name: "s".to_owned() }, 1),
+        (Command::RollBack { volume: "w".to_owned(), name: "s".to_owned() }, 1),
+        (Command::RenameSnapshot { volume: "w".to_owned(), name: "s".to_owned(), new_name: "t".to_owned() }, 0),
+        (Command::RemoveSnapshot { volume: "w".to_owned(), name: "t".to_owned() }, 0),
     ] {
         let before = state.view();
         let shown = format!("{command:?}");
@@ -383,7 +387,7 @@ fn a_volume_shrinks_only_if_that_is_said() {
 fn a_removed_volume_s_name_is_free_at_once_and_its_ids_never_come_back() {
     let mut state = cluster(&[(1, 1)]);
     let first = done(&mut state, create("v", "stripe"));
-    let remove = || Command::RemoveVolume { name: "v".to_owned() };
+    let remove = || Command::RemoveVolume { name: "v".to_owned(), snapshots: false };
     done(&mut state, remove());
     assert_eq!(refused(&state, remove()), Refusal::NoVolume("v".to_owned()));
     let second = done(&mut state, create("v", "stripe"));
@@ -408,7 +412,7 @@ fn a_drive_with_the_last_good_copy_is_removed_only_by_force() {
     done(&mut state, create("safe", "mirror:2"));
     done(&mut state, create("bare", "stripe"));
     assert_eq!(refused(&state, remove(1, false)), endangered(1, &["bare"]));
-    done(&mut state, Command::RemoveVolume { name: "bare".to_owned() });
+    done(&mut state, Command::RemoveVolume { name: "bare".to_owned(), snapshots: false });
 
     done(&mut state, set(2, DriveState::Missing, None));
     assert_eq!(refused(&state, remove(1, false)), endangered(1, &["safe"]));

@@ -1,11 +1,13 @@
 //! Volumes and their maps.
 
+use super::snapshots::as_read;
 use super::{Draft, check_name, clipped, place};
 use crate::command::Reply;
 use crate::record::{MapRecord, VolumeRecord, VolumeState};
 use crate::refusal::{Refusal, Thing};
+use tepal_model::history::FIRST_EPOCH;
 use tepal_model::size::Size;
-use tepal_model::{MAX_VOLUME, MapId, VolumeId};
+use tepal_model::{Lineage, MAX_VOLUME, MapId, VolumeId};
 
 /// Sizes are a multiple of a disk's smallest sector.
 const SECTOR: u64 = 512;
@@ -32,7 +34,7 @@ impl Draft {
         self.state.counters.volume += 1;
         let text = format!("created: {}, {layout}, on {} drives of pool {pool}", Size(size), drives.len());
         let made_in = self.state.view();
-        self.put_map(MapRecord { id: map, volume: id, layout: settled, drives, made_in });
+        self.put_map(MapRecord { id: map, volume: id, layout: settled, drives, made_in, newest_epoch: FIRST_EPOCH });
         self.put_volume(VolumeRecord {
             id,
             name: name.to_owned(),
@@ -40,7 +42,9 @@ impl Draft {
             layout,
             pool: pool.to_owned(),
             map,
-            epoch: 1,
+            epoch: FIRST_EPOCH,
+            lineage: as_read(&Lineage::default()),
+            epoch_since: made_in,
             revision: 1,
             state: VolumeState::Active,
             created_unix_ms: self.unix_ms,
@@ -77,11 +81,21 @@ impl Draft {
         Ok(Reply::Done)
     }
 
-    pub(super) fn remove_volume(&mut self, name: &str) -> Result<Reply, Refusal> {
+    pub(super) fn remove_volume(&mut self, name: &str, with_snapshots: bool) -> Result<Reply, Refusal> {
         let mut volume = self.volume(name)?;
+        let snapshots = self.state.count_snapshots(volume.id);
+        if snapshots > 0 && !with_snapshots {
+            return Err(Refusal::VolumeHasSnapshots { name: name.to_owned(), snapshots });
+        }
+        self.drop_snapshots_of(volume.id);
         volume.state = VolumeState::Deleting;
         self.revise(volume);
-        self.event("volume", name, "removed; its space is being freed".to_owned());
+        let with = match snapshots {
+            0 => String::new(),
+            1 => " with its snapshot".to_owned(),
+            more => format!(" with its {more} snapshots"),
+        };
+        self.event("volume", name, format!("removed{with}; its space is being freed"));
         Ok(Reply::Done)
     }
 
@@ -100,12 +114,12 @@ impl Draft {
     }
 
     /// Stores a changed record, under its next revision.
-    fn revise(&mut self, mut volume: VolumeRecord) {
+    pub(super) fn revise(&mut self, mut volume: VolumeRecord) {
         volume.revision += 1;
         self.put_volume(volume);
     }
 
-    fn volume(&self, name: &str) -> Result<VolumeRecord, Refusal> {
+    pub(super) fn volume(&self, name: &str) -> Result<VolumeRecord, Refusal> {
         let found = self.state.volume_named(name).map(|record| VolumeRecord::clone(record));
         found.ok_or_else(|| Refusal::NoVolume(clipped(name, 140)))
     }

@@ -1,0 +1,120 @@
+//! Snapshots of volumes, and what makes a volume go on in a new epoch (section 2.2 of the paper).
+//!
+//! What is kept of a reader is the epochs that it sees. Which data that is, and who else sees it, is for those who hold the data,
+//! by [`State::history_of`](crate::State::history_of).
+
+use super::{Draft, check_name};
+use crate::command::Reply;
+use crate::record::{SnapshotRecord, VolumeRecord};
+use crate::refusal::{Refusal, Thing};
+use tepal_model::size::Size;
+use tepal_model::text::shown;
+use tepal_model::{Epoch, Lineage, VolumeId};
+
+/// A volume's. Whoever holds its data goes through all of them for each extent.
+pub const MAX_SNAPSHOTS: usize = 1024;
+
+impl Draft {
+    pub(super) fn create_snapshot(&mut self, volume: &str, name: &str) -> Result<Reply, Refusal> {
+        let record = self.volume(volume)?;
+        self.check_snapshot_name(&record, name)?;
+        if self.state.count_snapshots(record.id) >= MAX_SNAPSHOTS {
+            return Err(Refusal::TooManySnapshots { volume: record.name, limit: MAX_SNAPSHOTS });
+        }
+        let snapshot = SnapshotRecord {
+            volume: record.id,
+            name: name.to_owned(),
+            epoch: record.epoch,
+            lineage: record.lineage.clone(),
+            size: record.size,
+            created_unix_ms: self.unix_ms,
+        };
+        let (epoch, size) = (snapshot.epoch, Size(snapshot.size));
+        let from = snapshot.lineage.clone();
+        let record = self.go_on_from(&from, record)?;
+        let view = record.epoch_since;
+        self.put_snapshot(snapshot);
+        self.put_volume(record);
+        self.event("snapshot", &subject(volume, name), format!("made: {size}, of epoch {epoch}, in view {view}"));
+        Ok(Reply::SnapshotCreated { epoch, view })
+    }
+
+    pub(super) fn roll_back(&mut self, volume: &str, name: &str) -> Result<Reply, Refusal> {
+        let record = self.volume(volume)?;
+        let snapshot = self.snapshot(&record, name)?;
+        let resized = (record.size != snapshot.size).then_some((record.size, snapshot.size));
+        let mut record = self.go_on_from(&snapshot.lineage, record)?;
+        let (epoch, view) = (record.epoch, record.epoch_since);
+        record.size = snapshot.size;
+        match resized {
+            Some(_) => self.revise(record),
+            None => self.put_volume(record),
+        }
+        let sizes = resized.map(|(from, to)| format!(", resized from {} to {}", Size(from), Size(to)));
+        let text =
+            format!("rolled back to snapshot {name}{}: epoch {epoch}, in view {view}", sizes.unwrap_or_default());
+        self.event("volume", volume, text);
+        Ok(Reply::RolledBack { epoch, view })
+    }
+
+    pub(super) fn remove_snapshot(&mut self, volume: &str, name: &str) -> Result<Reply, Refusal> {
+        let record = self.volume(volume)?;
+        let snapshot = self.snapshot(&record, name)?;
+        self.drop_snapshot(record.id, snapshot.epoch);
+        self.event("snapshot", &subject(volume, name), "removed".to_owned());
+        Ok(Reply::Done)
+    }
+
+    pub(super) fn rename_snapshot(&mut self, volume: &str, name: &str, new_name: &str) -> Result<Reply, Refusal> {
+        let record = self.volume(volume)?;
+        let snapshot = self.snapshot(&record, name)?;
+        self.check_snapshot_name(&record, new_name)?;
+        self.put_snapshot(SnapshotRecord { name: new_name.to_owned(), ..snapshot });
+        self.event("snapshot", &subject(volume, new_name), format!("renamed from {name}"));
+        Ok(Reply::Done)
+    }
+
+    pub(super) fn drop_snapshots_of(&mut self, volume: VolumeId) {
+        let epochs: Vec<Epoch> = self.state.snapshots_of(volume).map(|snapshot| snapshot.epoch).collect();
+        for epoch in epochs {
+            self.drop_snapshot(volume, epoch);
+        }
+    }
+
+    /// The volume, which sees what `from` does and writes in an epoch that none has written in, in a new view.
+    fn go_on_from(&mut self, from: &Lineage, mut volume: VolumeRecord) -> Result<VolumeRecord, Refusal> {
+        let map = self.state.maps.get(&volume.map).expect("each volume's map exists");
+        let mut map = (**map).clone();
+        map.newest_epoch = map.newest_epoch.checked_add(1).ok_or_else(|| Refusal::NoEpochsLeft(volume.name.clone()))?;
+        let lineage = from.with(map.newest_epoch).ok_or_else(|| Refusal::LineageFull(volume.name.clone()))?;
+        volume.epoch = map.newest_epoch;
+        volume.lineage = as_read(&lineage);
+        self.put_map(map);
+        volume.epoch_since = self.next_view();
+        Ok(volume)
+    }
+
+    fn check_snapshot_name(&self, volume: &VolumeRecord, name: &str) -> Result<(), Refusal> {
+        check_name(Thing::Snapshot, name)?;
+        match self.state.snapshot_named(volume.id, name) {
+            Some(_) => Err(Refusal::SnapshotExists { volume: volume.name.clone(), name: name.to_owned() }),
+            None => Ok(()),
+        }
+    }
+
+    fn snapshot(&self, volume: &VolumeRecord, name: &str) -> Result<SnapshotRecord, Refusal> {
+        let found = self.state.snapshot_named(volume.id, name).map(|record| SnapshotRecord::clone(record));
+        found.ok_or_else(|| Refusal::NoSnapshot { volume: volume.name.clone(), name: shown(name) })
+    }
+}
+
+/// The same epochs, with the newest as its own: as it's read back from where it's stored, which doesn't say what is a reader's
+/// own. So a state that is read back equals the one that was written.
+pub fn as_read(lineage: &Lineage) -> Lineage {
+    Lineage::new(lineage.spans().iter().copied(), lineage.newest()).expect("the spans are those of a lineage")
+}
+
+/// As people write it.
+fn subject(volume: &str, name: &str) -> String {
+    format!("{volume}@{name}")
+}
