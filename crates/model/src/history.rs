@@ -11,7 +11,7 @@
 //!    epochs exactly what some earlier reader saw: what no reader could tell apart once, no later one can.
 
 use smallvec::SmallVec;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 
@@ -155,26 +155,23 @@ impl History {
         readers.sort_by_key(Lineage::newest);
         readers.dedup_by_key(|reader| reader.newest());
         // Whoever sees one epoch of such a set sees all of it, so the sets of one reader are ranges of what it sees.
-        let mut lines: Vec<Lineage> = Vec::new();
+        let mut lines: BTreeMap<Epoch, Lineage> = BTreeMap::new();
         for at in 0..readers.len() {
             let mut own = 0;
             for end in ends_of_sets(&readers, at) {
-                let spans = readers[at].upto(end);
-                if !lines.iter().any(|line| line.spans == spans) {
-                    lines.push(Lineage { spans, own });
-                }
+                lines.entry(end).or_insert_with(|| Lineage { spans: readers[at].upto(end), own });
                 own = readers[at].first_after(end);
             }
         }
-        lines.sort_by_key(Lineage::newest);
+        let lines: Vec<Lineage> = lines.into_values().collect();
         let newest = readers.iter().map(Lineage::newest).max().unwrap_or(0).max(newest);
         History { readers, lines, newest }
     }
 
     /// What a reader sees whose newest epoch is this, and what of it nobody else does. `None` if there's no such reader.
     pub fn reader(&self, newest: Epoch) -> Option<&Lineage> {
-        let is_one = self.readers.binary_search_by_key(&newest, Lineage::newest).is_ok();
-        self.lines.iter().find(|line| is_one && line.newest() == newest)
+        self.readers.binary_search_by_key(&newest, Lineage::newest).ok()?;
+        self.lines.binary_search_by_key(&newest, Lineage::newest).ok().map(|at| &self.lines[at])
     }
 
     /// What copies must agree on, in the order in which they are made equal: each line sees what the readers of one set of
@@ -214,11 +211,17 @@ fn ends_of_sets(readers: &[Lineage], at: usize) -> BTreeSet<Epoch> {
 
 /// The newest epoch that both see.
 fn shared_up_to(one: &Lineage, other: &Lineage) -> Option<Epoch> {
-    let both = |&(first, last): &(Epoch, Epoch)| {
-        let met = other.spans.iter().rev().find(|span| span.0 <= last && span.1 >= first);
-        met.map(|span| span.1.min(last))
-    };
-    one.spans.iter().rev().find_map(both)
+    let (mut ones, mut others) = (one.spans.iter().rev().peekable(), other.spans.iter().rev().peekable());
+    while let (Some(&&(first, last)), Some(&&(other_first, other_last))) = (ones.peek(), others.peek()) {
+        if first > other_last {
+            ones.next();
+        } else if other_first > last {
+            others.next();
+        } else {
+            return Some(last.min(other_last));
+        }
+    }
+    None
 }
 
 #[cfg(test)]

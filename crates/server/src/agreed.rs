@@ -6,9 +6,12 @@
 use crate::authority::left;
 use crate::data_links::Links;
 use crate::drives::Parts;
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use tepal_engine::{Agreed, ClusterView, DriveStatus, View};
-use tepal_metadata::{DriveState, ServerState, State};
+use tepal_engine::{Agreed, ClusterView, DriveStatus, Epochs, View};
+use tepal_metadata::{DriveState, ServerState, State, VolumeRecord};
+use tepal_model::MapId;
+use tepal_model::history::FIRST_EPOCH;
 use tokio::sync::watch;
 
 /// The state that the engine has followed last; of view 0 before the first. Clones are the same.
@@ -59,13 +62,32 @@ pub fn status_of(state: DriveState, since: View, left: View) -> DriveStatus {
 }
 
 /// What the metadata says of all drives.
-fn cluster_view(state: &State) -> ClusterView {
+fn cluster_view(state: &State, before: &ClusterView) -> ClusterView {
     let agreed = |record: &tepal_metadata::DriveRecord| Agreed {
         server: record.server,
         status: status_of(record.state, record.state_view, left(record)),
     };
     let drives = state.drives.iter().map(|(&id, record)| (id, agreed(record))).collect();
-    ClusterView { view: state.view(), drives }
+    let of_map = |map: MapId| before.epochs.get(&map);
+    let maps =
+        state.active_volumes().filter_map(|record| Some((record.map, epochs_of(state, record, of_map(record.map))?)));
+    ClusterView { view: state.view(), drives, epochs: maps.collect() }
+}
+
+/// What the metadata says of a volume's snapshots; `None` if it never had any. `before` is what it said in an earlier state.
+fn epochs_of(state: &State, record: &VolumeRecord, before: Option<&Arc<Epochs>>) -> Option<Arc<Epochs>> {
+    if record.epoch == FIRST_EPOCH {
+        return None;
+    }
+    let snapshots: BTreeMap<_, _> =
+        state.snapshots_of(record.id).map(|snapshot| (snapshot.epoch, snapshot.size)).collect();
+    // An epoch's lineage never changes.
+    let same = before.filter(|before| before.head == record.epoch && before.snapshots == snapshots);
+    let new = || {
+        let (head, since) = (record.epoch, record.epoch_since);
+        Arc::new(Epochs { history: state.history_of(record.map), head, since, snapshots })
+    };
+    Some(same.cloned().unwrap_or_else(new))
 }
 
 /// Has the engine and the links follow the metadata until it's dropped.
@@ -76,7 +98,7 @@ pub async fn follow(parts: Parts, links: Links, followed: Followed) {
     loop {
         let state = changes.borrow_and_update().clone();
         tell_links(&links, &state, &parts);
-        let now = Arc::new(cluster_view(&state));
+        let now = Arc::new(cluster_view(&state, &before));
         if now != before {
             let (engine, earlier, later) = (parts.engine.clone(), before.clone(), now.clone());
             let followed_it = parts.threads.run_on(0, move || async move { engine.follow(me, &earlier, &later) }).await;

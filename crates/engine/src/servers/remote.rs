@@ -174,12 +174,7 @@ impl Remote {
         self.expect(asked, |answer| matches!(answer, DriveAnswer::Adopted)).await
     }
 
-    pub async fn present(
-        &self,
-        first: u64,
-        count: u64,
-        lineage: &Lineage,
-    ) -> Result<Vec<(u64, bool)>, DriveError> {
+    pub async fn present(&self, first: u64, count: u64, lineage: &Lineage) -> Result<Vec<(u64, bool)>, DriveError> {
         let (mut runs, mut at): (Vec<(u64, bool)>, _) = (Vec::new(), first);
         while at < first + count {
             let (left, lineage) = (first + count - at, lineage.clone());

@@ -5,8 +5,8 @@ mod epochs;
 pub(crate) mod operation;
 
 pub use access::Run;
-pub use epochs::Snapshot;
 use epochs::Reclaiming;
+pub use epochs::Snapshot;
 
 use crate::authority::View;
 use crate::engine::{self, Engine, Standing};

@@ -42,7 +42,8 @@ fn kind_of_refusal(refusal: &Refusal) -> ErrorKind {
         | Refusal::NoDrive(_)
         | Refusal::NoPool(_)
         | Refusal::NoVolume(_)
-        | Refusal::NoVolumeId(_) => ErrorKind::NotFound,
+        | Refusal::NoVolumeId(_)
+        | Refusal::NoSnapshot { .. } => ErrorKind::NotFound,
         Refusal::ClusterExists { .. }
         | Refusal::NoCluster
         | Refusal::ServerIsUp(_)
@@ -63,6 +64,11 @@ fn kind_of_refusal(refusal: &Refusal) -> ErrorKind {
         | Refusal::VolumeExists(_)
         | Refusal::NotDeleting(_)
         | Refusal::Shrink { .. }
+        | Refusal::SnapshotExists { .. }
+        | Refusal::TooManySnapshots { .. }
+        | Refusal::VolumeHasSnapshots { .. }
+        | Refusal::LineageFull(_)
+        | Refusal::NoEpochsLeft(_)
         | Refusal::NoDrives(_)
         | Refusal::NoMapsLeft
         | Refusal::NoServersLeft

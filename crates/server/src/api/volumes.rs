@@ -173,7 +173,7 @@ pub async fn remove(
         return Err(Failure::new(ErrorKind::Conflict, error));
     }
     let removal = removal(&context, &record);
-    context.propose(Command::RemoveVolume { name: name.0 }).await?;
+    context.propose(Command::RemoveVolume { name: name.0, snapshots: false }).await?;
     context.volumes.settle().await;
     Ok(Json(removal))
 }
@@ -286,7 +286,7 @@ pub fn info_besides_space(context: &Context, state: &State, record: &VolumeRecor
         clients_of_gateways: context.gateways.clients(record.id),
         damaged_blocks: observed.damaged().count() as u64,
         allocated: volume.as_ref().map_or(0, Volume::allocated),
-        epoch: record.epoch,
+        epoch: record.epoch.into(),
         revision: record.revision,
         pool: record.pool.clone(),
         drives: state.map_of(record).map(|map| map.drives.clone()).unwrap_or_default(),

@@ -5,7 +5,7 @@
 //! asks when it's back, maybe on another thread. Were there a line for each thread, an old write could land over newer ones.
 
 use tepal_engine::Question;
-use tepal_model::{DriveId, MapId, VolumeId};
+use tepal_model::{DriveId, Lineage, MapId, VolumeId};
 use tepal_wire::Payload;
 use tepal_wire::handshake::{Grant, Hello, Role, Sender};
 use tepal_wire::message::{DriveOperation, DriveRequest, Request, VolumeOperation, VolumeRequest};
@@ -78,12 +78,12 @@ impl Lane {
                 opening: u64::MAX,
                 map: MapId(u32::MAX),
                 column: 0,
-                operation: DriveOperation::Present { first: 0, count: 1, look: 1 },
+                operation: DriveOperation::Present { first: 0, count: 1, look: 1, lineage: Lineage::default() },
             }),
             Lane::Volumes => Request::Volume(VolumeRequest {
                 volume: VolumeId(u64::MAX),
                 column: 0,
-                operation: VolumeOperation::Status { offset: 0, length: 1, limit: 1 },
+                operation: VolumeOperation::Status { offset: 0, length: 1, limit: 1, at: None },
             }),
         };
         Question { view: 0, revision: 0, request, payload: Payload::none() }

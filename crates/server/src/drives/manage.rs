@@ -142,7 +142,7 @@ impl Drives {
         }
         match reply {
             Reply::DriveRetired { volumes } => Ok(volumes),
-            Reply::Done | Reply::ServerJoined { .. } | Reply::VolumeCreated { .. } => {
+            _ => {
                 self.parts.engine.forget_drive(id);
                 Ok(Vec::new())
             }
@@ -165,7 +165,7 @@ impl Drives {
         }
         match self.parts.authority.propose(Command::RemoveDrive { id: drive, force }).await? {
             Reply::DriveRetired { volumes } => Ok(volumes),
-            Reply::Done | Reply::ServerJoined { .. } | Reply::VolumeCreated { .. } => Ok(Vec::new()),
+            _ => Ok(Vec::new()),
         }
     }
 

@@ -92,7 +92,7 @@ fn cluster_view(directory: &Directory) -> ClusterView {
         let status = status_of(drive.state, drive.state_view, drive.left);
         (drive.id, Agreed { server: drive.server, status })
     });
-    ClusterView { view: directory.view, drives: drives.collect() }
+    ClusterView { view: directory.view, drives: drives.collect(), epochs: BTreeMap::new() }
 }
 
 fn spec_of(volume: &DirectoryVolume) -> Option<VolumeSpec> {

@@ -50,7 +50,8 @@ impl Checker {
     fn pieces(&self, data: &[u8]) -> Result<Vec<Piece<'_>>, String> {
         let mut writes: BTreeMap<u64, Vec<(OpId, &Op, Span)>> = BTreeMap::new();
         for (nth, op) in self.ops.iter().enumerate().filter(|(_, op)| op.kind.is_write()) {
-            for (block, span) in blocks(op.offset, op.length).take_while(|(block, _)| block * BLOCK < data.len() as u64) {
+            for (block, span) in blocks(op.offset, op.length).take_while(|(block, _)| block * BLOCK < data.len() as u64)
+            {
                 writes.entry(block).or_default().push((OpId(nth as u32 + 1), op, span));
             }
         }

@@ -170,13 +170,14 @@ impl VolumeUnderTest for DriveVolume {
     async fn block_status(&self, offset: u64, length: u64, limit: usize) -> Result<Vec<Run>, IoError> {
         let (first, end) = (offset / BLOCK, (offset + length).div_ceil(BLOCK));
         let mut at = offset;
-        let runs =
-            self.0.drive.present(self.0.map, first, end - first, u64::MAX, &Lineage::default()).into_iter().map(|(blocks, mapped)| {
+        let runs = self.0.drive.present(self.0.map, first, end - first, u64::MAX, &Lineage::default()).into_iter().map(
+            |(blocks, mapped)| {
                 let next = ((at / BLOCK + blocks) * BLOCK).min(offset + length);
                 let run = Run { length: next - at, mapped };
                 at = next;
                 run
-            });
+            },
+        );
         Ok(runs.take(limit).collect())
     }
 }

@@ -37,7 +37,9 @@ impl<W: World> Group<W> {
         }
         let group = self.clone();
         self.shared.world.spawn(Box::pin(async move {
-            let Some(adopted) = group.engine().map(|engine| engine.shared.authority.adopted(epochs.since)) else { return };
+            let Some(adopted) = group.engine().map(|engine| engine.shared.authority.adopted(epochs.since)) else {
+                return;
+            };
             adopted.await;
             group.all_act(epochs.head);
         }));

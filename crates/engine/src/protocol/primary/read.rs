@@ -174,7 +174,9 @@ impl<W: World> Group<W> {
         match part.drive.read(self.shared.column.map, place, part.blocks.count, &part.seen).await {
             Ok(segments) => Ok(segments),
             Err(DriveError::Lost(loss)) => Err(Failed::Lost(part.drive.id(), loss)),
-            Err(DriveError::Damaged { .. } | DriveError::OutOfSpace) => Box::pin(self.read_around(part.blocks, &part.seen)).await,
+            Err(DriveError::Damaged { .. } | DriveError::OutOfSpace) => {
+                Box::pin(self.read_around(part.blocks, &part.seen)).await
+            }
         }
     }
 

@@ -129,12 +129,7 @@ impl<W: World> Group<W> {
     }
 
     /// Writes until one pass reaches every copy that is here. Writing again what a copy has already changes nothing.
-    async fn write_copies(
-        &self,
-        data: &Data,
-        fua: bool,
-        made_in: &mut Option<Lineage>,
-    ) -> Result<Written, IoError> {
+    async fn write_copies(&self, data: &Data, fua: bool, made_in: &mut Option<Lineage>) -> Result<Written, IoError> {
         let mut begun = false;
         loop {
             let (targets, changes, lineage) = match self.plan_write(data.blocks(), made_in) {

@@ -89,7 +89,18 @@ impl Council {
         let snapshots = Snapshots { head: Lineage::default(), kept: BTreeMap::new() };
         let (cut_off, dead, voices) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let (waiting, asked) = (Vec::new(), VecDeque::new());
-        Council(Arc::new(Mutex::new(State { time, voters, now, spec, snapshots, cut_off, dead, voices, waiting, asked })))
+        Council(Arc::new(Mutex::new(State {
+            time,
+            voters,
+            now,
+            spec,
+            snapshots,
+            cut_off,
+            dead,
+            voices,
+            waiting,
+            asked,
+        })))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

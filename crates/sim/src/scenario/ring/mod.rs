@@ -138,7 +138,18 @@ impl Ring {
         let checker = Rc::new(RefCell::new(Checker::new(random.draw(), rules)));
         let nodes = machines.iter().map(|_| None).collect();
         let (core, network) = (core.clone(), Network::new());
-        Ring { core, random, plan, machines, nodes, council, network, checker, has_decayed: false, taken: Taken::default() }
+        Ring {
+            core,
+            random,
+            plan,
+            machines,
+            nodes,
+            council,
+            network,
+            checker,
+            has_decayed: false,
+            taken: Taken::default(),
+        }
     }
 
     async fn run(mut self) -> u64 {

@@ -134,4 +134,3 @@ impl Node {
         Ok(shown)
     }
 }
-
