@@ -223,7 +223,8 @@ async fn check_free(path: &Path, device: DriveDevice, log: Option<&Path>) -> Res
     }
     let scrub = drive.scrub(None, |_| async {}).await;
     let scrub = scrub.map_err(|error| OfflineError::Drive { path: path.to_owned(), error })?;
-    let damaged = ranges(&scrub.damaged);
+    let damaged: Vec<(MapId, u64)> = scrub.damaged.iter().map(|&(map, block, _)| (map, block)).collect();
+    let damaged = ranges(&damaged);
     Ok(CheckReport {
         path: path.display().to_string(),
         drive: drive.id(),
