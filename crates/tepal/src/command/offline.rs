@@ -267,6 +267,7 @@ fn is_damage(error: &OpenError) -> bool {
 fn ranges(damaged: &[(MapId, u64)]) -> Vec<DamagedRange> {
     let mut sorted = damaged.to_vec();
     sorted.sort_unstable();
+    sorted.dedup(); // in several layers
     let mut ranges: Vec<DamagedRange> = Vec::new();
     for (map, block) in sorted {
         let offset = block * BLOCK;
