@@ -36,7 +36,7 @@ fn a_drive_that_is_up_is_known_as_that_however_late_this_server_learns_of_it() {
         let statuses = [DriveStatus::Up(1), DriveStatus::Away(7), DriveStatus::Behind(7, 8), DriveStatus::Up(9)];
         for (status, view) in statuses.into_iter().zip([6, 7, 8, 9]) {
             let drives = [(DRIVE, Agreed { server: OTHER, status })].into();
-            let now = Arc::new(ClusterView { view, drives });
+            let now = Arc::new(ClusterView { view, drives, ..ClusterView::default() });
             engine.follow(ME, &before, &now);
             before = now;
         }

@@ -71,7 +71,7 @@ impl Among {
         let here = (1..=self.disks.len() as u64).map(|id| (DriveId(id), ME, DriveStatus::Up(2)));
         let all = here.chain([(ELSEWHERE, server, status)]);
         let drives = all.map(|(id, server, status)| (id, Drives { server, status })).collect();
-        Arc::new(ClusterView { view, drives })
+        Arc::new(ClusterView { view, drives, ..ClusterView::default() })
     }
 
     /// Who was asked for something since.
@@ -130,7 +130,7 @@ fn a_primary_answers_only_who_acts_by_the_same_revision_of_the_volume() {
         rig.engine.follow(ME, &ClusterView::default(), &rig.view(3, OTHER, DriveStatus::Up(1)));
         volume.write(0, Bytes::from(vec![7; BLOCK as usize]), false).await.unwrap();
         let ask = async |revision| {
-            let operation = VolumeOperation::Read { offset: 0, length: BLOCK as u32 };
+            let operation = VolumeOperation::Read { offset: 0, length: BLOCK as u32, at: None };
             let request = Request::Volume(VolumeRequest { volume: VolumeId(1), column: 0, operation });
             rig.engine.answer(OTHER, Question { view: 3, revision, request, payload: Payload::none() }).await.answer
         };

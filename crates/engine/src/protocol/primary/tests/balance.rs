@@ -102,7 +102,11 @@ fn reads_stay_at_home_until_fewer_are_under_way_on_the_other_drive() {
         let volume = home.open_volume_among(spec).unwrap();
         [&home, &there].into_iter().for_each(Engine::all_volumes_opened);
         let up = |id, server, since| (DriveId(id), Drives { server, status: DriveStatus::Up(since) });
-        let now = Arc::new(ClusterView { view: 3, drives: [up(1, HOME, 1), up(2, THERE, 2)].into() });
+        let now = Arc::new(ClusterView {
+            view: 3,
+            drives: [up(1, HOME, 1), up(2, THERE, 2)].into(),
+            ..ClusterView::default()
+        });
         home.follow(HOME, &ClusterView::default(), &now);
         there.follow(THERE, &ClusterView::default(), &now);
         volume.write(0, Bytes::from(vec![1; (BLOCKS * BLOCK) as usize]), false).await.unwrap();

@@ -30,7 +30,9 @@ async fn killed_with_a_request_on_one_copy(rig: &Rig, nth: usize, byte: u8) {
     let marks = (0..8).map(mark).collect();
     let first = rig.volume.copies_at(AT * BLOCK)[nth].1;
     let taking = Taking::Request(REQUEST);
-    let write = Write { map: MapId(1), first, data, crcs, marks, durable: true, repair: false, taking };
+    let lineage = Lineage::default();
+    let write =
+        Write { map: MapId(1), first, data, crcs, marks, durable: true, repair: false, taking, lineage: &lineage };
     drive.write(write).await.unwrap();
 }
 
@@ -105,7 +107,7 @@ fn a_write_of_part_of_a_block_takes_no_content_from_copy_to_copy_without_its_req
             // Any of them may be the only one that is left.
             for ((at, first), taken) in rig.volume.copies_at(AT * BLOCK).into_iter().zip(taken(&rig)) {
                 let drive = rig.engine.drive(DriveId(at as u64 + 1)).unwrap();
-                let content = join(&drive.read(MapId(1), first, 1).await.unwrap());
+                let content = join(&drive.read(MapId(1), first, 1, &Lineage::default()).await.unwrap());
                 assert_eq!((content[100], content[0] == 9), (if nth == 0 { 7 } else { 0 }, taken), "copy {at}");
             }
         });

@@ -9,7 +9,11 @@ const ME: ServerId = ServerId(1);
 
 fn all_up_in(view: View, drives: u64) -> Arc<ClusterView> {
     let agreed = Agreed { server: ME, status: DriveStatus::Up(1) };
-    Arc::new(ClusterView { view, drives: (1..=drives).map(|id| (DriveId(id), agreed)).collect() })
+    Arc::new(ClusterView {
+        view,
+        drives: (1..=drives).map(|id| (DriveId(id), agreed)).collect(),
+        ..ClusterView::default()
+    })
 }
 
 impl Rig {
