@@ -181,7 +181,13 @@ impl<W: World> Drive<W> {
 
 /// How many slots to write at once when so many took this long.
 fn next_at_once(at_once: usize, took: Duration) -> usize {
-    let next = if took > IN_THE_WAY { at_once / 2 } else if took < IN_THE_WAY / 2 { at_once * 2 } else { at_once };
+    let next = if took > IN_THE_WAY {
+        at_once / 2
+    } else if took < IN_THE_WAY / 2 {
+        at_once * 2
+    } else {
+        at_once
+    };
     next.clamp(FEWEST_AT_ONCE, MOST_AT_ONCE)
 }
 
