@@ -7,6 +7,7 @@
 use crate::checkpoint::Cut;
 use crate::drive::{Drive, Shared};
 use crate::error::Loss;
+use crate::join::Join;
 use crate::log::batch::BatchBuilder;
 use crate::log::{Change, largest_batch};
 use crate::state::{Changes, Done, Operation, Payload, State, Turn};
@@ -59,16 +60,32 @@ impl Assembled {
 impl<W: World> Drive<W> {
     /// Queues an operation for the next batch.
     pub(crate) fn submit(&self, changes: Changes, payload: Payload, durable: bool) -> Done {
+        self.submit_now(&mut self.shared.lock(), changes, payload, durable)
+    }
+
+    /// The same for whoever has looked at the state already: what is in line before it can't have been overlooked.
+    pub(crate) fn submit_now(&self, state: &mut State, changes: Changes, payload: Payload, durable: bool) -> Done {
         let (done, receiver) = oneshot::channel();
-        let mut state = self.shared.lock();
+        self.put_in_line(state, Operation { changes, payload, join: None, durable, done });
+        receiver
+    }
+
+    /// Queues the joining of layers.
+    pub(crate) fn submit_join(&self, join: Join) -> Done {
+        let (done, receiver) = oneshot::channel();
+        let (changes, payload, join) = (Changes::new(), Payload::new(), Some(Box::new(join)));
+        self.put_in_line(&mut self.shared.lock(), Operation { changes, payload, join, durable: false, done });
+        receiver
+    }
+
+    fn put_in_line(&self, state: &mut State, operation: Operation) {
         match state.alive() {
-            Err(loss) => drop(done.send(Err(loss))),
+            Err(loss) => drop(operation.done.send(Err(loss))),
             Ok(()) => {
-                state.queue.push_back(Operation { changes, payload, durable, done });
-                self.start_committer(&mut state);
+                state.queue.push_back(operation);
+                self.start_committer(state);
             }
         }
-        receiver
     }
 
     /// Everything acknowledged before is on stable media when this returns.
@@ -205,11 +222,16 @@ impl<W: World> Drive<W> {
         if told.is_ok() {
             let mut state = shared.lock();
             state.slots_unflushed |= places && !batch.durable;
-            for (change, payload) in batch.operations.iter().flat_map(Operation::changes_with_payload) {
-                state.apply(change, batch.sequence, payload, &shared.geometry);
-                if let Change::Logged { slot, .. } | Change::Placed { slot, .. } = change {
-                    state.end_write(*slot);
+            for operation in &batch.operations {
+                for (change, payload) in operation.changes_with_payload() {
+                    state.apply(change, batch.sequence, payload, &shared.geometry);
+                    if let Change::Logged { slot, .. } | Change::Placed { slot, .. } = change
+                        && operation.join.is_none()
+                    {
+                        state.end_write(*slot);
+                    }
                 }
+                operation.join.iter().for_each(|join| join.end(&mut state));
             }
             state.applied = batch.sequence;
             if batch.durable {
@@ -241,14 +263,15 @@ impl<W: World> Drive<W> {
         self.shared.flush_log().await
     }
 
-    /// Makes everything applied stable, puts marks and requests into the log afresh, and captures what the tables must say.
+    /// Makes everything applied stable, puts all notes into the log afresh, and captures what the tables must say.
     async fn make_cut(&self, sender: oneshot::Sender<Result<Cut, Arc<Loss>>>) -> Result<(), DeviceError> {
         let shared = &self.shared;
         let planned = {
             let mut state = shared.lock();
             let mut builder = BatchBuilder::default();
             builder.push(&Change::NotesReset, None);
-            state.marks.changes().chain(state.requests.changes()).for_each(|change| builder.push(&change, None));
+            let notes = state.marks.changes().chain(state.requests.changes()).chain(state.hidden.changes());
+            notes.for_each(|change| builder.push(&change, None));
             let pages = state.sums.dirty_pages();
             for run in runs(&pages) {
                 builder.push(&Change::SumPages { first: run.start, count: run.len() as u32 }, None);
@@ -296,13 +319,24 @@ fn runs(numbers: &[u32]) -> Vec<std::ops::Range<u32>> {
     runs
 }
 
+/// If the next operation joins layers: all batches before this one have been applied, and it's the first of this one, so that what
+/// it finds now is how it will be.
+fn find_changes_of_join(state: &mut State) {
+    let Some(mut operation) = state.queue.pop_front_if(|next| next.join.is_some()) else { return };
+    if let Some(join) = &operation.join {
+        (operation.changes, operation.payload) = join.changes(state);
+    }
+    state.queue.push_front(operation);
+}
+
 /// Takes as many operations as make a batch that fits; `None` if there's no room in the log now.
 fn assemble<W: World>(state: &mut State, shared: &Shared<W>) -> Option<Assembled> {
     let (most, reserve) = (largest_batch(state.ring.length), state.log_reserve());
     let mut builder = BatchBuilder::default();
     let mut taken = 0;
     let mut durable = !state.flushes.is_empty();
-    while let Some(operation) = state.queue.get(taken) {
+    find_changes_of_join(state);
+    while let Some(operation) = state.queue.get(taken).filter(|next| taken == 0 || next.join.is_none()) {
         let length = builder.length_with(operation.encoded_length(), operation.payload_blocks());
         if (taken > 0 && length > most) || state.ring.place(length, reserve).is_none() {
             break;

@@ -3,14 +3,15 @@
 use crate::error::{DriveError, Loss};
 use crate::geometry::Geometry;
 use crate::label::Label;
-use crate::log::{ExtentKey, Mark};
+use crate::log::Mark;
 use crate::state::{State, Turn, reserve};
 use crate::world::{Device, DeviceError, World};
 use futures_channel::oneshot;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
-use tepal_model::{DriveId, EXTENT, Epoch, History, Lineage, MapId};
+use tepal_model::{DriveId, EXTENT, MapId};
 
 /// How long a drive that has been written to stays quiet before its log is brought into its tables.
 const QUIET: Duration = Duration::from_secs(1);
@@ -37,6 +38,8 @@ pub(crate) struct Shared<W: World> {
     /// One flush of a device at a time. An operating system tells a failure once: two at a time, and the one that isn't
     /// told would take the other's failure for success.
     flush_turns: [futures_util::lock::Mutex<()>; 2],
+    /// A drive reclaims for one at a time.
+    pub reclaim_turn: futures_util::lock::Mutex<()>,
     /// Reads under way.
     pub reading: AtomicUsize,
     state: Mutex<State>,
@@ -92,8 +95,8 @@ impl<W: World> Shared<W> {
         state: State,
     ) -> Self {
         let state = Mutex::new(state);
-        let (flush_turns, reading) = Default::default();
-        Shared { world, device, log_device, label, geometry, options, flush_turns, reading, state }
+        let (flush_turns, reclaim_turn, reading) = Default::default();
+        Shared { world, device, log_device, label, geometry, options, flush_turns, reclaim_turn, reading, state }
     }
 
     pub fn lock(&self) -> MutexGuard<'_, State> {
@@ -232,7 +235,7 @@ impl<W: World> Drive<W> {
         let slots = self.shared.geometry.slots;
         let state = self.shared.lock();
         let freed = state.freed.len() as u32;
-        let extents: u64 = state.map.extents_of().values().sum();
+        let extents: u64 = state.map.layers_of().values().sum();
         debug_assert!(u64::from(slots - state.space.free() - freed) >= extents);
         Usage {
             capacity: u64::from(slots - reserve(slots)) * EXTENT,
@@ -245,27 +248,32 @@ impl<W: World> Drive<W> {
         }
     }
 
-    /// Bytes that the drive holds of each map, in whole extents.
+    /// Bytes that the drive holds of each map, in whole extents of each layer.
     pub fn allocated(&self) -> Vec<(MapId, u64)> {
-        let state = self.shared.lock();
-        state.map.extents_of().iter().map(|(&map, &extents)| (map, extents * EXTENT)).collect()
+        let mut bytes = BTreeMap::new();
+        for (&(map, _), layers) in self.shared.lock().map.layers_of() {
+            *bytes.entry(map).or_default() += layers * EXTENT;
+        }
+        bytes.into_iter().collect()
     }
 
-    /// Bytes that the drive holds of this map, in whole extents; 0 if it holds nothing of it.
+    /// Bytes that the drive holds of this map, in whole extents of each layer; 0 if it holds nothing of it.
     pub fn allocated_of(&self, map: MapId) -> u64 {
-        self.shared.lock().map.extents_of().get(&map).copied().unwrap_or(0) * EXTENT
+        self.shared.lock().map.epochs_of(map).map(|(_, layers)| layers * EXTENT).sum()
     }
 
-    /// First block of each extent that the drive holds of a map, in no order. Looks at the whole map.
+    /// First block of each extent of which the drive holds anything of a map, ascending. Looks at the whole map.
     pub fn extents_of(&self, map: MapId) -> Vec<u64> {
-        let extents = self.shared.lock().map.extents_within(map, 0, u64::MAX);
-        extents.into_iter().map(|(key, _)| key.first_block()).collect()
+        let state = self.shared.lock();
+        let layers = state.map.layers_within(map, 0..u64::MAX);
+        let extents: BTreeSet<u64> = layers.map(|(key, _)| key.first_block()).collect();
+        extents.into_iter().collect()
     }
 
-    /// Slots that are neither free nor hold an extent: 0 when nothing is under way.
+    /// Slots that are neither free nor hold a layer of an extent: 0 when nothing is under way.
     pub fn slots_unaccounted(&self) -> i64 {
         let state = self.shared.lock();
-        let extents: u64 = state.map.extents_of().values().sum();
+        let extents: u64 = state.map.layers_of().values().sum();
         i64::from(self.shared.geometry.slots)
             - i64::from(state.space.free())
             - state.freed.len() as i64
@@ -277,48 +285,6 @@ impl<W: World> Drive<W> {
         let mut marks: Vec<Mark> = self.shared.lock().marks.iter().collect();
         marks.sort_unstable();
         marks
-    }
-
-    /// The epochs of which there's anything of these blocks, ascending: layers, or marks that older ones are hidden.
-    pub fn epochs_of(&self, map: MapId, first: u64, count: u64) -> Vec<Epoch> {
-        match self.is_empty(map, first, count, &Lineage::default()) {
-            true => Vec::new(),
-            false => vec![0],
-        }
-    }
-
-    /// Gives back what no reader sees any more, and joins layers that no reader can tell apart.
-    pub async fn reclaim(&self, map: MapId, history: &History) -> Result<(), Arc<Loss>> {
-        let _ = (map, history);
-        self.shared.lock().alive()
-    }
-
-    /// Whether none of the blocks hold anything.
-    pub fn is_empty(&self, map: MapId, first: u64, count: u64, lineage: &Lineage) -> bool {
-        let _ = lineage;
-        let state = self.shared.lock();
-        crate::state::extents_of(first, count).all(|(index, span, _)| {
-            state.map.get(ExtentKey { map, index }).is_none_or(|(_, bits)| bits & span.bits() == 0)
-        })
-    }
-
-    /// Which of the blocks hold something, as runs in order: how many blocks, and whether they do. A hole that goes on
-    /// for more than `look` extents is cut there.
-    pub fn present(&self, map: MapId, first: u64, count: u64, look: u64, lineage: &Lineage) -> Vec<(u64, bool)> {
-        let _ = lineage;
-        let state = self.shared.lock();
-        let mut runs: Vec<(u64, bool)> = Vec::new();
-        let mut add = |length: u64, present: bool| match runs.last_mut() {
-            Some(last) if last.1 == present => last.0 += length,
-            _ => runs.push((length, present)),
-        };
-        for (index, span, _) in crate::state::extents_of(first, count).take(look as usize) {
-            match state.map.get(ExtentKey { map, index }) {
-                None | Some((_, 0)) => add(span.count.into(), false),
-                Some((_, bits)) => span.range().for_each(|block| add(1, bits >> block & 1 == 1)),
-            }
-        }
-        runs
     }
 
     /// Has the log brought into the tables once the drive has been quiet for a while.

@@ -11,10 +11,8 @@ use tepal_codec::checksum::crc;
 use tepal_model::{BLOCK, Buffer, ClusterId, DriveId};
 
 const MAGIC: [u8; 8] = *b"TEPALdrv";
-/// The version of everything on the drive. A later one is refused before anything is written; an earlier one is read, and
-/// becomes this one when the drive is taken into use.
-pub const FORMAT: u32 = 2;
-const OLDEST: u32 = 1;
+/// The version of everything on the drive. Any other is refused before anything is written.
+pub const FORMAT: u32 = 3;
 const POOL_MAX: usize = 64;
 const SIZE_AT: usize = 48;
 const DOUBTFUL_AT: usize = 65 + POOL_MAX;
@@ -66,7 +64,7 @@ pub enum LabelError {
     #[error("it has no Tepal label")]
     Missing,
     /// Use a version of Tepal that knows it. Nothing was written.
-    #[error("it has a Tepal label of format {found}, and this version knows formats {OLDEST} to {FORMAT}")]
+    #[error("it has a Tepal label of format {found}, and this version knows format {FORMAT}")]
     Format {
         /// Which format the label says.
         found: u32,
@@ -88,7 +86,7 @@ pub enum LabelError {
 }
 
 impl Label {
-    /// The block as it's written, with its CRC; always in the newest format.
+    /// The block as it's written, with its CRC.
     pub fn encode(&self) -> Buffer {
         let mut page = Buffer::zeroed(BLOCK as usize);
         page[0..8].copy_from_slice(&MAGIC);
@@ -123,7 +121,7 @@ impl Label {
         if u32_at(CRC_AT) != crc(&page[..CRC_AT]) {
             return Err(LabelError::Damaged);
         }
-        if !(OLDEST..=FORMAT).contains(&u32_at(8)) {
+        if u32_at(8) != FORMAT {
             return Err(LabelError::Format { found: u32_at(8) });
         }
         let role = match (u32_at(12), u64_at(56)) {
@@ -280,11 +278,13 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_format_is_refused_by_its_number() {
-        let mut page = label().encode();
-        page[8] = FORMAT as u8 + 1;
-        let sum = crc(&page[..CRC_AT]);
-        page[CRC_AT..].copy_from_slice(&sum.to_le_bytes());
-        assert_eq!(Label::decode(&page), Err(LabelError::Format { found: FORMAT + 1 }));
+    fn another_format_is_refused_by_its_number() {
+        for other in [FORMAT - 1, FORMAT + 1] {
+            let mut page = label().encode();
+            page[8] = other as u8;
+            let sum = crc(&page[..CRC_AT]);
+            page[CRC_AT..].copy_from_slice(&sum.to_le_bytes());
+            assert_eq!(Label::decode(&page), Err(LabelError::Format { found: other }));
+        }
     }
 }

@@ -13,12 +13,16 @@
 #![warn(missing_docs)]
 
 pub mod checkpoint;
+mod clear;
 mod commit;
 mod destage;
 mod drive;
 pub mod error;
 pub mod geometry;
+mod hidden;
+mod join;
 pub mod label;
+mod layers;
 pub mod log;
 mod map;
 mod marks;
@@ -26,6 +30,7 @@ mod open;
 mod pace;
 mod pending;
 mod read;
+mod reclaim;
 mod requests;
 mod scrub;
 mod space;

@@ -1,13 +1,16 @@
-//! The physical map: which slot holds which extent, and which of its blocks hold anything.
+//! The physical map: which slot holds which layer of which extent, and which of its blocks hold anything.
 //!
-//! Kept whole in memory in at most 32 bytes for each mapped extent: 16 for the slot's entry, and a slot number in a hash
-//! index whose keys are the entries themselves. Invariants: an extent has at most one slot and a slot at most one extent;
-//! the index holds exactly the slots that have an owner.
+//! Kept whole in memory in at most 32 bytes for each mapped extent: 16 for the slot's entry, a bit that tells whether there are
+//! older layers, and a slot number in a hash index whose keys are the entries themselves. Invariants: a layer has at most one
+//! slot and a slot at most one layer; the index holds the slot of the newest layer of each extent that has any; `older` holds
+//! those of all others, and speaks of no extent that has only one.
 
-use crate::log::change::ExtentKey;
+use crate::log::change::{BLOCKS, ExtentKey};
 use hashbrown::HashTable;
+use smallvec::SmallVec;
 use std::collections::BTreeMap;
-use tepal_model::MapId;
+use std::ops::Range;
+use tepal_model::{Epoch, MapId};
 
 /// Entries are kept in chunks, so that growing copies nothing.
 const CHUNK: usize = 4096;
@@ -18,8 +21,7 @@ const SHARDS: usize = 64;
 struct Entry {
     /// 0 for a slot without an owner: no map has that number.
     map: u32,
-    /// Counts a volume's snapshots; 0 until there are any.
-    epoch: u32,
+    epoch: Epoch,
     index_low: u32,
     index_high: u16,
     present: u16,
@@ -30,22 +32,44 @@ const _: () = assert!(size_of::<Entry>() == 16);
 impl Entry {
     fn key(self) -> Option<ExtentKey> {
         let index = u64::from(self.index_high) << 32 | u64::from(self.index_low);
-        (self.map != 0).then_some(ExtentKey { map: MapId(self.map), index })
+        (self.map != 0).then_some(ExtentKey { map: MapId(self.map), index, epoch: self.epoch })
+    }
+
+    fn is_of(self, map: MapId, index: u64) -> bool {
+        self.key().is_some_and(|key| key.map == map && key.index == index)
     }
 }
 
-/// What a slot holds: the extent, and a bit for each block that holds something.
+#[derive(Debug)]
+struct Chunk {
+    entries: [Entry; CHUNK],
+    /// A bit for each slot: its layer is the newest of its extent, and there are older ones.
+    stacked: [u64; CHUNK / 64],
+}
+
+/// What a slot holds: a layer of an extent, and a bit for each block that holds something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
     pub key: ExtentKey,
     pub present: u16,
 }
 
+/// One layer of an extent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layer {
+    pub epoch: Epoch,
+    pub slot: u32,
+    /// A bit for each block that holds something.
+    pub present: u16,
+}
+
 #[derive(Debug)]
 pub struct PhysicalMap {
-    chunks: Vec<Box<[Entry; CHUNK]>>,
+    chunks: Vec<Box<Chunk>>,
     index: Vec<HashTable<u32>>,
-    extents_of: BTreeMap<MapId, u64>,
+    /// The newest first.
+    older: BTreeMap<(MapId, u64), SmallVec<[u32; 4]>>,
+    layers_of: BTreeMap<(MapId, Epoch), u64>,
 }
 
 impl Default for PhysicalMap {
@@ -53,14 +77,14 @@ impl Default for PhysicalMap {
         PhysicalMap {
             chunks: Vec::new(),
             index: (0..SHARDS).map(|_| HashTable::new()).collect(),
-            extents_of: BTreeMap::new(),
+            older: BTreeMap::new(),
+            layers_of: BTreeMap::new(),
         }
     }
 }
 
-fn hash(key: ExtentKey) -> u64 {
-    let mut bits =
-        key.index.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(key.map.0).wrapping_mul(0xc2b2_ae3d_27d4_eb4f);
+fn hash(map: MapId, index: u64) -> u64 {
+    let mut bits = index.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(map.0).wrapping_mul(0xc2b2_ae3d_27d4_eb4f);
     bits = (bits ^ (bits >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
     bits ^ (bits >> 29)
 }
@@ -69,16 +93,43 @@ fn shard(hash: u64) -> usize {
     (hash >> 40) as usize % SHARDS
 }
 
-fn entry(chunks: &[Box<[Entry; CHUNK]>], slot: u32) -> Entry {
-    chunks.get(slot as usize / CHUNK).map_or(Entry::default(), |chunk| chunk[slot as usize % CHUNK])
+fn entry(chunks: &[Box<Chunk>], slot: u32) -> Entry {
+    chunks.get(slot as usize / CHUNK).map_or(Entry::default(), |chunk| chunk.entries[slot as usize % CHUNK])
+}
+
+/// The layers of one extent, the newest first.
+#[derive(Clone, Debug)]
+pub struct Layers<'a> {
+    chunks: &'a [Box<Chunk>],
+    newest: Option<u32>,
+    older: std::slice::Iter<'a, u32>,
+}
+
+impl Iterator for Layers<'_> {
+    type Item = Layer;
+
+    fn next(&mut self) -> Option<Layer> {
+        let slot = self.newest.take().or_else(|| self.older.next().copied())?;
+        let Entry { epoch, present, .. } = entry(self.chunks, slot);
+        Some(Layer { epoch, slot, present })
+    }
 }
 
 impl PhysicalMap {
-    /// The extent's slot and its present blocks.
+    /// The layers of an extent, the newest first.
+    pub fn layers(&self, map: MapId, index: u64) -> Layers<'_> {
+        let newest = self.newest(map, index);
+        let older = match newest {
+            Some(slot) if self.is_stacked(slot) => self.older.get(&(map, index)).map_or(&[][..], SmallVec::as_slice),
+            _ => &[],
+        };
+        Layers { chunks: &self.chunks, newest, older: older.iter() }
+    }
+
+    /// The layer's slot and its present blocks.
     pub fn get(&self, key: ExtentKey) -> Option<(u32, u16)> {
-        let hash = hash(key);
-        let slot = *self.index[shard(hash)].find(hash, |&slot| entry(&self.chunks, slot).key() == Some(key))?;
-        Some((slot, entry(&self.chunks, slot).present))
+        let layer = self.layers(key.map, key.index).find(|layer| layer.epoch == key.epoch)?;
+        Some((layer.slot, layer.present))
     }
 
     pub fn owner(&self, slot: u32) -> Option<Owner> {
@@ -86,66 +137,150 @@ impl PhysicalMap {
         entry.key().map(|key| Owner { key, present: entry.present })
     }
 
-    /// Gives a slot without an owner to an extent without a slot.
+    fn newest(&self, map: MapId, index: u64) -> Option<u32> {
+        let hash = hash(map, index);
+        self.index[shard(hash)].find(hash, |&slot| entry(&self.chunks, slot).is_of(map, index)).copied()
+    }
+
+    fn is_stacked(&self, slot: u32) -> bool {
+        let at = slot as usize % CHUNK;
+        self.chunks[slot as usize / CHUNK].stacked[at / 64] >> (at % 64) & 1 == 1
+    }
+
+    fn set_stacked(&mut self, slot: u32, is_stacked: bool) {
+        let at = slot as usize % CHUNK;
+        let word = &mut self.chunks[slot as usize / CHUNK].stacked[at / 64];
+        *word = *word & !(1 << (at % 64)) | u64::from(is_stacked) << (at % 64);
+    }
+
+    /// Gives a slot without an owner to a layer without a slot.
     pub fn insert(&mut self, key: ExtentKey, slot: u32, present: u16) {
         assert!(self.get(key).is_none() && self.owner(slot).is_none(), "{key:?} or slot {slot} is mapped already");
         assert!(key.map.0 != 0 && key.index >> ExtentKey::INDEX_BITS == 0, "{key:?} is no extent");
         while self.chunks.len() <= slot as usize / CHUNK {
-            self.chunks.push(Box::new([Entry::default(); CHUNK]));
+            self.chunks.push(Box::new(Chunk { entries: [Entry::default(); CHUNK], stacked: [0; CHUNK / 64] }));
         }
-        self.chunks[slot as usize / CHUNK][slot as usize % CHUNK] = Entry {
+        self.chunks[slot as usize / CHUNK].entries[slot as usize % CHUNK] = Entry {
             map: key.map.0,
-            epoch: 0,
+            epoch: key.epoch,
             index_low: key.index as u32,
             index_high: (key.index >> 32) as u16,
             present,
         };
-        let hash_of = hash(key);
+        match self.newest(key.map, key.index) {
+            Some(newest) => self.stack(key, slot, newest),
+            None => {
+                let hash_of = hash(key.map, key.index);
+                let chunks = &self.chunks;
+                let of = |slot| entry(chunks, slot).key().expect("the index holds slots with owners");
+                let rehash = |&slot: &u32| hash(of(slot).map, of(slot).index);
+                self.index[shard(hash_of)].insert_unique(hash_of, slot, rehash);
+            }
+        }
+        *self.layers_of.entry((key.map, key.epoch)).or_default() += 1;
+    }
+
+    /// Puts a layer among the others of its extent.
+    fn stack(&mut self, key: ExtentKey, slot: u32, newest: u32) {
         let chunks = &self.chunks;
-        let rehash = |&slot: &u32| hash(entry(chunks, slot).key().expect("the index holds slots with owners"));
-        self.index[shard(hash_of)].insert_unique(hash_of, slot, rehash);
-        *self.extents_of.entry(key.map).or_default() += 1;
+        let older = self.older.entry((key.map, key.index)).or_default();
+        if entry(chunks, newest).epoch > key.epoch {
+            let at = older.partition_point(|&other| entry(chunks, other).epoch > key.epoch);
+            older.insert(at, slot);
+            self.set_stacked(newest, true);
+        } else {
+            older.insert(0, newest);
+            self.set_newest(key, newest, slot);
+            self.set_stacked(newest, false);
+            self.set_stacked(slot, true);
+        }
+    }
+
+    fn set_newest(&mut self, key: ExtentKey, from: u32, to: u32) {
+        let hash = hash(key.map, key.index);
+        let found = self.index[shard(hash)].find_mut(hash, |&slot| slot == from);
+        *found.expect("the index holds the newest layer") = to;
     }
 
     /// Marks blocks of a mapped slot as present or not; what is present afterwards.
     pub fn change_present(&mut self, slot: u32, set: u16, clear: u16) -> u16 {
-        let entry = &mut self.chunks[slot as usize / CHUNK][slot as usize % CHUNK];
+        let entry = &mut self.chunks[slot as usize / CHUNK].entries[slot as usize % CHUNK];
         assert!(entry.map != 0, "slot {slot} has no owner");
         entry.present = (entry.present | set) & !clear;
         entry.present
     }
 
-    /// Takes the extent's slot away from it.
+    /// Takes the layer's slot away from it.
     pub fn remove(&mut self, key: ExtentKey) -> Option<u32> {
-        let hash = hash(key);
-        let chunks = &self.chunks;
-        let found = self.index[shard(hash)].find_entry(hash, |&slot| entry(chunks, slot).key() == Some(key)).ok()?;
-        let (slot, _) = found.remove();
-        self.chunks[slot as usize / CHUNK][slot as usize % CHUNK] = Entry::default();
-        if let Some(extents) = self.extents_of.get_mut(&key.map) {
-            *extents -= 1;
-            if *extents == 0 {
-                self.extents_of.remove(&key.map);
+        let (slot, _) = self.get(key)?;
+        let newest = self.newest(key.map, key.index)?;
+        if self.is_stacked(newest) {
+            self.unstack(key, slot, newest);
+        } else {
+            let hash = hash(key.map, key.index);
+            let found = self.index[shard(hash)].find_entry(hash, |&other| other == slot);
+            found.expect("the index holds the newest layer").remove();
+        }
+        self.chunks[slot as usize / CHUNK].entries[slot as usize % CHUNK] = Entry::default();
+        if let Some(layers) = self.layers_of.get_mut(&(key.map, key.epoch)) {
+            *layers -= 1;
+            if *layers == 0 {
+                self.layers_of.remove(&(key.map, key.epoch));
             }
         }
         Some(slot)
     }
 
-    /// How many extents of each map are here.
-    pub fn extents_of(&self) -> &BTreeMap<MapId, u64> {
-        &self.extents_of
+    /// Takes a layer from among the others of its extent.
+    fn unstack(&mut self, key: ExtentKey, slot: u32, mut newest: u32) {
+        let older = self.older.get_mut(&(key.map, key.index)).expect("a stacked layer has older ones");
+        let at = older.iter().position(|&other| other == slot);
+        let removed = older.remove(at.unwrap_or(0));
+        let is_alone = older.is_empty();
+        if at.is_none() {
+            self.set_newest(key, newest, removed);
+            self.set_stacked(newest, false);
+            newest = removed;
+        }
+        self.set_stacked(newest, !is_alone);
+        if is_alone {
+            self.older.remove(&(key.map, key.index));
+        }
     }
 
-    /// The map's extents within `first..end`, in no order. Looks at each extent asked for or each slot, whichever are
-    /// fewer.
-    pub fn extents_within(&self, map: MapId, first: u64, end: u64) -> Vec<(ExtentKey, u32)> {
+    /// How many layers there are of each epoch of each map.
+    pub fn layers_of(&self) -> &BTreeMap<(MapId, Epoch), u64> {
+        &self.layers_of
+    }
+
+    /// The epochs of a map of which there are layers, ascending, and how many of each.
+    pub fn epochs_of(&self, map: MapId) -> impl Iterator<Item = (Epoch, u64)> {
+        self.layers_of.range((map, 0)..=(map, Epoch::MAX)).map(|(&(_, epoch), &layers)| (epoch, layers))
+    }
+
+    /// The extents of a map that have more than one layer, in order, from `first` on.
+    pub fn stacked(&self, map: MapId, first: u64) -> impl Iterator<Item = u64> {
+        self.older.range((map, first)..=(map, u64::MAX)).map(|(&(_, index), _)| index)
+    }
+
+    /// All layers of these extents of the map, in no order. Looks at each extent asked for or each slot, whichever
+    /// are fewer.
+    pub fn layers_within(&self, map: MapId, extents: Range<u64>) -> impl Iterator<Item = (ExtentKey, Layer)> {
         let slots = (self.chunks.len() * CHUNK) as u32;
-        if end.saturating_sub(first) <= u64::from(slots) {
-            let keys = (first..end).map(|index| ExtentKey { map, index });
-            return keys.filter_map(|key| self.get(key).map(|(slot, _)| (key, slot))).collect();
-        }
-        let owned = (0..slots).filter_map(|slot| self.owner(slot).map(|owner| (owner.key, slot)));
-        owned.filter(|(key, _)| key.map == map && (first..end).contains(&key.index)).collect()
+        let is_narrow = extents.end.saturating_sub(extents.start) <= u64::from(slots);
+        let (by_index, by_slot) = if is_narrow { (extents.clone(), 0..0) } else { (0..0, 0..slots) };
+        let owned = by_slot.filter_map(|slot| self.owner(slot).map(|owner| (slot, owner)));
+        let within = owned.filter(move |(_, Owner { key, .. })| key.map == map && extents.contains(&key.index));
+        let layer = |(slot, Owner { key, present })| (key, Layer { epoch: key.epoch, slot, present });
+        let key = move |index, layer: Layer| (ExtentKey { map, index, epoch: layer.epoch }, layer);
+        by_index
+            .flat_map(move |index| self.layers(map, index).map(move |layer| key(index, layer)))
+            .chain(within.map(layer))
+    }
+
+    /// The same of the extents that have any of these blocks.
+    pub fn layers_of_blocks(&self, map: MapId, blocks: Range<u64>) -> impl Iterator<Item = (ExtentKey, Layer)> {
+        self.layers_within(map, blocks.start / u64::from(BLOCKS)..blocks.end.div_ceil(BLOCKS.into()))
     }
 
     /// Writes the slot's record of the map table.
@@ -177,18 +312,21 @@ impl PhysicalMap {
 
     /// Bytes of memory that the map takes.
     pub fn memory(&self) -> u64 {
-        let chunks = self.chunks.len() * CHUNK * size_of::<Entry>();
+        let chunks = self.chunks.len() * size_of::<Chunk>();
         let index: usize = self.index.iter().map(HashTable::allocation_size).sum();
-        (chunks + index) as u64
+        // A tree's nodes are half full at least.
+        let older = self.older.len() * 2 * size_of::<((MapId, u64), SmallVec<[u32; 4]>)>();
+        (chunks + index + older) as u64
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn key(index: u64) -> ExtentKey {
-        ExtentKey { map: MapId(1), index }
+        ExtentKey { map: MapId(1), index, epoch: 0 }
     }
 
     #[test]
@@ -200,7 +338,7 @@ mod tests {
         assert_eq!(map.get(key(0)), None);
         assert_eq!(map.change_present(9000, 0b100, 0b1), 0b110);
         assert_eq!(map.remove(key(1 << 47)), Some(9000));
-        assert_eq!((map.get(key(1 << 47)), map.owner(9000), map.extents_of().len()), (None, None, 0));
+        assert_eq!((map.get(key(1 << 47)), map.owner(9000), map.layers_of().len()), (None, None, 0));
     }
 
     #[test]
@@ -236,12 +374,46 @@ mod tests {
             map.insert(key(index), index as u32 % 7, 1);
         }
         let within = |first, end| {
-            let mut found: Vec<u64> = map.extents_within(MapId(1), first, end).iter().map(|(k, _)| k.index).collect();
+            let mut found: Vec<u64> = map.layers_within(MapId(1), first..end).map(|(k, _)| k.index).collect();
             found.sort_unstable();
             found
         };
         assert_eq!(within(0, 5), [3]);
         assert_eq!(within(4, u64::MAX), [5, 1 << 40]);
-        assert_eq!(map.extents_within(MapId(2), 0, u64::MAX), []);
+        assert_eq!(map.layers_within(MapId(2), 0..u64::MAX).count(), 0);
+    }
+
+    proptest! {
+        #[test]
+        fn the_layers_of_an_extent_are_found_the_newest_first_whatever_came_and_went(
+            steps in prop::collection::vec((any::<bool>(), 0u64..3, 0u32..6), 0..200),
+        ) {
+            let (mut map, mut expected) = (PhysicalMap::default(), BTreeMap::new());
+            for (slot, (adds, index, epoch)) in steps.into_iter().enumerate() {
+                let key = ExtentKey { map: MapId(1), index, epoch };
+                if !adds {
+                    prop_assert_eq!(map.remove(key), expected.remove(&key));
+                } else if !expected.contains_key(&key) {
+                    map.insert(key, slot as u32 * 100, 1 << epoch);
+                    expected.insert(key, slot as u32 * 100);
+                }
+                let layers_of = |index: u64| expected.iter().filter(move |(key, _)| key.index == index).rev();
+                for index in 0..3 {
+                    let layer = |(key, &slot): (&ExtentKey, &u32)| Layer { epoch: key.epoch, slot, present: 1 << key.epoch };
+                    let layers: Vec<Layer> = layers_of(index).map(layer).collect();
+                    prop_assert_eq!(map.layers(MapId(1), index).collect::<Vec<_>>(), layers);
+                }
+                let stacked: Vec<u64> = (1..3).filter(|&index| layers_of(index).count() > 1).collect();
+                prop_assert_eq!(map.stacked(MapId(1), 1).collect::<Vec<_>>(), stacked);
+                for end in [2, u64::MAX] {
+                    let mut found: Vec<_> = map.layers_within(MapId(1), 1..end).map(|(key, _)| key).collect();
+                    found.sort_unstable();
+                    let within: Vec<_> = expected.keys().filter(|key| (1..end).contains(&key.index)).copied().collect();
+                    prop_assert_eq!(found, within);
+                }
+                let layers = map.epochs_of(MapId(1)).map(|(_, layers)| layers).sum::<u64>();
+                prop_assert_eq!(layers, expected.len() as u64);
+            }
+        }
     }
 }

@@ -4,6 +4,7 @@ use crate::checkpoint::{Header, map_sum};
 use crate::drive::{Drive, Options, Shared};
 use crate::error::OpenError;
 use crate::geometry::{Geometry, HEADERS, LABEL_FIRST, default_log};
+use crate::hidden::Hidden;
 use crate::label::{Label, LabelError, Role};
 use crate::log::replay::{Found, LogReader, erase, read_patiently, write_unsure};
 use crate::log::{Change, Position, Ring};
@@ -221,6 +222,7 @@ fn empty_state(geometry: &Geometry, options: &Options, header: Header) -> State 
         sums: SumCache::new(geometry.sums.clone(), options.sum_cache),
         marks: Marks::default(),
         requests: Requests::new(geometry.log_length),
+        hidden: Hidden::new(geometry.log_length),
         ring: Ring { length: geometry.log_length, head: header.tail, tail: header.tail },
         batches: VecDeque::new(),
         queue: VecDeque::new(),
@@ -244,6 +246,7 @@ fn empty_state(geometry: &Geometry, options: &Options, header: Header) -> State 
         in_flight: BTreeMap::new(),
         replacing: 0,
         destaging: BTreeSet::new(),
+        joining: BTreeMap::new(),
         dirty_map_pages: BTreeSet::new(),
         map_versions: Vec::new(),
         checkpoint: header.checkpoint,

@@ -153,7 +153,7 @@ mod tests {
     use super::*;
     use tepal_model::MapId;
 
-    const KEY: ExtentKey = ExtentKey { map: MapId(1), index: 0 };
+    const KEY: ExtentKey = ExtentKey { map: MapId(1), index: 0, epoch: 0 };
 
     #[test]
     fn bytes_are_counted_exactly_through_overwrites() {

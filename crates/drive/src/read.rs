@@ -5,7 +5,9 @@
 
 use crate::drive::Drive;
 use crate::error::DriveError;
-use crate::log::ExtentKey;
+use crate::layers::Seen;
+use crate::log::change::BLOCKS;
+use crate::log::{BlockSpan, ExtentKey};
 use crate::state::{State, extents_of, identity};
 use crate::world::{Device, DeviceError, World};
 use bytes::Bytes;
@@ -69,24 +71,24 @@ type Pieces = SmallVec<[Piece; 1]>;
 impl<W: World> Drive<W> {
     /// Reads blocks `first..first + count` of what this drive holds of the map. What holds nothing reads as zeros.
     pub async fn read(&self, map: MapId, first: u64, count: u64, lineage: &Lineage) -> Result<Segments, DriveError> {
-        let _ = lineage;
         let _reading = Reading::begin(&self.shared.reading);
         let pieces = {
             let mut state = self.shared.lock();
             state.alive()?;
-            self.plan(&mut state, map, first, count)
+            self.plan(&mut state, map, first, count, lineage)
         };
         let mut segments = Segments::new();
         let mut damaged = Vec::new();
         // The common case is one piece, which needs no joining.
         if pieces.len() == 1 {
             for piece in pieces {
-                self.read_piece(map, piece, &mut segments, &mut damaged).await?;
+                self.read_piece(map, piece, lineage, &mut segments, &mut damaged).await?;
             }
         } else {
             let parts = pieces.into_iter().map(|piece| async move {
                 let (mut segments, mut damaged) = (Segments::new(), Vec::new());
-                self.read_piece(map, piece, &mut segments, &mut damaged).await.map(|()| (segments, damaged))
+                let read = self.read_piece(map, piece, lineage, &mut segments, &mut damaged).await;
+                read.map(|()| (segments, damaged))
             });
             for part in join_all(parts).await {
                 let (part, bad) = part?;
@@ -101,18 +103,20 @@ impl<W: World> Drive<W> {
         Err(DriveError::Damaged { blocks: damaged })
     }
 
-    fn plan(&self, state: &mut State, map: MapId, first: u64, count: u64) -> Pieces {
+    fn plan(&self, state: &mut State, map: MapId, first: u64, count: u64, lineage: &Lineage) -> Pieces {
         let mut pieces = Pieces::new();
         for (index, span, _) in extents_of(first, count) {
-            let key = ExtentKey { map, index };
-            let Some((slot, present)) = state.map.get(key).filter(|(_, present)| present & span.bits() != 0) else {
+            let seen = state.seen(map, index, span.bits(), lineage);
+            if seen.is_empty() {
                 add_hole(&mut pieces, span.count.into());
                 continue;
-            };
+            }
             for number in span.range() {
-                if present >> number & 1 == 0 {
+                let Some(&Seen { key, slot, .. }) = seen.iter().find(|seen| seen.blocks >> number & 1 == 1) else {
                     add_hole(&mut pieces, 1);
-                } else if let Some(data) = state.pending.block(slot, number).and_then(|block| block.data.clone()) {
+                    continue;
+                };
+                if let Some(data) = state.pending.block(slot, number).and_then(|block| block.data.clone()) {
                     pieces.push(Piece::Memory(data));
                 } else {
                     let expected = state.expected_sum(slot, number);
@@ -128,6 +132,7 @@ impl<W: World> Drive<W> {
         &self,
         map: MapId,
         piece: Piece,
+        lineage: &Lineage,
         segments: &mut Segments,
         damaged: &mut Vec<u64>,
     ) -> Result<(), DriveError> {
@@ -138,7 +143,7 @@ impl<W: World> Drive<W> {
                 Some(data) => segments.push(data),
                 None => {
                     for block in &run.blocks {
-                        match Box::pin(self.read_again(map, block.position())).await? {
+                        match Box::pin(self.read_again(map, block.position(), lineage)).await? {
                             Some(data) => segments.push(data),
                             None => damaged.push(block.position()),
                         }
@@ -181,12 +186,12 @@ impl<W: World> Drive<W> {
     }
 
     /// One block, planned afresh each time. `None` if it stays wrong.
-    async fn read_again(&self, map: MapId, position: u64) -> Result<Option<Bytes>, DriveError> {
+    async fn read_again(&self, map: MapId, position: u64, lineage: &Lineage) -> Result<Option<Bytes>, DriveError> {
         for attempt in 0..ATTEMPTS {
             let piece = {
                 let mut state = self.shared.lock();
                 state.alive()?;
-                self.plan(&mut state, map, position, 1).into_iter().next()
+                self.plan(&mut state, map, position, 1, lineage).into_iter().next()
             };
             match piece {
                 None | Some(Piece::Hole { .. }) => return Ok(zeros(BLOCK).into_iter().next()),
@@ -220,37 +225,39 @@ impl<W: World> Drive<W> {
         count: u64,
         lineage: &Lineage,
     ) -> Result<Vec<Option<u32>>, DriveError> {
-        let _ = lineage;
         let mut crcs = Vec::with_capacity(count as usize);
         for (index, span, _) in extents_of(first, count) {
-            let key = ExtentKey { map, index };
             loop {
-                let slot = {
+                let unsure = {
                     let mut state = self.shared.lock();
                     state.alive()?;
-                    let Some((slot, present)) = state.map.get(key) else {
-                        crcs.extend(span.range().map(|_| None));
-                        break;
-                    };
-                    let is_sure = state.sums.has(state.sums.page_of(slot), true);
-                    let sums: Option<SmallVec<[Option<u32>; 16]>> = span
-                        .range()
-                        .map(|block| match present >> block & 1 {
-                            0 => Some(None),
-                            _ => state.expected_sum(slot, block).map(|sum| Some(bind(sum, identity(key, block)))),
-                        })
-                        .collect();
-                    if let Some(sums) = sums.filter(|_| is_sure) {
-                        crcs.extend(sums);
-                        break;
+                    match crcs_of(&mut state, map, index, span, lineage) {
+                        Ok(found) => break crcs.extend(found),
+                        Err(slot) => slot,
                     }
-                    slot
                 };
-                self.load_sums(slot, true).await.map_err(|error| self.shared.lose(error))?;
+                self.load_sums(unsure, true).await.map_err(|error| self.shared.lose(error))?;
             }
         }
         Ok(crcs)
     }
+}
+
+type Crcs = SmallVec<[Option<u32>; BLOCKS as usize]>;
+
+/// The CRCs of blocks of one extent; or the slot of a layer that has some of them, whose checksums aren't surely in memory.
+fn crcs_of(state: &mut State, map: MapId, index: u64, span: BlockSpan, lineage: &Lineage) -> Result<Crcs, u32> {
+    let seen = state.seen(map, index, span.bits(), lineage);
+    if let Some(unsure) = seen.iter().find(|seen| !state.sums.has(state.sums.page_of(seen.slot), true)) {
+        return Err(unsure.slot);
+    }
+    let crc_of = |block: usize| {
+        let Some(Seen { key, slot, .. }) = seen.iter().find(|seen| seen.blocks >> block & 1 == 1) else {
+            return Ok(None);
+        };
+        state.expected_sum(*slot, block).map(|sum| Some(bind(sum, identity(*key, block)))).ok_or(*slot)
+    };
+    span.range().map(crc_of).collect()
 }
 
 fn add_hole(pieces: &mut Pieces, count: u64) {

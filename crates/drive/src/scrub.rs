@@ -3,12 +3,13 @@
 
 use crate::drive::Drive;
 use crate::error::{DriveError, Loss};
+use crate::layers::one_layer;
 use crate::log::change::{BLOCKS, ExtentKey};
 use crate::state::Turn;
 use crate::table::{self, TableKind};
 use crate::world::{Device, DeviceError, World};
 use std::sync::Arc;
-use tepal_model::{Buffer, Epoch, Lineage, MapId};
+use tepal_model::{Buffer, Epoch, MapId};
 
 /// How often a page is looked at while checkpoints write it.
 const ATTEMPTS: usize = 4;
@@ -25,8 +26,8 @@ pub struct ScrubReport {
 }
 
 impl<W: World> Drive<W> {
-    /// Checks the extents that are mapped when it gets to them, in order of their place on the drive. `only` limits it to
-    /// one map. `after_each` is awaited after each extent with its number of blocks: it slows the pass down.
+    /// Checks the layers that are mapped when it gets to them, whether anybody sees their blocks or not, in order of their place on the drive. `only` limits it to
+    /// one map. `after_each` is awaited after each with its number of blocks: it slows the pass down.
     pub async fn scrub<F: Future<Output = ()>>(
         &self,
         only: Option<MapId>,
@@ -48,7 +49,7 @@ impl<W: World> Drive<W> {
                 }
             }
             let blocks = u64::from(owner.present.count_ones());
-            self.scrub_extent(owner.key, &mut report).await?;
+            self.scrub_layer(owner.key, &mut report).await?;
             report.blocks_checked += blocks;
             after_each(blocks).await;
             self.shared.world.give_way().await;
@@ -121,11 +122,12 @@ impl<W: World> Drive<W> {
         Ok(false)
     }
 
-    async fn scrub_extent(&self, key: ExtentKey, report: &mut ScrubReport) -> Result<(), DriveError> {
-        match self.read(key.map, key.first_block(), BLOCKS.into(), &Lineage::default()).await {
+    async fn scrub_layer(&self, key: ExtentKey, report: &mut ScrubReport) -> Result<(), DriveError> {
+        let alone = one_layer(key.epoch);
+        match self.read(key.map, key.first_block(), BLOCKS.into(), &alone).await {
             Ok(_) => Ok(()),
             Err(DriveError::Damaged { blocks }) => {
-                report.damaged.extend(blocks.into_iter().map(|block| (key.map, block, 0)));
+                report.damaged.extend(blocks.into_iter().map(|block| (key.map, block, key.epoch)));
                 Ok(())
             }
             Err(other) => Err(other),

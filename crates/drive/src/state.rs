@@ -2,6 +2,8 @@
 
 use crate::error::Loss;
 use crate::geometry::Geometry;
+use crate::hidden::Hidden;
+use crate::join::Join;
 use crate::log::change::Sums;
 use crate::log::{BlockSpan, Change, ExtentKey, Position, RESERVE_PART, Ring};
 use crate::map::PhysicalMap;
@@ -15,6 +17,7 @@ use bytes::Bytes;
 use futures_channel::oneshot;
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 use tepal_model::BLOCK;
 
@@ -30,6 +33,8 @@ pub type Done = oneshot::Receiver<Result<(), Arc<Loss>>>;
 pub struct Operation {
     pub changes: Changes,
     pub payload: Payload,
+    /// What the changes are to be found by when the batch is made that they go into.
+    pub join: Option<Box<Join>>,
     /// Acknowledged only when on stable media.
     pub durable: bool,
     pub done: oneshot::Sender<Result<(), Arc<Loss>>>,
@@ -67,6 +72,7 @@ pub struct State {
     pub sums: SumCache,
     pub marks: Marks,
     pub requests: Requests,
+    pub hidden: Hidden,
     pub ring: Ring,
     /// Where each batch since the tail starts.
     pub batches: VecDeque<Position>,
@@ -102,6 +108,8 @@ pub struct State {
     pub replacing: u32,
     /// Slots that destaging is writing to, which keep a freed slot from its next owner.
     pub destaging: BTreeSet<u32>,
+    /// Slots whose layers are being joined, and which of their blocks have changed since that began.
+    pub joining: BTreeMap<u32, u16>,
     pub dirty_map_pages: BTreeSet<u32>,
     /// Which checkpoint wrote each page of the map table; its length is how many pages there are.
     pub map_versions: Vec<u64>,
@@ -138,10 +146,10 @@ impl State {
         self.replacing < reserve(slots) || self.space.free() > slots / 8
     }
 
-    /// What part of the log ordinary batches leave free: a checkpoint puts all marks and requests into the log afresh, wherever
-    /// its head is.
+    /// What part of the log ordinary batches leave free: a checkpoint puts all notes into the log afresh, wherever its head is.
     pub fn log_reserve(&self) -> u64 {
-        let (length, notes) = (self.ring.length, self.marks.most_bytes() + self.requests.most_bytes());
+        let notes = self.marks.most_bytes() + self.requests.most_bytes() + self.hidden.most_bytes();
+        let length = self.ring.length;
         (length / RESERVE_PART).max(2 * notes + length / (2 * RESERVE_PART)) / BLOCK * BLOCK
     }
 
@@ -165,11 +173,16 @@ impl State {
                 self.pending.add(*slot, *key, *span, sums, sequence, None);
             }
             Change::Cleared { key, span } => self.clear(*key, *span, sequence, geometry),
-            Change::ClearedExtents { map, first, count } => {
-                for (key, _) in self.map.extents_within(*map, *first, first.saturating_add(*count)) {
+            Change::ClearedExtents { map, first, count, epochs } => {
+                let within = self.map.layers_within(*map, *first..first.saturating_add(*count));
+                let is_meant = |epoch| epochs.iter().any(|&(first, last)| (first..=last).contains(&epoch));
+                let cleared: Vec<_> = within.filter(|(key, _)| is_meant(key.epoch)).map(|(key, _)| key).collect();
+                for key in cleared {
                     self.clear(key, BlockSpan::WHOLE, sequence, geometry);
                 }
             }
+            Change::Hid { map, epoch, first, count } => self.hidden.hide(*map, *epoch, *first, *count),
+            Change::Unhid { map, epochs, first, count } => self.hidden.unhide(*map, *epochs, *first, *count),
             Change::Marked(mark) => {
                 self.marks.insert(*mark);
             }
@@ -185,6 +198,7 @@ impl State {
             Change::NotesReset => {
                 self.marks.clear();
                 self.requests.clear();
+                self.hidden.clear();
             }
             Change::SumPages { .. } => {} // of use to an interrupted checkpoint only
         }
@@ -198,12 +212,14 @@ impl State {
             self.map.insert(key, slot, 0);
         }
         self.map.change_present(slot, span.bits(), 0);
+        self.note_changed(slot, span.bits());
         self.dirty_map_pages.insert(geometry.map.page_of(slot));
     }
 
     fn clear(&mut self, key: ExtentKey, span: BlockSpan, sequence: u64, geometry: &Geometry) {
         let Some((slot, _)) = self.map.get(key) else { return };
         self.pending.forget(slot, span.bits());
+        self.note_changed(slot, span.bits());
         self.dirty_map_pages.insert(geometry.map.page_of(slot));
         if self.map.change_present(slot, 0, span.bits()) == 0 && !self.in_flight.contains_key(&slot) {
             self.unmap(key, slot, sequence, geometry);
@@ -214,8 +230,16 @@ impl State {
     fn unmap(&mut self, key: ExtentKey, slot: u32, sequence: u64, geometry: &Geometry) {
         self.map.remove(key);
         self.pending.forget(slot, !0);
+        self.note_changed(slot, !0);
         self.dirty_map_pages.insert(geometry.map.page_of(slot));
         self.freed.push_back((sequence, slot));
+    }
+
+    /// Tells whoever joins the slot's layer with another.
+    fn note_changed(&mut self, slot: u32, blocks: u16) {
+        if let Some(changed) = self.joining.get_mut(&slot) {
+            *changed |= blocks;
+        }
     }
 
     /// Hands freed slots to their next owners: those whose freeing can't be undone by a crash any more.
@@ -278,12 +302,19 @@ pub fn extents_of(first_block: u64, count: u64) -> impl Iterator<Item = (u64, Bl
     })
 }
 
+/// A bit for each of these blocks that is within an extent.
+pub fn bits_within(blocks: &Range<u64>, index: u64) -> u16 {
+    const BLOCKS: u64 = crate::log::change::BLOCKS as u64;
+    let within = |block: u64| block.saturating_sub(index * BLOCKS).min(BLOCKS);
+    ((1u32 << within(blocks.end)) - (1u32 << within(blocks.start.min(blocks.end)))) as u16
+}
+
 pub fn bound_sums(key: ExtentKey, span: BlockSpan, crcs: &[u32]) -> Sums {
     span.range().zip(crcs).map(|(block, &crc)| tepal_codec::checksum::bind(crc, identity(key, block))).collect()
 }
 
 pub fn identity(key: ExtentKey, block: usize) -> tepal_codec::checksum::Identity {
-    tepal_codec::checksum::Identity { map: key.map, block: key.first_block() + block as u64, epoch: 0 }
+    tepal_codec::checksum::Identity { map: key.map, block: key.first_block() + block as u64, epoch: key.epoch }
 }
 
 #[cfg(test)]
@@ -296,5 +327,7 @@ mod tests {
         let span = |first, count| BlockSpan { first, count };
         assert_eq!(pieces, [(0, span(14, 2), 0), (1, span(0, 16), 2 * BLOCK), (2, span(0, 2), 18 * BLOCK)]);
         assert_eq!(extents_of(5, 0).count(), 0);
+        let bits = |index| bits_within(&(14..34), index);
+        assert_eq!([0, 1, 2, 3].map(bits), [0b11 << 14, !0, 0b11, 0]);
     }
 }

@@ -22,7 +22,7 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 use tepal_codec::checksum::block_crcs;
-use tepal_model::{BLOCK, Buffer, ClusterId, DriveId, EXTENT, MapId, Origin, Segments, Taking, buffer::join};
+use tepal_model::{BLOCK, Buffer, ClusterId, DriveId, EXTENT, Lineage, MapId, Origin, Segments, Taking, buffer::join};
 
 #[derive(Clone)]
 struct TestWorld(LocalSpawner);
@@ -153,6 +153,8 @@ struct Rig {
     device: TestDevice,
     log: Option<TestDevice>,
     drive: Drive<TestWorld>,
+    /// By which is read and written.
+    lineage: Lineage,
 }
 
 impl Rig {
@@ -165,7 +167,7 @@ impl Rig {
         let new = NewDrive { cluster: ClusterId(1), drive: DriveId(2), pool: "p".into(), log_length: None };
         pool.run_until(format(&device, log.as_ref(), new)).unwrap();
         let drive = Self::open(&mut pool, &device, &log).unwrap();
-        Rig { pool, device, log, drive }
+        Rig { pool, device, log, drive, lineage: Lineage::default() }
     }
 
     fn open(
@@ -191,7 +193,8 @@ impl Rig {
     fn write_pieces(&mut self, first: u64, data: Gather, crcs: Vec<u32>, durable: bool) -> Result<(), DriveError> {
         let (crcs, marks) = (crcs.into(), Vec::new());
         let taking = Taking::Nothing;
-        let write = Write { map: MAP, first, data, crcs, marks, durable, repair: false, taking };
+        let lineage = &self.lineage;
+        let write = Write { map: MAP, first, data, crcs, marks, durable, repair: false, taking, lineage };
         self.pool.run_until(self.drive.write(write))
     }
 
@@ -200,12 +203,18 @@ impl Rig {
         let data = Gather::from_iter([Bytes::from(vec![origin.number as u8; count * BLOCK as usize])]);
         let crcs = data.iter().flat_map(|piece| block_crcs(piece)).collect::<Vec<u32>>().into();
         let (marks, taking) = (Vec::new(), Taking::Request(origin));
-        let write = Write { map: MAP, first, data, crcs, marks, durable: true, repair: false, taking };
+        let lineage = &self.lineage;
+        let write = Write { map: MAP, first, data, crcs, marks, durable: true, repair: false, taking, lineage };
         self.pool.run_until(self.drive.write(write)).unwrap();
     }
 
+    fn clear(&mut self, first: u64, count: u64) {
+        let clear = self.drive.clear(MAP, (first, count), Vec::new(), Taking::Nothing, &self.lineage);
+        self.pool.run_until(clear).unwrap();
+    }
+
     fn read(&mut self, first: u64, count: u64) -> Result<Vec<u8>, DriveError> {
-        let segments: Segments = self.pool.run_until(self.drive.read(MAP, first, count))?;
+        let segments: Segments = self.pool.run_until(self.drive.read(MAP, first, count, &self.lineage))?;
         Ok(join(&segments).chunks(BLOCK as usize).map(uniform).collect())
     }
 }
@@ -301,11 +310,11 @@ fn cleared_space_comes_back_and_reads_as_zeros() {
     let mut rig = Rig::new();
     rig.write(0, &[1; 48], true).unwrap();
     assert_eq!(rig.drive.allocated_of(MAP), 3 * EXTENT);
-    rig.pool.run_until(rig.drive.clear(MAP, (8, 32), Vec::new(), Taking::Nothing)).unwrap();
+    rig.clear(8, 32);
     assert_eq!(rig.drive.allocated_of(MAP), 2 * EXTENT);
     let expected = [vec![1; 8], vec![0; 32], vec![1; 8]].concat();
     assert_eq!(rig.read(0, 48).unwrap(), expected);
-    assert_eq!(rig.drive.present(MAP, 0, 50, 100), [(8, true), (32, false), (8, true), (2, false)]);
+    assert_eq!(rig.drive.present(MAP, 0, 50, 100, &rig.lineage), [(8, true), (32, false), (8, true), (2, false)]);
     rig.device.lose_power();
     rig.reopen();
     assert_eq!(rig.read(0, 48).unwrap(), expected);
@@ -330,7 +339,7 @@ fn a_full_drive_says_so_before_the_acknowledgement_and_still_takes_overwrites() 
     rig.device.lose_power();
     rig.reopen();
     assert_eq!(rig.read(0, extents * 16).unwrap(), vec![5; extents as usize * 16]);
-    rig.pool.run_until(rig.drive.clear(MAP, (0, 16), Vec::new(), Taking::Nothing)).unwrap();
+    rig.clear(0, 16);
     rig.write(extents * 16, &[1], true).unwrap();
 }
 
@@ -341,6 +350,7 @@ fn overwrites_under_way_do_not_make_a_drive_look_full() {
     for extent in 0..extents - 1 {
         rig.write(extent * 16, &[1; 16], true).unwrap();
     }
+    let lineage = Lineage::default();
     let whole = |extent: u64| {
         let data = Bytes::from(vec![2; EXTENT as usize]);
         let crcs = block_crcs(&data).collect::<Vec<u32>>().into();
@@ -354,6 +364,7 @@ fn overwrites_under_way_do_not_make_a_drive_look_full() {
             durable: true,
             repair: false,
             taking: Taking::Nothing,
+            lineage: &lineage,
         }
     };
     let under_way: Vec<_> = (0..extents - 1)

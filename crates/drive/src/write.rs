@@ -25,7 +25,7 @@ const DIRECT: u8 = 8;
 /// Data that one operation puts into the log at most, in blocks.
 const LOGGED_TOGETHER: u32 = 16;
 /// Marks that one operation puts into the log at most.
-const MARKED_TOGETHER: usize = 1024;
+pub const MARKED_TOGETHER: usize = 1024;
 /// What part of the log all marks may take. Those that come with writes may take less, so that there's room for what is
 /// known of other drives.
 const MOST_MARKS: u64 = 4;
@@ -118,7 +118,7 @@ struct Placed {
 #[must_use = "its space is held until it's committed or cancelled"]
 pub struct Prepared {
     pieces: SmallVec<[Placed; 1]>,
-    /// Slots that the extents don't have yet: they replace those they have.
+    /// Slots that the layers don't have yet: they replace those they have.
     fresh: Vec<u32>,
 }
 
@@ -258,8 +258,9 @@ impl<W: World> Drive<W> {
         let mut state = self.shared.lock();
         state.alive().map_err(Refused::Lost)?;
         let count = write.crcs.len() as u64;
-        let key_of = |index| ExtentKey { map: write.map, index };
-        let absent = extents_of(write.first, count).filter(|&(index, ..)| state.map.get(key_of(index)).is_none());
+        let Write { map, lineage, .. } = *write;
+        let layer_of = |state: &State, index, span: BlockSpan| state.written_to(map, index, span.bits(), lineage);
+        let absent = extents_of(write.first, count).filter(|&(index, span, _)| layer_of(&state, index, span).is_none());
         let mut absent = absent.count() as u64;
         let room = if write.repair { state.space.free() } else { state.available() };
         if absent > u64::from(room) {
@@ -275,9 +276,10 @@ impl<W: World> Drive<W> {
         let most = (write.length() / EXTENT).clamp(1, 64) as u32;
         let mut data_of = Slices::of(&write.data);
         for (index, span, _) in extents_of(write.first, count) {
-            let key = key_of(index);
+            let layer = layer_of(&state, index, span);
+            let key = ExtentKey { map, index, epoch: layer.map_or(lineage.newest(), |layer| layer.epoch) };
             let data = data_of.next(usize::from(span.count) * BLOCK as usize);
-            let (slot, direct) = match state.map.get(key) {
+            let (slot, direct) = match layer.map(|layer| (layer.slot, layer.present)) {
                 None => {
                     let slot = take_slot(&mut state, &mut run, most).expect("there is room: it was counted above");
                     absent -= 1;
@@ -285,9 +287,10 @@ impl<W: World> Drive<W> {
                     (slot, span.count >= DIRECT)
                 }
                 // Nothing is overwritten, and nobody reads blocks that aren't present. But destaging may still be writing
-                // blocks to the slot that were cleared meanwhile: that could land on top.
+                // blocks to the slot that were cleared meanwhile, or blocks of another layer come to it: that could land on top.
                 Some((slot, present)) if present & span.bits() == 0 => {
-                    (slot, span.count >= DIRECT && !state.destaging.contains(&slot))
+                    let is_quiet = !state.destaging.contains(&slot) && !state.joining.contains_key(&slot);
+                    (slot, span.count >= DIRECT && is_quiet)
                 }
                 Some((slot, _)) if u32::from(span.count) < BLOCKS => (slot, false),
                 // The whole extent is replaced; the reserve is for this. Without any room it goes through the log.
@@ -329,36 +332,6 @@ impl<W: World> Drive<W> {
         try_join_all(writes).await.map(drop)
     }
 
-    /// Takes blocks out: they read as zeros, and extents without any block give their space back. Stable when it
-    /// returns, for the space may then be written in place.
-    pub async fn clear(
-        &self,
-        map: MapId,
-        (first, count): (u64, u64),
-        marks: Vec<Change>,
-        taking: Taking,
-        lineage: &Lineage,
-    ) -> Result<(), DriveError> {
-        let _ = lineage;
-        let mut changes = Vec::new();
-        let (blocks, end) = (u64::from(BLOCKS), first + count);
-        let (whole_first, whole_end) = (first.div_ceil(blocks), end / blocks);
-        if whole_first < whole_end {
-            let edges = [(first, whole_first * blocks), (whole_end * blocks, end)];
-            changes.extend(edges.iter().flat_map(|&(from, to)| clears(map, from, to - from)));
-            changes.push(Change::ClearedExtents { map, first: whole_first, count: whole_end - whole_first });
-        } else {
-            changes.extend(clears(map, first, count));
-        }
-        changes.extend(notes_of(&taking, map, first..first + count));
-        if marks.len() + changes.len() > MARKED_TOGETHER {
-            self.log_changes(marks, false).await?;
-        } else {
-            changes.splice(..0, marks);
-        }
-        self.log_together(changes, true).await
-    }
-
     /// What these blocks have taken of requests.
     pub fn requests(&self, map: MapId, first: u64, count: u64) -> Vec<Taken> {
         self.shared.lock().requests.within(map, first, count)
@@ -374,13 +347,6 @@ impl<W: World> Drive<W> {
     pub async fn adopt(&self, map: MapId, (first, count): (u64, u64), requests: Vec<Taken>) -> Result<(), DriveError> {
         let changes = notes_of(&Taking::Those(requests), map, first..first + count);
         self.log_together(changes, true).await
-    }
-
-    /// Gives back everything that the drive holds of a map.
-    pub async fn remove_map(&self, map: MapId) -> Result<(), DriveError> {
-        let mut changes = vec![Change::ClearedExtents { map, first: 0, count: u64::MAX }];
-        changes.extend([Change::UnmarkedMap { map }, Change::Untook { map, first: 0, count: u64::MAX }]);
-        self.log_changes(changes, true).await
     }
 
     /// Commits marks, or other changes without data. They are in line when this returns, and committed when the future
@@ -400,12 +366,12 @@ impl<W: World> Drive<W> {
     }
 
     /// In one batch.
-    async fn log_together(&self, changes: Vec<Change>, durable: bool) -> Result<(), DriveError> {
+    pub(crate) async fn log_together(&self, changes: Vec<Change>, durable: bool) -> Result<(), DriveError> {
         let done = self.submit(Changes::from_vec(changes), Payload::new(), durable);
         Ok(self.shared.outcome(done).await?)
     }
 
-    fn log_changes(
+    pub(crate) fn log_changes(
         &self,
         changes: Vec<Change>,
         durable: bool,
@@ -420,7 +386,7 @@ impl<W: World> Drive<W> {
 }
 
 /// What is noted of some of the blocks with what changes them.
-fn notes_of(taking: &Taking, map: MapId, blocks: Range<u64>) -> Vec<Change> {
+pub fn notes_of(taking: &Taking, map: MapId, blocks: Range<u64>) -> Vec<Change> {
     let (first, count) = (blocks.start, blocks.end - blocks.start);
     match taking {
         Taking::Nothing => Vec::new(),
@@ -431,10 +397,6 @@ fn notes_of(taking: &Taking, map: MapId, blocks: Range<u64>) -> Vec<Change> {
             std::iter::once(Change::Untook { map, first, count }).chain(took).collect()
         }
     }
-}
-
-fn clears(map: MapId, first: u64, count: u64) -> impl Iterator<Item = Change> {
-    extents_of(first, count).map(move |(index, span, _)| Change::Cleared { key: ExtentKey { map, index }, span })
 }
 
 /// The next slot of the run, or of a new run of up to `most`.

@@ -188,6 +188,11 @@ impl Reader<'_> {
         self.array().map(|[byte]| byte)
     }
 
+    /// The next two bytes, or `None` if there are fewer.
+    pub fn u16(&mut self) -> Option<u16> {
+        self.array().map(u16::from_le_bytes)
+    }
+
     /// The next four bytes, or `None` if there are fewer.
     pub fn u32(&mut self) -> Option<u32> {
         self.array().map(u32::from_le_bytes)
@@ -210,14 +215,21 @@ mod tests {
     const DRIVE: DriveId = DriveId(5);
 
     fn sample() -> (Bytes, Vec<Change>) {
-        let key = ExtentKey { map: MapId(3), index: 1 << 40 };
+        let key = ExtentKey { map: MapId(3), index: 1 << 40, epoch: 6 };
         let span = BlockSpan { first: 14, count: 2 };
         let mark = Mark { map: MapId(3), region: 77, kind: MarkKind::Stale(DriveId(9)) };
         let changes = vec![
             Change::Logged { key, slot: 12, span, sums: [1, 2].into_iter().collect() },
             Change::Placed { key, slot: 13, span: BlockSpan::WHOLE, sums: (0..16).collect() },
             Change::Cleared { key, span },
-            Change::ClearedExtents { map: MapId(3), first: 5, count: u64::MAX },
+            Change::ClearedExtents {
+                map: MapId(3),
+                first: 5,
+                count: u64::MAX,
+                epochs: [(0, 1), (4, 7)].into_iter().collect(),
+            },
+            Change::Hid { map: MapId(3), epoch: 2, first: 5, count: 6 },
+            Change::Unhid { map: MapId(3), epochs: (0, 2), first: 5, count: u64::MAX },
             Change::NotesReset,
             Change::Took {
                 map: MapId(3),
@@ -255,7 +267,7 @@ mod tests {
     #[test]
     fn an_extent_of_no_map_is_no_change() {
         for (map, found) in [(1, true), (0, false)] {
-            let key = ExtentKey { map: MapId(map), index: 0 };
+            let key = ExtentKey { map: MapId(map), index: 0, epoch: 0 };
             let mut bytes = Vec::new();
             Change::Cleared { key, span: BlockSpan::WHOLE }.encode(&mut bytes);
             assert_eq!(Change::decode(&mut Reader(&bytes)).is_some(), found);

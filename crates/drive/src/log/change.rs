@@ -3,18 +3,21 @@
 use crate::log::batch::Reader;
 use crate::requests::Dropped;
 use smallvec::SmallVec;
-use tepal_model::{BLOCK, DriveId, EXTENT, MapId, Origin, Taken};
+use tepal_model::{BLOCK, DriveId, EXTENT, Epoch, MapId, Origin, Taken, history::MAX_SPANS};
 
 /// Blocks in one extent of the physical map.
 pub const BLOCKS: u32 = (EXTENT / BLOCK) as u32;
 
-/// Which extent of which map, as this drive numbers them: `index` counts the 64 KiB extents of what the drive holds.
+/// One layer of an extent: which extent of which map, as this drive numbers them, and of which time. `index` counts the 64 KiB
+/// extents of what the drive holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ExtentKey {
     /// Whose data; never 0.
     pub map: MapId,
     /// Less than 2^48.
     pub index: u64,
+    /// Which of the extent's layers: when in the map's history it was written.
+    pub epoch: Epoch,
 }
 
 impl ExtentKey {
@@ -45,6 +48,20 @@ impl BlockSpan {
         (((1u32 << self.count) - 1) << self.first) as u16
     }
 
+    /// The blocks that have these bits, as runs in order.
+    pub fn runs_of(bits: u16) -> impl Iterator<Item = BlockSpan> {
+        let mut left = u32::from(bits);
+        std::iter::from_fn(move || {
+            let first = left.trailing_zeros();
+            (left != 0).then(|| {
+                let count = (left >> first).trailing_ones();
+                let span = BlockSpan { first: first as u8, count: count as u8 };
+                left &= !u32::from(span.bits());
+                span
+            })
+        })
+    }
+
     /// The blocks' numbers within the extent.
     pub fn range(self) -> std::ops::Range<usize> {
         usize::from(self.first)..usize::from(self.first) + usize::from(self.count)
@@ -54,35 +71,38 @@ impl BlockSpan {
 /// Most writes are of one block, or of a few.
 pub type Sums = SmallVec<[u32; 4]>;
 
+/// First and last of each run of epochs, ascending.
+pub type Epochs = SmallVec<[(Epoch, Epoch); 1]>;
+
 /// One change in a batch; byte table in `docs/formats.md`. Slots are numbers of [`crate::geometry::Geometry::slots`];
 /// `sums` has a checksum for each block of the span, bound to its identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// Small write: the blocks' data is in the batch's payload, and later goes to their place in the slot.
     Logged {
-        /// Which extent.
+        /// Which layer of which extent.
         key: ExtentKey,
-        /// The slot that the extent has.
+        /// The slot that the layer has.
         slot: u32,
         /// Which of its blocks.
         span: BlockSpan,
         /// Of each of these blocks.
         sums: Sums,
     },
-    /// Large write: the data is in the slot already. A slot that the extent had before is free from here on.
+    /// Large write: the data is in the slot already. A slot that the layer had before is free from here on.
     Placed {
-        /// Which extent.
+        /// Which layer of which extent.
         key: ExtentKey,
-        /// The slot that the extent has from here on.
+        /// The slot that the layer has from here on.
         slot: u32,
-        /// Which of its blocks. If the slot is new to the extent, they are all that it holds.
+        /// Which of its blocks. If the slot is new to the layer, they are all that it holds.
         span: BlockSpan,
         /// Of each of these blocks.
         sums: Sums,
     },
-    /// These blocks hold nothing any more and read as zeros.
+    /// A layer doesn't hold anything of these blocks any more.
     Cleared {
-        /// Which extent.
+        /// Which layer of which extent.
         key: ExtentKey,
         /// Which of its blocks.
         span: BlockSpan,
@@ -94,6 +114,30 @@ pub enum Change {
         /// As [`ExtentKey::index`].
         first: u64,
         /// Extents.
+        count: u64,
+        /// Which of their layers.
+        epochs: Epochs,
+    },
+    /// Who sees this epoch sees nothing of these blocks that is of an earlier one.
+    Hid {
+        /// Of which map.
+        map: MapId,
+        /// When.
+        epoch: Epoch,
+        /// The first one's number, within what the drive holds of the map.
+        first: u64,
+        /// Blocks.
+        count: u64,
+    },
+    /// That isn't so any more.
+    Unhid {
+        /// Of which map.
+        map: MapId,
+        /// What was said in these epochs: the first and the last of them.
+        epochs: (Epoch, Epoch),
+        /// The first block's number, within what the drive holds of the map.
+        first: u64,
+        /// Blocks.
         count: u64,
     },
     /// A busy or stale mark set or taken back.
@@ -144,7 +188,7 @@ pub enum Change {
         /// As [`Origin::view`].
         view: u64,
     },
-    /// No mark that was set before this holds, nor what was noted of requests; what does follows.
+    /// No mark that was set before this holds, nor what was noted of requests and of hidden blocks; what does follows.
     NotesReset,
     /// The checkpoint whose cut is this batch writes these pages of the checksum table.
     SumPages {
@@ -189,6 +233,8 @@ const TOOK: u8 = 11;
 const UNTOOK: u8 = 12;
 const FORGOTTEN: u8 = 13;
 const DROPPED: u8 = 14;
+const HID: u8 = 15;
+const UNHID: u8 = 16;
 const BUSY: u8 = 1;
 const STALE: u8 = 2;
 
@@ -196,9 +242,11 @@ impl Change {
     /// Bytes that it takes in a batch.
     pub fn encoded_length(&self) -> usize {
         match self {
-            Change::Logged { sums, .. } | Change::Placed { sums, .. } => 1 + 12 + 4 + 2 + 4 * sums.len(),
-            Change::Cleared { .. } => 1 + 12 + 2,
-            Change::ClearedExtents { .. } => 1 + 4 + 8 + 8,
+            Change::Logged { sums, .. } | Change::Placed { sums, .. } => 1 + 16 + 4 + 2 + 4 * sums.len(),
+            Change::Cleared { .. } => 1 + 16 + 2,
+            Change::ClearedExtents { epochs, .. } => 1 + 4 + 8 + 8 + 2 + 8 * epochs.len(),
+            Change::Hid { .. } => 1 + 4 + 4 + 8 + 8,
+            Change::Unhid { .. } => 1 + 4 + 8 + 8 + 8,
             Change::Marked(_) | Change::Unmarked(_) => 1 + 4 + 8 + 1 + 8,
             Change::MarkedMany { .. } => 1 + 4 + 8 + 1 + 8 + 8,
             Change::UnmarkedMap { .. } => 1 + 4,
@@ -211,11 +259,18 @@ impl Change {
         }
     }
 
-    /// Of a mark, or of a request.
+    /// Of what is nowhere but in the log, and put there afresh by each checkpoint: marks, requests, hidden blocks.
     pub fn is_of_notes(&self) -> bool {
-        use Change::{Dropped, Forgotten, Marked, MarkedMany, NotesReset, Took, Unmarked, UnmarkedMap, Untook};
-        let is_of_marks = matches!(self, Marked(_) | MarkedMany { .. } | Unmarked(_) | UnmarkedMap { .. });
-        is_of_marks || matches!(self, Took { .. } | Untook { .. } | Dropped { .. } | Forgotten { .. } | NotesReset)
+        use Change::{
+            Dropped, Forgotten, Hid, Marked, MarkedMany, NotesReset, Took, Unhid, Unmarked, UnmarkedMap, Untook,
+        };
+        match self {
+            Marked(_) | MarkedMany { .. } | Unmarked(_) | UnmarkedMap { .. } => true,
+            Took { .. } | Untook { .. } | Dropped { .. } | Forgotten { .. } => true,
+            Hid { .. } | Unhid { .. } | NotesReset => true,
+            Change::Logged { .. } | Change::Placed { .. } | Change::SumPages { .. } => false,
+            Change::Cleared { .. } | Change::ClearedExtents { .. } => false,
+        }
     }
 
     /// Blocks of payload that go with it.
@@ -230,6 +285,7 @@ impl Change {
     pub fn encode(&self, out: &mut Vec<u8>) {
         let key_of = |out: &mut Vec<u8>, key: &ExtentKey| {
             out.extend(key.map.0.to_le_bytes());
+            out.extend(key.epoch.to_le_bytes());
             out.extend(key.index.to_le_bytes());
         };
         match self {
@@ -245,9 +301,25 @@ impl Change {
                 key_of(out, key);
                 out.extend([span.first, span.count]);
             }
-            Change::ClearedExtents { map, first, count } => {
+            Change::ClearedExtents { map, first, count, epochs } => {
                 out.push(CLEARED_EXTENTS);
                 out.extend(map.0.to_le_bytes());
+                out.extend(first.to_le_bytes());
+                out.extend(count.to_le_bytes());
+                out.extend((epochs.len() as u16).to_le_bytes());
+                epochs.iter().for_each(|&epochs| encode_epochs(out, epochs));
+            }
+            Change::Hid { map, epoch, first, count } => {
+                out.push(HID);
+                out.extend(map.0.to_le_bytes());
+                out.extend(epoch.to_le_bytes());
+                out.extend(first.to_le_bytes());
+                out.extend(count.to_le_bytes());
+            }
+            Change::Unhid { map, epochs, first, count } => {
+                out.push(UNHID);
+                out.extend(map.0.to_le_bytes());
+                encode_epochs(out, *epochs);
                 out.extend(first.to_le_bytes());
                 out.extend(count.to_le_bytes());
             }
@@ -308,7 +380,18 @@ impl Change {
             }
             CLEARED => Change::Cleared { key: decode_key(reader)?, span: decode_span(reader)? },
             CLEARED_EXTENTS => {
-                Change::ClearedExtents { map: MapId(reader.u32()?), first: reader.u64()?, count: reader.u64()? }
+                let (map, first, count) = (MapId(reader.u32()?), reader.u64()?, reader.u64()?);
+                let runs = Some(reader.u16()?).filter(|&runs| usize::from(runs) <= MAX_SPANS)?;
+                let epochs = (0..runs).map(|_| Some((reader.u32()?, reader.u32()?))).collect::<Option<Epochs>>()?;
+                Change::ClearedExtents { map, first, count, epochs }
+            }
+            HID => {
+                let (map, epoch) = (MapId(reader.u32()?), reader.u32()?);
+                Change::Hid { map, epoch, first: reader.u64()?, count: reader.u64()? }
+            }
+            UNHID => {
+                let (map, epochs) = (MapId(reader.u32()?), (reader.u32()?, reader.u32()?));
+                Change::Unhid { map, epochs, first: reader.u64()?, count: reader.u64()? }
             }
             MARKED => Change::Marked(decode_mark(reader)?),
             UNMARKED => Change::Unmarked(decode_mark(reader)?),
@@ -337,13 +420,19 @@ impl Change {
 }
 
 fn decode_key(reader: &mut Reader<'_>) -> Option<ExtentKey> {
-    let key = ExtentKey { map: MapId(reader.u32()?), index: reader.u64()? };
+    let (map, epoch) = (MapId(reader.u32()?), reader.u32()?);
+    let key = ExtentKey { map, epoch, index: reader.u64()? };
     (key.map.0 != 0 && key.index >> ExtentKey::INDEX_BITS == 0).then_some(key)
 }
 
 fn decode_span(reader: &mut Reader<'_>) -> Option<BlockSpan> {
     let span = BlockSpan { first: reader.u8()?, count: reader.u8()? };
     (span.count > 0 && u32::from(span.first) + u32::from(span.count) <= BLOCKS).then_some(span)
+}
+
+fn encode_epochs(out: &mut Vec<u8>, (first, last): (Epoch, Epoch)) {
+    out.extend(first.to_le_bytes());
+    out.extend(last.to_le_bytes());
 }
 
 fn encode_marked(out: &mut Vec<u8>, map: MapId, region_or_word: u64, kind: MarkKind) {

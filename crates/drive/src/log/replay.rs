@@ -291,9 +291,11 @@ fn owed_by_slots(found: &Found, durable: u64) -> BTreeMap<(u32, usize), Owed> {
                 Change::Cleared { key, span } => {
                     owed.retain(|(_, block), owed| owed.key != *key || !span.range().contains(block));
                 }
-                Change::ClearedExtents { map, first, count } => {
+                Change::ClearedExtents { map, first, count, epochs } => {
                     let range = *first..first.saturating_add(*count);
-                    owed.retain(|_, owed| owed.key.map != *map || !range.contains(&owed.key.index));
+                    let is_meant = |epoch| epochs.iter().any(|&(first, last)| (first..=last).contains(&epoch));
+                    let is_within = |key: &ExtentKey| key.map == *map && range.contains(&key.index);
+                    owed.retain(|_, owed| !is_within(&owed.key) || !is_meant(owed.key.epoch));
                 }
                 Change::Marked(_)
                 | Change::MarkedMany { .. }
@@ -303,6 +305,8 @@ fn owed_by_slots(found: &Found, durable: u64) -> BTreeMap<(u32, usize), Owed> {
                 | Change::Untook { .. }
                 | Change::Dropped { .. }
                 | Change::Forgotten { .. }
+                | Change::Hid { .. }
+                | Change::Unhid { .. }
                 | Change::NotesReset
                 | Change::SumPages { .. } => {}
             }

@@ -1,13 +1,12 @@
-//! Drives as formats 1 and 2 left them, kept in the tree: later programs must open them, and must not write format 2 otherwise.
+//! A drive as format 3 left it, kept in the tree: later programs must open it, and must not write format 3 otherwise.
 
 use super::{MAP, Rig, TestDevice};
 use crate::geometry::MIN_DRIVE;
 use crate::{Change, Mark, MarkKind};
 use proptest::prelude::*;
-use tepal_model::{BLOCK, DriveId, Origin, Taken, Taking};
+use tepal_model::{BLOCK, DriveId, History, Lineage, Origin, Taken};
 
-const FIRST: &[u8] = include_bytes!("../../images/format-1.image");
-const KEPT: &[u8] = include_bytes!("../../images/format-2.image");
+const KEPT: &[u8] = include_bytes!("../../images/format-3.image");
 const BLOCK_BYTES: usize = BLOCK as usize;
 /// What a device holds that was never written.
 const BLANK: u8 = 0xa5;
@@ -24,15 +23,46 @@ fn story() -> Rig {
     let mut rig = Rig::on(TestDevice::new(MIN_DRIVE), None);
     rig.write(0, &[1; 40], true).unwrap();
     rig.write(3, &[2; 2], true).unwrap();
-    rig.pool.run_until(rig.drive.clear(MAP, (32, 4), Vec::new(), Taking::Nothing)).unwrap();
+    rig.clear(32, 4);
     rig.pool.run_until(rig.drive.checkpoint()).unwrap();
     rig.write(16, &[3; 16], true).unwrap();
     rig.write(1000, &[4], true).unwrap();
-    rig.pool.run_until(rig.drive.clear(MAP, (5, 1), Vec::new(), Taking::Nothing)).unwrap();
+    rig.clear(5, 1);
     rig.pool.run_until(rig.drive.record(marks().map(Change::Marked).to_vec(), true)).unwrap();
     rig.write_of(REQUEST, 1, 1);
     rig.pool.run_until(rig.drive.adopt(MAP, (20, 4), vec![Taken { origin: OTHER, first: 22, count: 1 }])).unwrap();
+    tell_of_layers(&mut rig);
     rig
+}
+
+/// Two snapshots, of which the first one is given up.
+fn tell_of_layers(rig: &mut Rig) {
+    rig.write(2000, &[5; 16], true).unwrap();
+    rig.lineage = lineage("0-2");
+    rig.clear(2002, 3);
+    rig.write(2003, &[6; 10], true).unwrap();
+    rig.pool.run_until(rig.drive.checkpoint()).unwrap();
+    rig.lineage = lineage("0-3");
+    rig.clear(2006, 1);
+    rig.write(2008, &[7], true).unwrap();
+    let history = History::new([lineage("0-2"), lineage("0-3")], 3);
+    rig.pool.run_until(rig.drive.reclaim(MAP, &history)).unwrap();
+    rig.clear(2015, 1);
+}
+
+fn lineage(text: &str) -> Lineage {
+    text.parse().unwrap()
+}
+
+fn check_layers(rig: &mut Rig) {
+    let stories: [(&str, &[u8]); 2] = [
+        ("0-2", &[5, 5, 0, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 5, 5, 5]),
+        ("0-3", &[5, 5, 0, 6, 6, 6, 0, 6, 7, 6, 6, 6, 6, 5, 5, 0]),
+    ];
+    for (text, expected) in stories {
+        rig.lineage = lineage(text);
+        assert_eq!(rig.read(2000, 16).unwrap(), expected, "{text}");
+    }
 }
 
 /// The blocks that were written: number, how many bytes until the rest is all the same, those bytes, that one.
@@ -71,6 +101,7 @@ fn check(rig: &mut Rig) {
         [vec![1; 3], vec![2; 2], vec![0], vec![1; 10], vec![3; 16], vec![0; 4], vec![1; 4], vec![0]].concat();
     assert_eq!(rig.read(0, 41).unwrap(), expected);
     assert_eq!(rig.read(999, 3).unwrap(), [0, 4, 0]);
+    check_layers(rig);
     assert_eq!(rig.drive.marks(), marks());
     assert_eq!(rig.drive.slots_unaccounted(), 0);
 }
@@ -81,30 +112,25 @@ fn check_requests(rig: &Rig) {
 }
 
 #[test]
-fn drives_of_formats_1_and_2_are_read_as_they_were_written_and_can_be_written_to() {
-    for image in [FIRST, KEPT] {
-        let device = unpack(image);
-        let mut pool = futures_executor::LocalPool::new();
-        let drive = Rig::open(&mut pool, &device, &None).unwrap();
-        let mut rig = Rig { pool, device, log: None, drive };
-        check(&mut rig);
-        if image == KEPT {
-            check_requests(&rig);
-        }
-        rig.write(40, &[5], true).unwrap();
-        rig.pool.run_until(rig.drive.checkpoint()).unwrap();
-        rig.device.lose_power();
-        rig.reopen();
-        assert_eq!(rig.read(39, 2).unwrap(), [1, 5]);
-        if image == KEPT {
-            check_requests(&rig);
-        }
-    }
+fn a_drive_of_format_3_is_read_as_it_was_written_and_can_be_written_to() {
+    let device = unpack(KEPT);
+    let mut pool = futures_executor::LocalPool::new();
+    let drive = Rig::open(&mut pool, &device, &None).unwrap();
+    let mut rig = Rig { pool, device, log: None, drive, lineage: Lineage::default() };
+    check(&mut rig);
+    check_requests(&rig);
+    rig.write(40, &[5], true).unwrap();
+    rig.pool.run_until(rig.drive.checkpoint()).unwrap();
+    rig.device.lose_power();
+    rig.reopen();
+    assert_eq!(rig.read(39, 2).unwrap(), [1, 5]);
+    check_layers(&mut rig);
+    check_requests(&rig);
 }
 
 #[test]
 #[expect(clippy::disallowed_methods, reason = "a file for whoever looks into the failure, not a drive")]
-fn format_2_is_written_byte_for_byte_as_it_was() {
+fn format_3_is_written_byte_for_byte_as_it_was() {
     let mut rig = story();
     check(&mut rig);
     check_requests(&rig);
@@ -128,6 +154,7 @@ fn versions(block: u64) -> &'static [u8] {
         32..36 => &[0],
         0..40 => &[1],
         1000 => &[0, 4],
+        2000..2016 => &[0, 5, 6, 7],
         _ => &[0],
     }
 }
@@ -136,8 +163,8 @@ fn versions(block: u64) -> &'static [u8] {
 fn read_all(device: TestDevice) {
     let mut pool = futures_executor::LocalPool::new();
     let Ok(drive) = Rig::open(&mut pool, &device, &None) else { return };
-    let mut rig = Rig { pool, device, log: None, drive };
-    for block in (0..48).chain(996..1012) {
+    let mut rig = Rig { pool, device, log: None, drive, lineage: lineage("0-3") };
+    for block in (0..48).chain(996..1012).chain(2000..2016) {
         if let Ok(found) = rig.read(block, 1) {
             assert!(versions(block).contains(&found[0]), "block {block} reads as {}", found[0]);
         }

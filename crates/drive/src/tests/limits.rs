@@ -21,7 +21,7 @@ fn space_that_is_being_discarded_is_waited_for() {
     for extent in 0..extents {
         rig.write(extent * 16, &[1; 16], true).unwrap();
     }
-    rig.pool.run_until(rig.drive.clear(MAP, (0, extents / 2 * 16), Vec::new(), Taking::Nothing)).unwrap();
+    rig.clear(0, extents / 2 * 16);
     rig.device.0.borrow_mut().discard_takes = 50;
     rig.drive.start_checkpoint(&mut rig.drive.shared.lock());
     for _ in 0..1000 {
@@ -51,8 +51,8 @@ fn a_write_whose_marks_have_no_room_in_the_log_is_refused_before_anything_is_wri
         let marks = (taken..taken + 500).map(sparse).collect();
         let crcs = Cow::from(block_crcs(&data).collect::<Vec<u32>>());
         let data = [data.clone()].into_iter().collect();
-        let write =
-            Write { map: MAP, first: taken, data, crcs, marks, durable: true, repair: false, taking: Taking::Nothing };
+        let (first, taking, lineage) = (taken, Taking::Nothing, &rig.lineage);
+        let write = Write { map: MAP, first, data, crcs, marks, durable: true, repair: false, taking, lineage };
         if let Err(error) = rig.pool.run_until(rig.drive.write(write.clone())) {
             assert_eq!(error, DriveError::OutOfSpace);
             assert_eq!(rig.drive.prepare(&write).err(), Some(Refused::Full));
@@ -97,7 +97,7 @@ fn a_drive_with_more_marks_than_its_log_holds_is_gone_and_not_retired() {
     let mut taken = 0;
     let refused = loop {
         let marks = (taken..taken + 1000).map(sparse).collect();
-        match rig.pool.run_until(rig.drive.clear(MAP, (16, 1), marks, Taking::Nothing)) {
+        match rig.pool.run_until(rig.drive.clear(MAP, (16, 1), marks, Taking::Nothing, &rig.lineage)) {
             Ok(()) => taken += 1000,
             Err(refused) => break refused,
         }

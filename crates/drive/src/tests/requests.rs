@@ -31,7 +31,7 @@ fn what_has_taken_a_request_is_known_after_a_power_loss_and_checkpoints() {
             rig.reopen();
         }
     }
-    rig.pool.run_until(rig.drive.clear(MAP, (320, 40), Vec::new(), Taking::Request(origin(5)))).unwrap();
+    rig.pool.run_until(rig.drive.clear(MAP, (320, 40), Vec::new(), Taking::Request(origin(5)), &rig.lineage)).unwrap();
     rig.reopen();
     assert_eq!(taken(&rig, 5), [(320, 40)]);
     assert_eq!(taken(&rig, 6), []);

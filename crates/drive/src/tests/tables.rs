@@ -30,7 +30,7 @@ fn a_lost_write_of_one_copy_of_the_checksums_is_told_by_the_other() {
         rig.pool.run_until(rig.drive.checkpoint()).unwrap();
         rig.device.put_block(page, &older);
         rig.reopen();
-        let crcs = rig.pool.run_until(rig.drive.crcs(super::MAP, 3, 1)).unwrap();
+        let crcs = rig.pool.run_until(rig.drive.crcs(super::MAP, 3, 1, &rig.lineage)).unwrap();
         assert_eq!(crcs, [Some(tepal_codec::checksum::crc(&[2; BLOCK as usize]))], "copy {copy}");
         rig.device.put_block(page, &older);
         rig.reopen();

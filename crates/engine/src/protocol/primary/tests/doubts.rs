@@ -4,7 +4,7 @@ use super::*;
 use tepal_codec::checksum::block_crcs;
 use tepal_drive::world::Gather;
 use tepal_drive::{Change, Mark, MarkKind, Write};
-use tepal_model::{Origin, Taking};
+use tepal_model::{Lineage, Origin, Taking};
 use tepal_wire::message::Tag;
 
 const REQUEST: Origin = Origin { gateway: 1, slot: 2, number: 3, view: 4 };
