@@ -366,6 +366,7 @@ impl Voice {
     /// Takes a snapshot: its epoch, once all write in the next one.
     pub async fn take_snapshot(&self) -> Option<Epoch> {
         let (epoch, view) = self.ask(Change::Snapshot).await?;
+        self.clone().caught_up(view).await;
         self.adopted(view).await;
         Epoch::try_from(epoch).ok()
     }

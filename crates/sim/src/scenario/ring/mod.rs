@@ -125,7 +125,11 @@ struct Ring {
 impl Ring {
     fn new(core: &Rc<Core>, plan: Plan, mut random: Stream) -> Self {
         let mut server = |at: usize| {
-            let disk = SimDisk::new(core, DISKS[at], (plan.mebibytes_each() + random.between(8..11)) << 20);
+            let disk = SimDisk::new(
+                core,
+                DISKS[at],
+                (plan.mebibytes_each() * (1 + snapshots::MOST as u64) + random.between(8..11)) << 20,
+            );
             let drive = Some((DriveId(at as u64 + 1), disk));
             Rc::new(Machine { id: ServerId(at as u32 + 1), name: SERVERS[at], drive })
         };

@@ -11,7 +11,7 @@ use tepal_model::buffer::join;
 use tepal_model::{BLOCK, EXTENT, Epoch, IoError};
 
 /// At most so many at a time: each is compared in the end.
-const MOST: usize = 5;
+pub(super) const MOST: usize = 4;
 /// What is read at once.
 const PIECE: u64 = 256 << 10;
 
@@ -39,6 +39,9 @@ impl Ring {
             let Some(epoch) = node.takes_snapshot().await else { return };
             let cut = checker.borrow_mut().snapshot_answered(cut);
             node.world.core().note(epoch.into(), || format!("a snapshot of epoch {epoch} was taken: {cut:?}"));
+            if !node.keeps_snapshot(epoch) {
+                return; // it was removed before it was answered
+            }
             taken.0.borrow_mut().insert(epoch, Known { cut, shown: None });
         });
     }
@@ -79,7 +82,8 @@ impl Ring {
     /// Once all is right: each snapshot shows what it should, through any server, and all copies show the same. Once all are removed,
     /// only what the volume has takes space.
     pub(super) async fn snapshots_are_right(&mut self, nodes: &[Node]) {
-        for (epoch, Known { cut, .. }) in self.taken.0.borrow().clone() {
+        let taken = self.taken.0.borrow().clone();
+        for (epoch, Known { cut, .. }) in taken {
             let (node, size) = (self.random.pick(nodes).clone(), self.plan.spec.size);
             let (taken, checker) = (self.taken.clone(), self.checker.clone());
             self.core.note(epoch.into(), || format!("the snapshot of epoch {epoch} is read: {cut:?}"));
