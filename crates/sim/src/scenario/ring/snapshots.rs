@@ -3,15 +3,19 @@
 use super::Ring;
 use super::node::Node;
 use crate::checker::{Checker, Cut};
+use crate::executor::Sleep;
 use crate::scenario::life::on_machine;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::time::Duration;
 use tepal_model::buffer::join;
 use tepal_model::{BLOCK, EXTENT, Epoch, IoError};
 
 /// At most so many at a time: each is compared in the end.
 pub(super) const MOST: usize = 4;
+/// All know what is agreed by then.
+const FOLLOWED: Duration = Duration::from_millis(50);
 /// What is read at once.
 const PIECE: u64 = 256 << 10;
 
@@ -97,6 +101,7 @@ impl Ring {
             })
             .await;
         }
+        self.volume_is_rolled_back(nodes).await;
         for epoch in self.council.snapshots() {
             self.remove_snapshot(epoch);
         }
@@ -111,6 +116,31 @@ impl Ring {
             })
         })
         .await;
+    }
+}
+
+impl Ring {
+    /// To one of the snapshots, and perhaps to another: then the volume shows what that does, through any server.
+    async fn volume_is_rolled_back(&mut self, nodes: &[Node]) {
+        let taken: Vec<(Epoch, Known)> = self.taken.0.borrow().clone().into_iter().collect();
+        if taken.is_empty() {
+            return;
+        }
+        for _ in 0..self.random.below(3) {
+            let (epoch, known) = self.random.pick(&taken).clone();
+            self.core.note(epoch.into(), || format!("the volume is rolled back to epoch {epoch}"));
+            self.council.roll_back(epoch);
+            Sleep::until(&self.core, self.core.now() + FOLLOWED).await;
+            let (node, size) = (self.random.pick(nodes).clone(), self.plan.spec.size);
+            on_machine(&self.core, &node.world.clone(), "read all", async move {
+                match node.volume.read(0, size).await {
+                    Ok(all) if known.shown == Some(join(&all).to_vec()) => {}
+                    Ok(_) => node.world.core().fail(format!("the volume isn't what it was in epoch {epoch}")),
+                    Err(error) => node.world.core().fail(format!("what was rolled back can't be read: {error}")),
+                }
+            })
+            .await;
+        }
     }
 }
 
