@@ -76,6 +76,7 @@ enum Event {
     SnapshotIsTaken,
     SnapshotIsRead,
     SnapshotIsRemoved,
+    OneMissesASnapshot,
     AllStart,
 }
 
@@ -101,6 +102,7 @@ const EVENTS: &[Event] = &[
     Event::SnapshotIsTaken,
     Event::SnapshotIsRead,
     Event::SnapshotIsRemoved,
+    Event::OneMissesASnapshot,
     Event::AllStart,
 ];
 /// So many of them, from the first on, where all happens within a moment.
@@ -300,6 +302,7 @@ impl Ring {
             Event::SnapshotIsTaken => self.snapshot_is_taken(at),
             Event::SnapshotIsRead => self.snapshot_is_read(at),
             Event::SnapshotIsRemoved => self.snapshot_is_removed(),
+            Event::OneMissesASnapshot => self.one_misses_a_snapshot(at).await,
             Event::AllStart => self.start_all(),
         }
     }

@@ -50,6 +50,20 @@ impl Ring {
         });
     }
 
+    /// Its lease ends, the others go on and take a snapshot, and it's back before it has heard of it.
+    pub(super) async fn one_misses_a_snapshot(&mut self, at: usize) {
+        let id = self.machines[at].id;
+        self.council.cut_off(id, self.core.now());
+        let ends = Duration::from_millis(self.random.between(18..30));
+        Sleep::until(&self.core, self.core.now() + ends).await;
+        self.keep_busy();
+        let other = (at + 1 + self.random.index(self.plan.servers - 1)) % self.plan.servers;
+        self.snapshot_is_taken(other);
+        let back = Duration::from_micros(self.random.between(100..6_000));
+        Sleep::until(&self.core, self.core.now() + back).await;
+        self.council.join_again(id);
+    }
+
     /// One of them is read while all goes on. It shows the same whenever it's read.
     pub(super) fn snapshot_is_read(&mut self, at: usize) {
         let Some((node, _)) = self.nodes[at].clone() else { return };
