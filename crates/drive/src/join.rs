@@ -14,7 +14,7 @@ use crate::state::{Changes, Payload, State, bound_sums};
 use bytes::Bytes;
 use smallvec::SmallVec;
 use std::sync::Arc;
-use tepal_model::{Epoch, History, Lineage, MapId};
+use tepal_model::{History, Lineage, MapId};
 
 /// Extents whose layers are joined in one batch.
 #[derive(Debug)]
@@ -50,11 +50,6 @@ pub struct Fate {
     pub moved: u16,
 }
 
-/// The line that an epoch is of. `None` if nobody sees it, or if nothing is known of who sees it.
-pub fn line_of(history: &History, epoch: Epoch) -> Option<&Lineage> {
-    history.line_of(epoch).filter(|_| !history.is_unknown(epoch))
-}
-
 /// What of one line's layers of an extent was met so far, from the newest one on.
 struct Line<'a> {
     line: &'a Lineage,
@@ -67,7 +62,8 @@ pub fn fates(state: &State, history: &History, map: MapId, index: u64) -> SmallV
     let mut met: SmallVec<[Line<'_>; 1]> = SmallVec::new();
     let mut fates = SmallVec::new();
     for Layer { epoch, slot, present } in state.map.layers(map, index).filter(|layer| layer.present != 0) {
-        let Some(line) = line_of(history, epoch) else { continue };
+        // Of one that nobody sees, or of which nothing is known.
+        let Some(line) = history.line_of(epoch) else { continue };
         let key = ExtentKey { map, index, epoch };
         let hidden = state.hidden_after(map, index, epoch, line);
         // Of its line no two have the same newest epoch.
