@@ -5,10 +5,10 @@
 
 use crate::drive::{Drive, Shared};
 use crate::error::{DriveError, Loss};
-use crate::join::{Fate, Join, Move, fates};
+use crate::join::{Fate, Join, Move, below, fates};
 use crate::layers::one_layer;
 use crate::log::{BlockSpan, Change, ExtentKey};
-use crate::state::{Changes, Payload, State, bits_within};
+use crate::state::{Changes, Payload, State};
 use crate::world::World;
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -74,15 +74,6 @@ impl<W: World> Drop for Joining<'_, W> {
     }
 }
 
-/// What a note hides.
-#[derive(Default)]
-struct Below {
-    /// Takes out what nobody sees any more.
-    superfluous: Vec<Change>,
-    /// Others see some of it.
-    is_needed: bool,
-}
-
 impl<W: World> Reclaim<'_, W> {
     /// Layers and notes of epochs that nobody sees.
     async fn clear_unseen(&self) -> Result<(), Arc<Loss>> {
@@ -105,7 +96,7 @@ impl<W: World> Reclaim<'_, W> {
     async fn clear_hidden(&self) -> Result<(), Arc<Loss>> {
         let notes: Vec<_> = self.drive.shared.lock().hidden.of(self.map).collect();
         for (epoch, blocks) in notes {
-            let superfluous = self.drive.shared.lock().below(&self.history, self.map, epoch, &blocks).superfluous;
+            let superfluous = below(&self.drive.shared.lock(), &self.history, self.map, epoch, &blocks).superfluous;
             self.log(superfluous).await?;
             self.settle(epoch, blocks).await?;
             self.drive.shared.world.give_way().await;
@@ -113,25 +104,13 @@ impl<W: World> Reclaim<'_, W> {
         Ok(())
     }
 
-    /// Drops a note that there's nothing below, and lets others join those of the line's first epoch, so that they don't pile up while
-    /// snapshots come and go. Whoever clears something after this lock is let go of notes it anew, later in the log.
     async fn settle(&self, epoch: Epoch, blocks: Range<u64>) -> Result<(), Arc<Loss>> {
-        let Some(line) = self.history.line_of(epoch) else { return Ok(()) };
-        let done = {
-            let mut state = self.drive.shared.lock();
-            let below = state.below(&self.history, self.map, epoch, &blocks);
-            let (map, first, count) = (self.map, blocks.start, blocks.end - blocks.start);
-            let is_settled = !below.superfluous.is_empty() || (below.is_needed && epoch == line.own());
-            (!is_settled).then(|| {
-                let joined = below.is_needed.then_some(Change::Hid { map, epoch: line.own(), first, count });
-                let dropped = Change::Unhid { map, epochs: (epoch, epoch), first, count };
-                let changes = joined.into_iter().chain([dropped]).collect();
-                self.drive.submit_now(&mut state, changes, Payload::new(), false)
-            })
-        };
-        match done {
-            Some(done) => self.drive.shared.outcome(done).await,
-            None => Ok(()),
+        let (map, history, notes) = (self.map, self.history.clone(), vec![(epoch, blocks)]);
+        let join = Join { map, history, extents: Vec::new(), notes, moves: Vec::new(), slots: Vec::new() };
+        let is_settled = join.changes(&self.drive.shared.lock()).0.is_empty();
+        match is_settled {
+            true => Ok(()),
+            false => self.drive.shared.outcome(self.drive.submit_join(join)).await,
         }
     }
 
@@ -215,7 +194,8 @@ impl<W: World> Reclaim<'_, W> {
             }
         }
         let (map, history, slots) = (self.map, self.history.clone(), std::mem::take(&mut joining.slots));
-        let done = self.drive.submit_join(Join { map, history, extents: plan.extents, moves, slots });
+        let done =
+            self.drive.submit_join(Join { map, history, extents: plan.extents, notes: Vec::new(), moves, slots });
         self.drive.shared.outcome(done).await
     }
 
@@ -260,22 +240,4 @@ fn lowest(mut bits: u16, most: u32) -> u16 {
 fn blocks_of(segment: &Bytes) -> impl Iterator<Item = Bytes> {
     let starts = (0..segment.len()).step_by(BLOCK as usize);
     starts.map(|at| segment.slice(at..at + BLOCK as usize))
-}
-
-impl State {
-    /// What is below a note. Nothing is said of one of which nothing is known.
-    fn below(&self, history: &History, map: MapId, epoch: Epoch, blocks: &Range<u64>) -> Below {
-        let mut below = Below::default();
-        let Some(line) = history.line_of(epoch) else { return below };
-        let older =
-            self.map.layers_of_blocks(map, blocks.clone()).filter(|(key, _)| key.epoch < epoch && line.sees(key.epoch));
-        for (key, layer) in older {
-            let present = layer.present & bits_within(blocks, key.index);
-            match line.owns(key.epoch) {
-                true => below.superfluous.extend(BlockSpan::runs_of(present).map(|span| Change::Cleared { key, span })),
-                false => below.is_needed |= present != 0,
-            }
-        }
-        below
-    }
 }
