@@ -100,7 +100,7 @@ fn a_large_write_that_comes_in_between_wins() {
 /// comes there out of the log.
 #[test]
 fn a_large_write_that_has_been_prepared_wins_however_late_it_comes() {
-    for (seed, story) in (0..20).flat_map(|seed| ["before", "in between", "given back"].map(|story| (seed, story))) {
+    for (seed, story) in (0..8).flat_map(|seed| ["before", "in between", "given back"].map(|story| (seed, story))) {
         let mut rig = match story {
             "before" => two_layers(),
             _ => joining(),
@@ -229,7 +229,7 @@ impl Writer<'_> {
 
 #[test]
 fn what_is_written_and_trimmed_while_layers_are_joined_is_there_and_so_is_what_a_snapshot_keeps() {
-    for seed in 0..60 {
+    for seed in 0..30 {
         let mut dice = Dice(seed);
         let mut rig = Rig::on(TestDevice::new(MIN_DRIVE), None);
         rig.device.0.borrow_mut().pace = Pace::Random(Dice(seed + 1));

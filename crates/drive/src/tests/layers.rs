@@ -293,7 +293,7 @@ fn without_room_for_notes_nor_for_zeros_a_trim_says_so_and_what_was_overwritten_
 /// Story: the power failed while space was being reclaimed.
 #[test]
 fn a_crash_in_the_midst_of_reclaiming_changes_nothing_that_is_seen() {
-    for steps in 0..60 {
+    for steps in 0..40 {
         let mut dice = Dice(steps);
         let mut rig = with_snapshot();
         rig.write(3, &[2; 10], true).unwrap();
