@@ -53,6 +53,10 @@ pub trait Exports: 'static {
     type Disk: VirtualDisk;
     /// Names, in order.
     fn names(&self) -> Vec<String>;
+    /// What a client gets that names none: if there is only one thing to have, that.
+    fn unnamed(&self) -> Option<String> {
+        <[String; 1]>::try_from(self.names()).ok().map(|[only]| only)
+    }
     /// The volume of this name, for one connection.
     fn open(&self, name: &str) -> impl Future<Output = Result<Self::Disk, OpenError>>;
 }
@@ -63,6 +67,14 @@ pub enum OpenError {
     /// Fix the name.
     #[error("there is no volume '{0}'")]
     Unknown(String),
+    /// Fix the snapshot's name.
+    #[error("there is no snapshot '{snapshot}' of volume '{volume}'")]
+    NoSnapshot {
+        /// There is this one.
+        volume: String,
+        /// As the client gave it.
+        snapshot: String,
+    },
     /// Ask again once what `reason` names is mended.
     #[error("volume '{name}' can't be served now: {reason}")]
     Unavailable {

@@ -72,6 +72,12 @@ impl MetadataAuthority {
         }
     }
 
+    /// Returns once nobody acts by an earlier view than this any more, and this server acts by it.
+    pub async fn acted_by(&self, view: View) -> Result<(), ProposeError> {
+        let (adopted, _) = tokio::join!(self.metadata.adopted_everywhere(view), self.followed.from(view));
+        adopted
+    }
+
     /// `None` if the control runtime has ended meanwhile.
     fn on_control<T: Send + 'static>(
         &self,

@@ -30,6 +30,7 @@ mod nbd;
 mod observed;
 mod peers;
 mod private_file;
+mod reader;
 #[cfg(test)]
 mod scratch;
 mod serve;

@@ -5,7 +5,7 @@ use crate::meter::Meter;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tepal_model::{BLOCK, IoError, VolumeId};
+use tepal_model::{BLOCK, Epoch, IoError, VolumeId};
 
 /// Damaged blocks that are remembered of one volume. A scrub lists all.
 const MOST_DAMAGED: usize = 1 << 16;
@@ -18,13 +18,24 @@ pub type Damage = BTreeMap<u64, Vec<(u64, u64)>>;
 pub struct Observed {
     pub meter: Meter,
     clients: AtomicU64,
+    /// By epoch, how many connections have a snapshot open; none of 0.
+    snapshots: Mutex<BTreeMap<Epoch, u64>>,
     damaged: Damaged,
 }
 
 impl Observed {
-    /// How many connections have the volume open.
+    /// How many connections have the volume itself open.
     pub fn clients(&self) -> u64 {
         self.clients.load(Ordering::Relaxed)
+    }
+
+    /// How many have its snapshot of that epoch open.
+    pub fn clients_of_snapshot(&self, epoch: Epoch) -> u64 {
+        self.snapshots().get(&epoch).copied().unwrap_or(0)
+    }
+
+    fn snapshots(&self) -> MutexGuard<'_, BTreeMap<Epoch, u64>> {
+        self.snapshots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn damaged(&self) -> &Damaged {
@@ -34,25 +45,40 @@ impl Observed {
 
 /// Counts as a client until it's dropped.
 #[derive(Debug)]
-pub struct Client(Arc<Observed>);
+pub struct Client {
+    observed: Arc<Observed>,
+    /// Of which snapshot; `None` of the volume itself.
+    snapshot: Option<Epoch>,
+}
 
 impl Client {
-    pub fn new(observed: Arc<Observed>) -> Self {
-        observed.clients.fetch_add(1, Ordering::Relaxed);
-        Client(observed)
+    pub fn new(observed: Arc<Observed>, snapshot: Option<Epoch>) -> Self {
+        match snapshot {
+            None => drop(observed.clients.fetch_add(1, Ordering::Relaxed)),
+            Some(epoch) => *observed.snapshots().entry(epoch).or_default() += 1,
+        }
+        Client { observed, snapshot }
     }
 }
 
 impl Drop for Client {
     fn drop(&mut self) {
-        self.0.clients.fetch_sub(1, Ordering::Relaxed);
+        let Some(epoch) = self.snapshot else {
+            self.observed.clients.fetch_sub(1, Ordering::Relaxed);
+            return;
+        };
+        let mut snapshots = self.observed.snapshots();
+        if let Some(clients) = snapshots.get_mut(&epoch) {
+            *clients -= 1;
+        }
+        snapshots.retain(|_, clients| *clients > 0);
     }
 }
 
 impl std::ops::Deref for Client {
     type Target = Observed;
     fn deref(&self) -> &Observed {
-        &self.0
+        &self.observed
     }
 }
 
@@ -142,6 +168,13 @@ impl Observations {
         open.map(|(volume, observed)| (volume.0, observed.clients())).collect()
     }
 
+    /// By volume and epoch, how many connections have a snapshot open.
+    pub fn snapshot_clients(&self) -> BTreeMap<u64, BTreeMap<Epoch, u64>> {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let open = all.iter().map(|(volume, observed)| (volume.0, observed.snapshots().clone()));
+        open.filter(|(_, snapshots)| !snapshots.is_empty()).collect()
+    }
+
     /// Of the volumes that have any.
     pub fn damage(&self) -> Damage {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -174,10 +207,23 @@ mod tests {
     #[test]
     fn a_client_counts_until_it_goes() {
         let observed = Arc::<Observed>::default();
-        let clients = [(); 3].map(|()| Client::new(observed.clone()));
+        let clients = [(); 3].map(|()| Client::new(observed.clone(), None));
         assert_eq!(observed.clients(), 3);
         drop(clients);
         assert_eq!(observed.clients(), 0);
+    }
+
+    #[test]
+    fn who_reads_a_snapshot_is_a_client_of_that_alone() {
+        let observations = Observations::default();
+        let observed = observations.of(VolumeId(7));
+        let [first, second] = [(); 2].map(|()| Client::new(observed.clone(), Some(3)));
+        assert_eq!((observed.clients(), observed.clients_of_snapshot(3), observed.clients_of_snapshot(2)), (0, 2, 0));
+        drop(first);
+        let of_volume = BTreeMap::from([(3, 1)]);
+        assert_eq!(observations.snapshot_clients(), BTreeMap::from([(7, of_volume)]));
+        drop(second);
+        assert_eq!(observations.snapshot_clients(), BTreeMap::new());
     }
 
     #[test]

@@ -320,10 +320,7 @@ where
     /// Opens the export, unless it is the one that is open. The empty name is that of the only export. Returns its own name.
     async fn open(&mut self, asked: &str) -> Result<String, OpenError> {
         let name = match asked {
-            "" => match <[String; 1]>::try_from(self.exports.names()) {
-                Ok([only]) => only,
-                Err(_) => return Err(OpenError::Unknown(String::new())),
-            },
+            "" => self.exports.unnamed().ok_or_else(|| OpenError::Unknown(String::new()))?,
             _ => asked.to_owned(),
         };
         if self.opened.as_ref().is_none_or(|(open, _)| *open != name) {

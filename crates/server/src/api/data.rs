@@ -1,9 +1,10 @@
-//! The bytes of volumes.
+//! The bytes of volumes and snapshots.
 
 use super::extract::{Input, Named, Options, body};
 use super::failure::Failure;
 use super::types::{Done, ErrorKind, MAX_DATA, MapRun, OffsetQuery, Range, RangeQuery};
-use super::{Context, Shared, volumes};
+use super::{Context, Shared, snapshots, volumes};
+use crate::reader::Reader;
 use crate::world::ServerWorld;
 use axum::Json;
 use axum::body::Body;
@@ -22,20 +23,36 @@ const MOST_RUNS: usize = 4096;
 pub async fn read(
     State(context): State<Shared>,
     name: Named,
-    Options(RangeQuery { offset, length }): Options<RangeQuery>,
+    Options(range): Options<RangeQuery>,
 ) -> Result<Response, Failure> {
     let volume = volumes::served(&context, &name.0).await?;
+    read_of(&context, Reader::Volume(volume), range).await
+}
+
+pub async fn read_snapshot(
+    State(context): State<Shared>,
+    name: Named,
+    Options(range): Options<RangeQuery>,
+) -> Result<Response, Failure> {
+    let snapshot = snapshots::served(&context, &name.parse()?).await?;
+    read_of(&context, Reader::Snapshot(snapshot), range).await
+}
+
+async fn read_of(context: &Context, reader: Reader, range: RangeQuery) -> Result<Response, Failure> {
+    let RangeQuery { offset, length } = range;
     if length > MAX_DATA {
         return Err(Failure::bad(format!("{length} bytes are too many: ask for at most {MAX_DATA} at a time")));
     }
-    let _place = place(&context).await?;
-    let observed = context.observations.of(volume.id());
-    let read = move |volume: Volume<ServerWorld>| async move {
-        let read = volume.read(offset, length).await;
-        observed.damaged().learn(offset, length, &read);
+    let _place = place(context).await?;
+    let observations = context.observations.clone();
+    let read = move |reader: Reader| async move {
+        let read = reader.read(offset, length).await;
+        if let Reader::Volume(volume) = reader {
+            observations.of(volume.id()).damaged().learn(offset, length, &read);
+        }
         read
     };
-    let segments = on_data_thread(&context, volume, read).await?;
+    let segments = on_data_thread(context, reader, read).await?;
     let pieces = stream::iter(segments.into_iter().map(Ok::<_, Infallible>));
     Ok(([(CONTENT_TYPE, "application/octet-stream")], Body::from_stream(pieces)).into_response())
 }
@@ -78,37 +95,53 @@ pub async fn zero(
 
 pub async fn flush(State(context): State<Shared>, name: Named) -> Result<Json<Done>, Failure> {
     let volume = volumes::served(&context, &name.0).await?;
-    on_data_thread(&context, volume, |volume| async move { volume.flush().await }).await?;
+    on_data_thread(&context, volume, |volume: Volume<ServerWorld>| async move { volume.flush().await }).await?;
     Ok(Json(Done {}))
 }
 
 pub async fn map(
     State(context): State<Shared>,
     name: Named,
-    Options(RangeQuery { offset, length }): Options<RangeQuery>,
+    Options(range): Options<RangeQuery>,
 ) -> Result<Json<Vec<MapRun>>, Failure> {
     let volume = volumes::served(&context, &name.0).await?;
-    let ask = move |volume: Volume<ServerWorld>| async move { volume.block_status(offset, length, MOST_RUNS).await };
-    let runs = on_data_thread(&context, volume, ask).await?;
+    map_of(&context, Reader::Volume(volume), range).await
+}
+
+pub async fn map_snapshot(
+    State(context): State<Shared>,
+    name: Named,
+    Options(range): Options<RangeQuery>,
+) -> Result<Json<Vec<MapRun>>, Failure> {
+    let snapshot = snapshots::served(&context, &name.parse()?).await?;
+    map_of(&context, Reader::Snapshot(snapshot), range).await
+}
+
+async fn map_of(context: &Context, reader: Reader, range: RangeQuery) -> Result<Json<Vec<MapRun>>, Failure> {
+    let RangeQuery { offset, length } = range;
+    let ask = move |reader: Reader| async move { reader.block_status(offset, length, MOST_RUNS).await };
+    let runs = on_data_thread(context, reader, ask).await?;
     Ok(Json(runs.into_iter().map(|run| MapRun { length: run.length, mapped: run.mapped }).collect()))
 }
 
-async fn place(context: &Context) -> Result<SemaphorePermit<'_>, Failure> {
+/// For one request that holds bytes.
+pub async fn place(context: &Context) -> Result<SemaphorePermit<'_>, Failure> {
     context.data.acquire().await.map_err(|_| Failure::new(ErrorKind::Unavailable, IoError::Stopping))
 }
 
-/// Has a data thread do something with a volume, as long as somebody waits for it: requests may wait long for a drive, and
-/// whoever hangs up leaves no data behind.
-pub async fn on_data_thread<F, T>(
+/// Has a data thread do something with a volume or what is read of it, as long as somebody waits for it: requests may wait long for
+/// a drive, and whoever hangs up leaves no data behind.
+pub async fn on_data_thread<R, F, T>(
     context: &Context,
-    volume: Volume<ServerWorld>,
-    work: impl FnOnce(Volume<ServerWorld>) -> F + Send + 'static,
+    what: R,
+    work: impl FnOnce(R) -> F + Send + 'static,
 ) -> Result<T, Failure>
 where
+    R: Send + 'static,
     F: Future<Output = Result<T, IoError>> + 'static,
     T: Send + 'static,
 {
     let threads = &context.parts.threads;
     let seat = threads.seat();
-    Ok(threads.run_while_awaited(seat.thread(), move || work(volume)).await??)
+    Ok(threads.run_while_awaited(seat.thread(), move || work(what)).await??)
 }

@@ -2,15 +2,15 @@
 
 use super::Shared;
 use super::extract::Input;
-use super::types::{Directory, DirectoryDrive, DirectoryServer, DirectoryVolume, GatewayNews};
+use super::types::{Directory, DirectoryDrive, DirectoryServer, DirectorySnapshot, DirectoryVolume, GatewayNews};
 use crate::authority::left;
 use axum::Json;
 use axum::extract::State;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tepal_metadata::{self as metadata, ServerState};
-use tepal_model::VolumeId;
+use tepal_metadata::{self as metadata, ServerState, SnapshotRecord};
+use tepal_model::{Epoch, VolumeId};
 use tokio::time::timeout;
 
 /// How long a caller waits for news. Less than it takes to find out that a server stands still, so that gateways notice.
@@ -20,13 +20,13 @@ const GONE_AFTER: Duration = Duration::from_secs(5);
 /// Gateways that are known at a time; of more, those that were silent for the longest aren't.
 const MOST_GATEWAYS: usize = 4096;
 
-/// The gateways outside the servers that were heard lately, each with how many clients have which volumes open there.
+/// The gateways outside the servers that were heard lately, each with what it said last.
 #[derive(Default)]
 pub struct Gateways(Mutex<BTreeMap<u64, Heard>>);
 
 struct Heard {
     at: Instant,
-    clients: BTreeMap<u64, u64>,
+    news: GatewayNews,
 }
 
 impl Gateways {
@@ -34,21 +34,30 @@ impl Gateways {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn hear(&self, gateway: u64, clients: BTreeMap<u64, u64>) {
+    fn hear(&self, news: GatewayNews) {
         let mut all = self.lock();
         all.retain(|_, heard| heard.at.elapsed() < GONE_AFTER);
-        all.insert(gateway, Heard { at: Instant::now(), clients });
+        all.insert(news.gateway, Heard { at: Instant::now(), news });
         if all.len() > MOST_GATEWAYS {
             let silent = all.iter().min_by_key(|(_, heard)| heard.at).map(|(&gateway, _)| gateway);
             silent.and_then(|gateway| all.remove(&gateway));
         }
     }
 
-    /// How many clients have the volume open at any of them.
+    /// How many clients have the volume itself open at any of them.
     pub fn clients(&self, volume: VolumeId) -> u64 {
+        self.sum(|news| news.clients.get(&volume.0))
+    }
+
+    /// How many have its snapshot of that epoch open.
+    pub fn clients_of_snapshot(&self, volume: VolumeId, epoch: Epoch) -> u64 {
+        self.sum(|news| news.snapshot_clients.get(&volume.0)?.get(&epoch))
+    }
+
+    fn sum(&self, clients: impl Fn(&GatewayNews) -> Option<&u64>) -> u64 {
         let all = self.lock();
         let heard = all.values().filter(|heard| heard.at.elapsed() < GONE_AFTER);
-        heard.filter_map(|heard| heard.clients.get(&volume.0)).fold(0, |sum, clients| sum.saturating_add(*clients))
+        heard.filter_map(|heard| clients(&heard.news)).fold(0, |sum, clients| sum.saturating_add(*clients))
     }
 }
 
@@ -57,11 +66,9 @@ pub async fn show(State(context): State<Shared>) -> Json<Directory> {
 }
 
 /// At once if the gateway has another one. A server that knows less than the gateway waits until it knows more.
-pub async fn follow(
-    State(context): State<Shared>,
-    Input(GatewayNews { gateway, after, clients }): Input<GatewayNews>,
-) -> Json<Directory> {
-    context.gateways.hear(gateway, clients);
+pub async fn follow(State(context): State<Shared>, Input(news): Input<GatewayNews>) -> Json<Directory> {
+    let after = news.after;
+    context.gateways.hear(news);
     let mut states = context.parts.metadata.watch();
     // Nothing new, then: the caller asks again.
     let _ = timeout(NEWS_WITHIN, states.wait_for(|state| state.happenings() > after)).await;
@@ -92,6 +99,7 @@ fn directory(state: &metadata::State) -> Directory {
             drives: map.drives.clone(),
             made_in: map.made_in,
             revision: volume.revision,
+            snapshots: state.snapshots_of(volume.id).map(|snapshot| of_gateways(snapshot)).collect(),
         })
     });
     Directory {
@@ -102,4 +110,8 @@ fn directory(state: &metadata::State) -> Directory {
         drives: drives.collect(),
         volumes: volumes.collect(),
     }
+}
+
+fn of_gateways(snapshot: &SnapshotRecord) -> DirectorySnapshot {
+    DirectorySnapshot { name: snapshot.name.clone(), epoch: snapshot.epoch, size: snapshot.size }
 }

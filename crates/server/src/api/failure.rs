@@ -32,7 +32,21 @@ impl IntoResponse for Failure {
 
 impl From<Refusal> for Failure {
     fn from(refusal: Refusal) -> Self {
-        Failure::new(kind_of_refusal(&refusal), refusal)
+        Failure::new(kind_of_refusal(&refusal), said_of(&refusal))
+    }
+}
+
+/// With what to type, where the rule alone doesn't say that.
+fn said_of(refusal: &Refusal) -> String {
+    match refusal {
+        Refusal::NoSnapshot { volume, name } => {
+            format!("there is no snapshot '{name}' of volume '{volume}': `tepal snapshot ls {volume}` lists them")
+        }
+        Refusal::VolumeHasSnapshots { name, .. } => {
+            format!("{refusal}: `tepal snapshot rm {name}@SNAP`, or `tepal volume rm {name} --snapshots`")
+        }
+        Refusal::TooManySnapshots { volume, .. } => format!("{refusal}: `tepal snapshot rm {volume}@SNAP`"),
+        _ => refusal.to_string(),
     }
 }
 
@@ -181,12 +195,18 @@ mod tests {
             (Refusal::NoDrives(name()), ErrorKind::Conflict),
             (Refusal::NoMapsLeft, ErrorKind::Conflict),
             (Refusal::Size { size: 1 }, ErrorKind::BadRequest),
+            (Refusal::SnapshotExists { volume: name(), name: "a".to_owned() }, ErrorKind::Conflict),
         ];
         for (refusal, kind) in cases {
             let text = refusal.to_string();
             let Failure(answer) = ProposeError::Refused(refusal).into();
             assert_eq!((answer.kind, &answer.error), (kind, &text));
         }
+        let Failure(answer) = Refusal::VolumeHasSnapshots { name: name(), snapshots: 3 }.into();
+        assert!(answer.error.contains("3 snapshots") && answer.error.contains("`tepal volume rm v0 --snapshots`"));
+        let Failure(answer) = Refusal::NoSnapshot { volume: name(), name: "a".to_owned() }.into();
+        assert_eq!(answer.kind, ErrorKind::NotFound);
+        assert!(answer.error.starts_with("there is no snapshot 'a' of volume 'v0': `tepal snapshot ls v0`"));
         let Failure(answer) = ProposeError::Storage("the disk\nis gone".into()).into();
         assert_eq!(answer.kind, ErrorKind::Internal);
         assert!(!answer.error.contains('\n'), "one line for people: {}", answer.error);

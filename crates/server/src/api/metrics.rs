@@ -58,6 +58,10 @@ const OF_VOLUMES: [Gauged<Volume<ServerWorld>>; 7] = [
     ),
 ];
 
+/// Of a volume, by its name.
+const OF_SNAPSHOTS: [Gauged<(String, u64)>; 1] =
+    [("volume_snapshots", "Snapshots that the volume has", |(_, count)| Some(*count))];
+
 /// What this server is to the cluster.
 const OF_METADATA: [Gauged<Metadata>; 5] = [
     ("metadata_view", "The agreed view that is known here", |metadata| Some(metadata.state().view())),
@@ -83,6 +87,9 @@ pub async fn show(State(context): State<Shared>) -> Result<Response, Failure> {
     register(&mut registry, &OF_METADATA, &[metadata], |_| ("server", server.to_string()));
     let volumes = context.parts.engine.volumes();
     register(&mut registry, &OF_VOLUMES, &volumes, |volume| ("volume", volume.spec().name));
+    let state = context.parts.metadata.state();
+    let counted = state.active_volumes().map(|record| (record.name.clone(), state.count_snapshots(record.id) as u64));
+    register(&mut registry, &OF_SNAPSHOTS, &counted.collect::<Vec<_>>(), |(name, _)| ("volume", name.clone()));
     context.observations.keep(|id| volumes.iter().any(|volume| volume.id() == id));
     let observed: Vec<_> = volumes.iter().map(|v| (v.spec().name, context.observations.of(v.id()))).collect();
     let meters = observed.iter().map(|(name, observed)| (name.clone(), &observed.meter));

@@ -3,6 +3,7 @@
 
 mod cluster;
 mod data;
+mod diff;
 mod directory;
 mod drives;
 mod extract;
@@ -14,6 +15,7 @@ mod pools;
 mod relay;
 mod requests;
 mod scrub;
+mod snapshots;
 mod sql;
 pub mod types;
 mod volumes;
@@ -83,7 +85,7 @@ struct Context {
     api: Api,
     data: Semaphore,
     gateways: Gateways,
-    /// Held while a volume changes its size.
+    /// Held while a volume changes its size, or is rolled back.
     resizing: tokio::sync::Mutex<()>,
     token: String,
 }
@@ -120,6 +122,10 @@ fn router(api: Api, token: String) -> Router {
         .route(route::VOLUME, get(volumes::show).delete(volumes::remove))
         .route(route::VOLUME_RESIZE, post(volumes::resize))
         .route(route::VOLUME_RENAME, post(volumes::rename))
+        .route(route::SNAPSHOTS, get(snapshots::list).post(snapshots::create))
+        .route(route::SNAPSHOT, get(snapshots::show).delete(snapshots::remove))
+        .route(route::SNAPSHOT_RENAME, post(snapshots::rename))
+        .route(route::SNAPSHOT_ROLLBACK, post(snapshots::roll_back))
         .layer(middleware::from_fn(see_through));
     Router::new()
         .merge(managing)
@@ -134,6 +140,9 @@ fn router(api: Api, token: String) -> Router {
         .route(route::VOLUME_ZERO, post(data::zero))
         .route(route::VOLUME_FLUSH, post(data::flush))
         .route(route::VOLUME_MAP, get(data::map))
+        .route(route::SNAPSHOT_DIFF, get(diff::show))
+        .route(route::SNAPSHOT_DATA, get(data::read_snapshot))
+        .route(route::SNAPSHOT_MAP, get(data::map_snapshot))
         .route(route::REMOVALS, get(volumes::removals))
         .route(route::SQL, post(sql::query))
         .route(SHUTDOWN, post(shutdown))

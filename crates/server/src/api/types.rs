@@ -27,7 +27,7 @@
 //! | POST `/v1/volumes` | [`CreateVolume`] | [`VolumeInfo`] |
 //! | POST `/v1/volumes/{name}/resize` | [`ResizeVolume`] | [`VolumeInfo`] |
 //! | POST `/v1/volumes/{name}/rename` | [`RenameVolume`] | [`VolumeInfo`] |
-//! | DELETE `/v1/volumes/{name}?force=BOOL` | | [`Removal`], at once; its space is freed in the background |
+//! | DELETE `/v1/volumes/{name}?force=BOOL&snapshots=BOOL` | | [`Removal`], at once; its space is freed in the background |
 //! | GET `/v1/removals` | | list of [`Removal`] that go on |
 //! | POST `/v1/volumes/{name}/scrub` | | [`Scrub`]: starts one, or tells of the one that runs |
 //! | GET `/v1/volumes/{name}/scrub` | | [`Scrub`]: the one that runs, or the last one |
@@ -36,12 +36,33 @@
 //! | POST `/v1/volumes/{name}/zero` | [`Range`] | [`Done`]: these bytes read as zeros, their space is free |
 //! | POST `/v1/volumes/{name}/flush` | | [`Done`]: what was written before is on stable media |
 //! | GET `/v1/volumes/{name}/map?offset=N&length=N` | | list of [`MapRun`], from `offset` on, maybe not to the end |
+//! | GET `/v1/snapshots?volume=NAME` | | list of [`SnapshotInfo`], of all volumes if none is named |
+//! | POST `/v1/snapshots` | [`CreateSnapshot`] | [`SnapshotInfo`], once nothing that is written later can be in it |
+//! | GET `/v1/snapshots/{name}` | | [`SnapshotInfo`] |
+//! | DELETE `/v1/snapshots/{name}?force=BOOL` | | [`Done`] |
+//! | POST `/v1/snapshots/{name}/rename` | [`RenameSnapshot`] | [`SnapshotInfo`] |
+//! | POST `/v1/snapshots/{name}/rollback?force=BOOL` | | [`VolumeInfo`] |
+//! | GET `/v1/snapshots/{name}/diff?to=SNAP&offset=N` | | [`SnapshotDiff`], from `offset` on, maybe not to the end |
+//! | GET `/v1/snapshots/{name}/data`, `/map` | | as of a volume |
 //! | POST `/v1/sql` | [`SqlQuery`] | [`SqlRows`] |
 //!
-//! `{name}` and `{id}` are percent-encoded. `data` takes up to [`MAX_DATA`] bytes a request.
+//! `{name}` and `{id}` are percent-encoded; a snapshot's name is `VOLUME@SNAP`. `data` takes up to [`MAX_DATA`] bytes a request.
+
+mod directory;
+mod snapshots;
+mod volumes;
+
+pub use directory::{Directory, DirectoryDrive, DirectoryServer, DirectorySnapshot, DirectoryVolume, GatewayNews};
+pub use snapshots::{
+    CreateSnapshot, DiffQuery, Difference, DifferenceKind, RenameSnapshot, SnapshotDiff, SnapshotInfo, SnapshotName,
+    SnapshotNameError, SnapshotQuery, SourceName,
+};
+pub use volumes::{
+    CreateVolume, MapRun, Migration, OffsetQuery, Range, RangeQuery, RecoveryInfo, Removal, RemoveVolumeQuery,
+    RenameVolume, ResizeVolume, Scrub, ScrubState, VolumeInfo, VolumeState,
+};
 
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 pub use tepal_metadata::{DEFAULT_POOL, DriveState};
 use tepal_model::{ClusterId, DriveId, ServerId};
 
@@ -49,7 +70,7 @@ use tepal_model::{ClusterId, DriveId, ServerId};
 pub const MAX_DATA: u64 = tepal_model::MAX_REQUEST;
 
 /// Begins an NBD export's name that is a volume's id ([`VolumeInfo::id`]) instead of its name, as `id:7`: it stays when the
-/// volume is renamed. No volume's name has a colon.
+/// volume is renamed. So does `id:7@3`, the volume's snapshot of epoch 3 ([`SnapshotInfo::epoch`]). No volume's name has a colon.
 pub const BY_ID: &str = "id:";
 
 /// Paths of the API. What stands in braces is a parameter, in the form that axum's router takes.
@@ -85,7 +106,7 @@ pub mod route {
     /// GET: list of [`VolumeInfo`](super::VolumeInfo), by name. POST of [`CreateVolume`](super::CreateVolume).
     pub const VOLUMES: &str = "/v1/volumes";
     /// GET: [`VolumeInfo`](super::VolumeInfo). DELETE: removes the volume and all its data, see
-    /// [`ForceQuery`](super::ForceQuery).
+    /// [`RemoveVolumeQuery`](super::RemoveVolumeQuery).
     pub const VOLUME: &str = "/v1/volumes/{name}";
     /// POST of [`ResizeVolume`](super::ResizeVolume).
     pub const VOLUME_RESIZE: &str = "/v1/volumes/{name}/resize";
@@ -103,6 +124,21 @@ pub mod route {
     pub const VOLUME_MAP: &str = "/v1/volumes/{name}/map";
     /// GET: list of [`Removal`](super::Removal) that go on.
     pub const REMOVALS: &str = "/v1/removals";
+    /// GET with [`SnapshotQuery`](super::SnapshotQuery): list of [`SnapshotInfo`](super::SnapshotInfo), by volume, the oldest
+    /// first. POST of [`CreateSnapshot`](super::CreateSnapshot).
+    pub const SNAPSHOTS: &str = "/v1/snapshots";
+    /// GET: [`SnapshotInfo`](super::SnapshotInfo). DELETE: removes the snapshot, see [`ForceQuery`](super::ForceQuery).
+    pub const SNAPSHOT: &str = "/v1/snapshots/{name}";
+    /// POST of [`RenameSnapshot`](super::RenameSnapshot). Whoever reads the snapshot goes on.
+    pub const SNAPSHOT_RENAME: &str = "/v1/snapshots/{name}/rename";
+    /// POST: the volume holds what the snapshot does, see [`ForceQuery`](super::ForceQuery).
+    pub const SNAPSHOT_ROLLBACK: &str = "/v1/snapshots/{name}/rollback";
+    /// GET with [`DiffQuery`](super::DiffQuery): [`SnapshotDiff`](super::SnapshotDiff).
+    pub const SNAPSHOT_DIFF: &str = "/v1/snapshots/{name}/diff";
+    /// GET with [`RangeQuery`](super::RangeQuery): bytes of the snapshot.
+    pub const SNAPSHOT_DATA: &str = "/v1/snapshots/{name}/data";
+    /// GET with [`RangeQuery`](super::RangeQuery): list of [`MapRun`](super::MapRun).
+    pub const SNAPSHOT_MAP: &str = "/v1/snapshots/{name}/map";
     /// POST of [`SqlQuery`](super::SqlQuery): [`SqlRows`](super::SqlRows).
     pub const SQL: &str = "/v1/sql";
 }
@@ -170,6 +206,14 @@ impl ErrorKind {
 /// The answer of what has nothing to tell: an empty object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Done {}
+
+/// The query of what clients, or a last good copy, may stand in the way of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ForceQuery {
+    /// Even if the last good copy of something is on the drive, or clients have the volume or snapshot open. False, if not said.
+    #[serde(default)]
+    pub force: bool,
+}
 
 // ---- cluster and servers
 
@@ -414,84 +458,6 @@ pub struct DriveRemoved {
     pub still_named_by: Vec<String>,
 }
 
-// ---- what gateways need to know
-
-/// Which volumes there are, where their copies are, and how servers are reached: what a gateway acts by, as a hint. A server
-/// that is asked by an older one says so.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Directory {
-    /// The cluster whose directory this is.
-    pub cluster: ClusterId,
-    /// Of two directories, the later one has the higher number.
-    pub number: u64,
-    /// As [`ClusterInfo::view`].
-    pub view: u64,
-    /// All of them, by id; also those that are down.
-    pub servers: Vec<DirectoryServer>,
-    /// All of them, by id, in any state.
-    pub drives: Vec<DirectoryDrive>,
-    /// All of them, by id; without those that are being removed.
-    pub volumes: Vec<DirectoryVolume>,
-}
-
-/// A server, as a gateway needs to know it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DirectoryServer {
-    /// As in [`ServerInfo::id`].
-    pub id: ServerId,
-    /// As the cluster agrees: it may still not answer.
-    pub is_up: bool,
-    /// Where it is for gateways, as `host:port` or `unix:PATH`.
-    pub address: String,
-}
-
-/// A drive, as a gateway needs to know it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DirectoryDrive {
-    /// As in [`DriveInfo::id`].
-    pub id: DriveId,
-    /// The server that it was last seen on: who is asked for what it holds.
-    pub server: ServerId,
-    /// As in [`DriveInfo::state`].
-    pub state: DriveState,
-    /// The view in which it came into this state.
-    pub state_view: u64,
-    /// Since which view others may know more.
-    pub left: u64,
-}
-
-/// A volume, as a gateway needs to know it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DirectoryVolume {
-    /// As in [`VolumeInfo::id`].
-    pub id: u64,
-    /// As in [`VolumeInfo::name`].
-    pub name: String,
-    /// Bytes.
-    pub size: u64,
-    /// With its failure domain settled.
-    pub layout: String,
-    /// The number of its map, by which drives know its data.
-    pub map: u32,
-    /// In the order of the map.
-    pub drives: Vec<DriveId>,
-    /// The view in which the map was made.
-    pub made_in: u64,
-    /// As in [`VolumeInfo::revision`].
-    pub revision: u64,
-}
-
-/// What a gateway says of itself, again and again.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct GatewayNews {
-    /// This run of it.
-    pub gateway: u64,
-    /// The number of the directory that it has.
-    pub after: u64,
-    /// By volume, how many clients have it open there.
-    pub clients: BTreeMap<u64, u64>,
-}
-
 // ---- pools
 
 /// A pool: drives of one kind, for volumes that share them.
@@ -519,221 +485,6 @@ pub struct CreatePool {
     /// For volumes that are created without one. If not said, those are `stripe`.
     #[serde(default)]
     pub layout: Option<String>,
-}
-
-// ---- volumes
-
-/// A volume. What servers would say that don't answer is missing from its state and its counts.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct VolumeInfo {
-    /// Unique, and may change.
-    pub name: String,
-    /// Counted from 1; stays as it is for good, and is never used again.
-    pub id: u64,
-    /// Bytes that its clients see: a multiple of 512.
-    pub size: u64,
-    /// As it was asked for, such as `mirror:2`: see [`tepal_model::layout`].
-    pub layout: String,
-    /// What no two copies share as its drives are now: `drive`, `server` or `site`. None if there is only one copy.
-    #[serde(default)]
-    pub domain: Option<String>,
-    /// The worst that is so of any part of it.
-    pub state: VolumeState,
-    /// What keeps the state from `healthy`, for people; or what soon may.
-    pub reason: Vec<String>,
-    /// NBD connections that have it open.
-    #[serde(default)]
-    pub clients: u64,
-    /// Of them, those of gateways that aren't servers.
-    #[serde(default)]
-    pub clients_of_gateways: u64,
-    /// Blocks that no copy had right when they were last read; at least so many are damaged.
-    #[serde(default)]
-    pub damaged_blocks: u64,
-    /// Bytes on drives, copies counted.
-    pub allocated: u64,
-    /// Counts its snapshots, from 1: always 1 in this version.
-    pub epoch: u64,
-    /// Counts the changes of name, size and the like, from 1.
-    pub revision: u64,
-    /// The name of the pool whose drives it uses.
-    pub pool: String,
-    /// In the order of the map.
-    pub drives: Vec<DriveId>,
-    /// When it was created, in milliseconds since 1970, by the clock of the server that was asked.
-    pub created_unix_ms: u64,
-    /// Names; none in this version.
-    pub snapshots: Vec<String>,
-    /// None in this version.
-    pub migration: Option<Migration>,
-    /// What is left to do after drives were away or a crash. All 0 if there's nothing.
-    pub recovery: RecoveryInfo,
-}
-
-/// Whether all of a volume can be read and written, and has all its copies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum VolumeState {
-    /// All copies that its layout wants are there and up to date.
-    Healthy,
-    /// All of it can be read and written, with fewer copies than its layout wants; or a drive of it is full.
-    Degraded,
-    /// All its drives are there, and copies are being brought up to date.
-    Recovering,
-    /// Some of it can't be read or written now: requests wait, or fail if no copy is right.
-    Unavailable,
-}
-
-/// A change of layout that is under way.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Migration {
-    /// Layout.
-    pub to: String,
-    /// Bytes of the volume that have the new layout.
-    pub done_bytes: u64,
-    /// Bytes of the volume in all.
-    pub total_bytes: u64,
-}
-
-/// What is left to do until all copies are equal. A region is a MiB.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RecoveryInfo {
-    /// Regions whose copies may differ since a crash, and are still to be compared.
-    pub busy_regions: u64,
-    /// Regions in which a copy missed writes, counted for each such copy.
-    pub stale_regions: u64,
-    /// Bytes copied to bring copies up to date, since the servers began to lead the volume's columns.
-    pub copied_bytes: u64,
-    /// As of now.
-    #[serde(default)]
-    pub bytes_per_second: u64,
-}
-
-/// Makes a volume, which reads as zeros.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CreateVolume {
-    /// 1 to 128 of `A-Z a-z 0-9 . _ -`, not beginning with `.` or `-`. No other volume may have it.
-    pub name: String,
-    /// Bytes: a multiple of 512, from 512 to 2^63. It may be more than there is room for: space is taken as data is
-    /// written.
-    pub size: u64,
-    /// The pool's, if not said.
-    #[serde(default)]
-    pub layout: Option<String>,
-    /// `default`, if not said.
-    #[serde(default)]
-    pub pool: Option<String>,
-}
-
-/// Makes a volume longer or shorter. New bytes read as zeros.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ResizeVolume {
-    /// Bytes as it shall have: a multiple of 512, from 512 to 2^63.
-    pub size: u64,
-    /// Allow it to become smaller, which loses what is past the new end.
-    #[serde(default)]
-    pub shrink: bool,
-}
-
-/// Gives a volume another name.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RenameVolume {
-    /// As [`CreateVolume::name`].
-    pub new_name: String,
-}
-
-/// A removed volume whose space is being freed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Removal {
-    /// As [`VolumeInfo::id`].
-    pub id: u64,
-    /// The name that it had; another volume may have it by now.
-    pub name: String,
-    /// Bytes on drives that are still to be freed.
-    pub allocated: u64,
-}
-
-/// A scrub of a volume, over all servers: every copy of every block is read and checked, and damage is repaired.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Scrub {
-    /// The volume's name.
-    pub volume: String,
-    /// `running` as long as any server runs its part; `failed` if one failed.
-    pub state: ScrubState,
-    /// Copies counted, as in [`VolumeInfo::allocated`].
-    pub checked_bytes: u64,
-    /// Copies counted: what the volume had on drives when the scrub began, or `checked_bytes` if that's more.
-    pub total_bytes: u64,
-    /// Blocks that were damaged on one copy and written again from another.
-    pub repaired_blocks: u64,
-    /// Drives that were read to the end.
-    pub checked_drives: Vec<DriveId>,
-    /// Drives that have copies and weren't, as they are away, or their servers: what is wrong there is unknown.
-    pub unchecked_drives: Vec<DriveId>,
-    /// What is damaged on every copy: a read of it fails.
-    pub damaged: Vec<Range>,
-    /// What is damaged on every copy that is here, and may be right on a drive that is away: a read of it fails until that one
-    /// is back.
-    #[serde(default)]
-    pub unrepaired: Vec<Range>,
-    /// Why it failed, if so.
-    pub error: Option<String>,
-}
-
-/// How far a scrub is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ScrubState {
-    /// There was none since the server started.
-    Never,
-    /// What a server has found is told when it has done its part.
-    Running,
-    /// Everything was read. There may be damage nevertheless: see [`Scrub::damaged`].
-    Done,
-    /// It broke off: see [`Scrub::error`]. Start another.
-    Failed,
-}
-
-/// Bytes of a volume.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Range {
-    /// The first one, counted from the volume's start.
-    pub offset: u64,
-    /// How many.
-    pub length: u64,
-}
-
-/// The query of GET `data` and `map`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RangeQuery {
-    /// The first byte, counted from the volume's start.
-    pub offset: u64,
-    /// Bytes; for `data`, at most [`MAX_DATA`].
-    pub length: u64,
-}
-
-/// The query of PUT `data`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct OffsetQuery {
-    /// Where the first byte of the body goes, counted from the volume's start.
-    pub offset: u64,
-}
-
-/// The query of DELETE of a drive or a volume.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ForceQuery {
-    /// Even if the last good copy of something is on the drive, or clients have the volume open. False, if not said.
-    #[serde(default)]
-    pub force: bool,
-}
-
-/// A run of bytes that are all mapped, or all a hole that reads as zeros.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MapRun {
-    /// Bytes, at least one.
-    pub length: u64,
-    /// Whether drives hold it.
-    pub mapped: bool,
 }
 
 // ---- sql

@@ -5,10 +5,10 @@ use super::extract::{Input, Named, Options};
 use super::failure::Failure;
 use super::relay::Scope;
 use super::types::{
-    CreateVolume, ErrorKind, ForceQuery, RecoveryInfo, Removal, RenameVolume, ResizeVolume, VolumeInfo, VolumeState,
-    path, route,
+    CreateVolume, ErrorKind, RecoveryInfo, Removal, RemoveVolumeQuery, RenameVolume, ResizeVolume, VolumeInfo,
+    VolumeState, path, route,
 };
-use super::{Context, Shared, health_text};
+use super::{Context, Shared, health_text, snapshots};
 use crate::drives::Fullness;
 use crate::exports::in_a_moment;
 use crate::world::ServerWorld;
@@ -85,8 +85,14 @@ fn put_together(own: VolumeInfo, others: impl IntoIterator<Item = VolumeInfo>) -
         all.recovery.stale_regions += other.recovery.stale_regions;
         all.recovery.copied_bytes += other.recovery.copied_bytes;
         all.recovery.bytes_per_second += other.recovery.bytes_per_second;
+        for said in &other.snapshots {
+            if let Some(one) = all.snapshots.iter_mut().find(|one| one.epoch == said.epoch) {
+                snapshots::add_clients(one, said);
+            }
+        }
     }
     all.clients += all.clients_of_gateways;
+    all.snapshots.iter_mut().for_each(snapshots::sum_clients);
     all
 }
 
@@ -155,34 +161,47 @@ pub async fn rename(
     one(&context, &new_name).await
 }
 
-/// A volume in use is removed only by force: its users get errors from then on.
+/// A volume in use is removed only by force: its users get errors from then on. So do those of its snapshots.
 pub async fn remove(
     Extract(context): Extract<Shared>,
     name: Named,
-    Options(ForceQuery { force }): Options<ForceQuery>,
+    Options(RemoveVolumeQuery { force, snapshots }): Options<RemoveVolumeQuery>,
 ) -> Result<Json<Removal>, Failure> {
     let record = record(&context, &name.0).await?;
-    let clients = if force { 0 } else { clients_that_stay(&context, &record.name).await? };
-    if clients > 0 {
-        let connected =
-            if clients == 1 { "a client is connected".to_owned() } else { format!("{clients} clients are connected") };
-        let error = format!(
-            "volume '{}' is in use, {connected}: detach it or stop them first, or use --force, and they get errors",
-            record.name
-        );
-        return Err(Failure::new(ErrorKind::Conflict, error));
+    if !force {
+        let users = || async {
+            let volume = everywhere(&context, &record.name).await?;
+            Ok(volume.clients + volume.snapshots.iter().map(|snapshot| snapshot.clients).sum::<u64>())
+        };
+        refuse_in_use(&format!("volume '{}'", record.name), that_stay(users).await?)?;
     }
     let removal = removal(&context, &record);
-    context.propose(Command::RemoveVolume { name: name.0, snapshots: false }).await?;
+    context.propose(Command::RemoveVolume { name: name.0, snapshots }).await?;
     context.volumes.settle().await;
     Ok(Json(removal))
 }
 
-/// Of all servers, and of gateways.
-async fn clients_that_stay(context: &Context, volume: &str) -> Result<u64, Failure> {
+pub fn refuse_in_use(what: &str, clients: u64) -> Result<(), Failure> {
+    let connected = match clients {
+        0 => return Ok(()),
+        1 => "a client is connected".to_owned(),
+        _ => format!("{clients} clients are connected"),
+    };
+    let error =
+        format!("{what} is in use, {connected}: detach it or stop them first, or use --force, and they get errors");
+    Err(Failure::new(ErrorKind::Conflict, error))
+}
+
+/// Of all servers, and of gateways: how many have the volume itself open.
+pub async fn clients(context: &Context, volume: &str) -> Result<u64, Failure> {
+    Ok(everywhere(context, volume).await?.clients)
+}
+
+/// How many clients there are, once those are gone that have just hung up.
+pub async fn that_stay<F: Future<Output = Result<u64, Failure>>>(clients: impl Fn() -> F) -> Result<u64, Failure> {
     let end = Instant::now() + HANG_UP;
     loop {
-        let clients = everywhere(context, volume).await?.clients;
+        let clients = clients().await?;
         if clients == 0 || Instant::now() > end {
             return Ok(clients);
         }
@@ -213,6 +232,14 @@ async fn record(context: &Context, name: &str) -> Result<Arc<VolumeRecord>, Fail
     record_here(context, name)
 }
 
+/// As far as this server alone knows, or with the others' help.
+pub async fn record_in(context: &Context, scope: Scope, name: &str) -> Result<Arc<VolumeRecord>, Failure> {
+    match scope {
+        Scope::Own => record_here(context, name),
+        Scope::Cluster => record(context, name).await,
+    }
+}
+
 fn record_here(context: &Context, name: &str) -> Result<Arc<VolumeRecord>, Failure> {
     let state = context.parts.metadata.state();
     let found = state.volume_named(name).cloned();
@@ -227,7 +254,7 @@ pub async fn served(context: &Context, name: &str) -> Result<Volume<ServerWorld>
     })
 }
 
-async fn one(context: &Context, name: &str) -> Result<Json<VolumeInfo>, Failure> {
+pub async fn one(context: &Context, name: &str) -> Result<Json<VolumeInfo>, Failure> {
     let record = record(context, name).await?;
     Ok(Json(info(context, &context.parts.metadata.state(), &record)))
 }
@@ -291,7 +318,7 @@ pub fn info_besides_space(context: &Context, state: &State, record: &VolumeRecor
         pool: record.pool.clone(),
         drives: state.map_of(record).map(|map| map.drives.clone()).unwrap_or_default(),
         created_unix_ms: record.created_unix_ms,
-        snapshots: Vec::new(),
+        snapshots: snapshots::of_volume(context, state, record),
         migration: None,
         recovery: RecoveryInfo {
             busy_regions: recovery.unresolved_regions,

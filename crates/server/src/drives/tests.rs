@@ -150,7 +150,7 @@ async fn a_removal_that_is_agreed_after_its_time_is_carried_out() {
     let volume = rig.create("stripe").await.expect("both are here");
     let _both = rig.write(&volume).await;
     rig.propose(Command::RemoveDrive { id: failed, force: true }).await;
-    rig.propose(Command::RemoveVolume { name: "v".to_owned() }).await;
+    rig.propose(Command::RemoveVolume { name: "v".to_owned(), snapshots: false }).await;
     rig.volumes.settle().await;
     rig.until(|state| state.volumes.is_empty()).await;
     rig.propose(Command::RemoveDrive { id: gone, force: false }).await;
@@ -209,7 +209,7 @@ async fn no_write_that_comes_after_a_volumes_removal_is_done() {
     rig.add("a").await;
     let volume = rig.create("stripe").await.expect("it's here");
     rig.write(&volume).await.expect("it's here");
-    rig.propose(Command::RemoveVolume { name: "v".to_owned() }).await;
+    rig.propose(Command::RemoveVolume { name: "v".to_owned(), snapshots: false }).await;
     rig.volumes.settle().await;
     assert_eq!(rig.write(&volume).await, Err(IoError::Fenced));
     rig.until(|state| state.volumes.is_empty()).await;
@@ -226,7 +226,7 @@ async fn a_volume_that_was_removed_unnoticed_is_served_no_more_and_its_space_is_
     rig.write(&volume).await.expect("it's here");
     let open = rig.parts.engine.drive(drive).expect("in use");
     assert_eq!(open.allocated().len(), 1);
-    rig.propose(Command::RemoveVolume { name: "v".to_owned() }).await;
+    rig.propose(Command::RemoveVolume { name: "v".to_owned(), snapshots: false }).await;
     rig.propose(Command::FinishRemoveVolume { id: volume.id() }).await;
     rig.volumes.settle().await;
     assert_eq!(rig.write(&volume).await, Err(IoError::Fenced));

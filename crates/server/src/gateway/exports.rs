@@ -1,7 +1,7 @@
-//! The cluster's volumes as the NBD front-end of a gateway wants them.
+//! The cluster's volumes and their snapshots as the NBD front-end of a gateway wants them.
 
-use crate::api::types::{Directory, DirectoryVolume};
-use crate::exports::{VolumeDisk, Wanted, in_a_moment};
+use crate::api::types::{Directory, DirectorySnapshot, DirectoryVolume, SourceName};
+use crate::exports::{ExportedDisk, Missing, Wanted, in_a_moment, name_of, only};
 use crate::observed::Observations;
 use crate::world::ServerWorld;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tepal_gateway::disk::{Exports, OpenError};
 use tepal_model::VolumeId;
 use tokio::sync::watch;
 
-/// The volumes, by their names as last heard of, or by [`BY_ID`](crate::api::types::BY_ID) and their ids.
+/// The volumes and snapshots, by their names as last heard of, or by [`BY_ID`](crate::api::types::BY_ID) and their ids.
 #[derive(Clone)]
 pub struct GatewayExports {
     pub directory: watch::Receiver<Arc<Directory>>,
@@ -19,32 +19,61 @@ pub struct GatewayExports {
 }
 
 impl Exports for GatewayExports {
-    type Disk = VolumeDisk;
+    type Disk = ExportedDisk;
 
     fn names(&self) -> Vec<String> {
-        let mut names: Vec<String> = self.directory.borrow().volumes.iter().map(|volume| volume.name.clone()).collect();
-        names.sort_unstable();
-        names
+        let directory = self.directory.borrow();
+        let mut volumes: Vec<&DirectoryVolume> = directory.volumes.iter().collect();
+        volumes.sort_unstable_by_key(|volume| &volume.name);
+        let of_volume = |volume: &&DirectoryVolume| {
+            let named = |snapshot: &DirectorySnapshot| name_of(&volume.name, &snapshot.name).to_string();
+            volume.snapshots.iter().map(named).collect::<Vec<_>>()
+        };
+        let snapshots = volumes.iter().flat_map(of_volume);
+        volumes.iter().map(|volume| volume.name.clone()).chain(snapshots).collect()
     }
 
-    async fn open(&self, name: &str) -> Result<VolumeDisk, OpenError> {
-        let is_news = |directory: &Arc<Directory>| find(directory, name).is_some();
+    /// The only volume, whatever snapshots it has.
+    fn unnamed(&self) -> Option<String> {
+        only(self.directory.borrow().volumes.iter()).map(|volume| volume.name.clone())
+    }
+
+    async fn open(&self, name: &str) -> Result<ExportedDisk, OpenError> {
+        let wanted = Wanted::of(name).ok_or_else(|| OpenError::Unknown(name.to_owned()))?;
+        let is_news = |directory: &Arc<Directory>| find(directory, &wanted).is_ok();
         let directory = in_a_moment(&mut self.directory.clone(), is_news).await;
-        let found = find(&directory, name).ok_or_else(|| OpenError::Unknown(name.to_owned()))?;
+        let (found, snapshot) = find(&directory, &wanted).map_err(|missing| missing.said_of(name))?;
         let unavailable = || OpenError::Unavailable {
             name: name.to_owned(),
             reason: "this gateway can't serve it, as its log says".to_owned(),
         };
         let volume = self.engine.volume(VolumeId(found.id)).ok_or_else(unavailable)?;
-        Ok(VolumeDisk::new(volume, &self.observations))
+        Ok(match snapshot {
+            None => ExportedDisk::of_volume(volume, &self.observations),
+            Some(snapshot) => {
+                let called = name_of(&found.name, &snapshot.name);
+                ExportedDisk::of_snapshot(&volume, (snapshot.epoch, snapshot.size), called, &self.observations)
+            }
+        })
     }
 }
 
-fn find<'a>(directory: &'a Directory, name: &str) -> Option<&'a DirectoryVolume> {
-    let wanted = Wanted::of(name);
-    directory.volumes.iter().find(|volume| match wanted {
-        Wanted::Name(name) => volume.name == name,
-        Wanted::Id(id) => volume.id == id.0,
-        Wanted::Nothing => false,
-    })
+type Found<'a> = (&'a DirectoryVolume, Option<&'a DirectorySnapshot>);
+
+fn find<'a>(directory: &'a Directory, wanted: &Wanted) -> Result<Found<'a>, Missing> {
+    let is_wanted = |volume: &&DirectoryVolume| match wanted {
+        Wanted::Name(name) => volume.name == name.volume(),
+        Wanted::Id(id, _) => volume.id == id.0,
+    };
+    let volume = directory.volumes.iter().find(is_wanted).ok_or(Missing::Volume)?;
+    let is_snapshot = |snapshot: &&DirectorySnapshot| match wanted {
+        Wanted::Name(SourceName::Snapshot(name)) => snapshot.name == name.snapshot,
+        Wanted::Id(_, epoch) => *epoch == Some(snapshot.epoch),
+        Wanted::Name(SourceName::Volume(_)) => false,
+    };
+    if matches!(wanted, Wanted::Name(SourceName::Volume(_)) | Wanted::Id(_, None)) {
+        return Ok((volume, None));
+    }
+    let snapshot = volume.snapshots.iter().find(is_snapshot).ok_or(Missing::Snapshot)?;
+    Ok((volume, Some(snapshot)))
 }

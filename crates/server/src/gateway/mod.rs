@@ -80,7 +80,8 @@ impl Account {
 
     /// As it's now, to a server by whose directory of that number the gateway acts.
     pub fn news(&self, after: u64) -> GatewayNews {
-        GatewayNews { gateway: self.run, after, clients: self.clients.clients() }
+        let (clients, snapshot_clients) = (self.clients.clients(), self.clients.snapshot_clients());
+        GatewayNews { gateway: self.run, after, clients, snapshot_clients }
     }
 }
 

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use tepal_engine::{Peers, Question, Reply, Unreachable};
 use tepal_gateway::nbd::Endpoint;
 use tepal_metadata::Caller;
-use tepal_model::{BLOCK, Buffer, ClusterId, DriveId, MapId, Segments, ServerId, Taking};
+use tepal_model::{BLOCK, Buffer, ClusterId, DriveId, Lineage, MapId, Segments, ServerId, Taking};
 use tepal_wire::Payload;
 use tepal_wire::handshake::{ClientId, Host, Sender, Standing};
 use tepal_wire::message::{
@@ -43,13 +43,14 @@ pub fn write(number: u64, blocks: u64) -> Question {
             durable: false,
             repair: false,
             taking: Taking::Nothing,
+            lineage: Lineage::default(),
         },
         payload,
     )
 }
 
 pub fn read(number: u64, blocks: u32) -> Question {
-    drive(DriveOperation::Read { first: number, count: blocks }, Payload::none())
+    drive(DriveOperation::Read { first: number, count: blocks, lineage: Lineage::default() }, Payload::none())
 }
 
 pub fn drive(operation: DriveOperation, payload: Payload) -> Question {
@@ -111,7 +112,7 @@ impl Answering for Arc<Recorder> {
         self.damaged.fetch_add((!is_zero).into(), Ordering::Relaxed);
         let (number, reply) = match operation {
             DriveOperation::Write { first, .. } => (first, Reply::from(Answer::Drive(DriveAnswer::Written))),
-            DriveOperation::Read { first, count } if first >= Recorder::HELD || count > 1 => {
+            DriveOperation::Read { first, count, .. } if first >= Recorder::HELD || count > 1 => {
                 let data = Segments::from_iter([Buffer::zeroed(count as usize * BLOCK as usize).freeze()]);
                 (first, Reply { payload: Payload::seal(0, data), ..Answer::Drive(DriveAnswer::Read).into() })
             }

@@ -1,0 +1,234 @@
+//! Snapshots of volumes: made, rolled back to, renamed, removed. How they differ is in [`super::diff`].
+//!
+//! Invariant: whatever was acknowledged before a snapshot or a rollback was asked for, is in what it's made of; and nothing that is
+//! asked for after it was answered. So it's answered when every server acts by it.
+
+use super::data::on_data_thread;
+use super::extract::{Input, Named, Options};
+use super::failure::Failure;
+use super::relay::Scope;
+use super::types::{
+    CreateSnapshot, Done, ErrorKind, ForceQuery, RenameSnapshot, SnapshotInfo, SnapshotName, SnapshotQuery, VolumeInfo,
+    path, route,
+};
+use super::{Context, Shared, volumes};
+use crate::exports::in_a_moment;
+use crate::world::ServerWorld;
+use axum::Json;
+use axum::extract::State as Extract;
+use axum::http::Uri;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tepal_engine::{Snapshot, Volume};
+use tepal_metadata::{Command, Refusal, Reply, SnapshotRecord, State, VolumeRecord};
+use tepal_model::layout::Durability;
+
+/// Less than another server waits that has passed the request on.
+const ACTED_BY_WITHIN: Duration = Duration::from_secs(40);
+
+pub async fn list(
+    Extract(context): Extract<Shared>,
+    scope: Scope,
+    uri: Uri,
+    Options(SnapshotQuery { volume }): Options<SnapshotQuery>,
+) -> Result<Json<Vec<SnapshotInfo>>, Failure> {
+    if let Some(name) = &volume {
+        volumes::record_in(&context, scope, name).await?;
+    }
+    let state = context.parts.metadata.state();
+    let mut listed: Vec<&Arc<VolumeRecord>> =
+        state.active_volumes().filter(|record| volume.as_ref().is_none_or(|name| record.name == *name)).collect();
+    listed.sort_unstable_by_key(|record| &record.name);
+    let mut all: Vec<SnapshotInfo> = listed.iter().flat_map(|record| of_volume(&context, &state, record)).collect();
+    if scope == Scope::Cluster {
+        let others = context.ask_others::<Vec<SnapshotInfo>>(&uri.to_string()).await;
+        for said in others.into_iter().filter_map(|(_, said)| said).flatten() {
+            if let Some(one) = all.iter_mut().find(|one| (&one.volume, one.epoch) == (&said.volume, said.epoch)) {
+                add_clients(one, &said);
+            }
+        }
+        all.iter_mut().for_each(sum_clients);
+    }
+    Ok(Json(all))
+}
+
+pub async fn show(Extract(context): Extract<Shared>, scope: Scope, name: Named) -> Result<Json<SnapshotInfo>, Failure> {
+    let name = name.parse()?;
+    match scope {
+        Scope::Own => own(&context, &name).map(Json),
+        Scope::Cluster => everywhere(&context, &name).await.map(Json),
+    }
+}
+
+async fn everywhere(context: &Context, name: &SnapshotName) -> Result<SnapshotInfo, Failure> {
+    record(context, name).await?;
+    let mut info = own(context, name)?;
+    let others = context.ask_others::<SnapshotInfo>(&path(route::SNAPSHOT, &name.to_string())).await;
+    let others = others.into_iter().filter_map(|(_, said)| said);
+    others
+        .filter(|said| said.epoch == info.epoch)
+        .collect::<Vec<_>>()
+        .iter()
+        .for_each(|said| add_clients(&mut info, said));
+    sum_clients(&mut info);
+    Ok(info)
+}
+
+fn own(context: &Context, name: &SnapshotName) -> Result<SnapshotInfo, Failure> {
+    let state = context.parts.metadata.state();
+    let (volume, snapshot) = find(&state, name)?;
+    Ok(info(context, volume, snapshot))
+}
+
+/// What this server knows of a volume's snapshots, the oldest first.
+pub fn of_volume(context: &Context, state: &State, volume: &VolumeRecord) -> Vec<SnapshotInfo> {
+    state.snapshots_of(volume.id).map(|snapshot| info(context, volume, snapshot)).collect()
+}
+
+fn info(context: &Context, volume: &VolumeRecord, snapshot: &SnapshotRecord) -> SnapshotInfo {
+    SnapshotInfo {
+        volume: volume.name.clone(),
+        name: snapshot.name.clone(),
+        epoch: snapshot.epoch,
+        size: snapshot.size,
+        created_unix_ms: snapshot.created_unix_ms,
+        clients: context.observations.of(volume.id).clients_of_snapshot(snapshot.epoch),
+        clients_of_gateways: context.gateways.clients_of_snapshot(volume.id, snapshot.epoch),
+    }
+}
+
+/// Servers count the clients of their own; of those of gateways, all say the same.
+pub fn add_clients(all: &mut SnapshotInfo, said: &SnapshotInfo) {
+    all.clients += said.clients;
+    all.clients_of_gateways = all.clients_of_gateways.max(said.clients_of_gateways);
+}
+
+/// Once all servers were heard.
+pub fn sum_clients(all: &mut SnapshotInfo) {
+    all.clients += all.clients_of_gateways;
+}
+
+type Found<'a> = (&'a Arc<VolumeRecord>, &'a Arc<SnapshotRecord>);
+
+fn find<'a>(state: &'a State, name: &SnapshotName) -> Result<Found<'a>, Refusal> {
+    let SnapshotName { volume, snapshot } = name;
+    let record = state.volume_named(volume).ok_or_else(|| Refusal::NoVolume(volume.clone()))?;
+    let found = state.snapshot_named(record.id, snapshot);
+    let found = found.ok_or_else(|| Refusal::NoSnapshot { volume: volume.clone(), name: snapshot.clone() })?;
+    Ok((record, found))
+}
+
+/// Also if another server has just said that it made the snapshot, and this one hasn't heard of it yet.
+async fn record(context: &Context, name: &SnapshotName) -> Result<(Arc<VolumeRecord>, Arc<SnapshotRecord>), Failure> {
+    let metadata = &context.parts.metadata;
+    if find(&metadata.state(), name).is_err() {
+        let others = context.ask_others::<SnapshotInfo>(&path(route::SNAPSHOT, &name.to_string())).await;
+        if others.iter().any(|(_, said)| said.is_some()) {
+            in_a_moment(&mut metadata.watch(), |state| find(state, name).is_ok()).await;
+        }
+    }
+    let state = metadata.state();
+    let (volume, snapshot) = find(&state, name)?;
+    Ok((volume.clone(), snapshot.clone()))
+}
+
+/// The snapshot of this name, to be read.
+pub async fn served(context: &Context, name: &SnapshotName) -> Result<Snapshot<ServerWorld>, Failure> {
+    let (_, snapshot) = record(context, name).await?;
+    Ok(volumes::served(context, &name.volume).await?.snapshot(snapshot.epoch, snapshot.size))
+}
+
+pub async fn create(
+    Extract(context): Extract<Shared>,
+    Input(CreateSnapshot { volume, name }): Input<CreateSnapshot>,
+) -> Result<Json<SnapshotInfo>, Failure> {
+    let served = volumes::served(&context, &volume).await?;
+    let began = Instant::now();
+    let command = Command::CreateSnapshot { volume: volume.clone(), name: name.clone() };
+    let Reply::SnapshotCreated { epoch, view } = context.propose(command).await? else { return Err(no_sense()) };
+    let agreed = began.elapsed();
+    let name = SnapshotName { volume, snapshot: name };
+    let late = || {
+        format!("snapshot '{name}' is made, and what is written now may still get into it: remove it, and make another")
+    };
+    acted_by(&context, view, late).await?;
+    let cut = began.elapsed();
+    keep_on_media(&context, served).await?;
+    tracing::debug!(snapshot = %name, epoch, view, ?agreed, ?cut, whole = ?began.elapsed(), "snapshot made");
+    own(&context, &name).map(Json)
+}
+
+/// Once every server acts by this view, no request is carried out by an earlier one.
+async fn acted_by(context: &Context, view: u64, late: impl Fn() -> String) -> Result<(), Failure> {
+    match tokio::time::timeout(ACTED_BY_WITHIN, context.parts.authority.acted_by(view)).await {
+        Ok(acted) => Ok(acted?),
+        Err(_) => {
+            let error = format!("{}; not every server has taken it up, as `tepal status` may say", late());
+            Err(Failure::new(ErrorKind::Unavailable, error))
+        }
+    }
+}
+
+/// With `durability=flush`, what was acknowledged may be lost with the power until it's flushed: a snapshot would change.
+async fn keep_on_media(context: &Context, volume: Volume<ServerWorld>) -> Result<(), Failure> {
+    if volume.is_among() || volume.spec().layout.durability == Durability::Strict {
+        return Ok(());
+    }
+    on_data_thread(context, volume, |volume: Volume<ServerWorld>| async move { volume.flush().await }).await
+}
+
+/// Who reads it gets errors from then on, so that is done by force only.
+pub async fn remove(
+    Extract(context): Extract<Shared>,
+    name: Named,
+    Options(ForceQuery { force }): Options<ForceQuery>,
+) -> Result<Json<Done>, Failure> {
+    let name: SnapshotName = name.parse()?;
+    record(&context, &name).await?;
+    if !force {
+        let clients = || async { Ok(everywhere(&context, &name).await?.clients) };
+        let clients = volumes::that_stay(clients).await?;
+        volumes::refuse_in_use(&format!("snapshot '{name}'"), clients)?;
+    }
+    let SnapshotName { volume, snapshot } = name;
+    context.propose(Command::RemoveSnapshot { volume, name: snapshot }).await?;
+    Ok(Json(Done {}))
+}
+
+pub async fn rename(
+    Extract(context): Extract<Shared>,
+    name: Named,
+    Input(RenameSnapshot { new_name }): Input<RenameSnapshot>,
+) -> Result<Json<SnapshotInfo>, Failure> {
+    let SnapshotName { volume, snapshot: name } = name.parse()?;
+    let command = Command::RenameSnapshot { volume: volume.clone(), name, new_name: new_name.clone() };
+    context.propose(command).await?;
+    own(&context, &SnapshotName { volume, snapshot: new_name }).map(Json)
+}
+
+/// What clients of the volume think that it holds, it doesn't hold any more: done by force only while there are some.
+pub async fn roll_back(
+    Extract(context): Extract<Shared>,
+    name: Named,
+    Options(ForceQuery { force }): Options<ForceQuery>,
+) -> Result<Json<VolumeInfo>, Failure> {
+    let _one_at_a_time = context.resizing.lock().await;
+    let name: SnapshotName = name.parse()?;
+    record(&context, &name).await?;
+    if !force {
+        let clients = volumes::that_stay(|| volumes::clients(&context, &name.volume)).await?;
+        volumes::refuse_in_use(&format!("volume '{}'", name.volume), clients)?;
+    }
+    let began = Instant::now();
+    let command = Command::RollBack { volume: name.volume.clone(), name: name.snapshot.clone() };
+    let Reply::RolledBack { epoch, view } = context.propose(command).await? else { return Err(no_sense()) };
+    let late = || format!("volume '{}' is rolled back, and what is written now may get lost: do it again", name.volume);
+    acted_by(&context, view, late).await?;
+    context.volumes.settle().await;
+    tracing::debug!(snapshot = %name, epoch, view, after = ?began.elapsed(), "volume rolled back");
+    volumes::one(&context, &name.volume).await
+}
+
+fn no_sense() -> Failure {
+    Failure::new(ErrorKind::Internal, "what was agreed answers something else than what was asked")
+}

@@ -1,0 +1,99 @@
+//! What gateways need to know, and what they say of themselves.
+
+use super::DriveState;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use tepal_model::{ClusterId, DriveId, Epoch, ServerId};
+
+/// Which volumes there are, where their copies are, and how servers are reached: what a gateway acts by, as a hint. A server
+/// that is asked by an older one says so.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Directory {
+    /// The cluster whose directory this is.
+    pub cluster: ClusterId,
+    /// Of two directories, the later one has the higher number.
+    pub number: u64,
+    /// As [`ClusterInfo::view`](super::ClusterInfo::view).
+    pub view: u64,
+    /// All of them, by id; also those that are down.
+    pub servers: Vec<DirectoryServer>,
+    /// All of them, by id, in any state.
+    pub drives: Vec<DirectoryDrive>,
+    /// All of them, by id; without those that are being removed.
+    pub volumes: Vec<DirectoryVolume>,
+}
+
+/// A server, as a gateway needs to know it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DirectoryServer {
+    /// As in [`ServerInfo::id`](super::ServerInfo::id).
+    pub id: ServerId,
+    /// As the cluster agrees: it may still not answer.
+    pub is_up: bool,
+    /// Where it is for gateways, as `host:port` or `unix:PATH`.
+    pub address: String,
+}
+
+/// A drive, as a gateway needs to know it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DirectoryDrive {
+    /// As in [`DriveInfo::id`](super::DriveInfo::id).
+    pub id: DriveId,
+    /// The server that it was last seen on: who is asked for what it holds.
+    pub server: ServerId,
+    /// As in [`DriveInfo::state`](super::DriveInfo::state).
+    pub state: DriveState,
+    /// The view in which it came into this state.
+    pub state_view: u64,
+    /// Since which view others may know more.
+    pub left: u64,
+}
+
+/// A volume, as a gateway needs to know it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DirectoryVolume {
+    /// As in [`VolumeInfo::id`](super::VolumeInfo::id).
+    pub id: u64,
+    /// As in [`VolumeInfo::name`](super::VolumeInfo::name).
+    pub name: String,
+    /// Bytes.
+    pub size: u64,
+    /// With its failure domain settled.
+    pub layout: String,
+    /// The number of its map, by which drives know its data.
+    pub map: u32,
+    /// In the order of the map.
+    pub drives: Vec<DriveId>,
+    /// The view in which the map was made.
+    pub made_in: u64,
+    /// As in [`VolumeInfo::revision`](super::VolumeInfo::revision).
+    pub revision: u64,
+    /// By epoch.
+    #[serde(default)]
+    pub snapshots: Vec<DirectorySnapshot>,
+}
+
+/// A snapshot of a volume, as a gateway needs to know it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DirectorySnapshot {
+    /// As in [`SnapshotInfo::name`](super::SnapshotInfo::name).
+    pub name: String,
+    /// As in [`SnapshotInfo::epoch`](super::SnapshotInfo::epoch).
+    pub epoch: Epoch,
+    /// Bytes.
+    pub size: u64,
+}
+
+/// What a gateway says of itself, again and again.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GatewayNews {
+    /// This run of it.
+    pub gateway: u64,
+    /// The number of the directory that it has.
+    pub after: u64,
+    /// By volume, how many clients have it open there.
+    pub clients: BTreeMap<u64, u64>,
+    /// By volume and epoch, how many clients have a snapshot open there.
+    #[serde(default)]
+    pub snapshot_clients: BTreeMap<u64, BTreeMap<Epoch, u64>>,
+}

@@ -1,0 +1,221 @@
+//! Volumes and their bytes.
+
+use super::SnapshotInfo;
+use serde::{Deserialize, Serialize};
+use tepal_model::DriveId;
+
+/// A volume. What servers would say that don't answer is missing from its state and its counts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeInfo {
+    /// Unique, and may change.
+    pub name: String,
+    /// Counted from 1; stays as it is for good, and is never used again.
+    pub id: u64,
+    /// Bytes that its clients see: a multiple of 512.
+    pub size: u64,
+    /// As it was asked for, such as `mirror:2`: see [`tepal_model::layout`].
+    pub layout: String,
+    /// What no two copies share as its drives are now: `drive`, `server` or `site`. None if there is only one copy.
+    #[serde(default)]
+    pub domain: Option<String>,
+    /// The worst that is so of any part of it.
+    pub state: VolumeState,
+    /// What keeps the state from `healthy`, for people; or what soon may.
+    pub reason: Vec<String>,
+    /// NBD connections that have it open.
+    #[serde(default)]
+    pub clients: u64,
+    /// Of them, those of gateways that aren't servers.
+    #[serde(default)]
+    pub clients_of_gateways: u64,
+    /// Blocks that no copy had right when they were last read; at least so many are damaged.
+    #[serde(default)]
+    pub damaged_blocks: u64,
+    /// Bytes on drives, copies counted.
+    pub allocated: u64,
+    /// In which it writes. Each snapshot and each rollback begins a new one; the first is 1.
+    pub epoch: u64,
+    /// Counts the changes of name, size and the like, from 1.
+    pub revision: u64,
+    /// The name of the pool whose drives it uses.
+    pub pool: String,
+    /// In the order of the map.
+    pub drives: Vec<DriveId>,
+    /// When it was created, in milliseconds since 1970, by the clock of the server that was asked.
+    pub created_unix_ms: u64,
+    /// The oldest first.
+    pub snapshots: Vec<SnapshotInfo>,
+    /// None in this version.
+    pub migration: Option<Migration>,
+    /// What is left to do after drives were away or a crash. All 0 if there's nothing.
+    pub recovery: RecoveryInfo,
+}
+
+/// Whether all of a volume can be read and written, and has all its copies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum VolumeState {
+    /// All copies that its layout wants are there and up to date.
+    Healthy,
+    /// All of it can be read and written, with fewer copies than its layout wants; or a drive of it is full.
+    Degraded,
+    /// All its drives are there, and copies are being brought up to date.
+    Recovering,
+    /// Some of it can't be read or written now: requests wait, or fail if no copy is right.
+    Unavailable,
+}
+
+/// A change of layout that is under way.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Migration {
+    /// Layout.
+    pub to: String,
+    /// Bytes of the volume that have the new layout.
+    pub done_bytes: u64,
+    /// Bytes of the volume in all.
+    pub total_bytes: u64,
+}
+
+/// What is left to do until all copies are equal. A region is a MiB.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecoveryInfo {
+    /// Regions whose copies may differ since a crash, and are still to be compared.
+    pub busy_regions: u64,
+    /// Regions in which a copy missed writes, counted for each such copy.
+    pub stale_regions: u64,
+    /// Bytes copied to bring copies up to date, since the servers began to lead the volume's columns.
+    pub copied_bytes: u64,
+    /// As of now.
+    #[serde(default)]
+    pub bytes_per_second: u64,
+}
+
+/// Makes a volume, which reads as zeros.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CreateVolume {
+    /// 1 to 128 of `A-Z a-z 0-9 . _ -`, not beginning with `.` or `-`. No other volume may have it.
+    pub name: String,
+    /// Bytes: a multiple of 512, from 512 to 2^63. It may be more than there is room for: space is taken as data is
+    /// written.
+    pub size: u64,
+    /// The pool's, if not said.
+    #[serde(default)]
+    pub layout: Option<String>,
+    /// `default`, if not said.
+    #[serde(default)]
+    pub pool: Option<String>,
+}
+
+/// Makes a volume longer or shorter. New bytes read as zeros.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResizeVolume {
+    /// Bytes as it shall have: a multiple of 512, from 512 to 2^63.
+    pub size: u64,
+    /// Allow it to become smaller, which loses what is past the new end.
+    #[serde(default)]
+    pub shrink: bool,
+}
+
+/// Gives a volume another name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RenameVolume {
+    /// As [`CreateVolume::name`].
+    pub new_name: String,
+}
+
+/// The query of DELETE of a volume.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RemoveVolumeQuery {
+    /// Even if clients have the volume or a snapshot of it open. False, if not said.
+    #[serde(default)]
+    pub force: bool,
+    /// With its snapshots: a volume that has some stays otherwise. False, if not said.
+    #[serde(default)]
+    pub snapshots: bool,
+}
+
+/// A removed volume whose space is being freed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Removal {
+    /// As [`VolumeInfo::id`].
+    pub id: u64,
+    /// The name that it had; another volume may have it by now.
+    pub name: String,
+    /// Bytes on drives that are still to be freed.
+    pub allocated: u64,
+}
+
+/// A scrub of a volume, over all servers: every copy of every block is read and checked, and damage is repaired.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Scrub {
+    /// The volume's name.
+    pub volume: String,
+    /// `running` as long as any server runs its part; `failed` if one failed.
+    pub state: ScrubState,
+    /// Copies counted, as in [`VolumeInfo::allocated`].
+    pub checked_bytes: u64,
+    /// Copies counted: what the volume had on drives when the scrub began, or `checked_bytes` if that's more.
+    pub total_bytes: u64,
+    /// Blocks that were damaged on one copy and written again from another.
+    pub repaired_blocks: u64,
+    /// Drives that were read to the end.
+    pub checked_drives: Vec<DriveId>,
+    /// Drives that have copies and weren't, as they are away, or their servers: what is wrong there is unknown.
+    pub unchecked_drives: Vec<DriveId>,
+    /// What is damaged on every copy: a read of it fails.
+    pub damaged: Vec<Range>,
+    /// What is damaged on every copy that is here, and may be right on a drive that is away: a read of it fails until that one
+    /// is back.
+    #[serde(default)]
+    pub unrepaired: Vec<Range>,
+    /// Why it failed, if so.
+    pub error: Option<String>,
+}
+
+/// How far a scrub is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ScrubState {
+    /// There was none since the server started.
+    Never,
+    /// What a server has found is told when it has done its part.
+    Running,
+    /// Everything was read. There may be damage nevertheless: see [`Scrub::damaged`].
+    Done,
+    /// It broke off: see [`Scrub::error`]. Start another.
+    Failed,
+}
+
+/// Bytes of a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Range {
+    /// The first one, counted from the volume's start.
+    pub offset: u64,
+    /// How many.
+    pub length: u64,
+}
+
+/// The query of GET `data` and `map`, of volumes and snapshots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RangeQuery {
+    /// The first byte, counted from the volume's start.
+    pub offset: u64,
+    /// Bytes; for `data`, at most [`MAX_DATA`](super::MAX_DATA).
+    pub length: u64,
+}
+
+/// The query of PUT `data`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OffsetQuery {
+    /// Where the first byte of the body goes, counted from the volume's start.
+    pub offset: u64,
+}
+
+/// A run of bytes that are all mapped, or all a hole that reads as zeros.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MapRun {
+    /// Bytes, at least one.
+    pub length: u64,
+    /// Whether drives hold it.
+    pub mapped: bool,
+}

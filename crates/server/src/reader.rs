@@ -1,0 +1,36 @@
+//! What bytes are read of: a volume as it is now, or as it was.
+
+use crate::world::ServerWorld;
+use tepal_engine::{Run, Snapshot, Volume};
+use tepal_model::{IoError, Segments};
+
+/// Cheap to clone.
+#[derive(Clone)]
+pub enum Reader {
+    Volume(Volume<ServerWorld>),
+    Snapshot(Snapshot<ServerWorld>),
+}
+
+impl Reader {
+    /// Bytes, as of now.
+    pub fn size(&self) -> u64 {
+        match self {
+            Reader::Volume(volume) => volume.size(),
+            Reader::Snapshot(snapshot) => snapshot.size(),
+        }
+    }
+
+    pub async fn read(&self, offset: u64, length: u64) -> Result<Segments, IoError> {
+        match self {
+            Reader::Volume(volume) => volume.read(offset, length).await,
+            Reader::Snapshot(snapshot) => snapshot.read(offset, length).await,
+        }
+    }
+
+    pub async fn block_status(&self, offset: u64, length: u64, limit: usize) -> Result<Vec<Run>, IoError> {
+        match self {
+            Reader::Volume(volume) => volume.block_status(offset, length, limit).await,
+            Reader::Snapshot(snapshot) => snapshot.block_status(offset, length, limit).await,
+        }
+    }
+}
