@@ -10,18 +10,21 @@
 
 use crate::log::{BlockSpan, Change, ExtentKey};
 use crate::map::Layer;
-use crate::state::{Changes, Payload, State, bound_sums};
+use crate::state::{Changes, Payload, State, bits_within, bound_sums};
 use bytes::Bytes;
 use smallvec::SmallVec;
+use std::ops::Range;
 use std::sync::Arc;
 use tepal_model::{Epoch, History, Lineage, MapId};
 
-/// Extents whose layers are joined in one batch.
+/// Extents whose layers are joined in one batch, and notes that are joined or dropped.
 #[derive(Debug)]
 pub struct Join {
     pub map: MapId,
     pub history: Arc<History>,
     pub extents: Vec<u64>,
+    /// Notes that may be of no use where they are.
+    pub notes: Vec<(Epoch, Range<u64>)>,
     pub moves: Vec<Move>,
     /// Of all layers that blocks are moved from or to: [`State::joining`] has them.
     pub slots: Vec<u32>,
@@ -50,11 +53,6 @@ pub struct Fate {
     pub moved: u16,
 }
 
-/// The line that an epoch is of. `None` if nobody sees it, or if nothing is known of who sees it.
-pub fn line_of(history: &History, epoch: Epoch) -> Option<&Lineage> {
-    history.line_of(epoch).filter(|_| !history.is_unknown(epoch))
-}
-
 /// What of one line's layers of an extent was met so far, from the newest one on.
 struct Line<'a> {
     line: &'a Lineage,
@@ -67,7 +65,8 @@ pub fn fates(state: &State, history: &History, map: MapId, index: u64) -> SmallV
     let mut met: SmallVec<[Line<'_>; 1]> = SmallVec::new();
     let mut fates = SmallVec::new();
     for Layer { epoch, slot, present } in state.map.layers(map, index).filter(|layer| layer.present != 0) {
-        let Some(line) = line_of(history, epoch) else { continue };
+        // Of one that nobody sees, or of which nothing is known.
+        let Some(line) = history.line_of(epoch) else { continue };
         let key = ExtentKey { map, index, epoch };
         let hidden = state.hidden_after(map, index, epoch, line);
         // Of its line no two have the same newest epoch.
@@ -84,6 +83,43 @@ pub fn fates(state: &State, history: &History, map: MapId, index: u64) -> SmallV
         }
     }
     fates
+}
+
+/// What a note hides.
+#[derive(Default)]
+pub struct Below {
+    /// Takes out what nobody sees any more.
+    pub superfluous: Vec<Change>,
+    /// Others see some of it.
+    pub is_needed: bool,
+}
+
+/// What is below a note. Nothing is said of one of which nothing is known.
+pub fn below(state: &State, history: &History, map: MapId, epoch: Epoch, blocks: &Range<u64>) -> Below {
+    let mut below = Below::default();
+    let Some(line) = history.line_of(epoch) else { return below };
+    let older =
+        state.map.layers_of_blocks(map, blocks.clone()).filter(|(key, _)| key.epoch < epoch && line.sees(key.epoch));
+    for (key, layer) in older {
+        let present = layer.present & bits_within(blocks, key.index);
+        match line.owns(key.epoch) {
+            true => below.superfluous.extend(BlockSpan::runs_of(present).map(|span| Change::Cleared { key, span })),
+            false => below.is_needed |= present != 0,
+        }
+    }
+    below
+}
+
+/// A note that there's nothing below is dropped. Others join those of the line's first epoch, so that they don't pile up while snapshots
+/// come and go.
+fn settled(state: &State, history: &History, map: MapId, epoch: Epoch, blocks: &Range<u64>) -> Option<Vec<Change>> {
+    let line = history.line_of(epoch)?;
+    let below = below(state, history, map, epoch, blocks);
+    let is_settled = !below.superfluous.is_empty() || (below.is_needed && epoch == line.own());
+    let (first, count) = (blocks.start, blocks.end - blocks.start);
+    let joined = below.is_needed.then_some(Change::Hid { map, epoch: line.own(), first, count });
+    let dropped = Change::Unhid { map, epochs: (epoch, epoch), first, count };
+    (!is_settled).then(|| joined.into_iter().chain([dropped]).collect())
 }
 
 impl Join {
@@ -103,6 +139,8 @@ impl Join {
                 changes.extend(BlockSpan::runs_of(cleared).map(|span| Change::Cleared { key: fate.key, span }));
             }
         }
+        let settled = |(epoch, blocks): &(Epoch, Range<u64>)| settled(state, &self.history, self.map, *epoch, blocks);
+        changes.extend(self.notes.iter().filter_map(settled).flatten());
         (changes, payload)
     }
 

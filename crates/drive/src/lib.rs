@@ -1,6 +1,7 @@
 //! One drive: label, log, physical map, space and scrub, over an injected device.
 //!
-//! A drive holds, for each global map, a sparse space of blocks, numbered as the map's placement says. It never returns a
+//! A drive holds, for each global map, a sparse space of blocks, numbered as the map's placement says, and of each extent a layer for
+//! each epoch in which it was written: who reads says which epochs it sees. It never returns a
 //! block that doesn't match its checksum, and never loses what it acknowledged as durable. `docs/formats.md` has its bytes.
 //!
 //! ```text

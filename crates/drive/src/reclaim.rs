@@ -5,10 +5,10 @@
 
 use crate::drive::{Drive, Shared};
 use crate::error::{DriveError, Loss};
-use crate::join::{Fate, Join, Move, fates, line_of};
+use crate::join::{Fate, Join, Move, below, fates};
 use crate::layers::one_layer;
 use crate::log::{BlockSpan, Change, ExtentKey};
-use crate::state::{Changes, Payload, State, bits_within};
+use crate::state::{Changes, Payload, State};
 use crate::world::World;
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -74,15 +74,6 @@ impl<W: World> Drop for Joining<'_, W> {
     }
 }
 
-/// What a note hides.
-#[derive(Default)]
-struct Below {
-    /// Takes out what nobody sees any more.
-    superfluous: Vec<Change>,
-    /// Others see some of it.
-    is_needed: bool,
-}
-
 impl<W: World> Reclaim<'_, W> {
     /// Layers and notes of epochs that nobody sees.
     async fn clear_unseen(&self) -> Result<(), Arc<Loss>> {
@@ -101,31 +92,25 @@ impl<W: World> Reclaim<'_, W> {
         self.log(changes).await
     }
 
-    /// What is hidden from all who see it, and the notes that hide nothing.
+    /// What is hidden from all who see it, and the notes themselves.
     async fn clear_hidden(&self) -> Result<(), Arc<Loss>> {
         let notes: Vec<_> = self.drive.shared.lock().hidden.of(self.map).collect();
         for (epoch, blocks) in notes {
-            let superfluous = self.drive.shared.lock().below(&self.history, self.map, epoch, &blocks).superfluous;
+            let superfluous = below(&self.drive.shared.lock(), &self.history, self.map, epoch, &blocks).superfluous;
             self.log(superfluous).await?;
-            self.drop_idle(epoch, blocks).await?;
+            self.settle(epoch, blocks).await?;
             self.drive.shared.world.give_way().await;
         }
         Ok(())
     }
 
-    /// Drops a note if there's nothing below it. Whoever clears something after this lock is let go of notes it anew, later in the log.
-    async fn drop_idle(&self, epoch: Epoch, blocks: Range<u64>) -> Result<(), Arc<Loss>> {
-        let done = {
-            let mut state = self.drive.shared.lock();
-            let below = state.below(&self.history, self.map, epoch, &blocks);
-            let is_idle = !below.is_needed && below.superfluous.is_empty() && line_of(&self.history, epoch).is_some();
-            let (first, count) = (blocks.start, blocks.end - blocks.start);
-            let dropped = Change::Unhid { map: self.map, epochs: (epoch, epoch), first, count };
-            is_idle.then(|| self.drive.submit_now(&mut state, Changes::from_iter([dropped]), Payload::new(), false))
-        };
-        match done {
-            Some(done) => self.drive.shared.outcome(done).await,
-            None => Ok(()),
+    async fn settle(&self, epoch: Epoch, blocks: Range<u64>) -> Result<(), Arc<Loss>> {
+        let (map, history, notes) = (self.map, self.history.clone(), vec![(epoch, blocks)]);
+        let join = Join { map, history, extents: Vec::new(), notes, moves: Vec::new(), slots: Vec::new() };
+        let is_settled = join.changes(&self.drive.shared.lock()).0.is_empty();
+        match is_settled {
+            true => Ok(()),
+            false => self.drive.shared.outcome(self.drive.submit_join(join)).await,
         }
     }
 
@@ -209,7 +194,8 @@ impl<W: World> Reclaim<'_, W> {
             }
         }
         let (map, history, slots) = (self.map, self.history.clone(), std::mem::take(&mut joining.slots));
-        let done = self.drive.submit_join(Join { map, history, extents: plan.extents, moves, slots });
+        let done =
+            self.drive.submit_join(Join { map, history, extents: plan.extents, notes: Vec::new(), moves, slots });
         self.drive.shared.outcome(done).await
     }
 
@@ -219,22 +205,25 @@ impl<W: World> Reclaim<'_, W> {
             (fate.key.first_block() + u64::from(span.first), span.count, one_layer(fate.key.epoch));
         let crcs = self.drive.crcs(self.map, first, count.into(), &alone).await;
         let read = self.drive.read(self.map, first, count.into(), &alone).await;
-        let (crcs, segments) = match (crcs, read) {
-            (Ok(crcs), Ok(segments)) => (crcs, segments),
+        match (crcs, read) {
+            (Ok(crcs), Ok(segments)) => {
+                let data = segments.iter().flat_map(blocks_of);
+                for ((block, crc), data) in span.range().zip(crcs).zip(data) {
+                    // One that isn't there any more isn't moved either.
+                    let Some(crc) = crc else { continue };
+                    moves.push(Move { from: (fate.key, fate.slot), to, block: block as u8, crc, data });
+                }
+                return Ok(());
+            }
             (Err(DriveError::Lost(loss)), _) | (_, Err(DriveError::Lost(loss))) => return Err(loss),
             // Those that are whole are moved in the next pass.
             (_, Err(DriveError::Damaged { blocks })) => {
                 let bits = blocks.iter().fold(0, |bits, block| bits | 1 << (block - fate.key.first_block()));
                 *self.damaged.entry(fate.key).or_default() |= bits;
-                return Ok(());
             }
-            (Err(_), Ok(_)) | (_, Err(DriveError::OutOfSpace)) => return Ok(()),
-        };
-        let data = segments.iter().flat_map(blocks_of);
-        for ((block, crc), data) in span.range().zip(crcs).zip(data) {
-            // One that isn't there any more isn't moved either.
-            let Some(crc) = crc else { continue };
-            moves.push(Move { from: (fate.key, fate.slot), to, block: block as u8, crc, data });
+            (Err(_), Ok(_)) | (_, Err(DriveError::OutOfSpace)) => {
+                *self.damaged.entry(fate.key).or_default() |= span.bits();
+            }
         }
         Ok(())
     }
@@ -251,22 +240,4 @@ fn lowest(mut bits: u16, most: u32) -> u16 {
 fn blocks_of(segment: &Bytes) -> impl Iterator<Item = Bytes> {
     let starts = (0..segment.len()).step_by(BLOCK as usize);
     starts.map(|at| segment.slice(at..at + BLOCK as usize))
-}
-
-impl State {
-    /// What is below a note. Nothing is said of one of which nothing is known.
-    fn below(&self, history: &History, map: MapId, epoch: Epoch, blocks: &Range<u64>) -> Below {
-        let mut below = Below::default();
-        let Some(line) = line_of(history, epoch) else { return below };
-        let older =
-            self.map.layers_of_blocks(map, blocks.clone()).filter(|(key, _)| key.epoch < epoch && line.sees(key.epoch));
-        for (key, layer) in older {
-            let present = layer.present & bits_within(blocks, key.index);
-            match line.owns(key.epoch) {
-                true => below.superfluous.extend(BlockSpan::runs_of(present).map(|span| Change::Cleared { key, span })),
-                false => below.is_needed |= present != 0,
-            }
-        }
-        below
-    }
 }

@@ -1,28 +1,29 @@
 //! A drive on a device that forgets what wasn't flushed. Schedules and faults are the simulator's; these are the plain
 //! stories.
 
+mod device;
+mod joins;
 mod kept_image;
 mod labels;
+mod layers;
+mod layers_model;
 mod limits;
 mod log_device;
 mod log_end;
 mod requests;
 mod tables;
 
-use crate::geometry::HEADERS;
-use crate::world::{Clock, Device, DeviceError, Gather, Random, Spawn, Tick, World};
+use crate::world::{Clock, Gather, Random, Spawn, Tick, World};
 use crate::{Change, Drive, DriveError, Mark, MarkKind, NewDrive, OpenError, Options, Write, format};
 use bytes::Bytes;
+use device::{Dice, Pace, TestDevice, let_others};
 use futures_executor::{LocalPool, LocalSpawner};
 use futures_util::future::LocalBoxFuture;
 use futures_util::task::LocalSpawnExt;
-use std::cell::RefCell;
-use std::future::{pending, poll_fn, ready};
-use std::rc::Rc;
-use std::task::Poll;
+use std::future::{pending, ready};
 use std::time::Duration;
 use tepal_codec::checksum::block_crcs;
-use tepal_model::{BLOCK, Buffer, ClusterId, DriveId, EXTENT, Lineage, MapId, Origin, Segments, Taking, buffer::join};
+use tepal_model::{BLOCK, ClusterId, DriveId, EXTENT, Lineage, MapId, Origin, Segments, Taking, buffer::join};
 
 #[derive(Clone)]
 struct TestWorld(LocalSpawner);
@@ -45,104 +46,11 @@ impl Spawn for TestWorld {
         self.0.spawn_local(work).expect("the pool outlives the world");
     }
     fn give_way(&self) -> impl Future<Output = ()> {
-        ready(())
+        let_others(1)
     }
 }
 impl World for TestWorld {
     type Device = TestDevice;
-}
-
-/// Writes go to `now`; a flush copies it to `stable`; a power loss copies it back.
-#[derive(Clone)]
-struct TestDevice(Rc<RefCell<Platter>>);
-
-struct Platter {
-    now: Vec<u8>,
-    stable: Vec<u8>,
-    /// What differs between the two.
-    unflushed: Vec<std::ops::Range<usize>>,
-    flush_fails: bool,
-    /// Bytes that can't be read until they're written.
-    unreadable: Vec<usize>,
-    /// How often a discard is asked until it's done.
-    discard_takes: u32,
-    /// The second header was written while other things weren't flushed.
-    second_header_early: bool,
-}
-
-impl TestDevice {
-    fn new(size: u64) -> Self {
-        let blank = vec![0xa5; size as usize];
-        TestDevice(Rc::new(RefCell::new(Platter {
-            now: blank.clone(),
-            stable: blank,
-            unflushed: Vec::new(),
-            flush_fails: false,
-            unreadable: Vec::new(),
-            discard_takes: 0,
-            second_header_early: false,
-        })))
-    }
-    fn lose_power(&self) {
-        let mut platter = self.0.borrow_mut();
-        platter.now = platter.stable.clone();
-    }
-    /// Flips a bit in every block that holds exactly this.
-    fn rot(&self, content: &[u8]) -> usize {
-        let mut platter = self.0.borrow_mut();
-        let rotten = platter.now.chunks_exact_mut(content.len()).filter(|chunk| *chunk == content);
-        rotten.map(|chunk| chunk[100] ^= 1).count()
-    }
-}
-
-impl Device for TestDevice {
-    fn size(&self) -> u64 {
-        self.0.borrow().now.len() as u64
-    }
-    fn read(&self, offset: u64, mut buffer: Buffer) -> impl Future<Output = Result<Buffer, DeviceError>> {
-        let at = offset as usize;
-        let length = buffer.len();
-        if self.0.borrow().unreadable.iter().any(|bad| (at..at + length).contains(bad)) {
-            return ready(Err(DeviceError::Failed { operation: "read", offset, reason: "no".to_owned() }));
-        }
-        buffer.copy_from_slice(&self.0.borrow().now[at..at + length]);
-        ready(Ok(buffer))
-    }
-    fn write(&self, offset: u64, data: Gather) -> impl Future<Output = Result<(), DeviceError>> {
-        let mut platter = self.0.borrow_mut();
-        platter.second_header_early |= offset == HEADERS[1] && !platter.unflushed.is_empty();
-        let mut at = offset as usize;
-        for piece in data {
-            platter.unreadable.retain(|bad| !(at..at + piece.len()).contains(bad));
-            platter.now[at..at + piece.len()].copy_from_slice(&piece);
-            platter.unflushed.push(at..at + piece.len());
-            at += piece.len();
-        }
-        ready(Ok(()))
-    }
-    fn flush(&self) -> impl Future<Output = Result<(), DeviceError>> {
-        let mut platter = self.0.borrow_mut();
-        if platter.flush_fails {
-            let reason = "no".to_owned();
-            return ready(Err(DeviceError::Failed { operation: "flush", offset: 0, reason }));
-        }
-        let Platter { now, stable, unflushed, .. } = &mut *platter;
-        unflushed.drain(..).for_each(|range| stable[range.clone()].copy_from_slice(&now[range]));
-        ready(Ok(()))
-    }
-    fn discard(&self, offset: u64, length: u64) -> impl Future<Output = Result<(), DeviceError>> {
-        let range = offset as usize..(offset + length) as usize;
-        let mut platter = self.0.borrow_mut();
-        platter.now[range.clone()].fill(0xdd);
-        platter.unflushed.push(range);
-        let mut left = platter.discard_takes;
-        poll_fn(move |context| {
-            let Some(less) = left.checked_sub(1) else { return Poll::Ready(Ok(())) };
-            left = less;
-            context.waker().wake_by_ref();
-            Poll::Pending
-        })
-    }
 }
 
 const SIZE: u64 = 16 << 20;
@@ -185,9 +93,9 @@ impl Rig {
     }
 
     fn write(&mut self, first: u64, blocks: &[u8], durable: bool) -> Result<(), DriveError> {
-        let data: Vec<u8> = blocks.iter().flat_map(|&byte| [byte; BLOCK as usize]).collect();
+        let data = content(blocks);
         let crcs: Vec<u32> = block_crcs(&data).collect();
-        self.write_pieces(first, Gather::from_iter([Bytes::from(data)]), crcs, durable)
+        self.write_pieces(first, Gather::from_iter([data]), crcs, durable)
     }
 
     fn write_pieces(&mut self, first: u64, data: Gather, crcs: Vec<u32>, durable: bool) -> Result<(), DriveError> {
@@ -219,8 +127,13 @@ impl Rig {
     }
 }
 
+/// Blocks of these bytes.
+fn content(blocks: &[u8]) -> Bytes {
+    blocks.iter().map(|&byte| [byte; BLOCK as usize]).collect::<Vec<_>>().concat().into()
+}
+
 fn uniform(block: &[u8]) -> u8 {
-    assert!(block.iter().all(|&byte| byte == block[0]), "a mixed block");
+    assert!(block == [block[0]; BLOCK as usize], "a mixed block");
     block[0]
 }
 
@@ -496,20 +409,4 @@ fn the_second_header_is_written_when_the_second_pages_are_stable() {
         rig.pool.run_until(rig.drive.checkpoint()).unwrap();
     }
     assert!(!rig.device.0.borrow().second_header_early);
-}
-
-impl TestDevice {
-    fn clone_deep(&self) -> Self {
-        let platter = self.0.borrow();
-        let copy = Platter {
-            now: platter.now.clone(),
-            stable: platter.stable.clone(),
-            unflushed: platter.unflushed.clone(),
-            flush_fails: false,
-            unreadable: Vec::new(),
-            discard_takes: 0,
-            second_header_early: false,
-        };
-        TestDevice(Rc::new(RefCell::new(copy)))
-    }
 }

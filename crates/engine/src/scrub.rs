@@ -46,6 +46,8 @@ impl<W: World> Volume<W> {
         // Columns whose primary doesn't answer.
         let mut silent = BTreeSet::new();
         let spec = self.spec();
+        // What is hidden in older layers of what was repaired isn't damage.
+        self.reclaim().await;
         for drive in self.drives_here() {
             let checked = std::cell::Cell::new(summary.blocks_checked);
             let report = drive.scrub(Some(spec.map), |blocks| {

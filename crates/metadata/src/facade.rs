@@ -188,6 +188,7 @@ impl Metadata {
             lease: watch::Sender::new(Lease::None),
             acts_by: watch::Sender::new(None),
             leading: Mutex::default(),
+            granted: watch::Sender::default(),
             confirmed: tokio::sync::Mutex::default(),
             arriving: tokio::sync::Mutex::new(Arriving::new(dir)),
             tasks: Mutex::default(),

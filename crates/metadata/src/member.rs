@@ -43,6 +43,8 @@ pub struct Member {
     /// The view that this server acts by; none while nobody acts by any, and the state counts that is known here.
     pub acts_by: watch::Sender<Option<u64>>,
     pub leading: Mutex<Option<Leading>>,
+    /// Counts the leases that were granted.
+    pub granted: watch::Sender<u64>,
     pub confirmed: tokio::sync::Mutex<Option<Confirmed>>,
     pub arriving: tokio::sync::Mutex<Arriving>,
     pub tasks: Mutex<Vec<AbortHandle>>,

@@ -283,45 +283,35 @@ impl Change {
 
     /// Appends it as it is in a batch, [`Change::encoded_length`] bytes. The payload isn't part of that.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        let key_of = |out: &mut Vec<u8>, key: &ExtentKey| {
-            out.extend(key.map.0.to_le_bytes());
-            out.extend(key.epoch.to_le_bytes());
-            out.extend(key.index.to_le_bytes());
-        };
         match self {
             Change::Logged { key, slot, span, sums } | Change::Placed { key, slot, span, sums } => {
                 out.push(if matches!(self, Change::Logged { .. }) { LOGGED } else { PLACED });
-                key_of(out, key);
-                out.extend(slot.to_le_bytes());
+                encode_key(out, key);
+                words(out, [*slot]);
                 out.extend([span.first, span.count]);
-                sums.iter().for_each(|sum| out.extend(sum.to_le_bytes()));
+                words(out, sums.iter().copied());
             }
             Change::Cleared { key, span } => {
                 out.push(CLEARED);
-                key_of(out, key);
+                encode_key(out, key);
                 out.extend([span.first, span.count]);
             }
             Change::ClearedExtents { map, first, count, epochs } => {
                 out.push(CLEARED_EXTENTS);
-                out.extend(map.0.to_le_bytes());
-                out.extend(first.to_le_bytes());
-                out.extend(count.to_le_bytes());
+                words(out, [map.0]);
+                longs(out, [*first, *count]);
                 out.extend((epochs.len() as u16).to_le_bytes());
-                epochs.iter().for_each(|&epochs| encode_epochs(out, epochs));
+                words(out, epochs.iter().flat_map(|&(first, last)| [first, last]));
             }
             Change::Hid { map, epoch, first, count } => {
                 out.push(HID);
-                out.extend(map.0.to_le_bytes());
-                out.extend(epoch.to_le_bytes());
-                out.extend(first.to_le_bytes());
-                out.extend(count.to_le_bytes());
+                words(out, [map.0, *epoch]);
+                longs(out, [*first, *count]);
             }
             Change::Unhid { map, epochs, first, count } => {
                 out.push(UNHID);
-                out.extend(map.0.to_le_bytes());
-                encode_epochs(out, *epochs);
-                out.extend(first.to_le_bytes());
-                out.extend(count.to_le_bytes());
+                words(out, [map.0, epochs.0, epochs.1]);
+                longs(out, [*first, *count]);
             }
             Change::Marked(mark) | Change::Unmarked(mark) => {
                 out.push(if matches!(self, Change::Marked(_)) { MARKED } else { UNMARKED });
@@ -330,38 +320,36 @@ impl Change {
             Change::MarkedMany { map, kind, word, regions } => {
                 out.push(MARKED_MANY);
                 encode_marked(out, *map, *word, *kind);
-                out.extend(regions.to_le_bytes());
+                longs(out, [*regions]);
             }
             Change::UnmarkedMap { map } => {
                 out.push(UNMARKED_MAP);
-                out.extend(map.0.to_le_bytes());
+                words(out, [map.0]);
             }
             Change::Took { map, taken: Taken { origin, first, count } } => {
                 out.push(TOOK);
-                out.extend(map.0.to_le_bytes());
-                out.extend(origin.gateway.to_le_bytes());
-                out.extend(origin.slot.to_le_bytes());
-                [origin.number, origin.view, *first, *count].iter().for_each(|number| out.extend(number.to_le_bytes()));
+                words(out, [map.0]);
+                longs(out, [origin.gateway]);
+                words(out, [origin.slot]);
+                longs(out, [origin.number, origin.view, *first, *count]);
             }
             Change::Untook { map, first, count } => {
                 out.push(UNTOOK);
-                out.extend(map.0.to_le_bytes());
-                out.extend(first.to_le_bytes());
-                out.extend(count.to_le_bytes());
+                words(out, [map.0]);
+                longs(out, [*first, *count]);
             }
             Change::Dropped { gateway, dropped: Dropped { number, view } } => {
                 out.push(DROPPED);
-                [gateway, number, view].iter().for_each(|number| out.extend(number.to_le_bytes()));
+                longs(out, [*gateway, *number, *view]);
             }
             Change::Forgotten { view } => {
                 out.push(FORGOTTEN);
-                out.extend(view.to_le_bytes());
+                longs(out, [*view]);
             }
             Change::NotesReset => out.push(NOTES_RESET),
             Change::SumPages { first, count } => {
                 out.push(SUM_PAGES);
-                out.extend(first.to_le_bytes());
-                out.extend(count.to_le_bytes());
+                words(out, [*first, *count]);
             }
         }
     }
@@ -430,20 +418,28 @@ fn decode_span(reader: &mut Reader<'_>) -> Option<BlockSpan> {
     (span.count > 0 && u32::from(span.first) + u32::from(span.count) <= BLOCKS).then_some(span)
 }
 
-fn encode_epochs(out: &mut Vec<u8>, (first, last): (Epoch, Epoch)) {
-    out.extend(first.to_le_bytes());
-    out.extend(last.to_le_bytes());
+fn words(out: &mut Vec<u8>, numbers: impl IntoIterator<Item = u32>) {
+    numbers.into_iter().for_each(|number| out.extend(number.to_le_bytes()));
+}
+
+fn longs(out: &mut Vec<u8>, numbers: impl IntoIterator<Item = u64>) {
+    numbers.into_iter().for_each(|number| out.extend(number.to_le_bytes()));
+}
+
+fn encode_key(out: &mut Vec<u8>, key: &ExtentKey) {
+    words(out, [key.map.0, key.epoch]);
+    longs(out, [key.index]);
 }
 
 fn encode_marked(out: &mut Vec<u8>, map: MapId, region_or_word: u64, kind: MarkKind) {
-    out.extend(map.0.to_le_bytes());
-    out.extend(region_or_word.to_le_bytes());
     let (kind, drive) = match kind {
         MarkKind::Busy => (BUSY, 0),
         MarkKind::Stale(drive) => (STALE, drive.0),
     };
+    words(out, [map.0]);
+    longs(out, [region_or_word]);
     out.push(kind);
-    out.extend(drive.to_le_bytes());
+    longs(out, [drive]);
 }
 
 fn decode_mark(reader: &mut Reader<'_>) -> Option<Mark> {

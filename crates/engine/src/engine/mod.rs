@@ -163,6 +163,7 @@ impl<W: World> Engine<W> {
             let holder = Holder::Here(drive);
             state.volumes.values().for_each(|volume| volume.member_returned(&holder, standing));
         }
+        self.volumes().iter().for_each(Volume::start_reclaiming);
         self.settle_if_known(id);
         // It may have been missing for being the primary of its columns.
         if let Some((me, now)) = self.followed_state() {

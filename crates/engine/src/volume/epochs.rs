@@ -3,6 +3,7 @@
 use super::{Run, Volume};
 use crate::epochs::Epochs;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tepal_drive::world::World;
 use tepal_model::{Epoch, IoError, MapId, Segments};
 
@@ -50,6 +51,9 @@ impl<W: World> Snapshot<W> {
         }
     }
 }
+
+/// What was written by who hadn't heard yet that a snapshot is gone is given back after this time.
+const LATER: Duration = Duration::from_secs(5);
 
 /// Whether space is being given back that no reader's layers need any more.
 #[derive(Debug, Default)]
@@ -123,6 +127,9 @@ impl<W: World> Volume<W> {
         engine.world().spawn(Box::pin(async move {
             loop {
                 volume.reclaim().await;
+                let Some(engine) = volume.engine() else { return };
+                engine.world().sleep(LATER).await;
+                volume.reclaim().await;
                 if !volume.shared.reclaiming.end() {
                     return;
                 }
@@ -130,8 +137,12 @@ impl<W: World> Volume<W> {
         }));
     }
 
-    async fn reclaim(&self) {
+    /// See [`Drive::reclaim`](tepal_drive::Drive::reclaim).
+    pub(crate) async fn reclaim(&self) {
         let epochs = self.epochs();
+        if *epochs == Epochs::default() {
+            return; // there has never been more than one layer
+        }
         for drive in self.drives_here() {
             // If it's lost, that is noticed where it matters.
             if let Err(loss) = drive.reclaim(self.map(), &epochs.history).await {

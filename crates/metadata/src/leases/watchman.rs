@@ -64,6 +64,7 @@ pub async fn renew(member: &Member, renewal: &Renewal, arrived: Tick) -> Result<
     let granted = member.granting(confirmed.leader, |grants| grants.grant(id, up_since, asked, view));
     match granted {
         Ok(length) => {
+            member.granted.send_modify(|count| *count += 1);
             let length_ms = u64::try_from(length.as_millis()).unwrap_or(0);
             Ok(Answer::Granted { view, index: confirmed.index, length_ms })
         }
@@ -71,8 +72,26 @@ pub async fn renew(member: &Member, renewal: &Renewal, arrived: Tick) -> Result<
     }
 }
 
-/// Whether nobody but `asker` acts in a view before `view` any more.
+/// Whether nobody but `asker` acts in a view before `view` any more; waits a little for that.
 pub async fn adopted(member: &Member, asker: u64, view: u64, arrived: Tick) -> Result<Answer, Reason> {
+    let mut granted = member.granted.subscribe();
+    let asking = async {
+        loop {
+            granted.mark_unchanged();
+            match adopted_now(member, asker, view, arrived).await {
+                Err(Reason::NotYet) => {}
+                known => return known,
+            }
+            // Whoever acts by another view asks for a lease at once.
+            if granted.changed().await.is_err() {
+                return Err(Reason::NotYet);
+            }
+        }
+    };
+    tokio::time::timeout(member.surroundings.timing.heartbeat, asking).await.unwrap_or(Err(Reason::NotYet))
+}
+
+async fn adopted_now(member: &Member, asker: u64, view: u64, arrived: Tick) -> Result<Answer, Reason> {
     let Ok(confirmed) = member.confirm(arrived).await else {
         return Err(Reason::NotLeader { leader: member.leader() });
     };

@@ -20,8 +20,8 @@ struct Piece<'a> {
     block: u64,
     /// Those that cover it.
     writes: Vec<(OpId, &'a Op)>,
-    /// `None` if it shows zeros.
-    shown: Option<(OpId, &'a Op)>,
+    /// Which of them it may be that it shows: of a few bytes, several may have written the same.
+    shown: Vec<(OpId, &'a Op)>,
 }
 
 impl Checker {
@@ -31,6 +31,7 @@ impl Checker {
         Cut { asked: self.moment, answered: Moment::MAX }
     }
 
+    /// All of it is known by now.
     pub fn snapshot_answered(&mut self, cut: Cut) -> Cut {
         self.moment += 1;
         Cut { answered: self.moment, ..cut }
@@ -38,18 +39,19 @@ impl Checker {
 
     /// `data` is all of what it shows. In words what is wrong with it, if anything.
     pub fn judge_snapshot(&self, cut: Cut, data: &[u8]) -> Result<(), String> {
-        let pieces = self.pieces(data)?;
-        let latest = pieces.iter().filter_map(|piece| piece.shown).map(|(_, write)| write.begun).max();
-        if latest.is_some_and(|begun| begun > cut.answered) {
-            return Err("a snapshot shows a write that was sent after it was answered".to_owned());
-        }
-        let before = latest.unwrap_or(0).max(cut.asked);
+        let pieces = self.pieces(data, cut)?;
+        let certain = pieces.iter().filter_map(|piece| match piece.shown.as_slice() {
+            [(_, only)] if matches!(only.kind, Kind::Write { .. }) => Some(only.begun),
+            _ => None,
+        });
+        let before = certain.max().unwrap_or(0).max(cut.asked);
         pieces.iter().try_for_each(|piece| piece.has_all(before, cut))
     }
 
-    fn pieces(&self, data: &[u8]) -> Result<Vec<Piece<'_>>, String> {
+    fn pieces(&self, data: &[u8], cut: Cut) -> Result<Vec<Piece<'_>>, String> {
         let mut writes: BTreeMap<u64, Vec<(OpId, &Op, Span)>> = BTreeMap::new();
-        for (nth, op) in self.ops.iter().enumerate().filter(|(_, op)| op.kind.is_write()) {
+        let changes = self.ops.iter().enumerate().filter(|(_, op)| op.kind.is_write() && op.begun < cut.answered);
+        for (nth, op) in changes {
             for (block, span) in blocks(op.offset, op.length).take_while(|(block, _)| block * BLOCK < data.len() as u64)
             {
                 writes.entry(block).or_default().push((OpId(nth as u32 + 1), op, span));
@@ -65,24 +67,28 @@ impl Checker {
                 let covers = |(.., span): &&(OpId, &Op, Span)| span.start <= start && span.end >= end;
                 let writes = of_block.iter().filter(covers).map(|&(id, op, _)| (id, op)).collect();
                 let (offset, bytes) = (block * BLOCK + u64::from(start), &bytes[start.into()..end.into()]);
-                pieces.push(Piece { block, shown: self.shown(&writes, offset, bytes)?, writes });
+                pieces.push(self.piece(block, writes, offset, bytes)?);
             }
         }
         Ok(pieces)
     }
 
-    fn shown<'a>(
+    fn piece<'a>(
         &self,
-        writes: &Vec<(OpId, &'a Op)>,
+        block: u64,
+        writes: Vec<(OpId, &'a Op)>,
         offset: u64,
         bytes: &[u8],
-    ) -> Result<Option<(OpId, &'a Op)>, String> {
-        if pattern::matches(self.seed, Value::Zero, offset, bytes) {
-            return Ok(None);
+    ) -> Result<Piece<'a>, String> {
+        let is_shown = |&&(id, op): &&(OpId, &Op)| {
+            let value = if matches!(op.kind, Kind::Write { .. }) { Value::Written(id) } else { Value::Zero };
+            pattern::matches(self.seed, value, offset, bytes)
+        };
+        let shown: Vec<_> = writes.iter().filter(is_shown).copied().collect();
+        if shown.is_empty() && !pattern::matches(self.seed, Value::Zero, offset, bytes) {
+            return Err(format!("a snapshot shows at {offset} what nobody had written there before it was answered"));
         }
-        let is_shown = |id: OpId| pattern::matches(self.seed, Value::Written(id), offset, bytes);
-        let found = writes.iter().find(|(id, op)| matches!(op.kind, Kind::Write { .. }) && is_shown(*id));
-        found.copied().map(Some).ok_or_else(|| format!("a snapshot shows at {offset} what nobody wrote there"))
+        Ok(Piece { block, writes, shown })
     }
 }
 
@@ -90,17 +96,11 @@ impl Piece<'_> {
     /// Nothing newer is missing that was acknowledged before that moment.
     fn has_all(&self, before: Moment, cut: Cut) -> Result<(), String> {
         let is_done = |op: &Op| matches!(op.ended, Some((_, Outcome::Done)));
-        let due = self.writes.iter().filter(|(_, op)| is_done(op) && op.over < before);
         let is_older = |one: &Op, than: &Op| is_done(one) && one.over < than.begun;
+        let due = self.writes.iter().filter(|(_, op)| is_done(op) && op.over < before);
         for (id, write) in due {
-            let is_missed = match self.shown {
-                Some((_, shown)) => is_older(shown, write),
-                None => !self.writes.iter().any(|(_, op)| {
-                    !matches!(op.kind, Kind::Write { .. }) && op.begun < cut.answered && !is_older(op, write)
-                }),
-            };
-            if is_missed {
-                let shown = self.shown.map(|(id, _)| id);
+            if self.shown.iter().all(|(_, shown)| is_older(shown, write)) {
+                let shown: Vec<OpId> = self.shown.iter().map(|(id, _)| *id).collect();
                 return Err(format!("a snapshot shows {shown:?} in block {} and lacks {id:?}: {cut:?}", self.block));
             }
         }

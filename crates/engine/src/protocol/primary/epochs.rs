@@ -5,15 +5,21 @@
 //! write that isn't in the snapshot, and then writes elsewhere, finds a primary that knows of the snapshot too.
 //!
 //! Invariants:
-//! 1. A write is made in one epoch: all copies have it there, however often it's tried.
+//! 1. A write is made in one epoch: all copies have it there, however often it's tried. This server had a lease when it began, so
+//!    nobody had been told yet of a write in a later one.
 //! 2. What a snapshot shows doesn't change: it's read when all writes of its epochs have ended.
 
 use super::{Blocks, Group, State};
 use crate::epochs::Epochs;
+use futures_channel::oneshot;
 use futures_util::future::join_all;
 use std::sync::Arc;
+use std::time::Duration;
 use tepal_drive::world::World;
 use tepal_model::{Epoch, IoError, Lineage};
+
+/// How soon to look again whether there's a lease.
+const MOMENT: Duration = Duration::from_millis(10);
 
 impl<W: World> Group<W> {
     /// What is agreed from now on.
@@ -51,6 +57,25 @@ impl<W: World> Group<W> {
             state.everywhere = state.everywhere.max(epoch);
         }
         self.wake();
+    }
+
+    /// What a write sees that begins now. `None` while this server's lease has ended: the others may be sure that nobody begins
+    /// anything in this epoch any more, and this server goes on when it has a lease again.
+    pub fn begins_in(&self, state: &State<W>) -> Option<Lineage> {
+        let lineage = state.epochs.head().clone();
+        let may_serve = || self.engine().is_some_and(|engine| engine.shared.authority.may_serve());
+        (self.shared.view == 0 || may_serve()).then_some(lineage)
+    }
+
+    /// Comes soon.
+    pub fn in_a_moment(&self) -> oneshot::Receiver<()> {
+        let (sender, receiver) = oneshot::channel();
+        let world = self.shared.world.clone();
+        self.shared.world.spawn(Box::pin(async move {
+            world.sleep(MOMENT).await;
+            let _ = sender.send(()); // whoever waits may have given up
+        }));
+        receiver
     }
 
     /// Returns when all primaries write in this epoch or a later one.

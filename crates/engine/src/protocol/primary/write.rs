@@ -174,8 +174,15 @@ impl<W: World> Group<W> {
             }
             target
         };
-        let lineage = made_in.get_or_insert_with(|| state.epochs.head().clone());
-        Plan::Go(here.map(target).collect(), state.changes, lineage.clone())
+        let targets = here.map(target).collect();
+        let lineage = match made_in {
+            Some(made_in) => made_in.clone(),
+            None => match self.begins_in(&state) {
+                Some(lineage) => made_in.insert(lineage).clone(),
+                None => return Plan::Wait(self.in_a_moment()),
+            },
+        };
+        Plan::Go(targets, state.changes, lineage)
     }
 
     /// Adds the marks that this drive's log doesn't have yet: the region's busy mark, and a stale mark for each absent copy.

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tepal_drive::Loss;
 use tepal_engine::{Agreed, Authority, ClusterView, DriveStatus, Epochs, View, VolumeSpec};
+use tepal_model::history::FIRST_EPOCH;
 use tepal_model::{DriveId, Epoch, History, Lineage, MapId, ServerId};
 use tepal_wire::message::DriveFailure;
 
@@ -57,6 +58,8 @@ enum Change {
 /// The readers of the volume's map.
 struct Snapshots {
     head: Lineage,
+    /// Epochs are never used again.
+    newest: Epoch,
     kept: BTreeMap<Epoch, Lineage>,
 }
 
@@ -86,7 +89,7 @@ impl Council {
         let agreed = |&id: &DriveId| (id, Agreed { server: owner(id), status: DriveStatus::Up(1) });
         let drives = spec.drives.iter().map(agreed).collect();
         let now = ClusterView { view: 1, drives, epochs: BTreeMap::new() };
-        let snapshots = Snapshots { head: Lineage::default(), kept: BTreeMap::new() };
+        let snapshots = Snapshots { head: Lineage::default(), newest: FIRST_EPOCH, kept: BTreeMap::new() };
         let (cut_off, dead, voices) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let (waiting, asked) = (Vec::new(), VecDeque::new());
         Council(Arc::new(Mutex::new(State {
@@ -178,6 +181,17 @@ impl Council {
         let mut state = self.lock();
         state.snapshots.kept.remove(&epoch);
         state.tell_epochs(None);
+    }
+
+    /// The volume is again what it was.
+    pub fn roll_back(&self, to: Epoch) {
+        let mut state = self.lock();
+        state.snapshots.newest += 1;
+        let (kept, newest) = (&state.snapshots.kept[&to], state.snapshots.newest);
+        state.snapshots.head = kept.with(newest).expect("few spans");
+        state.now.view += 1;
+        let view = state.now.view;
+        state.tell_epochs(Some(view));
     }
 
     /// What the volume and its snapshots see.
@@ -299,7 +313,7 @@ impl State {
         let before = self.now.epochs.get(&map).map_or(0, |epochs| epochs.since);
         let head = self.snapshots.head.newest();
         let readers = self.snapshots.kept.values().chain([&self.snapshots.head]).cloned();
-        let history = History::new(readers, head);
+        let history = History::new(readers, self.snapshots.newest);
         let snapshots = self.snapshots.kept.keys().map(|&epoch| (epoch, self.spec.size)).collect();
         let epochs = Epochs { history, head, since: since.unwrap_or(before), snapshots };
         self.now.epochs.insert(map, Arc::new(epochs));
@@ -341,7 +355,8 @@ impl State {
             }
             Change::Snapshot => {
                 let (kept, epoch) = (self.snapshots.head.clone(), self.snapshots.head.newest());
-                self.snapshots.head = kept.with(epoch + 1)?;
+                self.snapshots.newest += 1;
+                self.snapshots.head = kept.with(self.snapshots.newest)?;
                 self.snapshots.kept.insert(epoch, kept);
                 self.now.view += 1;
                 self.tell_epochs(Some(self.now.view));
@@ -366,6 +381,7 @@ impl Voice {
     /// Takes a snapshot: its epoch, once all write in the next one.
     pub async fn take_snapshot(&self) -> Option<Epoch> {
         let (epoch, view) = self.ask(Change::Snapshot).await?;
+        self.clone().caught_up(view).await;
         self.adopted(view).await;
         Epoch::try_from(epoch).ok()
     }

@@ -76,6 +76,7 @@ enum Event {
     SnapshotIsTaken,
     SnapshotIsRead,
     SnapshotIsRemoved,
+    OneMissesASnapshot,
     AllStart,
 }
 
@@ -101,6 +102,7 @@ const EVENTS: &[Event] = &[
     Event::SnapshotIsTaken,
     Event::SnapshotIsRead,
     Event::SnapshotIsRemoved,
+    Event::OneMissesASnapshot,
     Event::AllStart,
 ];
 /// So many of them, from the first on, where all happens within a moment.
@@ -125,7 +127,11 @@ struct Ring {
 impl Ring {
     fn new(core: &Rc<Core>, plan: Plan, mut random: Stream) -> Self {
         let mut server = |at: usize| {
-            let disk = SimDisk::new(core, DISKS[at], (plan.mebibytes_each() + random.between(8..11)) << 20);
+            let disk = SimDisk::new(
+                core,
+                DISKS[at],
+                (plan.mebibytes_each() * (1 + snapshots::MOST as u64) + random.between(8..11)) << 20,
+            );
             let drive = Some((DriveId(at as u64 + 1), disk));
             Rc::new(Machine { id: ServerId(at as u32 + 1), name: SERVERS[at], drive })
         };
@@ -296,6 +302,7 @@ impl Ring {
             Event::SnapshotIsTaken => self.snapshot_is_taken(at),
             Event::SnapshotIsRead => self.snapshot_is_read(at),
             Event::SnapshotIsRemoved => self.snapshot_is_removed(),
+            Event::OneMissesASnapshot => self.one_misses_a_snapshot(at).await,
             Event::AllStart => self.start_all(),
         }
     }

@@ -72,6 +72,10 @@ impl Node {
         self.voice.take_snapshot().await
     }
 
+    pub fn keeps_snapshot(&self, epoch: Epoch) -> bool {
+        self.council.snapshots().contains(&epoch)
+    }
+
     pub fn under_test(&self) -> Rc<ServedVolume> {
         Rc::new(ServedVolume::of(self.volume.clone()))
     }

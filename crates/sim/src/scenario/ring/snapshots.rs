@@ -3,15 +3,19 @@
 use super::Ring;
 use super::node::Node;
 use crate::checker::{Checker, Cut};
+use crate::executor::Sleep;
 use crate::scenario::life::on_machine;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::time::Duration;
 use tepal_model::buffer::join;
 use tepal_model::{BLOCK, EXTENT, Epoch, IoError};
 
 /// At most so many at a time: each is compared in the end.
-const MOST: usize = 5;
+pub(super) const MOST: usize = 4;
+/// All know what is agreed by then.
+const FOLLOWED: Duration = Duration::from_millis(50);
 /// What is read at once.
 const PIECE: u64 = 256 << 10;
 
@@ -39,8 +43,25 @@ impl Ring {
             let Some(epoch) = node.takes_snapshot().await else { return };
             let cut = checker.borrow_mut().snapshot_answered(cut);
             node.world.core().note(epoch.into(), || format!("a snapshot of epoch {epoch} was taken: {cut:?}"));
+            if !node.keeps_snapshot(epoch) {
+                return; // it was removed before it was answered
+            }
             taken.0.borrow_mut().insert(epoch, Known { cut, shown: None });
         });
+    }
+
+    /// Its lease ends, the others go on and take a snapshot, and it's back before it has heard of it.
+    pub(super) async fn one_misses_a_snapshot(&mut self, at: usize) {
+        let id = self.machines[at].id;
+        self.council.cut_off(id, self.core.now());
+        let ends = Duration::from_millis(self.random.between(18..30));
+        Sleep::until(&self.core, self.core.now() + ends).await;
+        self.keep_busy();
+        let other = (at + 1 + self.random.index(self.plan.servers - 1)) % self.plan.servers;
+        self.snapshot_is_taken(other);
+        let back = Duration::from_micros(self.random.between(100..6_000));
+        Sleep::until(&self.core, self.core.now() + back).await;
+        self.council.join_again(id);
     }
 
     /// One of them is read while all goes on. It shows the same whenever it's read.
@@ -79,7 +100,8 @@ impl Ring {
     /// Once all is right: each snapshot shows what it should, through any server, and all copies show the same. Once all are removed,
     /// only what the volume has takes space.
     pub(super) async fn snapshots_are_right(&mut self, nodes: &[Node]) {
-        for (epoch, Known { cut, .. }) in self.taken.0.borrow().clone() {
+        let taken = self.taken.0.borrow().clone();
+        for (epoch, Known { cut, .. }) in taken {
             let (node, size) = (self.random.pick(nodes).clone(), self.plan.spec.size);
             let (taken, checker) = (self.taken.clone(), self.checker.clone());
             self.core.note(epoch.into(), || format!("the snapshot of epoch {epoch} is read: {cut:?}"));
@@ -93,6 +115,7 @@ impl Ring {
             })
             .await;
         }
+        self.volume_is_rolled_back(nodes).await;
         for epoch in self.council.snapshots() {
             self.remove_snapshot(epoch);
         }
@@ -107,6 +130,31 @@ impl Ring {
             })
         })
         .await;
+    }
+}
+
+impl Ring {
+    /// To one of the snapshots, and perhaps to another: then the volume shows what that does, through any server.
+    async fn volume_is_rolled_back(&mut self, nodes: &[Node]) {
+        let taken: Vec<(Epoch, Known)> = self.taken.0.borrow().clone().into_iter().collect();
+        if taken.is_empty() {
+            return;
+        }
+        for _ in 0..self.random.below(3) {
+            let (epoch, known) = self.random.pick(&taken).clone();
+            self.core.note(epoch.into(), || format!("the volume is rolled back to epoch {epoch}"));
+            self.council.roll_back(epoch);
+            Sleep::until(&self.core, self.core.now() + FOLLOWED).await;
+            let (node, size) = (self.random.pick(nodes).clone(), self.plan.spec.size);
+            on_machine(&self.core, &node.world.clone(), "read all", async move {
+                match node.volume.read(0, size).await {
+                    Ok(all) if known.shown == Some(join(&all).to_vec()) => {}
+                    Ok(_) => node.world.core().fail(format!("the volume isn't what it was in epoch {epoch}")),
+                    Err(error) => node.world.core().fail(format!("what was rolled back can't be read: {error}")),
+                }
+            })
+            .await;
+        }
     }
 }
 
