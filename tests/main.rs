@@ -22,4 +22,5 @@ mod metadata;
 mod metrics;
 mod power;
 mod servers;
+mod snapshots;
 mod volumes;

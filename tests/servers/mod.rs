@@ -2,10 +2,10 @@
 
 mod filesystem;
 mod folders;
-mod gateway;
+pub mod gateway;
 mod guards;
 mod partitions;
-mod ring;
+pub mod ring;
 mod rotten;
 mod sites;
 mod strangers;

@@ -5,6 +5,7 @@ mod cli;
 mod client;
 mod command;
 mod dev;
+mod difference_file;
 mod disk;
 mod interrupt;
 mod locate;

@@ -126,6 +126,22 @@ pub fn size(bytes: u64) -> String {
     Size(bytes).to_string()
 }
 
+/// To the second, as `2026-11-23 17:05:09`, in UTC. `unix_ms` are milliseconds since 1970.
+pub fn time(unix_ms: u64) -> String {
+    let seconds = unix_ms / 1000;
+    let (days, second) = (seconds / 86_400, seconds % 86_400);
+    // Years that begin in March end with the day that not all have, and repeat after 400.
+    let day = days + 719_468; // from 0000-03-01 on
+    let (era, of_era) = (day / 146_097, day % 146_097);
+    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let from_march = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * from_march + 2) / 5 + 1;
+    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}", second / 3600, second / 60 % 60, second % 60)
+}
+
 /// Bytes a second, as `1.2G/s`.
 pub fn rate(bytes: u64, time: Duration) -> String {
     let seconds = time.as_secs_f64().max(1e-9);
@@ -203,6 +219,21 @@ mod tests {
     fn tables_align_numbers_to_the_right_and_leave_no_space_at_the_end() {
         let text = table(&["name", ">size"], [vec!["v0".into(), "2G".into()], vec!["long".into(), "100M".into()]]);
         assert_eq!(text, "NAME  SIZE\nv0      2G\nlong  100M\n");
+    }
+
+    #[test]
+    fn times_are_those_of_the_calendar() {
+        for (seconds, text) in [
+            (0, "1970-01-01 00:00:00"),
+            (951_782_399, "2000-02-28 23:59:59"),
+            (951_782_400, "2000-02-29 00:00:00"),
+            (951_868_800, "2000-03-01 00:00:00"),
+            (1_795_395_121, "2026-11-23 00:52:01"),
+            (4_107_542_400, "2100-03-01 00:00:00"),
+        ] {
+            assert_eq!(time(seconds * 1000 + 999), text);
+        }
+        assert!(!time(u64::MAX).is_empty(), "whatever a server says");
     }
 
     #[test]

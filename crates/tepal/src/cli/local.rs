@@ -4,6 +4,7 @@ use super::value;
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 use tepal_model::Layout;
+use tepal_server::api::types::SourceName;
 
 #[derive(Debug, Args)]
 #[command(
@@ -87,9 +88,9 @@ pub struct GatewayArguments {
 
 #[derive(Debug, Args)]
 pub struct AttachArguments {
-    /// The volume's name
-    #[arg(required_unless_present = "list", value_parser = value::name)]
-    pub volume: Option<String>,
+    /// The volume, or a snapshot of it, which allows no writes
+    #[arg(value_name = "VOLUME[@SNAP]", required_unless_present = "list", value_parser = value::source)]
+    pub volume: Option<SourceName>,
     /// Allow no writes
     #[arg(long)]
     pub read_only: bool,
@@ -114,8 +115,8 @@ pub enum MethodName {
 
 #[derive(Debug, Args)]
 pub struct DetachArguments {
-    /// A volume's name, or a device such as /dev/loop0
-    #[arg(value_name = "VOLUME|DEVICE")]
+    /// A volume or snapshot, or a device such as /dev/loop0
+    #[arg(value_name = "VOLUME[@SNAP]|DEVICE")]
     pub what: String,
     /// Give up what has not reached the volume, if the volume can't be reached
     #[arg(long)]

@@ -2,12 +2,14 @@
 
 mod dev;
 mod local;
+mod snapshot;
 mod storage;
 mod usage;
 mod value;
 
 pub use dev::{DevCommand, DownArguments, PartitionArguments, ServersArguments, TourArguments, UpArguments};
 pub use local::{AttachArguments, BenchArguments, DetachArguments, GatewayArguments, MethodName, ServeArguments};
+pub use snapshot::SnapshotCommand;
 pub use storage::{
     AddDriveArguments, ClusterCommand, CreatePoolArguments, CreateVolumeArguments, DriveCommand, ImportArguments,
     PoolCommand, ServerCommand, VolumeCommand,
@@ -91,6 +93,9 @@ pub enum Command {
     /// Virtual disks
     #[command(subcommand)]
     Volume(VolumeCommand),
+    /// What volumes held, kept under names
+    #[command(subcommand)]
+    Snapshot(SnapshotCommand),
     /// The cluster as a whole
     #[command(subcommand)]
     Cluster(ClusterCommand),

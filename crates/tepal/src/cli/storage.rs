@@ -4,6 +4,7 @@ use super::value::{self, DrivePlace};
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 use tepal_model::{DriveId, Layout, ServerId};
+use tepal_server::api::types::SourceName;
 
 /// Whether to wait for what goes on after the command was accepted.
 #[derive(Clone, Copy, Debug, Args)]
@@ -196,9 +197,12 @@ pub enum VolumeCommand {
         /// The volume's name
         #[arg(value_parser = value::name)]
         name: String,
-        /// Even if clients are connected to it: they get errors from then on
+        /// Even if clients are connected to it or to a snapshot of it: they get errors from then on
         #[arg(long)]
         force: bool,
+        /// With its snapshots; one that has some stays otherwise
+        #[arg(long)]
+        snapshots: bool,
         #[command(flatten)]
         wait: WaitArguments,
     },
@@ -210,17 +214,24 @@ pub enum VolumeCommand {
         #[command(flatten)]
         wait: WaitArguments,
     },
-    /// Write a volume's bytes to standard output
-    #[command(after_help = "Example: tepal volume export v0 > v0.img      (holes stay holes in a file)")]
+    /// Write a volume's bytes to standard output, or what differs in them from a snapshot
+    #[command(after_help = "Examples:\n  tepal volume export v0 > v0.img           (holes stay holes in a file)\n  \
+        tepal volume export v0@mon > mon.img\n  tepal volume export v0@tue --since mon > mon-tue.diff\n\n\
+        A volume that is written to meanwhile gives bytes of different times: export a snapshot of it.")]
     Export {
-        /// The volume's name
-        #[arg(value_parser = value::name)]
-        name: String,
+        /// The volume, or a snapshot of it
+        #[arg(value_name = "NAME[@SNAP]", value_parser = value::source)]
+        name: SourceName,
+        /// Only what differs from this snapshot of it, for `import` onto a volume that holds what that does
+        #[arg(long, value_name = "SNAP", value_parser = value::name)]
+        since: Option<String>,
     },
-    /// Write standard input to a volume, from its beginning
+    /// Write standard input to a volume, from its beginning; or apply what `export --since` has written
     #[command(
         after_help = "Example: tepal volume import v0 < v0.img\n\nA volume that doesn't exist is created: with --size, \
-        else as large as the file. One that exists keeps what lies past the end of the input."
+        else as large as the file. One that exists keeps what lies past the end of the input.\n\nDifferences are known by \
+        how they begin. They are applied to a volume that holds what they are based on; if it has a snapshot of that name, this is \
+        checked."
     )]
     Import(ImportArguments),
 }
@@ -256,4 +267,7 @@ pub struct ImportArguments {
     /// The pool of the volume to create, if there is none of this name
     #[arg(long, value_parser = value::name)]
     pub pool: Option<String>,
+    /// Apply differences even if the volume has changed since the snapshot on which they are based
+    #[arg(long)]
+    pub force: bool,
 }

@@ -7,6 +7,7 @@ use tepal_model::layout::LayoutError;
 use tepal_model::size::{Size, SizeError};
 use tepal_model::text::{self, NAME_RULE, is_name, shown};
 use tepal_model::{BLOCK, DriveId, Layout, ServerId};
+use tepal_server::api::types::{SnapshotName, SnapshotNameError, SourceName};
 use tepal_server::device::emulate::{Model, ModelError};
 
 /// `NAME=SIZE[,layout=LAYOUT]` of `dev up --volume`.
@@ -59,11 +60,23 @@ pub enum ValueError {
     Layout(#[from] LayoutError),
     #[error("'{0}' is not a drive's id, nor the beginning of one: it has 1 to 16 hexadecimal digits")]
     Drive(String),
+    #[error(transparent)]
+    Snapshot(#[from] SnapshotNameError),
 }
 
 /// A name of a volume or pool, as the cluster would accept it.
 pub fn name(text: &str) -> Result<String, ValueError> {
     if is_name(text) { Ok(text.to_owned()) } else { Err(ValueError::Name(shown(text))) }
+}
+
+/// `VOLUME@SNAP`.
+pub fn snapshot(text: &str) -> Result<SnapshotName, ValueError> {
+    Ok(text.parse()?)
+}
+
+/// `VOLUME` or `VOLUME@SNAP`.
+pub fn source(text: &str) -> Result<SourceName, ValueError> {
+    Ok(text.parse()?)
 }
 
 pub fn size(text: &str) -> Result<u64, ValueError> {

@@ -8,7 +8,7 @@ use crate::client::Client;
 use crate::locate::{self, LocateError};
 use crate::output::{self, Outcome, Output};
 use serde_json::json;
-use tepal_server::api::types::{BY_ID, ClusterInfo, ServerInfo, VolumeInfo, path, route};
+use tepal_server::api::types::{BY_ID, ClusterInfo, ServerInfo, SnapshotInfo, SourceName, VolumeInfo, path, route};
 
 pub fn attach(global: &Global, output: Output, arguments: AttachArguments) -> Result<Outcome, CommandError> {
     let AttachArguments { volume, read_only, list, method, run_folder } = arguments;
@@ -18,7 +18,7 @@ pub fn attach(global: &Global, output: Output, arguments: AttachArguments) -> Re
         return Ok(Outcome::Done);
     };
     let client = locate::client(global)?;
-    let found: VolumeInfo = client.get(&path(route::VOLUME, &volume))?;
+    let found: VolumeInfo = client.get(&path(route::VOLUME, volume.volume()))?;
     let cluster: ClusterInfo = client.get(route::CLUSTER)?;
     let address = nbd_address(global, &client, &found)?;
     let method = method.map(|name| match name {
@@ -26,8 +26,14 @@ pub fn attach(global: &Global, output: Output, arguments: AttachArguments) -> Re
         MethodName::Nbd => Method::Nbd,
     });
     let daemon = DaemonCommand::this_program(ATTACH_DAEMON);
-    let (export, key) = (format!("{BY_ID}{}", found.id), format!("{}-{}", cluster.id, found.id));
-    let request = AttachRequest { volume, export, key, address, read_only, run_folder, method, daemon };
+    let (mut export, mut key) = (format!("{BY_ID}{}", found.id), format!("{}-{}", cluster.id, found.id));
+    if let SourceName::Snapshot(name) = &volume {
+        let snapshot: SnapshotInfo = client.get(&path(route::SNAPSHOT, &name.to_string()))?;
+        export.push_str(&format!("@{}", snapshot.epoch));
+        key.push_str(&format!("@{}", snapshot.epoch));
+    }
+    let request =
+        AttachRequest { volume: volume.to_string(), export, key, address, read_only, run_folder, method, daemon };
     let attached = attach::attach(&request)?;
     output.show(&attached, |attached: &Attached| attached.device.display().to_string())?;
     Ok(Outcome::Done)

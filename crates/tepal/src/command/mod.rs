@@ -10,6 +10,7 @@ mod overlay;
 mod pool;
 mod serve;
 mod server;
+mod snapshot;
 mod sql;
 mod status;
 mod transfer;
@@ -56,6 +57,8 @@ pub enum CommandError {
     #[error(transparent)]
     Volume(#[from] volume::VolumeError),
     #[error(transparent)]
+    Snapshot(#[from] snapshot::SnapshotError),
+    #[error(transparent)]
     Bench(#[from] bench::BenchError),
     #[error(transparent)]
     Serve(#[from] serve::ServeError),
@@ -78,6 +81,7 @@ pub fn run(cli: Cli) -> Result<Outcome, CommandError> {
         Command::Drive(command) => drive::run(&global, output, command),
         Command::Pool(command) => pool::run(&global, output, command),
         Command::Volume(command) => volume::run(&global, output, command),
+        Command::Snapshot(command) => snapshot::run(&global, output, command),
         Command::Cluster(cli::ClusterCommand::Show) => cluster::show(&global, output),
         Command::Cluster(cli::ClusterCommand::Set { lease }) => cluster::set(&global, output, lease),
         Command::Sql { query } => sql::run(&global, output, query),

@@ -1,16 +1,22 @@
 //! `tepal volume export` and `import`: a volume's bytes to and from a stream, in pieces over the API.
 //!
-//! Holes aren't sent: an export to a file leaves holes there, and an import has zeros freed instead of written.
+//! Holes aren't sent: an export to a file leaves holes there, and an import has zeros freed instead of written. An image is
+//! nothing but the volume's bytes; differences have a form of their own.
+
+mod difference;
 
 use super::CommandError;
 use crate::cli::ImportArguments;
 use crate::client::{Client, ClientError};
+use crate::difference_file::{DifferenceError, MAGIC};
 use crate::output::{self, Output, Progress};
 use serde_json::json;
 use std::fs::File;
 use std::io::{self, IsTerminal, Read, Seek, SeekFrom, Write};
 use std::os::fd::AsFd;
-use tepal_server::api::types::{CreateVolume, Done, MapRun, Range, VolumeInfo, path, route};
+use tepal_server::api::types::{
+    CreateVolume, Done, MapRun, Range, SnapshotInfo, SnapshotName, SourceName, VolumeInfo, path, route,
+};
 
 #[derive(Debug, thiserror::Error)]
 pub enum TransferError {
@@ -24,9 +30,9 @@ pub enum TransferError {
     FromTerminal(String),
     #[error("standard input: {0}")]
     Input(io::Error),
-    #[error("not all of volume '{name}' was written to standard output: {error}")]
+    #[error("not all of '{name}' was written to standard output: {error}")]
     Output { name: String, error: io::Error },
-    #[error("volume '{name}' can't be read from {offset} on: {error}")]
+    #[error("'{name}' can't be read from {offset} on: {error}")]
     Unreadable { name: String, offset: u64, error: ClientError },
     #[error(
         "there is no volume '{0}', and how large it should be can't be seen from a pipe: add --size, or create it first"
@@ -41,8 +47,31 @@ pub enum TransferError {
          make it larger with `tepal volume resize`"
     )]
     TooLong { name: String, written: u64 },
-    #[error("volume '{name}' gave {found} bytes at {offset} where {wanted} were asked for")]
+    #[error("'{name}' gave {found} bytes at {offset} where {wanted} were asked for")]
     Short { name: String, offset: u64, wanted: u64, found: u64 },
+    #[error(
+        "standard input has differences, for a volume that exists: leave out {option}, which is for making volume '{name}'"
+    )]
+    OfDifferences { name: String, option: &'static str },
+    #[error("standard input has an image for volume '{0}', and no differences: leave out --force")]
+    NothingToForce(String),
+    #[error("standard input has differences that aren't applied to volume '{name}', which is as before: {error}")]
+    Differences { name: String, error: DifferenceError },
+    #[error(
+        "volume '{name}' has only a part of the differences on standard input: {error}; bring it back to what '{since}' was, and import \
+         a whole file"
+    )]
+    HalfApplied { name: String, since: String, error: DifferenceError },
+    #[error(
+        "volume '{name}' has {found}, and these differences lead to one of {wanted} bytes: \
+         `tepal volume resize {name} {wanted}{shrink}` first"
+    )]
+    OtherSize { name: String, found: String, wanted: u64, shrink: &'static str },
+    #[error(
+        "volume '{name}' has changed since its snapshot '{base}', on which these differences are based: \
+         `tepal snapshot rollback {base}` first, or use --force"
+    )]
+    BaseChanged { name: String, base: SnapshotName },
 }
 
 /// Bytes in one request.
@@ -52,44 +81,70 @@ const HOLE: usize = 64 << 10;
 /// As far as is looked ahead for holes.
 const LOOK_AHEAD: u64 = 1 << 40;
 
-pub fn export(client: &Client, name: &str) -> Result<(), CommandError> {
+/// All of it, or what differs in it from a snapshot.
+pub fn export(client: &Client, source: &SourceName, since: Option<String>) -> Result<(), CommandError> {
+    match since {
+        None => image(client, source),
+        Some(since) => difference::export(client, source, since),
+    }
+}
+
+fn standard_output(source: &SourceName) -> Result<File, CommandError> {
     let output = io::stdout();
     if output.is_terminal() {
-        return Err(TransferError::ToTerminal(name.to_owned()).into());
+        return Err(TransferError::ToTerminal(source.to_string()).into());
     }
-    let volume: VolumeInfo = client.get(&path(route::VOLUME, name))?;
+    Ok(File::from(output.as_fd().try_clone_to_owned()?))
+}
+
+fn image(client: &Client, source: &SourceName) -> Result<(), CommandError> {
+    let file = standard_output(source)?;
+    let (size, map) = match source {
+        SourceName::Volume(name) => {
+            let volume: VolumeInfo = client.get(&path(route::VOLUME, name))?;
+            (volume.size, route::VOLUME_MAP)
+        }
+        SourceName::Snapshot(name) => {
+            let snapshot: SnapshotInfo = client.get(&path(route::SNAPSHOT, &name.to_string()))?;
+            (snapshot.size, route::SNAPSHOT_MAP)
+        }
+    };
+    let map = path(map, &source.to_string());
     // Also if who reads it has gone: what it has then is no volume.
-    let cut_off = |error| TransferError::Output { name: name.to_owned(), error };
-    let mut sink = Sink::new(File::from(output.as_fd().try_clone_to_owned()?));
-    let mut progress = Progress::new(format!("exporting {name}"));
+    let cut_off = |error| TransferError::Output { name: source.to_string(), error };
+    let mut sink = Sink::new(file);
+    let mut progress = Progress::new(format!("exporting {source}"));
     let mut offset = 0;
-    while offset < volume.size {
-        let length = (volume.size - offset).min(LOOK_AHEAD);
-        let runs: Vec<MapRun> =
-            client.get(&format!("{}?offset={offset}&length={length}", path(route::VOLUME_MAP, name)))?;
+    while offset < size {
+        let length = (size - offset).min(LOOK_AHEAD);
+        let runs: Vec<MapRun> = client.get(&format!("{map}?offset={offset}&length={length}"))?;
         for run in runs {
-            let end = volume.size.min(offset.saturating_add(run.length));
+            let end = size.min(offset.saturating_add(run.length));
             while offset < end {
                 let piece = (end - offset).min(PIECE);
                 if run.mapped {
-                    sink.write(&read(client, name, offset, piece)?).map_err(cut_off)?;
+                    sink.write(&read(client, source, offset, piece)?).map_err(cut_off)?;
                 } else {
                     sink.skip(piece).map_err(cut_off)?;
                 }
                 offset += piece;
-                progress.set(offset, volume.size);
+                progress.set(offset, size);
             }
         }
     }
     Ok(sink.finish().map_err(cut_off)?)
 }
 
-fn read(client: &Client, name: &str, offset: u64, length: u64) -> Result<Vec<u8>, CommandError> {
-    let asked = client.get_bytes(&format!("{}?offset={offset}&length={length}", path(route::VOLUME_DATA, name)));
-    let bytes = asked.map_err(|error| TransferError::Unreadable { name: name.to_owned(), offset, error })?;
+fn read(client: &Client, source: &SourceName, offset: u64, length: u64) -> Result<Vec<u8>, CommandError> {
+    let data = match source {
+        SourceName::Volume(_) => route::VOLUME_DATA,
+        SourceName::Snapshot(_) => route::SNAPSHOT_DATA,
+    };
+    let asked = client.get_bytes(&format!("{}?offset={offset}&length={length}", path(data, &source.to_string())));
+    let bytes = asked.map_err(|error| TransferError::Unreadable { name: source.to_string(), offset, error })?;
     match bytes.len() as u64 {
         found if found == length => Ok(bytes),
-        found => Err(TransferError::Short { name: name.to_owned(), offset, wanted: length, found }.into()),
+        found => Err(TransferError::Short { name: source.to_string(), offset, wanted: length, found }.into()),
     }
 }
 
@@ -183,6 +238,16 @@ pub fn import(client: &Client, output: Output, arguments: ImportArguments) -> Re
     }
     let mut input = File::from(stdin.as_fd().try_clone_to_owned()?);
     let length = remaining(&mut input);
+    let mut beginning = vec![0; MAGIC.len()];
+    let begun = fill(&mut input, &mut beginning).map_err(TransferError::Input)?;
+    beginning.truncate(begun);
+    if beginning == MAGIC {
+        return difference::import(client, output, arguments, &beginning, input, length.is_some());
+    }
+    if arguments.force {
+        return Err(TransferError::NothingToForce(arguments.name).into());
+    }
+    let mut input = (&beginning[..]).chain(input);
     let name = arguments.name.clone();
     let volume = target(client, arguments, length)?;
     let mut progress = Progress::new(format!("importing {name}"));
@@ -217,7 +282,7 @@ fn remaining(input: &mut File) -> Option<u64> {
 
 /// The volume to write to: the one there is, or a new one.
 fn target(client: &Client, arguments: ImportArguments, length: Option<u64>) -> Result<VolumeInfo, CommandError> {
-    let ImportArguments { name, size, layout, pool } = arguments;
+    let ImportArguments { name, size, layout, pool, .. } = arguments;
     match client.get::<VolumeInfo>(&path(route::VOLUME, &name)) {
         Ok(volume) => {
             let options = [(size.is_some(), "--size"), (layout.is_some(), "--layout"), (pool.is_some(), "--pool")];
@@ -244,7 +309,7 @@ fn target(client: &Client, arguments: ImportArguments, length: Option<u64>) -> R
 }
 
 /// Reads until the buffer is full or the input ends.
-fn fill(input: &mut File, buffer: &mut [u8]) -> io::Result<usize> {
+fn fill(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while filled < buffer.len() {
         match input.read(&mut buffer[filled..]) {

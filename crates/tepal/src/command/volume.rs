@@ -11,7 +11,7 @@ use std::time::Duration;
 use tepal_model::DriveId;
 use tepal_model::size::Size;
 use tepal_server::api::types::{
-    CreateVolume, Range, Removal, RenameVolume, ResizeVolume, Scrub, ScrubState, VolumeInfo, path, route,
+    CreateVolume, Range, Removal, RenameVolume, ResizeVolume, Scrub, ScrubState, SnapshotInfo, VolumeInfo, path, route,
 };
 
 #[derive(Debug, thiserror::Error)]
@@ -55,9 +55,12 @@ pub fn run(global: &Global, output: Output, command: VolumeCommand) -> Result<Ou
             let volume: VolumeInfo = client.post(&path(route::VOLUME_RENAME, &name), &RenameVolume { new_name })?;
             output.show(&volume, |volume| format!("volume {name} is called {} now", volume.name))?;
         }
-        VolumeCommand::Rm { name, force, wait } => remove(&client, output, &name, force, wait.waits())?,
+        VolumeCommand::Rm { name, force, snapshots, wait } => {
+            let route = format!("{}?force={force}&snapshots={snapshots}", path(route::VOLUME, &name));
+            remove(&client, output, &name, &route, wait.waits())?;
+        }
         VolumeCommand::Scrub { name, wait } => scrub(&client, output, &name, wait.waits())?,
-        VolumeCommand::Export { name } => transfer::export(&client, &name)?,
+        VolumeCommand::Export { name, since } => transfer::export(&client, &name, since)?,
         VolumeCommand::Import(arguments) => transfer::import(&client, output, arguments)?,
     }
     Ok(Outcome::Done)
@@ -68,8 +71,8 @@ fn request(arguments: CreateVolumeArguments) -> CreateVolume {
     CreateVolume { name, size, layout: layout.map(|layout| layout.to_string()), pool }
 }
 
-fn remove(client: &Client, output: Output, name: &str, force: bool, wait: bool) -> Result<(), CommandError> {
-    let mut removal: Removal = client.delete(&format!("{}?force={force}", path(route::VOLUME, name)))?;
+fn remove(client: &Client, output: Output, name: &str, route: &str, wait: bool) -> Result<(), CommandError> {
+    let mut removal: Removal = client.delete(route)?;
     if !wait {
         output.show(&removal, |_| format!("volume {name} is removed; its space is being freed"))?;
         return Ok(());
@@ -183,12 +186,17 @@ fn page(volume: &VolumeInfo) -> String {
     if let Some(domain) = &volume.domain {
         facts.insert(4, ("copies", format!("on different {domain}s")));
     }
+    facts.extend(volume.snapshots.iter().map(|snapshot| ("snapshot", of_snapshot(snapshot))));
     facts.extend(volume.reason.iter().map(|reason| ("reason", reason.clone())));
     if volume.recovery.stale_regions > 0 {
         let rate = Size(volume.recovery.bytes_per_second);
         facts.push(("catching up", format!("{} regions of 1M, {rate}/s now", volume.recovery.stale_regions)));
     }
     output::facts(&facts)
+}
+
+fn of_snapshot(snapshot: &SnapshotInfo) -> String {
+    format!("{}, of {}, {} UTC", snapshot.name, output::size(snapshot.size), output::time(snapshot.created_unix_ms))
 }
 
 #[cfg(test)]

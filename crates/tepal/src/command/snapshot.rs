@@ -1,0 +1,182 @@
+//! `tepal snapshot`.
+
+use super::CommandError;
+use crate::cli::{Global, SnapshotCommand};
+use crate::client::{Client, ClientError};
+use crate::locate;
+use crate::output::{self, Outcome, Output, Progress};
+use tepal_server::api::types::{
+    CreateSnapshot, Difference, DifferenceKind, Done, RenameSnapshot, SnapshotDiff, SnapshotInfo, SnapshotName,
+    SourceName, VolumeInfo, path, route,
+};
+
+#[derive(Debug, thiserror::Error)]
+pub enum SnapshotError {
+    #[error("{from} and {to} are of different volumes: name two snapshots of one")]
+    OtherVolume { from: SnapshotName, to: SourceName },
+    #[error("{0} has another size than when it was begun to be read: read a snapshot of it")]
+    Resized(SourceName),
+}
+
+pub fn run(global: &Global, output: Output, command: SnapshotCommand) -> Result<Outcome, CommandError> {
+    let client = locate::client(global)?;
+    match command {
+        SnapshotCommand::Create { name } => {
+            let request = CreateSnapshot { volume: name.volume.clone(), name: name.snapshot.clone() };
+            let made: SnapshotInfo = client.post(route::SNAPSHOTS, &request)?;
+            output.show(&made, |made| format!("snapshot {name} is made, of {}", output::size(made.size)))?;
+        }
+        SnapshotCommand::Ls { volume } => {
+            let query = volume.map_or_else(String::new, |volume| format!("?volume={volume}"));
+            let snapshots: Vec<SnapshotInfo> = client.get(&format!("{}{query}", route::SNAPSHOTS))?;
+            output.show(&snapshots, |snapshots| list(snapshots))?;
+        }
+        SnapshotCommand::Show { name } => {
+            let snapshot: SnapshotInfo = client.get(&path(route::SNAPSHOT, &name.to_string()))?;
+            output.show(&snapshot, page)?;
+        }
+        SnapshotCommand::Rm { name, force } => {
+            let route = path(route::SNAPSHOT, &name.to_string());
+            let done: Done = client.delete(&format!("{route}?force={force}"))?;
+            output.show(&done, |_| format!("snapshot {name} is removed; what only it kept is being freed"))?;
+        }
+        SnapshotCommand::Rollback { name, force } => {
+            let route = path(route::SNAPSHOT_ROLLBACK, &name.to_string());
+            let volume: VolumeInfo = client.post(&format!("{route}?force={force}"), &Done {})?;
+            output.show(&volume, |volume| {
+                format!("volume {} holds what {name} does, {}", volume.name, output::size(volume.size))
+            })?;
+        }
+        SnapshotCommand::Rename { name, new_name } => {
+            let route = path(route::SNAPSHOT_RENAME, &name.to_string());
+            let snapshot: SnapshotInfo = client.post(&route, &RenameSnapshot { new_name })?;
+            output.show(&snapshot, |snapshot| format!("snapshot {name} is called {} now", snapshot.full_name()))?;
+        }
+        SnapshotCommand::Diff { from, to } => diff(&client, output, from, to)?,
+    }
+    Ok(Outcome::Done)
+}
+
+fn diff(client: &Client, output: Output, from: SnapshotName, to: Option<SourceName>) -> Result<(), CommandError> {
+    let to = to.unwrap_or_else(|| SourceName::Volume(from.volume.clone()));
+    if to.volume() != from.volume {
+        return Err(SnapshotError::OtherVolume { from, to }.into());
+    }
+    let mut progress = Progress::new(format!("comparing {from} with {to}"));
+    let mut runs: Vec<Difference> = Vec::new();
+    let mut pages = Differences::new(client, &from, &to);
+    while let Some(page) = pages.next()? {
+        progress.set(page.next.unwrap_or(page.to_size), page.to_size);
+        runs.extend(page.runs);
+    }
+    drop(progress);
+    output.show(&joined(runs), |runs| differences(runs))?;
+    Ok(())
+}
+
+/// The differences of a snapshot and something else of its volume, asked for page by page.
+pub struct Differences<'a> {
+    client: &'a Client,
+    /// All but the offset.
+    question: String,
+    to: &'a SourceName,
+    /// `None` at the end.
+    next: Option<u64>,
+    size: Option<u64>,
+}
+
+impl<'a> Differences<'a> {
+    pub fn new(client: &'a Client, from: &SnapshotName, to: &'a SourceName) -> Self {
+        let named = match to {
+            SourceName::Volume(_) => String::new(),
+            SourceName::Snapshot(to) => format!("to={}&", to.snapshot),
+        };
+        let question = format!("{}?{named}", path(route::SNAPSHOT_DIFF, &from.to_string()));
+        Differences { client, question, to, next: Some(0), size: None }
+    }
+
+    pub fn next(&mut self) -> Result<Option<SnapshotDiff>, CommandError> {
+        let Some(offset) = self.next else { return Ok(None) };
+        let page: SnapshotDiff = self.client.get(&format!("{}offset={offset}", self.question))?;
+        if self.size.is_some_and(|size| size != page.to_size) {
+            return Err(SnapshotError::Resized(self.to.clone()).into());
+        }
+        (self.next, self.size) = (page.next, Some(page.to_size));
+        Ok(Some(page))
+    }
+}
+
+/// Where one answer ended, a run may have been cut in two.
+fn joined(runs: Vec<Difference>) -> Vec<Difference> {
+    let mut joined: Vec<Difference> = Vec::new();
+    for run in runs {
+        match joined.last_mut() {
+            Some(last) if last.offset + last.length == run.offset && last.kind == run.kind => last.length += run.length,
+            _ => joined.push(run),
+        }
+    }
+    joined
+}
+
+/// The snapshot, if there is one of this name.
+pub fn find(client: &Client, name: &SnapshotName) -> Result<Option<SnapshotInfo>, ClientError> {
+    match client.get(&path(route::SNAPSHOT, &name.to_string())) {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn list(snapshots: &[SnapshotInfo]) -> String {
+    let row = |snapshot: &SnapshotInfo| {
+        vec![
+            snapshot.full_name().to_string(),
+            output::size(snapshot.size),
+            output::time(snapshot.created_unix_ms),
+            snapshot.clients.to_string(),
+        ]
+    };
+    output::table(&["name", ">size", "created (UTC)", ">clients"], snapshots.iter().map(row))
+}
+
+fn page(snapshot: &SnapshotInfo) -> String {
+    output::facts(&[
+        ("name", snapshot.full_name().to_string()),
+        ("size", output::size(snapshot.size)),
+        ("created", format!("{} UTC", output::time(snapshot.created_unix_ms))),
+        ("epoch", snapshot.epoch.to_string()),
+        ("clients", snapshot.clients.to_string()),
+    ])
+}
+
+fn differences(runs: &[Difference]) -> String {
+    let kind = |kind| match kind {
+        DifferenceKind::Data => "data",
+        DifferenceKind::Zero => "zero",
+    };
+    let row = |run: &Difference| vec![run.offset.to_string(), run.length.to_string(), kind(run.kind).to_owned()];
+    let bytes: u64 = runs.iter().map(|run| run.length).sum();
+    match runs {
+        [] => "nothing differs".to_owned(),
+        _ => {
+            let table = output::table(&[">offset", ">length", "kind"], runs.iter().map(row));
+            format!("{table}{} differ\n", output::size(bytes))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_that_was_cut_where_an_answer_ended_is_one() {
+        let run = |offset, length, kind| Difference { offset, length, kind };
+        let data = DifferenceKind::Data;
+        let cut = vec![run(0, 4096, data), run(4096, 8192, data), run(12288, 4096, DifferenceKind::Zero)];
+        assert_eq!(joined(cut), [run(0, 12288, data), run(12288, 4096, DifferenceKind::Zero)]);
+        assert_eq!(differences(&[]), "nothing differs");
+        let table = differences(&[run(0, 12288, data)]);
+        assert_eq!(table, "OFFSET  LENGTH  KIND\n     0   12288  data\n12K differ\n");
+    }
+}

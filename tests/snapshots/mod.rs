@@ -1,0 +1,11 @@
+//! Snapshots as users see them: kept while their volume changes, read through any server or gateway, rolled back to, compared, and
+//! carried elsewhere.
+
+mod attached;
+mod commands;
+mod cut;
+mod exports;
+mod transfer;
+
+/// NBD's number of "operation not permitted".
+const NOT_PERMITTED: u32 = 1;
