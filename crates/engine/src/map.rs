@@ -1,7 +1,9 @@
 //! A volume's global map applied: which bytes of which column a range of the volume is, and where a column's copies are.
 
+use crate::epochs::Epochs;
 use smallvec::SmallVec;
 use std::ops::Range;
+use std::sync::Arc;
 use tepal_model::{BLOCK, DriveId, Layout, MAX_VOLUME, MapId, REGION, VolumeId};
 use tepal_placement::Rotation;
 
@@ -24,6 +26,8 @@ pub struct VolumeSpec {
     pub made_in: u64,
     /// Of the volume's record, as agreed: counts its changes, from 1.
     pub revision: u64,
+    /// What it and its snapshots see, when it's opened.
+    pub epochs: Arc<Epochs>,
 }
 
 impl VolumeSpec {
@@ -207,6 +211,7 @@ mod tests {
             drives: (0..drives).map(DriveId).collect(),
             made_in: 0,
             revision: 1,
+            epochs: Arc::default(),
         };
         Striping::new(&spec).unwrap()
     }

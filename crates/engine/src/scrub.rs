@@ -47,7 +47,7 @@ impl<W: World> Volume<W> {
         let mut silent = BTreeSet::new();
         let spec = self.spec();
         // What is hidden in older layers of what was repaired isn't damage.
-        self.reclaim().await;
+        self.reclaim_by_what_all_know().await;
         for drive in self.drives_here() {
             let checked = std::cell::Cell::new(summary.blocks_checked);
             let report = drive.scrub(Some(spec.map), |blocks| {

@@ -180,7 +180,7 @@ pub enum Command {
         /// Unique among the volume's snapshots.
         name: String,
     },
-    /// The snapshot is gone at once. What only it saw is free for others.
+    /// The snapshot is gone at once, in a new view. What only it saw is free for others.
     RemoveSnapshot { volume: String, name: String },
     /// Gives the snapshot another name.
     RenameSnapshot { volume: String, name: String, new_name: String },

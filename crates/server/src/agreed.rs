@@ -75,7 +75,7 @@ fn cluster_view(state: &State, before: &ClusterView) -> ClusterView {
 }
 
 /// What the metadata says of a volume's snapshots; `None` if it never had any. `before` is what it said in an earlier state.
-fn epochs_of(state: &State, record: &VolumeRecord, before: Option<&Arc<Epochs>>) -> Option<Arc<Epochs>> {
+pub fn epochs_of(state: &State, record: &VolumeRecord, before: Option<&Arc<Epochs>>) -> Option<Arc<Epochs>> {
     if record.epoch == FIRST_EPOCH {
         return None;
     }

@@ -6,6 +6,7 @@
 //!    theirs when they learn of it, also of one that is forgotten by then; what drives hold of it that are away is freed when
 //!    they return.
 
+use crate::agreed::epochs_of;
 use crate::authority::MetadataAuthority;
 use crate::data_threads::{DataThreads, Stopped};
 use crate::drives::Parts;
@@ -55,7 +56,7 @@ pub fn is_alone(state: &State) -> bool {
     state.servers.len() <= 1
 }
 
-/// What the engine is told of a volume.
+/// What the engine is told of a volume, but for its snapshots.
 pub fn spec_of(record: &VolumeRecord, map: &MapRecord) -> VolumeSpec {
     VolumeSpec {
         id: record.id,
@@ -66,6 +67,7 @@ pub fn spec_of(record: &VolumeRecord, map: &MapRecord) -> VolumeSpec {
         drives: map.drives.clone(),
         made_in: map.made_in,
         revision: record.revision,
+        epochs: Arc::default(),
     }
 }
 
@@ -213,7 +215,8 @@ impl Volumes {
         if let Some(unknown) = unknown.filter(|_| is_alone) {
             return Err(NotServed::UnknownDrive(*unknown));
         }
-        let (spec, engine) = (spec_of(record, map), self.engine.clone());
+        let epochs = epochs_of(state, record, None).unwrap_or_default();
+        let (spec, engine) = (VolumeSpec { epochs, ..spec_of(record, map) }, self.engine.clone());
         let thread = self.next_thread.fetch_add(1, Ordering::Relaxed) % self.threads.count();
         let opening = move || async move {
             match is_alone {

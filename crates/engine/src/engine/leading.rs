@@ -1,7 +1,6 @@
 //! This server becomes the primary of a column.
 
 use super::{Engine, Entry, Standing, Status};
-use crate::authority::View;
 use crate::protocol::primary::Group;
 use crate::servers::answer::CopyId;
 use crate::servers::seat::Taken;
@@ -12,18 +11,23 @@ impl<W: World> Engine<W> {
     /// Others were the primary of this group's column since it was opened, unnoticed by this server, which is it again.
     pub(crate) fn lead_anew(&self, group: &Group<W>) {
         let Some(volume) = self.volume_with(group.shared.column.map) else { return };
-        let (column, view) = (group.shared.column.number, self.followed());
+        let column = group.shared.column.number;
         if volume.seats()[column].is_still(group) {
             volume.begin_yield(column, None);
             let engine = self.clone();
-            self.world().spawn(Box::pin(async move { engine.lead(volume.id(), column, view).await }));
+            self.world().spawn(Box::pin(async move { engine.lead(volume.id(), column).await }));
         }
     }
 
-    /// From that view on this server is the primary of a column, once nobody acts in an earlier one.
-    pub async fn lead(&self, id: VolumeId, column: usize, view: View) {
+    /// This server is the primary of a column, by what it follows now, once nobody acts in an earlier view.
+    pub async fn lead(&self, id: VolumeId, column: usize) {
         let Some(volume) = self.volume(id) else { return };
-        let (map, drives) = (volume.spec().map, volume.holders(column));
+        let (map, drives) = (volume.map(), volume.holders(column));
+        let Some((me, now)) = self.followed_state() else { return };
+        if now.primary(&drives, volume.made_in()) != Some(me) {
+            return;
+        }
+        let view = now.view;
         self.shared.authority.adopted(view).await;
         volume.ended(column).await;
         // Nothing of earlier primaries is under way on the drives of this server from here on.
@@ -37,8 +41,9 @@ impl<W: World> Engine<W> {
         }
         let (group, hearing) = {
             let state = self.lock();
+            // In a later view that says the same of these drives, nobody else was it either: when something changes, so do they.
             if !state.volumes.contains_key(&id)
-                || state.followed_view() != view
+                || !state.followed.as_ref().is_some_and(|(_, later)| later.says_the_same(&now, &drives))
                 || volume.seats()[column].group().is_some()
             {
                 return;

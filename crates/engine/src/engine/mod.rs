@@ -254,7 +254,7 @@ impl<W: World> Engine<W> {
         let volume = {
             // At one moment, so that no drive comes or goes unnoticed.
             let mut state = self.lock();
-            let epochs = state.epochs_of(spec.map);
+            let epochs = state.newest_epochs(&spec);
             let volume = Volume::open(self, spec, Use::Alone, epochs)?;
             for column in 0..volume.seats().len() {
                 let group = volume.open_group(self, column, 0, |id| state.presence(id));
@@ -264,6 +264,7 @@ impl<W: World> Engine<W> {
             volume
         };
         volume.start_recovery();
+        volume.start_reclaiming();
         Ok(volume)
     }
 
@@ -272,12 +273,13 @@ impl<W: World> Engine<W> {
         let volume = {
             // At one moment, so that it doesn't go on in an epoch that is over.
             let mut state = self.lock();
-            let epochs = state.epochs_of(spec.map);
+            let epochs = state.newest_epochs(&spec);
             let volume = Volume::open(self, spec, Use::Among, epochs)?;
             state.volumes.insert(volume.id(), volume.clone());
             volume
         };
         self.follow_for(&volume);
+        volume.start_reclaiming();
         Ok(volume)
     }
 
@@ -295,7 +297,9 @@ impl<W: World> Engine<W> {
         let mut state = self.lock();
         state.followed = Some((me, now));
         for volume in state.volumes.values() {
-            volume.go_on_with(state.epochs_of(volume.map()));
+            if let Some(epochs) = state.epochs_of(volume.map()) {
+                volume.go_on_with(epochs);
+            }
         }
     }
 
@@ -351,14 +355,15 @@ impl<W: World> Engine<W> {
 }
 
 impl<W: World> State<W> {
-    fn followed_view(&self) -> View {
-        self.followed.as_ref().map_or(0, |(_, now)| now.view)
+    /// As agreed in the state that was followed last; `None` of a map that never had a snapshot, or that isn't known.
+    fn epochs_of(&self, map: MapId) -> Option<Arc<Epochs>> {
+        self.followed.as_ref().and_then(|(_, now)| now.epochs.get(&map).cloned())
     }
 
-    /// As agreed in the state that was followed last.
-    fn epochs_of(&self, map: MapId) -> Arc<Epochs> {
-        let followed = self.followed.as_ref().and_then(|(_, now)| now.epochs.get(&map));
-        followed.cloned().unwrap_or_default()
+    /// The later one of what is said of a volume that is opened and what was followed.
+    fn newest_epochs(&self, spec: &VolumeSpec) -> Arc<Epochs> {
+        let followed = self.epochs_of(spec.map).filter(|followed| followed.head >= spec.epochs.head);
+        followed.unwrap_or_else(|| spec.epochs.clone())
     }
 
     fn presence(&self, id: DriveId) -> (Presence<W>, Option<View>) {

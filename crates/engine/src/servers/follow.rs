@@ -64,6 +64,13 @@ impl ClusterView {
     }
 }
 
+impl ClusterView {
+    /// Of these drives.
+    pub(crate) fn says_the_same(&self, earlier: &ClusterView, of: &[DriveId]) -> bool {
+        of.iter().all(|id| self.drives.get(id) == earlier.drives.get(id))
+    }
+}
+
 impl<W: World> Engine<W> {
     /// Does what follows from a state, after `before`, the one that was followed last. One at a time.
     pub fn follow(&self, me: ServerId, before: &ClusterView, now: &Arc<ClusterView>) {
@@ -207,8 +214,8 @@ impl<W: World> Engine<W> {
             if !holders.iter().filter(is_own).all(|&id| self.knows_drive(id)) {
                 continue;
             }
-            let (engine, id, view) = (self.clone(), volume.id(), now.view);
-            self.world().spawn(Box::pin(async move { engine.lead(id, column, view).await }));
+            let (engine, id) = (self.clone(), volume.id());
+            self.world().spawn(Box::pin(async move { engine.lead(id, column).await }));
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::{Run, Volume};
 use crate::epochs::Epochs;
+use crate::protocol::primary::Group;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tepal_drive::world::World;
@@ -106,20 +107,19 @@ impl<W: World> Volume<W> {
         self.shared.epochs.lock().expect("nothing panics while it holds it").clone()
     }
 
-    /// What is agreed from now on.
+    /// What is agreed from now on, unless more is known here.
     pub(crate) fn go_on_with(&self, epochs: Arc<Epochs>) {
-        let before = {
+        {
             let mut known = self.shared.epochs.lock().expect("nothing panics while it holds it");
-            std::mem::replace(&mut *known, epochs.clone())
-        };
-        if before == epochs {
-            return;
+            if *known == epochs || epochs.head < known.head {
+                return;
+            }
+            *known = epochs.clone();
         }
-        self.groups().iter().for_each(|group| group.go_on_with(&epochs));
-        let is_there = |reader| epochs.history.reader(reader).is_some();
-        if !before.history.readers().iter().all(|reader| is_there(reader.newest())) {
-            self.start_reclaiming();
-        }
+        let groups = self.groups();
+        groups.iter().for_each(|group| group.go_on_with(&epochs));
+        groups.iter().for_each(Group::learn_that_all_act);
+        self.start_reclaiming();
     }
 
     /// Gives back, in the background, what the drives of this server hold and no reader sees.
@@ -131,13 +131,13 @@ impl<W: World> Volume<W> {
         let volume = self.clone();
         engine.world().spawn(Box::pin(async move {
             loop {
-                volume.reclaim().await;
+                volume.reclaim_by_what_all_know().await;
                 if volume.shared.reclaiming.has_more() {
                     continue;
                 }
                 let Some(engine) = volume.engine() else { return };
                 engine.world().sleep(LATER).await;
-                volume.reclaim().await;
+                volume.reclaim_by_what_all_know().await;
                 if !volume.shared.reclaiming.end() {
                     return;
                 }
@@ -145,9 +145,18 @@ impl<W: World> Volume<W> {
         }));
     }
 
+    /// Nobody reads or copies by an earlier state any more when anything is given back.
+    pub(crate) async fn reclaim_by_what_all_know(&self) {
+        let Some(engine) = self.engine() else { return };
+        let (epochs, view) = (self.epochs(), engine.followed());
+        if self.is_among() {
+            engine.shared.authority.adopted(view).await;
+        }
+        self.reclaim(&epochs).await;
+    }
+
     /// See [`Drive::reclaim`](tepal_drive::Drive::reclaim).
-    pub(crate) async fn reclaim(&self) {
-        let epochs = self.epochs();
+    async fn reclaim(&self, epochs: &Epochs) {
         if *epochs == Epochs::default() {
             return; // there has never been more than one layer
         }

@@ -105,5 +105,6 @@ fn spec_of(volume: &DirectoryVolume) -> Option<VolumeSpec> {
         drives: volume.drives.clone(),
         made_in: volume.made_in,
         revision: volume.revision,
+        epochs: std::sync::Arc::default(),
     })
 }

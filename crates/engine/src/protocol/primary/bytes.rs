@@ -10,7 +10,7 @@ use futures_channel::oneshot;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use tepal_drive::world::{Gather, World};
-use tepal_model::{BLOCK, Buffer, Epoch, IoError, Segments, buffer::join};
+use tepal_model::{BLOCK, Buffer, Epoch, IoError, Lineage, Segments, buffer::join};
 use tepal_wire::message::Tag;
 
 impl<W: World> Group<W> {
@@ -69,8 +69,12 @@ impl<W: World> Group<W> {
             let data = match whole {
                 true => data.clone(),
                 false => {
+                    let Some(seen) = self.made_in(&mut made_in) else {
+                        turn = Box::pin(self.wait_for_copies(turn, &asker, self.in_a_moment(), begun, blocks)).await?;
+                        continue;
+                    };
                     let group = if begun { self.for_what_has_begun() } else { self.clone() };
-                    Gather::from_iter([Box::pin(group.merge_edges(range.start, &data)).await?])
+                    Gather::from_iter([Box::pin(group.merge_edges(range.start, &data, &seen)).await?])
                 }
             };
             let data = Data::new(blocks.first, data, origin);
@@ -82,14 +86,15 @@ impl<W: World> Group<W> {
                 Written::Done => return self.until_all_act(made_in.as_ref()).await,
                 Written::Waits { change, begun: now } => {
                     begun |= now;
+                    made_in = made_in.filter(|_| begun);
                     turn = Box::pin(self.wait_for_copies(turn, &asker, change, begun, blocks)).await?;
                 }
             }
         }
     }
 
-    /// The blocks that the bytes touch, with the rest of the first and last as it's now.
-    pub async fn merge_edges(&self, offset: u64, data: &[Bytes]) -> Result<Bytes, IoError> {
+    /// The blocks that the bytes touch, with the rest of the first and last as it's seen so now.
+    pub async fn merge_edges(&self, offset: u64, data: &[Bytes], seen: &Lineage) -> Result<Bytes, IoError> {
         let end = offset + data.iter().map(|piece| piece.len() as u64).sum::<u64>();
         let first = offset / BLOCK * BLOCK;
         let past = end.next_multiple_of(BLOCK);
@@ -101,7 +106,7 @@ impl<W: World> Group<W> {
         }
         for (edge, partial) in edges {
             if partial {
-                let old = join(&self.read_under_turn(Blocks::new(edge / BLOCK, 1)).await?);
+                let old = join(&self.read_under_turn(Blocks::new(edge / BLOCK, 1), seen).await?);
                 let at = (edge - first) as usize;
                 whole[at..at + BLOCK as usize].copy_from_slice(&old);
             }

@@ -9,6 +9,7 @@
 //!    nobody had been told yet of a write in a later one.
 //! 2. What a snapshot shows doesn't change: it's read when all writes of its epochs have ended.
 
+use super::flush::flush_all;
 use super::{Blocks, Group, State};
 use crate::epochs::Epochs;
 use futures_channel::oneshot;
@@ -16,22 +17,17 @@ use futures_util::future::join_all;
 use std::sync::Arc;
 use std::time::Duration;
 use tepal_drive::world::World;
+use tepal_model::layout::Durability;
 use tepal_model::{Epoch, IoError, Lineage};
 
 /// How soon to look again whether there's a lease.
 const MOMENT: Duration = Duration::from_millis(10);
 
 impl<W: World> Group<W> {
-    /// What is agreed from now on.
+    /// What is agreed from now on. Once all groups of the volume have been told, [`Group::learn_that_all_act`] is to follow: before,
+    /// nobody may be told of what was written in the new epoch.
     pub fn go_on_with(&self, epochs: &Arc<Epochs>) {
-        let is_new = {
-            let mut state = self.lock();
-            let before = std::mem::replace(&mut state.epochs, epochs.clone());
-            before.head != epochs.head
-        };
-        if is_new {
-            self.learn_that_all_act();
-        }
+        self.lock().epochs = epochs.clone();
         self.wake(); // somebody may have heard of a snapshot earlier than this group
     }
 
@@ -67,6 +63,14 @@ impl<W: World> Group<W> {
         (self.shared.view == 0 || may_serve()).then_some(lineage)
     }
 
+    /// What a write sees: as it began, or begins now.
+    pub fn made_in(&self, made_in: &mut Option<Lineage>) -> Option<Lineage> {
+        if made_in.is_none() {
+            *made_in = self.begins_in(&self.lock());
+        }
+        made_in.clone()
+    }
+
     /// Comes soon.
     pub fn in_a_moment(&self) -> oneshot::Receiver<()> {
         let (sender, receiver) = oneshot::channel();
@@ -81,6 +85,9 @@ impl<W: World> Group<W> {
     /// Returns when all primaries write in this epoch or a later one.
     pub async fn until_all_act(&self, lineage: Option<&Lineage>) -> Result<(), IoError> {
         let Some(epoch) = lineage.map(Lineage::newest) else { return Ok(()) };
+        if self.lock().epochs.head != epoch {
+            self.make_stable().await; // a snapshot shows it
+        }
         loop {
             let change = {
                 let mut state = self.lock();
@@ -91,6 +98,18 @@ impl<W: World> Group<W> {
                 Group::next_change(&mut state)
             };
             let _ = change.await; // dropped unsent only when the volume goes
+        }
+    }
+
+    /// What a snapshot has shown isn't lost with a cache.
+    async fn make_stable(&self) {
+        while self.shared.durability == Durability::Flush {
+            let here: Vec<_> = self.lock().members.here().cloned().collect();
+            let lost = flush_all(here).await;
+            if lost.is_empty() {
+                return;
+            }
+            self.lose(lost).await;
         }
     }
 

@@ -4,11 +4,13 @@ use super::members::Copies;
 use super::read::{Failed, lost};
 use super::recover::{Stuck, failed};
 use super::{Blocks, Group, State};
+use crate::epochs::Epochs;
 use crate::holder::Holder;
 use futures_util::future::join_all;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, LazyLock};
 use tepal_codec::checksum::block_crcs;
 use tepal_drive::world::{Gather, World};
 use tepal_drive::{DriveError, Write};
@@ -31,8 +33,10 @@ struct Copy<W: World> {
 #[derive(Clone)]
 struct Line {
     seen: Lineage,
-    /// The volume itself sees this: what its requests have done is noted of it.
+    /// The volume itself sees this: once it's equal, so is all.
     is_head: bool,
+    /// What was agreed when this was found: nothing is changed by it once that is over.
+    epochs: Arc<Epochs>,
 }
 
 /// How copies are compared.
@@ -120,7 +124,7 @@ impl<W: World> Group<W> {
     /// A copy of blocks from this one on, if its drive is here.
     fn copy(&self, state: &State<W>, at: usize, first: u64) -> Option<Copy<W>> {
         let drive = state.members.list[at].drive()?.clone();
-        let line = Line { seen: state.epochs.head().clone(), is_head: true };
+        let line = Line { seen: state.epochs.head().clone(), is_head: true, epochs: state.epochs.clone() };
         Some(Copy { drive, place: self.shared.column.place(at, first), line })
     }
 
@@ -128,7 +132,10 @@ impl<W: World> Group<W> {
     /// later ones too.
     async fn lines(&self, count: u64, copies: impl Iterator<Item = &Copy<W>>) -> Result<Vec<Line>, Failed> {
         let epochs = self.lock().epochs.clone();
-        let line = |seen: &Lineage| Line { seen: seen.clone(), is_head: seen.newest() == epochs.head };
+        let line = |seen: &Lineage| {
+            let is_head = seen.newest() == epochs.head;
+            Line { seen: seen.clone(), is_head, epochs: epochs.clone() }
+        };
         let lines = epochs.history.lines();
         if lines.len() == 1 {
             return Ok(lines.iter().map(line).collect());
@@ -169,7 +176,9 @@ impl<W: World> Group<W> {
         let (wanted, taken) = source.content(map, blocks.count).await?;
         for target in targets {
             let (found, had) = target.content(map, blocks.count).await?;
-            let mut differs: Vec<bool> = wanted.iter().zip(&found).map(|(wanted, found)| wanted != found).collect();
+            let hides = target.line.epochs.history.lines().len() > 1;
+            let mut differs: Vec<bool> =
+                wanted.iter().zip(&found).map(|(wanted, found)| differ(*wanted, *found, hides)).collect();
             if how == Comparing::Data {
                 self.compare_data(source, target, &wanted, &mut differs).await?;
             }
@@ -187,8 +196,8 @@ impl<W: World> Group<W> {
                 unread.extend(self.copy_what_can_be_read(&step, at..end, hole, decided).await?);
                 at = end;
             }
-            // Those that were copied have it by now; of the same content, they may not.
-            if had != taken {
+            // Those that were copied have it by now; of the same content, they may not. Not before all that the volume sees is the same.
+            if had != taken && target.line.is_head {
                 let mut from = 0;
                 for &nth in unread.iter().chain([&blocks.count]) {
                     if from < nth {
@@ -297,12 +306,10 @@ impl<W: World> Group<W> {
         taken: &[Taken],
     ) -> Result<(), Failed> {
         let (map, first, count) = (self.shared.column.map, target.place + run.start as u64, run.len() as u64);
-        let taking = match target.line.is_head {
-            true => Taking::Those(target.placed(taken, &(run.start as u64..run.end as u64))),
-            false => Taking::Nothing,
-        };
+        let taking = Taking::Those(target.placed(taken, &(run.start as u64..run.end as u64)));
         let lineage = &target.line.seen;
         let outcome = if hole {
+            self.check_line(target)?;
             target.drive.clear((map, first, count), Vec::new(), taking, lineage).await
         } else {
             let data = match source.read(map, run.start, run.len()).await {
@@ -315,6 +322,7 @@ impl<W: World> Group<W> {
             let (crcs, marks) = (block_crcs(&data).collect(), Vec::new());
             let data = Gather::from_iter([data]);
             let (durable, repair) = (true, true);
+            self.check_line(target)?;
             target.drive.write(Write { map, first, data, crcs, marks, durable, repair, taking, lineage }).await
         };
         let (bytes, now) = (count * BLOCK, self.shared.world.now());
@@ -323,6 +331,14 @@ impl<W: World> Group<W> {
         state.copying.add(bytes, now);
         drop(state);
         outcome.map_err(|error| failed(&target.drive, error))
+    }
+
+    /// Once a snapshot is gone, drives may have joined what it parted: what was read by the lines of before isn't copied by them.
+    fn check_line(&self, target: &Copy<W>) -> Result<(), Failed> {
+        match Arc::ptr_eq(&self.lock().epochs, &target.line.epochs) {
+            true => Ok(()),
+            false => Err(Failed::Away),
+        }
     }
 
     /// Has a damaged copy of a block right again: written from one that is right, if it wasn't written since. `Damaged` if no clean
@@ -351,7 +367,17 @@ impl<W: World> Group<W> {
     }
 
     async fn repair_under_turn(&self, target: &Copy<W>, block: u64) -> Result<(), IoError> {
-        match self.repair_all_lines(target, block).await {
+        let outcome = self.repair_all_lines(target, block).await;
+        if matches!(outcome, Err(Failed::Away)) && self.check_line(target).is_err() {
+            // It's found out again by the lines of now.
+            let now = {
+                let state = self.lock();
+                state.serves()?;
+                Line { seen: state.epochs.head().clone(), is_head: true, epochs: state.epochs.clone() }
+            };
+            return Box::pin(self.repair_under_turn(&target.on(&now), block)).await;
+        }
+        match outcome {
             Ok(()) => Ok(()),
             Err(Failed::Io(error)) => Err(error),
             Err(Failed::Lost(id, loss)) => {
@@ -400,8 +426,7 @@ impl<W: World> Copy<W> {
     /// The CRCs of so many blocks, and the requests that they have taken, numbered from the first one.
     async fn content(&self, map: MapId, count: u64) -> Result<(Vec<Option<u32>>, Vec<Taken>), Failed> {
         let content = self.drive.content(map, self.place, count, &self.line.seen).await;
-        let (crcs, mut taken) = content.map_err(|error| failed(&self.drive, error))?;
-        taken.retain(|_| self.line.is_head);
+        let (crcs, taken) = content.map_err(|error| failed(&self.drive, error))?;
         Ok((crcs, taken.into_iter().map(|taken| Taken { first: taken.first - self.place, ..taken }).collect()))
     }
 
@@ -428,6 +453,15 @@ impl<W: World> Copy<W> {
         Copy { drive: self.drive.clone(), place: self.place, line: line.clone() }
     }
 }
+
+/// Whether a copy that has the second is to become like one that has the first. Drives that are to hide many blocks from some
+/// readers, and not from others, may have to write zeros.
+fn differ(wanted: Option<u32>, found: Option<u32>, hides: bool) -> bool {
+    wanted != found && !(hides && wanted.is_none() && found == Some(*ZEROS))
+}
+
+/// The CRC of a block of zeros.
+static ZEROS: LazyLock<u32> = LazyLock::new(|| tepal_codec::checksum::crc(&[0; BLOCK as usize]));
 
 fn damaged(block: u64) -> Failed {
     Failed::Io(IoError::Damaged { offset: block * BLOCK, length: BLOCK })

@@ -32,20 +32,11 @@ struct Part<W: World> {
 
 /// For whom something is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reader {
+enum Reader<'a> {
     /// A client; of this snapshot, or what the volume has now.
     Client(Option<Epoch>),
-    /// Whoever holds the turn of these blocks.
-    HasTurn,
-}
-
-impl Reader {
-    fn snapshot(self) -> Option<Epoch> {
-        match self {
-            Reader::Client(snapshot) => snapshot,
-            Reader::HasTurn => None,
-        }
-    }
+    /// Whoever holds the turn of these blocks; what is seen so.
+    HasTurn(&'a Lineage),
 }
 
 impl<W: World> Group<W> {
@@ -60,19 +51,21 @@ impl<W: World> Group<W> {
                 join_all(met).await;
             }
             // A write that it met may have been given up, and gone with the drive that had it.
-            if self.lock().changes == changes {
+            let state = self.lock();
+            state.seen_at(at)?; // of one that was removed meanwhile, drives may have given things back
+            if state.changes == changes {
                 return Ok(segments);
             }
         }
     }
 
     /// For a write that merges: it has the turn, so nothing is under way.
-    pub async fn read_under_turn(&self, blocks: Blocks) -> Result<Segments, IoError> {
-        self.read_copies(blocks, Reader::HasTurn).await.map(|(segments, _)| segments)
+    pub async fn read_under_turn(&self, blocks: Blocks, seen: &Lineage) -> Result<Segments, IoError> {
+        self.read_copies(blocks, Reader::HasTurn(seen)).await.map(|(segments, _)| segments)
     }
 
     /// Also after how many changes of the drives that are here.
-    async fn read_copies(&self, blocks: Blocks, reader: Reader) -> Result<(Segments, u64), IoError> {
+    async fn read_copies(&self, blocks: Blocks, reader: Reader<'_>) -> Result<(Segments, u64), IoError> {
         loop {
             let (parts, changes) = self.planned(blocks, reader).await?;
             match self.read_parts(parts).await {
@@ -108,7 +101,7 @@ impl<W: World> Group<W> {
     }
 
     /// From which copies to read, once they are here and settled; and after how many changes that is so.
-    async fn planned(&self, blocks: Blocks, reader: Reader) -> Result<(SmallVec<[Part<W>; 1]>, u64), IoError> {
+    async fn planned(&self, blocks: Blocks, reader: Reader<'_>) -> Result<(SmallVec<[Part<W>; 1]>, u64), IoError> {
         loop {
             match self.plan_read(blocks, reader) {
                 Plan::Go(parts, changes) => return Ok((parts, changes)),
@@ -119,17 +112,21 @@ impl<W: World> Group<W> {
         }
     }
 
-    fn plan_read(&self, blocks: Blocks, reader: Reader) -> Plan<W> {
+    fn plan_read(&self, blocks: Blocks, reader: Reader<'_>) -> Plan<W> {
         let mut state = self.lock();
         if let Err(error) = state.serves() {
             return Plan::Refuse(error);
         }
-        let seen = match state.seen_at(reader.snapshot()) {
+        let seen = match reader {
+            Reader::HasTurn(seen) => Ok(seen.clone()),
+            Reader::Client(snapshot) => state.seen_at(snapshot),
+        };
+        let seen = match seen {
             Ok(seen) => seen,
             Err(error) => return Plan::Refuse(error),
         };
         let column = &self.shared.column;
-        if reader != Reader::HasTurn && !state.unresolved.is_empty() {
+        if matches!(reader, Reader::Client(_)) && !state.unresolved.is_empty() {
             let mut regions = column.regions(blocks.first, blocks.count);
             if let Some(region) = regions.find(|region| state.unresolved.contains(region)) {
                 return Plan::Resolve(region);
@@ -264,7 +261,9 @@ impl<W: World> Group<W> {
             match self.mapped_in(&parts).await {
                 Ok(runs) => {
                     join_all(self.shared.order.under_way(blocks.first, blocks.count)).await;
-                    if self.lock().changes == changes {
+                    let state = self.lock();
+                    state.seen_at(at)?;
+                    if state.changes == changes {
                         return Ok(runs);
                     }
                 }
@@ -307,10 +306,10 @@ const BALANCED: u64 = 16;
 /// The clean copy on the drive with the shortest queue (Petal 2.4); of equals one of this server, for others are a way off, and of
 /// these one by turns. All that clients ask of the column comes by here, so it's balanced however few requests each of them has under
 /// way; what a drive has to read for other columns, its server says when it was read from.
-fn choose<W: World>(state: &State<W>, region: u64, turn: u64, reader: Reader) -> Result<usize, Copies> {
+fn choose<W: World>(state: &State<W>, region: u64, turn: u64, reader: Reader<'_>) -> Result<usize, Copies> {
     match state.members.clean(region) {
         // Under a turn the region may be unresolved: there the first copy decides.
-        Copies::Clean(copies) if reader == Reader::HasTurn || copies.len() == 1 => Ok(copies[0]),
+        Copies::Clean(copies) if matches!(reader, Reader::HasTurn(_)) || copies.len() == 1 => Ok(copies[0]),
         Copies::Clean(copies) => {
             let turn = turn as usize % copies.len();
             let by_turns = copies[turn..].iter().chain(&copies[..turn]).copied();

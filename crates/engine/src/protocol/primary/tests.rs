@@ -148,6 +148,7 @@ impl Rig {
             drives: (1..=disks.len() as u64).map(DriveId).collect(),
             made_in: 0,
             revision: 1,
+            epochs: std::sync::Arc::default(),
         };
         let volume = engine.open_volume(spec).await.unwrap();
         engine.all_volumes_opened();

@@ -159,6 +159,13 @@ impl<W: World> Group<W> {
                 return refusal;
             }
         }
+        let lineage = match made_in {
+            Some(made_in) => made_in.clone(),
+            None => match self.begins_in(&state) {
+                Some(lineage) => made_in.insert(lineage).clone(),
+                None => return Plan::Wait(self.in_a_moment()),
+            },
+        };
         let absent: SmallVec<[usize; 4]> =
             (0..self.shared.copies).filter(|&at| state.members.list[at].drive().is_none()).collect();
         for &at in &absent {
@@ -174,15 +181,7 @@ impl<W: World> Group<W> {
             }
             target
         };
-        let targets = here.map(target).collect();
-        let lineage = match made_in {
-            Some(made_in) => made_in.clone(),
-            None => match self.begins_in(&state) {
-                Some(lineage) => made_in.insert(lineage).clone(),
-                None => return Plan::Wait(self.in_a_moment()),
-            },
-        };
-        Plan::Go(targets, state.changes, lineage)
+        Plan::Go(here.map(target).collect(), state.changes, lineage)
     }
 
     /// Adds the marks that this drive's log doesn't have yet: the region's busy mark, and a stale mark for each absent copy.
@@ -396,11 +395,17 @@ impl<W: World> Group<W> {
                 target.drive.clear(run, target.marks.clone(), taking_of(origin), &lineage)
             });
             let outcomes = join_all(clears).await;
+            // What is hidden from the volume, and stays for snapshots, may take space.
+            let is_full = outcomes.iter().any(|outcome| matches!(outcome, Err(DriveError::OutOfSpace)));
             let lost = targets.iter().zip(outcomes).filter_map(|(target, outcome)| match outcome {
                 Err(DriveError::Lost(loss)) => Some((target.drive.id(), loss)),
                 Ok(()) | Err(DriveError::OutOfSpace | DriveError::Damaged { .. }) => None,
             });
             let lost: Vec<_> = lost.collect();
+            if lost.is_empty() && is_full {
+                self.differ(blocks);
+                return Err(IoError::OutOfSpace);
+            }
             if lost.is_empty() && self.took(&targets, blocks, changes) {
                 return Ok(Written::Done);
             }

@@ -129,6 +129,7 @@ impl<W: World> Group<W> {
                 Written::Done => return self.until_all_act(made_in.as_ref()).await,
                 Written::Waits { change, begun: now } => {
                     begun |= now;
+                    made_in = made_in.filter(|_| begun);
                     turn = self.wait_for_copies(turn, &asker, change, begun, blocks).await?;
                 }
             }
@@ -152,8 +153,11 @@ impl<W: World> Group<W> {
             let written = if piece.start.is_multiple_of(BLOCK) && piece.end.is_multiple_of(BLOCK) {
                 self.clear_blocks(turn, blocks, origin, made_in).await?
             } else {
+                let Some(seen) = self.made_in(made_in) else {
+                    return Ok(Written::Waits { change: self.in_a_moment(), begun });
+                };
                 let group = if begun { self.for_what_has_begun() } else { self.clone() };
-                let data = Gather::from_iter([group.merge_edges(piece.start, &zeros(piece.clone())).await?]);
+                let data = Gather::from_iter([group.merge_edges(piece.start, &zeros(piece.clone()), &seen).await?]);
                 self.write_blocks(turn, Data::new(blocks.first, data, origin), true, made_in).await?
             };
             match written {

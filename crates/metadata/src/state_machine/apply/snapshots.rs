@@ -61,6 +61,7 @@ impl Draft {
         let record = self.volume(volume)?;
         let snapshot = self.snapshot(&record, name)?;
         self.drop_snapshot(record.id, snapshot.epoch);
+        self.next_view(); // drives give back what only it saw when nobody acts in an earlier one
         self.event("snapshot", &subject(volume, name), "removed".to_owned());
         Ok(Reply::Done)
     }

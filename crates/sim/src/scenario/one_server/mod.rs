@@ -72,6 +72,7 @@ impl Rig {
             drives: (0..plan.drives).map(drive_id).collect(),
             made_in: 0,
             revision: 1,
+            epochs: std::sync::Arc::default(),
         };
         // While all copies are here, the first clean one decides for good.
         let reads_settle = matches!(plan.hazard, Hazard::None | Hazard::Full);

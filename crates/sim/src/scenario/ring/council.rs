@@ -180,6 +180,7 @@ impl Council {
     pub fn remove_snapshot(&self, epoch: Epoch) {
         let mut state = self.lock();
         state.snapshots.kept.remove(&epoch);
+        state.now.view += 1;
         state.tell_epochs(None);
     }
 

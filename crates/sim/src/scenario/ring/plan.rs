@@ -106,5 +106,6 @@ fn spec(random: &mut Stream, servers: usize, protection: Protection) -> VolumeSp
         drives: (1..=servers as u64).map(DriveId).collect(),
         made_in: 1,
         revision: 1,
+        epochs: std::sync::Arc::default(),
     }
 }

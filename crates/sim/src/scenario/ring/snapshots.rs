@@ -75,8 +75,9 @@ impl Ring {
         let checker = self.checker.clone();
         let world = node.world.clone();
         world.spawn_named("read a snapshot", async move {
+            let Some(known) = taken.known(epoch) else { return };
             match node.shown_by(epoch, size).await {
-                Ok(shown) => taken.judge(&checker, &node, epoch, shown),
+                Ok(shown) => taken.judge(&checker, &node, (epoch, known), shown),
                 Err(IoError::Unavailable { .. }) if !taken.0.borrow().contains_key(&epoch) => {} // it was removed meanwhile
                 Err(error) => node.world.core().fail(format!("the snapshot of epoch {epoch} can't be read: {error}")),
             }
@@ -101,13 +102,14 @@ impl Ring {
     /// only what the volume has takes space.
     pub(super) async fn snapshots_are_right(&mut self, nodes: &[Node]) {
         let taken = self.taken.0.borrow().clone();
-        for (epoch, Known { cut, .. }) in taken {
+        for (epoch, known) in taken {
+            let cut = known.cut;
             let (node, size) = (self.random.pick(nodes).clone(), self.plan.spec.size);
             let (taken, checker) = (self.taken.clone(), self.checker.clone());
             self.core.note(epoch.into(), || format!("the snapshot of epoch {epoch} is read: {cut:?}"));
             on_machine(&self.core, &node.world.clone(), "read a snapshot", async move {
                 match node.shown_by(epoch, size).await {
-                    Ok(shown) => taken.judge(&checker, &node, epoch, shown),
+                    Ok(shown) => taken.judge(&checker, &node, (epoch, known), shown),
                     Err(error) => {
                         node.world.core().fail(format!("the snapshot of epoch {epoch} can't be read: {error}"))
                     }
@@ -159,16 +161,22 @@ impl Ring {
 }
 
 impl Taken {
-    fn judge(&self, checker: &RefCell<Checker>, node: &Node, epoch: Epoch, shown: Vec<u8>) {
-        let mut taken = self.0.borrow_mut();
-        let Some(known) = taken.get_mut(&epoch) else { return };
+    fn known(&self, epoch: Epoch) -> Option<Known> {
+        self.0.borrow().get(&epoch).cloned()
+    }
+
+    /// Also if it has been removed since it was read.
+    fn judge(&self, checker: &RefCell<Checker>, node: &Node, (epoch, known): (Epoch, Known), shown: Vec<u8>) {
+        let known = self.known(epoch).unwrap_or(known);
         if let Err(wrong) = checker.borrow().judge_snapshot(known.cut, &shown) {
             return node.world.core().fail(format!("epoch {epoch}: {wrong}"));
         }
         if known.shown.as_ref().is_some_and(|before| *before != shown) {
             return node.world.core().fail(format!("the snapshot of epoch {epoch} shows something else than before"));
         }
-        known.shown = Some(shown);
+        if let Some(known) = self.0.borrow_mut().get_mut(&epoch) {
+            known.shown = Some(shown);
+        }
     }
 }
 

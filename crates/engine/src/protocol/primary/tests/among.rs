@@ -63,6 +63,7 @@ impl Among {
             drives,
             made_in: 0,
             revision: 1,
+            epochs: std::sync::Arc::default(),
         }
     }
 

@@ -97,6 +97,7 @@ fn reads_stay_at_home_until_fewer_are_under_way_on_the_other_drive() {
             drives,
             made_in: 1,
             revision: 1,
+            epochs: std::sync::Arc::default(),
         };
         there.open_volume_among(spec.clone()).unwrap();
         let volume = home.open_volume_among(spec).unwrap();
