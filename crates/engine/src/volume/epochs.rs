@@ -78,6 +78,11 @@ impl Reclaiming {
         !std::mem::replace(&mut turn.is_running, true)
     }
 
+    /// Whether there's more to give back by now.
+    fn has_more(&self) -> bool {
+        std::mem::take(&mut self.lock().again)
+    }
+
     /// Whether it's to be done again.
     fn end(&self) -> bool {
         let mut turn = self.lock();
@@ -127,6 +132,9 @@ impl<W: World> Volume<W> {
         engine.world().spawn(Box::pin(async move {
             loop {
                 volume.reclaim().await;
+                if volume.shared.reclaiming.has_more() {
+                    continue;
+                }
                 let Some(engine) = volume.engine() else { return };
                 engine.world().sleep(LATER).await;
                 volume.reclaim().await;
