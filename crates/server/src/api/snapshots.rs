@@ -68,12 +68,12 @@ async fn everywhere(context: &Context, name: &SnapshotName) -> Result<SnapshotIn
     record(context, name).await?;
     let mut info = own(context, name)?;
     let others = context.ask_others::<SnapshotInfo>(&path(route::SNAPSHOT, &name.to_string())).await;
-    let others = others.into_iter().filter_map(|(_, said)| said);
-    others
-        .filter(|said| said.epoch == info.epoch)
-        .collect::<Vec<_>>()
-        .iter()
-        .for_each(|said| add_clients(&mut info, said));
+    for said in others.into_iter().filter_map(|(_, said)| said) {
+        // Another one may have this name there.
+        if said.epoch == info.epoch {
+            add_clients(&mut info, &said);
+        }
+    }
     sum_clients(&mut info);
     Ok(info)
 }
