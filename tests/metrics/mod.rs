@@ -88,3 +88,17 @@ fn requests_of_volumes_and_their_cost_on_drives_are_counted_and_timed() {
     cluster.tepal(&["volume", "rm", "v0"]).succeeded();
     assert_eq!(metrics(&cluster, "tepal_volume_request_").iter().filter(|(name, _)| name.contains("v0")).count(), 0);
 }
+
+#[test]
+fn the_snapshots_of_each_volume_are_counted() {
+    let cluster = Plan { drives: 2, ..Plan::default() }.up();
+    ["v0", "v1"].iter().for_each(|volume| cluster.create(volume, "4M", "mirror:2"));
+    ["v0@a", "v0@b"].iter().for_each(|name| drop(cluster.tepal(&["snapshot", "create", name]).succeeded()));
+    let counted = || {
+        let seen = metrics(&cluster, "tepal_volume_snapshots{");
+        [sum(&seen, "\"v0\""), sum(&seen, "\"v1\"")]
+    };
+    assert_eq!(counted(), [2.0, 0.0]);
+    cluster.tepal(&["snapshot", "rm", "v0@a"]).succeeded();
+    assert_eq!(counted(), [1.0, 0.0]);
+}

@@ -40,14 +40,18 @@ pub async fn list(
         state.active_volumes().filter(|record| volume.as_ref().is_none_or(|name| record.name == *name)).collect();
     listed.sort_unstable_by_key(|record| &record.name);
     let mut all: Vec<SnapshotInfo> = listed.iter().flat_map(|record| of_volume(&context, &state, record)).collect();
-    if scope == Scope::Cluster {
-        let others = context.ask_others::<Vec<SnapshotInfo>>(&uri.to_string()).await;
-        for said in others.into_iter().filter_map(|(_, said)| said).flatten() {
-            if let Some(one) = all.iter_mut().find(|one| (&one.volume, one.epoch) == (&said.volume, said.epoch)) {
-                add_clients(one, &said);
+    match scope {
+        // The one that asks knows of the others.
+        Scope::Own => all.retain(is_in_use),
+        Scope::Cluster => {
+            let others = context.ask_others::<Vec<SnapshotInfo>>(&uri.to_string()).await;
+            for said in others.into_iter().filter_map(|(_, said)| said).flatten() {
+                if let Some(one) = all.iter_mut().find(|one| (&one.volume, one.epoch) == (&said.volume, said.epoch)) {
+                    add_clients(one, &said);
+                }
             }
+            all.iter_mut().for_each(sum_clients);
         }
-        all.iter_mut().for_each(sum_clients);
     }
     Ok(Json(all))
 }
@@ -64,12 +68,12 @@ async fn everywhere(context: &Context, name: &SnapshotName) -> Result<SnapshotIn
     record(context, name).await?;
     let mut info = own(context, name)?;
     let others = context.ask_others::<SnapshotInfo>(&path(route::SNAPSHOT, &name.to_string())).await;
-    let others = others.into_iter().filter_map(|(_, said)| said);
-    others
-        .filter(|said| said.epoch == info.epoch)
-        .collect::<Vec<_>>()
-        .iter()
-        .for_each(|said| add_clients(&mut info, said));
+    for said in others.into_iter().filter_map(|(_, said)| said) {
+        // Another one may have this name there.
+        if said.epoch == info.epoch {
+            add_clients(&mut info, &said);
+        }
+    }
     sum_clients(&mut info);
     Ok(info)
 }
@@ -95,6 +99,11 @@ fn info(context: &Context, volume: &VolumeRecord, snapshot: &SnapshotRecord) -> 
         clients: context.observations.of(volume.id).clients_of_snapshot(snapshot.epoch),
         clients_of_gateways: context.gateways.clients_of_snapshot(volume.id, snapshot.epoch),
     }
+}
+
+/// As far as the server that says this knows.
+pub fn is_in_use(said: &SnapshotInfo) -> bool {
+    said.clients + said.clients_of_gateways > 0
 }
 
 /// Servers count the clients of their own; of those of gateways, all say the same.

@@ -41,7 +41,7 @@ pub async fn list(Extract(context): Extract<Shared>, scope: Scope) -> Json<Vec<V
         .map(|record| {
             let own = info(&context, &state, record);
             match scope {
-                Scope::Own => own,
+                Scope::Own => in_short(own),
                 Scope::Cluster => put_together(own, elsewhere.remove(&record.id.0).unwrap_or_default()),
             }
         })
@@ -52,7 +52,7 @@ pub async fn list(Extract(context): Extract<Shared>, scope: Scope) -> Json<Vec<V
 
 pub async fn show(Extract(context): Extract<Shared>, scope: Scope, name: Named) -> Result<Json<VolumeInfo>, Failure> {
     match scope {
-        Scope::Own => known(&context, &name.0),
+        Scope::Own => known(&context, &name.0).map(|Json(own)| Json(in_short(own))),
         Scope::Cluster => everywhere(&context, &name.0).await.map(Json),
     }
 }
@@ -63,6 +63,12 @@ async fn everywhere(context: &Context, name: &str) -> Result<VolumeInfo, Failure
     let others = context.ask_others::<VolumeInfo>(&path(route::VOLUME, name)).await;
     let others = others.into_iter().filter_map(|(_, said)| said).filter(|said| said.id == id);
     Ok(put_together(own, others))
+}
+
+/// Without what the server that asks knows as well: with many snapshots that would be more than can be passed on.
+fn in_short(own: VolumeInfo) -> VolumeInfo {
+    let snapshots = own.snapshots.into_iter().filter(snapshots::is_in_use).collect();
+    VolumeInfo { snapshots, ..own }
 }
 
 /// What the servers say of one volume, each of the columns that it leads and of its own drives and clients; of gateways, all say

@@ -30,10 +30,10 @@ pub enum TransferError {
     FromTerminal(String),
     #[error("standard input: {0}")]
     Input(io::Error),
-    #[error("not all of '{name}' was written to standard output: {error}")]
-    Output { name: String, error: io::Error },
-    #[error("'{name}' can't be read from {offset} on: {error}")]
-    Unreadable { name: String, offset: u64, error: ClientError },
+    #[error("not all of {what} was written to standard output: {error}")]
+    Output { what: String, error: io::Error },
+    #[error("{what} can't be read from {offset} on: {error}")]
+    Unreadable { what: String, offset: u64, error: ClientError },
     #[error(
         "there is no volume '{0}', and how large it should be can't be seen from a pipe: add --size, or create it first"
     )]
@@ -47,8 +47,8 @@ pub enum TransferError {
          make it larger with `tepal volume resize`"
     )]
     TooLong { name: String, written: u64 },
-    #[error("'{name}' gave {found} bytes at {offset} where {wanted} were asked for")]
-    Short { name: String, offset: u64, wanted: u64, found: u64 },
+    #[error("{what} gave {found} bytes at {offset} where {wanted} were asked for")]
+    Short { what: String, offset: u64, wanted: u64, found: u64 },
     #[error(
         "standard input has differences, for a volume that exists: leave out {option}, which is for making volume '{name}'"
     )]
@@ -89,6 +89,14 @@ pub fn export(client: &Client, source: &SourceName, since: Option<String>) -> Re
     }
 }
 
+/// As an error names it.
+fn described(source: &SourceName) -> String {
+    match source {
+        SourceName::Volume(name) => format!("volume '{name}'"),
+        SourceName::Snapshot(name) => format!("snapshot '{name}'"),
+    }
+}
+
 fn standard_output(source: &SourceName) -> Result<File, CommandError> {
     let output = io::stdout();
     if output.is_terminal() {
@@ -111,7 +119,7 @@ fn image(client: &Client, source: &SourceName) -> Result<(), CommandError> {
     };
     let map = path(map, &source.to_string());
     // Also if who reads it has gone: what it has then is no volume.
-    let cut_off = |error| TransferError::Output { name: source.to_string(), error };
+    let cut_off = |error| TransferError::Output { what: described(source), error };
     let mut sink = Sink::new(file);
     let mut progress = Progress::new(format!("exporting {source}"));
     let mut offset = 0;
@@ -141,10 +149,10 @@ fn read(client: &Client, source: &SourceName, offset: u64, length: u64) -> Resul
         SourceName::Snapshot(_) => route::SNAPSHOT_DATA,
     };
     let asked = client.get_bytes(&format!("{}?offset={offset}&length={length}", path(data, &source.to_string())));
-    let bytes = asked.map_err(|error| TransferError::Unreadable { name: source.to_string(), offset, error })?;
+    let bytes = asked.map_err(|error| TransferError::Unreadable { what: described(source), offset, error })?;
     match bytes.len() as u64 {
         found if found == length => Ok(bytes),
-        found => Err(TransferError::Short { name: source.to_string(), offset, wanted: length, found }.into()),
+        found => Err(TransferError::Short { what: described(source), offset, wanted: length, found }.into()),
     }
 }
 

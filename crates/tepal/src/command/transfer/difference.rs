@@ -4,7 +4,7 @@
 //! the differences are based on, that it still holds what that does. A file that can be read twice is checked to its end
 //! before anything is written; of a pipe, each piece is before it is.
 
-use super::{PIECE, TransferError, read, standard_output, write};
+use super::{PIECE, TransferError, described, read, standard_output, write};
 use crate::cli::ImportArguments;
 use crate::client::Client;
 use crate::command::CommandError;
@@ -25,7 +25,7 @@ pub fn export(client: &Client, source: &SourceName, since: String) -> Result<(),
     let file = standard_output(source)?;
     let since = SnapshotName { volume: source.volume().to_owned(), snapshot: since };
     let header = header(client, source, &since)?;
-    let cut_off = |error| TransferError::Output { name: source.to_string(), error };
+    let cut_off = |error| TransferError::Output { what: described(source), error };
     let mut writer = DifferenceWriter::begin(BufWriter::new(file), &header).map_err(cut_off)?;
     let mut progress = Progress::new(format!("exporting what differs in {source} from {since}"));
     let mut pages = Differences::new(client, &since, source);
