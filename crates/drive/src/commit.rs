@@ -13,6 +13,7 @@ use crate::state::{Changes, Done, Operation, Payload, State, Turn};
 use crate::world::{Device, DeviceError, Gather, World};
 use futures_channel::oneshot;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// More extents than this waiting for their checksums to be written make writers wait.
 const MOST_PENDING_SLOTS: usize = 16 << 10;
@@ -24,6 +25,7 @@ pub const TOO_MANY_MARKS: &str = "its log is too small for its marks of what oth
 enum Next {
     Cut(oneshot::Sender<Result<Cut, Arc<Loss>>>),
     Batch(Assembled),
+    Pause(Duration),
     Flush(Vec<oneshot::Sender<Result<(), Arc<Loss>>>>),
     Rest,
 }
@@ -45,6 +47,13 @@ struct Assembled {
     durable: bool,
     operations: Vec<Operation>,
     flushes: Vec<oneshot::Sender<Result<(), Arc<Loss>>>>,
+}
+
+impl Assembled {
+    /// Bytes in the log.
+    fn length(&self) -> u64 {
+        self.pieces.iter().map(|piece| piece.len() as u64).sum()
+    }
 }
 
 impl<W: World> Drive<W> {
@@ -106,6 +115,10 @@ impl<W: World> Drive<W> {
                 Next::Rest => return,
                 Next::Cut(sender) => self.make_cut(sender).await,
                 Next::Batch(batch) => self.write_batch(batch).await,
+                Next::Pause(pause) => {
+                    self.shared.world.sleep(pause).await;
+                    Ok(())
+                }
                 Next::Flush(waiting) => {
                     let outcome = self.flush_all().await;
                     let told = match &outcome {
@@ -140,10 +153,14 @@ impl<W: World> Drive<W> {
         if let Some(sender) = state.cut.take() {
             return Next::Cut(sender);
         }
+        if let Some(pause) = self.pause(&state) {
+            return Next::Pause(pause);
+        }
         if !state.queue.is_empty()
             && state.pending.slots() < MOST_PENDING_SLOTS
             && let Some(batch) = assemble(&mut state, &self.shared)
         {
+            state.pace.batch(self.shared.world.now(), batch.length());
             return Next::Batch(batch);
         }
         if !state.flushes.is_empty() {
@@ -160,6 +177,14 @@ impl<W: World> Drive<W> {
         }
         state.committer = Turn::Idle;
         Next::Rest
+    }
+
+    /// How long the next batch waits, while a checkpoint is to make room for it.
+    fn pause(&self, state: &State) -> Option<Duration> {
+        let is_short = state.checkpointer == Turn::Running && state.ring.used() > state.ring.length / 2;
+        let room = || state.ring.length.saturating_sub(state.ring.used() + state.log_reserve());
+        let waits = is_short && !state.queue.is_empty();
+        waits.then(|| state.pace.wait(self.shared.world.now(), room())).flatten()
     }
 
     async fn write_batch(&self, batch: Assembled) -> Result<(), DeviceError> {

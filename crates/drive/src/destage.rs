@@ -72,16 +72,20 @@ impl<W: World> Drive<W> {
         let (mut from, mut at_once) = (0, FEWEST_AT_ONCE);
         loop {
             let (slots, durable) = {
-                let state = self.shared.lock();
+                let mut state = self.shared.lock();
                 if state.loss.is_some() {
                     return Ok(());
                 }
+                let ahead = state.pending.about_from(from);
+                state.pace.has_ahead(ahead);
                 (state.pending.from(from, at_once), state.durable)
             };
             let Some(&last) = slots.last() else { return Ok(()) };
-            let begun = self.shared.world.now();
+            let (begun, count) = (self.shared.world.now(), slots.len());
             try_join_all(slots.into_iter().map(|slot| self.destage_slot(slot, durable))).await?;
-            at_once = next_at_once(at_once, self.shared.world.now().0.saturating_sub(begun.0));
+            let took = self.shared.world.now().0.saturating_sub(begun.0);
+            at_once = next_at_once(at_once, took);
+            self.shared.lock().pace.destaged(count, took);
             from = last + 1;
             self.shared.world.give_way().await;
         }
@@ -181,7 +185,11 @@ impl<W: World> Drive<W> {
 
 /// How many slots to write at once when so many took this long.
 fn next_at_once(at_once: usize, took: Duration) -> usize {
-    let next = if took > IN_THE_WAY { at_once / 2 } else if took < IN_THE_WAY / 2 { at_once * 2 } else { at_once };
+    let next = match took {
+        took if took > IN_THE_WAY => at_once / 2,
+        took if took < IN_THE_WAY / 2 => at_once * 2,
+        _ => at_once,
+    };
     next.clamp(FEWEST_AT_ONCE, MOST_AT_ONCE)
 }
 

@@ -23,6 +23,7 @@ pub mod log;
 mod map;
 mod marks;
 mod open;
+mod pace;
 mod pending;
 mod read;
 mod requests;

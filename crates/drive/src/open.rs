@@ -9,6 +9,7 @@ use crate::log::replay::{Found, LogReader, erase, read_patiently, write_unsure};
 use crate::log::{Change, Position, Ring};
 use crate::map::PhysicalMap;
 use crate::marks::Marks;
+use crate::pace::Pace;
 use crate::pending::Pending;
 use crate::requests::Requests;
 use crate::space::Space;
@@ -231,6 +232,7 @@ fn empty_state(geometry: &Geometry, options: &Options, header: Header) -> State 
         destage_waiters: Vec::new(),
         checkpointer: Turn::Idle,
         checkpoint_waiters: Vec::new(),
+        pace: Pace::default(),
         maintenance: Turn::Idle,
         applied: header.cut,
         durable: header.cut,

@@ -132,6 +132,16 @@ impl Pending {
         self.slots.range(from..).take(most).map(|(&slot, _)| slot).collect()
     }
 
+    /// About how many slots there are from `from` on, as if they lay evenly.
+    pub fn about_from(&self, from: u32) -> usize {
+        let (Some((&first, _)), Some((&last, _))) = (self.slots.first_key_value(), self.slots.last_key_value()) else {
+            return 0;
+        };
+        let (range, ahead) =
+            (u64::from(last - first) + 1, (u64::from(last) + 1).saturating_sub(from.max(first).into()));
+        (self.slots.len() as u64 * ahead / range) as usize
+    }
+
     /// The oldest batch that is still needed.
     pub fn oldest(&self) -> Option<u64> {
         self.slots.values().flat_map(|slot| &slot.blocks).map(|block| block.sequence).min()

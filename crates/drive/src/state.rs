@@ -6,6 +6,7 @@ use crate::log::change::Sums;
 use crate::log::{BlockSpan, Change, ExtentKey, Position, RESERVE_PART, Ring};
 use crate::map::PhysicalMap;
 use crate::marks::Marks;
+use crate::pace::Pace;
 use crate::pending::Pending;
 use crate::requests::Requests;
 use crate::space::Space;
@@ -81,6 +82,7 @@ pub struct State {
     pub destage_waiters: Vec<oneshot::Sender<()>>,
     pub checkpointer: Turn,
     pub checkpoint_waiters: Vec<oneshot::Sender<()>>,
+    pub pace: Pace,
     pub maintenance: Turn,
     /// The newest batch whose changes are in this state, and the newest on stable media.
     pub applied: u64,

@@ -37,7 +37,8 @@ impl Exports for ServerExports {
         let is_news = |state: &Arc<State>| is_alone(state) || find(state, name).is_some();
         let state = in_a_moment(&mut states, is_news).await;
         let record = find(&state, name).ok_or_else(|| OpenError::Unknown(name.to_owned()))?;
-        let unavailable = |reason: NotServed| OpenError::Unavailable { name: name.to_owned(), reason: reason.to_string() };
+        let unavailable =
+            |reason: NotServed| OpenError::Unavailable { name: name.to_owned(), reason: reason.to_string() };
         let volume = self.volumes.opened(record.id).await.map_err(unavailable)?;
         Ok(VolumeDisk::new(volume, &self.observations))
     }

@@ -238,11 +238,8 @@ impl Running {
         let is_there = |volume| metadata.state().volumes.contains_key(&volume);
         let damage = Arc::new(DamageFile::open(&config.data, observations.clone(), is_there));
         let events = DamageEvents::new(engine.clone(), authority, observations.clone());
-        let exports = ServerExports {
-            metadata: metadata.clone(),
-            volumes: volumes.clone(),
-            observations: observations.clone(),
-        };
+        let exports =
+            ServerExports { metadata: metadata.clone(), volumes: volumes.clone(), observations: observations.clone() };
         let front = Front::open(&config.listen, exports, &threads).await?;
         let nbd: Vec<String> = front.endpoints().iter().map(ToString::to_string).collect();
         let stop = Arc::new(Notify::new());
