@@ -65,16 +65,15 @@ fn works(drive: &DriveDevice) {
 #[test]
 fn without_io_uring_plain_threads_do_the_work() {
     for errno in [libc::EPERM, libc::ENOSYS, libc::ENOMEM] {
-        let file = Scratch::file("/var/tmp", SIZE);
+        let (file, other) = (Scratch::file("/var/tmp", SIZE), Scratch::file("/var/tmp", SIZE));
         under(no_uring(errno), || {
             let drive = DriveDevice::open(&file.0, WRITABLE).expect("a drive");
             assert_eq!(drive.backend(), Backend::Plain);
             let reason = drive.backend_reason();
             assert!(matches!(reason, BackendReason::UringRefused(_)), "{reason}");
             works(&drive);
-            drop(drive);
             let insist = OpenOptions { backend: Some(Backend::Uring), ..WRITABLE };
-            let error = DriveDevice::open(&file.0, insist).expect_err("io_uring is forbidden");
+            let error = DriveDevice::open(&other.0, insist).expect_err("io_uring is forbidden");
             assert!(matches!(error, OpenError::BackendRefused { backend: Backend::Uring, .. }), "{error}");
         });
     }
