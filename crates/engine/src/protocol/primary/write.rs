@@ -340,14 +340,15 @@ impl<W: World> Group<W> {
     /// Whether all clean copies of blocks of one region are here and hold nothing.
     async fn is_empty(&self, blocks: Blocks) -> bool {
         let column = &self.shared.column;
-        let (seen, copies): (_, SmallVec<[(usize, Option<Holder<W>>); 2]>) = {
+        let (seen, copies) = {
             let state = self.lock();
             let region = column.region_of(blocks.first);
             let Copies::Clean(copies) = state.members.clean(region) else { return false };
             if state.unresolved.contains(&region) {
                 return false;
             }
-            let copies = copies.into_iter().map(|at| (at, state.members.list[at].drive().cloned())).collect();
+            let drive = |at: usize| (at, state.members.list[at].drive().cloned());
+            let copies: SmallVec<[_; 2]> = copies.into_iter().map(drive).collect();
             (state.epochs.head().clone(), copies)
         };
         for (at, drive) in copies {
