@@ -103,7 +103,10 @@ impl<W: World> Group<W> {
 
     /// What a snapshot has shown isn't lost with a cache.
     async fn make_stable(&self) {
-        while self.shared.durability == Durability::Flush {
+        if self.shared.durability == Durability::Strict {
+            return; // it was when it was acknowledged
+        }
+        loop {
             let here: Vec<_> = self.lock().members.here().cloned().collect();
             let lost = flush_all(here).await;
             if lost.is_empty() {
