@@ -127,7 +127,7 @@ pub(crate) struct Column {
     pub number: usize,
     /// How many columns the map has.
     columns: u64,
-    /// How many blocks of each drive are kept for each copy.
+    /// How many blocks of each drive are kept for each column.
     area: u64,
 }
 
@@ -142,13 +142,12 @@ impl Column {
         Column { map, number, columns, area }
     }
 
-    /// Where a copy's block is among what its drive holds of the map. A drive holds copies of other columns too: all first
-    /// copies come before all second ones.
-    pub fn place(&self, copy: usize, block: u64) -> u64 {
-        copy as u64 * self.area + block
+    /// Where a block is among what a drive holds of the map, on each drive that has a copy: one column lies after the other.
+    pub fn place(&self, block: u64) -> u64 {
+        self.number as u64 * self.area + block
     }
 
-    /// Which copy, and which block of it, a block of a drive is; its column follows from the copy and the drive.
+    /// Which column, and which block of it, a block of a drive is.
     pub fn at_place(&self, place: u64) -> (usize, u64) {
         ((place / self.area) as usize, place % self.area)
     }
@@ -243,13 +242,13 @@ mod tests {
     }
 
     #[test]
-    fn copies_of_columns_and_their_regions_are_told_apart_up_to_the_largest_volume() {
+    fn columns_and_their_regions_are_told_apart_up_to_the_largest_volume() {
         for columns in [1, 2, 5, 4000] {
             let column = Column::new(MapId(1), columns - 1, columns);
             let last = (MAX_VOLUME / BLOCK).div_ceil(columns as u64) - 1;
-            for (copy, block) in [(0, 0), (0, last), (columns.min(8) - 1, last)] {
-                let place = column.place(copy, block);
-                assert_eq!(column.at_place(place), (copy, block));
+            for block in [0, last] {
+                let place = column.place(block);
+                assert_eq!(column.at_place(place), (columns - 1, block));
                 assert!(place / 16 < 1 << 48, "the index of an extent has 48 bits");
             }
             let region = column.region_of(last);

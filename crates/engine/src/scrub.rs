@@ -67,10 +67,9 @@ impl<W: World> Volume<W> {
             };
             summary.blocks_checked += report.blocks_checked;
             summary.drives_checked.push(drive.id());
-            let position = spec.drives.iter().position(|&id| id == drive.id()).expect("a member is in the map");
             let places: BTreeSet<u64> = report.damaged.into_iter().map(|(_, place, _)| place).collect();
             for place in places {
-                self.repair_place(position, place, &mut silent, &mut summary).await?;
+                self.repair_place(drive.id(), place, &mut silent, &mut summary).await?;
             }
         }
         for group in self.groups().iter().filter(|group| group.is_mirrored()) {
@@ -79,17 +78,19 @@ impl<W: World> Volume<W> {
         Ok(summary)
     }
 
-    /// Has a damaged block of a drive, by its position in the map, written again: who leads its column knows the other copies.
+    /// Has a damaged block of a drive written again: who leads its column knows the other copies.
     async fn repair_place(
         &self,
-        position: usize,
+        drive: DriveId,
         place: u64,
         silent: &mut BTreeSet<usize>,
         summary: &mut ScrubSummary,
     ) -> Result<(), IoError> {
-        let (rotation, map) = (self.striping().rotation, self.spec().map);
-        let (copy, block) = Column::new(map, 0, rotation.columns()).at_place(place);
-        let column = rotation.column_of(position, copy);
+        let columns = self.seats().len();
+        let (column, block) = Column::new(self.map(), 0, columns).at_place(place);
+        let Some(copy) = self.holders(column).iter().position(|&holder| holder == drive) else {
+            return Ok(()); // it isn't one of its copies any more
+        };
         let offset = self.striping().offset_of(column, block * BLOCK);
         if silent.contains(&column) {
             summary.unrepaired.push(offset);
@@ -98,15 +99,15 @@ impl<W: World> Volume<W> {
         match self.repaired_by_primary(column, &Repair { offset: block * BLOCK, copy: copy as u8 }).await {
             Ok(Some(RepairOutcome::Done)) => summary.repaired += 1,
             Ok(Some(RepairOutcome::Impossible)) => {
-                tracing::error!(position, offset, "a damaged block has no right copy");
+                tracing::error!(%drive, offset, "a damaged block has no right copy");
                 summary.lost.push(offset);
             }
             Ok(Some(RepairOutcome::NotNow)) | Err(IoError::Unavailable { .. }) => {
-                tracing::warn!(position, offset, "a damaged block can't be repaired now");
+                tracing::warn!(%drive, offset, "a damaged block can't be repaired now");
                 summary.unrepaired.push(offset);
             }
             Ok(None) => {
-                tracing::warn!(position, offset, "nobody repairs a damaged block now, for {PATIENCE:?}");
+                tracing::warn!(%drive, offset, "nobody repairs a damaged block now, for {PATIENCE:?}");
                 silent.insert(column);
                 summary.unrepaired.push(offset);
             }
@@ -180,9 +181,9 @@ impl<W: World> Group<W> {
 
     async fn holds_any(&self, blocks: Blocks) -> bool {
         let column = &self.shared.column;
-        let copies: Vec<(usize, Holder<W>)> = self.lock().copies_here().collect();
-        for (at, drive) in copies {
-            let epochs = drive.epochs_of(column.map, column.place(at, blocks.first), blocks.count).await;
+        let copies: Vec<Holder<W>> = self.lock().members.here().cloned().collect();
+        for drive in copies {
+            let epochs = drive.epochs_of(column.map, column.place(blocks.first), blocks.count).await;
             if !epochs.is_ok_and(|epochs| epochs.is_empty()) {
                 return true;
             }

@@ -273,12 +273,11 @@ impl<W: World> Volume<W> {
         self.shared.repaired.load(Ordering::Relaxed)
     }
 
-    /// Where the copies of a block are: the drive, by its position in the map, and the block of what it holds of the map.
-    pub fn copies_at(&self, offset: u64) -> Vec<(usize, u64)> {
+    /// Where the copies of a block are: the drive, and the block of what it holds of the map.
+    pub fn copies_at(&self, offset: u64) -> Vec<(DriveId, u64)> {
         let (number, within) = self.striping().locate(offset);
-        let column = Column::new(self.lock().map, number, self.striping().rotation.columns());
-        let holders = self.striping().rotation.holders(number).enumerate();
-        holders.map(|(copy, position)| (position, column.place(copy, within / BLOCK))).collect()
+        let column = Column::new(self.map(), number, self.striping().rotation.columns());
+        self.holders(number).into_iter().map(|drive| (drive, column.place(within / BLOCK))).collect()
     }
 
     /// Has nobody served from now on: it was removed.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tepal_drive::world::Clock;
 use tepal_drive::{DriveError, Loss, Mark};
 use tepal_engine::{OpenVolumeError, ScrubSummary, VolumeHealth};
-use tepal_model::{BLOCK, IoError, Lineage};
+use tepal_model::{BLOCK, DriveId, IoError, Lineage};
 
 /// What has not come right.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -22,9 +22,9 @@ pub enum Unsettled {
     #[error("a volume opened from nothing: {0}")]
     Open(#[from] OpenVolumeError),
     #[error("copies of block {block} differ: {copies:x?} (drive and CRC of each)")]
-    Differ { block: u64, copies: Vec<(usize, Option<u32>)> },
+    Differ { block: u64, copies: Vec<(DriveId, Option<u32>)> },
     #[error("reading checksums of drive {at} failed: {error}")]
-    Sums { at: usize, error: DriveError },
+    Sums { at: DriveId, error: DriveError },
     #[error("giving all space back failed: {0}")]
     GiveBack(IoError),
     #[error("{waited:?} after the volume was removed it's {state:?}, and drives {left:?} hold something of it")]
@@ -103,7 +103,7 @@ pub async fn copies_are_equal(server: &Server) -> Result<(), Unsettled> {
     for number in 0..(spec.size / BLOCK).div_ceil(extent) {
         let mut copies = Vec::new();
         for (at, first) in server.volume().copies_at(number * extent * BLOCK) {
-            let Some(drive) = server.engine.drive(spec.drives[at]) else { continue };
+            let Some(drive) = server.engine.drive(at) else { continue };
             let sums = drive.crcs(spec.map, first, extent, &Lineage::default()).await;
             copies.push((at, sums.map_err(|error| Unsettled::Sums { at, error })?));
         }

@@ -12,7 +12,6 @@ use tepal_model::{Fate, IoError, Origin};
 /// Blocks of one region, and the copy that is asked about them.
 struct Asked<W: World> {
     blocks: Blocks,
-    at: usize,
     holder: Holder<W>,
 }
 
@@ -69,9 +68,9 @@ impl<W: World> Group<W> {
         let column = &self.shared.column;
         let asked = |(first, count): (u64, u64)| {
             let Copies::Clean(clean) = state.members.clean(column.region_of(first)) else { return None };
-            let here = clean.into_iter().filter_map(|at| Some((at, state.members.list[at].drive()?.clone())));
-            let (at, holder) = here.min_by_key(|(_, holder)| holder.local().is_none())?;
-            Some(Asked { blocks: Blocks { first, count }, at, holder })
+            let here = clean.into_iter().filter_map(|at| state.members.list[at].drive());
+            let holder = here.min_by_key(|holder| holder.local().is_none())?.clone();
+            Some(Asked { blocks: Blocks { first, count }, holder })
         };
         column.cut(blocks.first, blocks.count).map(asked).collect()
     }
@@ -81,8 +80,8 @@ impl<W: World> Group<W> {
         let column = &self.shared.column;
         let unavailable = |reason: &str| Err(IoError::Unavailable { reason: reason.to_owned() });
         let mut missing: Vec<Blocks> = Vec::new();
-        for Asked { blocks, at, holder } in asked {
-            let place = column.place(*at, blocks.first);
+        for Asked { blocks, holder } in asked {
+            let place = column.place(blocks.first);
             let taken = match holder.fate(origin, column.map, place, blocks.count).await {
                 Ok(Fate::Known { taken }) => taken,
                 Ok(Fate::Superseded) => return unavailable("its gateway has given this request up"),

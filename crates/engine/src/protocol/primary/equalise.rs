@@ -125,7 +125,7 @@ impl<W: World> Group<W> {
     fn copy(&self, state: &State<W>, at: usize, first: u64) -> Option<Copy<W>> {
         let drive = state.members.list[at].drive()?.clone();
         let line = Line { seen: state.epochs.head().clone(), is_head: true, epochs: state.epochs.clone() };
-        Some(Copy { drive, place: self.shared.column.place(at, first), line })
+        Some(Copy { drive, place: self.shared.column.place(first), line })
     }
 
     /// The lines on which some of these copies have anything, in the order in which they are made equal: what is older is seen by

@@ -324,12 +324,6 @@ impl<W: World> State<W> {
         if self.removed { Err(IoError::Fenced) } else { Ok(()) }
     }
 
-    /// The copies that are here, each with its number among the members.
-    pub fn copies_here(&self) -> impl Iterator<Item = (usize, Holder<W>)> {
-        let members = self.members.list.iter().enumerate();
-        members.filter_map(|(at, member)| Some((at, member.drive()?.clone())))
-    }
-
     pub fn begin_busy(&mut self, column: &Column, blocks: Blocks) {
         for region in column.regions(blocks.first, blocks.count) {
             let busy = self.busy.entry(region).or_default();

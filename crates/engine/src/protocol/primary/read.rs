@@ -167,7 +167,7 @@ impl<W: World> Group<W> {
     }
 
     async fn read_part(&self, part: &Part<W>) -> Result<Segments, Failed> {
-        let place = self.shared.column.place(part.at, part.blocks.first);
+        let place = self.shared.column.place(part.blocks.first);
         match part.drive.read(self.shared.column.map, place, part.blocks.count, &part.seen).await {
             Ok(segments) => Ok(segments),
             Err(DriveError::Lost(loss)) => Err(Failed::Lost(part.drive.id(), loss)),
@@ -193,7 +193,7 @@ impl<W: World> Group<W> {
         let mut bad = Vec::new();
         for at in copies {
             let Some(drive) = self.lock().members.list[at].drive().cloned() else { return Err(Failed::Away) };
-            match drive.read(column.map, column.place(at, block), 1, seen).await {
+            match drive.read(column.map, column.place(block), 1, seen).await {
                 Ok(segments) => {
                     bad.into_iter().for_each(|at| self.repair_later(block, at));
                     return Ok(segments);
@@ -277,8 +277,8 @@ impl<W: World> Group<W> {
     async fn mapped_in(&self, parts: &[Part<W>]) -> Result<Vec<(u64, bool)>, Failed> {
         let column = &self.shared.column;
         let mut runs = Vec::new();
-        for Part { at, drive, blocks, seen } in parts {
-            match drive.present(column.map, column.place(*at, blocks.first), blocks.count, seen).await {
+        for Part { drive, blocks, seen, .. } in parts {
+            match drive.present(column.map, column.place(blocks.first), blocks.count, seen).await {
                 Ok(found) => runs.extend(found),
                 Err(DriveError::Lost(loss)) => return Err(Failed::Lost(drive.id(), loss)),
                 Err(error) => return Err(Failed::Io(IoError::Unavailable { reason: error.to_string() })),

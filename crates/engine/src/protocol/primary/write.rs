@@ -219,7 +219,7 @@ impl<W: World> Group<W> {
         let durable = self.shared.durability == Durability::Strict || fua;
         let write = |target: &Target<W>| Write {
             map: self.shared.column.map,
-            first: self.shared.column.place(target.at, data.first),
+            first: self.shared.column.place(data.first),
             data: data.data.clone(),
             crcs: (&data.crcs).into(),
             marks: target.marks.clone(),
@@ -347,13 +347,13 @@ impl<W: World> Group<W> {
             if state.unresolved.contains(&region) {
                 return false;
             }
-            let drive = |at: usize| (at, state.members.list[at].drive().cloned());
+            let drive = |at: usize| state.members.list[at].drive().cloned();
             let copies: SmallVec<[_; 2]> = copies.into_iter().map(drive).collect();
             (state.epochs.head().clone(), copies)
         };
-        for (at, drive) in copies {
+        for drive in copies {
             let Some(drive) = drive else { return false };
-            let place = column.place(at, blocks.first);
+            let place = column.place(blocks.first);
             if !drive.is_empty(column.map, place, blocks.count, &seen).await.is_ok_and(|empty| empty) {
                 return false;
             }
@@ -363,11 +363,11 @@ impl<W: World> Group<W> {
 
     /// Every copy is here and empty.
     async fn holds_nothing(&self) -> bool {
-        let copies: SmallVec<[(usize, Holder<W>); 2]> = self.lock().copies_here().collect();
+        let copies: SmallVec<[Holder<W>; 2]> = self.lock().members.here().cloned().collect();
         if copies.len() < self.shared.copies {
             return false;
         }
-        for (_, drive) in copies {
+        for drive in copies {
             if !drive.allocated_of(self.shared.column.map).await.is_ok_and(|bytes| bytes == 0) {
                 return false;
             }
@@ -391,7 +391,7 @@ impl<W: World> Group<W> {
             };
             begun = true;
             let clears = targets.iter().map(|target| {
-                let first = column.place(target.at, blocks.first);
+                let first = column.place(blocks.first);
                 let run = (column.map, first, blocks.count);
                 target.drive.clear(run, target.marks.clone(), taking_of(origin), &lineage)
             });

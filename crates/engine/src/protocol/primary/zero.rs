@@ -95,9 +95,9 @@ impl<W: World> Group<W> {
     /// The first blocks of the extents that hold anything, of all copies that are here.
     pub async fn extents(&self) -> Result<BTreeSet<u64>, IoError> {
         let column = self.shared.column;
-        let copies: Vec<(usize, Holder<W>)> = self.lock().copies_here().collect();
+        let copies: Vec<Holder<W>> = self.lock().members.here().cloned().collect();
         let mut extents = BTreeSet::new();
-        for (at, drive) in copies {
+        for drive in copies {
             let held = match drive.extents_of(column.map).await {
                 Ok(held) => held,
                 Err(DriveError::Lost(loss)) => {
@@ -107,7 +107,7 @@ impl<W: World> Group<W> {
                 Err(error) => return Err(IoError::Unavailable { reason: error.to_string() }),
             };
             let places = held.into_iter().map(|first| column.at_place(first));
-            extents.extend(places.filter(|&(copy, _)| copy == at).map(|(_, block)| block));
+            extents.extend(places.filter(|&(number, _)| number == column.number).map(|(_, block)| block));
         }
         Ok(extents)
     }

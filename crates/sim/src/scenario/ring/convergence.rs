@@ -169,7 +169,8 @@ impl Ring {
         let extents = 0..spec.size.div_ceil(extent);
         for (number, seen) in extents.flat_map(|number| epochs.history.lines().iter().map(move |seen| (number, seen))) {
             let (mut sums, mut all_data) = (Vec::new(), Vec::new());
-            for (at, first) in nodes[0].volume.copies_at(number * extent) {
+            for (id, first) in nodes[0].volume.copies_at(number * extent) {
+                let at = id.0 as usize - 1;
                 let Some(drive) = nodes[at].drive() else {
                     return self.core.fail(format!("drive {at} is up and not here"));
                 };

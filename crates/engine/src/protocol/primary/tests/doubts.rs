@@ -49,7 +49,7 @@ async fn with_a_request_on_one_copy(world: SimWorld, nth: usize) -> Rig {
 fn taken(rig: &Rig) -> Vec<bool> {
     let copies = rig.volume.copies_at(AT * BLOCK).into_iter();
     let has_taken = |(at, first)| {
-        let drive = rig.engine.drive(DriveId(at as u64 + 1)).unwrap();
+        let drive = rig.engine.drive(at).unwrap();
         drive.requests(MapId(1), first, 1).iter().any(|taken| taken.origin == REQUEST)
     };
     copies.map(has_taken).collect()
@@ -106,7 +106,7 @@ fn a_write_of_part_of_a_block_takes_no_content_from_copy_to_copy_without_its_req
             }
             // Any of them may be the only one that is left.
             for ((at, first), taken) in rig.volume.copies_at(AT * BLOCK).into_iter().zip(taken(&rig)) {
-                let drive = rig.engine.drive(DriveId(at as u64 + 1)).unwrap();
+                let drive = rig.engine.drive(at).unwrap();
                 let content = join(&drive.read(MapId(1), first, 1, &Lineage::default()).await.unwrap());
                 assert_eq!((content[100], content[0] == 9), (if nth == 0 { 7 } else { 0 }, taken), "copy {at}");
             }
