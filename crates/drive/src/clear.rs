@@ -95,12 +95,39 @@ impl<W: World> Drive<W> {
 
     /// Gives back everything that the drive holds of a map.
     pub async fn remove_map(&self, map: MapId) -> Result<(), DriveError> {
-        let (first, count, all) = (0, u64::MAX, (0, Epoch::MAX));
-        let mut changes = vec![Change::ClearedExtents { map, first, count, epochs: smallvec![all] }];
-        changes.extend([Change::UnmarkedMap { map }, Change::Untook { map, first, count }]);
-        changes.push(Change::Unhid { map, epochs: all, first, count });
+        let mut changes = all_of(map, 0..u64::MAX);
+        changes.push(Change::UnmarkedMap { map });
         self.log_changes(changes, true).await
     }
+
+    /// Gives back everything that the drive holds of a part of a map: of some blocks, in whole extents, and of the regions whose
+    /// marks are about them.
+    pub async fn remove_part(
+        &self,
+        map: MapId,
+        blocks: Range<u64>,
+        has: impl Fn(u64) -> bool,
+    ) -> Result<(), DriveError> {
+        let in_extent = u64::from(BLOCKS);
+        let mut changes = all_of(map, blocks.start / in_extent..blocks.end.div_ceil(in_extent));
+        let marks = self.marks().into_iter().filter(|mark| mark.map == map && has(mark.region));
+        changes.extend(marks.map(Change::Unmarked));
+        self.log_changes(changes, true).await
+    }
+}
+
+/// Takes out all layers of these extents, what is hidden in them, and the requests that they have taken.
+fn all_of(map: MapId, extents: Range<u64>) -> Vec<Change> {
+    let (epochs, in_extent) = ((0, Epoch::MAX), u64::from(BLOCKS));
+    let (first, count) = (extents.start.saturating_mul(in_extent), extents.end.saturating_mul(in_extent));
+    let count = count - first;
+    let cleared = Change::ClearedExtents {
+        map,
+        first: extents.start,
+        count: extents.end - extents.start,
+        epochs: smallvec![epochs],
+    };
+    vec![cleared, Change::Untook { map, first, count }, Change::Unhid { map, epochs, first, count }]
 }
 
 impl State {

@@ -4,6 +4,7 @@ use crate::error::{DriveError, Loss};
 use crate::geometry::Geometry;
 use crate::label::Label;
 use crate::log::Mark;
+use crate::log::change::ExtentKey;
 use crate::state::{State, Turn, reserve};
 use crate::world::{Device, DeviceError, World};
 use futures_channel::oneshot;
@@ -11,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
-use tepal_model::{DriveId, EXTENT, MapId};
+use tepal_model::{BLOCK, DriveId, EXTENT, MapId};
 
 /// How long a drive that has been written to stays quiet before its log is brought into its tables.
 const QUIET: Duration = Duration::from_secs(1);
@@ -262,12 +263,28 @@ impl<W: World> Drive<W> {
         self.shared.lock().map.epochs_of(map).map(|(_, layers)| layers * EXTENT).sum()
     }
 
-    /// First block of each extent of which the drive holds anything of a map, ascending. Looks at the whole map.
-    pub fn extents_of(&self, map: MapId) -> Vec<u64> {
-        let state = self.shared.lock();
-        let layers = state.map.layers_within(map, 0..u64::MAX);
-        let extents: BTreeSet<u64> = layers.map(|(key, _)| key.first_block()).collect();
+    /// First block of each extent of which the drive holds anything, within a range of blocks of a map, ascending. May look at the whole
+    /// map. If `noted`, also of those that have taken requests that it remembers.
+    pub fn extents_of(&self, map: MapId, first: u64, count: u64, noted: bool) -> Vec<u64> {
+        let (state, in_extent) = (self.shared.lock(), EXTENT / BLOCK);
+        let layers = state.map.layers_of_blocks(map, first..first.saturating_add(count));
+        let mut extents: BTreeSet<u64> = layers.map(|(key, _)| key.first_block()).collect();
+        let taken = noted.then(|| state.requests.within(map, first, count));
+        for taken in taken.into_iter().flatten().filter(|taken| taken.count > 0) {
+            let (begin, end) = (taken.first / in_extent, (taken.first + taken.count).div_ceil(in_extent));
+            extents.extend((begin..end).map(|index| index * in_extent));
+        }
         extents.into_iter().collect()
+    }
+
+    /// Of which parts of maps the drive holds anything, where a part is so many blocks: of maps of which that is known. Looks at all that it
+    /// holds.
+    pub fn parts_held(&self, of_part: impl Fn(MapId) -> Option<u64>) -> BTreeSet<(MapId, u64)> {
+        let state = self.shared.lock();
+        let maps: BTreeSet<MapId> = state.map.layers_of().keys().map(|&(map, _)| map).collect();
+        let known: BTreeMap<MapId, u64> = maps.into_iter().filter_map(|map| Some((map, of_part(map)?))).collect();
+        let part = |key: ExtentKey| Some((key.map, key.first_block() / known.get(&key.map)?));
+        state.map.keys().filter_map(part).collect()
     }
 
     /// Slots that are neither free nor hold a layer of an extent: 0 when nothing is under way.

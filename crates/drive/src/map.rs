@@ -278,6 +278,11 @@ impl PhysicalMap {
             .chain(within.map(layer))
     }
 
+    /// All layers, in no order.
+    pub fn keys(&self) -> impl Iterator<Item = ExtentKey> {
+        self.chunks.iter().flat_map(|chunk| chunk.entries.iter().filter_map(|entry| entry.key()))
+    }
+
     /// The same of the extents that have any of these blocks.
     pub fn layers_of_blocks(&self, map: MapId, blocks: Range<u64>) -> impl Iterator<Item = (ExtentKey, Layer)> {
         self.layers_within(map, blocks.start / u64::from(BLOCKS)..blocks.end.div_ceil(BLOCKS.into()))

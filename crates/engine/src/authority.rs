@@ -29,6 +29,17 @@ pub trait Authority: Send + Sync + 'static {
         Box::pin(ready(Err(DriveFailure::NotPrimary)))
     }
 
+    /// A drive that joins a column has everything of it: that was found in this view, the one that was followed last. Whether it's
+    /// agreed that it has its place, in a later view.
+    fn joined(&self, _: MapId, _: usize, _: DriveId, _: View) -> BoxFuture<'static, bool> {
+        Box::pin(ready(false))
+    }
+
+    /// A drive that joins a column has no room for it.
+    fn cannot_join(&self, _: MapId, _: usize, _: DriveId) -> BoxFuture<'static, ()> {
+        Box::pin(ready(()))
+    }
+
     /// Answered when no other server acts in an earlier view than this any more: each knows it, or may not serve. Until then, one
     /// that is up may still lead what another is to lead from here on.
     fn adopted(&self, _: View) -> BoxFuture<'static, ()> {

@@ -208,11 +208,16 @@ impl<W: World> Holder<W> {
         }
     }
 
-    /// First block of each extent that it holds of a map.
-    pub async fn extents_of(&self, map: MapId) -> Result<Vec<u64>, DriveError> {
+    /// See [`Drive::extents_of`].
+    pub async fn extents_of(
+        &self,
+        map: MapId,
+        (first, count): (u64, u64),
+        noted: bool,
+    ) -> Result<Vec<u64>, DriveError> {
         match self {
-            Holder::Here(drive) => Ok(drive.extents_of(map)),
-            Holder::There(remote) => remote.extents().await,
+            Holder::Here(drive) => Ok(drive.extents_of(map, first, count, noted)),
+            Holder::There(remote) => remote.extents(first, count, noted).await,
         }
     }
 

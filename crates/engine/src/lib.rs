@@ -21,6 +21,7 @@ mod rate;
 mod scrub;
 mod seen_through;
 mod servers;
+mod table;
 mod volume;
 
 pub use authority::{Authority, View};
@@ -31,4 +32,5 @@ pub use map::VolumeSpec;
 pub use scrub::ScrubSummary;
 pub use servers::follow::{Agreed, ClusterView, DriveStatus};
 pub use servers::peers::{Alone, Peers, Question, Reply, Unreachable};
+pub use table::{Placed, Placing, Table};
 pub use volume::{OpenVolumeError, Recovery, Run, Snapshot, Volume};

@@ -1,10 +1,11 @@
 //! A volume's global map applied: which bytes of which column a range of the volume is, and where a column's copies are.
 
 use crate::epochs::Epochs;
+use crate::table::Table;
 use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::Arc;
-use tepal_model::{BLOCK, DriveId, Layout, MAX_VOLUME, MapId, REGION, VolumeId};
+use tepal_model::{BLOCK, Layout, MAX_VOLUME, MapId, REGION, VolumeId};
 use tepal_placement::Rotation;
 
 /// What the metadata says of a volume.
@@ -20,23 +21,12 @@ pub struct VolumeSpec {
     pub layout: Layout,
     /// The id by which drives know the volume's data.
     pub map: MapId,
-    /// The drives in the order of the global map.
-    pub drives: Vec<DriveId>,
-    /// The view in which the map was made.
-    pub made_in: u64,
+    /// Where its columns are, when it's opened.
+    pub table: Arc<Table>,
     /// Of the volume's record, as agreed: counts its changes, from 1.
     pub revision: u64,
     /// What it and its snapshots see, when it's opened.
     pub epochs: Arc<Epochs>,
-}
-
-impl VolumeSpec {
-    /// The drives that hold a column, in the order of copies; none if the map has no such column.
-    pub fn holders(&self, column: usize) -> Vec<DriveId> {
-        let rotation = Rotation::new(self.drives.len(), self.layout.copies());
-        let rotation = rotation.filter(|rotation| column < rotation.columns());
-        rotation.map_or(Vec::new(), |rotation| rotation.holders(column).map(|at| self.drives[at]).collect())
-    }
 }
 
 /// How a volume's bytes go round its columns.
@@ -65,8 +55,8 @@ impl Part {
 
 impl Striping {
     pub fn new(spec: &VolumeSpec) -> Option<Self> {
-        let rotation = Rotation::new(spec.drives.len(), spec.layout.copies())?;
-        Some(Striping { rotation, extent: u64::from(spec.layout.extent) })
+        let rotation = Rotation::new(spec.table.columns.len(), spec.layout.copies())?;
+        spec.table.is_one(spec.layout.copies()).then_some(Striping { rotation, extent: u64::from(spec.layout.extent) })
     }
 
     /// The parts of a range, each column once.
@@ -147,6 +137,11 @@ impl Column {
         self.number as u64 * self.area + block
     }
 
+    /// What a drive keeps for the column: the first block, and how many.
+    pub fn places(&self) -> (u64, u64) {
+        (self.place(0), self.area)
+    }
+
     /// Which column, and which block of it, a block of a drive is.
     pub fn at_place(&self, place: u64) -> (usize, u64) {
         ((place / self.area) as usize, place % self.area)
@@ -199,16 +194,17 @@ impl Column {
 mod tests {
     use super::*;
     use std::collections::BTreeSet;
+    use tepal_model::DriveId;
 
     fn striping(layout: &str, drives: u64) -> Striping {
+        let (layout, drives) = (layout.parse::<Layout>().unwrap(), (0..drives).map(DriveId).collect::<Vec<_>>());
         let spec = VolumeSpec {
             id: VolumeId(1),
             name: "v".into(),
             size: 1 << 40,
-            layout: layout.parse().unwrap(),
+            layout: layout.clone(),
             map: MapId(1),
-            drives: (0..drives).map(DriveId).collect(),
-            made_in: 0,
+            table: Arc::new(Table::rotated(&drives, layout.copies(), 0).unwrap()),
             revision: 1,
             epochs: Arc::default(),
         };

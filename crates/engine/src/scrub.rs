@@ -88,7 +88,7 @@ impl<W: World> Volume<W> {
     ) -> Result<(), IoError> {
         let columns = self.seats().len();
         let (column, block) = Column::new(self.map(), 0, columns).at_place(place);
-        let Some(copy) = self.holders(column).iter().position(|&holder| holder == drive) else {
+        let Some(copy) = self.placed(column).all().position(|holder| holder == drive) else {
             return Ok(()); // it isn't one of its copies any more
         };
         let offset = self.striping().offset_of(column, block * BLOCK);
@@ -164,7 +164,8 @@ impl<W: World> Group<W> {
     /// Compares all that any drive holds. In how many places the copies differed.
     async fn compare_copies(&self) -> Result<u64, IoError> {
         let column = self.shared.column;
-        let regions: BTreeSet<u64> = self.extents().await?.into_iter().map(|first| column.region_of(first)).collect();
+        let regions: BTreeSet<u64> =
+            self.extents(false).await?.into_iter().map(|first| column.region_of(first)).collect();
         let mut unequal = 0;
         for region in regions {
             self.shared.world.give_way().await;

@@ -2,7 +2,6 @@
 //! agreed that the drive is down, or a copy that missed writes could later be taken for a whole one.
 
 use crate::agreed::Followed;
-use crate::volumes::spec_of;
 use futures_util::future::{BoxFuture, FutureExt};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -89,12 +88,9 @@ impl MetadataAuthority {
 
     async fn heeds_primary(self, from: ServerId, view: View, map: MapId, column: usize) -> Result<(), DriveFailure> {
         let Ok(now) = timeout(KNOWN_SOON, self.followed.from(view)).await else { return Err(DriveFailure::Busy) };
-        let state = self.metadata.state();
-        let record = state.maps.get(&map);
         // One that isn't known here yet will be.
-        let record = record.and_then(|map| Some((map, state.volumes.get(&map.volume)?))).ok_or(DriveFailure::Busy)?;
-        let (map, volume) = record;
-        match now.primary(&spec_of(volume, map).holders(column), map.made_in) {
+        let table = now.tables.get(&map).ok_or(DriveFailure::Busy)?;
+        match table.columns.get(column).and_then(|placed| now.primary(placed)) {
             Some(primary) if primary == from => Ok(()),
             _ => Err(DriveFailure::NotPrimary),
         }

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tepal_engine::{Engine, OpenVolumeError, Volume, VolumeSpec};
+use tepal_engine::{Engine, OpenVolumeError, Table, Volume, VolumeSpec};
 use tepal_metadata::{Command, MapRecord, Metadata, ProposeError, Refusal, State, VolumeRecord, VolumeState};
 use tepal_model::{DriveId, VolumeId};
 use tokio::sync::watch;
@@ -56,6 +56,11 @@ pub fn is_alone(state: &State) -> bool {
     state.servers.len() <= 1
 }
 
+/// Where a map's columns are.
+pub fn table_of(map: &MapRecord) -> Table {
+    Table::rotated(&map.drives, map.layout.copies(), map.made_in).unwrap_or_default()
+}
+
 /// What the engine is told of a volume, but for its snapshots.
 pub fn spec_of(record: &VolumeRecord, map: &MapRecord) -> VolumeSpec {
     VolumeSpec {
@@ -64,8 +69,7 @@ pub fn spec_of(record: &VolumeRecord, map: &MapRecord) -> VolumeSpec {
         size: record.size,
         layout: map.layout.clone(),
         map: map.id,
-        drives: map.drives.clone(),
-        made_in: map.made_in,
+        table: Arc::new(table_of(map)),
         revision: record.revision,
         epochs: Arc::default(),
     }

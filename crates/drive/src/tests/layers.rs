@@ -68,7 +68,7 @@ fn a_snapshot_keeps_what_is_overwritten_and_nothing_is_copied_for_that() {
         assert_eq!(rig.reader(lineage("0-1")).read(0, 40).unwrap(), [1; 40]);
         assert_eq!(rig.drive.present(MAP, 3, 2, 9, &lineage("2-2")), [(2, true)]);
         assert_eq!(rig.drive.present(MAP, 0, 3, 9, &lineage("2-2")), [(3, false)], "it's seen in the older layer");
-        assert_eq!(rig.drive.extents_of(MAP), [0, 16, 32]);
+        assert_eq!(rig.drive.extents_of(MAP, 0, u64::MAX, false), [0, 16, 32]);
         assert_eq!((rig.extents(), rig.drive.slots_unaccounted()), (5, 0));
         assert_eq!(rig.drive.epochs_of(MAP, 0, 40), [1, 2]);
         assert_eq!(rig.drive.epochs_of(MAP, 5, 11), [1]);

@@ -22,9 +22,10 @@ impl<W: World> Engine<W> {
     /// This server is the primary of a column, by what it follows now, once nobody acts in an earlier view.
     pub async fn lead(&self, id: VolumeId, column: usize) {
         let Some(volume) = self.volume(id) else { return };
-        let (map, drives) = (volume.map(), volume.holders(column));
+        let (map, placed) = (volume.map(), volume.placed(column));
+        let drives: Vec<DriveId> = placed.all().collect();
         let Some((me, now)) = self.followed_state() else { return };
-        if now.primary(&drives, volume.made_in()) != Some(me) {
+        if now.primary(&placed) != Some(me) {
             return;
         }
         let view = now.view;
@@ -44,6 +45,7 @@ impl<W: World> Engine<W> {
             // In a later view that says the same of these drives, nobody else was it either: when something changes, so do they.
             if !state.volumes.contains_key(&id)
                 || !state.followed.as_ref().is_some_and(|(_, later)| later.says_the_same(&now, &drives))
+                || volume.placed(column) != placed
                 || volume.seats()[column].group().is_some()
             {
                 return;

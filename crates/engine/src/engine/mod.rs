@@ -2,6 +2,7 @@
 
 mod leading;
 mod leaving;
+mod moving;
 mod settling;
 mod sharing;
 #[cfg(test)]
@@ -18,6 +19,7 @@ use crate::servers::follow::ClusterView;
 use crate::servers::peers::{Alone, Peers};
 use crate::servers::seat::Taken;
 use crate::servers::slots::Slots;
+use crate::table::Table;
 use crate::volume::{OpenVolumeError, Use, Volume};
 use futures_channel::oneshot;
 use std::collections::{BTreeMap, BTreeSet};
@@ -164,6 +166,7 @@ impl<W: World> Engine<W> {
             state.volumes.values().for_each(|volume| volume.member_returned(&holder, standing));
         }
         self.volumes().iter().for_each(Volume::start_reclaiming);
+        self.start_giving_back(id);
         self.settle_if_known(id);
         // It may have been missing for being the primary of its columns.
         if let Some((me, now)) = self.followed_state() {
@@ -239,7 +242,7 @@ impl<W: World> Engine<W> {
     fn columns_of(&self, id: DriveId) -> impl Iterator<Item = (MapId, usize, Option<Group<W>>)> {
         self.volumes().into_iter().flat_map(move |volume| {
             let (map, seats) = (volume.spec().map, volume.seats().len());
-            let of_drive = (0..seats).filter(|&column| volume.holders(column).contains(&id)).collect::<Vec<_>>();
+            let of_drive = (0..seats).filter(|&column| volume.placed(column).has(id)).collect::<Vec<_>>();
             of_drive.into_iter().map(move |column| (map, column, volume.seats()[column].group()))
         })
     }
@@ -254,8 +257,8 @@ impl<W: World> Engine<W> {
         let volume = {
             // At one moment, so that no drive comes or goes unnoticed.
             let mut state = self.lock();
-            let epochs = state.newest_epochs(&spec);
-            let volume = Volume::open(self, spec, Use::Alone, epochs)?;
+            let newest = (state.newest_epochs(&spec), state.newest_table(&spec));
+            let volume = Volume::open(self, spec, Use::Alone, newest)?;
             for column in 0..volume.seats().len() {
                 let group = volume.open_group(self, column, 0, |id| state.presence(id));
                 volume.seats()[column].take(Taken::Here(group));
@@ -273,8 +276,8 @@ impl<W: World> Engine<W> {
         let volume = {
             // At one moment, so that it doesn't go on in an epoch that is over.
             let mut state = self.lock();
-            let epochs = state.newest_epochs(&spec);
-            let volume = Volume::open(self, spec, Use::Among, epochs)?;
+            let newest = (state.newest_epochs(&spec), state.newest_table(&spec));
+            let volume = Volume::open(self, spec, Use::Among, newest)?;
             state.volumes.insert(volume.id(), volume.clone());
             volume
         };
@@ -300,6 +303,9 @@ impl<W: World> Engine<W> {
             if let Some(epochs) = state.epochs_of(volume.map()) {
                 volume.go_on_with(epochs);
             }
+            if let Some(table) = state.table_of(volume.map()) {
+                volume.is_placed(table);
+            }
         }
     }
 
@@ -310,7 +316,10 @@ impl<W: World> Engine<W> {
             state.complete = true;
             state.drives.keys().copied().collect()
         };
-        drives.into_iter().for_each(|id| self.settle_if_known(id));
+        for id in drives {
+            self.settle_if_known(id);
+            self.start_giving_back(id);
+        }
     }
 
     /// `None` unless it was opened, and not removed since.
@@ -364,6 +373,16 @@ impl<W: World> State<W> {
     fn newest_epochs(&self, spec: &VolumeSpec) -> Arc<Epochs> {
         let followed = self.epochs_of(spec.map).filter(|followed| followed.head >= spec.epochs.head);
         followed.unwrap_or_else(|| spec.epochs.clone())
+    }
+
+    /// As agreed in the state that was followed last; `None` of a map that it doesn't know.
+    fn table_of(&self, map: MapId) -> Option<Arc<Table>> {
+        self.followed.as_ref().and_then(|(_, now)| now.tables.get(&map).cloned())
+    }
+
+    /// What is followed, or else what is said of a volume that is opened.
+    fn newest_table(&self, spec: &VolumeSpec) -> Arc<Table> {
+        self.table_of(spec.map).unwrap_or_else(|| spec.table.clone())
     }
 
     fn presence(&self, id: DriveId) -> (Presence<W>, Option<View>) {

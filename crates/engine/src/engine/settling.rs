@@ -43,7 +43,7 @@ impl<W: World> Engine<W> {
     fn is_known_in(&self, volume: &Volume<W>, id: DriveId, view: View) -> bool {
         let Some((_, opening)) = self.opened(id) else { return false };
         let map = volume.spec().map;
-        let mut columns = (0..volume.seats().len()).filter(|&column| volume.holders(column).contains(&id));
+        let mut columns = (0..volume.seats().len()).filter(|&column| volume.placed(column).has(id));
         columns.all(|column| match volume.seats()[column].now() {
             Taken::Here(group) => group.knows_what_it_misses(id),
             Taken::There(server, _) => {

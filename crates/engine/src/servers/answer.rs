@@ -54,7 +54,7 @@ struct Asking {
 }
 
 /// Something is under way on a copy.
-struct UnderWay {
+pub(crate) struct UnderWay {
     askers: Askers,
     copy: CopyId,
 }
@@ -101,10 +101,11 @@ impl Askers {
         }
     }
 
-    fn begin(&self, copy: CopyId, by: ServerId, view: View, opening: u64) -> Option<UnderWay> {
+    /// Something is under way for who was admitted, until that is dropped; `None` if another has been since.
+    pub fn begin(&self, copy: CopyId, by: Option<ServerId>, view: View, opening: u64) -> Option<UnderWay> {
         let mut askers = self.lock();
         let asking = askers.get_mut(&copy)?;
-        if (asking.by, asking.view, asking.opening) != (Some(by), view, opening) {
+        if (asking.by, asking.view, asking.opening) != (by, view, opening) {
             return None;
         }
         asking.under_way += 1;
@@ -184,7 +185,7 @@ impl<W: World> Engine<W> {
         if request.opening != opening {
             return failed(DriveFailure::NotHere);
         }
-        let Some(under_way) = self.shared.askers.begin(copy, from, view, opening) else {
+        let Some(under_way) = self.shared.askers.begin(copy, Some(from), view, opening) else {
             return failed(DriveFailure::NotPrimary);
         };
         if let DriveOperation::Noted { view } = request.operation {
@@ -291,10 +292,8 @@ fn carry_out<W: World>(
             let runs = runs.into_iter().take(MOST_RUNS).map(run).collect();
             ready(answer(DriveAnswer::Present { runs })).boxed_local()
         }
-        DriveOperation::Extents { from } => {
-            let mut held = drive.extents_of(map);
-            held.sort_unstable();
-            let mut rest = held.into_iter().filter(|&first| first >= from);
+        DriveOperation::Extents { first, count, noted } => {
+            let mut rest = drive.extents_of(map, first, count, noted).into_iter();
             let extents = rest.by_ref().take(MOST_EXTENTS).collect();
             let more = rest.next().is_some();
             ready(answer(DriveAnswer::Extents { extents, more })).boxed_local()

@@ -4,7 +4,9 @@
 use crate::authority::View;
 use crate::engine::{Engine, Standing};
 use crate::epochs::Epochs;
+use crate::protocol::primary::Group;
 use crate::servers::seat::Taken;
+use crate::table::{Placed, Placing, Table};
 use crate::volume::Volume;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,6 +26,8 @@ pub struct ClusterView {
     pub drives: BTreeMap<DriveId, Agreed>,
     /// Of maps that have, or had, snapshots.
     pub epochs: BTreeMap<MapId, Arc<Epochs>>,
+    /// Of all maps.
+    pub tables: BTreeMap<MapId, Arc<Table>>,
 }
 
 /// What is agreed about one drive.
@@ -49,18 +53,20 @@ pub enum DriveStatus {
 }
 
 impl ClusterView {
-    /// The primary of a column of a map with these holders, which was made in that view: a function of the agreed state alone. The
-    /// server of the drive that has been up for the longest since then, or else of the one that returned first; of several, the
-    /// first in the order of the map. So a drive that returns takes nobody's place, and who leads has taken what was sent to
-    /// whoever led before.
-    pub fn primary(&self, holders: &[DriveId], made_in: View) -> Option<ServerId> {
-        let leads = |agreed: &&Agreed| match agreed.status {
-            DriveStatus::Up(since) => Some((0, since.max(made_in))),
-            DriveStatus::Behind(_, since) => Some((1, since)),
-            DriveStatus::Away(_) | DriveStatus::Retired(_) => None,
+    /// The primary of a column: a function of the agreed state alone. The server of the drive that has had its place and been up for the
+    /// longest, or else of the one that returned first; of several, the first in the order of the map. So a drive that returns
+    /// takes nobody's place, and who leads has taken what was sent to whoever led before.
+    pub fn primary(&self, placed: &Placed) -> Option<ServerId> {
+        let leads = |placing: &Placing| {
+            let agreed = self.drives.get(&placing.drive)?;
+            match agreed.status {
+                DriveStatus::Up(since) => Some((0, since.max(placing.since), agreed.server)),
+                DriveStatus::Behind(_, since) => Some((1, since.max(placing.since), agreed.server)),
+                DriveStatus::Away(_) | DriveStatus::Retired(_) => None,
+            }
         };
-        let agreed = holders.iter().filter_map(|id| self.drives.get(id));
-        agreed.filter(|agreed| leads(agreed).is_some()).min_by_key(leads).map(|agreed| agreed.server)
+        let leading = placed.holders.iter().filter_map(leads);
+        leading.min_by_key(|&(rank, since, _)| (rank, since)).map(|(.., server)| server)
     }
 }
 
@@ -90,6 +96,7 @@ impl<W: World> Engine<W> {
                 self.follow_drive(id, *agreed, earlier.map(|earlier| earlier.status));
             }
         }
+        self.follow_places(before);
         self.take_columns(me, now);
         // What drives that have returned miss is known in this view too.
         self.volumes().iter().flat_map(Volume::groups).for_each(|group| group.tell_noted());
@@ -193,25 +200,31 @@ impl<W: World> Engine<W> {
 
     fn give_up_columns(&self, volume: &Volume<W>, me: ServerId, now: &ClusterView) {
         for column in 0..volume.seats().len() {
-            let primary = now.primary(&volume.holders(column), volume.made_in());
-            if primary != Some(me) {
+            let placed = volume.placed(column);
+            let primary = now.primary(&placed);
+            let is_elsewhere = |group: Group<W>| group.shared.placed != placed;
+            if primary == Some(me) && volume.seats()[column].group().is_some_and(is_elsewhere) {
+                volume.begin_yield(column, None); // with other drives it begins anew
+            } else if primary != Some(me) {
                 volume.begin_yield(column, primary.map(|server| (server, now.view)));
-                let volume = volume.clone();
-                self.world().spawn(Box::pin(async move { volume.ended(column).await }));
+            } else {
+                continue;
             }
+            let volume = volume.clone();
+            self.world().spawn(Box::pin(async move { volume.ended(column).await }));
         }
     }
 
     fn take_columns_of(&self, volume: &Volume<W>, me: ServerId, now: &ClusterView) {
         for column in 0..volume.seats().len() {
-            let holders = volume.holders(column);
+            let placed = volume.placed(column);
             let leads = matches!(volume.seats()[column].now(), Taken::Here(_));
-            if leads || now.primary(&holders, volume.made_in()) != Some(me) {
+            if leads || now.primary(&placed) != Some(me) {
                 continue;
             }
             // Of a drive of its own that isn't open yet, the state tells what an earlier run of this server knew.
-            let is_own = |id: &&DriveId| now.drives.get(id).is_some_and(|agreed| agreed.server == me);
-            if !holders.iter().filter(is_own).all(|&id| self.knows_drive(id)) {
+            let is_own = |id: &DriveId| now.drives.get(id).is_some_and(|agreed| agreed.server == me);
+            if !placed.all().filter(is_own).all(|id| self.knows_drive(id)) {
                 continue;
             }
             let (engine, id) = (self.clone(), volume.id());

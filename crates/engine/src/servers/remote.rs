@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use tepal_drive::world::Gather;
 use tepal_drive::{Change, DriveError, Loss, Mark, MarkKind, Write};
-use tepal_model::{DriveId, Epoch, Fate, Lineage, MapId, Origin, Segments, ServerId, Taken, Taking};
+use tepal_model::{BLOCK, DriveId, EXTENT, Epoch, Fate, Lineage, MapId, Origin, Segments, ServerId, Taken, Taking};
 use tepal_wire::Payload;
 use tepal_wire::message::{self, Answer, DriveAnswer, DriveFailure, DriveOperation, DriveRequest, MarkChange, Request};
 
@@ -211,12 +211,14 @@ impl Remote {
         }
     }
 
-    /// The first blocks of the extents that it holds of the map.
-    pub async fn extents(&self) -> Result<Vec<u64>, DriveError> {
+    /// See [`Drive::extents_of`](tepal_drive::Drive::extents_of).
+    pub async fn extents(&self, first: u64, count: u64, noted: bool) -> Result<Vec<u64>, DriveError> {
         let mut all: Vec<u64> = Vec::new();
+        let end = first.saturating_add(count);
         loop {
-            let from = all.last().map_or(0, |last| last + 1);
-            match self.ask(DriveOperation::Extents { from }, Payload::none()).await?.answer {
+            let first = all.last().map_or(first, |last| last + EXTENT / BLOCK);
+            let asked = DriveOperation::Extents { first, count: end.saturating_sub(first), noted };
+            match self.ask(asked, Payload::none()).await?.answer {
                 Answer::Drive(DriveAnswer::Extents { extents, more }) => {
                     let nothing_new = extents.is_empty();
                     all.extend(extents);

@@ -3,6 +3,7 @@
 mod access;
 mod epochs;
 pub(crate) mod operation;
+pub(crate) mod places;
 
 pub use access::Run;
 use epochs::Reclaiming;
@@ -16,7 +17,9 @@ use crate::map::{Column, Striping, VolumeSpec};
 use crate::protocol::primary::Group;
 use crate::protocol::primary::members::{Member, Members, Missed, Presence};
 use crate::servers::seat::{Seat, Taken};
+use crate::table::Table;
 use futures_util::future::join_all;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use tepal_drive::Drive;
@@ -41,6 +44,8 @@ struct Shared<W: World> {
     seats: Vec<Seat<W>>,
     spec: Mutex<VolumeSpec>,
     epochs: Mutex<Arc<Epochs>>,
+    /// Where its columns are, as far as is known here.
+    table: Mutex<Arc<Table>>,
     reclaiming: Reclaiming,
     /// The engine has its volumes, not they it.
     engine: Weak<engine::Shared<W>>,
@@ -94,11 +99,11 @@ impl<W: World> Volume<W> {
         engine: &Engine<W>,
         spec: VolumeSpec,
         used: Use,
-        epochs: Arc<Epochs>,
+        (epochs, table): (Arc<Epochs>, Arc<Table>),
     ) -> Result<Self, OpenVolumeError> {
         let striping = Striping::new(&spec).ok_or_else(|| OpenVolumeError::Map {
             name: spec.name.clone(),
-            drives: spec.drives.len(),
+            drives: spec.table.drives().len(),
             copies: spec.layout.copies(),
         })?;
         let columns = striping.rotation.columns();
@@ -106,8 +111,9 @@ impl<W: World> Volume<W> {
         let engine = Arc::downgrade(&engine.shared);
         let (id, spec, is_cut_off) = (spec.id, Mutex::new(spec), AtomicBool::new(false));
         let (used, repaired) = (Mutex::new(used), Arc::default());
-        let (epochs, reclaiming) = (Mutex::new(epochs), Reclaiming::default());
-        let shared = Shared { id, striping, seats, spec, epochs, reclaiming, engine, used, is_cut_off, repaired };
+        let (epochs, table, reclaiming) = (Mutex::new(epochs), Mutex::new(table), Reclaiming::default());
+        let shared =
+            Shared { id, striping, seats, spec, epochs, table, reclaiming, engine, used, is_cut_off, repaired };
         Ok(Volume { shared: Arc::new(shared) })
     }
 
@@ -119,16 +125,24 @@ impl<W: World> Volume<W> {
         view: View,
         presence: impl Fn(DriveId) -> (Presence<W>, Option<View>),
     ) -> Group<W> {
-        let spec = self.spec();
-        let member = |position: usize| {
-            let id = spec.drives[position];
+        let (spec, placed) = (self.spec(), self.placed(number));
+        let member = |id: DriveId| {
             let (presence, left) = presence(id);
-            let missed = Missed::default();
-            Member { id, presence, left, missed, opening: 0, noted: false, knew: false, stands_in: false }
+            let joins = placed.joins == Some(id);
+            let missed = if joins { Missed::unlisted() } else { Missed::default() };
+            let left = if joins { Some(0) } else { left };
+            Member { id, presence, left, missed, opening: 0, noted: false, knew: false, stands_in: false, joins }
         };
-        let members = Members::of(self.striping().rotation.holders(number).map(member));
+        let members = Members::of(placed.all().map(member));
         let column = Column::new(spec.map, number, self.striping().rotation.columns());
-        Group::open(engine, column, &spec.layout, members, (view, self.epochs()), self.shared.repaired.clone())
+        Group::open(
+            engine,
+            column,
+            &spec.layout,
+            (members, placed),
+            (view, self.epochs()),
+            self.shared.repaired.clone(),
+        )
     }
 
     /// Those of which this server is the primary.
@@ -218,14 +232,9 @@ impl<W: World> Volume<W> {
 
     /// The drives of this server that are here and in the map.
     pub(crate) fn drives_here(&self) -> Vec<Drive<W>> {
-        let spec = self.spec();
+        let drives: BTreeSet<DriveId> = self.table().drives().into_iter().collect();
         let here = self.engine().map_or(Vec::new(), |engine| engine.drives_here());
-        here.into_iter().filter(|drive| spec.drives.contains(&drive.id())).collect()
-    }
-
-    /// The drives that hold copies of a column, in the order of the map.
-    pub(crate) fn holders(&self, column: usize) -> Vec<DriveId> {
-        self.lock().holders(column)
+        here.into_iter().filter(|drive| drives.contains(&drive.id())).collect()
     }
 
     /// Another server is the primary of a column from now on, or nobody is.
@@ -242,11 +251,6 @@ impl<W: World> Volume<W> {
             group.remove().await;
             seat.has_ended(&group);
         }
-    }
-
-    /// The view in which its map was made.
-    pub(crate) fn made_in(&self) -> View {
-        self.lock().made_in
     }
 
     /// Bytes on the drives that are here, copies counted.
@@ -277,7 +281,7 @@ impl<W: World> Volume<W> {
     pub fn copies_at(&self, offset: u64) -> Vec<(DriveId, u64)> {
         let (number, within) = self.striping().locate(offset);
         let column = Column::new(self.map(), number, self.striping().rotation.columns());
-        self.holders(number).into_iter().map(|drive| (drive, column.place(within / BLOCK))).collect()
+        self.placed(number).drives().map(|drive| (drive, column.place(within / BLOCK))).collect()
     }
 
     /// Has nobody served from now on: it was removed.

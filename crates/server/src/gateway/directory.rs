@@ -7,8 +7,8 @@ use crate::data_threads::DataThreads;
 use crate::world::ServerWorld;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use tepal_engine::{Agreed, ClusterView, Engine, VolumeSpec};
-use tepal_model::{MapId, ServerId, VolumeId};
+use tepal_engine::{Agreed, ClusterView, Engine, Table, VolumeSpec};
+use tepal_model::{Layout, MapId, ServerId, VolumeId};
 use tokio::sync::watch;
 
 /// The latest directory, and those who act by it.
@@ -92,7 +92,14 @@ fn cluster_view(directory: &Directory) -> ClusterView {
         let status = status_of(drive.state, drive.state_view, drive.left);
         (drive.id, Agreed { server: drive.server, status })
     });
-    ClusterView { view: directory.view, drives: drives.collect(), epochs: BTreeMap::new() }
+    let tables = directory.volumes.iter().filter_map(|volume| Some((MapId(volume.map), Arc::new(table_of(volume)?))));
+    let (drives, tables) = (drives.collect(), tables.collect());
+    ClusterView { view: directory.view, drives, epochs: BTreeMap::new(), tables }
+}
+
+/// `None` of a layout that isn't known here.
+fn table_of(volume: &DirectoryVolume) -> Option<Table> {
+    Table::rotated(&volume.drives, volume.layout.parse::<Layout>().ok()?.copies(), volume.made_in)
 }
 
 fn spec_of(volume: &DirectoryVolume) -> Option<VolumeSpec> {
@@ -102,9 +109,8 @@ fn spec_of(volume: &DirectoryVolume) -> Option<VolumeSpec> {
         size: volume.size,
         layout: volume.layout.parse().ok()?,
         map: MapId(volume.map),
-        drives: volume.drives.clone(),
-        made_in: volume.made_in,
+        table: Arc::new(table_of(volume)?),
         revision: volume.revision,
-        epochs: std::sync::Arc::default(),
+        epochs: Arc::default(),
     })
 }

@@ -102,10 +102,14 @@ pub enum DriveOperation {
         /// As for a read.
         lineage: Lineage,
     },
-    /// The extents of the map that the drive holds, in order.
+    /// The extents of which the drive holds anything, in order: the first block of each.
     Extents {
-        /// The first that is of interest.
-        from: u64,
+        /// Block.
+        first: u64,
+        /// Blocks.
+        count: u64,
+        /// Also those that have taken requests that it remembers.
+        noted: bool,
     },
     /// Gives back everything that the drive holds of the map, marks included.
     RemoveMap,
@@ -313,7 +317,7 @@ tagged!(DriveOperation, "operation on a drive", {
     6 => Mark { durable, changes },
     7 => Flush,
     8 => Present { first, count, look, lineage },
-    9 => Extents { from },
+    9 => Extents { first, count, noted },
     10 => RemoveMap,
     11 => Noted { view },
     12 => Fate { origin, first, count },

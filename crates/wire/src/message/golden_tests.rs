@@ -147,7 +147,7 @@ fn requests_to_drives() {
             format!("08 0100000000000000 0200000000000000 0300000000000000 {seen}"),
         ),
         (Epochs { first: 1, count: 2 }, "0e 0100000000000000 0200000000000000".to_owned()),
-        (Extents { from: 1 }, "09 0100000000000000".to_owned()),
+        (Extents { first: 1, count: 2, noted: true }, "09 0100000000000000 0200000000000000 01".to_owned()),
         (RemoveMap, "0a".to_owned()),
         (Noted { view: 5 }, "0b 0500000000000000".to_owned()),
         (

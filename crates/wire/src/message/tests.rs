@@ -105,7 +105,7 @@ fn any_drive_operation() -> impl Strategy<Value = DriveOperation> {
             look,
             lineage: Lineage::default(),
         }),
-        any::<u64>().prop_map(|from| Extents { from }),
+        (any::<u64>(), any::<u64>(), any::<bool>()).prop_map(|(first, count, noted)| Extents { first, count, noted }),
         Just(RemoveMap),
         any::<u64>().prop_map(|view| Noted { view }),
         (any_origin(), first(), 1u64..1 << 40).prop_map(|(origin, first, count)| Fate { origin, first, count }),

@@ -19,12 +19,14 @@ const VOUCH_AGAIN: Duration = Duration::from_millis(500);
 
 impl<W: World> Group<W> {
     /// Asks a drive that is up, or has returned and isn't yet, what it knows.
-    pub fn start_hearing(&self, id: DriveId, server: ServerId, standing: Standing) {
+    pub fn start_hearing(&self, id: DriveId, server: ServerId, mut standing: Standing) {
         let coming = {
             let mut state = self.lock();
             let Some(at) = state.members.position(id) else { return };
             let member = &mut state.members.list[at];
-            member.left = standing.left();
+            // Nobody waits for one that joins.
+            standing = if member.joins { Standing::Behind(0) } else { standing };
+            member.set_left(standing.left());
             member.opening += 1;
             member.presence = if standing == Standing::Current { Presence::Unheard } else { Presence::Missing };
             state.changes += 1;
@@ -77,7 +79,7 @@ impl<W: World> Group<W> {
         let is_behind = || {
             let state = self.lock();
             let member = state.members.list.iter().find(|member| member.id == id);
-            !state.removed && member.is_some_and(|member| member.opening == opening && !member.is_current())
+            !state.removed && member.is_some_and(|member| member.opening == opening && member.is_behind())
         };
         while is_behind() {
             self.shared.world.sleep(VOUCH_AGAIN).await;
@@ -123,7 +125,7 @@ impl<W: World> Group<W> {
             let mut state = self.lock();
             let Some(at) = state.members.position(id) else { return };
             if let Presence::Here(Holder::There(_)) = state.members.list[at].presence {
-                state.members.list[at].left = None;
+                state.members.list[at].set_left(None);
             }
         }
         self.wake();
@@ -134,7 +136,7 @@ impl<W: World> Group<W> {
         let Some(view) = self.engine().map(|engine| engine.followed()) else { return };
         let behind: Vec<Remote> = {
             let state = self.lock();
-            let behind = state.members.list.iter().filter(|member| !member.is_current());
+            let behind = state.members.list.iter().filter(|member| member.is_behind());
             let there = behind.filter_map(|member| match member.drive() {
                 Some(Holder::There(remote)) => Some(remote.clone()),
                 _ => None,

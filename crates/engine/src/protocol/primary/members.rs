@@ -7,6 +7,9 @@
 //! 2. The drives that are up have authority; if none is, the one that left last has, since nothing was acknowledged after
 //!    it left. Those that say of themselves that they can't know don't count.
 //! 3. A copy is clean in a region if a drive with authority is here, and no word that counts says it's stale.
+//!
+//! A drive that joins, to take another's place, gets all that is written and is brought up to date; nothing is noted of what it misses.
+//! Its word doesn't count, nor its copy for an acknowledgement: whoever serves next begins it anew (`join.rs`).
 
 use crate::authority::View;
 use crate::holder::Holder;
@@ -33,6 +36,8 @@ pub struct Member<W: World> {
     /// It knew, and the last that was up has failed: what it has is all there is, and is believed. But nothing is
     /// acknowledged on its word before it's agreed that it's up: after a restart it would not be believed.
     pub stands_in: bool,
+    /// It's to take another's place, and doesn't have it yet.
+    pub joins: bool,
 }
 
 /// Regions in which a drive's copy missed writes, each with the members whose logs say so. A mark must be on every drive
@@ -42,18 +47,35 @@ pub struct Missed {
     regions: BTreeMap<u64, Witnesses>,
     /// It says itself that it can't know what it has: those that knew have failed.
     all: bool,
+    /// It joins, and it isn't known yet what there is.
+    unlisted: bool,
 }
 
 /// Members by number.
 type Witnesses = SmallVec<[u8; 8]>;
 
 impl Missed {
+    /// Of a drive that joins: everything, until it's known what there is.
+    pub fn unlisted() -> Self {
+        Missed { unlisted: true, ..Missed::default() }
+    }
+
+    pub fn is_unlisted(&self) -> bool {
+        self.unlisted
+    }
+
+    /// There's something in these regions, and in no others.
+    pub fn list(&mut self, regions: impl IntoIterator<Item = u64>) {
+        regions.into_iter().for_each(|region| self.begin(region));
+        self.unlisted = false;
+    }
+
     pub fn contains(&self, region: u64) -> bool {
-        self.all || self.regions.contains_key(&region)
+        self.all || self.unlisted || self.regions.contains_key(&region)
     }
 
     pub fn is_empty(&self) -> bool {
-        !self.all && self.regions.is_empty()
+        !self.all && !self.unlisted && self.regions.is_empty()
     }
 
     pub fn len(&self) -> u64 {
@@ -140,13 +162,31 @@ impl<W: World> Member<W> {
         self.left.is_none()
     }
 
+    /// It has its place, and was away.
+    pub fn is_behind(&self) -> bool {
+        !self.is_current() && !self.joins
+    }
+
     fn dropped_tail(&self) -> bool {
         self.drive().is_some_and(Holder::dropped_tail)
     }
 
     /// One who says that it can't know what it has itself knows nothing of others either.
     fn may_know(&self) -> bool {
-        !self.missed.is_all()
+        !self.missed.is_all() && !self.joins
+    }
+
+    /// It's up, or was up in that view last.
+    pub fn set_left(&mut self, left: Option<View>) {
+        // One that joins has never been up here.
+        self.left = if self.joins { Some(0) } else { left };
+    }
+
+    /// It isn't here any more. If it joins, it begins anew when it's back.
+    pub fn begin_anew(&mut self) {
+        if self.joins {
+            self.missed = Missed::unlisted();
+        }
     }
 
     /// Later is greater; up is greatest.
@@ -251,6 +291,7 @@ impl<W: World> Members<W> {
     pub fn is_decided(&self, region: u64) -> bool {
         let here = || self.list.iter().enumerate().filter(|(_, member)| member.drive().is_some());
         let is_decided = |member: &Member<W>| match member.presence {
+            _ if member.joins => true,
             Presence::Here(_) | Presence::Failed => true,
             Presence::Unheard => false,
             Presence::Leaving | Presence::Missing => {
@@ -280,6 +321,7 @@ impl<W: World> Members<W> {
     /// Takes in what a drive that is here says, in place of what it said before. What doesn't count is outdated.
     pub fn hear(&mut self, speaker: usize, column: &Column, marks: &[Mark]) -> Heard {
         let (id, left) = (self.list[speaker].id, self.list[speaker].left_order());
+        let joins = self.list[speaker].joins;
         let mut heard = Heard::default();
         for member in &mut self.list {
             member.missed.unsay(speaker);
@@ -292,7 +334,8 @@ impl<W: World> Members<W> {
                     heard.busy.insert(mark.region);
                 }
                 MarkKind::Stale(drive) => {
-                    let about = self.list.iter_mut().find(|member| member.id == drive);
+                    let about = self.list.iter_mut().find(|member| member.id == drive && !member.joins);
+                    let about = about.filter(|_| !joins); // what it says is of a time when it had another's place
                     match about.filter(|about| about.id == id || about.left_order() < left) {
                         Some(about) if mark.region == column.every_region() => about.missed.begin_all(),
                         Some(about) => {

@@ -20,6 +20,7 @@ mod equalise;
 pub mod flush;
 pub mod health;
 pub mod hearing;
+pub mod join;
 pub mod members;
 pub mod order;
 pub mod presence;
@@ -37,6 +38,7 @@ use crate::epochs::Epochs;
 use crate::holder::Holder;
 use crate::map::Column;
 use crate::rate::Rate;
+use crate::table::Placed;
 use flush::LostUnflushed;
 use futures_channel::oneshot;
 use futures_util::future::{Either, select};
@@ -80,6 +82,8 @@ pub(crate) struct Shared<W: World> {
     /// The engine has its volumes and their groups, not they it.
     engine: Weak<engine::Shared<W>>,
     pub column: Column,
+    /// On which drives.
+    pub placed: Placed,
     pub copies: usize,
     pub durability: Durability,
     /// Since which this server is the primary; 0 if it's alone.
@@ -105,6 +109,8 @@ pub(crate) struct State<W: World> {
     pub bell: Vec<oneshot::Sender<()>>,
     pub recovering: bool,
     pub settling: bool,
+    /// It's being agreed that a drive that joins has everything.
+    pub telling_joined: bool,
     /// The volume is being removed: nobody is served any more.
     pub removed: bool,
     pub copied: u64,
@@ -159,7 +165,7 @@ impl<W: World> Group<W> {
         engine: &Engine<W>,
         column: Column,
         layout: &Layout,
-        members: Members<W>,
+        (members, placed): (Members<W>, Placed),
         (view, epochs): (View, Arc<Epochs>),
         repaired: Arc<AtomicU64>,
     ) -> Self {
@@ -171,6 +177,7 @@ impl<W: World> Group<W> {
             bell: Vec::new(),
             recovering: false,
             settling: false,
+            telling_joined: false,
             removed: false,
             copied: 0,
             copying: Rate::default(),
@@ -186,6 +193,7 @@ impl<W: World> Group<W> {
             world: engine.world().clone(),
             engine: Arc::downgrade(&engine.shared),
             column,
+            placed,
             copies,
             // Nobody remembers what isn't stable when the primary changes.
             durability: if view == 0 { layout.durability } else { Durability::Strict },

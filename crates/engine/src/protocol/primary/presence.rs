@@ -18,6 +18,7 @@ impl<W: World> Group<W> {
         state.note_who_knows();
         state.members.list[at].stands_for_itself();
         state.members.list[at].presence = Presence::Leaving;
+        state.members.list[at].begin_anew();
         state.members.list[at].opening += 1; // who is still asking it what it knows needn't come back
         state.changes += 1;
         if self.shared.durability == Durability::Flush {
@@ -42,8 +43,9 @@ impl<W: World> Group<W> {
         if self.is_mirrored() {
             let marking = {
                 let mut state = self.lock();
-                state.members.list[at].left = Some(left);
-                let unsure: Vec<u64> = state.busy.keys().copied().collect();
+                state.members.list[at].set_left(Some(left));
+                let joins = state.members.list[at].joins;
+                let unsure: Vec<u64> = state.busy.keys().copied().filter(|_| !joins).collect();
                 self.mark_stale(&mut state, at, unsure)
             };
             marking.await;
@@ -78,7 +80,8 @@ impl<W: World> Group<W> {
             let Some(at) = state.members.position(drive.id()).filter(|_| !state.removed) else { return };
             state.forget_what_others_have();
             state.members.list[at].stands_for_itself();
-            state.members.list[at].left = standing.left();
+            state.members.list[at].set_left(standing.left());
+            state.members.list[at].begin_anew();
             state.members.list[at].presence = Presence::Here(drive.clone());
             state.members.list[at].opening += 1;
             // What it had marked is heard again below.
@@ -113,7 +116,7 @@ impl<W: World> Group<W> {
         let mut state = self.lock();
         let member = state.members.list.iter_mut().find(|member| member.id == drive.id());
         if let Some(member) = member.filter(|member| member.drive().is_some_and(|now| now.is_same(drive))) {
-            member.left = None;
+            member.set_left(None);
             member.stands_for_itself();
         }
         drop(state);

@@ -49,7 +49,8 @@ impl<W: World> Group<W> {
             let mut state = self.lock();
             let list = &state.members.list;
             let is_here = |at: &usize| list[*at].drive().is_some();
-            let is_away = |at: &usize| matches!(list[*at].presence, Presence::Missing | Presence::Leaving);
+            let is_away =
+                |at: &usize| matches!(list[*at].presence, Presence::Missing | Presence::Leaving) && !list[*at].joins;
             let members = || 0..self.shared.copies;
             let unsaid = |at: &usize| !members().filter(is_here).all(|by| list[*at].missed.is_said(region, by));
             let absent: Vec<usize> = members().filter(|at| is_away(at) && unsaid(at)).collect();
@@ -132,7 +133,8 @@ impl<W: World> Group<W> {
 
     /// Some of what members miss and a drive's log doesn't say; from a member's region on.
     fn unsaid(&self, state: &State<W>, at: usize, (from, first): (usize, u64)) -> Vec<(usize, u64)> {
-        let members = state.members.list.iter().enumerate().skip(from);
+        // Nothing is noted of what one misses that joins.
+        let members = state.members.list.iter().enumerate().skip(from).filter(|(_, member)| !member.joins);
         let unsaid = members.flat_map(|(of, member)| {
             let first = if of == from { first } else { 0 };
             member.missed.unsaid(at, first).map(move |region| (of, region))

@@ -30,6 +30,7 @@ const RETRY: Duration = Duration::from_secs(5);
 enum Job {
     Resolve(u64),
     Note { at: usize },
+    List { at: usize },
     CatchUp { at: usize, region: u64 },
 }
 
@@ -146,6 +147,7 @@ impl<W: World> Group<W> {
                 }
                 Some(Job::Resolve(region)) => self.resolve(region).await,
                 Some(Job::Note { at }) => self.note(at).await,
+                Some(Job::List { at }) => self.list(at).await,
                 Some(Job::CatchUp { at, region }) => self.catch_up(at, region).await,
             };
             match outcome {
@@ -161,7 +163,7 @@ impl<W: World> Group<W> {
                 }
                 Err(stuck) => {
                     if let Stuck::Failed(error) = stuck {
-                        self.lock().obstacle = Some(error);
+                        self.met(error, job);
                     }
                     postponed.extend(job);
                     self.shared.world.give_way().await;
@@ -170,6 +172,15 @@ impl<W: World> Group<W> {
         }
         self.start_settling();
         self.settle_members();
+    }
+
+    /// What keeps a drive from being brought up to date.
+    fn met(&self, error: IoError, job: Option<Job>) {
+        let joins = |at: usize| self.lock().members.list[at].joins;
+        match job {
+            Some(Job::CatchUp { at, .. }) if error == IoError::OutOfSpace && joins(at) => self.give_up_joining(at),
+            _ => self.lock().obstacle = Some(error),
+        }
     }
 
     /// If anybody was served meanwhile, they have the drives for themselves for some times as long as was copied. Not where little is
@@ -186,9 +197,10 @@ impl<W: World> Group<W> {
     /// Those that know what they miss count as up again.
     fn settle_members(&self) {
         self.tell_noted();
+        self.tell_joined();
         let behind: Vec<DriveId> = {
             let state = self.lock();
-            let behind = state.members.list.iter().filter(|m| m.drive().is_some() && !m.is_current());
+            let behind = state.members.list.iter().filter(|member| member.drive().is_some() && member.is_behind());
             behind.map(|member| member.id).collect()
         };
         if let Some(engine) = self.engine() {
@@ -207,6 +219,10 @@ impl<W: World> Group<W> {
         let mut missing = here().filter(|(_, member)| notes(member)).map(|(at, _)| Job::Note { at });
         if let Some(note) = missing.find(|note| !postponed.contains(note)) {
             return Some(note);
+        }
+        let mut unlisted = here().filter(|(_, member)| member.missed.is_unlisted()).map(|(at, _)| Job::List { at });
+        if let Some(list) = unlisted.find(|list| !postponed.contains(list)) {
+            return Some(list);
         }
         here().find_map(|(at, member)| {
             let catch_up = |region: u64| Job::CatchUp { at, region };

@@ -6,10 +6,11 @@ mod balance;
 mod belief;
 mod doubts;
 mod hazards;
+mod moves;
 mod sharing;
 mod waits;
 
-use crate::{Authority, Engine, Standing, View, Volume, VolumeHealth, VolumeSpec};
+use crate::{Authority, Engine, Standing, Table, View, Volume, VolumeHealth, VolumeSpec};
 use bytes::Bytes;
 use futures_channel::oneshot;
 use futures_util::FutureExt;
@@ -18,7 +19,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tepal_drive::world::Clock;
 use tepal_drive::{Drive, Loss, NewDrive, Options, format};
-use tepal_model::{BLOCK, ClusterId, DriveId, IoError, MapId, REGION, VolumeId, buffer::join};
+use tepal_model::{BLOCK, ClusterId, DriveId, IoError, Layout, MapId, REGION, VolumeId, buffer::join};
 use tepal_sim::executor::Limits;
 use tepal_sim::{Executor, SimDisk, SimWorld};
 
@@ -37,6 +38,8 @@ struct Agreed {
     held: Vec<(DriveId, oneshot::Receiver<()>)>,
     /// Once, that a drive is up can't be agreed.
     refuses: bool,
+    /// Drives that have everything of a column, as was found in a view.
+    joined: Vec<(usize, DriveId, View)>,
 }
 
 impl Agrees {
@@ -77,6 +80,10 @@ impl Agrees {
 }
 
 impl Authority for Agrees {
+    fn joined(&self, _: MapId, column: usize, drive: DriveId, view: View) -> BoxFuture<'static, bool> {
+        self.0.lock().unwrap().joined.push((column, drive, view));
+        Box::pin(ready(true))
+    }
     fn drive_down(&self, drive: DriveId, _: Loss) -> BoxFuture<'static, Option<View>> {
         let (agrees, pass) = (self.clone(), self.pass(drive));
         Box::pin(async move {
@@ -94,6 +101,13 @@ impl Authority for Agrees {
             agreed
         })
     }
+}
+
+/// Copies on neighbours.
+fn table(drives: impl IntoIterator<Item = u64>, layout: &str) -> Arc<Table> {
+    let drives: Vec<DriveId> = drives.into_iter().map(DriveId).collect();
+    let copies = layout.parse::<Layout>().unwrap().copies();
+    Arc::new(Table::rotated(&drives, copies, 0).unwrap())
 }
 
 struct Rig {
@@ -145,8 +159,7 @@ impl Rig {
             size: 8 << 20,
             layout: layout.parse().unwrap(),
             map: MapId(1),
-            drives: (1..=disks.len() as u64).map(DriveId).collect(),
-            made_in: 0,
+            table: table(1..=disks.len() as u64, layout),
             revision: 1,
             epochs: std::sync::Arc::default(),
         };

@@ -1,7 +1,7 @@
 //! Writing all copies.
 
 use super::bytes::Rest;
-use super::members::{Copies, Presence};
+use super::members::{Copies, Member, Presence};
 use super::read::lost;
 use super::{Blocks, Group, HasTurn, State};
 use crate::holder::{Holder, Place};
@@ -166,8 +166,9 @@ impl<W: World> Group<W> {
                 None => return Plan::Wait(self.in_a_moment()),
             },
         };
+        let is_absent = |member: &Member<W>| member.drive().is_none() && !member.joins;
         let absent: SmallVec<[usize; 4]> =
-            (0..self.shared.copies).filter(|&at| state.members.list[at].drive().is_none()).collect();
+            (0..self.shared.copies).filter(|&at| is_absent(&state.members.list[at])).collect();
         for &at in &absent {
             // From now on nobody reads what these drives miss, whenever they return.
             column.regions(blocks.first, blocks.count).for_each(|region| state.members.list[at].missed.begin(region));
@@ -238,6 +239,7 @@ impl<W: World> Group<W> {
             prepared = prepare(targets, &writes);
         }
         let prepared = prepared.map_err(|Refusal { at, refused }| match refused {
+            Refused::Full | Refused::FullUntilFlush if self.does_without(&targets[at]) => Failed::Lost(Vec::new()),
             Refused::Full | Refused::FullUntilFlush => Failed::Space,
             Refused::Lost(loss) => Failed::Lost(vec![(targets[at].drive.id(), loss)]),
         })?;
@@ -254,7 +256,7 @@ impl<W: World> Group<W> {
                 Ok(()) => {}
                 Err(DriveError::Lost(loss)) => lost.push((target.drive.id(), loss)),
                 // Of another server: a drive of this one has found its space before anything was written.
-                Err(DriveError::OutOfSpace) => is_full = true,
+                Err(DriveError::OutOfSpace) => is_full |= !self.does_without(target),
                 Err(error @ DriveError::Damaged { .. }) => unreachable!("a write reads nothing: {error}"),
             }
         }
@@ -266,6 +268,15 @@ impl<W: World> Group<W> {
             }
             (false, _) => Err(Failed::Lost(lost)),
         }
+    }
+
+    /// Whether it has no room for a write and is only about to join: then it's given up.
+    fn does_without(&self, target: &Target<W>) -> bool {
+        let joins = self.lock().members.list[target.at].joins;
+        if joins {
+            self.give_up_joining(target.at);
+        }
+        joins
     }
 
     /// A write reached some copies and won't reach the others: they are made equal, before anything is read there.
@@ -397,7 +408,11 @@ impl<W: World> Group<W> {
             });
             let outcomes = join_all(clears).await;
             // What is hidden from the volume, and stays for snapshots, may take space.
-            let is_full = outcomes.iter().any(|outcome| matches!(outcome, Err(DriveError::OutOfSpace)));
+            let full = |(target, outcome): (&Target<W>, &_)| {
+                matches!(outcome, Err(DriveError::OutOfSpace)) && !self.does_without(target)
+            };
+            let is_full =
+                targets.iter().zip(&outcomes).filter(|&(target, outcome)| full((target, outcome))).count() > 0;
             let lost = targets.iter().zip(outcomes).filter_map(|(target, outcome)| match outcome {
                 Err(DriveError::Lost(loss)) => Some((target.drive.id(), loss)),
                 Ok(()) | Err(DriveError::OutOfSpace | DriveError::Damaged { .. }) => None,

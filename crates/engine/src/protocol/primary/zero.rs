@@ -76,7 +76,7 @@ impl<W: World> Group<W> {
                     continue;
                 }
             };
-            let held = self.extents().await?;
+            let held = self.extents(false).await?;
             // A drive that left meanwhile may not have been asked.
             if self.lock().changes == changes {
                 let held = held.into_iter().filter_map(|first| step_past((first, EXTENT / BLOCK), end));
@@ -92,13 +92,14 @@ impl<W: World> Group<W> {
         away.map(|region| self.shared.column.blocks_of(region)).filter_map(|run| step_past(run, end)).collect()
     }
 
-    /// The first blocks of the extents that hold anything, of all copies that are here.
-    pub async fn extents(&self) -> Result<BTreeSet<u64>, IoError> {
+    /// The first blocks of the extents that hold anything, of all copies that are here; if `noted`, also of those that have taken
+    /// requests.
+    pub async fn extents(&self, noted: bool) -> Result<BTreeSet<u64>, IoError> {
         let column = self.shared.column;
         let copies: Vec<Holder<W>> = self.lock().members.here().cloned().collect();
         let mut extents = BTreeSet::new();
         for drive in copies {
-            let held = match drive.extents_of(column.map).await {
+            let held = match drive.extents_of(column.map, column.places(), noted).await {
                 Ok(held) => held,
                 Err(DriveError::Lost(loss)) => {
                     self.lose(vec![(drive.id(), loss)]).await;
@@ -106,8 +107,7 @@ impl<W: World> Group<W> {
                 }
                 Err(error) => return Err(IoError::Unavailable { reason: error.to_string() }),
             };
-            let places = held.into_iter().map(|first| column.at_place(first));
-            extents.extend(places.filter(|&(number, _)| number == column.number).map(|(_, block)| block));
+            extents.extend(held.into_iter().map(|first| column.at_place(first).1));
         }
         Ok(extents)
     }

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tepal_drive::Loss;
-use tepal_engine::{Agreed, Authority, ClusterView, DriveStatus, Epochs, View, VolumeSpec};
+use tepal_engine::{Agreed, Authority, ClusterView, DriveStatus, Epochs, Placed, View, VolumeSpec};
 use tepal_model::history::FIRST_EPOCH;
 use tepal_model::{DriveId, Epoch, History, Lineage, MapId, ServerId};
 use tepal_wire::message::DriveFailure;
@@ -87,8 +87,9 @@ pub struct Voice {
 impl Council {
     pub fn new(time: SharedTime, voters: Vec<ServerId>, spec: VolumeSpec, owner: impl Fn(DriveId) -> ServerId) -> Self {
         let agreed = |&id: &DriveId| (id, Agreed { server: owner(id), status: DriveStatus::Up(1) });
-        let drives = spec.drives.iter().map(agreed).collect();
-        let now = ClusterView { view: 1, drives, epochs: BTreeMap::new() };
+        let drives = spec.table.drives().iter().map(agreed).collect();
+        let tables = [(spec.map, spec.table.clone())].into();
+        let now = ClusterView { view: 1, drives, epochs: BTreeMap::new(), tables };
         let snapshots = Snapshots { head: Lineage::default(), newest: FIRST_EPOCH, kept: BTreeMap::new() };
         let (cut_off, dead, voices) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let (waiting, asked) = (Vec::new(), VecDeque::new());
@@ -278,9 +279,9 @@ impl State {
     fn drives_along_with(&self, server: ServerId, other: ServerId) -> BTreeSet<DriveId> {
         let is_of =
             |id: &DriveId, whose: ServerId| self.now.drives.get(id).is_some_and(|agreed| agreed.server == whose);
-        let columns = (0..).map(|column| self.spec.holders(column)).take_while(|holders| !holders.is_empty());
-        let shared = columns.filter(|holders| holders.iter().any(|id| is_of(id, other)));
-        shared.flatten().filter(|id| is_of(id, server)).collect()
+        let columns = &self.now.tables[&self.spec.map].columns;
+        let shared = columns.iter().filter(|placed| placed.all().any(|id| is_of(&id, other)));
+        shared.flat_map(Placed::all).filter(|id| is_of(id, server)).collect()
     }
 
     fn server_down(&mut self, server: ServerId) {
@@ -446,17 +447,11 @@ impl Authority for Voice {
         column: usize,
     ) -> BoxFuture<'static, Result<(), DriveFailure>> {
         let known = self.known();
-        let spec = self.council.lock().spec.clone();
-        let heeds = if known.view < view {
-            Err(DriveFailure::Busy)
-        } else if map != spec.map {
-            Err(DriveFailure::NotPrimary)
-        } else {
-            if known.primary(&spec.holders(column), spec.made_in) == Some(from) {
-                Ok(())
-            } else {
-                Err(DriveFailure::NotPrimary)
-            }
+        let placed = known.tables.get(&map).and_then(|table| table.columns.get(column));
+        let heeds = match placed.map(|placed| known.primary(placed)) {
+            _ if known.view < view => Err(DriveFailure::Busy),
+            Some(Some(primary)) if primary == from => Ok(()),
+            _ => Err(DriveFailure::NotPrimary),
         };
         Box::pin(ready(heeds))
     }

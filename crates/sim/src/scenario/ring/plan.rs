@@ -4,7 +4,7 @@ use crate::random::Stream;
 use crate::workload::Mix;
 use std::ops::Range;
 use std::time::Duration;
-use tepal_engine::VolumeSpec;
+use tepal_engine::{Table, VolumeSpec};
 use tepal_model::layout::Protection;
 use tepal_model::{BLOCK, DriveId, Layout, MapId, VolumeId};
 
@@ -97,14 +97,15 @@ impl Plan {
 fn spec(random: &mut Stream, servers: usize, protection: Protection) -> VolumeSpec {
     let mut layout = Layout::new(protection);
     layout.extent = *random.pick(&[4 << 10, 64 << 10, 1 << 20]);
+    let drives: Vec<DriveId> = (1..=servers as u64).map(DriveId).collect();
+    let table = Table::rotated(&drives, layout.copies(), 1).expect("there is a drive for each copy").into();
     VolumeSpec {
         id: VolumeId(1),
         name: "v0".to_owned(),
         size: random.between(1..4) << 20,
         layout,
         map: MapId(9),
-        drives: (1..=servers as u64).map(DriveId).collect(),
-        made_in: 1,
+        table,
         revision: 1,
         epochs: std::sync::Arc::default(),
     }

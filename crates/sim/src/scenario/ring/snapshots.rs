@@ -126,7 +126,8 @@ impl Ring {
         let (map, head) = (spec.map, epochs.history.reader(epochs.head).expect("the volume is a reader").clone());
         self.comes("the space of snapshots is given back", || {
             servers.iter().filter_map(Node::drive).all(|drive| {
-                let extents = drive.extents_of(map).into_iter().collect::<std::collections::BTreeSet<_>>();
+                let extents =
+                    drive.extents_of(map, 0, u64::MAX, false).into_iter().collect::<std::collections::BTreeSet<_>>();
                 let is_seen = |&first: &u64| !drive.is_empty(map, first, EXTENT / BLOCK, &head);
                 drive.allocated_of(map) == extents.into_iter().filter(is_seen).count() as u64 * EXTENT
             })

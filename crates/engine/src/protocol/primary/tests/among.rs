@@ -52,7 +52,6 @@ impl Among {
     }
 
     fn spec(&self, id: u32, drives: &[u64]) -> VolumeSpec {
-        let drives = drives.iter().copied().map(DriveId).collect();
         let (name, layout) = (format!("v{id}"), "mirror:2".parse().unwrap());
         VolumeSpec {
             id: VolumeId(id.into()),
@@ -60,8 +59,7 @@ impl Among {
             size: 8 << 20,
             layout,
             map: MapId(id),
-            drives,
-            made_in: 0,
+            table: table(drives.iter().copied(), "mirror:2"),
             revision: 1,
             epochs: std::sync::Arc::default(),
         }

@@ -87,15 +87,13 @@ fn reads_stay_at_home_until_fewer_are_under_way_on_the_other_drive() {
         let (there, _) = server(&world, &post, 1).await;
         world.spawn_named("post", post.clone().carry(world.clone(), there.clone()));
         let layout = "mirror:2".parse().unwrap();
-        let drives = vec![DriveId(1), DriveId(2)];
         let spec = VolumeSpec {
             id: VolumeId(1),
             name: "v".into(),
             size: 8 << 20,
             layout,
             map: MapId(1),
-            drives,
-            made_in: 1,
+            table: table([1, 2], "mirror:2"),
             revision: 1,
             epochs: std::sync::Arc::default(),
         };

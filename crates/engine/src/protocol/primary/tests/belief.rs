@@ -186,10 +186,10 @@ fn a_drive_with_many_read_errors_is_kept_while_it_has_the_only_copy_of_something
     told(|world| async move {
         for alone in [false, true] {
             let rig = Rig::new(SimWorld::boot(world.core(), "s"), "mirror:2", 2).await;
-            let layout = if alone { "stripe" } else { "mirror:2" }.parse().unwrap();
-            let drives = if alone { vec![DriveId(1)] } else { vec![DriveId(1), DriveId(2)] };
+            let (text, drives) = if alone { ("stripe", 1..=1) } else { ("mirror:2", 1..=2) };
+            let (layout, table) = (text.parse().unwrap(), table(drives, text));
             let spec =
-                VolumeSpec { id: VolumeId(2), name: "w".into(), map: MapId(2), layout, drives, ..rig.volume.spec() };
+                VolumeSpec { id: VolumeId(2), name: "w".into(), map: MapId(2), layout, table, ..rig.volume.spec() };
             let other = rig.engine.open_volume(spec).await.unwrap();
             rig.write(0, 1, 256).await.unwrap();
             other.write(0, Bytes::from(vec![5; 4096]), false).await.unwrap();

@@ -1,0 +1,138 @@
+//! Columns whose copies move to other drives: what this server does when that is agreed.
+//!
+//! A drive that has no place in a column any more gives back what it holds of it, when no server acts in an earlier view any more.
+//! Before, whoever leads by an earlier state may still read there; and later it may have a place again: so it's given back
+//! as one of those that ask about the copy, one at a time, by a server that has a lease, which knows all that others may act by.
+
+use super::Engine;
+use crate::map::Column;
+use crate::protocol::primary::Group;
+use crate::protocol::primary::flush::flush_all;
+use crate::servers::answer::CopyId;
+use crate::servers::follow::ClusterView;
+use crate::servers::seat::Taken;
+use crate::volume::Volume;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tepal_drive::world::World;
+use tepal_model::{DriveId, MapId, VolumeId};
+
+/// How soon to look again whether there's a lease.
+const AGAIN: Duration = Duration::from_millis(100);
+
+impl<W: World> Engine<W> {
+    /// After `before`, columns may be elsewhere: those that this server has for itself are opened anew, and what lies where they were is
+    /// given back.
+    pub(crate) fn follow_places(&self, before: &ClusterView) {
+        for volume in self.volumes() {
+            let (earlier, now) = (before.tables.get(&volume.map()), volume.table());
+            for (column, is) in now.columns.iter().enumerate() {
+                let opened = volume.seats()[column].group().map(|group| group.shared.placed.clone());
+                let known = earlier.and_then(|earlier| earlier.columns.get(column)).cloned();
+                let Some(was) = opened.or(known).filter(|was| was != is) else { continue };
+                let gone: Vec<DriveId> = was.all().filter(|&id| !is.concerns(id)).collect();
+                let (engine, id) = (self.clone(), volume.id());
+                self.world().spawn(Box::pin(async move {
+                    engine.open_anew(id, column).await;
+                    for drive in gone {
+                        engine.give_back(id, column, drive).await;
+                    }
+                }));
+            }
+        }
+    }
+
+    /// A column that this server has for itself goes on with the drives that it's agreed to be on.
+    async fn open_anew(&self, id: VolumeId, column: usize) {
+        let Some(volume) = self.volume(id).filter(|volume| !volume.is_among()) else { return };
+        let seat = &volume.seats()[column];
+        let is_elsewhere = |group: &Group<W>| group.shared.placed != volume.placed(column);
+        let Some(group) = seat.group().filter(is_elsewhere) else { return };
+        // What has begun ends; what comes later waits behind this, and goes on with the drives of then.
+        let turn = group.every_turn().await;
+        loop {
+            let here: Vec<_> = group.lock().members.here().cloned().collect();
+            let lost = flush_all(here).await;
+            if lost.is_empty() {
+                break;
+            }
+            group.lose(lost).await;
+        }
+        loop {
+            let placed = volume.placed(column);
+            for drive in placed.all() {
+                if let Some((_, opening)) = self.opened(drive) {
+                    let copy = CopyId { drive, map: volume.map(), column };
+                    self.shared.askers.admit(copy, None, self.followed(), opening).await; // nobody else asks
+                }
+            }
+            let state = self.lock();
+            if volume.is_among() || !state.volumes.contains_key(&id) || !seat.is_still(&group) {
+                return;
+            }
+            if volume.placed(column) == placed {
+                let anew = volume.open_group(self, column, 0, |id| state.presence(id));
+                // Whoever flushes next is told of what was lost.
+                anew.lock().lost_unflushed = std::mem::take(&mut group.lock().lost_unflushed);
+                seat.take(Taken::Here(anew));
+                break;
+            }
+        }
+        drop(turn);
+        volume.ended(column).await;
+        if let Some(group) = seat.group() {
+            group.start_recovery();
+        }
+    }
+
+    /// What a drive that is here holds of columns in which it has no place.
+    pub(crate) fn start_giving_back(&self, id: DriveId) {
+        let is_complete = self.lock().complete;
+        let Some(drive) = self.drive(id).filter(|_| is_complete) else { return };
+        let volumes = self.volumes();
+        let columns = |volume: &Volume<W>| (volume.map(), (volume.id(), volume.seats().len()));
+        let maps: BTreeMap<MapId, (VolumeId, usize)> = volumes.iter().map(columns).collect();
+        let engine = self.clone();
+        self.world().spawn(Box::pin(async move {
+            let of_column = |map: MapId| maps.get(&map).map(|&(_, columns)| Column::new(map, 0, columns).places().1);
+            for (map, number) in drive.parts_held(of_column) {
+                engine.give_back(maps[&map].0, number as usize, id).await;
+                engine.world().give_way().await;
+            }
+        }));
+    }
+
+    /// Unless it has a place there.
+    async fn give_back(&self, id: VolumeId, number: usize, drive: DriveId) {
+        let Some(volume) = self.volume(id) else { return };
+        let (copy, view) = (CopyId { drive, map: volume.map(), column: number }, self.followed());
+        let has_place = || volume.is_cut_off() || volume.placed(number).concerns(drive);
+        if has_place() {
+            return;
+        }
+        self.shared.authority.adopted(view).await;
+        volume.ended(number).await;
+        loop {
+            let Some((opened, opening)) = self.opened(drive) else { return };
+            if !self.shared.askers.admit(copy, None, view, opening).await {
+                return; // somebody has asked in a later view, in which it has a place
+            }
+            let Some(under_way) = self.shared.askers.begin(copy, None, view, opening) else { return };
+            if has_place() {
+                return;
+            }
+            if self.shared.authority.may_serve() {
+                let column = Column::new(copy.map, number, volume.seats().len());
+                let (first, count) = column.places();
+                if let Err(error) =
+                    opened.remove_part(copy.map, first..first + count, |region| column.has(region)).await
+                {
+                    tracing::warn!(%drive, %error, "space of what was moved is given back when the drive is opened again");
+                }
+                return;
+            }
+            drop(under_way);
+            self.world().sleep(AGAIN).await;
+        }
+    }
+}

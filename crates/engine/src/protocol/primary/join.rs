@@ -1,0 +1,110 @@
+//! A drive takes another's place among the copies of a column.
+//!
+//! That it joins is agreed, and the group is opened anew with it as one more member. It gets all that is written from then on, and is
+//! brought up to date as one is that returns. When it has everything, this is agreed too, and the group is opened anew with
+//! it in the other's place. Invariants:
+//! 1. Until then nothing depends on it: its copy counts for no acknowledgement, and its word for nothing. Whoever serves the
+//!    column next compares everything again.
+//! 2. When it's agreed that it has its place, every write that was acknowledged is on it, and its log says all that is known of
+//!    what others miss. For what was found in one view is agreed only in that view, and no drive leaves without a new one.
+//! 3. Nobody's write waits for it any more when it has no room: it's given up, and begins anew later.
+
+use super::members::Presence;
+use super::recover::Stuck;
+use super::{Group, State};
+use std::collections::BTreeSet;
+use std::time::Duration;
+use tepal_drive::world::World;
+use tepal_model::DriveId;
+
+/// After it could not be agreed: by then a newer state is followed.
+const AGREE_SOON: Duration = Duration::from_millis(50);
+
+impl<W: World> Group<W> {
+    /// Finds out in which regions there's anything that a drive that joins may miss, or has and shouldn't. It has been getting all that
+    /// is written, so in all others it's as good as any.
+    pub async fn list(&self, at: usize) -> Result<(), Stuck> {
+        let changes = {
+            let mut state = self.lock();
+            if state.members.has_unheard() || !state.members.is_known() {
+                return Err(Stuck::Waits(Group::next_change(&mut state)));
+            }
+            state.changes
+        };
+        let held = self.extents(true).await.map_err(Stuck::Failed)?;
+        let mut state = self.lock();
+        // One that came or went meanwhile may not have been asked.
+        if state.changes == changes && state.members.list[at].missed.is_unlisted() {
+            let column = &self.shared.column;
+            let held = held.into_iter().map(|first| column.region_of(first));
+            // Of what is missed by those that are here, others may have something.
+            let missed = state.members.list.iter().flat_map(|member| member.missed.regions());
+            let regions: BTreeSet<u64> = held.chain(missed).collect();
+            state.members.list[at].missed.list(regions);
+        }
+        Ok(())
+    }
+
+    /// If a drive that joins has everything: has that agreed, until it is or isn't so any more.
+    pub fn tell_joined(&self) {
+        {
+            let mut state = self.lock();
+            if state.telling_joined || state.joined().is_none() {
+                return;
+            }
+            state.telling_joined = true;
+        }
+        let group = self.clone();
+        self.shared.world.spawn(Box::pin(async move {
+            while let Some(id) = group.still_joined() {
+                let Some(engine) = group.engine() else { return };
+                // Looked up before it's looked at again: what is found counts for this view.
+                let view = engine.followed();
+                if group.lock().joined() == Some(id) {
+                    let (map, number) = (group.shared.column.map, group.shared.column.number);
+                    if engine.shared.authority.joined(map, number, id, view).await {
+                        return; // the group ends when that is followed
+                    }
+                }
+                group.shared.world.sleep(AGREE_SOON).await;
+            }
+        }));
+    }
+
+    fn still_joined(&self) -> Option<DriveId> {
+        let mut state = self.lock();
+        let joined = state.joined();
+        state.telling_joined = joined.is_some();
+        joined
+    }
+
+    /// A drive that joins has no room: the others do without it.
+    pub fn give_up_joining(&self, at: usize) {
+        let (map, number) = (self.shared.column.map, self.shared.column.number);
+        let id = {
+            let mut state = self.lock();
+            let member = &mut state.members.list[at];
+            member.presence = Presence::Missing;
+            member.begin_anew();
+            member.opening += 1;
+            let id = member.id;
+            state.changes += 1;
+            id
+        };
+        self.wake();
+        tracing::warn!(drive = %id, map = map.0, column = number, "a drive that is to take copies has no room for them");
+        if let Some(engine) = self.engine() {
+            self.shared.world.spawn(engine.shared.authority.cannot_join(map, number, id));
+        }
+    }
+}
+
+impl<W: World> State<W> {
+    /// The drive that joins, if it has everything.
+    fn joined(&self) -> Option<DriveId> {
+        let joins = self.members.list.iter().find(|member| member.joins)?;
+        let has_all = joins.drive().is_some() && joins.noted && joins.missed.is_empty();
+        let is_settled = self.unresolved.is_empty() && self.members.is_known() && !self.members.has_unheard();
+        (has_all && is_settled && !self.removed).then_some(joins.id)
+    }
+}

@@ -1,0 +1,188 @@
+//! A drive takes another's place in a column while it's used.
+
+use super::*;
+use crate::servers::follow::{Agreed as Drives, ClusterView, DriveStatus};
+use crate::table::{Placed, Placing};
+use futures_util::future::join;
+use tepal_model::{Lineage, ServerId};
+
+const ME: ServerId = ServerId(1);
+/// Three drives, and so many columns: 0 is on the drives 1 and 2.
+const DRIVES: u64 = 3;
+/// The first of its blocks, and the last; others are of other columns.
+const BLOCKS: std::ops::Range<u64> = 0..16;
+
+/// A server alone, and what it follows.
+struct Moving {
+    rig: Rig,
+    now: Arc<ClusterView>,
+}
+
+impl Moving {
+    async fn new(world: SimWorld, layout: &'static str) -> Self {
+        let rig = Rig::new(world, layout, DRIVES as usize).await;
+        let mut moving = Moving { rig, now: Arc::default() };
+        moving.follow(|_| {});
+        moving
+    }
+
+    /// What is agreed next.
+    fn follow(&mut self, change: impl Fn(&mut Placed)) {
+        let known = self.now.tables.get(&MapId(1)).cloned();
+        let mut table = Table::clone(&known.unwrap_or_else(|| self.rig.volume.spec().table));
+        change(&mut table.columns[0]);
+        let agreed = Drives { server: ME, status: DriveStatus::Up(1) };
+        let now = Arc::new(ClusterView {
+            view: self.now.view + 1,
+            drives: (1..=DRIVES).map(|id| (DriveId(id), agreed)).collect(),
+            tables: [(MapId(1), Arc::new(table))].into(),
+            ..ClusterView::default()
+        });
+        self.rig.engine.follow(ME, &self.now, &now);
+        self.now = now;
+    }
+
+    /// Drive 3 is to take the place of drive 1.
+    fn begin(&mut self) {
+        self.follow(|placed| placed.joins = Some(DriveId(3)));
+    }
+
+    /// It does, once it has everything.
+    async fn finish(&mut self) {
+        let view = self.now.view;
+        while !self.rig.authority.0.lock().unwrap().joined.contains(&(0, DriveId(3), view)) {
+            self.rig.world.sleep(Duration::from_millis(1)).await;
+        }
+        self.follow(|placed| {
+            placed.joins = None;
+            placed.holders[0] = Placing { drive: DriveId(3), since: view + 1 };
+        });
+    }
+
+    /// What a drive holds of the column.
+    fn held(&self, id: u64) -> usize {
+        let area = self.rig.volume.copies_at(u64::from(self.rig.volume.spec().layout.extent))[0].1;
+        let drive = self.rig.engine.drive(DriveId(id)).expect("it's here");
+        drive.extents_of(MapId(1), 0, area, true).len() + drive.requests(MapId(1), 0, area).len()
+    }
+
+    async fn until_given_back(&self, id: u64) {
+        while self.held(id) > 0 {
+            self.rig.world.sleep(Duration::from_millis(1)).await;
+        }
+    }
+}
+
+#[test]
+fn a_column_moves_to_another_drive_while_it_is_written_and_the_drive_that_had_it_gives_all_back() {
+    told(|world| async move {
+        for layout in ["mirror:2", "stripe", "mirror:2;durability=flush"] {
+            let mut moving = Moving::new(world.clone(), layout).await;
+            for block in BLOCKS {
+                moving.rig.write(block, 1, 1).await.unwrap();
+            }
+            assert!(moving.held(1) > 0 && moving.held(3) == 0);
+            let volume = moving.rig.volume.clone();
+            let write = async move {
+                for round in 2..60u8 {
+                    for block in BLOCKS.step_by(3) {
+                        let data = Bytes::from(vec![round; BLOCK as usize]);
+                        volume.write(block * BLOCK, data, false).await.unwrap();
+                        assert_eq!(
+                            tepal_model::buffer::join(&volume.read(block * BLOCK, BLOCK).await.unwrap())[0],
+                            round
+                        );
+                    }
+                }
+            };
+            let change = async {
+                moving.begin();
+                moving.finish().await;
+                moving.until_given_back(1).await;
+            };
+            join(write, change).await;
+            // What is left has everything.
+            moving.rig.volume.flush().await.unwrap();
+            moving.rig.lose(0).await;
+            if layout != "stripe" {
+                moving.rig.lose(1).await;
+            }
+            for block in BLOCKS {
+                assert_eq!(
+                    moving.rig.read(block).await.unwrap(),
+                    if block % 3 == 0 { 59 } else { 1 },
+                    "{layout} {block}"
+                );
+            }
+        }
+    });
+}
+
+/// Its word is worth nothing before: what it has may be from another time.
+#[test]
+fn what_a_drive_that_joins_held_from_earlier_is_seen_by_nobody() {
+    told(|world| async move {
+        let mut moving = Moving::new(world, "mirror:2").await;
+        let stale = moving.rig.engine.drive(DriveId(3)).unwrap();
+        let data = tepal_drive::world::Gather::from_iter([Bytes::from(vec![9; 16 * BLOCK as usize])]);
+        let crcs: Vec<u32> = data.iter().flat_map(|piece| tepal_codec::checksum::block_crcs(piece)).collect();
+        let (map, first, lineage) = (MapId(1), 0, Lineage::default());
+        let (marks, taking, crcs) = (Vec::new(), tepal_model::Taking::Nothing, crcs.into());
+        let (durable, repair, lineage) = (true, false, &lineage);
+        stale
+            .write(tepal_drive::Write { map, first, data, crcs, marks, durable, repair, taking, lineage })
+            .await
+            .unwrap();
+        moving.rig.write(2, 1, 1).await.unwrap();
+        moving.begin();
+        moving.finish().await;
+        moving.rig.lose(1).await;
+        for block in BLOCKS {
+            assert_eq!(moving.rig.read(block).await.unwrap(), u8::from(block == 2), "{block}");
+        }
+    });
+}
+
+#[test]
+fn a_drive_that_left_while_it_joined_begins_anew_and_a_move_can_be_called_off() {
+    told(|world| async move {
+        let mut moving = Moving::new(world, "mirror:2").await;
+        moving.rig.write(1, 1, 2).await.unwrap();
+        moving.begin();
+        moving.rig.lose(2).await;
+        moving.rig.write(1, 2, 1).await.unwrap();
+        moving.rig.bring_back(2).await;
+        moving.finish().await;
+        moving.until_given_back(1).await;
+        moving.rig.lose(1).await;
+        assert_eq!((moving.rig.read(1).await, moving.rig.read(2).await), (Ok(2), Ok(1)));
+        moving.rig.bring_back(1).await;
+        moving.rig.until_healthy().await;
+        // Back, but not to the end.
+        moving.follow(|placed| placed.joins = Some(DriveId(1)));
+        moving.rig.write(1, 3, 1).await.unwrap();
+        moving.follow(|placed| placed.joins = None);
+        moving.until_given_back(1).await;
+        moving.rig.write(1, 4, 1).await.unwrap();
+        moving.rig.lose(0).await;
+        assert_eq!((moving.rig.read(1).await, moving.rig.read(2).await), (Ok(4), Ok(1)));
+    });
+}
+
+/// Story: the server was killed when it was agreed that the column had moved, and before its space was given back.
+#[test]
+fn what_a_drive_holds_of_columns_that_have_moved_is_given_back_after_a_restart_too() {
+    told(|world| async move {
+        let mut moving = Moving::new(world, "mirror:2").await;
+        moving.rig.write(1, 1, 2).await.unwrap();
+        moving.begin();
+        moving.finish().await;
+        moving.rig.restart(|_| true).await;
+        let now = std::mem::take(&mut moving.now);
+        moving.rig.engine.follow(ME, &ClusterView::default(), &now);
+        moving.now = now;
+        moving.rig.engine.all_volumes_opened();
+        moving.until_given_back(1).await;
+        assert_eq!(moving.rig.read(1).await, Ok(1));
+    });
+}
