@@ -259,6 +259,25 @@ impl Workload {
         result.is_ok()
     }
 
+    /// A flush that isn't a client's, and that says whether all is stable now.
+    pub async fn flush(&self, volume: &impl VolumeUnderTest) -> bool {
+        let op = self.checker.borrow_mut().begin(self.core.now(), Kind::Flush, 0, 0);
+        self.core.note(u64::from(op.0), || format!("#{} Flush", op.0));
+        let guard = Guard { workload: self, op, ended: Cell::new(false) };
+        let result = volume.flush().await;
+        guard.ended.set(true);
+        match &result {
+            Ok(()) => self.judge(|checker, now| checker.acknowledged(now, op), op),
+            Err(error) => self.excuse(op, error, Kind::Flush, 0, 0),
+        }
+        result.is_ok()
+    }
+
+    /// Whether the faults so far excuse that this fails.
+    pub fn is_excused(&self, error: &IoError, kind: Kind, offset: u64, length: u64) -> bool {
+        (self.may_fail)(error, kind, offset, length)
+    }
+
     fn excuse(&self, op: OpId, error: &IoError, kind: Kind, offset: u64, length: u64) {
         if !(self.may_fail)(error, kind, offset, length) {
             return self.core.fail(format!("#{} {kind:?} {offset}+{length} failed without need: {error}", op.0));

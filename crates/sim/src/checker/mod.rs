@@ -18,7 +18,7 @@ pub use snapshot::Cut;
 pub use story::Violation;
 
 use bytes::Bytes;
-use content::{Span, WHOLE};
+use content::{Content, Span, WHOLE};
 use pattern::Value;
 use register::{Moment, Register};
 use std::collections::{BTreeMap, BTreeSet};
@@ -100,6 +100,8 @@ struct Op {
     ended: Option<(Duration, Outcome)>,
     /// The moment of that.
     over: Moment,
+    /// It was done, and may have gone with a cache since.
+    may_be_lost: bool,
 }
 
 /// What the layout promises and what the scenario knows.
@@ -119,6 +121,8 @@ pub struct Checker {
     ops: Vec<Op>,
     under_way: BTreeSet<OpId>,
     moment: Moment,
+    /// What the volume was each time that it was rolled back, and when that was.
+    restored: Vec<(Moment, BTreeMap<u64, Content>)>,
 }
 
 /// The blocks that these bytes touch, each with which of its bytes.
@@ -133,7 +137,7 @@ fn blocks(offset: u64, length: u64) -> impl Iterator<Item = (u64, Span)> {
 impl Checker {
     pub fn new(seed: u64, rules: Rules) -> Self {
         let (registers, under_way) = (BTreeMap::new(), BTreeSet::new());
-        Checker { seed, rules, registers, ops: Vec::new(), under_way, moment: 0 }
+        Checker { seed, rules, registers, ops: Vec::new(), under_way, moment: 0, restored: Vec::new() }
     }
 
     /// How many operations there were.
@@ -164,7 +168,8 @@ impl Checker {
     pub fn begin(&mut self, now: Duration, kind: Kind, offset: u64, length: u64) -> OpId {
         self.moment += 1;
         let op = OpId(self.ops.len() as u32 + 1);
-        self.ops.push(Op { kind, offset, length, begun: self.moment, begun_at: now, ended: None, over: Moment::MAX });
+        let (begun, ended, over, may_be_lost) = (self.moment, None, Moment::MAX, false);
+        self.ops.push(Op { kind, offset, length, begun, begun_at: now, ended, over, may_be_lost });
         self.under_way.insert(op);
         let keeps_past = self.rules.durability == Durability::Flush;
         for (number, span) in blocks(offset, length) {
@@ -233,7 +238,7 @@ impl Checker {
             let start = number * BLOCK + u64::from(span.start) - ended.offset;
             let piece = &data[start as usize..start as usize + span.len()];
             let Some(register) = self.registers.get_mut(&number) else { continue };
-            let fits = |content: &content::Content| content.shows(self.seed, number * BLOCK, &span, piece);
+            let fits = |content: &Content| content.shows(self.seed, number * BLOCK, &span, piece);
             if register.end_read(op, fits, settles, self.moment).is_err() {
                 return Err(self.tell(number, op, Wrong::Bytes, span, piece));
             }
@@ -256,8 +261,7 @@ impl Checker {
             for (number, span) in blocks(at, length).filter(|_| !mapped) {
                 let Some(register) = self.registers.get(&number) else { continue };
                 let zeros = [0; BLOCK as usize];
-                let hole =
-                    |content: &content::Content| content.shows(self.seed, number * BLOCK, &span, &zeros[..span.len()]);
+                let hole = |content: &Content| content.shows(self.seed, number * BLOCK, &span, &zeros[..span.len()]);
                 if !register.may_show(op, hole) {
                     return Err(self.tell(number, op, Wrong::Hole, span, &[]));
                 }
@@ -297,6 +301,9 @@ impl Checker {
         for op in self.under_way.clone() {
             self.failed(now, op, Fate::Unknown).expect("nothing is refused by a crash");
         }
+        if loss == Loss::Power {
+            self.lose_caches(|_| true);
+        }
         let crash = self.begin(now, Kind::Crash(loss), 0, 0);
         self.end(crash, now, Outcome::Done);
         for register in self.registers.values_mut() {
@@ -313,5 +320,20 @@ impl Checker {
         self.end(crash, now, Outcome::Done);
         let registers = self.registers.iter_mut().filter(|(number, _)| alone(**number));
         registers.for_each(|(_, register)| register.cache_lost());
+        self.lose_caches(alone);
+    }
+
+    /// What was done of these blocks, and not flushed since, may be gone.
+    fn lose_caches(&mut self, lost: impl Fn(u64) -> bool) {
+        if self.rules.durability == Durability::Strict {
+            return;
+        }
+        let is_done = |op: &Op| matches!(op.ended, Some((_, Outcome::Done)));
+        let flushes = self.ops.iter().filter(|op| op.kind == Kind::Flush && is_done(op)).map(|op| op.begun);
+        let flushed = flushes.max().unwrap_or(0);
+        let unflushed = |op: &&mut Op| op.kind.is_write() && !op.kind.fua() && is_done(op) && op.over > flushed;
+        for op in self.ops.iter_mut().filter(unflushed) {
+            op.may_be_lost |= blocks(op.offset, op.length).any(|(block, _)| lost(block));
+        }
     }
 }

@@ -212,6 +212,13 @@ impl Register {
         }
     }
 
+    /// The block is this from now on, whatever became of it; nothing is under way.
+    pub fn restore(&mut self, content: Content) {
+        self.states = vec![State::fresh(content)];
+        self.past.clear();
+        self.pending.clear();
+    }
+
     /// The only drive that had all of this block was without power, while requests are under way.
     pub fn cache_lost(&mut self) {
         if !self.keeps_past {

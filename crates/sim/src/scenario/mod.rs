@@ -8,9 +8,11 @@ mod life;
 mod locks;
 mod one_drive;
 mod one_server;
+mod readers;
 mod record;
 mod ring;
 mod server;
+mod taken;
 
 use crate::executor::{Executor, Failure, Limits};
 use crate::random::Stream;

@@ -8,7 +8,7 @@ use crate::device::SimDevice;
 use crate::workload::VolumeUnderTest;
 use crate::world::SimWorld;
 use bytes::Bytes;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use std::time::Duration;
 use tepal_drive::error::OpenError;
 use tepal_drive::world::{Clock, DeviceError};
 use tepal_drive::{Drive, Loss, Options};
-use tepal_engine::{Engine, Run, Standing, Volume};
-use tepal_model::{DriveId, IoError, Segments};
+use tepal_engine::{ClusterView, Engine, Epochs, Run, Standing, View, Volume};
+use tepal_model::{DriveId, IoError, Segments, ServerId};
 
 /// Whether a refusal of the drive at this position is no surprise.
 pub type Excuses = Rc<dyn Fn(usize, &OpenError) -> bool>;
@@ -43,6 +43,9 @@ pub type Complete = Rc<RefCell<BTreeSet<usize>>>;
 /// Whoever tends the drives looks whether one is still there; nobody was told of what wasn't in service yet.
 const PULLED_MEANWHILE: &str = "it was unplugged while it was being opened";
 
+/// How often a server looks what was agreed.
+const LOOK: Duration = Duration::from_micros(3_100);
+
 /// One running process.
 #[derive(Clone)]
 pub struct Server {
@@ -51,6 +54,8 @@ pub struct Server {
     /// Until it was removed.
     volume: Option<Volume<SimWorld>>,
     hardware: Rc<Hardware>,
+    /// The view that it acts by.
+    followed: Rc<Cell<View>>,
 }
 
 /// The id of the drive in that place.
@@ -77,9 +82,10 @@ impl Server {
         };
         engine.all_volumes_opened();
         world.core().note(3, || format!("serves; {:?}", hardware.agreement));
-        let server = Server { world, engine, volume, hardware };
-        let tended = server.clone();
+        let server = Server { world, engine, volume, hardware, followed: Rc::default() };
+        let (tended, follows) = (server.clone(), server.clone());
         server.world.spawn_named("tend-drives", async move { tended.tend().await });
+        server.world.spawn_named("follow", async move { follows.follow().await });
         if server.hardware.record.state() == VolumeState::Deleting {
             server.begin_removal();
         }
@@ -88,6 +94,11 @@ impl Server {
 
     pub fn volume(&self) -> &Volume<SimWorld> {
         self.volume.as_ref().expect("the scenario asks only while there is one")
+    }
+
+    /// What the volume and its snapshots see, as agreed.
+    pub fn epochs(&self) -> Arc<Epochs> {
+        self.hardware.record.epochs()
     }
 
     pub fn under_test(&self) -> Rc<ServedVolume> {
@@ -108,6 +119,29 @@ impl Server {
                 free_unknown(&server.engine, &server.hardware, &drive).await;
             }
         });
+    }
+
+    /// Does what follows from what is agreed about snapshots.
+    async fn follow(self) {
+        let mut before = ClusterView::default();
+        loop {
+            self.world.sleep(LOOK).await;
+            let record = &self.hardware.record;
+            if record.view() == before.view {
+                continue;
+            }
+            let now = Arc::new(record.followed());
+            self.engine.follow(ServerId(1), &before, &now);
+            self.followed.set(now.view);
+            before = ClusterView::clone(&now);
+        }
+    }
+
+    /// Returns once it acts by that view.
+    pub async fn follows(&self, view: View) {
+        while self.followed.get() < view {
+            self.world.sleep(LOOK).await;
+        }
     }
 
     /// Takes in what has returned.

@@ -8,9 +8,10 @@ mod doubts;
 mod hazards;
 mod moves;
 mod sharing;
+mod snapshots;
 mod waits;
 
-use crate::{Authority, Engine, Standing, Table, View, Volume, VolumeHealth, VolumeSpec};
+use crate::{Authority, Engine, Epochs, Standing, Table, View, Volume, VolumeHealth, VolumeSpec};
 use bytes::Bytes;
 use futures_channel::oneshot;
 use futures_util::FutureExt;
@@ -117,6 +118,8 @@ struct Rig {
     engine: Engine<SimWorld>,
     volume: Volume<SimWorld>,
     layout: &'static str,
+    /// What is agreed of snapshots.
+    epochs: Arc<Epochs>,
 }
 
 const NAMES: [&str; 4] = ["drive a", "drive b", "drive c", "drive d"];
@@ -130,16 +133,16 @@ impl Rig {
                 NewDrive { cluster: ClusterId(1), drive: DriveId(nth as u64 + 1), pool: "p".into(), log_length: None };
             format(&disk.open(), None, new).await.unwrap();
         }
-        let authority = Arc::new(Agrees::default());
-        let (engine, volume) = Self::serve(&world, &disks, &authority, layout, |_| true).await;
-        Rig { world, disks, authority, engine, volume, layout }
+        let (authority, epochs) = (Arc::new(Agrees::default()), Arc::default());
+        let (engine, volume) = Self::serve(&world, &disks, &authority, (layout, &epochs), |_| true).await;
+        Rig { world, disks, authority, engine, volume, layout, epochs }
     }
 
     async fn serve(
         world: &SimWorld,
         disks: &[SimDisk],
         authority: &Arc<Agrees>,
-        layout: &str,
+        (layout, epochs): (&str, &Arc<Epochs>),
         is_here: impl Fn(usize) -> bool,
     ) -> (Engine<SimWorld>, Volume<SimWorld>) {
         let engine = Engine::new(world.clone(), authority.clone());
@@ -161,7 +164,7 @@ impl Rig {
             map: MapId(1),
             table: table(1..=disks.len() as u64, layout),
             revision: 1,
-            epochs: std::sync::Arc::default(),
+            epochs: epochs.clone(),
         };
         let volume = engine.open_volume(spec).await.unwrap();
         engine.all_volumes_opened();
@@ -174,7 +177,8 @@ impl Rig {
             disk.process_killed();
         }
         self.world = SimWorld::boot(self.world.core(), "next life");
-        let (engine, volume) = Self::serve(&self.world, &self.disks, &self.authority, self.layout, is_here).await;
+        let agreed = (self.layout, &self.epochs);
+        let (engine, volume) = Self::serve(&self.world, &self.disks, &self.authority, agreed, is_here).await;
         (self.engine, self.volume) = (engine, volume);
     }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tepal_drive::world::Clock;
 use tepal_model::BLOCK;
 
-async fn pause(core: &Rc<Core>, random: &mut Stream) {
+pub async fn pause(core: &Rc<Core>, random: &mut Stream) {
     let micros = random.skewed(60_000);
     Sleep::until(core, core.now() + Duration::from_micros(micros)).await;
 }

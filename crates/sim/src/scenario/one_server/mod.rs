@@ -1,12 +1,15 @@
 //! One server, several drives, one volume under a workload: `stripe`, `mirror:2` and `mirror:3`. The server is killed and cut
-//! from power at any step; drives are pulled and put back, rot, lie, fail; and the volume may be larger than they are.
+//! from power at any step; drives are pulled and put back, rot, lie, fail; and the volume may be larger than they are. Meanwhile
+//! snapshots are taken, read and removed, and the volume is rolled back.
 //!
-//! What must hold: nothing acknowledged is lost and no read is wrong; no request fails within what the layout tolerates;
-//! and once nothing goes wrong any more, the volume heals by itself ([`super::convergence`]).
+//! What must hold: nothing acknowledged is lost and no read is wrong; what a snapshot shows is a consistent cut, and never
+//! changes; no request fails within what the layout tolerates; and once nothing goes wrong any more, the volume heals by itself
+//! ([`super::convergence`]).
 
 mod excuse;
 mod hands;
 mod plan;
+mod snapshots;
 
 use super::agreement::{Agreement, Status};
 use super::bay::Bay;
@@ -14,6 +17,7 @@ use super::convergence::{Unsettled, become_healthy, copies_are_equal, removal_en
 use super::life::{End, NEVER, on_machine, until};
 use super::record::{Record, VolumeState};
 use super::server::{Complete, Hardware, Server, drive_id};
+use super::taken::Taken;
 use crate::checker::{Checker, Loss, Rules};
 use crate::device::{Faults, SimDisk};
 use crate::executor::{Core, Executor, Failure, SCENARIO};
@@ -23,6 +27,7 @@ use crate::world::SimWorld;
 use excuse::{excuses, may_fail, returned};
 use hands::{Hand, Operator};
 use plan::{Hazard, Plan, Struck, rate};
+use snapshots::Album;
 use std::cell::RefCell;
 use std::future::Future;
 use std::rc::Rc;
@@ -55,6 +60,7 @@ struct Rig {
     hardware: Rc<Hardware>,
     checker: Rc<RefCell<Checker>>,
     workload: Workload,
+    album: Album,
 }
 
 impl Rig {
@@ -79,13 +85,23 @@ impl Rig {
         let reads_settle = matches!(plan.hazard, Hazard::None | Hazard::Full);
         let rules = Rules { durability: plan.layout.durability, reads_settle, late: false };
         let checker = Rc::new(RefCell::new(Checker::new(random.draw(), rules)));
-        let record = Record::new(spec.clone());
+        let (record, size) = (Record::new(spec.clone()), spec.size);
         let workload = Workload::new(core, checker.clone(), plan.mix.clone(), may_fail(&plan, &bays, &record));
+        let album = Album {
+            core: core.clone(),
+            record: record.clone(),
+            checker: checker.clone(),
+            workload: workload.clone(),
+            taken: Taken::default(),
+            asked: Rc::default(),
+            durability: plan.layout.durability,
+            size,
+        };
         let excuses = excuses(&plan, &bays);
         let complete = Complete::new(RefCell::new((0..plan.drives).collect()));
         let returned = returned(core, &checker, &agreement, &spec, &complete);
         let hardware = Hardware { bays, agreement, record, options: plan.options.clone(), excuses, returned, complete };
-        Rig { core: core.clone(), plan, random, hardware: Rc::new(hardware), checker, workload }
+        Rig { core: core.clone(), plan, random, hardware: Rc::new(hardware), checker, workload, album }
     }
 
     async fn run(mut self) -> u64 {
@@ -184,6 +200,10 @@ impl Rig {
         let cache_lost = broken || self.plan.hazard == Hazard::Pulled;
         let loss = if end == End::PowerCut || cache_lost { Loss::Power } else { Loss::Process };
         self.checker.borrow_mut().crashed(self.core.now(), loss);
+        self.album.server_died();
+        if self.plan.snapshots && self.random.one_in(4) {
+            self.album.roll_back(&mut self.random);
+        }
         true
     }
 
@@ -212,8 +232,12 @@ impl Rig {
         }
     }
 
-    /// Has the volume resized meanwhile, if planned.
+    /// Has snapshots come and go meanwhile, and the volume resized, if planned.
     fn operate(&mut self, server: &Server) {
+        if self.plan.snapshots {
+            let (album, keeper, random) = (self.album.clone(), server.clone(), self.random.fork());
+            server.world.spawn_named("snapshots", album.use_often(keeper, random));
+        }
         if !self.plan.resized {
             return;
         }
@@ -245,7 +269,9 @@ impl Rig {
         until(&self.core, NEVER, || server.borrow().is_some()).await;
         let Some(server) = server.borrow().clone() else { return };
         let (workload, agreement, plan) = (self.workload.clone(), self.hardware.agreement.clone(), self.plan.clone());
-        self.settled(&world, async move { converge(&server, &agreement, &workload, &plan).await }).await;
+        let (album, random) = (self.album.clone(), self.random.fork());
+        self.settled(&world, async move { converge(&server, &agreement, &workload, (&album, random), &plan).await })
+            .await;
         if self.plan.removed && self.end(End::Kill, &world) {
             self.removal().await;
         }
@@ -303,7 +329,13 @@ impl Rig {
     }
 }
 
-async fn converge(server: &Server, agreement: &Agreement, workload: &Workload, plan: &Plan) -> Result<(), Unsettled> {
+async fn converge(
+    server: &Server,
+    agreement: &Agreement,
+    workload: &Workload,
+    (album, random): (&Album, Stream),
+    plan: &Plan,
+) -> Result<(), Unsettled> {
     let retired = (0..plan.drives).any(|at| matches!(agreement.status(drive_id(at)), Status::Retired(_)));
     if !plan.mirrored() && retired {
         return Ok(()); // what was on it is lost, and said to be
@@ -314,5 +346,7 @@ async fn converge(server: &Server, agreement: &Agreement, workload: &Workload, p
     scrub_clean(server, faulty, faulty && !plan.mirrored()).await?;
     copies_are_equal(server).await?;
     workload.read_back(&*server.under_test()).await;
+    album.all_are_right(server, plan, random).await?;
+    copies_are_equal(server).await?;
     if plan.removed { Ok(()) } else { space_returns(server, plan.size).await }
 }

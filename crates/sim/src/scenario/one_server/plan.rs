@@ -1,5 +1,6 @@
 //! What a run is about, drawn from its seed.
 
+use super::snapshots::MOST;
 use crate::device::{Faults, Rate, SimDisk};
 use crate::random::Stream;
 use crate::scenario::bay::Bay;
@@ -59,6 +60,8 @@ pub struct Plan {
     pub resized: bool,
     /// In the end the volume is removed.
     pub removed: bool,
+    /// Snapshots come and go.
+    pub snapshots: bool,
 }
 
 impl Plan {
@@ -76,9 +79,14 @@ impl Plan {
             layout.min_copies = copies;
         }
         let drives = usize::from(copies) + random.index(3);
-        let drive_size = random.between(8..13) << 20;
+        let mut drive_size = random.between(8..13) << 20;
         let room = (drive_size - (3 << 20)) * drives as u64 / u64::from(copies);
         let size = if hazard == Full { room + room / 2 } else { room.min(16 << 20) / 2 } / BLOCK * BLOCK;
+        let snapshots = random.below(3) > 0;
+        if snapshots && hazard != Full {
+            // What was removed is given back in a while, or not before it's repaired.
+            drive_size *= 2 * (1 + MOST as u64);
+        }
         let mut mix = Mix::draw(random, size);
         if hazard == Full {
             mix.hot = size;
@@ -93,7 +101,22 @@ impl Plan {
         let (lives, victim) = (random.between(1..5), random.index(drives));
         let (struck, logs) = (Struck::Slots, vec![None; drives]);
         let (resized, removed) = (false, false);
-        Plan { hazard, layout, drives, drive_size, size, options, lives, victim, mix, struck, logs, resized, removed }
+        Plan {
+            hazard,
+            layout,
+            drives,
+            drive_size,
+            size,
+            options,
+            lives,
+            victim,
+            mix,
+            struck,
+            logs,
+            resized,
+            removed,
+            snapshots,
+        }
     }
 
     /// With an operator, logs on devices of their own, and corruption anywhere on a drive.
@@ -108,6 +131,7 @@ impl Plan {
         plan.mix.status = random.below(4) as u32;
         plan.resized = random.one_in(2);
         plan.removed = random.one_in(3);
+        plan.snapshots &= !plan.resized; // what was cut off stays in them
         if plan.hazard == Hazard::None && random.one_in(2) {
             plan.hazard = Hazard::Corruption; // it has many places to strike
             plan.layout.min_copies = 1; // without the victim, writes would wait for ever

@@ -1,6 +1,7 @@
 //! What is agreed in a ring of simulated servers, and who may take part in agreeing: a small fake of the metadata.
 
 use crate::executor::{Core, SharedTime, Sleep};
+use crate::scenario::readers::Readers;
 use futures_channel::oneshot;
 use futures_util::future::{BoxFuture, ready};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -9,8 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tepal_drive::Loss;
 use tepal_engine::{Agreed, Authority, ClusterView, DriveStatus, Epochs, Placed, View, VolumeSpec};
-use tepal_model::history::FIRST_EPOCH;
-use tepal_model::{DriveId, Epoch, History, Lineage, MapId, ServerId};
+use tepal_model::{DriveId, Epoch, MapId, ServerId};
 use tepal_wire::message::DriveFailure;
 
 /// How long a server that is cut off goes on serving, and after which time the others go on without it.
@@ -27,7 +27,7 @@ struct State {
     voters: Vec<ServerId>,
     now: ClusterView,
     spec: VolumeSpec,
-    snapshots: Snapshots,
+    readers: Readers,
     /// Servers that don't reach the others now, and since when.
     cut_off: BTreeMap<ServerId, Duration>,
     dead: BTreeMap<ServerId, Duration>,
@@ -53,14 +53,6 @@ enum Change {
     Back(DriveId),
     /// The volume goes on in a new epoch: answered with the one that was kept.
     Snapshot,
-}
-
-/// The readers of the volume's map.
-struct Snapshots {
-    head: Lineage,
-    /// Epochs are never used again.
-    newest: Epoch,
-    kept: BTreeMap<Epoch, Lineage>,
 }
 
 /// What a process has heard.
@@ -90,7 +82,6 @@ impl Council {
         let drives = spec.table.drives().iter().map(agreed).collect();
         let tables = [(spec.map, spec.table.clone())].into();
         let now = ClusterView { view: 1, drives, epochs: BTreeMap::new(), tables };
-        let snapshots = Snapshots { head: Lineage::default(), newest: FIRST_EPOCH, kept: BTreeMap::new() };
         let (cut_off, dead, voices) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let (waiting, asked) = (Vec::new(), VecDeque::new());
         Council(Arc::new(Mutex::new(State {
@@ -98,7 +89,7 @@ impl Council {
             voters,
             now,
             spec,
-            snapshots,
+            readers: Readers::default(),
             cut_off,
             dead,
             voices,
@@ -174,26 +165,24 @@ impl Council {
 
     /// The epochs that are kept.
     pub fn snapshots(&self) -> Vec<Epoch> {
-        self.lock().snapshots.kept.keys().copied().collect()
+        self.lock().readers.kept()
     }
 
     /// Nobody needs a snapshot any more.
     pub fn remove_snapshot(&self, epoch: Epoch) {
         let mut state = self.lock();
-        state.snapshots.kept.remove(&epoch);
+        state.readers.remove(epoch);
         state.now.view += 1;
-        state.tell_epochs(None);
+        state.tell_epochs();
     }
 
     /// The volume is again what it was.
     pub fn roll_back(&self, to: Epoch) {
         let mut state = self.lock();
-        state.snapshots.newest += 1;
-        let (kept, newest) = (&state.snapshots.kept[&to], state.snapshots.newest);
-        state.snapshots.head = kept.with(newest).expect("few spans");
         state.now.view += 1;
         let view = state.now.view;
-        state.tell_epochs(Some(view));
+        state.readers.roll_back(to, view);
+        state.tell_epochs();
     }
 
     /// What the volume and its snapshots see.
@@ -309,16 +298,10 @@ impl State {
         left
     }
 
-    /// As of now; from this view on in another epoch.
-    fn tell_epochs(&mut self, since: Option<View>) {
-        let map = self.spec.map;
-        let before = self.now.epochs.get(&map).map_or(0, |epochs| epochs.since);
-        let head = self.snapshots.head.newest();
-        let readers = self.snapshots.kept.values().chain([&self.snapshots.head]).cloned();
-        let history = History::new(readers, self.snapshots.newest);
-        let snapshots = self.snapshots.kept.keys().map(|&epoch| (epoch, self.spec.size)).collect();
-        let epochs = Epochs { history, head, since: since.unwrap_or(before), snapshots };
-        self.now.epochs.insert(map, Arc::new(epochs));
+    /// As of now.
+    fn tell_epochs(&mut self) {
+        let epochs = self.readers.epochs(self.spec.size);
+        self.now.epochs.insert(self.spec.map, Arc::new(epochs));
     }
 
     /// `None` if it doesn't apply any more.
@@ -356,12 +339,9 @@ impl State {
                 Some(left)
             }
             Change::Snapshot => {
-                let (kept, epoch) = (self.snapshots.head.clone(), self.snapshots.head.newest());
-                self.snapshots.newest += 1;
-                self.snapshots.head = kept.with(self.snapshots.newest)?;
-                self.snapshots.kept.insert(epoch, kept);
+                let epoch = self.readers.take_snapshot(self.now.view + 1)?;
                 self.now.view += 1;
-                self.tell_epochs(Some(self.now.view));
+                self.tell_epochs();
                 Some(epoch.into())
             }
         }

@@ -2,12 +2,9 @@
 
 use super::Ring;
 use super::node::Node;
-use crate::checker::{Checker, Cut};
 use crate::executor::Sleep;
 use crate::scenario::life::on_machine;
-use std::cell::RefCell;
-use std::collections::BTreeMap;
-use std::rc::Rc;
+use crate::scenario::taken::shown_by;
 use std::time::Duration;
 use tepal_model::buffer::join;
 use tepal_model::{BLOCK, EXTENT, Epoch, IoError};
@@ -16,19 +13,6 @@ use tepal_model::{BLOCK, EXTENT, Epoch, IoError};
 pub(super) const MOST: usize = 4;
 /// All know what is agreed by then.
 const FOLLOWED: Duration = Duration::from_millis(50);
-/// What is read at once.
-const PIECE: u64 = 256 << 10;
-
-/// Those that were answered, and what they showed when they were first read.
-#[derive(Clone, Default)]
-pub(super) struct Taken(Rc<RefCell<BTreeMap<Epoch, Known>>>);
-
-#[derive(Clone)]
-struct Known {
-    cut: Cut,
-    shown: Option<Vec<u8>>,
-}
-
 impl Ring {
     /// Somebody asks for a snapshot, through a server that may die of something else meanwhile.
     pub(super) fn snapshot_is_taken(&mut self, at: usize) {
@@ -46,7 +30,7 @@ impl Ring {
             if !node.keeps_snapshot(epoch) {
                 return; // it was removed before it was answered
             }
-            taken.0.borrow_mut().insert(epoch, Known { cut, shown: None });
+            taken.add(epoch, Some(cut));
         });
     }
 
@@ -67,18 +51,17 @@ impl Ring {
     /// One of them is read while all goes on. It shows the same whenever it's read.
     pub(super) fn snapshot_is_read(&mut self, at: usize) {
         let Some((node, _)) = self.nodes[at].clone() else { return };
-        let epochs: Vec<Epoch> = self.taken.0.borrow().keys().copied().collect();
-        if epochs.is_empty() {
+        let all = self.taken.all();
+        if all.is_empty() {
             return;
         }
-        let (epoch, size, taken) = (*self.random.pick(&epochs), self.plan.spec.size, self.taken.clone());
+        let ((epoch, known), size, taken) = (self.random.pick(&all).clone(), self.plan.spec.size, self.taken.clone());
         let checker = self.checker.clone();
         let world = node.world.clone();
         world.spawn_named("read a snapshot", async move {
-            let Some(known) = taken.known(epoch) else { return };
-            match node.shown_by(epoch, size).await {
-                Ok(shown) => taken.judge(&checker, &node, (epoch, known), shown),
-                Err(IoError::Unavailable { .. }) if !taken.0.borrow().contains_key(&epoch) => {} // it was removed meanwhile
+            match shown_by(&node.volume, epoch, size).await {
+                Ok(shown) => taken.judge(node.world.core(), &checker, (epoch, known), shown),
+                Err(IoError::Unavailable { .. }) if !taken.has(epoch) => {} // it was removed meanwhile
                 Err(error) => node.world.core().fail(format!("the snapshot of epoch {epoch} can't be read: {error}")),
             }
         });
@@ -94,22 +77,21 @@ impl Ring {
 
     fn remove_snapshot(&self, epoch: Epoch) {
         self.core.note(epoch.into(), || format!("the snapshot of epoch {epoch} is removed"));
-        self.taken.0.borrow_mut().remove(&epoch);
+        self.taken.remove(epoch);
         self.council.remove_snapshot(epoch);
     }
 
     /// Once all is right: each snapshot shows what it should, through any server, and all copies show the same. Once all are removed,
     /// only what the volume has takes space.
     pub(super) async fn snapshots_are_right(&mut self, nodes: &[Node]) {
-        let taken = self.taken.0.borrow().clone();
-        for (epoch, known) in taken {
+        for (epoch, known) in self.taken.all() {
             let cut = known.cut;
             let (node, size) = (self.random.pick(nodes).clone(), self.plan.spec.size);
             let (taken, checker) = (self.taken.clone(), self.checker.clone());
             self.core.note(epoch.into(), || format!("the snapshot of epoch {epoch} is read: {cut:?}"));
             on_machine(&self.core, &node.world.clone(), "read a snapshot", async move {
-                match node.shown_by(epoch, size).await {
-                    Ok(shown) => taken.judge(&checker, &node, (epoch, known), shown),
+                match shown_by(&node.volume, epoch, size).await {
+                    Ok(shown) => taken.judge(node.world.core(), &checker, (epoch, known), shown),
                     Err(error) => {
                         node.world.core().fail(format!("the snapshot of epoch {epoch} can't be read: {error}"))
                     }
@@ -139,7 +121,7 @@ impl Ring {
 impl Ring {
     /// To one of the snapshots, and perhaps to another: then the volume shows what that does, through any server.
     async fn volume_is_rolled_back(&mut self, nodes: &[Node]) {
-        let taken: Vec<(Epoch, Known)> = self.taken.0.borrow().clone().into_iter().collect();
+        let taken = self.taken.all();
         if taken.is_empty() {
             return;
         }
@@ -158,36 +140,5 @@ impl Ring {
             })
             .await;
         }
-    }
-}
-
-impl Taken {
-    fn known(&self, epoch: Epoch) -> Option<Known> {
-        self.0.borrow().get(&epoch).cloned()
-    }
-
-    /// Also if it has been removed since it was read.
-    fn judge(&self, checker: &RefCell<Checker>, node: &Node, (epoch, known): (Epoch, Known), shown: Vec<u8>) {
-        let known = self.known(epoch).unwrap_or(known);
-        if let Err(wrong) = checker.borrow().judge_snapshot(known.cut, &shown) {
-            return node.world.core().fail(format!("epoch {epoch}: {wrong}"));
-        }
-        if known.shown.as_ref().is_some_and(|before| *before != shown) {
-            return node.world.core().fail(format!("the snapshot of epoch {epoch} shows something else than before"));
-        }
-        if let Some(known) = self.0.borrow_mut().get_mut(&epoch) {
-            known.shown = Some(shown);
-        }
-    }
-}
-
-impl Node {
-    async fn shown_by(&self, epoch: Epoch, size: u64) -> Result<Vec<u8>, IoError> {
-        let snapshot = self.volume.snapshot(epoch, size);
-        let mut shown = Vec::with_capacity(size as usize);
-        for offset in (0..size).step_by(PIECE as usize) {
-            shown.extend_from_slice(&join(&snapshot.read(offset, PIECE.min(size - offset)).await?));
-        }
-        Ok(shown)
     }
 }

@@ -7,20 +7,20 @@ use tepal_drive::{Change, Mark, MarkKind, Write};
 use tepal_model::{Lineage, Origin, Taking};
 use tepal_wire::message::Tag;
 
-const REQUEST: Origin = Origin { gateway: 1, slot: 2, number: 3, view: 4 };
+pub const REQUEST: Origin = Origin { gateway: 1, slot: 2, number: 3, view: 4 };
 
 /// In the first column of two, at the start of an extent; recovery comes to its region last.
-const AT: u64 = 1920;
+pub const AT: u64 = 1920;
 
 /// What a gateway writes to the blocks from there on.
-async fn ask(rig: &Rig, byte: u8, count: usize, is_in_doubt: bool) -> Result<(), IoError> {
+pub async fn ask(rig: &Rig, byte: u8, count: usize, is_in_doubt: bool) -> Result<(), IoError> {
     let group = rig.volume.seats()[0].group().unwrap();
     let data = Gather::from_iter([Bytes::from(vec![byte; count * BLOCK as usize])]);
     group.write(AT / 2 * BLOCK, data, false, Some(Tag { origin: REQUEST, is_in_doubt })).await
 }
 
 /// The servers are killed when the request has reached one copy of its first block, and not the other.
-async fn killed_with_a_request_on_one_copy(rig: &Rig, nth: usize, byte: u8) {
+pub async fn killed_with_a_request_on_one_copy(rig: &Rig, nth: usize, byte: u8) {
     rig.disks.iter().for_each(SimDisk::process_killed);
     let world = SimWorld::boot(rig.world.core(), "its last moment");
     let drive = Drive::open(world, rig.disks[nth].open(), None, Options::default()).await.unwrap();

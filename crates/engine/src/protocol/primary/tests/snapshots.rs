@@ -1,0 +1,353 @@
+//! Snapshots while requests are under way, come again, and find no room: each story once went wrong, or nearly so.
+
+use super::doubts::{AT, ask, killed_with_a_request_on_one_copy};
+use super::*;
+use crate::ClusterView;
+use futures_util::future::{Either, select};
+use std::collections::BTreeMap;
+use tepal_codec::checksum::block_crcs;
+use tepal_drive::Write;
+use tepal_drive::world::Gather;
+use tepal_model::{EXTENT, Epoch, History, Lineage, ServerId, Taking};
+use tepal_sim::device::Faults;
+
+impl Rig {
+    /// What is agreed about the readers of the volume's map: of snapshots, and at last of the volume itself.
+    fn agree(&mut self, readers: &[&str]) {
+        let readers: Vec<Lineage> = readers.iter().map(|text| text.parse().unwrap()).collect();
+        let (head, snapshots) = readers.split_last().unwrap();
+        let (head, since) = (head.newest(), self.epochs.since + 1);
+        let snapshots = snapshots.iter().map(|reader| (reader.newest(), self.volume.size())).collect();
+        self.epochs = Arc::new(Epochs { history: History::new(readers, 0), head, since, snapshots });
+    }
+
+    /// The same, and the server acts by it.
+    fn follow(&mut self, readers: &[&str]) {
+        let before = self.view();
+        self.agree(readers);
+        self.engine.follow(ServerId(1), &before, &Arc::new(self.view()));
+    }
+
+    fn view(&self) -> ClusterView {
+        let epochs = BTreeMap::from([(MapId(1), self.epochs.clone())]);
+        ClusterView { view: self.epochs.since, drives: BTreeMap::new(), epochs }
+    }
+
+    /// What a block is in a snapshot.
+    async fn shown(&self, epoch: Epoch, block: u64) -> Result<u8, IoError> {
+        let snapshot = self.volume.snapshot(epoch, self.volume.size());
+        let data = join(&snapshot.read(block * BLOCK, BLOCK).await?);
+        assert!(data.iter().all(|&byte| byte == data[0]), "a mixed block");
+        Ok(data[0])
+    }
+
+    /// Has all data moved to where it stays.
+    async fn checkpoint(&self) {
+        for drive in self.engine.drives_here() {
+            drive.checkpoint().await.unwrap();
+        }
+    }
+
+    fn slow_down(&self, slowdown: u32) {
+        self.disks.iter().for_each(|disk| disk.set_faults(Faults { slowdown, ..Faults::default() }));
+    }
+
+    async fn power_cycle(&mut self) {
+        self.world.kill();
+        self.disks.iter().for_each(SimDisk::cut_power);
+        self.restart(|_| true).await;
+    }
+}
+
+/// Story: what a snapshot shows was made equal without saying of which requests it is. The copy that decided, and couldn't be read, took
+/// a request's data from the other one, which then forgot the request.
+#[test]
+fn a_request_in_doubt_is_not_done_again_after_a_snapshot_though_the_copy_that_decides_is_rotten() {
+    for rots in [false, true] {
+        told(move |world| async move {
+            let mut rig = Rig::new(world, "mirror:2", 2).await;
+            rig.write(AT, 1, 4).await.unwrap();
+            rig.checkpoint().await;
+            let slots = rig.engine.drive(DriveId(1)).unwrap().geometry().slots_start;
+            killed_with_a_request_on_one_copy(&rig, 1, 9).await;
+            if rots {
+                rig.disks[0].rot(slots);
+            }
+            rig.agree(&["0-1", "0-2"]);
+            rig.restart(|_| true).await;
+            let byte = rig.read(AT).await.unwrap();
+            assert_eq!(byte, if rots { 9 } else { 1 }, "the first copy decides, if it can");
+            rig.write(AT, 5, 1).await.unwrap();
+            ask(&rig, 9, 1, true).await.unwrap();
+            assert_eq!(rig.read(AT).await, Ok(if rots { 5 } else { 9 }));
+            assert_eq!(rig.shown(1, AT).await, Ok(byte));
+        });
+    }
+}
+
+/// Story: a server that was alone began again in the volume's first epoch, and wrote into its snapshots.
+#[test]
+fn a_server_that_starts_alone_writes_in_the_epoch_that_is_agreed() {
+    told(|world| async move {
+        let mut rig = Rig::new(world, "mirror:2", 2).await;
+        rig.write(0, 1, 1).await.unwrap();
+        rig.follow(&["0-1", "0-2"]);
+        rig.restart(|_| true).await;
+        rig.write(0, 2, 1).await.unwrap();
+        assert_eq!((rig.read(0).await, rig.shown(1, 0).await), (Ok(2), Ok(1)));
+    });
+}
+
+/// Story: a write that hadn't begun when it came to wait for a drive began two snapshots later in the epoch of the first one, which had
+/// been read meanwhile.
+#[test]
+fn a_write_that_waits_for_a_drive_across_two_snapshots_is_in_neither() {
+    for (offset, length) in [(0, BLOCK), (100, 100), (BLOCK - 100, 200)] {
+        for is_trim in [false, true] {
+            told(move |world| async move {
+                let mut rig = Rig::new(world, "mirror:2;min_copies=2", 2).await;
+                rig.write(0, 1, 3).await.unwrap();
+                rig.lose(1).await;
+                let volume = rig.volume.clone();
+                let write = async move {
+                    match is_trim {
+                        true => volume.write_zeroes(offset, length, false).await,
+                        false => volume.write(offset, Bytes::from(vec![5; length as usize]), false).await,
+                    }
+                };
+                let waits = Box::pin(rig.world.sleep(Duration::from_secs(1)));
+                let Either::Right((_, write)) = select(Box::pin(write), waits).await else { panic!("with one copy") };
+                rig.follow(&["0-1", "0-2"]);
+                assert_eq!((rig.shown(1, 0).await, rig.shown(1, 1).await), (Ok(1), Ok(1)));
+                rig.follow(&["0-1", "0-2", "0-3"]);
+                assert_eq!((rig.shown(2, 0).await, rig.shown(2, 1).await), (Ok(1), Ok(1)));
+                rig.bring_back(1).await;
+                write.await.unwrap();
+                for epoch in [1, 2] {
+                    assert_eq!((rig.shown(epoch, 0).await, rig.shown(epoch, 1).await), (Ok(1), Ok(1)), "{epoch}");
+                }
+                let now = join(&rig.volume.read(0, 2 * BLOCK).await.unwrap());
+                let byte = if is_trim { 0 } else { 5 };
+                let at = offset as usize..(offset + length) as usize;
+                assert!(now.iter().enumerate().all(|(nth, &is)| is == if at.contains(&nth) { byte } else { 1 }));
+            });
+        }
+    }
+}
+
+#[test]
+fn what_a_snapshot_shows_is_read_when_the_writes_of_its_epoch_have_ended_and_is_the_same_later() {
+    told(|world| async move {
+        for round in 0..4u64 {
+            let mut rig = Rig::new(SimWorld::boot(world.core(), "server"), "mirror:2", 2).await;
+            rig.write(0, 1, 3).await.unwrap();
+            rig.checkpoint().await;
+            rig.slow_down(20);
+            let volume = rig.volume.clone();
+            rig.world.spawn_named("write", async move {
+                let (offset, length) = if round % 2 == 0 { (0, 2 * BLOCK) } else { (BLOCK, 100) };
+                volume.write(offset, Bytes::from(vec![5; length as usize]), false).await.unwrap();
+            });
+            for readers in [&["0-1", "0-2"][..], &["0-1", "0-2", "0-3"]] {
+                rig.world.sleep(Duration::from_micros(world.core().draw() % 3_000)).await;
+                rig.follow(readers);
+            }
+            let shown = |rig: &Rig, epoch| rig.volume.snapshot(epoch, rig.volume.size());
+            let (first, second) = (shown(&rig, 1), shown(&rig, 2));
+            let first_seen = join(&first.read(0, 3 * BLOCK).await.unwrap());
+            let second_seen = join(&second.read(0, 3 * BLOCK).await.unwrap());
+            rig.world.sleep(Duration::from_secs(20)).await;
+            assert_eq!(join(&first.read(0, 3 * BLOCK).await.unwrap()), first_seen);
+            assert_eq!(join(&second.read(0, 3 * BLOCK).await.unwrap()), second_seen);
+            let is_in = |seen: &Bytes| seen[BLOCK as usize] == 5;
+            assert!(is_in(&second_seen) || !is_in(&first_seen), "what the older one shows, the newer one does");
+        }
+    });
+}
+
+/// Story: a write of a part of a block took the rest from before a rollback, and wrote it after that.
+#[test]
+fn what_a_write_merges_with_is_of_the_epoch_that_it_writes_in() {
+    told(|world| async move {
+        for round in 0..10u64 {
+            let mut rig = Rig::new(SimWorld::boot(world.core(), "server"), "mirror:2", 2).await;
+            rig.write(0, 1, 1).await.unwrap();
+            rig.follow(&["0-1", "0-2"]);
+            rig.write(0, 2, 1).await.unwrap();
+            rig.checkpoint().await;
+            rig.slow_down(20);
+            let volume = rig.volume.clone();
+            rig.world.spawn_named("write", async move {
+                match round % 2 {
+                    0 => volume.write(100, Bytes::from(vec![5; 100]), false).await.unwrap(),
+                    _ => volume.write_zeroes(100, 100, false).await.unwrap(),
+                }
+            });
+            rig.world.sleep(Duration::from_micros(world.core().draw() % 4_000)).await;
+            rig.follow(&["0-1", "0-1,3-3"]);
+            rig.world.sleep(Duration::from_secs(20)).await;
+            let now = join(&rig.volume.read(0, BLOCK).await.unwrap());
+            let rest = now.iter().enumerate().filter(|(nth, _)| !(100..200).contains(nth));
+            assert!(rest.map(|(_, &byte)| byte).all(|byte| byte == 1), "round {round}: it's rolled back: {}", now[0]);
+        }
+    });
+}
+
+/// Story: a write of the snapshot's epoch ended after that was flushed, and went with the power.
+#[test]
+fn what_a_snapshot_has_shown_outlasts_a_power_cut_also_of_a_volume_that_flushes() {
+    told(|world| async move {
+        for layout in ["stripe;durability=flush", "mirror:2;durability=flush"] {
+            let mut rig = Rig::new(SimWorld::boot(world.core(), "server"), layout, 2).await;
+            rig.write(0, 1, 1).await.unwrap();
+            rig.volume.flush().await.unwrap();
+            rig.slow_down(20);
+            let volume = rig.volume.clone();
+            rig.world.spawn_named("write", async move {
+                volume.write(0, Bytes::from(vec![2; BLOCK as usize]), false).await.unwrap();
+            });
+            rig.world.sleep(Duration::from_micros(world.core().draw() % 3_000)).await;
+            rig.follow(&["0-1", "0-2"]);
+            rig.volume.flush().await.unwrap();
+            let shown = rig.shown(1, 0).await.unwrap();
+            rig.power_cycle().await;
+            assert_eq!(rig.shown(1, 0).await, Ok(shown), "{layout}");
+        }
+    });
+}
+
+/// Story: while a snapshot was read it was removed, drives joined its layers with later ones, and the read found holes.
+#[test]
+fn a_snapshot_that_is_removed_while_it_is_read_shows_what_it_did_or_nothing() {
+    told(|world| async move {
+        for round in 0..6u8 {
+            let mut rig = Rig::new(SimWorld::boot(world.core(), "server"), "mirror:2", 2).await;
+            rig.write(0, 1, 256).await.unwrap();
+            rig.follow(&["0-1", "0-2"]);
+            rig.write(0, 2, 64).await.unwrap();
+            rig.volume.trim(64 * BLOCK, 64 * BLOCK).await.unwrap();
+            rig.checkpoint().await;
+            let (volume, size) = (rig.volume.clone(), rig.volume.size());
+            let read = async move {
+                let mut outcomes = Vec::new();
+                for block in (0..256).step_by(32) {
+                    outcomes.push(volume.snapshot(1, size).read(block * BLOCK, 32 * BLOCK).await);
+                }
+                outcomes
+            };
+            let later = Duration::from_micros(world.core().draw() % 12_000);
+            let remove = async {
+                rig.world.sleep(later).await;
+                rig.follow(&["0-2"]);
+                rig.write(32, 7 + round, 200).await.unwrap();
+            };
+            let (outcomes, ()) = futures_util::future::join(read, remove).await;
+            for outcome in outcomes {
+                match outcome {
+                    Ok(data) => assert!(join(&data).iter().all(|&byte| byte == 1), "another's data, or none"),
+                    Err(IoError::Unavailable { .. }) => {}
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        }
+    });
+}
+
+/// Every second block is trimmed after a snapshot, until notes of that take all the room that they may; and the drive is full.
+async fn full_of_notes_and_data(world: &SimWorld, layout: &'static str) -> Rig {
+    let mut rig = Rig::new(SimWorld::boot(world.core(), "server"), layout, 2).await;
+    for block in (0..1600).step_by(64) {
+        rig.write(block, 1, 64).await.unwrap();
+    }
+    rig.follow(&["0-1", "0-2"]);
+    for block in (0..1500).step_by(2) {
+        rig.volume.trim(block * BLOCK, BLOCK).await.unwrap();
+    }
+    rig
+}
+
+#[test]
+fn a_trim_on_full_drives_without_room_for_notes_is_done_or_refused_and_the_snapshot_stays_what_it_was() {
+    for layout in ["stripe", "mirror:2"] {
+        told(move |world| async move {
+            let rig = full_of_notes_and_data(&world, layout).await;
+            rig.volume.resize(1 << 30);
+            let mut block = 4096;
+            while rig.write(block, 7, 16).await.is_ok() {
+                block += 16;
+            }
+            let mut refused = 0;
+            let trims = (1501..1600).step_by(7);
+            for first in trims.clone() {
+                match rig.volume.trim(first * BLOCK, BLOCK).await {
+                    Ok(()) => assert_eq!(rig.read(first).await, Ok(0)),
+                    Err(IoError::OutOfSpace) => refused += 1,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            assert!(refused > 0, "{layout}: there's room");
+            for block in 0..1600 {
+                let trimmed = (block < 1500 && block % 2 == 0) || trims.clone().any(|first| first == block);
+                let now = rig.read(block).await.unwrap();
+                assert!(if trimmed { now <= 1 } else { now == 1 }, "{layout}: block {block} is {now}");
+                assert_eq!(rig.shown(1, block).await, Ok(1), "{layout}");
+            }
+        });
+    }
+}
+
+/// Of something else.
+const OTHERS: MapId = MapId(77);
+
+/// One drive has no room left for notes, nor for data.
+async fn fill(rig: &Rig, nth: usize) {
+    let drive = rig.engine.drive(DriveId(nth as u64 + 1)).unwrap();
+    let zeros = Bytes::from(vec![3; EXTENT as usize]);
+    let write = async |extent: u64, lineage: &Lineage| {
+        let data = Gather::from_iter([zeros.clone()]);
+        let crcs = data.iter().flat_map(|piece| block_crcs(piece)).collect::<Vec<u32>>().into();
+        let (marks, taking, first) = (Vec::new(), Taking::Nothing, extent * EXTENT / BLOCK);
+        drive
+            .write(Write { map: OTHERS, first, data, crcs, marks, durable: true, repair: false, taking, lineage })
+            .await
+    };
+    for extent in 0..90 {
+        write(extent, &Lineage::default()).await.unwrap();
+    }
+    let history = History::new(["0-1", "0-2"].map(|text| text.parse().unwrap()), 0);
+    let later = history.reader(2).unwrap();
+    for block in (0..90 * EXTENT / BLOCK).step_by(2) {
+        drive.clear(OTHERS, (block, 1), Vec::new(), Taking::Nothing, later).await.unwrap();
+    }
+    let mut extent = 1000;
+    while write(extent, later).await.is_ok() {
+        extent += 1;
+    }
+}
+
+/// Story: where one of two copies had no room left to hide what a snapshot keeps, nothing could be read any more around there.
+#[test]
+fn a_trim_that_one_of_two_copies_has_no_room_for_leaves_all_to_be_read() {
+    for full in [0, 1] {
+        told(move |world| async move {
+            let mut rig = Rig::new(world, "mirror:2", 2).await;
+            rig.write(0, 1, 64).await.unwrap();
+            rig.follow(&["0-1", "0-2"]);
+            fill(&rig, full).await;
+            assert_eq!(rig.volume.trim(3 * BLOCK, BLOCK).await, Err(IoError::OutOfSpace));
+            for block in 0..64 {
+                let now = rig.read(block).await.unwrap();
+                assert!(now == 1 || (now == 0 && block == 3), "block {block} is {now}");
+                assert_eq!(rig.shown(1, block).await, Ok(1));
+            }
+            rig.until_healthy().await;
+            let first = rig.read(3).await;
+            for nth in 0..2 {
+                rig.lose(nth).await;
+                assert_eq!((rig.read(3).await, rig.shown(1, 3).await), (first.clone(), Ok(1)), "once seen, it stays");
+                rig.bring_back(nth).await;
+                rig.until_healthy().await;
+            }
+        });
+    }
+}
