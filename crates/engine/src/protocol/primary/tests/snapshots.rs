@@ -30,7 +30,7 @@ impl Rig {
 
     fn view(&self) -> ClusterView {
         let epochs = BTreeMap::from([(MapId(1), self.epochs.clone())]);
-        ClusterView { view: self.epochs.since, drives: BTreeMap::new(), epochs }
+        ClusterView { view: self.epochs.since, epochs, ..ClusterView::default() }
     }
 
     /// What a block is in a snapshot.
