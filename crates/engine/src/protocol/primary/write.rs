@@ -389,12 +389,17 @@ impl<W: World> Group<W> {
                 Plan::Refuse(error) => return Err(error),
                 Plan::Wait(change) => return Ok(Written::Waits { change, begun }),
             };
+            let run = |target: &Target<W>| (column.map, column.place(target.at, blocks.first), blocks.count);
+            if targets.iter().any(|target| !target.drive.may_clear(run(target), &lineage)) {
+                if begun {
+                    self.differ(blocks);
+                }
+                return Err(IoError::OutOfSpace);
+            }
             begun = true;
-            let clears = targets.iter().map(|target| {
-                let first = column.place(target.at, blocks.first);
-                let run = (column.map, first, blocks.count);
-                target.drive.clear(run, target.marks.clone(), taking_of(origin), &lineage)
-            });
+            let clears = targets
+                .iter()
+                .map(|target| target.drive.clear(run(target), target.marks.clone(), taking_of(origin), &lineage));
             let outcomes = join_all(clears).await;
             // What is hidden from the volume, and stays for snapshots, may take space.
             let is_full = outcomes.iter().any(|outcome| matches!(outcome, Err(DriveError::OutOfSpace)));
