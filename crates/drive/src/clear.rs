@@ -9,7 +9,7 @@ use crate::state::{Changes, Payload, State, bits_within, extents_of};
 use crate::world::World;
 use crate::write::{MARKED_TOGETHER, Write, notes_of};
 use smallvec::smallvec;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use tepal_codec::checksum::block_crcs;
 use tepal_model::{BLOCK, Buffer, Epoch, Lineage, MapId, Taking};
@@ -52,6 +52,17 @@ impl<W: World> Drive<W> {
                 self.clear_with_zeros(map, blocks, notes, lineage).await
             }
         }
+    }
+
+    /// Whether there's room now to take blocks out: for a note, or for zeros.
+    pub fn may_clear(&self, map: MapId, (first, count): (u64, u64), lineage: &Lineage) -> bool {
+        let state = self.shared.lock();
+        if state.hidden.has_room(map, lineage.newest(), first, count) {
+            return true;
+        }
+        let exposed: BTreeSet<u64> =
+            state.exposed(map, &(first..first + count), lineage).map(|(index, _)| index).collect();
+        exposed.len() <= state.available() as usize
     }
 
     /// A block that an older layer has goes from what it is to zeros at once: without its layer here it would be what it was long

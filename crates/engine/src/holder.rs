@@ -261,6 +261,14 @@ impl<W: World> Holder<W> {
         }
     }
 
+    /// See [`Drive::may_clear`]. Another server's is asked when it's done.
+    pub fn may_clear(&self, (map, first, count): (MapId, u64, u64), seen: &Lineage) -> bool {
+        match self {
+            Holder::Here(drive) => drive.may_clear(map, (first, count), seen),
+            Holder::There(_) => true,
+        }
+    }
+
     /// See [`Drive::clear`].
     pub async fn clear(
         &self,

@@ -2,8 +2,8 @@
 
 use crate::holder::Holder;
 use crate::map::Column;
-use crate::protocol::primary::members::Presence;
-use crate::protocol::primary::{Blocks, Group};
+use crate::protocol::primary::members::{Member, Presence};
+use crate::protocol::primary::{Blocks, Group, State};
 use crate::seen_through::SeenThrough;
 use crate::volume::Volume;
 use crate::volume::operation::Repair;
@@ -27,7 +27,7 @@ pub struct ScrubSummary {
     pub repaired: u64,
     /// Offsets, in bytes, of blocks with no right copy.
     pub lost: Vec<u64>,
-    /// The same of damaged blocks that can't be repaired now: a drive that is away may have a right copy.
+    /// The same of damaged blocks that can't be repaired now: a drive that is away, or is yet to be compared, may have a right copy.
     pub unrepaired: Vec<u64>,
     /// Extents whose copies differed though each matched its checksum: a drive had lost a write.
     pub unequal_extents: u64,
@@ -133,15 +133,17 @@ impl<W: World> Group<W> {
         if copy >= self.shared.copies {
             return Err(IoError::Unavailable { reason: format!("there's no copy {copy} of that part of the volume") });
         }
-        let changes = self.lock().changes;
+        let before = self.copies_that_count(block);
         // Once it writes, it's not given up with whoever wanted it.
         let group = self.clone();
         let repair = |_| async move { group.repair(block, copy).await };
         match SeenThrough::new(self.shared.world.clone(), repair).await {
             Ok(()) => Ok(RepairOutcome::Done),
             Err(error @ (IoError::Fenced | IoError::Stopping)) => Err(error),
-            // A drive may have come back since the others were looked at.
-            Err(IoError::Damaged { .. }) if !self.may_be_elsewhere(block, copy) && self.lock().changes == changes => {
+            // A drive may have come back since the others were looked at, or caught up.
+            Err(IoError::Damaged { .. })
+                if !self.may_be_elsewhere(block, copy).await && self.copies_that_count(block) == before =>
+            {
                 Ok(RepairOutcome::Impossible)
             }
             Err(error) => {
@@ -151,14 +153,39 @@ impl<W: World> Group<W> {
         }
     }
 
-    /// Whether a drive that is away, and may return, may have a right copy of a block that is damaged on one that is here.
-    fn may_be_elsewhere(&self, block: u64, damaged: usize) -> bool {
-        let state = self.lock();
+    /// The copies that are here and miss something around a block.
+    fn behind_here(&self, state: &State<W>, block: u64) -> Vec<usize> {
         let region = self.shared.column.region_of(block);
-        state.members.list.iter().enumerate().any(|(at, member)| {
-            let is_away = matches!(member.presence, Presence::Unheard | Presence::Leaving | Presence::Missing);
-            at != damaged && is_away && !member.missed.contains(region)
-        })
+        let is_behind = |member: &Member<W>| member.drive().is_some() && member.missed.contains(region);
+        let members = state.members.list.iter().enumerate();
+        members.filter(|(_, member)| is_behind(member)).map(|(at, _)| at).collect()
+    }
+
+    /// How often a drive has come or gone, and which copies that are here miss something around a block.
+    fn copies_that_count(&self, block: u64) -> (u64, Vec<usize>) {
+        let state = self.lock();
+        (state.changes, self.behind_here(&state, block))
+    }
+
+    /// Whether a drive that may return, or one that is here and catches up, may have a right copy of a block that is damaged on another.
+    /// What a drive misses is known by the region: of which blocks that is so, shows when they are compared.
+    async fn may_be_elsewhere(&self, block: u64, damaged: usize) -> bool {
+        let behind = {
+            let state = self.lock();
+            let is_away = |member: &Member<W>| {
+                matches!(member.presence, Presence::Unheard | Presence::Leaving | Presence::Missing)
+            };
+            if state.members.list.iter().enumerate().any(|(at, member)| at != damaged && is_away(member)) {
+                return true;
+            }
+            self.behind_here(&state, block)
+        };
+        for other in behind.into_iter().filter(|&other| other != damaged) {
+            if self.may_have(block, damaged, other).await {
+                return true;
+            }
+        }
+        false
     }
 
     /// Compares all that any drive holds. In how many places the copies differed.

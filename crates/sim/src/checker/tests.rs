@@ -314,3 +314,57 @@ fn many_crashed_writes_of_one_block_stay_cheap_to_judge() {
     }
     assert!(checker.load(0, BLOCK) < 20);
 }
+
+/// What the block is after a write, and what a snapshot shows of it.
+fn written(checker: &mut Checker, kind: Kind) -> (OpId, Vec<u8>) {
+    let op = checker.begin(Duration::ZERO, kind, 0, BLOCK);
+    checker.acknowledged(Duration::ZERO, op).unwrap();
+    (op, checker.data(op).to_vec())
+}
+
+fn reads(checker: &mut Checker, data: &[u8]) -> bool {
+    let read = checker.begin(Duration::ZERO, Kind::Read, 0, BLOCK);
+    checker.returned(Duration::ZERO, read, data).is_ok()
+}
+
+#[test]
+fn what_may_have_gone_with_a_cache_may_be_missing_in_a_later_snapshot_and_what_was_flushed_may_not() {
+    const WRITE: Kind = Kind::Write { fua: false };
+    for (durability, flushes, may_lack) in [("flush", false, true), ("flush", true, false), ("strict", false, false)] {
+        let mut checker = Checker::new(SEED, rules(durability));
+        let (_, first) = written(&mut checker, Kind::Write { fua: true });
+        let (_, second) = written(&mut checker, WRITE);
+        if flushes {
+            let flush = checker.begin(Duration::ZERO, Kind::Flush, 0, 0);
+            checker.acknowledged(Duration::ZERO, flush).unwrap();
+        }
+        checker.crashed(Duration::ZERO, Loss::Power);
+        let cut = checker.snapshot_asked();
+        let cut = checker.snapshot_answered(cut);
+        assert_eq!(checker.judge_snapshot(cut, &first).is_ok(), may_lack, "{durability}, flushed: {flushes}");
+        assert!(checker.judge_snapshot(cut, &second).is_ok());
+        assert!(checker.judge_snapshot(cut, &[0; BLOCK as usize]).is_err());
+    }
+}
+
+#[test]
+fn a_volume_that_was_rolled_back_is_what_the_snapshot_was_and_so_are_later_snapshots() {
+    let mut checker = Checker::new(SEED, rules("strict"));
+    let (_, first) = written(&mut checker, Kind::Write { fua: false });
+    let asked = checker.snapshot_asked();
+    let early = checker.snapshot_answered(asked);
+    let (_, second) = written(&mut checker, Kind::Write { fua: false });
+    assert!(checker.judge_snapshot(early, &second).is_err(), "it was sent later");
+    checker.rolled_back(early, &first).unwrap();
+    assert!(reads(&mut checker, &first));
+    let asked = checker.snapshot_asked();
+    let late = checker.snapshot_answered(asked);
+    assert!(checker.judge_snapshot(late, &first).is_ok());
+    assert!(checker.judge_snapshot(late, &second).is_err(), "that was undone");
+    let (_, third) = written(&mut checker, Kind::Write { fua: false });
+    assert!(!reads(&mut checker, &first));
+    checker.rolled_back(late, &first).unwrap();
+    assert!(checker.judge_snapshot(early, &first).is_ok() && checker.judge_snapshot(late, &first).is_ok());
+    assert!(reads(&mut checker, &first));
+    assert!(!reads(&mut checker, &third));
+}

@@ -15,7 +15,8 @@ use tepal_codec::checksum::block_crcs;
 use tepal_drive::world::{Gather, World};
 use tepal_drive::{DriveError, Write};
 use tepal_model::buffer::join;
-use tepal_model::{BLOCK, DriveId, IoError, Lineage, MapId, Segments, Taken, Taking};
+use tepal_model::history::FIRST_EPOCH;
+use tepal_model::{BLOCK, Buffer, DriveId, IoError, Lineage, MapId, Segments, Taken, Taking};
 
 /// A region is compared and copied in steps of so many blocks, so many of them at a time.
 const STEP: u64 = 16;
@@ -176,7 +177,7 @@ impl<W: World> Group<W> {
         let (wanted, taken) = source.content(map, blocks.count).await?;
         for target in targets {
             let (found, had) = target.content(map, blocks.count).await?;
-            let hides = target.line.epochs.history.lines().len() > 1;
+            let hides = target.line.epochs.head > FIRST_EPOCH;
             let mut differs: Vec<bool> =
                 wanted.iter().zip(&found).map(|(wanted, found)| differ(*wanted, *found, hides)).collect();
             if how == Comparing::Data {
@@ -310,7 +311,10 @@ impl<W: World> Group<W> {
         let lineage = &target.line.seen;
         let outcome = if hole {
             self.check_line(target)?;
-            target.drive.clear((map, first, count), Vec::new(), taking, lineage).await
+            match target.drive.clear((map, first, count), Vec::new(), taking.clone(), lineage).await {
+                Err(DriveError::OutOfSpace) => self.write_zeros(target, (first, count), taking).await,
+                outcome => outcome,
+            }
         } else {
             let data = match source.read(map, run.start, run.len()).await {
                 Ok(data) => join(&data),
@@ -331,6 +335,20 @@ impl<W: World> Group<W> {
         state.copying.add(bytes, now);
         drop(state);
         outcome.map_err(|error| failed(&target.drive, error))
+    }
+
+    /// There's room for that which is kept back for repairs.
+    async fn write_zeros(
+        &self,
+        target: &Copy<W>,
+        (first, count): (u64, u64),
+        taking: Taking,
+    ) -> Result<(), DriveError> {
+        let data = Gather::from_iter([Buffer::zeroed((count * BLOCK) as usize).freeze()]);
+        let crcs = vec![*ZEROS; count as usize].into();
+        let (map, marks, lineage) = (self.shared.column.map, Vec::new(), &target.line.seen);
+        let (durable, repair) = (true, true);
+        target.drive.write(Write { map, first, data, crcs, marks, durable, repair, taking, lineage }).await
     }
 
     /// Once a snapshot is gone, drives may have joined what it parted: what was read by the lines of before isn't copied by them.
@@ -407,6 +425,29 @@ impl<W: World> Group<W> {
         if is_lost { Err(damaged(block)) } else { Ok(()) }
     }
 
+    /// Whether one copy of a block, which isn't clean, may have what can't be read of another: by the checksums, or they couldn't be
+    /// compared.
+    pub async fn may_have(&self, block: u64, damaged: usize, other: usize) -> bool {
+        let (damaged, other) = {
+            let state = self.lock();
+            (self.copy(&state, damaged, block), self.copy(&state, other, block))
+        };
+        let (Some(damaged), Some(other)) = (damaged, other) else { return true };
+        let Ok(lines) = self.lines(1, std::iter::once(&damaged)).await else { return true };
+        let map = self.shared.column.map;
+        for line in lines {
+            let (damaged, other) = (damaged.on(&line), other.on(&line));
+            if damaged.read(map, 0, 1).await.is_ok() {
+                continue;
+            }
+            match (damaged.content(map, 1).await, other.content(map, 1).await) {
+                (Ok((wanted, _)), Ok((found, _))) if wanted != found => return false,
+                _ => {}
+            }
+        }
+        true
+    }
+
     /// Whether all clean copies of these blocks of a region hold the same, by their checksums. Makes them equal if not.
     pub async fn compare(&self, blocks: Blocks) -> Result<bool, IoError> {
         let before = self.lock().copied;
@@ -455,7 +496,7 @@ impl<W: World> Copy<W> {
 }
 
 /// Whether a copy that has the second is to become like one that has the first. Drives that are to hide many blocks from some
-/// readers, and not from others, may have to write zeros.
+/// readers, and not from others, may have to write zeros, which stay when there are no snapshots any more.
 fn differ(wanted: Option<u32>, found: Option<u32>, hides: bool) -> bool {
     wanted != found && !(hides && wanted.is_none() && found == Some(*ZEROS))
 }

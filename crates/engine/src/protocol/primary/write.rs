@@ -400,12 +400,20 @@ impl<W: World> Group<W> {
                 Plan::Refuse(error) => return Err(error),
                 Plan::Wait(change) => return Ok(Written::Waits { change, begun }),
             };
+            let run = (column.map, column.place(blocks.first), blocks.count);
+            let full: SmallVec<[&Target<W>; 2]> =
+                targets.iter().filter(|target| !target.drive.may_clear(run, &lineage)).collect();
+            if full.iter().filter(|target| !self.does_without(target)).count() > 0 {
+                if begun {
+                    self.differ(blocks);
+                }
+                return Err(IoError::OutOfSpace);
+            } else if !full.is_empty() {
+                continue; // without those
+            }
             begun = true;
-            let clears = targets.iter().map(|target| {
-                let first = column.place(blocks.first);
-                let run = (column.map, first, blocks.count);
-                target.drive.clear(run, target.marks.clone(), taking_of(origin), &lineage)
-            });
+            let clears =
+                targets.iter().map(|target| target.drive.clear(run, target.marks.clone(), taking_of(origin), &lineage));
             let outcomes = join_all(clears).await;
             // What is hidden from the volume, and stays for snapshots, may take space.
             let full = |(target, outcome): (&Target<W>, &_)| {

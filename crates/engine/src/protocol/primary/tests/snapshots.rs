@@ -6,8 +6,8 @@ use crate::ClusterView;
 use futures_util::future::{Either, select};
 use std::collections::BTreeMap;
 use tepal_codec::checksum::block_crcs;
-use tepal_drive::Write;
 use tepal_drive::world::Gather;
+use tepal_drive::{Change, Mark, MarkKind, Write};
 use tepal_model::{EXTENT, Epoch, History, Lineage, ServerId, Taking};
 use tepal_sim::device::Faults;
 
@@ -253,9 +253,9 @@ fn a_snapshot_that_is_removed_while_it_is_read_shows_what_it_did_or_nothing() {
     });
 }
 
-/// Every second block is trimmed after a snapshot, until notes of that take all the room that they may; and the drive is full.
-async fn full_of_notes_and_data(world: &SimWorld, layout: &'static str) -> Rig {
-    let mut rig = Rig::new(SimWorld::boot(world.core(), "server"), layout, 2).await;
+/// Every second block was trimmed after a snapshot, until notes of that had taken all the room that they may.
+async fn full_of_notes(world: SimWorld, layout: &'static str, drives: usize) -> Rig {
+    let mut rig = Rig::new(world, layout, drives).await;
     for block in (0..1600).step_by(64) {
         rig.write(block, 1, 64).await.unwrap();
     }
@@ -268,9 +268,9 @@ async fn full_of_notes_and_data(world: &SimWorld, layout: &'static str) -> Rig {
 
 #[test]
 fn a_trim_on_full_drives_without_room_for_notes_is_done_or_refused_and_the_snapshot_stays_what_it_was() {
-    for layout in ["stripe", "mirror:2"] {
+    for (layout, drives) in [("stripe", 1), ("mirror:2", 2)] {
         told(move |world| async move {
-            let rig = full_of_notes_and_data(&world, layout).await;
+            let rig = full_of_notes(world, layout, drives).await;
             rig.volume.resize(1 << 30);
             let mut block = 4096;
             while rig.write(block, 7, 16).await.is_ok() {
@@ -325,6 +325,27 @@ async fn fill(rig: &Rig, nth: usize) {
     }
 }
 
+/// Whatever a block is now, a copy of it is whole, and all are the same.
+async fn all_can_be_read(rig: &Rig, trimmed: u64) {
+    for block in 0..64 {
+        let now = rig.read(block).await.unwrap();
+        assert!(now == 1 || (now == 0 && block == trimmed), "block {block} is {now}");
+        assert_eq!(rig.shown(1, block).await, Ok(1));
+    }
+    rig.until_healthy().await;
+    let first = rig.read(trimmed).await;
+    for nth in 0..2 {
+        rig.lose(nth).await;
+        assert_eq!(
+            (rig.read(trimmed).await, rig.shown(1, trimmed).await),
+            (first.clone(), Ok(1)),
+            "once seen, it stays"
+        );
+        rig.bring_back(nth).await;
+        rig.until_healthy().await;
+    }
+}
+
 /// Story: where one of two copies had no room left to hide what a snapshot keeps, nothing could be read any more around there.
 #[test]
 fn a_trim_that_one_of_two_copies_has_no_room_for_leaves_all_to_be_read() {
@@ -335,19 +356,30 @@ fn a_trim_that_one_of_two_copies_has_no_room_for_leaves_all_to_be_read() {
             rig.follow(&["0-1", "0-2"]);
             fill(&rig, full).await;
             assert_eq!(rig.volume.trim(3 * BLOCK, BLOCK).await, Err(IoError::OutOfSpace));
-            for block in 0..64 {
-                let now = rig.read(block).await.unwrap();
-                assert!(now == 1 || (now == 0 && block == 3), "block {block} is {now}");
-                assert_eq!(rig.shown(1, block).await, Ok(1));
-            }
-            rig.until_healthy().await;
-            let first = rig.read(3).await;
-            for nth in 0..2 {
-                rig.lose(nth).await;
-                assert_eq!((rig.read(3).await, rig.shown(1, 3).await), (first.clone(), Ok(1)), "once seen, it stays");
-                rig.bring_back(nth).await;
-                rig.until_healthy().await;
-            }
+            all_can_be_read(&rig, 3).await;
+        });
+    }
+}
+
+/// Story: the same after a crash, where the copy that decides had been trimmed.
+#[test]
+fn copies_become_equal_after_a_crash_in_a_trim_though_one_of_them_is_full() {
+    for full in [0, 1] {
+        told(move |world| async move {
+            let mut rig = Rig::new(world, "mirror:2", 2).await;
+            rig.write(0, 1, 64).await.unwrap();
+            rig.follow(&["0-1", "0-2"]);
+            fill(&rig, full).await;
+            rig.disks.iter().for_each(SimDisk::process_killed);
+            let world = SimWorld::boot(rig.world.core(), "its last moment");
+            let drive = Drive::open(world, rig.disks[1 - full].open(), None, Options::default()).await.unwrap();
+            let first = rig.volume.copies_at(3 * BLOCK)[1 - full].1;
+            let mark = |region| Change::Marked(Mark { map: MapId(1), region, kind: MarkKind::Busy });
+            let marks = (0..8).map(mark).collect();
+            let seen = rig.epochs.history.reader(2).unwrap();
+            drive.clear(MapId(1), (first, 1), marks, Taking::Nothing, seen).await.unwrap();
+            rig.restart(|_| true).await;
+            all_can_be_read(&rig, 3).await;
         });
     }
 }
