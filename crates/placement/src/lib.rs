@@ -3,6 +3,9 @@
 //! [`choose()`] picks and orders the drives of a new volume's global map; [`Rotation`] says where the copies of an extent are
 //! in such an order; [`Rotation::domain`] says what the copies really don't share. How the order is found is in
 //! `dealing.rs` (one that keeps the rules) and `spread.rs` (one that is also even when a server fails).
+//!
+//! [`Share`] is for pools of unequal drives: it says for each extent which drives hold it, in proportion to their capacities.
+//! `share/mod.rs` tells how, `share/circle.rs` how drives are met, `share/weights.rs` how often.
 
 #![warn(missing_docs)]
 
@@ -14,8 +17,10 @@ mod domain;
 #[cfg(test)]
 mod offload_tests;
 mod rotation;
+mod share;
 mod spread;
 
 pub use choose::{Candidate, ChooseError, Chosen, choose};
 pub use domain::Place;
 pub use rotation::Rotation;
+pub use share::{Holders, Scale, Share, ShareError, key};
