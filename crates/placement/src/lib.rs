@@ -23,4 +23,4 @@ mod spread;
 pub use choose::{Candidate, ChooseError, Chosen, choose};
 pub use domain::Place;
 pub use rotation::Rotation;
-pub use share::{Holders, Scale, Share, ShareError, key};
+pub use share::{Holders, Scale, Share, ShareError};

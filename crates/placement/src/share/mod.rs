@@ -24,9 +24,13 @@
 //! 2. A domain holds its part of the copies, but never more than all keys once: what a domain has beyond a `copies`th of the
 //!    capacity in use isn't used ([`Share::part`] says what is). In a domain, drives hold in proportion.
 //!
-//! What a change moves, in units of what it must move, is bounded in `share/tests.rs`: at most 1.1 for pools of 100 drives and
-//! more on 25 servers and more. With fewer, it's more in two cases: up to 1.55 where a domain has almost, but not quite, a
-//! `copies`th of the capacity, and up to 1.45 where a server that is one of few gets another drive.
+//! What a change moves, in units of what it must move, is bounded in `share/tests.rs`: in the mean over drives of all sizes at
+//! most 1.1 for pools of 100 drives and more on 25 servers and more. (A small drive of a large pool has few claims; if one of them
+//! displaces another's, that move is dearer.) With fewer drives or servers it's more in two cases: up to 1.55 where a domain
+//! has almost, but not quite, a `copies`th of the capacity, and up to 1.45 where a server that is one of few gets another
+//! drive. The reason for the second: the server is then met sooner by its old drives' keys too.
+//!
+//! Three holders among 10,000 drives are found in about 1 us; the tables take 15 ms and 2 MiB.
 
 mod circle;
 mod hash;
@@ -105,7 +109,7 @@ pub struct Share {
 struct Drive {
     id: DriveId,
     domain: u32,
-    /// Copies of a key that it holds in the mean.
+    /// Of how many keys it's a holder: 0 to 1.
     part: f64,
     /// Time for each point until a whole claim of it is hit.
     pace: f64,
@@ -125,11 +129,6 @@ struct Met {
     time: f64,
     domain: u32,
     drive: u32,
-}
-
-/// The key of an extent of a volume.
-pub fn key(volume: VolumeId, extent: u64) -> u64 {
-    pair(volume.0, extent)
 }
 
 impl Share {
@@ -189,7 +188,12 @@ impl Share {
         }
     }
 
-    /// How many copies of a key the drive at a position holds in the mean, and leads `copies` times as rarely: from 0 to 1.
+    /// The key of an extent of a volume.
+    pub fn key(volume: VolumeId, extent: u64) -> u64 {
+        pair(volume.0, extent)
+    }
+
+    /// Of how many keys the drive at a position is a holder: from none, 0, to all, 1. It's the primary of a `copies`th of them.
     pub fn part(&self, position: usize) -> f64 {
         self.drives[position].part
     }
