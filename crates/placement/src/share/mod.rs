@@ -39,10 +39,10 @@ mod tests;
 mod weights;
 
 pub use circle::Scale;
+pub(crate) use hash::{STEP, mix, pair};
 
 use crate::Candidate;
 use circle::{Circle, Claim, Crowded};
-use hash::pair;
 use smallvec::SmallVec;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
