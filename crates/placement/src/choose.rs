@@ -64,7 +64,7 @@ pub fn choose(candidates: &[Candidate<'_>], layout: &Layout) -> Result<Chosen, C
     if candidates.is_empty() {
         return Err(ChooseError::NoDrives);
     }
-    let domain = settled_domain(candidates, layout)?;
+    let domain = settled(candidates, layout)?;
     let copies = usize::from(layout.copies());
     let found = count(candidates, domain);
     if found < copies {
@@ -76,7 +76,8 @@ pub fn choose(candidates: &[Candidate<'_>], layout: &Layout) -> Result<Chosen, C
     Ok(Chosen { domain, drives: in_order(servers, domain, copies) })
 }
 
-fn settled_domain(candidates: &[Candidate<'_>], layout: &Layout) -> Result<FailureDomain, ChooseError> {
+/// What no two copies will share.
+pub fn settled(candidates: &[Candidate<'_>], layout: &Layout) -> Result<FailureDomain, ChooseError> {
     let is_chained = layout.protection == Protection::Chained;
     let without_site = candidates.iter().filter(|drive| drive.site.is_none()).map(|drive| drive.server).min();
     let enough = |domain: FailureDomain| count(candidates, domain) >= usize::from(layout.copies());

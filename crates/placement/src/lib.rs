@@ -3,6 +3,12 @@
 //! [`choose()`] picks and orders the drives of a new volume's global map; [`Rotation`] says where the copies of an extent are
 //! in such an order; [`Rotation::domain`] says what the copies really don't share. How the order is found is in
 //! `dealing.rs` (one that keeps the rules) and `spread.rs` (one that is also even when a server fails).
+//!
+//! A [`Table`] says it column by column, so that any copy can go to another drive: [`allot`] makes one for a new map, [`moves`]
+//! says what to change when drives come and go. [`Geometry`] is how extents go round the columns then.
+//!
+//! [`Share`] is for pools of unequal drives: it says for each extent which drives hold it, in proportion to their capacities.
+//! `share/mod.rs` tells how, `share/circle.rs` how drives are met, `share/weights.rs` how often.
 
 #![warn(missing_docs)]
 
@@ -11,11 +17,17 @@ mod choose;
 mod choose_tests;
 mod dealing;
 mod domain;
+mod geometry;
 #[cfg(test)]
 mod offload_tests;
 mod rotation;
+mod share;
 mod spread;
+mod table;
 
 pub use choose::{Candidate, ChooseError, Chosen, choose};
 pub use domain::Place;
+pub use geometry::Geometry;
 pub use rotation::Rotation;
+pub use share::{Holders, Scale, Share, ShareError};
+pub use table::{ColumnHolders, Move, Table, allot, moves};
