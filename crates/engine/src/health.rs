@@ -95,7 +95,7 @@ impl<W: World> Volume<W> {
         }
         let works = troubles.is_empty();
         let all_here = wanting.away.is_empty() && wanting.failed.is_empty();
-        let position: BTreeMap<DriveId, usize> = self.table().drives().into_iter().zip(0..).collect();
+        let position: BTreeMap<DriveId, usize> = self.places().drives().into_iter().zip(0..).collect();
         let mut by_drive: Vec<(DriveId, Trouble)> = Vec::new();
         by_drive.extend(wanting.away.iter().map(|&drive| (drive, Trouble::Away { drive })));
         by_drive.extend(wanting.failed.iter().map(|&drive| (drive, Trouble::Failed { drive })));

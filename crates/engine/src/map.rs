@@ -1,12 +1,12 @@
 //! A volume's global map applied: which bytes of which column a range of the volume is, and where a column's copies are.
 
 use crate::epochs::Epochs;
-use crate::table::Table;
+use crate::places::Places;
 use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::Arc;
 use tepal_model::{BLOCK, Layout, MAX_VOLUME, MapId, REGION, VolumeId};
-use tepal_placement::Rotation;
+use tepal_placement::Geometry;
 
 /// What the metadata says of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,8 +21,10 @@ pub struct VolumeSpec {
     pub layout: Layout,
     /// The id by which drives know the volume's data.
     pub map: MapId,
-    /// Where its columns are, when it's opened.
-    pub table: Arc<Table>,
+    /// How its extents go round the columns of its map.
+    pub geometry: Geometry,
+    /// Where the columns are, when it's opened.
+    pub places: Arc<Places>,
     /// Of the volume's record, as agreed: counts its changes, from 1.
     pub revision: u64,
     /// What it and its snapshots see, when it's opened.
@@ -32,7 +34,7 @@ pub struct VolumeSpec {
 /// How a volume's bytes go round its columns.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Striping {
-    pub rotation: Rotation,
+    pub geometry: Geometry,
     /// Bytes of an extent.
     extent: u64,
 }
@@ -55,26 +57,34 @@ impl Part {
 
 impl Striping {
     pub fn new(spec: &VolumeSpec) -> Option<Self> {
-        let rotation = Rotation::new(spec.table.columns.len(), spec.layout.copies())?;
-        spec.table.is_one(spec.layout.copies()).then_some(Striping { rotation, extent: u64::from(spec.layout.extent) })
+        let (geometry, copies) = (spec.geometry, spec.layout.copies());
+        let is_one = spec.places.columns.len() == geometry.columns() && spec.places.is_one(copies);
+        is_one.then_some(Striping { geometry, extent: u64::from(spec.layout.extent) })
     }
 
     /// The parts of a range, each column once.
     pub fn parts(&self, offset: u64, length: u64) -> SmallVec<[Part; 1]> {
         let mut parts: SmallVec<[Part; 1]> = SmallVec::new();
-        let end = offset + length;
+        let (first, end, width) = (offset / self.extent, offset + length, self.geometry.width() as usize);
+        // Which part each of the last extents is of, as many as a set is wide: then the first of them may come again.
+        let mut last: SmallVec<[usize; 8]> = SmallVec::new();
         let mut at = offset;
         while at < end {
             let next = ((at / self.extent + 1) * self.extent).min(end);
             let slice = (at - offset) as usize..(next - offset) as usize;
-            // The columns come in turns.
-            let nth = (at / self.extent - offset / self.extent) as usize % self.rotation.columns();
-            match parts.get_mut(nth) {
+            let (column, within) = self.locate(at);
+            let turn = (at / self.extent - first) as usize % width;
+            let known = last.get(turn).copied().filter(|&part| parts[part].column == column);
+            // After all sets, the first has its turn again.
+            let known = known.or_else(|| parts.iter().position(|part| part.column == column));
+            let part = known.unwrap_or(parts.len());
+            match parts.get_mut(part) {
                 Some(part) => part.slices.push(slice),
-                None => {
-                    let (column, offset) = self.locate(at);
-                    parts.push(Part { column, offset, slices: SmallVec::from_iter([slice]) });
-                }
+                None => parts.push(Part { column, offset: within, slices: SmallVec::from_iter([slice]) }),
+            }
+            match last.get_mut(turn) {
+                Some(last) => *last = part,
+                None => last.push(part),
             }
             at = next;
         }
@@ -89,19 +99,19 @@ impl Striping {
     /// How many bytes of a column lie before a byte of the volume.
     pub fn before(&self, column: usize, offset: u64) -> u64 {
         let extent = offset / self.extent;
-        let begun = if self.rotation.place(extent).0 == column { offset % self.extent } else { 0 };
-        self.rotation.rows_before(column, extent) * self.extent + begun
+        let begun = if self.geometry.place(extent).0 == column { offset % self.extent } else { 0 };
+        self.geometry.rows_before(column, extent) * self.extent + begun
     }
 
     /// The column that a byte of the volume is in, and which of its bytes it is.
     pub fn locate(&self, offset: u64) -> (usize, u64) {
-        let (column, row) = self.rotation.place(offset / self.extent);
+        let (column, row) = self.geometry.place(offset / self.extent);
         (column, row * self.extent + offset % self.extent)
     }
 
     /// Where in the volume a byte of a column is.
     pub fn offset_of(&self, column: usize, offset: u64) -> u64 {
-        self.rotation.extent_at(column, offset / self.extent) * self.extent + offset % self.extent
+        self.geometry.extent_at(column, offset / self.extent) * self.extent + offset % self.extent
     }
 
     /// The end of the extent that a byte of the volume is in.
@@ -128,7 +138,8 @@ const ALIGNMENT: u64 = 1 << 10;
 impl Column {
     pub fn new(map: MapId, number: usize, columns: usize) -> Self {
         let columns = columns as u64;
-        let area = (MAX_VOLUME / BLOCK).div_ceil(columns).next_multiple_of(ALIGNMENT);
+        // The last chunk of some columns is one that others don't have.
+        let area = ((MAX_VOLUME / BLOCK).div_ceil(columns) + ALIGNMENT).next_multiple_of(ALIGNMENT);
         Column { map, number, columns, area }
     }
 
@@ -196,15 +207,17 @@ mod tests {
     use std::collections::BTreeSet;
     use tepal_model::DriveId;
 
-    fn striping(layout: &str, drives: u64) -> Striping {
-        let (layout, drives) = (layout.parse::<Layout>().unwrap(), (0..drives).map(DriveId).collect::<Vec<_>>());
+    fn striping(layout: &str, geometry: Geometry) -> Striping {
+        let layout: Layout = layout.parse().unwrap();
+        let drives: Vec<DriveId> = (0..geometry.columns() as u64).map(DriveId).collect();
         let spec = VolumeSpec {
             id: VolumeId(1),
             name: "v".into(),
             size: 1 << 40,
             layout: layout.clone(),
             map: MapId(1),
-            table: Arc::new(Table::rotated(&drives, layout.copies(), 0).unwrap()),
+            geometry,
+            places: Arc::new(Places::rotated(&drives, layout.copies(), 0).unwrap()),
             revision: 1,
             epochs: Arc::default(),
         };
@@ -213,8 +226,15 @@ mod tests {
 
     #[test]
     fn every_byte_of_a_range_is_in_exactly_one_part_and_each_part_is_one_range_of_its_column() {
-        for (layout, drives) in [("stripe", 4), ("mirror:2", 4), ("mirror:3;extent=4K", 5), ("stripe;extent=4M", 1)] {
-            let striping = striping(layout, drives);
+        let layouts = [
+            ("stripe", (4, 4, 16)),
+            ("mirror:2", (6, 2, 2)),
+            ("mirror:3;extent=4K", (5, 5, 256)),
+            ("mirror:2;extent=4K", (9, 3, 7)),
+            ("stripe;extent=4M", (1, 1, 1)),
+        ];
+        for (layout, (columns, width, chunk)) in layouts {
+            let striping = striping(layout, Geometry::new(columns, width, chunk).unwrap());
             for (offset, length) in [(0, 1), (5, 300_000), (65_536, 65_536), (4095, 2_000_000), (7 << 20, 3), (9, 0)] {
                 let mut seen = vec![false; length];
                 let parts = striping.parts(offset, length as u64);

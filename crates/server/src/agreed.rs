@@ -6,7 +6,7 @@
 use crate::authority::left;
 use crate::data_links::Links;
 use crate::drives::Parts;
-use crate::volumes::table_of;
+use crate::volumes::places_of;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tepal_engine::{Agreed, ClusterView, DriveStatus, Epochs, View};
@@ -72,11 +72,11 @@ fn cluster_view(state: &State, before: &ClusterView) -> ClusterView {
     let of_map = |map: MapId| before.epochs.get(&map);
     let maps =
         state.active_volumes().filter_map(|record| Some((record.map, epochs_of(state, record, of_map(record.map))?)));
-    let tables = state.active_volumes().filter_map(|record| state.maps.get(&record.map)).map(|map| {
-        let (table, known) = (table_of(map), before.tables.get(&map.id));
+    let places = state.active_volumes().filter_map(|record| state.maps.get(&record.map)).map(|map| {
+        let (table, known) = (places_of(map), before.places.get(&map.id));
         (map.id, known.filter(|known| ***known == table).cloned().unwrap_or_else(|| Arc::new(table)))
     });
-    ClusterView { view: state.view(), drives, epochs: maps.collect(), tables: tables.collect() }
+    ClusterView { view: state.view(), drives, epochs: maps.collect(), places: places.collect() }
 }
 
 /// What the metadata says of a volume's snapshots; `None` if it never had any. `before` is what it said in an earlier state.

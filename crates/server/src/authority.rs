@@ -89,7 +89,7 @@ impl MetadataAuthority {
     async fn heeds_primary(self, from: ServerId, view: View, map: MapId, column: usize) -> Result<(), DriveFailure> {
         let Ok(now) = timeout(KNOWN_SOON, self.followed.from(view)).await else { return Err(DriveFailure::Busy) };
         // One that isn't known here yet will be.
-        let table = now.tables.get(&map).ok_or(DriveFailure::Busy)?;
+        let table = now.places.get(&map).ok_or(DriveFailure::Busy)?;
         match table.columns.get(column).and_then(|placed| now.primary(placed)) {
             Some(primary) if primary == from => Ok(()),
             _ => Err(DriveFailure::NotPrimary),

@@ -17,9 +17,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tepal_engine::{Engine, OpenVolumeError, Table, Volume, VolumeSpec};
+use tepal_engine::{Engine, OpenVolumeError, Places, Volume, VolumeSpec};
 use tepal_metadata::{Command, MapRecord, Metadata, ProposeError, Refusal, State, VolumeRecord, VolumeState};
 use tepal_model::{DriveId, VolumeId};
+use tepal_placement::Geometry;
 use tokio::sync::watch;
 
 /// After a removal that couldn't be finished, or a volume that couldn't be opened.
@@ -56,9 +57,14 @@ pub fn is_alone(state: &State) -> bool {
     state.servers.len() <= 1
 }
 
+/// Of a map with one column for each drive.
+pub fn geometry_of(drives: usize, extent: u32) -> Geometry {
+    Geometry::round(drives.max(1), extent).expect("there's a column")
+}
+
 /// Where a map's columns are.
-pub fn table_of(map: &MapRecord) -> Table {
-    Table::rotated(&map.drives, map.layout.copies(), map.made_in).unwrap_or_default()
+pub fn places_of(map: &MapRecord) -> Places {
+    Places::rotated(&map.drives, map.layout.copies(), map.made_in).unwrap_or_default()
 }
 
 /// What the engine is told of a volume, but for its snapshots.
@@ -69,7 +75,8 @@ pub fn spec_of(record: &VolumeRecord, map: &MapRecord) -> VolumeSpec {
         size: record.size,
         layout: map.layout.clone(),
         map: map.id,
-        table: Arc::new(table_of(map)),
+        geometry: geometry_of(map.drives.len(), map.layout.extent),
+        places: Arc::new(places_of(map)),
         revision: record.revision,
         epochs: Arc::default(),
     }

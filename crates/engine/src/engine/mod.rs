@@ -12,6 +12,7 @@ use crate::authority::{Authority, View};
 use crate::epochs::Epochs;
 use crate::holder::Holder;
 use crate::map::VolumeSpec;
+use crate::places::Places;
 use crate::protocol::primary::Group;
 use crate::protocol::primary::members::Presence;
 use crate::servers::answer::Askers;
@@ -19,7 +20,6 @@ use crate::servers::follow::ClusterView;
 use crate::servers::peers::{Alone, Peers};
 use crate::servers::seat::Taken;
 use crate::servers::slots::Slots;
-use crate::table::Table;
 use crate::volume::{OpenVolumeError, Use, Volume};
 use futures_channel::oneshot;
 use std::collections::{BTreeMap, BTreeSet};
@@ -257,7 +257,7 @@ impl<W: World> Engine<W> {
         let volume = {
             // At one moment, so that no drive comes or goes unnoticed.
             let mut state = self.lock();
-            let newest = (state.newest_epochs(&spec), state.newest_table(&spec));
+            let newest = (state.newest_epochs(&spec), state.newest_places(&spec));
             let volume = Volume::open(self, spec, Use::Alone, newest)?;
             for column in 0..volume.seats().len() {
                 let group = volume.open_group(self, column, 0, |id| state.presence(id));
@@ -276,7 +276,7 @@ impl<W: World> Engine<W> {
         let volume = {
             // At one moment, so that it doesn't go on in an epoch that is over.
             let mut state = self.lock();
-            let newest = (state.newest_epochs(&spec), state.newest_table(&spec));
+            let newest = (state.newest_epochs(&spec), state.newest_places(&spec));
             let volume = Volume::open(self, spec, Use::Among, newest)?;
             state.volumes.insert(volume.id(), volume.clone());
             volume
@@ -303,8 +303,8 @@ impl<W: World> Engine<W> {
             if let Some(epochs) = state.epochs_of(volume.map()) {
                 volume.go_on_with(epochs);
             }
-            if let Some(table) = state.table_of(volume.map()) {
-                volume.is_placed(table);
+            if let Some(places) = state.places_of(volume.map()) {
+                volume.is_placed(places);
             }
         }
     }
@@ -376,13 +376,13 @@ impl<W: World> State<W> {
     }
 
     /// As agreed in the state that was followed last; `None` of a map that it doesn't know.
-    fn table_of(&self, map: MapId) -> Option<Arc<Table>> {
-        self.followed.as_ref().and_then(|(_, now)| now.tables.get(&map).cloned())
+    fn places_of(&self, map: MapId) -> Option<Arc<Places>> {
+        self.followed.as_ref().and_then(|(_, now)| now.places.get(&map).cloned())
     }
 
     /// What is followed, or else what is said of a volume that is opened.
-    fn newest_table(&self, spec: &VolumeSpec) -> Arc<Table> {
-        self.table_of(spec.map).unwrap_or_else(|| spec.table.clone())
+    fn newest_places(&self, spec: &VolumeSpec) -> Arc<Places> {
+        self.places_of(spec.map).unwrap_or_else(|| spec.places.clone())
     }
 
     fn presence(&self, id: DriveId) -> (Presence<W>, Option<View>) {

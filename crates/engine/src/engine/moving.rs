@@ -25,7 +25,7 @@ impl<W: World> Engine<W> {
     /// given back.
     pub(crate) fn follow_places(&self, before: &ClusterView) {
         for volume in self.volumes() {
-            let (earlier, now) = (before.tables.get(&volume.map()), volume.table());
+            let (earlier, now) = (before.places.get(&volume.map()), volume.places());
             for (column, is) in now.columns.iter().enumerate() {
                 let opened = volume.seats()[column].group().map(|group| group.shared.placed.clone());
                 let known = earlier.and_then(|earlier| earlier.columns.get(column)).cloned();
@@ -39,6 +39,10 @@ impl<W: World> Engine<W> {
                     }
                 }));
             }
+        }
+        if before.view == 0 {
+            // What was known when volumes were opened may have been less.
+            self.drives_here().iter().for_each(|drive| self.start_giving_back(drive.id()));
         }
     }
 

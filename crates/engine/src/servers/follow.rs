@@ -4,9 +4,9 @@
 use crate::authority::View;
 use crate::engine::{Engine, Standing};
 use crate::epochs::Epochs;
+use crate::places::{Placed, Places, Placing};
 use crate::protocol::primary::Group;
 use crate::servers::seat::Taken;
-use crate::table::{Placed, Placing, Table};
 use crate::volume::Volume;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub struct ClusterView {
     /// Of maps that have, or had, snapshots.
     pub epochs: BTreeMap<MapId, Arc<Epochs>>,
     /// Of all maps.
-    pub tables: BTreeMap<MapId, Arc<Table>>,
+    pub places: BTreeMap<MapId, Arc<Places>>,
 }
 
 /// What is agreed about one drive.

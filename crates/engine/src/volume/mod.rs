@@ -2,8 +2,8 @@
 
 mod access;
 mod epochs;
+mod moving;
 pub(crate) mod operation;
-pub(crate) mod places;
 
 pub use access::Run;
 use epochs::Reclaiming;
@@ -14,10 +14,10 @@ use crate::engine::{self, Engine, Standing};
 use crate::epochs::Epochs;
 use crate::holder::Holder;
 use crate::map::{Column, Striping, VolumeSpec};
+use crate::places::Places;
 use crate::protocol::primary::Group;
 use crate::protocol::primary::members::{Member, Members, Missed, Presence};
 use crate::servers::seat::{Seat, Taken};
-use crate::table::Table;
 use futures_util::future::join_all;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -45,7 +45,7 @@ struct Shared<W: World> {
     spec: Mutex<VolumeSpec>,
     epochs: Mutex<Arc<Epochs>>,
     /// Where its columns are, as far as is known here.
-    table: Mutex<Arc<Table>>,
+    places: Mutex<Arc<Places>>,
     reclaiming: Reclaiming,
     /// The engine has its volumes, not they it.
     engine: Weak<engine::Shared<W>>,
@@ -99,21 +99,21 @@ impl<W: World> Volume<W> {
         engine: &Engine<W>,
         spec: VolumeSpec,
         used: Use,
-        (epochs, table): (Arc<Epochs>, Arc<Table>),
+        (epochs, places): (Arc<Epochs>, Arc<Places>),
     ) -> Result<Self, OpenVolumeError> {
         let striping = Striping::new(&spec).ok_or_else(|| OpenVolumeError::Map {
             name: spec.name.clone(),
-            drives: spec.table.drives().len(),
+            drives: spec.places.drives().len(),
             copies: spec.layout.copies(),
         })?;
-        let columns = striping.rotation.columns();
+        let columns = striping.geometry.columns();
         let seats = (0..columns).map(|_| Seat::default()).collect();
         let engine = Arc::downgrade(&engine.shared);
         let (id, spec, is_cut_off) = (spec.id, Mutex::new(spec), AtomicBool::new(false));
         let (used, repaired) = (Mutex::new(used), Arc::default());
-        let (epochs, table, reclaiming) = (Mutex::new(epochs), Mutex::new(table), Reclaiming::default());
+        let (epochs, places, reclaiming) = (Mutex::new(epochs), Mutex::new(places), Reclaiming::default());
         let shared =
-            Shared { id, striping, seats, spec, epochs, table, reclaiming, engine, used, is_cut_off, repaired };
+            Shared { id, striping, seats, spec, epochs, places, reclaiming, engine, used, is_cut_off, repaired };
         Ok(Volume { shared: Arc::new(shared) })
     }
 
@@ -134,7 +134,7 @@ impl<W: World> Volume<W> {
             Member { id, presence, left, missed, opening: 0, noted: false, knew: false, stands_in: false, joins }
         };
         let members = Members::of(placed.all().map(member));
-        let column = Column::new(spec.map, number, self.striping().rotation.columns());
+        let column = Column::new(spec.map, number, self.striping().geometry.columns());
         Group::open(
             engine,
             column,
@@ -232,7 +232,7 @@ impl<W: World> Volume<W> {
 
     /// The drives of this server that are here and in the map.
     pub(crate) fn drives_here(&self) -> Vec<Drive<W>> {
-        let drives: BTreeSet<DriveId> = self.table().drives().into_iter().collect();
+        let drives: BTreeSet<DriveId> = self.places().drives().into_iter().collect();
         let here = self.engine().map_or(Vec::new(), |engine| engine.drives_here());
         here.into_iter().filter(|drive| drives.contains(&drive.id())).collect()
     }
@@ -280,7 +280,7 @@ impl<W: World> Volume<W> {
     /// Where the copies of a block are: the drive, and the block of what it holds of the map.
     pub fn copies_at(&self, offset: u64) -> Vec<(DriveId, u64)> {
         let (number, within) = self.striping().locate(offset);
-        let column = Column::new(self.map(), number, self.striping().rotation.columns());
+        let column = Column::new(self.map(), number, self.striping().geometry.columns());
         self.placed(number).drives().map(|drive| (drive, column.place(within / BLOCK))).collect()
     }
 

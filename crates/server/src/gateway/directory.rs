@@ -3,11 +3,12 @@
 use crate::agreed::status_of;
 use crate::api::types::{Directory, DirectoryVolume};
 use crate::data_links::Links;
+use crate::volumes::geometry_of;
 use crate::data_threads::DataThreads;
 use crate::world::ServerWorld;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use tepal_engine::{Agreed, ClusterView, Engine, Table, VolumeSpec};
+use tepal_engine::{Agreed, ClusterView, Engine, Places, VolumeSpec};
 use tepal_model::{Layout, MapId, ServerId, VolumeId};
 use tokio::sync::watch;
 
@@ -92,14 +93,14 @@ fn cluster_view(directory: &Directory) -> ClusterView {
         let status = status_of(drive.state, drive.state_view, drive.left);
         (drive.id, Agreed { server: drive.server, status })
     });
-    let tables = directory.volumes.iter().filter_map(|volume| Some((MapId(volume.map), Arc::new(table_of(volume)?))));
-    let (drives, tables) = (drives.collect(), tables.collect());
-    ClusterView { view: directory.view, drives, epochs: BTreeMap::new(), tables }
+    let places = directory.volumes.iter().filter_map(|volume| Some((MapId(volume.map), Arc::new(places_of(volume)?))));
+    let (drives, places) = (drives.collect(), places.collect());
+    ClusterView { view: directory.view, drives, epochs: BTreeMap::new(), places }
 }
 
 /// `None` of a layout that isn't known here.
-fn table_of(volume: &DirectoryVolume) -> Option<Table> {
-    Table::rotated(&volume.drives, volume.layout.parse::<Layout>().ok()?.copies(), volume.made_in)
+fn places_of(volume: &DirectoryVolume) -> Option<Places> {
+    Places::rotated(&volume.drives, volume.layout.parse::<Layout>().ok()?.copies(), volume.made_in)
 }
 
 fn spec_of(volume: &DirectoryVolume) -> Option<VolumeSpec> {
@@ -109,7 +110,8 @@ fn spec_of(volume: &DirectoryVolume) -> Option<VolumeSpec> {
         size: volume.size,
         layout: volume.layout.parse().ok()?,
         map: MapId(volume.map),
-        table: Arc::new(table_of(volume)?),
+        geometry: geometry_of(volume.drives.len(), volume.layout.parse::<Layout>().ok()?.extent),
+        places: Arc::new(places_of(volume)?),
         revision: volume.revision,
         epochs: Arc::default(),
     })

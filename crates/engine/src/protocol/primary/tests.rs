@@ -11,7 +11,7 @@ mod sharing;
 mod snapshots;
 mod waits;
 
-use crate::{Authority, Engine, Epochs, Standing, Table, View, Volume, VolumeHealth, VolumeSpec};
+use crate::{Authority, Engine, Epochs, Places, Standing, View, Volume, VolumeHealth, VolumeSpec};
 use bytes::Bytes;
 use futures_channel::oneshot;
 use futures_util::FutureExt;
@@ -21,6 +21,7 @@ use std::time::Duration;
 use tepal_drive::world::Clock;
 use tepal_drive::{Drive, Loss, NewDrive, Options, format};
 use tepal_model::{BLOCK, ClusterId, DriveId, IoError, Layout, MapId, REGION, VolumeId, buffer::join};
+use tepal_placement::Geometry;
 use tepal_sim::executor::Limits;
 use tepal_sim::{Executor, SimDisk, SimWorld};
 
@@ -105,10 +106,15 @@ impl Authority for Agrees {
 }
 
 /// Copies on neighbours.
-fn table(drives: impl IntoIterator<Item = u64>, layout: &str) -> Arc<Table> {
+fn places(drives: impl IntoIterator<Item = u64>, layout: &str) -> Arc<Places> {
     let drives: Vec<DriveId> = drives.into_iter().map(DriveId).collect();
     let copies = layout.parse::<Layout>().unwrap().copies();
-    Arc::new(Table::rotated(&drives, copies, 0).unwrap())
+    Arc::new(Places::rotated(&drives, copies, 0).unwrap())
+}
+
+/// One column for each drive.
+fn round(places: &Places) -> Geometry {
+    Geometry::round(places.columns.len(), 64 << 10).unwrap()
 }
 
 struct Rig {
@@ -162,7 +168,8 @@ impl Rig {
             size: 8 << 20,
             layout: layout.parse().unwrap(),
             map: MapId(1),
-            table: table(1..=disks.len() as u64, layout),
+            geometry: round(&places(1..=disks.len() as u64, layout)),
+            places: places(1..=disks.len() as u64, layout),
             revision: 1,
             epochs: epochs.clone(),
         };

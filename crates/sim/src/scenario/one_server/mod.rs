@@ -32,8 +32,9 @@ use std::cell::RefCell;
 use std::future::Future;
 use std::rc::Rc;
 use tepal_drive::NewDrive;
-use tepal_engine::{Table, VolumeSpec};
+use tepal_engine::{Places, VolumeSpec};
 use tepal_model::{ClusterId, DriveId, MapId, VolumeId};
+use tepal_placement::Geometry;
 
 pub fn run(executor: &Executor, mut random: Stream) -> Result<u64, Failure> {
     let plan = Plan::draw(&mut random);
@@ -70,14 +71,15 @@ impl Rig {
         let agreement = Agreement::new((0..plan.drives).map(drive_id));
         core.spawn(SCENARIO, "agreement", Box::pin(agreement.clone().serve(core.clone())));
         let drives: Vec<DriveId> = (0..plan.drives).map(drive_id).collect();
-        let table = Table::rotated(&drives, plan.layout.copies(), 0).expect("there is a drive for each copy").into();
+        let places = Places::rotated(&drives, plan.layout.copies(), 0).expect("there is a drive for each copy").into();
         let spec = VolumeSpec {
             id: VolumeId(1),
             name: "v0".to_owned(),
             size: plan.size,
             layout: plan.layout.clone(),
             map: MapId(9),
-            table,
+            geometry: Geometry::round(plan.drives, plan.layout.extent).expect("there is a drive"),
+            places,
             revision: 1,
             epochs: std::sync::Arc::default(),
         };

@@ -5,6 +5,7 @@ use super::node::Node;
 use crate::device::{Faults, Rate, SimDisk};
 use crate::executor::Sleep;
 use crate::scenario::life::on_machine;
+use crate::world::SimWorld;
 use std::time::Duration;
 use tepal_model::buffer::join;
 use tepal_model::{BLOCK, EXTENT};
@@ -30,7 +31,8 @@ impl Ring {
         let are_open = || nodes[..self.plan.servers].iter().all(|node| node.drive().is_some());
         // What only one of them has can't be copied by the other.
         let have_all = || nodes.iter().map(regions_left).sum::<u64>() == 0;
-        self.comes("all drives have all", || are_open() && council.all_are_up() && have_all()).await;
+        let all_are_up = || council.all_are_up() && !council.moves_anything();
+        self.comes("all drives have all", || are_open() && all_are_up() && have_all()).await;
         // Neighbours have copies of the same.
         let (count, one) = (self.plan.servers, self.random.index(self.plan.servers));
         let (other, third) = ((one + 1) % count, (one + 2 + self.random.index(count - 2)) % count);
@@ -81,6 +83,7 @@ impl Ring {
             self.scrubs_mend().await;
         }
         self.copies_are_equal(&self.all_nodes()).await;
+        self.nothing_lies_where_it_has_no_place(&self.all_nodes()).await;
         self.snapshots_are_right(&self.all_nodes()).await;
     }
 
@@ -89,7 +92,7 @@ impl Ring {
         loop {
             let left: u64 = self.all_nodes().iter().map(regions_left).sum();
             let are_done = self.nodes.iter().flatten().all(|(_, workload)| workload.is_done());
-            if self.council.all_are_up() && left == 0 && are_done {
+            if self.council.all_are_up() && !self.council.moves_anything() && left == 0 && are_done {
                 break;
             }
             if self.core.now() > begun + PATIENCE {
@@ -159,6 +162,23 @@ impl Ring {
         for _ in 0..self.random.below(6) {
             disk.rot_somewhere(within.clone());
         }
+    }
+
+    /// What was moved is given back.
+    async fn nothing_lies_where_it_has_no_place(&self, nodes: &[Node]) {
+        let spec = &self.plan.spec;
+        let table = self.council.now().places[&spec.map].clone();
+        let (extent, map) = (u64::from(spec.layout.extent), spec.map);
+        // The first block of each column, on all drives that have it.
+        let first = |column| nodes[0].volume.copies_at(spec.geometry.extent_at(column, 0) * extent)[0].1;
+        let firsts: Vec<u64> = (0..table.columns.len()).map(first).collect();
+        let drives: Vec<_> = nodes.iter().filter_map(Node::drive).collect();
+        let has_none = |at: usize, count: u64, of: &tepal_drive::Drive<SimWorld>| {
+            table.columns[at].has(of.id()) || of.extents_of(map, firsts[at], count, true).is_empty()
+        };
+        let count = firsts.get(1).map_or(u64::MAX, |second| second - firsts[0]);
+        let all = || (0..firsts.len()).all(|at| drives.iter().all(|drive| has_none(at, count, drive)));
+        self.comes("what was moved is given back", all).await;
     }
 
     /// And all of them can be read.

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tepal_drive::Loss;
-use tepal_engine::{Agreed, Authority, ClusterView, DriveStatus, Epochs, Placed, View, VolumeSpec};
+use tepal_engine::{Agreed, Authority, ClusterView, DriveStatus, Epochs, Placed, Placing, View, VolumeSpec};
 use tepal_model::{DriveId, Epoch, MapId, ServerId};
 use tepal_wire::message::DriveFailure;
 
@@ -28,6 +28,8 @@ struct State {
     now: ClusterView,
     spec: VolumeSpec,
     readers: Readers,
+    /// Of the columns that a drive joins, whose place it's to take.
+    moving: BTreeMap<usize, DriveId>,
     /// Servers that don't reach the others now, and since when.
     cut_off: BTreeMap<ServerId, Duration>,
     dead: BTreeMap<ServerId, Duration>,
@@ -53,6 +55,10 @@ enum Change {
     Back(DriveId),
     /// The volume goes on in a new epoch: answered with the one that was kept.
     Snapshot,
+    /// A drive that joins a column has everything, if nothing has changed since that view.
+    Joined(usize, DriveId, View),
+    /// It has no room.
+    CannotJoin(usize, DriveId),
 }
 
 /// What a process has heard.
@@ -79,9 +85,9 @@ pub struct Voice {
 impl Council {
     pub fn new(time: SharedTime, voters: Vec<ServerId>, spec: VolumeSpec, owner: impl Fn(DriveId) -> ServerId) -> Self {
         let agreed = |&id: &DriveId| (id, Agreed { server: owner(id), status: DriveStatus::Up(1) });
-        let drives = spec.table.drives().iter().map(agreed).collect();
-        let tables = [(spec.map, spec.table.clone())].into();
-        let now = ClusterView { view: 1, drives, epochs: BTreeMap::new(), tables };
+        let drives = spec.places.drives().iter().map(agreed).collect();
+        let places = [(spec.map, spec.places.clone())].into();
+        let now = ClusterView { view: 1, drives, epochs: BTreeMap::new(), places };
         let (cut_off, dead, voices) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let (waiting, asked) = (Vec::new(), VecDeque::new());
         Council(Arc::new(Mutex::new(State {
@@ -90,6 +96,7 @@ impl Council {
             now,
             spec,
             readers: Readers::default(),
+            moving: BTreeMap::new(),
             cut_off,
             dead,
             voices,
@@ -185,6 +192,33 @@ impl Council {
         state.tell_epochs();
     }
 
+    /// A drive is to take another's place in a column, if it's up and has none there: whether that is agreed.
+    pub fn begin_move(&self, column: usize, copy: usize, to: DriveId) -> bool {
+        let mut state = self.lock();
+        let placed = &state.now.places[&state.spec.map].columns[column];
+        let is_up = matches!(state.now.drives[&to].status, DriveStatus::Up(_));
+        if !is_up || placed.joins.is_some() || placed.has(to) {
+            return false;
+        }
+        let from = placed.holders[copy].drive;
+        state.moving.insert(column, from);
+        state.place(column, |placed, _| placed.joins = Some(to));
+        true
+    }
+
+    /// The move of a column is called off.
+    pub fn end_move(&self, column: usize) {
+        let mut state = self.lock();
+        if state.moving.remove(&column).is_some() {
+            state.place(column, |placed, _| placed.joins = None);
+        }
+    }
+
+    /// Whether a drive joins any column.
+    pub fn moves_anything(&self) -> bool {
+        !self.lock().moving.is_empty()
+    }
+
     /// What the volume and its snapshots see.
     pub fn epochs(&self) -> Arc<Epochs> {
         let state = self.lock();
@@ -268,7 +302,7 @@ impl State {
     fn drives_along_with(&self, server: ServerId, other: ServerId) -> BTreeSet<DriveId> {
         let is_of =
             |id: &DriveId, whose: ServerId| self.now.drives.get(id).is_some_and(|agreed| agreed.server == whose);
-        let columns = &self.now.tables[&self.spec.map].columns;
+        let columns = &self.now.places[&self.spec.map].columns;
         let shared = columns.iter().filter(|placed| placed.all().any(|id| is_of(&id, other)));
         shared.flat_map(Placed::all).filter(|id| is_of(id, server)).collect()
     }
@@ -304,6 +338,19 @@ impl State {
         self.now.epochs.insert(self.spec.map, Arc::new(epochs));
     }
 
+    /// In a new view.
+    fn place(&mut self, column: usize, change: impl Fn(&mut Placed, View)) {
+        self.now.view += 1;
+        let view = self.now.view;
+        let table = self.now.places.get_mut(&self.spec.map).expect("there's one map");
+        change(&mut Arc::make_mut(table).columns[column], view);
+    }
+
+    /// Whether that drive still joins the column.
+    fn joins(&self, column: usize, drive: DriveId) -> bool {
+        self.now.places[&self.spec.map].columns[column].joins == Some(drive)
+    }
+
     /// `None` if it doesn't apply any more.
     fn apply(&mut self, change: &Change) -> Option<View> {
         match change {
@@ -337,6 +384,25 @@ impl State {
                 let agreed = self.now.drives.get_mut(drive)?;
                 agreed.status = DriveStatus::Behind(left, view);
                 Some(left)
+            }
+            Change::Joined(_, _, view) if *view != self.now.view => None,
+            Change::Joined(column, drive, _) => {
+                let is_up = matches!(self.now.drives[drive].status, DriveStatus::Up(_));
+                let from = self.moving.get(column).copied().filter(|_| is_up && self.joins(*column, *drive))?;
+                self.moving.remove(column);
+                self.place(*column, |placed, since| {
+                    let was = placed.holders.iter_mut().find(|placing| placing.drive == from);
+                    *was.expect("it had a place when the move began") = Placing { drive: *drive, since };
+                    placed.joins = None;
+                });
+                Some(self.now.view)
+            }
+            Change::CannotJoin(column, drive) => {
+                if self.joins(*column, *drive) {
+                    self.moving.remove(column);
+                    self.place(*column, |placed, _| placed.joins = None);
+                }
+                Some(self.now.view)
             }
             Change::Snapshot => {
                 let epoch = self.readers.take_snapshot(self.now.view + 1)?;
@@ -427,13 +493,25 @@ impl Authority for Voice {
         column: usize,
     ) -> BoxFuture<'static, Result<(), DriveFailure>> {
         let known = self.known();
-        let placed = known.tables.get(&map).and_then(|table| table.columns.get(column));
+        let placed = known.places.get(&map).and_then(|table| table.columns.get(column));
         let heeds = match placed.map(|placed| known.primary(placed)) {
             _ if known.view < view => Err(DriveFailure::Busy),
             Some(Some(primary)) if primary == from => Ok(()),
             _ => Err(DriveFailure::NotPrimary),
         };
         Box::pin(ready(heeds))
+    }
+
+    fn joined(&self, _: MapId, column: usize, drive: DriveId, view: View) -> BoxFuture<'static, bool> {
+        let agreed = self.ask(Change::Joined(column, drive, view));
+        Box::pin(async move { agreed.await.is_some() })
+    }
+
+    fn cannot_join(&self, _: MapId, column: usize, drive: DriveId) -> BoxFuture<'static, ()> {
+        let agreed = self.ask(Change::CannotJoin(column, drive));
+        Box::pin(async move {
+            agreed.await;
+        })
     }
 
     fn adopted(&self, view: View) -> BoxFuture<'static, ()> {

@@ -77,6 +77,8 @@ enum Event {
     SnapshotIsRead,
     SnapshotIsRemoved,
     OneMissesASnapshot,
+    ColumnMoves,
+    MoveIsCalledOff,
     AllStart,
 }
 
@@ -103,6 +105,10 @@ const EVENTS: &[Event] = &[
     Event::SnapshotIsRead,
     Event::SnapshotIsRemoved,
     Event::OneMissesASnapshot,
+    Event::ColumnMoves,
+    Event::ColumnMoves,
+    Event::ColumnMoves,
+    Event::MoveIsCalledOff,
     Event::AllStart,
 ];
 /// So many of them, from the first on, where all happens within a moment.
@@ -303,7 +309,23 @@ impl Ring {
             Event::SnapshotIsRead => self.snapshot_is_read(at),
             Event::SnapshotIsRemoved => self.snapshot_is_removed(),
             Event::OneMissesASnapshot => self.one_misses_a_snapshot(at).await,
+            Event::ColumnMoves => self.column_moves(),
+            Event::MoveIsCalledOff => {
+                let column = self.random.index(self.plan.spec.places.columns.len());
+                self.council.end_move(column);
+            }
             Event::AllStart => self.start_all(),
+        }
+    }
+
+    /// Any drive is to take the place of any other, also of one that is away.
+    fn column_moves(&mut self) {
+        let table = &self.plan.spec.places;
+        let column = self.random.index(table.columns.len());
+        let copy = self.random.index(table.columns[column].holders.len());
+        let to = DriveId(self.random.between(1..self.plan.servers as u64 + 1));
+        if self.council.begin_move(column, copy, to) {
+            self.core.note(column as u64, || format!("copy {copy} of column {column} is to go to drive {to}"));
         }
     }
 

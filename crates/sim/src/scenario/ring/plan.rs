@@ -4,9 +4,10 @@ use crate::random::Stream;
 use crate::workload::Mix;
 use std::ops::Range;
 use std::time::Duration;
-use tepal_engine::{Table, VolumeSpec};
+use tepal_engine::{Places, VolumeSpec};
 use tepal_model::layout::Protection;
 use tepal_model::{BLOCK, DriveId, Layout, MapId, VolumeId};
+use tepal_placement::Geometry;
 
 pub struct Plan {
     pub servers: usize,
@@ -89,6 +90,9 @@ impl Plan {
 impl Plan {
     /// What a drive holds at most of the volume.
     pub fn mebibytes_each(&self) -> u64 {
+        if self.has_faults {
+            return self.spec.size.div_ceil(1 << 20); // a copy of each column may come to be on one
+        }
         let copies = self.spec.layout.copies() as u64;
         (self.spec.size * copies).div_ceil(self.servers as u64).div_ceil(1 << 20)
     }
@@ -98,14 +102,20 @@ fn spec(random: &mut Stream, servers: usize, protection: Protection) -> VolumeSp
     let mut layout = Layout::new(protection);
     layout.extent = *random.pick(&[4 << 10, 64 << 10, 1 << 20]);
     let drives: Vec<DriveId> = (1..=servers as u64).map(DriveId).collect();
-    let table = Table::rotated(&drives, layout.copies(), 1).expect("there is a drive for each copy").into();
+    let once = Places::rotated(&drives, layout.copies(), 1).expect("there is a drive for each copy");
+    // Of more columns than drives, a drive has several.
+    let sets = if protection == Protection::Chained { 1 } else { random.between(1..4) as usize };
+    let places = Places { columns: once.columns.iter().cycle().take(servers * sets).cloned().collect() };
+    let (columns, width, chunk) = ((servers * sets) as u32, servers as u32, *random.pick(&[1, 3, 16]));
+    let geometry = Geometry::new(columns, width, chunk).expect("all sets are as wide");
     VolumeSpec {
         id: VolumeId(1),
         name: "v0".to_owned(),
         size: random.between(1..4) << 20,
         layout,
         map: MapId(9),
-        table,
+        geometry,
+        places: places.into(),
         revision: 1,
         epochs: std::sync::Arc::default(),
     }

@@ -59,7 +59,8 @@ impl Among {
             size: 8 << 20,
             layout,
             map: MapId(id),
-            table: table(drives.iter().copied(), "mirror:2"),
+            geometry: round(&places(drives.iter().copied(), "mirror:2")),
+            places: places(drives.iter().copied(), "mirror:2"),
             revision: 1,
             epochs: std::sync::Arc::default(),
         }

@@ -93,7 +93,8 @@ fn reads_stay_at_home_until_fewer_are_under_way_on_the_other_drive() {
             size: 8 << 20,
             layout,
             map: MapId(1),
-            table: table([1, 2], "mirror:2"),
+            geometry: round(&places([1, 2], "mirror:2")),
+            places: places([1, 2], "mirror:2"),
             revision: 1,
             epochs: std::sync::Arc::default(),
         };

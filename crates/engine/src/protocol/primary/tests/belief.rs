@@ -187,9 +187,16 @@ fn a_drive_with_many_read_errors_is_kept_while_it_has_the_only_copy_of_something
         for alone in [false, true] {
             let rig = Rig::new(SimWorld::boot(world.core(), "s"), "mirror:2", 2).await;
             let (text, drives) = if alone { ("stripe", 1..=1) } else { ("mirror:2", 1..=2) };
-            let (layout, table) = (text.parse().unwrap(), table(drives, text));
-            let spec =
-                VolumeSpec { id: VolumeId(2), name: "w".into(), map: MapId(2), layout, table, ..rig.volume.spec() };
+            let (layout, places) = (text.parse().unwrap(), places(drives, text));
+            let spec = VolumeSpec {
+                id: VolumeId(2),
+                name: "w".into(),
+                map: MapId(2),
+                layout,
+                geometry: round(&places),
+                places,
+                ..rig.volume.spec()
+            };
             let other = rig.engine.open_volume(spec).await.unwrap();
             rig.write(0, 1, 256).await.unwrap();
             other.write(0, Bytes::from(vec![5; 4096]), false).await.unwrap();

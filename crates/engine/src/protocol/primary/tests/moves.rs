@@ -1,8 +1,8 @@
 //! A drive takes another's place in a column while it's used.
 
 use super::*;
+use crate::places::{Placed, Placing};
 use crate::servers::follow::{Agreed as Drives, ClusterView, DriveStatus};
-use crate::table::{Placed, Placing};
 use futures_util::future::join;
 use tepal_model::{Lineage, ServerId};
 
@@ -28,14 +28,14 @@ impl Moving {
 
     /// What is agreed next.
     fn follow(&mut self, change: impl Fn(&mut Placed)) {
-        let known = self.now.tables.get(&MapId(1)).cloned();
-        let mut table = Table::clone(&known.unwrap_or_else(|| self.rig.volume.spec().table));
-        change(&mut table.columns[0]);
+        let known = self.now.places.get(&MapId(1)).cloned();
+        let mut places = Places::clone(&known.unwrap_or_else(|| self.rig.volume.spec().places));
+        change(&mut places.columns[0]);
         let agreed = Drives { server: ME, status: DriveStatus::Up(1) };
         let now = Arc::new(ClusterView {
             view: self.now.view + 1,
             drives: (1..=DRIVES).map(|id| (DriveId(id), agreed)).collect(),
-            tables: [(MapId(1), Arc::new(table))].into(),
+            places: [(MapId(1), Arc::new(places))].into(),
             ..ClusterView::default()
         });
         self.rig.engine.follow(ME, &self.now, &now);

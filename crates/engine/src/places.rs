@@ -7,7 +7,7 @@ use tepal_placement::Rotation;
 
 /// Of one map, at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Table {
+pub struct Places {
     /// By number.
     pub columns: Vec<Placed>,
 }
@@ -30,7 +30,7 @@ pub struct Placing {
     pub since: View,
 }
 
-impl Table {
+impl Places {
     /// Copies on neighbours, one column for each drive: `chained`, and what was made before columns had places of their own. `None` unless
     /// there are as many drives as copies.
     pub fn rotated(drives: &[DriveId], copies: u8, since: View) -> Option<Self> {
@@ -39,7 +39,7 @@ impl Table {
             let holders = rotation.holders(number).map(|at| Placing { drive: drives[at], since });
             Placed { holders: holders.collect(), joins: None }
         };
-        Some(Table { columns: (0..rotation.columns()).map(column).collect() })
+        Some(Places { columns: (0..rotation.columns()).map(column).collect() })
     }
 
     /// All drives that hold a column, or are to, in the order of columns, each once.
