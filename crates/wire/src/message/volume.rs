@@ -85,7 +85,7 @@ pub enum VolumeOperation {
 pub enum RepairOutcome {
     /// It's right, or will be: it was written again, or what is under way will write it.
     Done,
-    /// There's no right copy here now, but a drive that is away may have one; or the copy's own drive takes no writes.
+    /// There's no right copy here now, but a drive that is away, or catches up, may have one; or the copy's own drive takes no writes.
     NotNow,
     /// No copy is right.
     Impossible,

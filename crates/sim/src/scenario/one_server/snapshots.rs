@@ -85,6 +85,13 @@ impl Album {
         self.record.remove_snapshot(epoch);
     }
 
+    /// Whether there were any.
+    pub fn remove_all(&self) -> bool {
+        let all = self.record.snapshots();
+        all.iter().for_each(|&epoch| self.remove(epoch));
+        !all.is_empty()
+    }
+
     /// Nobody was told of those that were agreed on, but they are there. With a cache, what was acknowledged may be gone from them; from
     /// then on they don't change.
     pub fn server_died(&self) {
@@ -123,7 +130,7 @@ impl Album {
             server.follows(self.record.view()).await;
             self.workload.read_back(&*server.under_test()).await;
         }
-        self.record.snapshots().into_iter().for_each(|epoch| self.remove(epoch));
+        self.remove_all();
         server.follows(self.record.view()).await;
         if plan.hazard == Hazard::Corruption && !plan.mirrored() {
             return Ok(()); // what is damaged stays where it is
