@@ -3,8 +3,8 @@
 use crate::agreed::status_of;
 use crate::api::types::{Directory, DirectoryVolume};
 use crate::data_links::Links;
-use crate::volumes::geometry_of;
 use crate::data_threads::DataThreads;
+use crate::volumes::geometry_of;
 use crate::world::ServerWorld;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,0 +1,163 @@
+//! Copies that move between drives. Which are to be moved is a function of what is agreed; the server that leads the metadata has the
+//! moves begun, a few at a time, and whoever leads a column says when one is done.
+//!
+//! A drive that is drained or has failed is to hold nothing any more, and so is one that has been away for long: what it had is
+//! made again on others from the copies that are left. For those that were lost, spares step in. Otherwise each drive is to
+//! hold its fair share.
+
+use crate::drives::Parts;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+use tepal_metadata::{Command, DriveRecord, DriveState, DriveUse, MapRecord, ProposeError, ServerState, State};
+use tepal_model::{DriveId, MapId};
+use tepal_placement::{Candidate, moves};
+
+/// How often it's looked at what has changed, at most.
+const LOOK: Duration = Duration::from_millis(200);
+/// And at least: drives that are away for long are no change of what is agreed.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
+/// A drive that has been away for so long is one whose copies are made again.
+const LONG: Duration = Duration::from_secs(600);
+/// Copies that one drive gets at a time, and that one gives away.
+const AT_ONCE: usize = 2;
+
+/// Until the server stops.
+pub async fn keep_even(parts: Parts) {
+    let mut changes = parts.metadata.watch();
+    let mut away: BTreeMap<DriveId, Instant> = BTreeMap::new();
+    loop {
+        tokio::time::sleep(LOOK).await;
+        if let Ok(Err(_)) = tokio::time::timeout(LOOK_AGAIN, changes.changed()).await {
+            return;
+        }
+        let state = changes.borrow_and_update().clone();
+        if parts.metadata.leader() != Some(parts.metadata.server()) {
+            away.clear();
+            continue;
+        }
+        let now = Instant::now();
+        away.retain(|id, _| state.drives.get(id).is_some_and(is_away));
+        for (&id, _) in state.drives.iter().filter(|(_, record)| is_away(record)) {
+            away.entry(id).or_insert(now);
+        }
+        let gone = away.iter().filter(|(_, since)| now.duration_since(**since) >= LONG).map(|(&id, _)| id).collect();
+        for command in next(&state, &gone) {
+            match parts.authority.propose(command.clone()).await {
+                Ok(_) => {}
+                Err(ProposeError::Refused(refusal)) => tracing::debug!(?command, %refusal, "a copy isn't moved"),
+                Err(error) => {
+                    tracing::warn!(%error, "copies can't be moved now");
+                    break;
+                }
+            }
+        }
+    }
+}
+
+fn is_away(record: &std::sync::Arc<DriveRecord>) -> bool {
+    matches!(record.state, DriveState::Missing | DriveState::Behind)
+}
+
+/// What to do now, where drives that are away have been so for too long.
+fn next(state: &State, gone: &BTreeSet<DriveId>) -> Vec<Command> {
+    let mut commands = spares_step_in(state, gone);
+    if commands.is_empty() {
+        commands = hopeless_moves(state, gone);
+        for pool in state.pools.keys() {
+            commands.extend(moves_of(state, pool, gone));
+        }
+    }
+    commands
+}
+
+/// Whether a drive that is up may get copies, or keep those that it has.
+fn is_to_hold(state: &State, record: &DriveRecord, gone: &BTreeSet<DriveId>) -> bool {
+    let is_drained = state.servers.get(&record.server).is_some_and(|server| server.draining);
+    let is_lost = matches!(record.state, DriveState::Failed | DriveState::Offline) || gone.contains(&record.id);
+    record.purpose == DriveUse::Active && !is_drained && !is_lost
+}
+
+/// For each drive that was lost with copies, one that waits for that in the same pool: the smallest that is as large, or the largest.
+fn spares_step_in(state: &State, gone: &BTreeSet<DriveId>) -> Vec<Command> {
+    let is_lost = |record: &DriveRecord| record.state == DriveState::Failed || gone.contains(&record.id);
+    let lost = state.drives.values().filter(|record| record.purpose == DriveUse::Active && is_lost(record));
+    let lost = lost.filter(|record| state.maps.values().any(|map| map.uses(record.id)));
+    let mut taken = BTreeSet::new();
+    let mut commands = Vec::new();
+    for record in lost {
+        let is_ready = |spare: &&std::sync::Arc<DriveRecord>| {
+            spare.purpose == DriveUse::Spare && spare.state == DriveState::Up && !taken.contains(&spare.id)
+        };
+        let spares = state.drives_of_pool(&record.pool).filter(is_ready);
+        let fits = |spare: &&std::sync::Arc<DriveRecord>| match spare.capacity >= record.capacity {
+            true => (0, spare.capacity, spare.id),
+            false => (1, u64::MAX - spare.capacity, spare.id),
+        };
+        let Some(spare) = spares.min_by_key(fits).map(|spare| spare.id) else { continue };
+        taken.insert(spare);
+        commands.push(Command::SetDriveUse { id: record.id, to: DriveUse::Draining });
+        commands.push(Command::SetDriveUse { id: spare, to: DriveUse::Active });
+    }
+    commands
+}
+
+/// Calls moves off that can't come to their end.
+fn hopeless_moves(state: &State, gone: &BTreeSet<DriveId>) -> Vec<Command> {
+    let joining = state.maps.values().flat_map(|map| {
+        let columns = map.columns.iter().enumerate();
+        columns.filter_map(|(column, record)| Some((map.id, column as u32, record.joining?.to)))
+    });
+    let holds = |id: &DriveId| state.drives.get(id).is_some_and(|record| is_to_hold(state, record, gone));
+    let hopeless = joining.filter(|(.., to)| !holds(to));
+    hopeless.map(|(map, column, to)| Command::CancelMove { map, column, to }).collect()
+}
+
+/// The moves to begin among the drives of a pool.
+fn moves_of(state: &State, pool: &str, gone: &BTreeSet<DriveId>) -> Vec<Command> {
+    let of_pool = state.active_volumes().filter(|volume| volume.pool == pool);
+    let maps: BTreeMap<MapId, &MapRecord> =
+        of_pool.filter_map(|volume| state.map_of(volume)).map(|map| (map.id, &**map)).collect();
+    // Drives of other pools may hold something since before they were of one.
+    let named: BTreeSet<DriveId> =
+        maps.values().flat_map(|map| map.columns.iter().flat_map(|column| column.users())).collect();
+    let candidates: Vec<Candidate<'_>> = state
+        .drives
+        .values()
+        .filter(|record| record.pool == pool || named.contains(&record.id))
+        .filter_map(|record| {
+            let server = state.servers.get(&record.server)?;
+            // What is away and may return soon keeps what it has, and gets nothing.
+            let holds = record.pool == pool && is_to_hold(state, record, gone);
+            let capacity = if holds { record.capacity } else { 0 };
+            Some(Candidate { drive: record.id, server: record.server, site: server.site.as_deref(), capacity })
+        })
+        .collect();
+    let mut busy: BTreeMap<DriveId, usize> = BTreeMap::new();
+    for join in maps.values().flat_map(|map| map.columns.iter().filter_map(|column| column.joining)) {
+        *busy.entry(join.to).or_default() += 1;
+        *busy.entry(join.from).or_default() += 1;
+    }
+    let tables: Vec<_> = maps.values().map(|map| map.table()).collect();
+    let ids: Vec<MapId> = maps.keys().copied().collect();
+    let mut begun = BTreeSet::new();
+    let mut commands = Vec::new();
+    for change in moves(&tables, &candidates) {
+        let (map, column) = (ids[change.table], change.column);
+        let is_up = |id: DriveId| {
+            let record = state.drives.get(&id).filter(|record| record.state == DriveState::Up);
+            let server = record.and_then(|record| state.servers.get(&record.server));
+            server.is_some_and(|server| server.state == ServerState::Up)
+        };
+        let is_free = |id: DriveId| busy.get(&id).is_none_or(|moves| *moves < AT_ONCE);
+        let is_under_way = maps[&map].columns[column].joining.is_some() || begun.contains(&(map, column));
+        let may_give = is_free(change.from) || !is_up(change.from); // others have what one that is lost had
+        if is_under_way || !is_up(change.to) || !is_free(change.to) || !may_give {
+            continue;
+        }
+        begun.insert((map, column));
+        *busy.entry(change.to).or_default() += 1;
+        *busy.entry(change.from).or_default() += 1;
+        commands.push(Command::BeginMove { map, column: column as u32, from: change.from, to: change.to });
+    }
+    commands
+}
