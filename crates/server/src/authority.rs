@@ -266,7 +266,14 @@ mod tests {
         let metadata =
             Metadata::create(&folder, ClusterId(1), "test", ServerId(1), "unix:/s", 0).await.expect("a cluster");
         let path = "/d".to_owned();
-        let add = Command::AddDrive { id: DRIVE, server: ServerId(1), pool: "default".into(), path, capacity: 1 << 30 };
+        let add = Command::AddDrive {
+            id: DRIVE,
+            server: ServerId(1),
+            pool: "default".into(),
+            path,
+            capacity: 1 << 30,
+            spare: false,
+        };
         metadata.propose(add).await.expect("a drive");
         MetadataAuthority::new(metadata, Followed::default())
     }

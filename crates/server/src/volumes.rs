@@ -64,7 +64,8 @@ pub fn spec_of(record: &VolumeRecord, map: &MapRecord) -> VolumeSpec {
         size: record.size,
         layout: map.layout.clone(),
         map: map.id,
-        drives: map.drives.clone(),
+        // In the order of the columns, of which each drive has one, and the next ones its copies.
+        drives: map.drives(),
         made_in: map.made_in,
         revision: record.revision,
         epochs: Arc::default(),
@@ -211,9 +212,9 @@ impl Volumes {
         let map = state.map_of(record).ok_or(NotServed::NoMap)?;
         let is_alone = is_alone(state);
         // Nobody has agreed yet to go on without it.
-        let unknown = map.drives.iter().find(|drive| !self.engine.knows_drive(**drive));
+        let unknown = map.drives().into_iter().find(|drive| !self.engine.knows_drive(*drive));
         if let Some(unknown) = unknown.filter(|_| is_alone) {
-            return Err(NotServed::UnknownDrive(*unknown));
+            return Err(NotServed::UnknownDrive(unknown));
         }
         let epochs = epochs_of(state, record, None).unwrap_or_default();
         let (spec, engine) = (VolumeSpec { epochs, ..spec_of(record, map) }, self.engine.clone());

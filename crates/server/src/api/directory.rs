@@ -96,7 +96,7 @@ fn directory(state: &metadata::State) -> Directory {
             size: volume.size,
             layout: map.layout.to_string(),
             map: map.id.0,
-            drives: map.drives.clone(),
+            drives: map.drives(),
             made_in: map.made_in,
             revision: volume.revision,
             snapshots: state.snapshots_of(volume.id).map(|snapshot| of_gateways(snapshot)).collect(),
