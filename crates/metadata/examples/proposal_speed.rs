@@ -20,7 +20,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let folder = Path::new(&folder);
     let metadata = Metadata::create(folder, ClusterId(1), "speed", SERVER, "127.0.0.1:7000", 0).await?;
     let (pool, path) = (DEFAULT_POOL.to_owned(), "/d1".to_owned());
-    metadata.propose(Command::AddDrive { id: DriveId(1), server: SERVER, pool, path, capacity: 1 << 30 }).await?;
+    metadata
+        .propose(Command::AddDrive { id: DriveId(1), server: SERVER, pool, path, capacity: 1 << 30, spare: false })
+        .await?;
     let mut took = Vec::new();
     for n in 0..COUNT {
         let begin = Instant::now();

@@ -2,13 +2,19 @@
 //! released, a variant or field is never renamed or given another meaning, only added with a higher [`VERSION`], which
 //! [`Command::version`] says of it.
 
-use crate::record::{DriveState, ServerState};
+use crate::record::{DriveState, DriveUse, ServerState};
 use serde::{Deserialize, Serialize};
 use tepal_model::{ClusterId, DriveId, Epoch, MapId, ServerId, VolumeId};
 
 /// The newest form of commands that this build knows. An entry of a newer one stops the server rather than be
-/// misread. 2 has the snapshots of volumes.
-pub const VERSION: u32 = 2;
+/// misread. 2 has the snapshots of volumes, 3 copies that move between drives.
+pub const VERSION: u32 = 3;
+
+/// From this form on, [`Command::CreateVolume`] makes columns for drives to come; before, one for each drive.
+pub(crate) const MOVABLE: u32 = 3;
+
+/// The form in which volumes are created. It's to be [`MOVABLE`] as soon as maps with more columns than drives are served.
+const CREATE_VOLUME: u32 = 1;
 
 /// A command as it stands in the log, with what its proposer chose for everybody.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -90,8 +96,21 @@ pub enum Command {
         /// [`crate::Refusal::ServerChanged`].
         expected_view: Option<u64>,
     },
+    /// Whether what the server's drives hold shall go to others, and nothing new come.
+    SetServerDraining { id: ServerId, draining: bool },
     /// Adds an empty drive, which is `Up` at once.
-    AddDrive { id: DriveId, server: ServerId, pool: String, path: String, capacity: u64 },
+    AddDrive {
+        id: DriveId,
+        server: ServerId,
+        pool: String,
+        path: String,
+        capacity: u64,
+        /// It's for when another one has to be replaced: see [`DriveUse::Spare`].
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        spare: bool,
+    },
+    /// What the operator wants with the drive.
+    SetDriveUse { id: DriveId, to: DriveUse },
     /// The drive was found, and is taken into use in a new generation: perhaps at another place, at another server only if it's not
     /// in use at the one that had it.
     DriveMoved {
@@ -138,6 +157,28 @@ pub enum Command {
         /// Even if the last good copy of something is on it.
         force: bool,
     },
+    /// A drive joins a column to take the place of one of its holders, in a new view: it gets new writes, and is brought up
+    /// to date. It counts for nothing yet.
+    BeginMove {
+        map: MapId,
+        column: u32,
+        /// The holder.
+        from: DriveId,
+        /// Who is up, shares no failure domain with the other holders, and isn't to be emptied itself.
+        to: DriveId,
+    },
+    /// The drive that joins has everything, as whoever leads the column says: it's a holder from a new view on, in the place of
+    /// the other, which isn't any more.
+    FinishMove {
+        map: MapId,
+        column: u32,
+        to: DriveId,
+        /// The cluster's: if that has changed since, another may lead, and the command is refused as
+        /// [`crate::Refusal::ViewChanged`].
+        view: u64,
+    },
+    /// The drive doesn't join any more, from a new view on.
+    CancelMove { map: MapId, column: u32, to: DriveId },
     /// Adds a pool without drives.
     CreatePool {
         name: String,
@@ -205,6 +246,13 @@ impl Command {
             | Command::RenameSnapshot { .. }
             | Command::RollBack { .. }
             | Command::RemoveVolume { snapshots: true, .. } => 2,
+            Command::SetServerDraining { .. }
+            | Command::AddDrive { spare: true, .. }
+            | Command::SetDriveUse { .. }
+            | Command::BeginMove { .. }
+            | Command::FinishMove { .. }
+            | Command::CancelMove { .. } => 3,
+            Command::CreateVolume { .. } => CREATE_VOLUME,
             _ => 1,
         }
     }

@@ -40,8 +40,9 @@ pub use members::join::{JoinError, JoinRequest};
 pub use peers::{Caller, Calling, MAX_MESSAGE, NoTransport, Transport, TransportError};
 pub use query::{QueryError, QueryLimits, Rows, Value};
 pub use record::{
-    ClusterRecord, DEFAULT_POOL, DriveRecord, DriveState, EVENTS_KEPT, EventRecord, MapRecord, PoolRecord,
-    ServerRecord, ServerState, SnapshotRecord, StateNameError, VolumeRecord, VolumeState,
+    ClusterRecord, ColumnRecord, DEFAULT_POOL, DriveRecord, DriveState, DriveUse, EVENTS_KEPT, EventRecord,
+    HolderRecord, JoinRecord, MapRecord, PoolRecord, ServerRecord, ServerState, SnapshotRecord, StateNameError,
+    VolumeRecord, VolumeState,
 };
 pub use refusal::{Refusal, Thing};
 pub use state::State;

@@ -2,11 +2,13 @@
 //! counted by the state machine, so every server holds the same.
 
 use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 use tepal_model::text::shown;
 use tepal_model::{ClusterId, DriveId, Epoch, Layout, Lineage, MapId, ServerId, VolumeId};
-use tepal_placement::Rotation;
+use tepal_placement::{Geometry, Table};
 
 /// The pool that every cluster begins with.
 pub const DEFAULT_POOL: &str = "default";
@@ -47,6 +49,8 @@ pub struct ServerRecord {
     pub boot: u64,
     /// What it shares with all servers that may be lost together with it: a room, a building. `None` if it doesn't say.
     pub site: Option<String>,
+    /// Whether what its drives hold shall go to others, and nothing new come.
+    pub draining: bool,
 }
 
 /// Whether a server serves, as the cluster agrees.
@@ -84,6 +88,20 @@ pub struct DriveRecord {
     /// The generation of its label in which it was last taken into use; 0 if that isn't on record. What has a lower one is an older
     /// image of it.
     pub generation: u64,
+    /// What the operator wants with it.
+    pub purpose: DriveUse,
+}
+
+/// What the operator wants with a drive, in whatever state it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DriveUse {
+    /// To hold its share.
+    Active,
+    /// To hold nothing any more: what it has shall go to others.
+    Draining,
+    /// To hold nothing until another one has to be replaced.
+    Spare,
 }
 
 /// What a drive is good for. The legal changes are listed in [`DriveState::may_become`] and nowhere else.
@@ -192,7 +210,8 @@ pub struct SnapshotRecord {
     pub created_unix_ms: u64,
 }
 
-/// A global map: immutable but for its newest epoch, and never used again after its volume is gone.
+/// A global map: its columns stay, but their copies move between drives, and it has a newest epoch. Never used again after
+/// its volume is gone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MapRecord {
     /// Counted from 1; on every drive that holds something of it.
@@ -201,9 +220,12 @@ pub struct MapRecord {
     pub volume: VolumeId,
     /// The volume's layout with its failure domain settled: `domain` is always `Some` here.
     pub layout: Layout,
-    /// In order of position; any as many neighbours as there are copies were in different domains when it was made. Each has
-    /// a drive record.
-    pub drives: Vec<DriveId>,
+    /// How many columns a set has: see [`Geometry`].
+    pub width: u32,
+    /// By how many rows a set is filled before the next one takes its turn.
+    pub chunk: u32,
+    /// A multiple of the width. Each drive that is named has a drive record.
+    pub columns: Vec<ColumnRecord>,
     /// The view in which it was made; 0 if that isn't on record.
     pub made_in: u64,
     /// The last that was handed out to a volume or snapshot, whether that is still there or not. None is handed out twice.
@@ -216,10 +238,83 @@ impl MapRecord {
         self.layout.extent
     }
 
-    /// Which of the drives a column's copies are on. `None` of a map with fewer drives than copies, of which none is made.
-    pub fn rotation(&self) -> Option<Rotation> {
-        Rotation::new(self.drives.len(), self.layout.copies())
+    /// How extents go round the columns.
+    pub fn geometry(&self) -> Geometry {
+        let columns = u32::try_from(self.columns.len()).ok();
+        let geometry = columns.and_then(|columns| Geometry::new(columns, self.width, self.chunk));
+        geometry.expect("a map is made, and read, with columns that its width divides")
     }
+
+    /// The drives that hold something: those that come first in a column in order of the columns, then the others. Where each
+    /// drive has one column, and copies are on neighbours, it's the order of the drives.
+    pub fn drives(&self) -> Vec<DriveId> {
+        let mut seen = BTreeSet::new();
+        let copies = self.columns.iter().map(|column| column.holders.len()).max().unwrap_or(0);
+        let of_copy = |copy: usize| self.columns.iter().filter_map(move |column| column.holders.get(copy));
+        (0..copies).flat_map(of_copy).map(|holder| holder.drive).filter(|drive| seen.insert(*drive)).collect()
+    }
+
+    /// Whether a drive has, or gets, a copy of any column.
+    pub fn uses(&self, drive: DriveId) -> bool {
+        self.columns.iter().any(|column| column.uses(drive))
+    }
+
+    /// What it will be when the moves that are under way are done.
+    pub fn table(&self) -> Table {
+        let to = |column: &ColumnRecord, drive: DriveId| match &column.joining {
+            Some(join) if join.from == drive => join.to,
+            _ => drive,
+        };
+        let holders = |column: &ColumnRecord| column.holders.iter().map(|holder| to(column, holder.drive)).collect();
+        let domain = self.layout.domain.expect("a map's is settled");
+        Table { geometry: self.geometry(), domain, columns: self.columns.iter().map(holders).collect() }
+    }
+}
+
+/// Who holds one column of a map.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ColumnRecord {
+    /// Different drives, as many as the layout has copies. The first that is up leads.
+    pub holders: SmallVec<[HolderRecord; 2]>,
+    /// Who takes the place of one of them.
+    pub joining: Option<JoinRecord>,
+}
+
+impl ColumnRecord {
+    /// The drives that have a copy or get one, first the holders.
+    pub fn users(&self) -> impl Iterator<Item = DriveId> {
+        self.holders.iter().map(|holder| holder.drive).chain(self.joining.iter().map(|join| join.to))
+    }
+
+    /// Whether a drive has a copy or gets one.
+    pub fn uses(&self, drive: DriveId) -> bool {
+        self.users().any(|user| user == drive)
+    }
+
+    /// Whether a drive's copy counts.
+    pub fn is_held_by(&self, drive: DriveId) -> bool {
+        self.holders.iter().any(|holder| holder.drive == drive)
+    }
+}
+
+/// A drive that has a copy of a column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HolderRecord {
+    /// The drive.
+    pub drive: DriveId,
+    /// The view since which it counts: it has all that was written before. 0 if that isn't on record.
+    pub since: u64,
+}
+
+/// A drive that gets a copy of a column: new writes go to it, and it's brought up to date, but it doesn't count yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JoinRecord {
+    /// That drive.
+    pub to: DriveId,
+    /// The holder whose place it takes when it has everything.
+    pub from: DriveId,
+    /// The view since which it gets new writes.
+    pub since: u64,
 }
 
 /// Something that happened, for people. Only the latest [`EVENTS_KEPT`] are kept.
@@ -286,6 +381,7 @@ state_names!(
     Offline = "offline",
     Failed = "failed"
 );
+state_names!(DriveUse, "drive", Active = "active", Draining = "draining", Spare = "spare");
 state_names!(VolumeState, "volume", Active = "active", Deleting = "deleting");
 
 #[cfg(test)]

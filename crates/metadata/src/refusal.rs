@@ -4,7 +4,7 @@
 use crate::record::{DriveState, ServerState};
 use serde::{Deserialize, Serialize};
 use tepal_model::text::NAME_RULE;
-use tepal_model::{DriveId, ServerId, VolumeId};
+use tepal_model::{DriveId, MapId, ServerId, VolumeId};
 
 /// The rule that a command broke, or what stood in its way. Its proposer should change the command, or what it's about.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
@@ -73,6 +73,25 @@ pub enum Refusal {
         volumes_named(.volumes)
     )]
     LastCopy { id: DriveId, volumes: Vec<String> },
+
+    #[error("there is no map {}", .0.0)]
+    NoMap(MapId),
+    #[error("map {} has no column {column}", .map.0)]
+    NoColumn { map: MapId, column: u32 },
+    #[error("drive {drive} has no copy of column {column} of map {}", .map.0)]
+    NotHolder { map: MapId, column: u32, drive: DriveId },
+    #[error("drive {drive} has a copy of column {column} of map {} already", .map.0)]
+    HolderAlready { map: MapId, column: u32, drive: DriveId },
+    #[error("drive {to} is taking a copy of column {column} of map {} already: wait for that, or cancel it", .map.0)]
+    ColumnMoves { map: MapId, column: u32, to: DriveId },
+    #[error("drive {to} isn't taking a copy of column {column} of map {}", .map.0)]
+    NoMove { map: MapId, column: u32, to: DriveId },
+    #[error("drive {to} would be lost together with drive {with}, which has another copy of the same")]
+    SharesDomain { to: DriveId, with: DriveId },
+    #[error("drive {id} is {state}: only one that is up takes copies of others")]
+    DriveNotUp { id: DriveId, state: DriveState },
+    #[error("drive {0} is to be emptied, so it takes no copies of others")]
+    DriveDraining(DriveId),
 
     #[error("there is no pool '{0}': `tepal pool ls` lists them, `tepal pool create` makes one")]
     NoPool(String),

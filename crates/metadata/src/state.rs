@@ -2,16 +2,15 @@
 //! next one, which shares every record that stayed the same.
 
 use crate::record::{
-    ClusterRecord, DriveRecord, MapRecord, PoolRecord, ServerRecord, SnapshotRecord, VolumeRecord, VolumeState,
+    ClusterRecord, ColumnRecord, DriveRecord, HolderRecord, MapRecord, PoolRecord, ServerRecord, SnapshotRecord,
+    VolumeRecord, VolumeState,
 };
-use crate::refusal::Refusal;
-use crate::state_machine::apply::place;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tepal_model::history::FIRST_EPOCH;
 use tepal_model::layout::FailureDomain;
 use tepal_model::{ClusterId, DriveId, Epoch, History, MapId, ServerId, VolumeId};
-use tepal_placement::Place;
+use tepal_placement::{Place, domain};
 
 /// What all applied commands came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,7 +82,8 @@ impl State {
     /// Counts what has happened to servers, drives, pools and volumes: of two states, the later one has the higher number,
     /// unless they tell the same of them.
     pub fn happenings(&self) -> u64 {
-        self.counters.event
+        // Copies move without people being told.
+        self.counters.event + self.view()
     }
 
     /// No map has had this number or a higher one yet.
@@ -135,18 +135,13 @@ impl State {
     /// has only one copy.
     pub fn domain_of(&self, volume: &VolumeRecord) -> Option<FailureDomain> {
         let map = self.map_of(volume)?;
-        let place = |id: &DriveId| {
-            let server = self.servers.get(&self.drives.get(id)?.server)?;
+        let place = |holder: &HolderRecord| {
+            let server = self.servers.get(&self.drives.get(&holder.drive)?.server)?;
             Some(Place { server: server.id, site: server.site.as_deref() })
         };
-        let places: Option<Vec<Place<'_>>> = map.drives.iter().map(place).collect();
-        map.rotation()?.domain(&places?)
-    }
-
-    /// The drives that a volume would get in this pool, in order; as refused if it can't be had. The layout is the pool's, if
-    /// none is given.
-    pub fn drives_for(&self, pool: &str, layout: Option<&str>) -> Result<Vec<DriveId>, Refusal> {
-        place::wanted(self, pool, layout).and_then(|layout| place::allot(self, pool, &layout)).map(|(_, drives)| drives)
+        let places = |column: &ColumnRecord| column.holders.iter().map(place).collect();
+        let columns: Option<Vec<Vec<Place<'_>>>> = map.columns.iter().map(places).collect();
+        domain(&columns?)
     }
 
     /// Those that may be served, in order of their ids.
@@ -164,11 +159,8 @@ impl State {
         self.drives.values().filter(move |drive| drive.pool == pool)
     }
 
-    /// The volumes, also those being deleted, whose maps name this drive.
+    /// The volumes, also those being deleted, of which this drive has something or gets it.
     pub fn volumes_on(&self, drive: DriveId) -> impl Iterator<Item = &Arc<VolumeRecord>> {
-        self.maps
-            .values()
-            .filter(move |map| map.drives.contains(&drive))
-            .filter_map(|map| self.volumes.get(&map.volume))
+        self.maps.values().filter(move |map| map.uses(drive)).filter_map(|map| self.volumes.get(&map.volume))
     }
 }

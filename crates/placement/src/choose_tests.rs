@@ -203,7 +203,9 @@ proptest! {
         prop_assert_eq!(chosen.as_ref().ok().map(|chosen| chosen.domain), expected, "{:?}", chosen);
         let Ok(chosen) = chosen else { return Ok(()) };
         let places: Vec<Place<'_>> = chosen.drives.iter().map(|id| place(&candidates, *id)).collect();
-        let found = rotation(&chosen, &layout).domain(&places);
+        let rotation = rotation(&chosen, &layout);
+        let of_column = |column| rotation.holders(column).map(|drive| places[drive]).collect::<Vec<Place<'_>>>();
+        let found = domain(&(0..rotation.columns()).map(of_column).collect::<Vec<_>>());
         prop_assert!(copies == 1 || found >= Some(chosen.domain), "{:?} is really {:?}", chosen, found);
         let distinct: BTreeSet<DriveId> = chosen.drives.iter().copied().collect();
         prop_assert_eq!(distinct.len(), chosen.drives.len());

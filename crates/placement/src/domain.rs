@@ -1,6 +1,5 @@
 //! What the copies of a volume really don't share, as its drives are now.
 
-use crate::rotation::Rotation;
 use std::collections::BTreeSet;
 use tepal_model::ServerId;
 use tepal_model::layout::FailureDomain;
@@ -14,38 +13,36 @@ pub struct Place<'a> {
     pub site: Option<&'a str>,
 }
 
-impl Rotation {
-    /// The widest domain that no two copies of any extent share; `drive` at least, since a drive has one position.
-    /// `None` if there's only one copy. `places` are those of the drives, by position.
-    pub fn domain(&self, places: &[Place<'_>]) -> Option<FailureDomain> {
-        assert_eq!(places.len(), self.columns(), "each drive of the map has a place");
-        if self.copies() == 1 {
-            return None;
-        }
-        let sites: Option<Vec<&str>> = places.iter().map(|place| place.site).collect();
-        let servers: Vec<ServerId> = places.iter().map(|place| place.server).collect();
-        Some(match sites {
-            Some(sites) if self.are_apart(&sites) => FailureDomain::Site,
-            _ if self.are_apart(&servers) => FailureDomain::Server,
-            _ => FailureDomain::Drive,
-        })
+/// The widest domain that no two copies of any column share; `drive` at least, since the copies of a column are on different
+/// ones. `None` if there's only one copy. `columns` have the places of their copies.
+pub fn domain(columns: &[Vec<Place<'_>>]) -> Option<FailureDomain> {
+    if columns.iter().all(|places| places.len() < 2) {
+        return None;
     }
-
-    /// Whether no column has two copies in one of these, given by position.
-    fn are_apart<T: Ord>(&self, domains: &[T]) -> bool {
-        let apart = |column| self.holders(column).map(|drive| &domains[drive]).collect::<BTreeSet<_>>().len();
-        (0..self.columns()).all(|column| apart(column) == self.copies())
-    }
+    let by_site = columns.iter().all(|places| {
+        let sites: BTreeSet<&str> = places.iter().filter_map(|place| place.site).collect();
+        sites.len() == places.len()
+    });
+    let by_server = columns.iter().all(|places| {
+        let servers: BTreeSet<ServerId> = places.iter().map(|place| place.server).collect();
+        servers.len() == places.len()
+    });
+    Some(match (by_site, by_server) {
+        (true, _) => FailureDomain::Site,
+        (false, true) => FailureDomain::Server,
+        (false, false) => FailureDomain::Drive,
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Rotation;
 
     #[test]
     fn the_domain_is_the_widest_that_no_two_copies_share() {
         use FailureDomain::{Drive, Server, Site};
-        for (copies, places, domain) in [
+        for (copies, places, expected) in [
             (1, "a1 a1", None),
             (2, "a1 a1 a2", Some(Drive)),
             (2, "a1 a2 a1 a2", Some(Server)),
@@ -61,7 +58,10 @@ mod tests {
                 server: ServerId(word[1..].parse().unwrap()),
             };
             let drives: Vec<Place<'_>> = places.split(' ').map(place).collect();
-            assert_eq!(Rotation::new(drives.len(), copies).unwrap().domain(&drives), domain, "{copies} on {places}");
+            let rotation = Rotation::new(drives.len(), copies).unwrap();
+            let column = |column| rotation.holders(column).map(|drive| drives[drive]).collect();
+            let columns: Vec<Vec<Place<'_>>> = (0..rotation.columns()).map(column).collect();
+            assert_eq!(domain(&columns), expected, "{copies} on {places}");
         }
     }
 }

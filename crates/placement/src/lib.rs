@@ -1,7 +1,7 @@
 //! Where the copies of an extent go: pure functions, the same on every machine.
 //!
 //! [`choose()`] picks and orders the drives of a new volume's global map; [`Rotation`] says where the copies of an extent are
-//! in such an order; [`Rotation::domain`] says what the copies really don't share. How the order is found is in
+//! in such an order; [`domain()`] says what the copies of a map really don't share. How the order is found is in
 //! `dealing.rs` (one that keeps the rules) and `spread.rs` (one that is also even when a server fails).
 //!
 //! A [`Table`] says it column by column, so that any copy can go to another drive: [`allot`] makes one for a new map, [`moves`]
@@ -26,8 +26,8 @@ mod spread;
 mod table;
 
 pub use choose::{Candidate, ChooseError, Chosen, choose};
-pub use domain::Place;
+pub use domain::{Place, domain};
 pub use geometry::Geometry;
 pub use rotation::Rotation;
 pub use share::{Holders, Scale, Share, ShareError};
-pub use table::{ColumnHolders, Move, Table, allot, moves};
+pub use table::{ColumnHolders, Move, Table, allot, moves, rotate};

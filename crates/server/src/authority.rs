@@ -232,6 +232,28 @@ impl Authority for MetadataAuthority {
         self.clone().heeds_primary(from, view, map, column).boxed()
     }
 
+    fn joined(&self, map: MapId, column: usize, drive: DriveId, view: View) -> BoxFuture<'static, bool> {
+        let command = Command::FinishMove { map, column: column as u32, to: drive, view };
+        let authority = self.clone();
+        let finished = self.on_control(async move {
+            match authority.propose(command).await {
+                Ok(_) => Some(()),
+                Err(error) => {
+                    tracing::debug!(%drive, map = map.0, column, %error, "that a copy has moved isn't agreed");
+                    None
+                }
+            }
+        });
+        finished.map(|finished| finished.is_some()).boxed()
+    }
+
+    fn cannot_join(&self, map: MapId, column: usize, drive: DriveId) -> BoxFuture<'static, ()> {
+        let command = Command::CancelMove { map, column: column as u32, to: drive };
+        let authority = self.clone();
+        let called_off = self.on_control(async move { authority.propose(command).await.ok() });
+        called_off.map(drop).boxed()
+    }
+
     fn adopted(&self, view: View) -> BoxFuture<'static, ()> {
         let metadata = self.metadata.clone();
         let adopted = async move { metadata.adopted_everywhere(view).await.ok() };
@@ -262,7 +284,14 @@ mod tests {
         let metadata =
             Metadata::create(&folder, ClusterId(1), "test", ServerId(1), "unix:/s", 0).await.expect("a cluster");
         let path = "/d".to_owned();
-        let add = Command::AddDrive { id: DRIVE, server: ServerId(1), pool: "default".into(), path, capacity: 1 << 30 };
+        let add = Command::AddDrive {
+            id: DRIVE,
+            server: ServerId(1),
+            pool: "default".into(),
+            path,
+            capacity: 1 << 30,
+            spare: false,
+        };
         metadata.propose(add).await.expect("a drive");
         MetadataAuthority::new(metadata, Followed::default())
     }

@@ -12,6 +12,7 @@ use crate::drives::{self, Drives, Generations, GenerationsError, Parts};
 use crate::exports::ServerExports;
 use crate::log::{self, LogError};
 use crate::membership::{self, Membership};
+use crate::moving;
 use crate::nbd::Front;
 use crate::observed::Observations;
 use crate::volumes::Volumes;
@@ -244,6 +245,7 @@ impl Running {
         let nbd: Vec<String> = front.endpoints().iter().map(ToString::to_string).collect();
         let stop = Arc::new(Notify::new());
         let scrubs = Scrubs::new(threads.clone(), observations.clone());
+        let keeping_even = parts.clone();
         let api = api::Front::open(
             listener,
             Api {
@@ -263,6 +265,7 @@ impl Running {
             token,
         );
         tokio::spawn(volumes.follow());
+        tokio::spawn(moving::keep_even(keeping_even));
         tokio::spawn(drives::watch(drives.clone()));
         tokio::spawn(membership::return_whenever_down(metadata, drives.clone()));
         tokio::spawn(damage.clone().keep());

@@ -17,10 +17,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tepal_engine::{Engine, OpenVolumeError, Places, Volume, VolumeSpec};
-use tepal_metadata::{Command, MapRecord, Metadata, ProposeError, Refusal, State, VolumeRecord, VolumeState};
+use tepal_engine::{Engine, OpenVolumeError, Placed, Places, Placing, Volume, VolumeSpec};
+use tepal_metadata::{
+    ColumnRecord, Command, HolderRecord, MapRecord, Metadata, ProposeError, Refusal, State, VolumeRecord, VolumeState,
+};
 use tepal_model::{DriveId, VolumeId};
-use tepal_placement::Geometry;
 use tokio::sync::watch;
 
 /// After a removal that couldn't be finished, or a volume that couldn't be opened.
@@ -57,14 +58,13 @@ pub fn is_alone(state: &State) -> bool {
     state.servers.len() <= 1
 }
 
-/// Of a map with one column for each drive.
-pub fn geometry_of(drives: usize, extent: u32) -> Geometry {
-    Geometry::round(drives.max(1), extent).expect("there's a column")
-}
-
 /// Where a map's columns are.
 pub fn places_of(map: &MapRecord) -> Places {
-    Places::rotated(&map.drives, map.layout.copies(), map.made_in).unwrap_or_default()
+    let placed = |column: &ColumnRecord| {
+        let placing = |holder: &HolderRecord| Placing { drive: holder.drive, since: holder.since };
+        Placed { holders: column.holders.iter().map(placing).collect(), joins: column.joining.map(|join| join.to) }
+    };
+    Places { columns: map.columns.iter().map(placed).collect() }
 }
 
 /// What the engine is told of a volume, but for its snapshots.
@@ -75,7 +75,7 @@ pub fn spec_of(record: &VolumeRecord, map: &MapRecord) -> VolumeSpec {
         size: record.size,
         layout: map.layout.clone(),
         map: map.id,
-        geometry: geometry_of(map.drives.len(), map.layout.extent),
+        geometry: map.geometry(),
         places: Arc::new(places_of(map)),
         revision: record.revision,
         epochs: Arc::default(),
@@ -222,9 +222,9 @@ impl Volumes {
         let map = state.map_of(record).ok_or(NotServed::NoMap)?;
         let is_alone = is_alone(state);
         // Nobody has agreed yet to go on without it.
-        let unknown = map.drives.iter().find(|drive| !self.engine.knows_drive(**drive));
+        let unknown = map.drives().into_iter().find(|drive| !self.engine.knows_drive(*drive));
         if let Some(unknown) = unknown.filter(|_| is_alone) {
-            return Err(NotServed::UnknownDrive(*unknown));
+            return Err(NotServed::UnknownDrive(unknown));
         }
         let epochs = epochs_of(state, record, None).unwrap_or_default();
         let (spec, engine) = (VolumeSpec { epochs, ..spec_of(record, map) }, self.engine.clone());

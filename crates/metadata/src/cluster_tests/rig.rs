@@ -325,5 +325,12 @@ pub fn has_pool(state: &State, name: &str) -> bool {
 
 pub fn add_drive(id: u64, server: u32) -> Command {
     let (server, path) = (ServerId(server), format!("/d{id}"));
-    Command::AddDrive { id: tepal_model::DriveId(id), server, pool: DEFAULT_POOL.to_owned(), path, capacity: 1 << 30 }
+    Command::AddDrive {
+        id: tepal_model::DriveId(id),
+        server,
+        pool: DEFAULT_POOL.to_owned(),
+        path,
+        capacity: 1 << 30,
+        spare: false,
+    }
 }

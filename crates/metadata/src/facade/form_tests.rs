@@ -1,5 +1,6 @@
 //! Folders that earlier versions made. `form_1/` is what the first version left behind when it was killed: two drives, a
-//! volume, and another one that had been removed; `form_2/` to `form_4/` the same by later ones.
+//! volume, and another one that had been removed; `form_2/` to `form_4/` the same by later ones, and in `form_5/` there are
+//! another drive and volume, and a snapshot.
 
 use super::tests::on_runtime;
 use super::*;
@@ -7,7 +8,7 @@ use crate::query::Value;
 use crate::scratch::Scratch;
 use crate::{log_store, state_machine};
 use rusqlite::Connection;
-use tepal_model::VolumeId;
+use tepal_model::{DriveId, MapId, VolumeId};
 
 fn folder_of_form_1() -> Scratch {
     folder(include_str!("form_1/raft.sql"), include_str!("form_1/cluster.sql"))
@@ -23,6 +24,10 @@ fn folder_of_form_3() -> Scratch {
 
 fn folder_of_form_4() -> Scratch {
     folder(include_str!("form_4/raft.sql"), include_str!("form_4/cluster.sql"))
+}
+
+fn folder_of_form_5() -> Scratch {
+    folder(include_str!("form_5/raft.sql"), include_str!("form_5/cluster.sql"))
 }
 
 fn folder(log: &str, state: &str) -> Scratch {
@@ -51,6 +56,12 @@ fn opens_whole(folder: &Path) {
         assert_eq!((volume.epoch, volume.lineage.to_string()), (1, "0-1".to_owned()));
         let map = state.map_of(volume).unwrap();
         assert_eq!((map.newest_epoch, volume.epoch_since), (1, map.made_in), "as if it were made now");
+        assert_eq!((map.columns.len(), map.width, map.chunk), (2, 2, 16));
+        for (column, next) in [(0, 1), (1, 0)] {
+            let holders = map.columns[column].holders.iter().map(|holder| (holder.drive, holder.since));
+            let drives = map.drives();
+            assert_eq!(holders.collect::<Vec<_>>(), [(drives[column], map.made_in), (drives[next], map.made_in)]);
+        }
         metadata.shutdown().await;
     });
 }
@@ -61,7 +72,7 @@ fn a_folder_of_form_1_opens_with_all_that_is_in_it_and_is_of_the_newest_form_the
     for _ in 0..2 {
         opens_whole(scratch.path());
     }
-    assert_eq!((form(scratch.path(), log_store::FILE), form(scratch.path(), state_machine::FILE)), (2, 5));
+    assert_eq!((form(scratch.path(), log_store::FILE), form(scratch.path(), state_machine::FILE)), (2, 6));
     on_runtime(async {
         let metadata = Metadata::open(scratch.path()).await.unwrap();
         let join = Command::JoinServer { folder: 7, address: "h:2".to_owned(), claim: None };
@@ -75,7 +86,7 @@ fn a_folder_of_form_1_opens_with_all_that_is_in_it_and_is_of_the_newest_form_the
 fn a_folder_of_form_2_opens_with_all_that_is_in_it_and_says_from_then_on_which_image_of_a_drive_is_the_newest() {
     let scratch = folder_of_form_2();
     opens_whole(scratch.path());
-    assert_eq!((form(scratch.path(), log_store::FILE), form(scratch.path(), state_machine::FILE)), (2, 5));
+    assert_eq!((form(scratch.path(), log_store::FILE), form(scratch.path(), state_machine::FILE)), (2, 6));
     let found = |generation| {
         on_runtime(async {
             let metadata = Metadata::open(scratch.path()).await.unwrap();
@@ -94,7 +105,7 @@ fn a_folder_of_form_2_opens_with_all_that_is_in_it_and_says_from_then_on_which_i
 fn a_folder_of_form_3_opens_with_all_that_is_in_it_and_can_be_told_another_lease() {
     let scratch = folder_of_form_3();
     opens_whole(scratch.path());
-    assert_eq!(form(scratch.path(), state_machine::FILE), 5);
+    assert_eq!(form(scratch.path(), state_machine::FILE), 6);
     let by_default = crate::Timing::default().lease.length;
     let set = |ms: Option<u64>| {
         on_runtime(async {
@@ -120,7 +131,7 @@ fn a_folder_of_form_4_opens_with_all_that_is_in_it_and_its_volume_takes_snapshot
     for _ in 0..2 {
         opens_whole(scratch.path());
     }
-    assert_eq!(form(scratch.path(), state_machine::FILE), 5);
+    assert_eq!(form(scratch.path(), state_machine::FILE), 6);
     let propose = |command: Option<Command>| {
         on_runtime(async {
             let metadata = Metadata::open(scratch.path()).await.unwrap();
@@ -142,6 +153,60 @@ fn a_folder_of_form_4_opens_with_all_that_is_in_it_and_its_volume_takes_snapshot
     let back = propose(Some(Command::RollBack { volume: "v0".to_owned(), name: "s".to_owned() }));
     assert_eq!(back.0, Some(Reply::RolledBack { epoch: 3, view: 5 }));
     assert_eq!(propose(None).1, ["s"]);
+}
+
+#[test]
+fn a_folder_of_form_5_opens_with_all_that_is_in_it_and_copies_move_to_another_drive() {
+    let scratch = folder_of_form_5();
+    let [d0, d1, d2] = ["a13d159126ad82fb", "cab87f32e10c4207", "d3b07384d113edec"].map(|id| id.parse().unwrap());
+    let columns = |state: &State, map| {
+        let drives = |column: &crate::ColumnRecord| column.users().collect::<Vec<DriveId>>();
+        state.maps[&MapId(map)].columns.iter().map(drives).collect::<Vec<_>>()
+    };
+    let open = |commands: Vec<Command>| {
+        on_runtime(async {
+            let metadata = Metadata::open(scratch.path()).await.unwrap();
+            for command in commands {
+                metadata.propose(command).await.unwrap();
+            }
+            let state = metadata.state();
+            let sql = "SELECT count(*) FROM map_columns WHERE drive = 'd3b07384d113edec'";
+            let rows = metadata.query(sql, QueryLimits::default()).await.unwrap().rows;
+            metadata.shutdown().await;
+            (state, rows)
+        })
+    };
+    for _ in 0..2 {
+        let (state, rows) = open(vec![]);
+        assert_eq!(columns(&state, 1), [[d0, d1], [d1, d0]]);
+        assert_eq!(columns(&state, 3), [[d0, d1], [d1, d2], [d2, d0]]);
+        assert_eq!((state.snapshots_of(VolumeId(1)).count(), rows), (1, vec![vec![Value::Integer(2)]]));
+    }
+    assert_eq!(form(scratch.path(), state_machine::FILE), 6);
+    let (map, column, view) = (MapId(1), 0, open(vec![]).0.view());
+    let (state, _) = open(vec![Command::BeginMove { map, column, from: d0, to: d2 }]);
+    assert_eq!(columns(&state, 1), [vec![d0, d1, d2], vec![d1, d0]]);
+    let (state, rows) = open(vec![Command::FinishMove { map, column, to: d2, view: view + 1 }]);
+    assert_eq!((columns(&state, 1), rows), (vec![vec![d2, d1], vec![d1, d0]], vec![vec![Value::Integer(3)]]));
+    assert_eq!(open(vec![]).0, state);
+}
+
+#[test]
+fn a_record_of_form_5_that_rotted_is_noticed_and_left_as_it_is() {
+    for harm in [
+        "UPDATE map_drives SET drive = 'd3b07384d113edec' WHERE position = 0",
+        "DELETE FROM map_drives WHERE position = 0",
+        "UPDATE maps SET made_in = 2",
+        "UPDATE maps SET layout = 'stripe'",
+        "UPDATE snapshots SET name = 'r'",
+    ] {
+        let scratch = folder_of_form_5();
+        let file = scratch.path().join(state_machine::FILE);
+        Connection::open(&file).and_then(|opened| opened.execute_batch(harm)).unwrap();
+        let refused = on_runtime(async { Metadata::open(scratch.path()).await.err() });
+        assert!(matches!(refused, Some(OpenError::Damaged { .. })), "{harm}: {refused:?}");
+        assert_eq!(form(scratch.path(), state_machine::FILE), 5);
+    }
 }
 
 #[test]

@@ -19,7 +19,14 @@ pub async fn created(folder: &Path) -> Metadata {
 
 pub fn add_drive(id: u64) -> Command {
     let path = format!("/d{id}");
-    Command::AddDrive { id: DriveId(id), server: SERVER, pool: DEFAULT_POOL.to_owned(), path, capacity: 1 << 30 }
+    Command::AddDrive {
+        id: DriveId(id),
+        server: SERVER,
+        pool: DEFAULT_POOL.to_owned(),
+        path,
+        capacity: 1 << 30,
+        spare: false,
+    }
 }
 
 pub fn create_volume(name: &str) -> Command {

@@ -6,13 +6,16 @@
 
 use super::apply::Change;
 use super::rows::{MapRow, Record};
-use crate::record::{ClusterRecord, DriveRecord, MapRecord, ServerRecord, VolumeRecord};
+use crate::record::{ColumnRecord, JoinRecord, MapRecord};
 use crate::state::{Counters, State};
 use rusqlite::types::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tepal_codec::checksum::{crc, crc_append};
-use tepal_model::{Epoch, VolumeId};
+use tepal_model::{Epoch, MapId, VolumeId};
+
+/// The table of maps' columns.
+const COLUMNS: &str = "map_columns";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Digest(pub u32);
@@ -25,6 +28,7 @@ impl Digest {
         let records = records.chain(state.pools.values().map(of));
         let records = records.chain(state.volumes.values().map(of));
         let records = records.chain(state.maps.values().map(of_map));
+        let records = records.chain(state.maps.values().flat_map(|map| (0..).zip(&map.columns).map(of_column(map.id))));
         let records = records.chain(state.snapshots.values().flat_map(|snapshots| snapshots.values()).map(of));
         Digest(records.fold(0, u32::wrapping_add))
     }
@@ -35,41 +39,54 @@ impl Digest {
         let mut sum = Digest::of_form_2(state).0.wrapping_sub(of_counters(&state.counters));
         sum = sum.wrapping_add(of_numbers(&[volume, map.into(), event]));
         for server in state.servers.values() {
-            let known = server.values().into_iter().take(3).collect();
-            sum = sum.wrapping_sub(of(server)).wrapping_add(of_values(ServerRecord::TABLE, known));
+            sum = sum.wrapping_sub(of_first(server, 8)).wrapping_add(of_first(server, 3));
+        }
+        Digest(sum)
+    }
+
+    /// What form 5 has for the same records: it says the drives of maps, of which each is the first of one column, and of drives
+    /// and servers not whether they are to be emptied.
+    pub fn of_form_5(state: &State) -> Digest {
+        let mut sum = Digest::of(state).0;
+        for server in state.servers.values() {
+            sum = sum.wrapping_sub(of(server)).wrapping_add(of_first(server, 8));
+        }
+        for drive in state.drives.values() {
+            sum = sum.wrapping_sub(of(drive)).wrapping_add(of_first(drive, 10));
+        }
+        for map in state.maps.values() {
+            let columns = (0..).zip(&map.columns).map(of_column(map.id)).fold(of_map(map), u32::wrapping_add);
+            sum = sum.wrapping_sub(columns).wrapping_add(of_map_with_drives(map, 6));
         }
         Digest(sum)
     }
 
     /// What form 4 has for the same records: it says no epochs of maps, nor what volumes see of them.
     pub fn of_form_4(state: &State) -> Digest {
-        let mut sum = Digest::of(state).0;
+        let mut sum = Digest::of_form_5(state).0;
         for volume in state.volumes.values() {
-            let known = volume.values().into_iter().take(10).collect();
-            sum = sum.wrapping_sub(of(volume)).wrapping_add(of_values(VolumeRecord::TABLE, known));
+            sum = sum.wrapping_sub(of(volume)).wrapping_add(of_first(volume, 10));
         }
         for map in state.maps.values() {
-            sum = sum.wrapping_sub(of_map(map)).wrapping_add(of_map_columns(map, 5));
+            sum = sum.wrapping_sub(of_map_with_drives(map, 6)).wrapping_add(of_map_with_drives(map, 5));
         }
         Digest(sum)
     }
 
     /// What form 3 has for the same records: it says no lease.
     pub fn of_form_3(state: &State) -> Digest {
-        let known = state.cluster.values().into_iter().take(4).collect();
         let sum = Digest::of_form_4(state).0.wrapping_sub(of(&state.cluster));
-        Digest(sum.wrapping_add(of_values(ClusterRecord::TABLE, known)))
+        Digest(sum.wrapping_add(of_first(&state.cluster, 4)))
     }
 
     /// What form 2 has for the same records: it says no generation of drives, nor when maps were made.
     pub fn of_form_2(state: &State) -> Digest {
         let mut sum = Digest::of_form_3(state).0;
         for map in state.maps.values() {
-            sum = sum.wrapping_sub(of_map_columns(map, 5)).wrapping_add(of_map_columns(map, 4));
+            sum = sum.wrapping_sub(of_map_with_drives(map, 5)).wrapping_add(of_map_with_drives(map, 4));
         }
         for drive in state.drives.values() {
-            let known = drive.values().into_iter().take(9).collect();
-            sum = sum.wrapping_sub(of(drive)).wrapping_add(of_values(DriveRecord::TABLE, known));
+            sum = sum.wrapping_sub(of_first(drive, 10)).wrapping_add(of_first(drive, 9));
         }
         Digest(sum)
     }
@@ -79,8 +96,7 @@ impl Digest {
         let mut sum = self.0.wrapping_sub(of_counters(&before.counters)).wrapping_add(of_counters(after));
         // The records that changed, as they are after the changes so far: one may change more than once.
         let mut current: BTreeMap<(&'static str, String), u32> = BTreeMap::new();
-        for change in changes {
-            let Some((table, key, old, new)) = step(before, change) else { continue };
+        for (table, key, old, new) in changes.iter().flat_map(|change| steps(before, change)) {
             let old = current.insert((table, key), new).unwrap_or(old);
             sum = sum.wrapping_sub(old).wrapping_add(new);
         }
@@ -88,13 +104,13 @@ impl Digest {
     }
 }
 
-/// The table and key of the record that a change is about, and the checksums of what it was before all changes and of
-/// what this change makes of it; 0 where there's none.
-fn step(before: &State, change: &Change) -> Option<(&'static str, String, u32, u32)> {
+/// The tables and keys of the records that a change is about, and the checksums of what they were before all changes and of
+/// what this change makes of them; 0 where there's none.
+fn steps(before: &State, change: &Change) -> Vec<(&'static str, String, u32, u32)> {
     fn old<R: Record>(record: Option<&Arc<R>>) -> u32 {
         record.map_or(0, of)
     }
-    Some(match change {
+    vec![match change {
         Change::Cluster(new) => ("cluster", String::new(), of(&before.cluster), of(new)),
         Change::Server(new) => ("servers", new.id.to_string(), old(before.servers.get(&new.id)), of(new)),
         Change::ServerGone(id) => ("servers", id.to_string(), old(before.servers.get(id)), 0),
@@ -105,7 +121,18 @@ fn step(before: &State, change: &Change) -> Option<(&'static str, String, u32, u
         Change::Volume(new) => ("volumes", new.id.0.to_string(), old(before.volumes.get(&new.id)), of(new)),
         Change::VolumeGone(id) => ("volumes", id.0.to_string(), old(before.volumes.get(id)), 0),
         Change::Map(new) => ("maps", new.id.0.to_string(), before.maps.get(&new.id).map_or(0, of_map), of_map(new)),
-        Change::MapGone(id) => ("maps", id.0.to_string(), before.maps.get(id).map_or(0, of_map), 0),
+        Change::Column(map, column, new) => {
+            let old = before.maps.get(map).and_then(|map| map.columns.get(*column as usize));
+            let sum = |record| of_column(*map)((*column, record));
+            (COLUMNS, format!("{} {column}", map.0), old.map_or(0, sum), sum(new))
+        }
+        Change::MapGone(id) => {
+            let Some(map) = before.maps.get(id) else { return Vec::new() };
+            let columns = (0..)
+                .zip(&map.columns)
+                .map(|(column, record)| (COLUMNS, format!("{} {column}", id.0), of_column(*id)((column, record)), 0));
+            return columns.chain([("maps", id.0.to_string(), of_map(map), 0)]).collect();
+        }
         Change::Snapshot(new) => {
             let (key, old_sum) = snapshot(before, new.volume, new.epoch);
             ("snapshots", key, old_sum, of(new))
@@ -114,8 +141,8 @@ fn step(before: &State, change: &Change) -> Option<(&'static str, String, u32, u
             let (key, old_sum) = snapshot(before, *volume, *epoch);
             ("snapshots", key, old_sum, 0)
         }
-        Change::Event(_) => return None,
-    })
+        Change::Event(_) => return Vec::new(),
+    }]
 }
 
 /// A snapshot's key, and its checksum; 0 if there's none.
@@ -128,15 +155,40 @@ fn of<R: Record>(record: &Arc<R>) -> u32 {
     of_values(R::TABLE, record.values())
 }
 
+/// Of the columns that earlier forms had.
+fn of_first<R: Record>(record: &Arc<R>, columns: usize) -> u32 {
+    of_values(R::TABLE, record.values().into_iter().take(columns).collect())
+}
+
 fn of_map(map: &Arc<MapRecord>) -> u32 {
-    of_map_columns(map, MapRow::COLUMNS.len())
+    of_values(MapRow::TABLE, own_values(map).collect())
 }
 
 /// Of so many of the map's own columns, and its drives.
-fn of_map_columns(map: &Arc<MapRecord>, columns: usize) -> u32 {
-    let own = MapRow(MapRecord::clone(map)).values().into_iter().take(columns);
-    let drives = map.drives.iter().map(|drive| Value::Text(drive.to_string()));
-    of_values(MapRow::TABLE, own.chain(drives).collect())
+fn of_map_with_drives(map: &Arc<MapRecord>, columns: usize) -> u32 {
+    let first = map.columns.iter().filter_map(|column| column.holders.first());
+    let drives = first.map(|holder| Value::Text(holder.drive.to_string()));
+    of_values(MapRow::TABLE, own_values(map).take(columns).chain(drives).collect())
+}
+
+fn own_values(map: &Arc<MapRecord>) -> impl Iterator<Item = Value> {
+    let (layout, columns) = (map.layout.clone(), Vec::new());
+    MapRow(MapRecord { layout, columns, ..**map }).values().into_iter()
+}
+
+/// Of a map's column, with its number.
+fn of_column(map: MapId) -> impl Fn((u32, &ColumnRecord)) -> u32 {
+    move |(column, record)| {
+        let number = |number: u64| Value::Integer(number as i64);
+        let mut values = vec![number(map.0.into()), number(column.into())];
+        for holder in &record.holders {
+            values.extend([Value::Text(holder.drive.to_string()), number(holder.since)]);
+        }
+        if let Some(JoinRecord { to, from, since }) = record.joining {
+            values.extend([Value::Null, Value::Text(to.to_string()), Value::Text(from.to_string()), number(since)]);
+        }
+        of_values(COLUMNS, values)
+    }
 }
 
 fn of_counters(counters: &Counters) -> u32 {

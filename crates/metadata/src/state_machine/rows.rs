@@ -2,15 +2,18 @@
 
 use super::apply::Change;
 use crate::record::{
-    ClusterRecord, DriveRecord, EVENTS_KEPT, MapRecord, PoolRecord, ServerRecord, SnapshotRecord, VolumeRecord,
+    ClusterRecord, ColumnRecord, DriveRecord, EVENTS_KEPT, HolderRecord, JoinRecord, MapRecord, PoolRecord,
+    ServerRecord, SnapshotRecord, VolumeRecord,
 };
 use crate::state::{Counters, State};
 use rusqlite::types::{FromSql, FromSqlError, Type, Value};
 use rusqlite::{Connection, Row, params_from_iter};
+use smallvec::SmallVec;
 use std::fmt::Display;
 use std::str::FromStr;
 use std::sync::Arc;
-use tepal_model::{DriveId, Epoch, Lineage, MAX_VOLUME, MapId, VolumeId};
+use tepal_model::{Epoch, Lineage, MAX_VOLUME, MapId, VolumeId};
+use tepal_placement::Geometry;
 
 /// A record that is one row.
 pub trait Record: Sized {
@@ -78,7 +81,7 @@ impl Record for ClusterRecord {
 impl Record for ServerRecord {
     const TABLE: &'static str = "servers";
     const COLUMNS: &'static [&'static str] =
-        &["id", "address", "state", "state_view", "incarnation", "folder", "boot", "site"];
+        &["id", "address", "state", "state_view", "incarnation", "folder", "boot", "site", "draining"];
 
     fn values(&self) -> Vec<Value> {
         vec![
@@ -90,6 +93,7 @@ impl Record for ServerRecord {
             integer(self.folder),
             integer(self.boot),
             optional(self.site.as_ref(), text),
+            integer(self.draining.into()),
         ]
     }
 
@@ -103,14 +107,26 @@ impl Record for ServerRecord {
             folder: row.get(5)?,
             boot: row.get(6)?,
             site: row.get(7)?,
+            draining: row.get(8)?,
         })
     }
 }
 
 impl Record for DriveRecord {
     const TABLE: &'static str = "drives";
-    const COLUMNS: &'static [&'static str] =
-        &["id", "server", "pool", "path", "capacity", "state", "reason", "state_view", "missed_since", "generation"];
+    const COLUMNS: &'static [&'static str] = &[
+        "id",
+        "server",
+        "pool",
+        "path",
+        "capacity",
+        "state",
+        "reason",
+        "state_view",
+        "missed_since",
+        "generation",
+        "purpose",
+    ];
 
     fn values(&self) -> Vec<Value> {
         vec![
@@ -124,6 +140,7 @@ impl Record for DriveRecord {
             integer(self.state_view),
             optional(self.missed_since, integer),
             integer(self.generation),
+            text(self.purpose),
         ]
     }
 
@@ -139,6 +156,7 @@ impl Record for DriveRecord {
             state_view: row.get(7)?,
             missed_since: row.get(8)?,
             generation: row.get(9)?,
+            purpose: parse(row, 10)?,
         })
     }
 }
@@ -266,18 +284,20 @@ impl FromSql for VolumeSize {
     }
 }
 
-/// A map's own row; its drives are rows of another table.
+/// A map's own row; its columns are rows of other tables.
 pub struct MapRow(pub MapRecord);
 
 impl Record for MapRow {
     const TABLE: &'static str = "maps";
-    const COLUMNS: &'static [&'static str] = &["id", "volume", "layout", "extent", "made_in", "newest_epoch"];
+    const COLUMNS: &'static [&'static str] =
+        &["id", "volume", "layout", "extent", "made_in", "newest_epoch", "width", "chunk"];
 
     fn values(&self) -> Vec<Value> {
         let map = &self.0;
         let (volume, extent) = (integer(map.volume.0), integer(map.extent().into()));
         let (made_in, newest_epoch) = (integer(map.made_in), integer(map.newest_epoch.into()));
-        vec![integer(map.id.0.into()), volume, text(&map.layout), extent, made_in, newest_epoch]
+        let (width, chunk) = (integer(map.width.into()), integer(map.chunk.into()));
+        vec![integer(map.id.0.into()), volume, text(&map.layout), extent, made_in, newest_epoch, width, chunk]
     }
 
     fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
@@ -285,7 +305,9 @@ impl Record for MapRow {
             id: MapId(row.get(0)?),
             volume: VolumeId(row.get(1)?),
             layout: parse(row, 2)?,
-            drives: vec![],
+            width: row.get(6)?,
+            chunk: row.get(7)?,
+            columns: vec![],
             made_in: row.get(4)?,
             newest_epoch: row.get(5)?,
         };
@@ -323,9 +345,11 @@ pub fn write(connection: &Connection, changes: &[Change], before: &Counters, aft
             Change::PoolGone(name) => delete(connection, "pools", "name", text(name))?,
             Change::Volume(record) => put(connection, &**record)?,
             Change::VolumeGone(id) => delete(connection, "volumes", "id", integer(id.0))?,
-            Change::Map(record) => put_map(connection, record)?,
+            Change::Map(record) => put(connection, &MapRow(MapRecord::clone(record)))?,
+            Change::Column(map, column, record) => put_column(connection, *map, *column, record)?,
             Change::MapGone(id) => {
-                delete(connection, "map_drives", "map", integer(id.0.into()))?;
+                delete(connection, "map_joins", "map", integer(id.0.into()))?;
+                delete(connection, "map_columns", "map", integer(id.0.into()))?;
                 delete(connection, "maps", "id", integer(id.0.into()))?;
             }
             Change::Snapshot(record) => put(connection, &**record)?,
@@ -357,12 +381,22 @@ fn put<R: Record>(connection: &Connection, record: &R) -> rusqlite::Result<()> {
     connection.prepare_cached(&sql)?.execute(params_from_iter(record.values())).map(drop)
 }
 
-/// A map's drives are there already, if it isn't new: they stay as they were.
-fn put_map(connection: &Connection, map: &MapRecord) -> rusqlite::Result<()> {
-    put(connection, &MapRow(map.clone()))?;
-    let sql = "INSERT OR IGNORE INTO map_drives (map, position, drive) VALUES (?1, ?2, ?3)";
-    for (position, drive) in map.drives.iter().enumerate() {
-        connection.prepare_cached(sql)?.execute((map.id.0, position, drive.to_string()))?;
+fn put_column(connection: &Connection, map: MapId, column: u32, record: &ColumnRecord) -> rusqlite::Result<()> {
+    let sql = "INSERT OR REPLACE INTO map_columns (map, column, copy, drive, since) VALUES (?1, ?2, ?3, ?4, ?5)";
+    for (copy, holder) in record.holders.iter().enumerate() {
+        let row = (map.0, column, copy, holder.drive.to_string(), holder.since);
+        connection.prepare_cached(sql)?.execute(row)?;
+    }
+    match &record.joining {
+        Some(join) => {
+            let sql = "INSERT OR REPLACE INTO map_joins (map, column, drive_to, drive_from, since) VALUES (?1, ?2, ?3, ?4, ?5)";
+            let row = (map.0, column, join.to.to_string(), join.from.to_string(), join.since);
+            connection.prepare_cached(sql)?.execute(row)?;
+        }
+        None => {
+            let sql = "DELETE FROM map_joins WHERE map = ?1 AND column = ?2";
+            connection.prepare_cached(sql)?.execute((map.0, column))?;
+        }
     }
     Ok(())
 }
@@ -382,10 +416,8 @@ pub fn load(connection: &Connection) -> rusqlite::Result<State> {
     state.pools = all(connection)?.into_iter().map(|pool: PoolRecord| (pool.name.clone(), Arc::new(pool))).collect();
     state.volumes = all(connection)?.into_iter().map(|volume: VolumeRecord| (volume.id, Arc::new(volume))).collect();
     state.names = state.active_volumes().map(|volume| (volume.name.clone(), volume.id)).collect();
-    for MapRow(mut map) in all(connection)? {
-        map.drives = drives_of(connection, map.id)?;
-        state.maps.insert(map.id, Arc::new(map));
-    }
+    state.maps = all(connection)?.into_iter().map(|MapRow(map)| (map.id, Arc::new(map))).collect();
+    load_columns(connection, &mut state)?;
     for snapshot in all::<SnapshotRecord>(connection)? {
         let snapshots = state.snapshots.entry(snapshot.volume).or_default();
         Arc::make_mut(snapshots).insert(snapshot.epoch, Arc::new(snapshot));
@@ -399,9 +431,46 @@ fn all<R: Record>(connection: &Connection) -> rusqlite::Result<Vec<R>> {
     connection.prepare_cached(&sql)?.query_map([], R::read)?.collect()
 }
 
-fn drives_of(connection: &Connection, map: MapId) -> rusqlite::Result<Vec<DriveId>> {
-    let mut statement = connection.prepare_cached("SELECT drive FROM map_drives WHERE map = ?1 ORDER BY position")?;
-    statement.query_map([map.0], |row| parse(row, 0))?.collect()
+/// What isn't in order, or of a map that isn't there, is damage.
+fn load_columns(connection: &Connection, state: &mut State) -> rusqlite::Result<()> {
+    let sql = "SELECT map, column, copy, drive, since FROM map_columns ORDER BY map, column, copy";
+    let mut statement = connection.prepare_cached(sql)?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let (map, column, copy): (u32, usize, usize) = (row.get(0)?, row.get(1)?, row.get(2)?);
+        let holder = HolderRecord { drive: parse(row, 3)?, since: row.get(4)? };
+        let columns = &mut map_of(state, map)?.columns;
+        if copy == 0 && column == columns.len() {
+            columns.push(ColumnRecord { holders: SmallVec::new(), joining: None });
+        }
+        let found = columns.last_mut().filter(|record| record.holders.len() == copy);
+        found.ok_or_else(|| misplaced(1, column as i64))?.holders.push(holder);
+    }
+    let mut statement = connection.prepare_cached("SELECT map, column, drive_to, drive_from, since FROM map_joins")?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let (map, column): (u32, usize) = (row.get(0)?, row.get(1)?);
+        let join = JoinRecord { to: parse(row, 2)?, from: parse(row, 3)?, since: row.get(4)? };
+        let found = map_of(state, map)?.columns.get_mut(column);
+        let found = found.filter(|record| record.is_held_by(join.from));
+        found.ok_or_else(|| misplaced(1, column as i64))?.joining = Some(join);
+    }
+    let is_sound = |map: &MapRecord| {
+        let columns = u32::try_from(map.columns.len()).unwrap_or(0);
+        Geometry::new(columns, map.width, map.chunk).is_some()
+    };
+    match state.maps.values().find(|map| !is_sound(map)) {
+        Some(map) => Err(misplaced(6, map.width.into())),
+        None => Ok(()),
+    }
+}
+
+fn map_of(state: &mut State, map: u32) -> rusqlite::Result<&mut MapRecord> {
+    state.maps.get_mut(&MapId(map)).map(Arc::make_mut).ok_or_else(|| misplaced(0, map.into()))
+}
+
+fn misplaced(column: usize, value: i64) -> rusqlite::Error {
+    rusqlite::Error::IntegralValueOutOfRange(column, value)
 }
 
 fn load_counters(connection: &Connection) -> rusqlite::Result<Counters> {

@@ -23,7 +23,8 @@ pub const KIND: Kind = Kind {
             incarnation INTEGER NOT NULL,   -- counts its data folders, from 0
             folder INTEGER NOT NULL,        -- the random number of its data folder
             boot INTEGER NOT NULL,          -- counts the starts of its data folder
-            site TEXT                       -- null if it doesn't say
+            site TEXT,                      -- null if it doesn't say
+            draining INTEGER NOT NULL       -- 1 if what its drives hold shall go to others
         ) STRICT;
         -- What the latest commands of each server came to, by which none is carried out twice.
         CREATE TABLE proposers (server TEXT PRIMARY KEY, value TEXT NOT NULL, crc INTEGER NOT NULL) STRICT;
@@ -37,7 +38,8 @@ pub const KIND: Kind = Kind {
             reason TEXT NOT NULL,
             state_view INTEGER NOT NULL,    -- the view in which it came into this state
             missed_since INTEGER,           -- the first view whose writes may be missing, of which it knows none; null if it knows
-            generation INTEGER NOT NULL     -- of its label, when it was last taken into use; 0 if that isn't on record
+            generation INTEGER NOT NULL,    -- of its label, when it was last taken into use; 0 if that isn't on record
+            purpose TEXT NOT NULL           -- active, draining, spare
         ) STRICT;
         CREATE TABLE pools (name TEXT PRIMARY KEY, layout TEXT) STRICT;
         CREATE TABLE volumes (
@@ -71,13 +73,27 @@ pub const KIND: Kind = Kind {
             layout TEXT NOT NULL,           -- with its failure domain settled
             extent INTEGER NOT NULL,        -- bytes
             made_in INTEGER NOT NULL,       -- the view in which it was made; 0 if that isn't on record
-            newest_epoch INTEGER NOT NULL   -- the last that was handed out to its volume or a snapshot
+            newest_epoch INTEGER NOT NULL,  -- the last that was handed out to its volume or a snapshot
+            width INTEGER NOT NULL,         -- the columns of a set
+            chunk INTEGER NOT NULL          -- the rows of a set before the next one takes its turn
         ) STRICT;
-        CREATE TABLE map_drives (
+        -- Who has the copies of a map's columns.
+        CREATE TABLE map_columns (
             map INTEGER NOT NULL,           -- maps.id
-            position INTEGER NOT NULL,      -- from 0
+            column INTEGER NOT NULL,        -- from 0
+            copy INTEGER NOT NULL,          -- from 0; the first that is up leads
             drive TEXT NOT NULL,            -- drives.id
-            PRIMARY KEY (map, position)
+            since INTEGER NOT NULL,         -- the view since which it counts; 0 if that isn't on record
+            PRIMARY KEY (map, column, copy)
+        ) STRICT, WITHOUT ROWID;
+        -- Who gets a copy, and doesn't count yet.
+        CREATE TABLE map_joins (
+            map INTEGER NOT NULL,           -- maps.id
+            column INTEGER NOT NULL,
+            drive_to TEXT NOT NULL,         -- drives.id
+            drive_from TEXT NOT NULL,       -- drives.id: whose place it takes when it has everything
+            since INTEGER NOT NULL,         -- the view since which it gets new writes
+            PRIMARY KEY (map, column)
         ) STRICT, WITHOUT ROWID;
         CREATE TABLE events (
             seq INTEGER PRIMARY KEY,
@@ -93,5 +109,6 @@ pub const KIND: Kind = Kind {
         super::upgrade::from_form_2,
         super::upgrade::from_form_3,
         super::upgrade::from_form_4,
+        super::upgrade::from_form_5,
     ],
 };

@@ -8,6 +8,8 @@ use crate::meta_table::{meta, put_meta};
 use crate::state::State;
 use rusqlite::Connection;
 use std::path::Path;
+use tepal_model::Layout;
+use tepal_placement::{Geometry, Rotation};
 
 /// Form 1 was of clusters of one server, which was up from the first view on.
 pub fn from_form_1(connection: &Connection, file: &Path) -> Result<(), StoreError> {
@@ -43,6 +45,7 @@ pub fn from_form_3(connection: &Connection, file: &Path) -> Result<(), StoreErro
     }
     connection.execute_batch(LEASES).map_err(StoreError::sqlite(file))?;
     connection.execute_batch(EPOCHS).map_err(StoreError::sqlite(file))?;
+    add_columns(connection, file)?;
     let state = checked(connection, file, Digest::of_form_3)?;
     put_digest(connection, file, &state)
 }
@@ -54,7 +57,19 @@ pub fn from_form_4(connection: &Connection, file: &Path) -> Result<(), StoreErro
         return Ok(());
     }
     connection.execute_batch(EPOCHS).map_err(StoreError::sqlite(file))?;
+    add_columns(connection, file)?;
     let state = checked(connection, file, Digest::of_form_4)?;
+    put_digest(connection, file, &state)
+}
+
+/// Form 5 says the drives of maps, which have a column for each, with copies on neighbours. One that was of an earlier form has
+/// become the newest at once.
+pub fn from_form_5(connection: &Connection, file: &Path) -> Result<(), StoreError> {
+    if has_column(connection, file, "maps", "width")? {
+        return Ok(());
+    }
+    add_columns(connection, file)?;
+    let state = checked(connection, file, Digest::of_form_5)?;
     put_digest(connection, file, &state)
 }
 
@@ -73,6 +88,50 @@ const EPOCHS: &str = "ALTER TABLE volumes ADD COLUMN lineage TEXT NOT NULL DEFAU
     ) STRICT, WITHOUT ROWID;
     CREATE UNIQUE INDEX snapshots_by_name ON snapshots (volume, name);";
 
+/// A map gets what it would have if it were made anew by the same command of that form.
+const COLUMNS: &str = "ALTER TABLE servers ADD COLUMN draining INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE drives ADD COLUMN purpose TEXT NOT NULL DEFAULT 'active';
+    ALTER TABLE maps ADD COLUMN width INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE maps ADD COLUMN chunk INTEGER NOT NULL DEFAULT 0;
+    CREATE TABLE map_columns (
+        map INTEGER NOT NULL, column INTEGER NOT NULL, copy INTEGER NOT NULL, drive TEXT NOT NULL, since INTEGER NOT NULL,
+        PRIMARY KEY (map, column, copy)
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE map_joins (
+        map INTEGER NOT NULL, column INTEGER NOT NULL, drive_to TEXT NOT NULL, drive_from TEXT NOT NULL,
+        since INTEGER NOT NULL, PRIMARY KEY (map, column)
+    ) STRICT, WITHOUT ROWID;";
+
+fn add_columns(connection: &Connection, file: &Path) -> Result<(), StoreError> {
+    connection.execute_batch(COLUMNS).map_err(StoreError::sqlite(file))?;
+    let mut statement = connection.prepare("SELECT id, layout, made_in FROM maps").map_err(StoreError::sqlite(file))?;
+    let maps = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)));
+    let maps: Result<Vec<(u32, String, u64)>, _> = maps.and_then(Iterator::collect);
+    for (map, layout, made_in) in maps.map_err(StoreError::sqlite(file))? {
+        let layout: Layout = layout.parse().map_err(|_| StoreError::damaged(file, "a map has no layout"))?;
+        rotate(connection, map, &layout, made_in).map_err(StoreError::sqlite(file))?;
+    }
+    connection.execute_batch("DROP TABLE map_drives").map_err(StoreError::sqlite(file))
+}
+
+/// Which copies a map's drives have. One with fewer drives than copies, of which none was made, has no columns, which is damage.
+fn rotate(connection: &Connection, map: u32, layout: &Layout, made_in: u64) -> rusqlite::Result<()> {
+    let mut statement = connection.prepare("SELECT drive FROM map_drives WHERE map = ?1 ORDER BY position")?;
+    let drives: Vec<String> = statement.query_map([map], |row| row.get(0))?.collect::<Result<_, _>>()?;
+    let rotation = Rotation::new(drives.len(), layout.copies());
+    let (Some(rotation), Some(geometry)) = (rotation, Geometry::round(drives.len(), layout.extent)) else {
+        return Ok(());
+    };
+    let sql = "INSERT INTO map_columns (map, column, copy, drive, since) VALUES (?1, ?2, ?3, ?4, ?5)";
+    for column in 0..rotation.columns() {
+        for (copy, holder) in rotation.holders(column).enumerate() {
+            connection.prepare_cached(sql)?.execute((map, column, copy, &drives[holder], made_in))?;
+        }
+    }
+    let sql = "UPDATE maps SET width = ?1, chunk = ?2 WHERE id = ?3";
+    connection.execute(sql, [geometry.width(), geometry.chunk(), map]).map(drop)
+}
+
 fn has_column(connection: &Connection, file: &Path, table: &str, column: &str) -> Result<bool, StoreError> {
     let sql = "SELECT count(*) FROM pragma_table_info(?1) WHERE name = ?2";
     connection.query_row(sql, [table, column], |row| row.get(0)).map_err(StoreError::sqlite(file))
@@ -89,6 +148,7 @@ fn with_generations(
     connection.execute_batch(more).map_err(StoreError::sqlite(file))?;
     connection.execute_batch(LEASES).map_err(StoreError::sqlite(file))?;
     connection.execute_batch(EPOCHS).map_err(StoreError::sqlite(file))?;
+    add_columns(connection, file)?;
     checked(connection, file, digest)
 }
 

@@ -72,7 +72,7 @@ pub struct Move {
 /// The table of a new map. Tables of different `number`s, best in sequence, even each other out.
 pub fn allot(candidates: &[Candidate<'_>], layout: &Layout, number: u64) -> Result<Table, ChooseError> {
     if layout.protection == Protection::Chained {
-        return rotated(candidates, layout);
+        return rotate(candidates, layout);
     }
     let candidates: Vec<Candidate<'_>> = candidates.iter().filter(|drive| drive.capacity > 0).copied().collect();
     let candidates = &candidates[..];
@@ -100,8 +100,8 @@ pub fn allot(candidates: &[Candidate<'_>], layout: &Layout, number: u64) -> Resu
     Ok(Table { geometry, domain, columns })
 }
 
-/// One column for each drive, with its copies on neighbours.
-fn rotated(candidates: &[Candidate<'_>], layout: &Layout) -> Result<Table, ChooseError> {
+/// The table of a map with one column for each drive and copies on neighbours ([`Rotation`]): what every map had at first.
+pub fn rotate(candidates: &[Candidate<'_>], layout: &Layout) -> Result<Table, ChooseError> {
     let chosen = choose(candidates, layout)?;
     let rotation = Rotation::new(chosen.drives.len(), layout.copies()).expect("there are as many drives as copies");
     let geometry = Geometry::round(rotation.columns(), layout.extent).expect("a map has fewer than 2^32 drives");

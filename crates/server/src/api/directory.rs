@@ -2,14 +2,16 @@
 
 use super::Shared;
 use super::extract::Input;
-use super::types::{Directory, DirectoryDrive, DirectoryServer, DirectorySnapshot, DirectoryVolume, GatewayNews};
+use super::types::{
+    Directory, DirectoryColumn, DirectoryDrive, DirectoryServer, DirectorySnapshot, DirectoryVolume, GatewayNews,
+};
 use crate::authority::left;
 use axum::Json;
 use axum::extract::State;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tepal_metadata::{self as metadata, ServerState, SnapshotRecord};
+use tepal_metadata::{self as metadata, ColumnRecord, ServerState, SnapshotRecord};
 use tepal_model::{Epoch, VolumeId};
 use tokio::time::timeout;
 
@@ -96,8 +98,9 @@ fn directory(state: &metadata::State) -> Directory {
             size: volume.size,
             layout: map.layout.to_string(),
             map: map.id.0,
-            drives: map.drives.clone(),
-            made_in: map.made_in,
+            width: map.width,
+            chunk: map.chunk,
+            columns: map.columns.iter().map(column).collect(),
             revision: volume.revision,
             snapshots: state.snapshots_of(volume.id).map(|snapshot| of_gateways(snapshot)).collect(),
         })
@@ -114,4 +117,8 @@ fn directory(state: &metadata::State) -> Directory {
 
 fn of_gateways(snapshot: &SnapshotRecord) -> DirectorySnapshot {
     DirectorySnapshot { name: snapshot.name.clone(), epoch: snapshot.epoch, size: snapshot.size }
+}
+
+fn column(record: &ColumnRecord) -> DirectoryColumn {
+    DirectoryColumn { holders: record.holders.iter().map(|holder| (holder.drive, holder.since)).collect() }
 }

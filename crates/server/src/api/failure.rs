@@ -57,7 +57,10 @@ fn kind_of_refusal(refusal: &Refusal) -> ErrorKind {
         | Refusal::NoPool(_)
         | Refusal::NoVolume(_)
         | Refusal::NoVolumeId(_)
-        | Refusal::NoSnapshot { .. } => ErrorKind::NotFound,
+        | Refusal::NoSnapshot { .. }
+        | Refusal::NoMap(_)
+        | Refusal::NoColumn { .. }
+        | Refusal::NoMove { .. } => ErrorKind::NotFound,
         Refusal::ClusterExists { .. }
         | Refusal::NoCluster
         | Refusal::ServerIsUp(_)
@@ -73,6 +76,12 @@ fn kind_of_refusal(refusal: &Refusal) -> ErrorKind {
         | Refusal::DriveChanged { .. }
         | Refusal::ViewChanged { .. }
         | Refusal::LastCopy { .. }
+        | Refusal::NotHolder { .. }
+        | Refusal::HolderAlready { .. }
+        | Refusal::ColumnMoves { .. }
+        | Refusal::SharesDomain { .. }
+        | Refusal::DriveNotUp { .. }
+        | Refusal::DriveDraining(_)
         | Refusal::PoolExists(_)
         | Refusal::PoolInUse { .. }
         | Refusal::VolumeExists(_)

@@ -39,8 +39,8 @@ async fn with_others(context: &Context, scope: Scope, method: Method, own: Scrub
 fn unchecked(state: &metadata::State, scrub: &Scrub) -> Vec<DriveId> {
     let map = state.volume_named(&scrub.volume).and_then(|volume| state.map_of(volume));
     let Some(map) = map.filter(|_| scrub.state == ScrubState::Done) else { return Vec::new() };
-    let may_count = |drive: &&DriveId| state.drives.get(drive).is_some_and(|record| record.state != DriveState::Failed);
-    map.drives.iter().filter(may_count).filter(|drive| !scrub.checked_drives.contains(drive)).copied().collect()
+    let may_count = |drive: &DriveId| state.drives.get(drive).is_some_and(|record| record.state != DriveState::Failed);
+    map.drives().into_iter().filter(may_count).filter(|drive| !scrub.checked_drives.contains(drive)).collect()
 }
 
 fn put_together(mut all: Scrub, other: Scrub) -> Scrub {

@@ -52,7 +52,9 @@ mod directory;
 mod snapshots;
 mod volumes;
 
-pub use directory::{Directory, DirectoryDrive, DirectoryServer, DirectorySnapshot, DirectoryVolume, GatewayNews};
+pub use directory::{
+    Directory, DirectoryColumn, DirectoryDrive, DirectoryServer, DirectorySnapshot, DirectoryVolume, GatewayNews,
+};
 pub use snapshots::{
     CreateSnapshot, DiffQuery, Difference, DifferenceKind, RenameSnapshot, SnapshotDiff, SnapshotInfo, SnapshotName,
     SnapshotNameError, SnapshotQuery, SourceName,

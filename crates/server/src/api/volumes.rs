@@ -322,7 +322,7 @@ pub fn info_besides_space(context: &Context, state: &State, record: &VolumeRecor
         epoch: record.epoch.into(),
         revision: record.revision,
         pool: record.pool.clone(),
-        drives: state.map_of(record).map(|map| map.drives.clone()).unwrap_or_default(),
+        drives: state.map_of(record).map(|map| map.drives()).unwrap_or_default(),
         created_unix_ms: record.created_unix_ms,
         snapshots: snapshots::of_volume(context, state, record),
         migration: None,

@@ -163,7 +163,14 @@ mod tests {
         let metadata = Metadata::create(&folder, CLUSTER, "test", ServerId(1), "unix:/s", 0).await.expect("a cluster");
         for id in [UP, FAILED] {
             let path = format!("/{id}");
-            let add = Command::AddDrive { id, server: ServerId(1), pool: "default".into(), path, capacity: 1 << 30 };
+            let add = Command::AddDrive {
+                id,
+                server: ServerId(1),
+                pool: "default".into(),
+                path,
+                capacity: 1 << 30,
+                spare: false,
+            };
             metadata.propose(add).await.expect("a drive");
         }
         let failed = DriveState::Failed;

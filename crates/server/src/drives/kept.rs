@@ -28,10 +28,8 @@ impl Drives {
 /// The active volumes, by name, with a copy on the drive of a column of which nobody says that it's kept.
 fn endangered(state: &State, id: DriveId, kept: &Kept) -> Vec<String> {
     let is_at_risk = |map: &MapRecord| {
-        let Some(rotation) = map.rotation() else { return true };
-        (0..rotation.columns()).any(|column| {
-            rotation.holders(column).any(|position| map.drives[position] == id) && !kept.contains(&(map.id, column))
-        })
+        let mut columns = map.columns.iter().enumerate();
+        columns.any(|(column, record)| record.is_held_by(id) && !kept.contains(&(map.id, column)))
     };
     let active = state.volumes_on(id).filter(|volume| volume.state == VolumeState::Active);
     let at_risk = active.filter(|volume| state.map_of(volume).is_none_or(|map| is_at_risk(map)));
@@ -54,7 +52,7 @@ mod tests {
         let here = rig.add("a").await;
         // It's up on record, and nobody here leads what is on both.
         let (id, pool, path) = (DriveId(9), DEFAULT_POOL.to_owned(), "/nothing".to_owned());
-        rig.propose(Command::AddDrive { id, server: ServerId(1), pool, path, capacity: 1 << 20 }).await;
+        rig.propose(Command::AddDrive { id, server: ServerId(1), pool, path, capacity: 1 << 20, spare: false }).await;
         assert!(rig.create("mirror:2").await.is_none());
 
         let refused = rig.drives.remove(here, false, &Kept::new()).await;

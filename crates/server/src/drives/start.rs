@@ -272,7 +272,7 @@ impl Drives {
         }
         let (pool, capacity) = (open.drive.label().pool.clone(), open.drive.usage().capacity);
         let path = open.path.display().to_string();
-        let add = Command::AddDrive { id, server: self.server, pool, path, capacity };
+        let add = Command::AddDrive { id, server: self.server, pool, path, capacity, spare: false };
         // Once it's agreed, a volume may be put on it, and must not find it missing: it's on record as up.
         self.give_to_engine(&open, Standing::Current).await?;
         if let Err(error) = self.parts.authority.propose(add).await {

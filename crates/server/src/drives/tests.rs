@@ -193,7 +193,7 @@ async fn a_drive_on_record_that_never_came_into_use_is_agreed_to_be_missing_befo
     rig.add("a").await;
     let (id, path) = (DriveId(9), rig.folder.join("nothing").display().to_string());
     let pool = DEFAULT_POOL.to_owned();
-    rig.propose(Command::AddDrive { id, server: ServerId(1), pool, path, capacity: 1 << 20 }).await;
+    rig.propose(Command::AddDrive { id, server: ServerId(1), pool, path, capacity: 1 << 20, spare: false }).await;
     assert!(rig.create("mirror:2").await.is_none(), "nobody has agreed to go on without the one that isn't here");
     rig.drives.look_after(&mut Attempts::default()).await;
     assert_eq!(rig.record(id).state, DriveState::Missing);

@@ -1,15 +1,15 @@
 //! What servers say of volumes, drives and addresses, told to the engine and the links.
 
 use crate::agreed::status_of;
-use crate::api::types::{Directory, DirectoryVolume};
+use crate::api::types::{Directory, DirectoryColumn, DirectoryVolume};
 use crate::data_links::Links;
 use crate::data_threads::DataThreads;
-use crate::volumes::geometry_of;
 use crate::world::ServerWorld;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use tepal_engine::{Agreed, ClusterView, Engine, Places, VolumeSpec};
-use tepal_model::{Layout, MapId, ServerId, VolumeId};
+use tepal_engine::{Agreed, ClusterView, Engine, Placed, Places, Placing, VolumeSpec};
+use tepal_model::{MapId, ServerId, VolumeId};
+use tepal_placement::Geometry;
 use tokio::sync::watch;
 
 /// The latest directory, and those who act by it.
@@ -93,16 +93,20 @@ fn cluster_view(directory: &Directory) -> ClusterView {
         let status = status_of(drive.state, drive.state_view, drive.left);
         (drive.id, Agreed { server: drive.server, status })
     });
-    let places = directory.volumes.iter().filter_map(|volume| Some((MapId(volume.map), Arc::new(places_of(volume)?))));
+    let places = directory.volumes.iter().map(|volume| (MapId(volume.map), Arc::new(places_of(volume))));
     let (drives, places) = (drives.collect(), places.collect());
     ClusterView { view: directory.view, drives, epochs: BTreeMap::new(), places }
 }
 
-/// `None` of a layout that isn't known here.
-fn places_of(volume: &DirectoryVolume) -> Option<Places> {
-    Places::rotated(&volume.drives, volume.layout.parse::<Layout>().ok()?.copies(), volume.made_in)
+fn places_of(volume: &DirectoryVolume) -> Places {
+    let placed = |column: &DirectoryColumn| {
+        let holders = column.holders.iter().map(|&(drive, since)| Placing { drive, since });
+        Placed { holders: holders.collect(), joins: None }
+    };
+    Places { columns: volume.columns.iter().map(placed).collect() }
 }
 
+/// `None` if it's of a form that isn't known here.
 fn spec_of(volume: &DirectoryVolume) -> Option<VolumeSpec> {
     Some(VolumeSpec {
         id: VolumeId(volume.id),
@@ -110,8 +114,8 @@ fn spec_of(volume: &DirectoryVolume) -> Option<VolumeSpec> {
         size: volume.size,
         layout: volume.layout.parse().ok()?,
         map: MapId(volume.map),
-        geometry: geometry_of(volume.drives.len(), volume.layout.parse::<Layout>().ok()?.extent),
-        places: Arc::new(places_of(volume)?),
+        geometry: Geometry::new(u32::try_from(volume.columns.len()).ok()?, volume.width, volume.chunk)?,
+        places: Arc::new(places_of(volume)),
         revision: volume.revision,
         epochs: Arc::default(),
     })

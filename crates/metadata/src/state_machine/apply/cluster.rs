@@ -50,6 +50,7 @@ impl Draft {
             folder: 0,
             boot: 0,
             site: None,
+            draining: false,
         });
         self.event("cluster", name, format!("cluster {id} begins on server {server} at {address}"));
         Ok(Reply::Done)
@@ -113,7 +114,8 @@ impl Draft {
         self.state.counters.server = id.0.checked_add(1).ok_or(Refusal::NoServersLeft)?;
         let state_view = self.next_view();
         let (address, state) = (String::new(), ServerState::Down);
-        Ok(ServerRecord { id, address, state, state_view, incarnation: 0, folder: 0, boot: 0, site: None })
+        let (site, draining) = (None, false);
+        Ok(ServerRecord { id, address, state, state_view, incarnation: 0, folder: 0, boot: 0, site, draining })
     }
 
     fn replaced_folder(&self, id: ServerId) -> Result<ServerRecord, Refusal> {
@@ -210,7 +212,7 @@ impl Draft {
         Ok(Reply::Done)
     }
 
-    fn server(&self, id: ServerId) -> Result<ServerRecord, Refusal> {
+    pub(super) fn server(&self, id: ServerId) -> Result<ServerRecord, Refusal> {
         self.state.servers.get(&id).map(|record| ServerRecord::clone(record)).ok_or(Refusal::NoServer(id))
     }
 }

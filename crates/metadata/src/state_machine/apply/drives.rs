@@ -2,7 +2,7 @@
 
 use super::{Draft, check_name, clipped};
 use crate::command::Reply;
-use crate::record::{DriveRecord, DriveState, MapRecord, PoolRecord, ServerState, VolumeState};
+use crate::record::{DriveRecord, DriveState, DriveUse, MapRecord, PoolRecord, ServerState, VolumeState};
 use crate::refusal::{Refusal, Thing};
 use std::collections::BTreeSet;
 use tepal_model::{DriveId, Layout, ServerId};
@@ -18,6 +18,7 @@ impl Draft {
         pool: &str,
         path: &str,
         capacity: u64,
+        purpose: DriveUse,
     ) -> Result<Reply, Refusal> {
         check_path(path)?;
         if capacity == 0 || capacity > i64::MAX as u64 {
@@ -44,8 +45,10 @@ impl Draft {
             state_view,
             missed_since: None,
             generation: 0,
+            purpose,
         });
-        self.event("drive", &id.to_string(), format!("added to pool {pool}: server {server}, {path}"));
+        let spare = if purpose == DriveUse::Spare { " as a spare" } else { "" };
+        self.event("drive", &id.to_string(), format!("added to pool {pool}{spare}: server {server}, {path}"));
         Ok(Reply::Done)
     }
 
@@ -147,18 +150,14 @@ impl Draft {
         Ok(Reply::Done)
     }
 
-    /// Those of a server that have copies of the same columns as drives of another.
+    /// Those of a server that have copies, or get some, of the same columns as drives of another.
     fn drives_along_with(&self, server: ServerId, other: ServerId) -> BTreeSet<DriveId> {
         let mut shared = BTreeSet::new();
         let is_of =
             |id: &DriveId, whose: ServerId| self.state.drives.get(id).is_some_and(|drive| drive.server == whose);
         for map in self.state.maps.values() {
-            let Some(rotation) = map.rotation() else { continue };
-            for column in 0..rotation.columns() {
-                let copies: Vec<DriveId> = rotation.holders(column).map(|position| map.drives[position]).collect();
-                if copies.iter().any(|id| is_of(id, other)) {
-                    shared.extend(copies.into_iter().filter(|id| is_of(id, server)));
-                }
+            for column in map.columns.iter().filter(|column| column.users().any(|id| is_of(&id, other))) {
+                shared.extend(column.users().filter(|id| is_of(id, server)));
             }
         }
         shared
@@ -182,6 +181,9 @@ impl Draft {
         drive.state_view = view;
         drive.reason = clipped(reason, 800);
         self.event("drive", &id, format!("{from} -> {to}: {}", drive.reason));
+        if to == DriveState::Failed {
+            self.cancel_joins_of(drive.id);
+        }
         self.put_drive(drive);
     }
 
@@ -195,6 +197,7 @@ impl Draft {
             let text = format!("removed by force, with perhaps the last copy of data of {}", endangered.join(", "));
             self.event("drive", &id.to_string(), text);
         }
+        self.cancel_joins_of(id);
         let volumes: BTreeSet<String> = self.state.volumes_on(id).map(|volume| volume.name.clone()).collect();
         if volumes.is_empty() {
             self.drop_drive(id);
@@ -219,14 +222,11 @@ impl Draft {
             id != drive.id && self.state.drives.get(&id).is_some_and(|other| other.state == DriveState::Up)
         };
         let at_risk = |map: &MapRecord| {
-            let Some(rotation) = map.rotation() else { return true };
-            (0..rotation.columns()).any(|column| {
-                let copies: Vec<DriveId> = rotation.holders(column).map(|position| map.drives[position]).collect();
-                copies.contains(&drive.id) && !copies.into_iter().any(stays)
-            })
+            let mut held = map.columns.iter().filter(|column| column.is_held_by(drive.id));
+            held.any(|column| !column.holders.iter().any(|holder| stays(holder.drive)))
         };
         let mut names = BTreeSet::new();
-        for map in self.state.maps.values().filter(|map| map.drives.contains(&drive.id)) {
+        for map in self.state.maps.values() {
             if let Some(volume) = self.state.volumes.get(&map.volume)
                 && volume.state == VolumeState::Active
                 && at_risk(map)
@@ -262,7 +262,7 @@ impl Draft {
         Ok(Reply::Done)
     }
 
-    fn drive(&self, id: DriveId) -> Result<DriveRecord, Refusal> {
+    pub(super) fn drive(&self, id: DriveId) -> Result<DriveRecord, Refusal> {
         self.state.drives.get(&id).map(|record| DriveRecord::clone(record)).ok_or(Refusal::NoDrive(id))
     }
 }

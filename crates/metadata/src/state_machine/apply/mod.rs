@@ -7,12 +7,17 @@
 //! 3. Every change of a drive's or server's state, every one that joins or leaves, and every new epoch of a volume gives the
 //!    next view. A server that goes down takes its drives with it in that same view.
 //! 4. Every change of a volume's record gives its next revision, but for those of its epoch.
-//! 5. Each drive named by a map has a record; each map's volume, and each volume's map and pool, exist. Only active volumes
+//! 5. Each drive named by a map's columns has a record; each map's volume, and each volume's map and pool, exist. Only active volumes
 //!    have snapshots.
-//! 6. No epoch of a map is handed out twice. Each volume and snapshot has one of its own, the newest of its lineage.
+//! 6. A column's holders are different drives, never fewer than when its map was made. One drive at most joins them, which isn't
+//!    one of them. Who joins, and who holds a copy, changes with the view.
+//! 7. No epoch of a map is handed out twice. Each volume and snapshot has one of its own, the newest of its lineage.
 
 mod cluster;
 mod drives;
+#[cfg(test)]
+mod move_tests;
+mod moves;
 pub mod once;
 pub mod place;
 #[cfg(test)]
@@ -26,8 +31,8 @@ mod volumes;
 
 use crate::command::{Command, Proposal, Reply};
 use crate::record::{
-    ClusterRecord, DriveRecord, EventRecord, MapRecord, PoolRecord, ServerRecord, SnapshotRecord, VolumeRecord,
-    VolumeState,
+    ClusterRecord, ColumnRecord, DriveRecord, DriveUse, EventRecord, MapRecord, PoolRecord, ServerRecord,
+    SnapshotRecord, VolumeRecord, VolumeState,
 };
 use crate::refusal::{Refusal, Thing};
 use crate::state::State;
@@ -47,7 +52,11 @@ pub enum Change {
     PoolGone(String),
     Volume(Arc<VolumeRecord>),
     VolumeGone(VolumeId),
+    /// What the map says but for its columns.
     Map(Arc<MapRecord>),
+    /// One of a map's columns, which is there.
+    Column(MapId, u32, ColumnRecord),
+    /// With its columns.
     MapGone(MapId),
     Snapshot(Arc<SnapshotRecord>),
     SnapshotGone(VolumeId, Epoch),
@@ -63,7 +72,7 @@ pub struct Applied {
 }
 
 pub fn apply(state: &State, proposal: &Proposal) -> Result<Applied, Refusal> {
-    let mut draft = Draft::new(state, proposal.unix_ms);
+    let mut draft = Draft::new(state, proposal);
     let reply = draft.carry_out(&proposal.command)?;
     Ok(Applied { state: draft.state, changes: draft.changes, reply })
 }
@@ -73,11 +82,14 @@ struct Draft {
     state: State,
     changes: Vec<Change>,
     unix_ms: u64,
+    /// The form of the command.
+    form: u32,
 }
 
 impl Draft {
-    fn new(state: &State, unix_ms: u64) -> Self {
-        Draft { state: state.clone(), changes: Vec::new(), unix_ms: unix_ms.min(i64::MAX as u64) }
+    fn new(state: &State, proposal: &Proposal) -> Self {
+        let unix_ms = proposal.unix_ms.min(i64::MAX as u64);
+        Draft { state: state.clone(), changes: Vec::new(), unix_ms, form: proposal.version }
     }
 
     fn carry_out(&mut self, command: &Command) -> Result<Reply, Refusal> {
@@ -94,9 +106,12 @@ impl Draft {
             Command::SetServerState { id, to, reason, expected_view } => {
                 self.set_server_state(*id, *to, reason, *expected_view)
             }
-            Command::AddDrive { id, server, pool, path, capacity } => {
-                self.add_drive(*id, *server, pool, path, *capacity)
+            Command::SetServerDraining { id, draining } => self.set_server_draining(*id, *draining),
+            Command::AddDrive { id, server, pool, path, capacity, spare } => {
+                let purpose = if *spare { DriveUse::Spare } else { DriveUse::Active };
+                self.add_drive(*id, *server, pool, path, *capacity, purpose)
             }
+            Command::SetDriveUse { id, to } => self.set_drive_use(*id, *to),
             Command::DriveMoved { id, server, path, generation } => self.drive_moved(*id, *server, path, *generation),
             Command::SetDriveState { id, to, reason, expected_view } => {
                 self.set_drive_state(*id, *to, reason, *expected_view)
@@ -104,6 +119,9 @@ impl Draft {
             Command::DriveIsUp { id, reason, view } => self.drive_is_up(*id, reason, *view),
             Command::ServerCutOff { id, by, reason, view } => self.server_cut_off(*id, *by, reason, *view),
             Command::RemoveDrive { id, force } => self.remove_drive(*id, *force),
+            Command::BeginMove { map, column, from, to } => self.begin_move(*map, *column, *from, *to),
+            Command::FinishMove { map, column, to, view } => self.finish_move(*map, *column, *to, *view),
+            Command::CancelMove { map, column, to } => self.cancel_move(*map, *column, *to),
             Command::CreatePool { name, layout } => self.create_pool(name, layout.as_deref()),
             Command::RemovePool { name } => self.remove_pool(name),
             Command::CreateVolume { name, size, layout, pool } => {
@@ -207,6 +225,13 @@ impl Draft {
         let record = Arc::new(record);
         self.state.maps.insert(record.id, record.clone());
         self.changes.push(Change::Map(record));
+    }
+
+    /// Of a map that is there.
+    fn put_column(&mut self, map: MapId, column: u32, record: ColumnRecord) {
+        let map = Arc::make_mut(self.state.maps.get_mut(&map).expect("it's there"));
+        map.columns[column as usize] = record.clone();
+        self.changes.push(Change::Column(map.id, column, record));
     }
 
     fn drop_map(&mut self, id: MapId) {

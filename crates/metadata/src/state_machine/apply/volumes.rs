@@ -3,11 +3,12 @@
 use super::snapshots::as_read;
 use super::{Draft, check_name, clipped, place};
 use crate::command::Reply;
-use crate::record::{MapRecord, VolumeRecord, VolumeState};
+use crate::record::{ColumnRecord, HolderRecord, MapRecord, VolumeRecord, VolumeState};
 use crate::refusal::{Refusal, Thing};
 use tepal_model::history::FIRST_EPOCH;
 use tepal_model::size::Size;
-use tepal_model::{Lineage, MAX_VOLUME, MapId, VolumeId};
+use tepal_model::{Layout, Lineage, MAX_VOLUME, MapId, VolumeId};
+use tepal_placement::{ColumnHolders, Table};
 
 /// Sizes are a multiple of a disk's smallest sector.
 const SECTOR: u64 = 512;
@@ -26,15 +27,15 @@ impl Draft {
         if self.state.volume_named(name).is_some() {
             return Err(Refusal::VolumeExists(name.to_owned()));
         }
-        let (settled, drives) = place::allot(&self.state, pool, &layout)?;
 
         let (id, map) = (VolumeId(self.state.counters.volume), MapId(self.state.counters.map));
         let next_map = map.0.checked_add(1).ok_or(Refusal::NoMapsLeft)?;
+        let (settled, table) = place::allot(&self.state, pool, &layout, map, self.form)?;
         self.state.counters.map = next_map;
         self.state.counters.volume += 1;
-        let text = format!("created: {}, {layout}, on {} drives of pool {pool}", Size(size), drives.len());
         let made_in = self.state.view();
-        self.put_map(MapRecord { id: map, volume: id, layout: settled, drives, made_in, newest_epoch: FIRST_EPOCH });
+        let drives = self.make_map(map, id, settled, &table);
+        let text = format!("created: {}, {layout}, on {drives} drives of pool {pool}", Size(size));
         self.put_volume(VolumeRecord {
             id,
             name: name.to_owned(),
@@ -51,6 +52,25 @@ impl Draft {
         });
         self.event("volume", name, text);
         Ok(Reply::VolumeCreated { id, map })
+    }
+
+    /// Adds a map with all its columns, and says how many drives hold some.
+    fn make_map(&mut self, id: MapId, volume: VolumeId, layout: Layout, table: &Table) -> usize {
+        let made_in = self.state.view();
+        let column = |drives: &ColumnHolders| ColumnRecord {
+            holders: drives.iter().map(|drive| HolderRecord { drive: *drive, since: made_in }).collect(),
+            joining: None,
+        };
+        let (width, chunk) = (table.geometry.width(), table.geometry.chunk());
+        let columns: Vec<ColumnRecord> = table.columns.iter().map(column).collect();
+        let newest_epoch = FIRST_EPOCH;
+        let map = MapRecord { id, volume, layout, width, chunk, columns: columns.clone(), made_in, newest_epoch };
+        let drives = map.drives().len();
+        self.put_map(map);
+        for (column, record) in (0..).zip(columns) {
+            self.put_column(id, column, record);
+        }
+        drives
     }
 
     pub(super) fn resize_volume(&mut self, name: &str, size: u64, shrink: bool) -> Result<Reply, Refusal> {

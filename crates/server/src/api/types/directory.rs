@@ -62,15 +62,24 @@ pub struct DirectoryVolume {
     pub layout: String,
     /// The number of its map, by which drives know its data.
     pub map: u32,
-    /// In the order of the map.
-    pub drives: Vec<DriveId>,
-    /// The view in which the map was made.
-    pub made_in: u64,
+    /// How many columns a set of its map has.
+    pub width: u32,
+    /// By how many rows a set is filled before the next one takes its turn.
+    pub chunk: u32,
+    /// By number.
+    pub columns: Vec<DirectoryColumn>,
     /// As in [`VolumeInfo::revision`](super::VolumeInfo::revision).
     pub revision: u64,
     /// By epoch.
     #[serde(default)]
     pub snapshots: Vec<DirectorySnapshot>,
+}
+
+/// Where a column is, as a gateway needs to know it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DirectoryColumn {
+    /// Each with the view since which it holds a copy.
+    pub holders: Vec<(DriveId, u64)>,
 }
 
 /// A snapshot of a volume, as a gateway needs to know it.
