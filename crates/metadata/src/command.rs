@@ -14,7 +14,7 @@ pub const VERSION: u32 = 3;
 pub(crate) const MOVABLE: u32 = 3;
 
 /// The form in which volumes are created. It's to be [`MOVABLE`] as soon as maps with more columns than drives are served.
-const CREATE_VOLUME: u32 = 1;
+const CREATE_VOLUME: u32 = MOVABLE;
 
 /// A command as it stands in the log, with what its proposer chose for everybody.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

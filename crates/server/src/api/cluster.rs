@@ -5,8 +5,8 @@ use super::extract::{Input, Named};
 use super::failure::Failure;
 use super::relay::Scope;
 use super::types::{
-    ChangeCluster, ClusterInfo, Done, DriveInfo, Health, ServerDrive, ServerInfo, ServerState, Status, VolumeState,
-    route,
+    ChangeCluster, ClusterInfo, Done, DriveInfo, Health, ServerDrive, ServerInfo, ServerState, SetDraining, Status,
+    VolumeState, route,
 };
 use super::{Context, Shared, health_text, volumes};
 use crate::drives::Fullness;
@@ -75,7 +75,8 @@ fn add_to(status: &mut Status, other: Status) {
 /// Of a server that says nothing itself.
 fn status_on_record(state: &metadata::State, server: ServerId) -> Status {
     let info = on_record(state, server);
-    let drives: Vec<DriveInfo> = state.drives_of_server(server).map(|record| drives::info(record, None)).collect();
+    let drives: Vec<DriveInfo> =
+        state.drives_of_server(server).map(|record| drives::info(state, record, None)).collect();
     let reason = match info.state {
         ServerState::Down => format!("server {server} is down"),
         _ => format!("server {server} doesn't answer"),
@@ -137,6 +138,16 @@ pub async fn remove(State(context): State<Shared>, id: Named) -> Result<Json<Don
     Ok(Json(Done {}))
 }
 
+pub async fn set_draining(
+    State(context): State<Shared>,
+    id: Named,
+    Input(SetDraining { draining }): Input<SetDraining>,
+) -> Result<Json<Done>, Failure> {
+    let id = id.parse()?;
+    context.propose(Command::SetServerDraining { id, draining }).await?;
+    Ok(Json(Done {}))
+}
+
 /// A server of which only the records tell.
 fn on_record(state: &metadata::State, id: ServerId) -> ServerInfo {
     let record = state.servers.get(&id);
@@ -173,6 +184,7 @@ fn own_server(context: &Context) -> Option<ServerInfo> {
         id: record.id,
         state: match record.state {
             metadata::ServerState::Down => ServerState::Down,
+            metadata::ServerState::Up if record.draining => ServerState::Draining,
             metadata::ServerState::Up if recovering => ServerState::Recovering,
             metadata::ServerState::Up => ServerState::Up,
         },

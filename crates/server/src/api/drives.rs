@@ -3,7 +3,9 @@
 use super::extract::{Input, Named, Options};
 use super::failure::Failure;
 use super::relay::Scope;
-use super::types::{AddDrive, DriveInfo, DriveRemoved, ForceQuery, Found, FoundDrive, OpenDriveInfo, route};
+use super::types::{
+    AddDrive, DriveInfo, DriveRemoved, ForceQuery, Found, FoundDrive, OpenDriveInfo, SetDriveUse, route,
+};
 use super::{Context, Shared};
 use crate::drives::{Fitness, Kept, NOTHING_THERE, NewDriveRequest, OpenDrive, ScannedDrive};
 use axum::Json;
@@ -11,7 +13,7 @@ use axum::extract::State;
 use axum::http::Method;
 use axum::response::{IntoResponse, Response};
 use std::path::{Path, PathBuf};
-use tepal_metadata::{DEFAULT_POOL, DriveRecord, DriveState, Refusal};
+use tepal_metadata::{self as metadata, ColumnRecord, Command, DEFAULT_POOL, DriveRecord, DriveState, Refusal};
 use tepal_model::DriveId;
 use tepal_model::text::shown;
 
@@ -29,7 +31,7 @@ pub async fn all(context: &Context, scope: Scope) -> Vec<DriveInfo> {
     for (server, said) in context.ask_others::<Vec<DriveInfo>>(route::DRIVES).await {
         match said {
             Some(drives) => all.extend(drives),
-            None => all.extend(state.drives_of_server(server).map(|record| info(record, None))),
+            None => all.extend(state.drives_of_server(server).map(|record| info(&state, record, None))),
         }
     }
     all.sort_by_key(|drive| drive.server);
@@ -101,6 +103,18 @@ pub async fn online(State(context): State<Shared>, id: Named) -> Result<Json<Dri
     one(&context, id)
 }
 
+/// Also of a drive that is away.
+pub async fn set_use(
+    State(context): State<Shared>,
+    id: Named,
+    Input(SetDriveUse { to }): Input<SetDriveUse>,
+) -> Result<Json<DriveInfo>, Failure> {
+    let id: DriveId = id.parse()?;
+    context.propose(Command::SetDriveUse { id, to }).await?;
+    let found = all(&context, Scope::Cluster).await.into_iter().find(|drive| drive.id == id);
+    found.map(Json).ok_or_else(|| Refusal::NoDrive(id).into())
+}
+
 fn one(context: &Context, id: DriveId) -> Result<Json<DriveInfo>, Failure> {
     of_server(context).into_iter().find(|drive| drive.id == id).map(Json).ok_or_else(|| Refusal::NoDrive(id).into())
 }
@@ -109,7 +123,8 @@ fn one(context: &Context, id: DriveId) -> Result<Json<DriveInfo>, Failure> {
 pub fn of_server(context: &Context) -> Vec<DriveInfo> {
     let (state, open) = (context.parts.metadata.state(), context.drives.open());
     let own = state.drives_of_server(context.server);
-    own.map(|record| DriveInfo { reason: reason(context, record), ..info(record, open.get(&record.id)) }).collect()
+    own.map(|record| DriveInfo { reason: reason(context, record), ..info(&state, record, open.get(&record.id)) })
+        .collect()
 }
 
 /// Why the drive is in its state, and what is at its path now if that can't be used either.
@@ -122,7 +137,10 @@ pub fn reason(context: &Context, record: &DriveRecord) -> String {
     }
 }
 
-pub fn info(record: &DriveRecord, open: Option<&OpenDrive>) -> DriveInfo {
+pub fn info(state: &metadata::State, record: &DriveRecord, open: Option<&OpenDrive>) -> DriveInfo {
+    let columns = || state.maps.values().flat_map(|map| &map.columns);
+    let moves =
+        |column: &&ColumnRecord| column.joining.is_some_and(|join| join.to == record.id || join.from == record.id);
     let usage = open.map(|open| open.drive.usage());
     DriveInfo {
         id: record.id,
@@ -131,6 +149,9 @@ pub fn info(record: &DriveRecord, open: Option<&OpenDrive>) -> DriveInfo {
         path: record.path.clone(),
         state: record.state,
         reason: record.reason.clone(),
+        purpose: record.purpose,
+        copies: columns().filter(|column| column.is_held_by(record.id)).count() as u64,
+        moving: columns().filter(moves).count() as u64,
         capacity: usage.map_or(record.capacity, |usage| usage.capacity),
         used: usage.map_or(0, |usage| usage.used),
         open: open.zip(usage).map(|(open, usage)| OpenDriveInfo {

@@ -116,6 +116,8 @@ fn router(api: Api, token: String) -> Router {
         .route(route::DRIVE, delete(drives::remove))
         .route(route::DRIVE_OFFLINE, post(drives::offline))
         .route(route::DRIVE_ONLINE, post(drives::online))
+        .route(route::DRIVE_USE, post(drives::set_use))
+        .route(route::SERVER_DRAINING, post(cluster::set_draining))
         .route(route::POOLS, get(pools::list).post(pools::create))
         .route(route::POOL, get(pools::show).delete(pools::remove))
         .route(route::VOLUMES, get(volumes::list).post(volumes::create))

@@ -65,7 +65,7 @@ pub use volumes::{
 };
 
 use serde::{Deserialize, Serialize};
-pub use tepal_metadata::{DEFAULT_POOL, DriveState};
+pub use tepal_metadata::{DEFAULT_POOL, DriveState, DriveUse};
 use tepal_model::{ClusterId, DriveId, ServerId};
 
 /// The longest body of `data`, and the longest range it can be asked for, in bytes.
@@ -85,6 +85,8 @@ pub mod route {
     pub const SERVERS: &str = "/v1/servers";
     /// GET: [`ServerInfo`](super::ServerInfo). DELETE: takes a server without drives out of the cluster for good.
     pub const SERVER: &str = "/v1/servers/{id}";
+    /// POST of [`SetDraining`](super::SetDraining): whether what its drives hold goes to others.
+    pub const SERVER_DRAINING: &str = "/v1/servers/{id}/draining";
     /// GET, and POST of [`GatewayNews`](super::GatewayNews): [`Directory`](super::Directory).
     pub const DIRECTORY: &str = "/v1/directory";
     /// GET: list of [`DriveInfo`](super::DriveInfo). POST of [`AddDrive`](super::AddDrive): takes a device into the
@@ -99,6 +101,8 @@ pub mod route {
     pub const DRIVE_OFFLINE: &str = "/v1/drives/{id}/offline";
     /// POST: the drive is to be used again, and catches up.
     pub const DRIVE_ONLINE: &str = "/v1/drives/{id}/online";
+    /// POST of [`SetDriveUse`](super::SetDriveUse): what the drive is for.
+    pub const DRIVE_USE: &str = "/v1/drives/{id}/use";
     /// What this server says of a drive that is to go: not for the `tepal` command.
     pub const DRIVE_KEPT: &str = "/v1/drives/{id}/kept";
     /// GET: list of [`PoolInfo`](super::PoolInfo), by name. POST of [`CreatePool`](super::CreatePool).
@@ -333,7 +337,7 @@ pub enum ServerState {
     Down,
     /// It serves, and some drive of it is `behind`.
     Recovering,
-    /// Not in this version.
+    /// It serves, and what its drives hold goes to others.
     Draining,
 }
 
@@ -366,6 +370,14 @@ pub struct DriveInfo {
     pub state: DriveState,
     /// Why it is in this state; empty if there's nothing to say.
     pub reason: String,
+    /// `active` (it holds its share), `draining` (what it holds goes to others) or `spare` (it holds nothing until another one has
+    /// to be replaced).
+    #[serde(rename = "use")]
+    pub purpose: DriveUse,
+    /// Copies of volumes' columns that it holds: 0 of one that is empty.
+    pub copies: u64,
+    /// Copies that it takes now, or that others take from it.
+    pub moving: u64,
     /// Bytes that volumes could take of it when empty.
     pub capacity: u64,
     /// Bytes that volumes take of it, in extents of 64 KiB. 0 if it isn't open.
@@ -412,6 +424,20 @@ pub struct AddDrive {
     /// A drive of this or another cluster is never overwritten.
     #[serde(default)]
     pub force: bool,
+}
+
+/// What a drive is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SetDriveUse {
+    /// As in [`DriveInfo::purpose`].
+    pub to: DriveUse,
+}
+
+/// Whether a server is to be emptied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SetDraining {
+    /// Whether what its drives hold goes to others, and nothing new comes.
+    pub draining: bool,
 }
 
 /// Something that could be a drive, seen by a server that looked around.

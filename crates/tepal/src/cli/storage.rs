@@ -32,6 +32,14 @@ pub enum ServerCommand {
         /// The server, as s1
         id: ServerId,
     },
+    /// Have other servers take what a server's drives hold; it goes on serving meanwhile
+    Drain {
+        /// The server's id, as s2
+        id: ServerId,
+        /// Its drives are to hold their share again
+        #[arg(long)]
+        cancel: bool,
+    },
     /// Take a server without drives out of the cluster for good
     Rm {
         /// The server's id, as s2
@@ -67,6 +75,24 @@ pub enum DriveCommand {
         /// Even if it may hold the last good copy of something
         #[arg(long)]
         force: bool,
+    },
+    /// Have others take what a drive holds, so that it can be removed; it goes on serving meanwhile
+    Drain {
+        /// The drive's id, or a beginning of it that no other has
+        #[arg(value_parser = value::drive)]
+        id: String,
+        /// It's to hold its share again
+        #[arg(long)]
+        cancel: bool,
+    },
+    /// Keep a drive empty until another one has to be replaced
+    Spare {
+        /// The drive's id, or a beginning of it that no other has
+        #[arg(value_parser = value::drive)]
+        id: String,
+        /// It's to hold its share like others
+        #[arg(long)]
+        cancel: bool,
     },
     /// Stop using a drive, as if it had been pulled; `online` brings it back
     Offline {

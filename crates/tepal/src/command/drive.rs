@@ -7,7 +7,9 @@ use crate::locate;
 use crate::output::{self, Outcome, Output};
 use std::path::PathBuf;
 use tepal_model::DriveId;
-use tepal_server::api::types::{AddDrive, DriveInfo, DriveRemoved, Found, FoundDrive, path, route};
+use tepal_server::api::types::{
+    AddDrive, DriveInfo, DriveRemoved, DriveUse, Found, FoundDrive, SetDriveUse, path, route,
+};
 
 #[derive(Debug, thiserror::Error)]
 pub enum DriveArgumentError {
@@ -50,6 +52,14 @@ pub fn run(global: &Global, output: Output, command: DriveCommand) -> Result<Out
             let removed: DriveRemoved = client.delete(&url)?;
             output.show(&removed, removal)?;
         }
+        DriveCommand::Drain { id, cancel } => {
+            let to = if cancel { DriveUse::Active } else { DriveUse::Draining };
+            set_use(&client, output, &id, to)?;
+        }
+        DriveCommand::Spare { id, cancel } => {
+            let to = if cancel { DriveUse::Active } else { DriveUse::Spare };
+            set_use(&client, output, &id, to)?;
+        }
         DriveCommand::Offline { id } => change(&client, output, &id, route::DRIVE_OFFLINE)?,
         DriveCommand::Online { id } => change(&client, output, &id, route::DRIVE_ONLINE)?,
     }
@@ -68,6 +78,21 @@ fn change(client: &Client, output: Output, id: &str, route: &str) -> Result<(), 
     let id = find(client, id)?;
     let drive: DriveInfo = client.post(&path(route, &id.to_string()), &serde_json::json!({}))?;
     output.show(&drive, |drive| format!("drive {} is {}", drive.id, drive.state))?;
+    Ok(())
+}
+
+fn set_use(client: &Client, output: Output, id: &str, to: DriveUse) -> Result<(), CommandError> {
+    let id = find(client, id)?;
+    let drive: DriveInfo = client.post(&path(route::DRIVE_USE, &id.to_string()), &SetDriveUse { to })?;
+    output.show(&drive, |drive| match (drive.purpose, drive.copies) {
+        (DriveUse::Active, _) => format!("drive {} is to hold its share", drive.id),
+        (DriveUse::Draining, 0) => format!("drive {} is empty: `tepal drive rm {}` removes it", drive.id, drive.id),
+        (DriveUse::Draining, copies) => {
+            format!("drive {} is being emptied of {copies} copies: `tepal drive ls` shows how many are left", drive.id)
+        }
+        (DriveUse::Spare, 0) => format!("drive {} is a spare", drive.id),
+        (DriveUse::Spare, copies) => format!("drive {} is a spare, once others have its {copies} copies", drive.id),
+    })?;
     Ok(())
 }
 
@@ -99,7 +124,8 @@ fn list(drives: &[DriveInfo]) -> String {
             drive.id.to_string(),
             drive.server.to_string(),
             drive.pool.clone(),
-            drive.state.to_string(),
+            state(drive),
+            drive.copies.to_string(),
             output::size(drive.used),
             output::size(drive.capacity),
             drive.path.clone(),
@@ -107,8 +133,16 @@ fn list(drives: &[DriveInfo]) -> String {
             drive.reason.clone(),
         ]
     };
-    let columns = ["id", "server", "pool", "state", ">used", ">capacity", "path", "by", "reason"];
+    let columns = ["id", "server", "pool", "state", ">copies", ">used", ">capacity", "path", "by", "reason"];
     output::table(&columns, drives.iter().map(row))
+}
+
+/// With what it's for, unless that is to hold its share.
+fn state(drive: &DriveInfo) -> String {
+    match drive.purpose {
+        DriveUse::Active => drive.state.to_string(),
+        purpose => format!("{}, {purpose}", drive.state),
+    }
 }
 
 fn found_list(found: &[FoundDrive]) -> String {

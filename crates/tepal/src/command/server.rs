@@ -6,7 +6,7 @@ use crate::cli::{Global, ServerCommand};
 use crate::locate;
 use crate::output::{self, Outcome, Output};
 use serde_json::json;
-use tepal_server::api::types::{Done, ServerInfo, path, route};
+use tepal_server::api::types::{Done, ServerInfo, SetDraining, path, route};
 
 pub fn run(global: &Global, output: Output, command: ServerCommand) -> Result<Outcome, CommandError> {
     let client = locate::client(global)?;
@@ -18,6 +18,15 @@ pub fn run(global: &Global, output: Output, command: ServerCommand) -> Result<Ou
         ServerCommand::Show { id } => {
             let server: ServerInfo = client.get(&path(route::SERVER, &id.to_string()))?;
             output.show(&server, page)?;
+        }
+        ServerCommand::Drain { id, cancel } => {
+            let draining = !cancel;
+            let url = path(route::SERVER_DRAINING, &id.to_string());
+            let _: Done = client.post(&url, &SetDraining { draining })?;
+            output.show(&json!({ "server": id, "draining": draining }), |_| match draining {
+                true => format!("server {id} is being emptied: `tepal drive ls` shows how many copies are left"),
+                false => format!("the drives of server {id} are to hold their share"),
+            })?;
         }
         ServerCommand::Rm { id } => {
             let _: Done = client.delete(&path(route::SERVER, &id.to_string()))?;
