@@ -4,6 +4,7 @@ mod filesystem;
 mod folders;
 pub mod gateway;
 mod guards;
+mod moves;
 mod partitions;
 pub mod ring;
 mod rotten;

@@ -1,0 +1,76 @@
+//! Copies move between drives while clients write: to drives that are added, away from those that are drained, and anew where one is lost.
+
+use super::ring::Ring;
+use super::volumes::{BLOCKS, SOME, make, scrub_finds_nothing};
+use crate::nbd::{Ledger, Writer};
+use serde_json::Value;
+
+/// What is said of a drive.
+fn drive(ring: &Ring, is_it: impl Fn(&Value) -> bool) -> Value {
+    let drives = ring.json(1, &["drive", "ls"]);
+    drives.as_array().expect("a list").iter().find(|drive| is_it(drive)).cloned().unwrap_or(Value::Null)
+}
+
+fn id_of(ring: &Ring, server: &str) -> String {
+    drive(ring, |drive| drive["server"] == server)["id"].as_str().expect("each server has a drive").to_owned()
+}
+
+fn copies(ring: &Ring, id: &str) -> u64 {
+    drive(ring, |drive| drive["id"] == id)["copies"].as_u64().expect("it's listed")
+}
+
+/// Its id.
+fn add(ring: &Ring, server: &str, number: u32) -> String {
+    let path = ring.data(number).join("more").display().to_string();
+    ring.ask(1, &["drive", "add", server, &path, "--create", "64M"]).succeeded();
+    drive(ring, |drive| drive["path"] == *path)["id"].as_str().expect("it was added").to_owned()
+}
+
+#[test]
+fn a_drive_that_is_added_gets_its_share_and_one_that_is_drained_is_emptied_under_a_writer_and_kills() {
+    let ring = Ring::up(4);
+    make(&ring, "v", "mirror:2");
+    let writer = Writer::start(ring.gateway(), "v", Ledger::new(31, BLOCKS));
+    writer.go_on_for(SOME);
+    let (added, drained) = (add(&ring, "s2", 2), id_of(&ring, "s3"));
+    ring.wait_until("the new drive to have its share", || copies(&ring, &added) >= 16);
+    writer.go_on_for(SOME);
+    ring.ask(2, &["drive", "drain", &drained]).succeeded();
+    writer.go_on_for(SOME);
+    ring.kill(4);
+    ring.wait_for_state(1, 4, "down");
+    writer.go_on_for(SOME);
+    ring.start(&[4]);
+    ring.wait_until_drives_are_up(1);
+    ring.wait_until("the drained drive to be empty", || {
+        let drive = drive(&ring, |drive| drive["id"] == *drained);
+        (&drive["copies"], &drive["used"]) == (&0.into(), &0.into())
+    });
+    ring.ask(1, &["drive", "rm", &drained]).succeeded();
+    writer.go_on_for(SOME);
+    let mut ledger = writer.finish();
+    ring.wait_until_healthy(2, "v");
+    (1..=4).for_each(|server| ledger.compare(&mut ring.connect(server, "v")));
+    scrub_finds_nothing(&ring, "v");
+}
+
+#[test]
+fn what_a_lost_drive_had_is_made_again_on_a_spare_and_nothing_is_at_risk_any_more() {
+    let ring = Ring::up(3);
+    let spare = add(&ring, "s1", 1);
+    ring.ask(2, &["drive", "spare", &spare]).succeeded();
+    make(&ring, "v", "mirror:2");
+    assert_eq!(copies(&ring, &spare), 0);
+    let writer = Writer::start(ring.gateway(), "v", Ledger::new(32, BLOCKS));
+    writer.go_on_for(SOME);
+    let lost = id_of(&ring, "s2");
+    ring.ask(1, &["drive", "rm", &lost]).succeeded();
+    ring.wait_until("others to have what the lost drive had", || copies(&ring, &lost) == 0);
+    ring.wait_until_healthy(3, "v");
+    assert!(copies(&ring, &spare) > 0, "the spare has stepped in");
+    ring.ask(3, &["drive", "rm", &lost]).succeeded();
+    writer.go_on_for(SOME);
+    let mut ledger = writer.finish();
+    (1..=3).for_each(|server| ledger.compare(&mut ring.connect(server, "v")));
+    scrub_finds_nothing(&ring, "v");
+}
