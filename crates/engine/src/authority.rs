@@ -1,5 +1,6 @@
 //! The cluster's say in who is up. In production it's the replicated metadata; in simulation a small fake of it.
 
+use crate::places::Placing;
 use futures_util::future::{BoxFuture, ready};
 use tepal_drive::Loss;
 use tepal_model::{DriveId, MapId, ServerId};
@@ -29,15 +30,15 @@ pub trait Authority: Send + Sync + 'static {
         Box::pin(ready(Err(DriveFailure::NotPrimary)))
     }
 
-    /// A drive that joins a column has everything of it: that was found in this view, the one that was followed last. Whether it's
-    /// agreed that it has its place, in a later view.
-    fn joined(&self, _: MapId, _: usize, _: DriveId, _: View) -> BoxFuture<'static, bool> {
+    /// A drive that joins a column, since that view, has everything of it: that was found in this view, the one that was followed
+    /// last. Whether it's agreed that it has its place, in a later view.
+    fn joined(&self, _: MapId, _: usize, _: Placing, _: View) -> BoxFuture<'static, bool> {
         Box::pin(ready(false))
     }
 
-    /// A drive that joins a column has no room for it.
-    fn cannot_join(&self, _: MapId, _: usize, _: DriveId) -> BoxFuture<'static, ()> {
-        Box::pin(ready(()))
+    /// A drive that joins a column can't have it. Whether it's agreed that it doesn't join any more, or found that it doesn't.
+    fn cannot_join(&self, _: MapId, _: usize, _: Placing) -> BoxFuture<'static, bool> {
+        Box::pin(ready(false))
     }
 
     /// Answered when no other server acts in an earlier view than this any more: each knows it, or may not serve. Until then, one

@@ -17,8 +17,9 @@ pub struct Places {
 pub struct Placed {
     /// In the order of copies.
     pub holders: SmallVec<[Placing; 2]>,
-    /// A drive that is to take the place of one of them, and is brought up to date.
-    pub joins: Option<DriveId>,
+    /// A drive that is to take the place of one of them, and is brought up to date: since which view. By that one stay of it is told
+    /// from another.
+    pub joins: Option<Placing>,
 }
 
 /// One copy of a column.
@@ -66,7 +67,7 @@ impl Placed {
 
     /// The same, and the one that joins.
     pub fn all(&self) -> impl Iterator<Item = DriveId> {
-        self.drives().chain(self.joins)
+        self.drives().chain(self.joins.map(|joins| joins.drive))
     }
 
     /// Whether a drive has a copy.

@@ -173,12 +173,20 @@ pub enum Command {
         map: MapId,
         column: u32,
         to: DriveId,
+        /// The view in which it began to join: another move of the same drive is another one.
+        since: u64,
         /// The cluster's: if that has changed since, another may lead, and the command is refused as
         /// [`crate::Refusal::ViewChanged`].
         view: u64,
     },
     /// The drive doesn't join any more, from a new view on.
-    CancelMove { map: MapId, column: u32, to: DriveId },
+    CancelMove {
+        map: MapId,
+        column: u32,
+        to: DriveId,
+        /// As for the end of it.
+        since: u64,
+    },
     /// Adds a pool without drives.
     CreatePool {
         name: String,

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tepal_drive::Loss;
-use tepal_engine::{Authority, View};
+use tepal_engine::{Authority, Placing, View};
 use tepal_metadata::{Command, DriveRecord, DriveState, Metadata, ProposeError, Refusal, Reply};
 use tepal_model::{DriveId, MapId, ServerId};
 use tepal_wire::message::DriveFailure;
@@ -232,8 +232,9 @@ impl Authority for MetadataAuthority {
         self.clone().heeds_primary(from, view, map, column).boxed()
     }
 
-    fn joined(&self, map: MapId, column: usize, drive: DriveId, view: View) -> BoxFuture<'static, bool> {
-        let command = Command::FinishMove { map, column: column as u32, to: drive, view };
+    fn joined(&self, map: MapId, column: usize, joins: Placing, view: View) -> BoxFuture<'static, bool> {
+        let Placing { drive, since } = joins;
+        let command = Command::FinishMove { map, column: column as u32, to: drive, since, view };
         let authority = self.clone();
         let finished = self.on_control(async move {
             match authority.propose(command).await {
@@ -247,11 +248,19 @@ impl Authority for MetadataAuthority {
         finished.map(|finished| finished.is_some()).boxed()
     }
 
-    fn cannot_join(&self, map: MapId, column: usize, drive: DriveId) -> BoxFuture<'static, ()> {
-        let command = Command::CancelMove { map, column: column as u32, to: drive };
+    fn cannot_join(&self, map: MapId, column: usize, joins: Placing) -> BoxFuture<'static, bool> {
+        let command = Command::CancelMove { map, column: column as u32, to: joins.drive, since: joins.since };
         let authority = self.clone();
-        let called_off = self.on_control(async move { authority.propose(command).await.ok() });
-        called_off.map(drop).boxed()
+        let called_off = self.on_control(async move {
+            match authority.propose(command).await {
+                Ok(_) | Err(ProposeError::Refused(_)) => Some(()),
+                Err(error) => {
+                    tracing::warn!(%error, map = map.0, column, "a move can't be called off now");
+                    None
+                }
+            }
+        });
+        called_off.map(|called_off| called_off.is_some()).boxed()
     }
 
     fn adopted(&self, view: View) -> BoxFuture<'static, ()> {

@@ -8,7 +8,9 @@
 use crate::drives::Parts;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
-use tepal_metadata::{Command, DriveRecord, DriveState, DriveUse, MapRecord, ProposeError, ServerState, State};
+use tepal_metadata::{
+    Command, DriveRecord, DriveState, DriveUse, JoinRecord, MapRecord, ProposeError, ServerState, State,
+};
 use tepal_model::{DriveId, MapId};
 use tepal_placement::{Candidate, moves};
 
@@ -20,11 +22,55 @@ const LOOK_AGAIN: Duration = Duration::from_secs(5);
 const LONG: Duration = Duration::from_secs(600);
 /// Copies that one drive gets at a time, and that one gives away.
 const AT_ONCE: usize = 2;
+/// A move that was called off isn't begun again for so long: the drive may be full.
+const NOT_AGAIN: Duration = Duration::from_secs(300);
+/// One that isn't done after this time waits for something, and keeps no others from being begun.
+const SLOW: Duration = Duration::from_secs(300);
+
+/// One column's way to a drive.
+type Way = (MapId, u32, DriveId);
+
+/// What has come of moves while this server has led.
+#[derive(Default)]
+struct Moves {
+    /// Since when they are under way.
+    under_way: BTreeMap<Way, Instant>,
+    called_off: BTreeMap<Way, Instant>,
+}
+
+impl Moves {
+    fn look(&mut self, state: &State, now: Instant) {
+        let column = |(map, column, _): Way| state.maps.get(&map)?.columns.get(column as usize);
+        let is_over = |way: Way| column(way).and_then(|record| record.joining).is_none_or(|join| join.to != way.2);
+        for (way, _) in self.under_way.extract_if(.., |&way, _| is_over(way)) {
+            if column(way).is_some_and(|record| !record.is_held_by(way.2)) {
+                self.called_off.insert(way, now);
+            }
+        }
+        for (map, column, join) in joins(state) {
+            self.under_way.entry((map, column, join.to)).or_insert(now);
+        }
+        self.called_off.retain(|_, since| now.duration_since(*since) < NOT_AGAIN);
+    }
+
+    fn is_slow(&self, way: Way, now: Instant) -> bool {
+        self.under_way.get(&way).is_some_and(|since| now.duration_since(*since) >= SLOW)
+    }
+}
+
+/// All that are under way.
+fn joins(state: &State) -> impl Iterator<Item = (MapId, u32, JoinRecord)> {
+    state.maps.values().flat_map(|map| {
+        let columns = map.columns.iter().enumerate();
+        columns.filter_map(|(column, record)| Some((map.id, column as u32, record.joining?)))
+    })
+}
 
 /// Until the server stops.
 pub async fn keep_even(parts: Parts) {
     let mut changes = parts.metadata.watch();
     let mut away: BTreeMap<DriveId, Instant> = BTreeMap::new();
+    let mut known = Moves::default();
     loop {
         tokio::time::sleep(LOOK).await;
         if let Ok(Err(_)) = tokio::time::timeout(LOOK_AGAIN, changes.changed()).await {
@@ -32,7 +78,7 @@ pub async fn keep_even(parts: Parts) {
         }
         let state = changes.borrow_and_update().clone();
         if parts.metadata.leader() != Some(parts.metadata.server()) {
-            away.clear();
+            (away, known) = (BTreeMap::new(), Moves::default());
             continue;
         }
         let now = Instant::now();
@@ -41,7 +87,8 @@ pub async fn keep_even(parts: Parts) {
             away.entry(id).or_insert(now);
         }
         let gone = away.iter().filter(|(_, since)| now.duration_since(**since) >= LONG).map(|(&id, _)| id).collect();
-        for command in next(&state, &gone) {
+        known.look(&state, now);
+        for command in next(&state, &gone, (&known, now)) {
             match parts.authority.propose(command.clone()).await {
                 Ok(_) => {}
                 Err(ProposeError::Refused(refusal)) => tracing::debug!(?command, %refusal, "a copy isn't moved"),
@@ -59,12 +106,12 @@ fn is_away(record: &std::sync::Arc<DriveRecord>) -> bool {
 }
 
 /// What to do now, where drives that are away have been so for too long.
-fn next(state: &State, gone: &BTreeSet<DriveId>) -> Vec<Command> {
+fn next(state: &State, gone: &BTreeSet<DriveId>, known: (&Moves, Instant)) -> Vec<Command> {
     let mut commands = spares_step_in(state, gone);
     if commands.is_empty() {
         commands = hopeless_moves(state, gone);
         for pool in state.pools.keys() {
-            commands.extend(moves_of(state, pool, gone));
+            commands.extend(moves_of(state, pool, gone, known));
         }
     }
     commands
@@ -95,25 +142,28 @@ fn spares_step_in(state: &State, gone: &BTreeSet<DriveId>) -> Vec<Command> {
         };
         let Some(spare) = spares.min_by_key(fits).map(|spare| spare.id) else { continue };
         taken.insert(spare);
-        commands.push(Command::SetDriveUse { id: record.id, to: DriveUse::Draining });
+        // In this order: what is done only half is done once more.
         commands.push(Command::SetDriveUse { id: spare, to: DriveUse::Active });
+        commands.push(Command::SetDriveUse { id: record.id, to: DriveUse::Draining });
     }
     commands
 }
 
 /// Calls moves off that can't come to their end.
 fn hopeless_moves(state: &State, gone: &BTreeSet<DriveId>) -> Vec<Command> {
-    let joining = state.maps.values().flat_map(|map| {
-        let columns = map.columns.iter().enumerate();
-        columns.filter_map(|(column, record)| Some((map.id, column as u32, record.joining?.to)))
-    });
-    let holds = |id: &DriveId| state.drives.get(id).is_some_and(|record| is_to_hold(state, record, gone));
-    let hopeless = joining.filter(|(.., to)| !holds(to));
-    hopeless.map(|(map, column, to)| Command::CancelMove { map, column, to }).collect()
+    let holds = |id: DriveId| state.drives.get(&id).is_some_and(|record| is_to_hold(state, record, gone));
+    let hopeless = joins(state).filter(|(.., join)| !holds(join.to));
+    let cancel = |(map, column, join): (MapId, u32, JoinRecord)| Command::CancelMove {
+        map,
+        column,
+        to: join.to,
+        since: join.since,
+    };
+    hopeless.map(cancel).collect()
 }
 
 /// The moves to begin among the drives of a pool.
-fn moves_of(state: &State, pool: &str, gone: &BTreeSet<DriveId>) -> Vec<Command> {
+fn moves_of(state: &State, pool: &str, gone: &BTreeSet<DriveId>, (known, now): (&Moves, Instant)) -> Vec<Command> {
     let of_pool = state.active_volumes().filter(|volume| volume.pool == pool);
     let maps: BTreeMap<MapId, &MapRecord> =
         of_pool.filter_map(|volume| state.map_of(volume)).map(|map| (map.id, &**map)).collect();
@@ -133,7 +183,7 @@ fn moves_of(state: &State, pool: &str, gone: &BTreeSet<DriveId>) -> Vec<Command>
         })
         .collect();
     let mut busy: BTreeMap<DriveId, usize> = BTreeMap::new();
-    for join in maps.values().flat_map(|map| map.columns.iter().filter_map(|column| column.joining)) {
+    for (.., join) in joins(state).filter(|&(map, column, join)| !known.is_slow((map, column, join.to), now)) {
         *busy.entry(join.to).or_default() += 1;
         *busy.entry(join.from).or_default() += 1;
     }
@@ -151,7 +201,8 @@ fn moves_of(state: &State, pool: &str, gone: &BTreeSet<DriveId>) -> Vec<Command>
         let is_free = |id: DriveId| busy.get(&id).is_none_or(|moves| *moves < AT_ONCE);
         let is_under_way = maps[&map].columns[column].joining.is_some() || begun.contains(&(map, column));
         let may_give = is_free(change.from) || !is_up(change.from); // others have what one that is lost had
-        if is_under_way || !is_up(change.to) || !is_free(change.to) || !may_give {
+        let was_called_off = known.called_off.contains_key(&(map, column as u32, change.to));
+        if is_under_way || was_called_off || !is_up(change.to) || !is_free(change.to) || !may_give {
             continue;
         }
         begun.insert((map, column));

@@ -62,7 +62,10 @@ pub fn is_alone(state: &State) -> bool {
 pub fn places_of(map: &MapRecord) -> Places {
     let placed = |column: &ColumnRecord| {
         let placing = |holder: &HolderRecord| Placing { drive: holder.drive, since: holder.since };
-        Placed { holders: column.holders.iter().map(placing).collect(), joins: column.joining.map(|join| join.to) }
+        Placed {
+            holders: column.holders.iter().map(placing).collect(),
+            joins: column.joining.map(|join| Placing { drive: join.to, since: join.since }),
+        }
     };
     Places { columns: map.columns.iter().map(placed).collect() }
 }

@@ -6,11 +6,8 @@
 
 use super::Engine;
 use crate::map::Column;
-use crate::protocol::primary::Group;
-use crate::protocol::primary::flush::flush_all;
 use crate::servers::answer::CopyId;
 use crate::servers::follow::ClusterView;
-use crate::servers::seat::Taken;
 use crate::volume::Volume;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,8 +18,8 @@ use tepal_model::{DriveId, MapId, VolumeId};
 const AGAIN: Duration = Duration::from_millis(100);
 
 impl<W: World> Engine<W> {
-    /// After `before`, columns may be elsewhere: those that this server has for itself are opened anew, and what lies where they were is
-    /// given back.
+    /// After `before`, columns may be elsewhere: of volumes that this server has for itself too, which are shared then. What lies where
+    /// they were is given back.
     pub(crate) fn follow_places(&self, before: &ClusterView) {
         for volume in self.volumes() {
             let (earlier, now) = (before.places.get(&volume.map()), volume.places());
@@ -33,7 +30,8 @@ impl<W: World> Engine<W> {
                 let gone: Vec<DriveId> = was.all().filter(|&id| !is.concerns(id)).collect();
                 let (engine, id) = (self.clone(), volume.id());
                 self.world().spawn(Box::pin(async move {
-                    engine.open_anew(id, column).await;
+                    // Whoever has a volume for himself remembers no requests, and has nobody who would ask again.
+                    engine.share_volume(id).await;
                     for drive in gone {
                         engine.give_back(id, column, drive).await;
                     }
@@ -43,49 +41,6 @@ impl<W: World> Engine<W> {
         if before.view == 0 {
             // What was known when volumes were opened may have been less.
             self.drives_here().iter().for_each(|drive| self.start_giving_back(drive.id()));
-        }
-    }
-
-    /// A column that this server has for itself goes on with the drives that it's agreed to be on.
-    async fn open_anew(&self, id: VolumeId, column: usize) {
-        let Some(volume) = self.volume(id).filter(|volume| !volume.is_among()) else { return };
-        let seat = &volume.seats()[column];
-        let is_elsewhere = |group: &Group<W>| group.shared.placed != volume.placed(column);
-        let Some(group) = seat.group().filter(is_elsewhere) else { return };
-        // What has begun ends; what comes later waits behind this, and goes on with the drives of then.
-        let turn = group.every_turn().await;
-        loop {
-            let here: Vec<_> = group.lock().members.here().cloned().collect();
-            let lost = flush_all(here).await;
-            if lost.is_empty() {
-                break;
-            }
-            group.lose(lost).await;
-        }
-        loop {
-            let placed = volume.placed(column);
-            for drive in placed.all() {
-                if let Some((_, opening)) = self.opened(drive) {
-                    let copy = CopyId { drive, map: volume.map(), column };
-                    self.shared.askers.admit(copy, None, self.followed(), opening).await; // nobody else asks
-                }
-            }
-            let state = self.lock();
-            if volume.is_among() || !state.volumes.contains_key(&id) || !seat.is_still(&group) {
-                return;
-            }
-            if volume.placed(column) == placed {
-                let anew = volume.open_group(self, column, 0, |id| state.presence(id));
-                // Whoever flushes next is told of what was lost.
-                anew.lock().lost_unflushed = std::mem::take(&mut group.lock().lost_unflushed);
-                seat.take(Taken::Here(anew));
-                break;
-            }
-        }
-        drop(turn);
-        volume.ended(column).await;
-        if let Some(group) = seat.group() {
-            group.start_recovery();
         }
     }
 

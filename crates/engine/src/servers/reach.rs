@@ -24,7 +24,10 @@ impl<W: World> Volume<W> {
     ) -> Result<O::Outcome, IoError> {
         let outcome = match self.is_among() {
             true => Box::pin(self.at_some_primary(column, operation)).await,
-            false => self.at_own(column, operation).await,
+            false => match self.seats()[column].group() {
+                Some(group) => operation.at(&group, None).await,
+                None => Err(IoError::Fenced),
+            },
         };
         match outcome {
             // It was shared meanwhile, and nothing of this had been begun.
@@ -33,19 +36,6 @@ impl<W: World> Volume<W> {
                 outcome.map_err(|error| self.in_volume(column, error))
             }
             outcome => outcome.map_err(|error| self.in_volume(column, error)),
-        }
-    }
-
-    /// Where this server has the volume for itself.
-    async fn at_own<O: Operation<W>>(&self, column: usize, operation: &O) -> Result<O::Outcome, IoError> {
-        let seat = &self.seats()[column];
-        loop {
-            let Some(group) = seat.group() else { return Err(IoError::Fenced) };
-            match operation.at(&group, None).await {
-                // The column was opened anew, with other drives, and nothing of this had been begun.
-                Err(IoError::Fenced) if !seat.is_still(&group) && !self.is_cut_off() && !self.is_among() => {}
-                outcome => return outcome,
-            }
         }
     }
 

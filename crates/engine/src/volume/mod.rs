@@ -128,7 +128,7 @@ impl<W: World> Volume<W> {
         let (spec, placed) = (self.spec(), self.placed(number));
         let member = |id: DriveId| {
             let (presence, left) = presence(id);
-            let joins = placed.joins == Some(id);
+            let joins = placed.joins.is_some_and(|joins| joins.drive == id);
             let missed = if joins { Missed::unlisted() } else { Missed::default() };
             let left = if joins { Some(0) } else { left };
             Member { id, presence, left, missed, opening: 0, noted: false, knew: false, stands_in: false, joins }

@@ -117,7 +117,13 @@ impl<W: World> Group<W> {
         let mut sources = clean.iter().filter_map(|&at| copy(at)).filter(|(at, _)| Some(*at) != only);
         let Some((source_at, source)) = sources.next() else { return Ok(Plan::Nothing) };
         let wanted = |at: usize| only.map_or(at != source_at, |only| at == only);
-        let every = (0..self.shared.copies).filter_map(copy);
+        // One that joins is brought up to date there later.
+        let region = self.shared.column.region_of(blocks.first);
+        let comes_later = |at: usize| {
+            let member = &state.members.list[at];
+            member.joins && Some(at) != only && member.missed.contains(region)
+        };
+        let every = (0..self.shared.copies).filter(|&at| !comes_later(at)).filter_map(copy);
         let targets = every.filter(|(at, _)| wanted(*at)).map(|(_, copy)| copy).collect();
         Ok(Plan::Go { source, targets })
     }
@@ -325,7 +331,7 @@ impl<W: World> Group<W> {
             };
             let (crcs, marks) = (block_crcs(&data).collect(), Vec::new());
             let data = Gather::from_iter([data]);
-            let (durable, repair) = (true, true);
+            let (durable, repair) = (true, self.may_use_reserve(target));
             self.check_line(target)?;
             target.drive.write(Write { map, first, data, crcs, marks, durable, repair, taking, lineage }).await
         };
@@ -347,8 +353,13 @@ impl<W: World> Group<W> {
         let data = Gather::from_iter([Buffer::zeroed((count * BLOCK) as usize).freeze()]);
         let crcs = vec![*ZEROS; count as usize].into();
         let (map, marks, lineage) = (self.shared.column.map, Vec::new(), &target.line.seen);
-        let (durable, repair) = (true, true);
+        let (durable, repair) = (true, self.may_use_reserve(target));
         target.drive.write(Write { map, first, data, crcs, marks, durable, repair, taking, lineage }).await
+    }
+
+    /// What is kept back for repairs is for the copies that a drive has, not for those that it's to get.
+    fn may_use_reserve(&self, target: &Copy<W>) -> bool {
+        self.shared.placed.joins.is_none_or(|joins| joins.drive != target.drive.id())
     }
 
     /// Once a snapshot is gone, drives may have joined what it parted: what was read by the lines of before isn't copied by them.

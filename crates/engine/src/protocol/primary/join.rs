@@ -7,15 +7,14 @@
 //!    column next compares everything again.
 //! 2. When it's agreed that it has its place, every write that was acknowledged is on it, and its log says all that is known of
 //!    what others miss. For what was found in one view is agreed only in that view, and no drive leaves without a new one.
-//! 3. Nobody's write waits for it any more when it has no room: it's given up, and begins anew later.
+//! 3. Clients' writes don't fail when it has no room: they wait until it's agreed that it doesn't join any more.
 
-use super::members::Presence;
+use super::members::{Member, Presence};
 use super::recover::Stuck;
 use super::{Group, State};
 use std::collections::BTreeSet;
 use std::time::Duration;
 use tepal_drive::world::World;
-use tepal_model::DriveId;
 
 /// After it could not be agreed: by then a newer state is followed.
 const AGREE_SOON: Duration = Duration::from_millis(50);
@@ -47,22 +46,23 @@ impl<W: World> Group<W> {
 
     /// If a drive that joins has everything: has that agreed, until it is or isn't so any more.
     pub fn tell_joined(&self) {
+        let Some(joins) = self.shared.placed.joins else { return };
         {
             let mut state = self.lock();
-            if state.telling_joined || state.joined().is_none() {
+            if state.telling_joined || !state.has_joined() {
                 return;
             }
             state.telling_joined = true;
         }
         let group = self.clone();
         self.shared.world.spawn(Box::pin(async move {
-            while let Some(id) = group.still_joined() {
+            while group.still_has_joined() {
                 let Some(engine) = group.engine() else { return };
                 // Looked up before it's looked at again: what is found counts for this view.
                 let view = engine.followed();
-                if group.lock().joined() == Some(id) {
+                if group.lock().has_joined() {
                     let (map, number) = (group.shared.column.map, group.shared.column.number);
-                    if engine.shared.authority.joined(map, number, id, view).await {
+                    if engine.shared.authority.joined(map, number, joins, view).await {
                         return; // the group ends when that is followed
                     }
                 }
@@ -71,40 +71,48 @@ impl<W: World> Group<W> {
         }));
     }
 
-    fn still_joined(&self) -> Option<DriveId> {
+    fn still_has_joined(&self) -> bool {
         let mut state = self.lock();
-        let joined = state.joined();
-        state.telling_joined = joined.is_some();
-        joined
+        state.telling_joined = state.has_joined();
+        state.telling_joined
     }
 
-    /// A drive that joins has no room: the others do without it.
+    /// A drive that joins has no room. Nobody goes on without it before it's agreed that it doesn't join, for it may just be agreed
+    /// that it has its place. When that is followed, the group ends.
     pub fn give_up_joining(&self, at: usize) {
-        let (map, number) = (self.shared.column.map, self.shared.column.number);
-        let id = {
+        let Some(joins) = self.shared.placed.joins else { return };
+        {
             let mut state = self.lock();
             let member = &mut state.members.list[at];
-            member.presence = Presence::Missing;
+            if matches!(member.presence, Presence::Leaving) {
+                return;
+            }
+            member.presence = Presence::Leaving;
             member.begin_anew();
             member.opening += 1;
-            let id = member.id;
             state.changes += 1;
-            id
-        };
-        self.wake();
-        tracing::warn!(drive = %id, map = map.0, column = number, "a drive that is to take copies has no room for them");
-        if let Some(engine) = self.engine() {
-            self.shared.world.spawn(engine.shared.authority.cannot_join(map, number, id));
         }
+        let (map, number, group) = (self.shared.column.map, self.shared.column.number, self.clone());
+        tracing::warn!(drive = %joins.drive, map = map.0, column = number, "a drive that is to take copies has no room for them");
+        self.shared.world.spawn(Box::pin(async move {
+            while group.lock().serves().is_ok() {
+                let Some(engine) = group.engine() else { return };
+                if engine.shared.authority.cannot_join(map, number, joins).await {
+                    return;
+                }
+                group.shared.world.sleep(AGREE_SOON).await;
+            }
+        }));
     }
 }
 
 impl<W: World> State<W> {
-    /// The drive that joins, if it has everything.
-    fn joined(&self) -> Option<DriveId> {
-        let joins = self.members.list.iter().find(|member| member.joins)?;
+    /// Whether a drive joins and has everything.
+    fn has_joined(&self) -> bool {
+        let Some(joins) = self.members.list.iter().find(|member| member.joins) else { return false };
         let has_all = joins.drive().is_some() && joins.noted && joins.missed.is_empty();
-        let is_settled = self.unresolved.is_empty() && self.members.is_known() && !self.members.has_unheard();
-        (has_all && is_settled && !self.removed).then_some(joins.id)
+        let is_leaving = |member: &Member<W>| matches!(member.presence, Presence::Leaving | Presence::Unheard);
+        let is_settled = self.unresolved.is_empty() && self.members.is_known();
+        has_all && is_settled && !self.members.list.iter().any(is_leaving) && !self.removed
     }
 }

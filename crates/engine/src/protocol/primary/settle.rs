@@ -176,9 +176,13 @@ impl<W: World> Group<W> {
 
     /// What keeps a drive from being brought up to date.
     fn met(&self, error: IoError, job: Option<Job>) {
-        let joins = |at: usize| self.lock().members.list[at].joins;
-        match job {
-            Some(Job::CatchUp { at, .. }) if error == IoError::OutOfSpace && joins(at) => self.give_up_joining(at),
+        let joins = self.lock().members.list.iter().position(|member| member.joins);
+        match (job, joins) {
+            (Some(Job::CatchUp { at, .. }), Some(joins)) if error == IoError::OutOfSpace && at == joins => {
+                self.give_up_joining(at);
+            }
+            // Which drive is full isn't told.
+            (Some(Job::Resolve(_)), Some(joins)) if error == IoError::OutOfSpace => self.give_up_joining(joins),
             _ => self.lock().obstacle = Some(error),
         }
     }

@@ -11,7 +11,7 @@ mod sharing;
 mod snapshots;
 mod waits;
 
-use crate::{Authority, Engine, Epochs, Places, Standing, View, Volume, VolumeHealth, VolumeSpec};
+use crate::{Authority, Engine, Epochs, Places, Placing, Standing, View, Volume, VolumeHealth, VolumeSpec};
 use bytes::Bytes;
 use futures_channel::oneshot;
 use futures_util::FutureExt;
@@ -82,8 +82,8 @@ impl Agrees {
 }
 
 impl Authority for Agrees {
-    fn joined(&self, _: MapId, column: usize, drive: DriveId, view: View) -> BoxFuture<'static, bool> {
-        self.0.lock().unwrap().joined.push((column, drive, view));
+    fn joined(&self, _: MapId, column: usize, joins: Placing, view: View) -> BoxFuture<'static, bool> {
+        self.0.lock().unwrap().joined.push((column, joins.drive, view));
         Box::pin(ready(true))
     }
     fn drive_down(&self, drive: DriveId, _: Loss) -> BoxFuture<'static, Option<View>> {

@@ -120,8 +120,10 @@ impl Draft {
             Command::ServerCutOff { id, by, reason, view } => self.server_cut_off(*id, *by, reason, *view),
             Command::RemoveDrive { id, force } => self.remove_drive(*id, *force),
             Command::BeginMove { map, column, from, to } => self.begin_move(*map, *column, *from, *to),
-            Command::FinishMove { map, column, to, view } => self.finish_move(*map, *column, *to, *view),
-            Command::CancelMove { map, column, to } => self.cancel_move(*map, *column, *to),
+            Command::FinishMove { map, column, to, since, view } => {
+                self.finish_move(*map, *column, (*to, *since), *view)
+            }
+            Command::CancelMove { map, column, to, since } => self.cancel_move(*map, *column, (*to, *since)),
             Command::CreatePool { name, layout } => self.create_pool(name, layout.as_deref()),
             Command::RemovePool { name } => self.remove_pool(name),
             Command::CreateVolume { name, size, layout, pool } => {

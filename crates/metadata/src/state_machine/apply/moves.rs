@@ -41,9 +41,15 @@ impl Draft {
         Ok(Reply::Done)
     }
 
-    pub(super) fn finish_move(&mut self, map: MapId, column: u32, to: DriveId, view: u64) -> Result<Reply, Refusal> {
+    pub(super) fn finish_move(
+        &mut self,
+        map: MapId,
+        column: u32,
+        (to, since): (DriveId, u64),
+        view: u64,
+    ) -> Result<Reply, Refusal> {
         let mut record = self.column(map, column)?;
-        let join = joining(map, column, &record, to)?;
+        let join = joining(map, column, &record, (to, since))?;
         if self.state.view() != view {
             return Err(Refusal::ViewChanged { view: self.state.view() });
         }
@@ -63,9 +69,9 @@ impl Draft {
         Ok(Reply::Done)
     }
 
-    pub(super) fn cancel_move(&mut self, map: MapId, column: u32, to: DriveId) -> Result<Reply, Refusal> {
+    pub(super) fn cancel_move(&mut self, map: MapId, column: u32, join: (DriveId, u64)) -> Result<Reply, Refusal> {
         let mut record = self.column(map, column)?;
-        joining(map, column, &record, to)?;
+        joining(map, column, &record, join)?;
         self.next_view();
         record.joining = None;
         self.put_column(map, column, record);
@@ -139,7 +145,7 @@ impl Draft {
     }
 }
 
-/// The move by which a drive gets a copy of a column.
-fn joining(map: MapId, column: u32, record: &ColumnRecord, to: DriveId) -> Result<JoinRecord, Refusal> {
-    record.joining.filter(|join| join.to == to).ok_or(Refusal::NoMove { map, column, to })
+/// The move by which a drive gets a copy of a column, since that view.
+fn joining(map: MapId, column: u32, record: &ColumnRecord, (to, since): (DriveId, u64)) -> Result<JoinRecord, Refusal> {
+    record.joining.filter(|join| (join.to, join.since) == (to, since)).ok_or(Refusal::NoMove { map, column, to })
 }

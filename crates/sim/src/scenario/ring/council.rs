@@ -56,9 +56,9 @@ enum Change {
     /// The volume goes on in a new epoch: answered with the one that was kept.
     Snapshot,
     /// A drive that joins a column has everything, if nothing has changed since that view.
-    Joined(usize, DriveId, View),
+    Joined(usize, Placing, View),
     /// It has no room.
-    CannotJoin(usize, DriveId),
+    CannotJoin(usize, Placing),
 }
 
 /// What a process has heard.
@@ -202,7 +202,7 @@ impl Council {
         }
         let from = placed.holders[copy].drive;
         state.moving.insert(column, from);
-        state.place(column, |placed, _| placed.joins = Some(to));
+        state.place(column, |placed, since| placed.joins = Some(Placing { drive: to, since }));
         true
     }
 
@@ -346,9 +346,9 @@ impl State {
         change(&mut Arc::make_mut(table).columns[column], view);
     }
 
-    /// Whether that drive still joins the column.
-    fn joins(&self, column: usize, drive: DriveId) -> bool {
-        self.now.places[&self.spec.map].columns[column].joins == Some(drive)
+    /// Whether that drive still joins the column, since then.
+    fn joins(&self, column: usize, joins: Placing) -> bool {
+        self.now.places[&self.spec.map].columns[column].joins == Some(joins)
     }
 
     /// `None` if it doesn't apply any more.
@@ -386,19 +386,19 @@ impl State {
                 Some(left)
             }
             Change::Joined(_, _, view) if *view != self.now.view => None,
-            Change::Joined(column, drive, _) => {
-                let is_up = matches!(self.now.drives[drive].status, DriveStatus::Up(_));
-                let from = self.moving.get(column).copied().filter(|_| is_up && self.joins(*column, *drive))?;
+            Change::Joined(column, joins, _) => {
+                let is_up = matches!(self.now.drives[&joins.drive].status, DriveStatus::Up(_));
+                let from = self.moving.get(column).copied().filter(|_| is_up && self.joins(*column, *joins))?;
                 self.moving.remove(column);
                 self.place(*column, |placed, since| {
                     let was = placed.holders.iter_mut().find(|placing| placing.drive == from);
-                    *was.expect("it had a place when the move began") = Placing { drive: *drive, since };
+                    *was.expect("it had a place when the move began") = Placing { drive: joins.drive, since };
                     placed.joins = None;
                 });
                 Some(self.now.view)
             }
-            Change::CannotJoin(column, drive) => {
-                if self.joins(*column, *drive) {
+            Change::CannotJoin(column, joins) => {
+                if self.joins(*column, *joins) {
                     self.moving.remove(column);
                     self.place(*column, |placed, _| placed.joins = None);
                 }
@@ -502,16 +502,14 @@ impl Authority for Voice {
         Box::pin(ready(heeds))
     }
 
-    fn joined(&self, _: MapId, column: usize, drive: DriveId, view: View) -> BoxFuture<'static, bool> {
-        let agreed = self.ask(Change::Joined(column, drive, view));
+    fn joined(&self, _: MapId, column: usize, joins: Placing, view: View) -> BoxFuture<'static, bool> {
+        let agreed = self.ask(Change::Joined(column, joins, view));
         Box::pin(async move { agreed.await.is_some() })
     }
 
-    fn cannot_join(&self, _: MapId, column: usize, drive: DriveId) -> BoxFuture<'static, ()> {
-        let agreed = self.ask(Change::CannotJoin(column, drive));
-        Box::pin(async move {
-            agreed.await;
-        })
+    fn cannot_join(&self, _: MapId, column: usize, joins: Placing) -> BoxFuture<'static, bool> {
+        let agreed = self.ask(Change::CannotJoin(column, joins));
+        Box::pin(async move { agreed.await.is_some() })
     }
 
     fn adopted(&self, view: View) -> BoxFuture<'static, ()> {

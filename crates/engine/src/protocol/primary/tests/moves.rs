@@ -42,9 +42,14 @@ impl Moving {
         self.now = now;
     }
 
+    fn join(&mut self, id: u64) {
+        let since = self.now.view + 1;
+        self.follow(|placed| placed.joins = Some(Placing { drive: DriveId(id), since }));
+    }
+
     /// Drive 3 is to take the place of drive 1.
     fn begin(&mut self) {
-        self.follow(|placed| placed.joins = Some(DriveId(3)));
+        self.join(3);
     }
 
     /// It does, once it has everything.
@@ -159,7 +164,7 @@ fn a_drive_that_left_while_it_joined_begins_anew_and_a_move_can_be_called_off() 
         moving.rig.bring_back(1).await;
         moving.rig.until_healthy().await;
         // Back, but not to the end.
-        moving.follow(|placed| placed.joins = Some(DriveId(1)));
+        moving.join(1);
         moving.rig.write(1, 3, 1).await.unwrap();
         moving.follow(|placed| placed.joins = None);
         moving.until_given_back(1).await;
