@@ -186,7 +186,7 @@ fn a_folder_of_form_5_opens_with_all_that_is_in_it_and_copies_move_to_another_dr
     let (map, column, view) = (MapId(1), 0, open(vec![]).0.view());
     let (state, _) = open(vec![Command::BeginMove { map, column, from: d0, to: d2 }]);
     assert_eq!(columns(&state, 1), [vec![d0, d1, d2], vec![d1, d0]]);
-    let (state, rows) = open(vec![Command::FinishMove { map, column, to: d2, view: view + 1 }]);
+    let (state, rows) = open(vec![Command::FinishMove { map, column, to: d2, since: view + 1, view: view + 1 }]);
     assert_eq!((columns(&state, 1), rows), (vec![vec![d2, d1], vec![d1, d0]], vec![vec![Value::Integer(3)]]));
     assert_eq!(open(vec![]).0, state);
 }

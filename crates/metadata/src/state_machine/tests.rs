@@ -99,8 +99,8 @@ fn move_command() -> impl Strategy<Value = Command> {
     (0u8..4, (1u32..3).prop_map(MapId), 0u32..3, drive(), drive(), 0u64..20).prop_map(
         |(what, map, column, from, to, view)| match what {
             0..2 => Command::BeginMove { map, column, from, to },
-            2 => Command::FinishMove { map, column, to, view },
-            _ => Command::CancelMove { map, column, to },
+            2 => Command::FinishMove { map, column, to, since: view, view },
+            _ => Command::CancelMove { map, column, to, since: view },
         },
     )
 }
@@ -184,12 +184,13 @@ proptest! {
         for (index, (what, column, from, to)) in (8..).zip(steps) {
             let (map, from, to, reason) = (MapId(1), DriveId(from), DriveId(to), "r".to_owned());
             let state = machine.content.state.clone();
-            let joining = state.maps[&map].columns[column as usize].joining.map_or(to, |join| join.to);
+            let join = state.maps[&map].columns[column as usize].joining;
+            let (joining, since) = join.map_or((to, 0), |join| (join.to, join.since));
             let expected_view = state.drives.get(&to).map(|drive| drive.state_view);
             let command = match what {
                 0..3 => Command::BeginMove { map, column, from, to },
-                3..5 => Command::FinishMove { map, column, to: joining, view: state.view() },
-                5 => Command::CancelMove { map, column, to: joining },
+                3..5 => Command::FinishMove { map, column, to: joining, since, view: state.view() },
+                5 => Command::CancelMove { map, column, to: joining, since },
                 6 => Command::RemoveDrive { id: to, force: from.0 > 4 },
                 7 => Command::SetDriveState { id: to, to: DriveState::Missing, reason, expected_view },
                 _ => drive(to.0),

@@ -11,12 +11,17 @@ fn begin(column: u32, from: u64, to: u64) -> Command {
     Command::BeginMove { map: MAP, column, from: DriveId(from), to: DriveId(to) }
 }
 
-fn finish(column: u32, to: u64, view: u64) -> Command {
-    Command::FinishMove { map: MAP, column, to: DriveId(to), view }
+/// The move that is under way.
+fn finish(state: &State, column: u32, to: u64, view: u64) -> Command {
+    Command::FinishMove { map: MAP, column, to: DriveId(to), since: since(state, column), view }
 }
 
-fn cancel(column: u32, to: u64) -> Command {
-    Command::CancelMove { map: MAP, column, to: DriveId(to) }
+fn cancel(state: &State, column: u32, to: u64) -> Command {
+    Command::CancelMove { map: MAP, column, to: DriveId(to), since: since(state, column) }
+}
+
+fn since(state: &State, column: u32) -> u64 {
+    state.maps[&MAP].columns[column as usize].joining.map_or(0, |join| join.since)
 }
 
 fn set_use(id: u64, to: DriveUse) -> Command {
@@ -69,7 +74,8 @@ fn a_drive_that_joins_takes_the_place_of_a_holder_when_it_has_everything() {
     assert_eq!((join.to, join.from, join.since, state.view()), (DriveId(3), DriveId(1), view + 1, view + 1));
     assert_eq!(column(&state, 0), (vec![1, 2], Some(3)), "it counts for nothing yet");
 
-    done(&mut state, finish(0, 3, view + 1));
+    let finished = finish(&state, 0, 3, view + 1);
+    done(&mut state, finished);
     assert_eq!((column(&state, 0), state.view()), ((vec![3, 2], None), view + 2));
     let since: Vec<u64> = state.maps[&MAP].columns[0].holders.iter().map(|holder| holder.since).collect();
     assert_eq!(since, [view + 2, state.maps[&MAP].made_in]);
@@ -82,9 +88,10 @@ fn a_move_that_ends_early_leaves_the_column_as_it_was() {
     let before = state.maps[&MAP].columns.clone();
     done(&mut state, begin(1, 2, 3));
     let view = state.view();
-    done(&mut state, cancel(1, 3));
+    let called_off = cancel(&state, 1, 3);
+    done(&mut state, called_off);
     assert_eq!((&state.maps[&MAP].columns, state.view()), (&before, view + 1));
-    assert_eq!(refused(&state, cancel(1, 3)), Refusal::NoMove { map: MAP, column: 1, to: DriveId(3) });
+    assert_eq!(refused(&state, cancel(&state, 1, 3)), Refusal::NoMove { map: MAP, column: 1, to: DriveId(3) });
 }
 
 #[test]
@@ -100,13 +107,14 @@ fn a_move_that_makes_no_sense_is_refused_with_the_reason() {
         (begin(0, 3, 4), Refusal::NotHolder { map, column, drive: DriveId(3) }),
         (begin(0, 1, 2), Refusal::HolderAlready { map, column, drive: DriveId(2) }),
         (begin(0, 2, 4), Refusal::SharesDomain { to: DriveId(4), with: DriveId(1) }),
-        (finish(0, 3, state.view()), Refusal::NoMove { map, column, to: DriveId(3) }),
+        (finish(&state, 0, 3, state.view()), Refusal::NoMove { map, column, to: DriveId(3) }),
     ] {
         assert_eq!(refused(&state, command.clone()), refusal, "{command:?}");
     }
     done(&mut state, begin(0, 1, 4)); // whose server is that of the drive that it replaces
     assert_eq!(refused(&state, begin(0, 2, 3)), Refusal::ColumnMoves { map, column, to: DriveId(4) });
-    done(&mut state, cancel(0, 4));
+    let called_off = cancel(&state, 0, 4);
+    done(&mut state, called_off);
     done(&mut state, set_use(3, DriveUse::Draining));
     assert_eq!(refused(&state, begin(0, 1, 3)), Refusal::DriveDraining(DriveId(3)));
     done(&mut state, set_use(3, DriveUse::Active));
@@ -141,10 +149,10 @@ fn a_move_is_finished_only_in_the_view_in_which_it_was_seen_to_be_whole_and_by_a
     done(&mut state, begin(0, 1, 3));
     let view = state.view();
     done(&mut state, set(2, DriveState::Missing, None));
-    assert_eq!(refused(&state, finish(0, 3, view)), Refusal::ViewChanged { view: view + 1 });
+    assert_eq!(refused(&state, finish(&state, 0, 3, view)), Refusal::ViewChanged { view: view + 1 });
     done(&mut state, set(3, DriveState::Missing, None));
     let down = Refusal::DriveNotUp { id: DriveId(3), state: DriveState::Missing };
-    assert_eq!(refused(&state, finish(0, 3, view + 2)), down);
+    assert_eq!(refused(&state, finish(&state, 0, 3, view + 2)), down);
     assert_eq!(column(&state, 0), (vec![1, 2], Some(3)), "it may come back and go on");
 }
 
@@ -175,10 +183,12 @@ fn a_drive_whose_copies_have_all_left_it_is_told_to_be_empty_once_and_can_be_rem
     assert_eq!(first, ["0000000000000004 begins to take copies, first from drive 0000000000000001"]);
     assert_eq!(told(&mut state, begin(1, 1, 4)), [""; 0]);
     let view = state.view();
-    assert_eq!(told(&mut state, finish(0, 4, view)), [""; 0]);
+    let finished = finish(&state, 0, 4, view);
+    assert_eq!(told(&mut state, finished), [""; 0]);
     assert!(matches!(done(&mut state.clone(), remove(1)), Reply::DriveRetired { .. }));
     let view = state.view();
-    let last = told(&mut state, finish(1, 4, view));
+    let finished = finish(&state, 1, 4, view);
+    let last = told(&mut state, finished);
     assert_eq!(last, ["0000000000000001 is empty: its last copy is on drive 0000000000000004 now"]);
     assert_eq!(done(&mut state, remove(1)), Reply::Done);
     assert_eq!(column(&state, 0), (vec![4, 2], None));
@@ -234,4 +244,22 @@ fn a_volume_of_the_newer_form_has_columns_for_drives_to_come() {
 
     state = apply(&state, &movable(create("w", "chained"))).unwrap().state;
     assert_eq!(state.maps[&MapId(2)].columns.len(), 3, "a column for each drive");
+}
+
+/// Story: a drive was complete, its move was called off, and it joined the same column once more: by what was found before, it would
+/// have had its place with nothing on it.
+#[test]
+fn a_move_that_was_called_off_is_not_finished_by_what_was_found_of_it_when_the_same_drive_joins_again() {
+    let mut state = pair();
+    done(&mut state, begin(0, 1, 3));
+    let first = since(&state, 0);
+    let called_off = cancel(&state, 0, 3);
+    done(&mut state, called_off.clone());
+    done(&mut state, begin(0, 1, 3));
+    let stale = Command::FinishMove { map: MAP, column: 0, to: DriveId(3), since: first, view: state.view() };
+    let refusal = Refusal::NoMove { map: MAP, column: 0, to: DriveId(3) };
+    assert_eq!((refused(&state, stale), refused(&state, called_off)), (refusal.clone(), refusal));
+    let finished = finish(&state, 0, 3, state.view());
+    done(&mut state, finished);
+    assert_eq!(column(&state, 0), (vec![3, 2], None));
 }

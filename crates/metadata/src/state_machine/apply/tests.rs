@@ -40,9 +40,15 @@ pub fn server_state(id: u32, to: ServerState, expected_view: Option<u64>) -> Com
 }
 
 fn attempt(state: &mut State, command: Command) -> Result<Reply, Refusal> {
-    let applied = apply(state, &Proposal::new(5, None, command))?;
+    let applied = apply(state, &proposal(command))?;
     *state = applied.state;
     Ok(applied.reply)
+}
+
+/// With volumes of one column for each drive, which can be told one by one.
+fn proposal(command: Command) -> Proposal {
+    let version = if matches!(command, Command::CreateVolume { .. }) { 1 } else { command.version() };
+    Proposal { version, ..Proposal::new(5, None, command) }
 }
 
 pub fn done(state: &mut State, command: Command) -> Reply {
@@ -78,7 +84,7 @@ fn every_change_of_drives_servers_holders_and_of_what_is_seen_of_epochs_gives_th
         (Command::SetServerDraining { id: ServerId(1), draining: true }, 0),
         (Command::SetServerDraining { id: ServerId(1), draining: false }, 0),
         (Command::BeginMove { map: MapId(1), column: 0, from: DriveId(1), to: DriveId(3) }, 1),
-        (Command::CancelMove { map: MapId(1), column: 0, to: DriveId(3) }, 1),
+        (Command::CancelMove { map: MapId(1), column: 0, to: DriveId(3), since: 4 }, 1),
         (set(1, DriveState::Missing, None), 1),
         (set(1, DriveState::Behind, None), 1),
         (server_down, 1),
