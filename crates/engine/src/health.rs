@@ -77,7 +77,7 @@ impl<W: World> Volume<W> {
             match seat.now() {
                 Taken::Here(group) => group.add_wanting(&mut wanting),
                 Taken::There(..) => {} // that server says how it is
-                Taken::Vacant => wanting.all.extend(self.holders(column)),
+                Taken::Vacant => wanting.all.extend(self.holders(column).iter().copied()),
             }
         }
         let ids = |drives: &BTreeSet<DriveId>| drives.iter().copied().collect();

@@ -47,7 +47,7 @@ impl<W: World> Volume<W> {
         let mut silent = BTreeSet::new();
         let spec = self.spec();
         // What is hidden in older layers of what was repaired isn't damage.
-        self.reclaim_by_what_all_know().await;
+        self.map().reclaim_by_what_all_know().await;
         for drive in self.drives_here() {
             let checked = std::cell::Cell::new(summary.blocks_checked);
             let report = drive.scrub(Some(spec.map), |blocks| {
@@ -87,7 +87,7 @@ impl<W: World> Volume<W> {
         silent: &mut BTreeSet<usize>,
         summary: &mut ScrubSummary,
     ) -> Result<(), IoError> {
-        let (rotation, map) = (self.striping().rotation, self.spec().map);
+        let (rotation, map) = (self.striping().rotation, self.map().id());
         let (copy, block) = Column::new(map, 0, rotation.columns()).at_place(place);
         let column = rotation.column_of(position, copy);
         let offset = self.striping().offset_of(column, block * BLOCK);

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use tepal_model::{ClusterId, DriveId, Epoch, MapId, ServerId, VolumeId};
 
 /// The newest form of commands that this build knows. An entry of a newer one stops the server rather than be
-/// misread. 2 has the snapshots of volumes.
+/// misread. 2 has the snapshots of volumes, and their clones.
 pub const VERSION: u32 = 2;
 
 /// A command as it stands in the log, with what its proposer chose for everybody.
@@ -172,7 +172,7 @@ pub enum Command {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         snapshots: bool,
     },
-    /// The space of a removed volume is free on every drive: forget it, and its map.
+    /// The space of a removed volume is free on every drive: forget it, and its map if no other volume has that.
     FinishRemoveVolume { id: VolumeId },
     /// Keeps what the volume holds now under a name. The volume goes on in a new epoch, in a new view.
     CreateSnapshot {
@@ -191,6 +191,15 @@ pub enum Command {
         /// The snapshot's.
         name: String,
     },
+    /// Adds a volume that holds what a snapshot does, and has its size, in a new epoch of the same map and a new view. Nothing is
+    /// copied. Either may be removed before the other.
+    CloneVolume {
+        /// Of which the snapshot is.
+        volume: String,
+        snapshot: String,
+        /// The new volume's.
+        name: String,
+    },
     /// Adds to what people read in `events`.
     RecordEvent { kind: String, subject: String, text: String },
 }
@@ -204,6 +213,7 @@ impl Command {
             | Command::RemoveSnapshot { .. }
             | Command::RenameSnapshot { .. }
             | Command::RollBack { .. }
+            | Command::CloneVolume { .. }
             | Command::RemoveVolume { snapshots: true, .. } => 2,
             _ => 1,
         }
@@ -241,6 +251,13 @@ pub enum Reply {
     RolledBack {
         /// The volume's new one.
         epoch: Epoch,
+        /// The cluster's new one.
+        view: u64,
+    },
+    /// The new volume may be written to from this view on.
+    VolumeCloned {
+        /// The volume's.
+        id: VolumeId,
         /// The cluster's new one.
         view: u64,
     },

@@ -41,7 +41,7 @@ pub use peers::{Caller, Calling, MAX_MESSAGE, NoTransport, Transport, TransportE
 pub use query::{QueryError, QueryLimits, Rows, Value};
 pub use record::{
     ClusterRecord, DEFAULT_POOL, DriveRecord, DriveState, EVENTS_KEPT, EventRecord, MapRecord, PoolRecord,
-    ServerRecord, ServerState, SnapshotRecord, StateNameError, VolumeRecord, VolumeState,
+    ServerRecord, ServerState, SnapshotId, SnapshotRecord, StateNameError, VolumeRecord, VolumeState,
 };
 pub use refusal::{Refusal, Thing};
 pub use state::State;

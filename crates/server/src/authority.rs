@@ -90,10 +90,9 @@ impl MetadataAuthority {
     async fn heeds_primary(self, from: ServerId, view: View, map: MapId, column: usize) -> Result<(), DriveFailure> {
         let Ok(now) = timeout(KNOWN_SOON, self.followed.from(view)).await else { return Err(DriveFailure::Busy) };
         let state = self.metadata.state();
-        let record = state.maps.get(&map);
         // One that isn't known here yet will be.
-        let record = record.and_then(|map| Some((map, state.volumes.get(&map.volume)?))).ok_or(DriveFailure::Busy)?;
-        let (map, volume) = record;
+        let map = state.maps.get(&map).ok_or(DriveFailure::Busy)?;
+        let volume = state.volumes.values().find(|volume| volume.map == map.id).ok_or(DriveFailure::Busy)?;
         match now.primary(&spec_of(volume, map).holders(column), map.made_in) {
             Some(primary) if primary == from => Ok(()),
             _ => Err(DriveFailure::NotPrimary),

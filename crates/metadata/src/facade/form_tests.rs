@@ -141,6 +141,9 @@ fn a_folder_of_form_4_opens_with_all_that_is_in_it_and_its_volume_takes_snapshot
     assert_eq!(taken, (Some(Reply::SnapshotCreated { epoch: 1, view: 4 }), vec!["s".to_owned()], Some(2000)));
     let back = propose(Some(Command::RollBack { volume: "v0".to_owned(), name: "s".to_owned() }));
     assert_eq!(back.0, Some(Reply::RolledBack { epoch: 3, view: 5 }));
+    let (volume, snapshot) = ("v0".to_owned(), "s".to_owned());
+    let cloned = propose(Some(Command::CloneVolume { volume, snapshot, name: "c".to_owned() }));
+    assert_eq!(cloned.0, Some(Reply::VolumeCloned { id: VolumeId(3), view: 6 }));
     assert_eq!(propose(None).1, ["s"]);
 }
 

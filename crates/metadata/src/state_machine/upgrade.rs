@@ -47,7 +47,7 @@ pub fn from_form_3(connection: &Connection, file: &Path) -> Result<(), StoreErro
     put_digest(connection, file, &state)
 }
 
-/// Form 4 knows no snapshots: each volume is in the first epoch of its map, in which it has been since it was made. One that was
+/// Form 4 knows no snapshots and no clones: each volume is in the first epoch of its map, in which it has been since it was made. One that was
 /// of an earlier form has become the newest at once.
 pub fn from_form_4(connection: &Connection, file: &Path) -> Result<(), StoreError> {
     if has_column(connection, file, "volumes", "lineage")? {
@@ -65,6 +65,8 @@ const LEASES: &str = "ALTER TABLE cluster ADD COLUMN lease_ms INTEGER;
 /// hold the same.
 const EPOCHS: &str = "ALTER TABLE volumes ADD COLUMN lineage TEXT NOT NULL DEFAULT '0-1';
     ALTER TABLE volumes ADD COLUMN epoch_since INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE volumes ADD COLUMN origin_volume INTEGER;
+    ALTER TABLE volumes ADD COLUMN origin_epoch INTEGER;
     UPDATE volumes SET epoch_since = ifnull((SELECT made_in FROM maps WHERE maps.id = volumes.map), 0);
     ALTER TABLE maps ADD COLUMN newest_epoch INTEGER NOT NULL DEFAULT 1;
     CREATE TABLE snapshots (

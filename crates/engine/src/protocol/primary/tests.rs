@@ -4,12 +4,14 @@ mod absences;
 mod among;
 mod balance;
 mod belief;
+mod clones;
 mod doubts;
 mod hazards;
 mod sharing;
 mod waits;
 
-use crate::{Authority, Engine, Standing, View, Volume, VolumeHealth, VolumeSpec};
+use crate::epochs::Subject;
+use crate::{Authority, Engine, Epochs, Standing, View, Volume, VolumeHealth, VolumeSpec};
 use bytes::Bytes;
 use futures_channel::oneshot;
 use futures_util::FutureExt;
@@ -103,6 +105,8 @@ struct Rig {
     engine: Engine<SimWorld>,
     volume: Volume<SimWorld>,
     layout: &'static str,
+    /// What the volume is opened with.
+    epochs: Arc<Epochs>,
 }
 
 const NAMES: [&str; 4] = ["drive a", "drive b", "drive c", "drive d"];
@@ -117,15 +121,16 @@ impl Rig {
             format(&disk.open(), None, new).await.unwrap();
         }
         let authority = Arc::new(Agrees::default());
-        let (engine, volume) = Self::serve(&world, &disks, &authority, layout, |_| true).await;
-        Rig { world, disks, authority, engine, volume, layout }
+        let epochs = Arc::default();
+        let (engine, volume) = Self::serve(&world, &disks, &authority, (layout, &epochs), |_| true).await;
+        Rig { world, disks, authority, engine, volume, layout, epochs }
     }
 
     async fn serve(
         world: &SimWorld,
         disks: &[SimDisk],
         authority: &Arc<Agrees>,
-        layout: &str,
+        (layout, epochs): (&str, &Arc<Epochs>),
         is_here: impl Fn(usize) -> bool,
     ) -> (Engine<SimWorld>, Volume<SimWorld>) {
         let engine = Engine::new(world.clone(), authority.clone());
@@ -148,7 +153,7 @@ impl Rig {
             drives: (1..=disks.len() as u64).map(DriveId).collect(),
             made_in: 0,
             revision: 1,
-            epochs: std::sync::Arc::default(),
+            epochs: epochs.clone(),
         };
         let volume = engine.open_volume(spec).await.unwrap();
         engine.all_volumes_opened();
@@ -161,7 +166,8 @@ impl Rig {
             disk.process_killed();
         }
         self.world = SimWorld::boot(self.world.core(), "next life");
-        let (engine, volume) = Self::serve(&self.world, &self.disks, &self.authority, self.layout, is_here).await;
+        let (engine, volume) =
+            Self::serve(&self.world, &self.disks, &self.authority, (self.layout, &self.epochs), is_here).await;
         (self.engine, self.volume) = (engine, volume);
     }
 

@@ -226,11 +226,8 @@ impl Draft {
             })
         };
         let mut names = BTreeSet::new();
-        for map in self.state.maps.values().filter(|map| map.drives.contains(&drive.id)) {
-            if let Some(volume) = self.state.volumes.get(&map.volume)
-                && volume.state == VolumeState::Active
-                && at_risk(map)
-            {
+        for volume in self.state.volumes_on(drive.id).filter(|volume| volume.state == VolumeState::Active) {
+            if self.state.map_of(volume).is_some_and(|map| at_risk(map)) {
                 names.insert(volume.name.clone());
             }
         }

@@ -8,9 +8,9 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tepal_drive::Loss;
-use tepal_engine::{Agreed, Authority, ClusterView, DriveStatus, Epochs, View, VolumeSpec};
+use tepal_engine::{Agreed, Authority, ClusterView, DriveStatus, Epochs, Head, View, VolumeSpec};
 use tepal_model::history::FIRST_EPOCH;
-use tepal_model::{DriveId, Epoch, History, Lineage, MapId, ServerId};
+use tepal_model::{DriveId, Epoch, History, Lineage, MapId, ServerId, VolumeId};
 use tepal_wire::message::DriveFailure;
 
 /// How long a server that is cut off goes on serving, and after which time the others go on without it.
@@ -26,8 +26,9 @@ struct State {
     /// A majority of them agrees; if there are none, whoever is there.
     voters: Vec<ServerId>,
     now: ClusterView,
+    /// Of the volume that was there first.
     spec: VolumeSpec,
-    snapshots: Snapshots,
+    readers: Readers,
     /// Servers that don't reach the others now, and since when.
     cut_off: BTreeMap<ServerId, Duration>,
     dead: BTreeMap<ServerId, Duration>,
@@ -52,15 +53,25 @@ enum Change {
     /// It's open again: answered with the view in which it was up last.
     Back(DriveId),
     /// The volume goes on in a new epoch: answered with the one that was kept.
-    Snapshot,
+    Snapshot(VolumeId),
+    /// A new volume goes on from that snapshot: answered with its id.
+    Clone(Epoch),
 }
 
-/// The readers of the volume's map.
-struct Snapshots {
-    head: Lineage,
+/// The readers of the map.
+struct Readers {
+    /// What each volume sees, and since which view.
+    heads: BTreeMap<VolumeId, (Lineage, View)>,
     /// Epochs are never used again.
     newest: Epoch,
-    kept: BTreeMap<Epoch, Lineage>,
+    /// No volume has had a higher id.
+    last: VolumeId,
+    kept: BTreeMap<Epoch, Kept>,
+}
+
+struct Kept {
+    of: VolumeId,
+    lineage: Lineage,
 }
 
 /// What a process has heard.
@@ -89,21 +100,11 @@ impl Council {
         let agreed = |&id: &DriveId| (id, Agreed { server: owner(id), status: DriveStatus::Up(1) });
         let drives = spec.drives.iter().map(agreed).collect();
         let now = ClusterView { view: 1, drives, epochs: BTreeMap::new() };
-        let snapshots = Snapshots { head: Lineage::default(), newest: FIRST_EPOCH, kept: BTreeMap::new() };
+        let heads = BTreeMap::from([(spec.id, (Lineage::default(), 0))]);
+        let readers = Readers { heads, newest: FIRST_EPOCH, last: spec.id, kept: BTreeMap::new() };
         let (cut_off, dead, voices) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let (waiting, asked) = (Vec::new(), VecDeque::new());
-        Council(Arc::new(Mutex::new(State {
-            time,
-            voters,
-            now,
-            spec,
-            snapshots,
-            cut_off,
-            dead,
-            voices,
-            waiting,
-            asked,
-        })))
+        Council(Arc::new(Mutex::new(State { time, voters, now, spec, readers, cut_off, dead, voices, waiting, asked })))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -173,29 +174,45 @@ impl Council {
 
     /// The epochs that are kept.
     pub fn snapshots(&self) -> Vec<Epoch> {
-        self.lock().snapshots.kept.keys().copied().collect()
+        self.lock().readers.kept.keys().copied().collect()
+    }
+
+    /// That volume and its clones, as far as they are there.
+    pub fn volumes(&self) -> Vec<VolumeId> {
+        self.lock().readers.heads.keys().copied().collect()
+    }
+
+    /// What a clone is opened with.
+    pub fn spec_of_clone(&self, id: VolumeId) -> VolumeSpec {
+        VolumeSpec { id, name: format!("v{}", id.0), revision: 1, epochs: self.epochs(), ..self.spec() }
     }
 
     /// Nobody needs a snapshot any more.
     pub fn remove_snapshot(&self, epoch: Epoch) {
         let mut state = self.lock();
-        state.snapshots.kept.remove(&epoch);
+        state.readers.kept.remove(&epoch);
         state.now.view += 1;
-        state.tell_epochs(None);
+        state.tell_epochs();
+    }
+
+    /// Nobody needs a volume any more, nor its snapshots.
+    pub fn remove_volume(&self, id: VolumeId) {
+        let mut state = self.lock();
+        state.readers.heads.remove(&id);
+        state.readers.kept.retain(|_, kept| kept.of != id);
+        state.now.view += 1;
+        state.tell_epochs();
     }
 
     /// The volume is again what it was.
     pub fn roll_back(&self, to: Epoch) {
         let mut state = self.lock();
-        state.snapshots.newest += 1;
-        let (kept, newest) = (&state.snapshots.kept[&to], state.snapshots.newest);
-        state.snapshots.head = kept.with(newest).expect("few spans");
-        state.now.view += 1;
-        let view = state.now.view;
-        state.tell_epochs(Some(view));
+        let kept = &state.readers.kept[&to];
+        let (of, lineage) = (kept.of, kept.lineage.clone());
+        state.goes_on_from(of, &lineage);
     }
 
-    /// What the volume and its snapshots see.
+    /// What the volumes and their snapshots see.
     pub fn epochs(&self) -> Arc<Epochs> {
         let state = self.lock();
         state.now.epochs.get(&state.spec.map).cloned().unwrap_or_default()
@@ -308,16 +325,28 @@ impl State {
         left
     }
 
-    /// As of now; from this view on in another epoch.
-    fn tell_epochs(&mut self, since: Option<View>) {
-        let map = self.spec.map;
-        let before = self.now.epochs.get(&map).map_or(0, |epochs| epochs.since);
-        let head = self.snapshots.head.newest();
-        let readers = self.snapshots.kept.values().chain([&self.snapshots.head]).cloned();
-        let history = History::new(readers, self.snapshots.newest);
-        let snapshots = self.snapshots.kept.keys().map(|&epoch| (epoch, self.spec.size)).collect();
-        let epochs = Epochs { history, head, since: since.unwrap_or(before), snapshots };
-        self.now.epochs.insert(map, Arc::new(epochs));
+    /// The volume writes in a new epoch from now on, in a new view.
+    fn goes_on_from(&mut self, volume: VolumeId, lineage: &Lineage) {
+        self.readers.newest += 1;
+        let head = lineage.with(self.readers.newest).expect("few spans");
+        self.now.view += 1;
+        self.readers.heads.insert(volume, (head, self.now.view));
+        self.tell_epochs();
+    }
+
+    /// As of now.
+    fn tell_epochs(&mut self) {
+        let readers = &self.readers;
+        let kept = readers.kept.values().map(|kept| &kept.lineage);
+        let all = kept.chain(readers.heads.values().map(|(lineage, _)| lineage)).cloned();
+        let history = History::new(all, readers.newest);
+        let head = |(&id, (lineage, since)): (&VolumeId, &(Lineage, View))| {
+            (id, Head { epoch: lineage.newest(), since: *since })
+        };
+        let heads = readers.heads.iter().map(head).collect();
+        let snapshots = readers.kept.keys().map(|&epoch| (epoch, self.spec.size)).collect();
+        let epochs = Epochs { history, heads, snapshots, view: self.now.view };
+        self.now.epochs.insert(self.spec.map, Arc::new(epochs));
     }
 
     /// `None` if it doesn't apply any more.
@@ -354,14 +383,19 @@ impl State {
                 agreed.status = DriveStatus::Behind(left, view);
                 Some(left)
             }
-            Change::Snapshot => {
-                let (kept, epoch) = (self.snapshots.head.clone(), self.snapshots.head.newest());
-                self.snapshots.newest += 1;
-                self.snapshots.head = kept.with(self.snapshots.newest)?;
-                self.snapshots.kept.insert(epoch, kept);
-                self.now.view += 1;
-                self.tell_epochs(Some(self.now.view));
+            Change::Snapshot(volume) => {
+                let (lineage, _) = self.readers.heads.get(volume)?.clone();
+                let epoch = lineage.newest();
+                self.readers.kept.insert(epoch, Kept { of: *volume, lineage: lineage.clone() });
+                self.goes_on_from(*volume, &lineage);
                 Some(epoch.into())
+            }
+            Change::Clone(epoch) => {
+                let lineage = self.readers.kept.get(epoch)?.lineage.clone();
+                self.readers.last.0 += 1;
+                let id = self.readers.last;
+                self.goes_on_from(id, &lineage);
+                Some(id.0)
             }
         }
     }
@@ -379,12 +413,17 @@ impl Voice {
         self.ask(Change::Back(drive)).await.map(|(left, _)| left)
     }
 
-    /// Takes a snapshot: its epoch, once all write in the next one.
-    pub async fn take_snapshot(&self) -> Option<Epoch> {
-        let (epoch, view) = self.ask(Change::Snapshot).await?;
+    /// Takes a snapshot of a volume: its epoch, once all write in the next one.
+    pub async fn take_snapshot(&self, of: VolumeId) -> Option<Epoch> {
+        let (epoch, view) = self.ask(Change::Snapshot(of)).await?;
         self.clone().caught_up(view).await;
         self.adopted(view).await;
         Epoch::try_from(epoch).ok()
+    }
+
+    /// A clone of a snapshot, if that is still kept.
+    pub async fn clone_snapshot(&self, epoch: Epoch) -> Option<VolumeId> {
+        self.ask(Change::Clone(epoch)).await.map(|(id, _)| VolumeId(id))
     }
 
     /// Returns once it follows that view.

@@ -1,8 +1,9 @@
-//! Snapshots of the ring's volume: taken, read and removed while all goes wrong, and judged.
+//! Snapshots of the ring's volumes: taken, read and removed while all goes wrong, and judged.
 
 use super::Ring;
+use super::clones::Tested;
 use super::node::Node;
-use crate::checker::{Checker, Cut};
+use crate::checker::Cut;
 use crate::executor::Sleep;
 use crate::scenario::life::on_machine;
 use std::cell::RefCell;
@@ -10,7 +11,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 use tepal_model::buffer::join;
-use tepal_model::{BLOCK, EXTENT, Epoch, IoError};
+use tepal_model::{Epoch, IoError, VolumeId};
 
 /// At most so many at a time: each is compared in the end.
 pub(super) const MOST: usize = 4;
@@ -24,7 +25,8 @@ const PIECE: u64 = 256 << 10;
 pub(super) struct Taken(Rc<RefCell<BTreeMap<Epoch, Known>>>);
 
 #[derive(Clone)]
-struct Known {
+pub(super) struct Known {
+    pub of: Tested,
     cut: Cut,
     shown: Option<Vec<u8>>,
 }
@@ -36,17 +38,18 @@ impl Ring {
         if self.council.snapshots().len() >= MOST {
             return;
         }
-        let (checker, taken) = (self.checker.clone(), self.taken.clone());
+        let (of, taken) = (self.random.pick(&self.volumes.all()).clone(), self.taken.clone());
         let world = node.world.clone();
         world.spawn_named("snapshot", async move {
-            let cut = checker.borrow_mut().snapshot_asked();
-            let Some(epoch) = node.takes_snapshot().await else { return };
-            let cut = checker.borrow_mut().snapshot_answered(cut);
-            node.world.core().note(epoch.into(), || format!("a snapshot of epoch {epoch} was taken: {cut:?}"));
+            let cut = of.checker.borrow_mut().snapshot_asked();
+            let Some(epoch) = node.takes_snapshot(of.id).await else { return };
+            let cut = of.checker.borrow_mut().snapshot_answered(cut);
+            let id = of.id.0;
+            node.world.core().note(epoch.into(), || format!("a snapshot of volume {id} was taken, {epoch}: {cut:?}"));
             if !node.keeps_snapshot(epoch) {
                 return; // it was removed before it was answered
             }
-            taken.0.borrow_mut().insert(epoch, Known { cut, shown: None });
+            taken.0.borrow_mut().insert(epoch, Known { of, cut, shown: None });
         });
     }
 
@@ -72,13 +75,13 @@ impl Ring {
             return;
         }
         let (epoch, size, taken) = (*self.random.pick(&epochs), self.plan.spec.size, self.taken.clone());
-        let checker = self.checker.clone();
         let world = node.world.clone();
         world.spawn_named("read a snapshot", async move {
             let Some(known) = taken.known(epoch) else { return };
-            match node.shown_by(epoch, size).await {
-                Ok(shown) => taken.judge(&checker, &node, (epoch, known), shown),
-                Err(IoError::Unavailable { .. }) if !taken.0.borrow().contains_key(&epoch) => {} // it was removed meanwhile
+            match node.shown_by(known.of.id, epoch, size).await {
+                Ok(shown) => taken.judge(&node, (epoch, known), shown),
+                Err(_) if !taken.0.borrow().contains_key(&epoch) => {} // it was removed meanwhile
+                Err(_) if node.volume_of(known.of.id).is_none() => {}  // it hasn't heard of the clone that it's of
                 Err(error) => node.world.core().fail(format!("the snapshot of epoch {epoch} can't be read: {error}")),
             }
         });
@@ -92,24 +95,23 @@ impl Ring {
         }
     }
 
-    fn remove_snapshot(&self, epoch: Epoch) {
+    pub(super) fn remove_snapshot(&self, epoch: Epoch) {
         self.core.note(epoch.into(), || format!("the snapshot of epoch {epoch} is removed"));
         self.taken.0.borrow_mut().remove(&epoch);
         self.council.remove_snapshot(epoch);
     }
 
-    /// Once all is right: each snapshot shows what it should, through any server, and all copies show the same. Once all are removed,
-    /// only what the volume has takes space.
+    /// Once all is right: each snapshot shows what it should, through any server.
     pub(super) async fn snapshots_are_right(&mut self, nodes: &[Node]) {
         let taken = self.taken.0.borrow().clone();
         for (epoch, known) in taken {
             let cut = known.cut;
             let (node, size) = (self.random.pick(nodes).clone(), self.plan.spec.size);
-            let (taken, checker) = (self.taken.clone(), self.checker.clone());
+            let taken = self.taken.clone();
             self.core.note(epoch.into(), || format!("the snapshot of epoch {epoch} is read: {cut:?}"));
             on_machine(&self.core, &node.world.clone(), "read a snapshot", async move {
-                match node.shown_by(epoch, size).await {
-                    Ok(shown) => taken.judge(&checker, &node, (epoch, known), shown),
+                match node.shown_by(known.of.id, epoch, size).await {
+                    Ok(shown) => taken.judge(&node, (epoch, known), shown),
                     Err(error) => {
                         node.world.core().fail(format!("the snapshot of epoch {epoch} can't be read: {error}"))
                     }
@@ -117,39 +119,29 @@ impl Ring {
             })
             .await;
         }
-        self.volume_is_rolled_back(nodes).await;
-        for epoch in self.council.snapshots() {
-            self.remove_snapshot(epoch);
-        }
-        let servers = nodes[..self.plan.servers].to_vec();
-        let (epochs, spec) = (self.council.epochs(), self.plan.spec.clone());
-        let (map, head) = (spec.map, epochs.history.reader(epochs.head).expect("the volume is a reader").clone());
-        self.comes("the space of snapshots is given back", || {
-            servers.iter().filter_map(Node::drive).all(|drive| {
-                let extents = drive.extents_of(map).into_iter().collect::<std::collections::BTreeSet<_>>();
-                let is_seen = |&first: &u64| !drive.is_empty(map, first, EXTENT / BLOCK, &head);
-                drive.allocated_of(map) == extents.into_iter().filter(is_seen).count() as u64 * EXTENT
-            })
-        })
-        .await;
+        self.volumes_are_rolled_back(nodes).await;
+        self.all_but_one_are_removed(nodes).await;
     }
 }
 
 impl Ring {
-    /// To one of the snapshots, and perhaps to another: then the volume shows what that does, through any server.
-    async fn volume_is_rolled_back(&mut self, nodes: &[Node]) {
+    /// To one of the snapshots, and perhaps to another: then its volume shows what that does, through any server.
+    async fn volumes_are_rolled_back(&mut self, nodes: &[Node]) {
         let taken: Vec<(Epoch, Known)> = self.taken.0.borrow().clone().into_iter().collect();
         if taken.is_empty() {
             return;
         }
         for _ in 0..self.random.below(3) {
             let (epoch, known) = self.random.pick(&taken).clone();
-            self.core.note(epoch.into(), || format!("the volume is rolled back to epoch {epoch}"));
+            self.core.note(epoch.into(), || format!("volume {} is rolled back to epoch {epoch}", known.of.id.0));
             self.council.roll_back(epoch);
             Sleep::until(&self.core, self.core.now() + FOLLOWED).await;
             let (node, size) = (self.random.pick(nodes).clone(), self.plan.spec.size);
             on_machine(&self.core, &node.world.clone(), "read all", async move {
-                match node.volume.read(0, size).await {
+                let Some(volume) = node.volume_of(known.of.id) else {
+                    return node.world.core().fail(format!("{} doesn't know volume {}", node.id(), known.of.id.0));
+                };
+                match volume.read(0, size).await {
                     Ok(all) if known.shown == Some(join(&all).to_vec()) => {}
                     Ok(_) => node.world.core().fail(format!("the volume isn't what it was in epoch {epoch}")),
                     Err(error) => node.world.core().fail(format!("what was rolled back can't be read: {error}")),
@@ -161,14 +153,24 @@ impl Ring {
 }
 
 impl Taken {
+    pub fn all(&self) -> Vec<(Epoch, Known)> {
+        self.0.borrow().iter().map(|(&epoch, known)| (epoch, known.clone())).collect()
+    }
+
+    /// They are gone with their volume.
+    pub fn forget_of(&self, volume: VolumeId) {
+        self.0.borrow_mut().retain(|_, known| known.of.id != volume);
+    }
+
     fn known(&self, epoch: Epoch) -> Option<Known> {
         self.0.borrow().get(&epoch).cloned()
     }
 
     /// Also if it has been removed since it was read.
-    fn judge(&self, checker: &RefCell<Checker>, node: &Node, (epoch, known): (Epoch, Known), shown: Vec<u8>) {
+    pub fn judge(&self, node: &Node, (epoch, known): (Epoch, Known), shown: Vec<u8>) {
         let known = self.known(epoch).unwrap_or(known);
-        if let Err(wrong) = checker.borrow().judge_snapshot(known.cut, &shown) {
+        let apart = known.of.apart(0, &shown);
+        if let Err(wrong) = known.of.checker.borrow().judge_snapshot(known.cut, &apart) {
             return node.world.core().fail(format!("epoch {epoch}: {wrong}"));
         }
         if known.shown.as_ref().is_some_and(|before| *before != shown) {
@@ -181,8 +183,8 @@ impl Taken {
 }
 
 impl Node {
-    async fn shown_by(&self, epoch: Epoch, size: u64) -> Result<Vec<u8>, IoError> {
-        let snapshot = self.volume.snapshot(epoch, size);
+    pub(super) async fn shown_by(&self, of: VolumeId, epoch: Epoch, size: u64) -> Result<Vec<u8>, IoError> {
+        let snapshot = self.volume_of(of).ok_or(IoError::Fenced)?.snapshot(epoch, size);
         let mut shown = Vec::with_capacity(size as usize);
         for offset in (0..size).step_by(PIECE as usize) {
             shown.extend_from_slice(&join(&snapshot.read(offset, PIECE.min(size - offset)).await?));
