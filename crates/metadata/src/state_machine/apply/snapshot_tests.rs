@@ -318,11 +318,14 @@ proptest! {
                     model.snapshots.insert(new_name.clone(), model.held);
                     vec![take(&name, &new_name)]
                 }
-                Step::Clone(nth) => chosen(nth).map_or(vec![], |from| {
-                    let held = model.snapshots[&from];
-                    models.insert(new_name.clone(), Model { held, ..Model::default() });
-                    vec![clone(&name, &from, &new_name)]
-                }),
+                Step::Clone(nth) => match chosen(nth) {
+                    None => vec![],
+                    Some(from) => {
+                        let held = model.snapshots[&from];
+                        models.insert(new_name.clone(), Model { held, ..Model::default() });
+                        vec![clone(&name, &from, &new_name)]
+                    }
+                },
                 Step::Remove(nth) => chosen(nth).map_or(vec![], |gone| {
                     model.snapshots.remove(&gone);
                     vec![remove(&name, &gone)]
