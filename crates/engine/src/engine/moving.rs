@@ -10,12 +10,11 @@ use crate::protocol::primary::Group;
 use crate::protocol::primary::flush::flush_all;
 use crate::servers::answer::CopyId;
 use crate::servers::follow::ClusterView;
-use crate::servers::seat::Taken;
-use crate::volume::Volume;
+use crate::volume::Map;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tepal_drive::world::World;
-use tepal_model::{DriveId, MapId, VolumeId};
+use tepal_model::{DriveId, MapId};
 
 /// How soon to look again whether there's a lease.
 const AGAIN: Duration = Duration::from_millis(100);
@@ -24,14 +23,14 @@ impl<W: World> Engine<W> {
     /// After `before`, columns may be elsewhere: those that this server has for itself are opened anew, and what lies where they were is
     /// given back.
     pub(crate) fn follow_places(&self, before: &ClusterView) {
-        for volume in self.volumes() {
-            let (earlier, now) = (before.places.get(&volume.map()), volume.places());
+        for map in self.maps() {
+            let (earlier, now) = (before.places.get(&map.id()), map.places());
             for (column, is) in now.columns.iter().enumerate() {
-                let opened = volume.seats()[column].group().map(|group| group.shared.placed.clone());
+                let opened = map.seats()[column].group().map(|group| group.shared.placed.clone());
                 let known = earlier.and_then(|earlier| earlier.columns.get(column)).cloned();
                 let Some(was) = opened.or(known).filter(|was| was != is) else { continue };
                 let gone: Vec<DriveId> = was.all().filter(|&id| !is.concerns(id)).collect();
-                let (engine, id) = (self.clone(), volume.id());
+                let (engine, id) = (self.clone(), map.id());
                 self.world().spawn(Box::pin(async move {
                     engine.open_anew(id, column).await;
                     for drive in gone {
@@ -47,10 +46,10 @@ impl<W: World> Engine<W> {
     }
 
     /// A column that this server has for itself goes on with the drives that it's agreed to be on.
-    async fn open_anew(&self, id: VolumeId, column: usize) {
-        let Some(volume) = self.volume(id).filter(|volume| !volume.is_among()) else { return };
-        let seat = &volume.seats()[column];
-        let is_elsewhere = |group: &Group<W>| group.shared.placed != volume.placed(column);
+    async fn open_anew(&self, id: MapId, column: usize) {
+        let Some(map) = self.map(id).filter(|map| !map.is_among()) else { return };
+        let seat = &map.seats()[column];
+        let is_elsewhere = |group: &Group<W>| group.shared.placed != map.placed(column);
         let Some(group) = seat.group().filter(is_elsewhere) else { return };
         // What has begun ends; what comes later waits behind this, and goes on with the drives of then.
         let turn = group.every_turn().await;
@@ -63,27 +62,27 @@ impl<W: World> Engine<W> {
             group.lose(lost).await;
         }
         loop {
-            let placed = volume.placed(column);
+            let placed = map.placed(column);
             for drive in placed.all() {
                 if let Some((_, opening)) = self.opened(drive) {
-                    let copy = CopyId { drive, map: volume.map(), column };
+                    let copy = CopyId { drive, map: id, column };
                     self.shared.askers.admit(copy, None, self.followed(), opening).await; // nobody else asks
                 }
             }
             let state = self.lock();
-            if volume.is_among() || !state.volumes.contains_key(&id) || !seat.is_still(&group) {
+            if map.is_among() || !state.maps.contains_key(&id) || !seat.is_still(&group) {
                 return;
             }
-            if volume.placed(column) == placed {
-                let anew = volume.open_group(self, column, 0, |id| state.presence(id));
+            if map.placed(column) == placed {
+                let anew = map.open_group(self, column, 0, |id| state.presence(id));
                 // Whoever flushes next is told of what was lost.
                 anew.lock().lost_unflushed = std::mem::take(&mut group.lock().lost_unflushed);
-                seat.take(Taken::Here(anew));
+                map.take_seat(anew);
                 break;
             }
         }
         drop(turn);
-        volume.ended(column).await;
+        map.ended(column).await;
         if let Some(group) = seat.group() {
             group.start_recovery();
         }
@@ -93,29 +92,28 @@ impl<W: World> Engine<W> {
     pub(crate) fn start_giving_back(&self, id: DriveId) {
         let is_complete = self.lock().complete;
         let Some(drive) = self.drive(id).filter(|_| is_complete) else { return };
-        let volumes = self.volumes();
-        let columns = |volume: &Volume<W>| (volume.map(), (volume.id(), volume.seats().len()));
-        let maps: BTreeMap<MapId, (VolumeId, usize)> = volumes.iter().map(columns).collect();
+        let columns = |map: &Map<W>| (map.id(), map.seats().len());
+        let maps: BTreeMap<MapId, usize> = self.maps().iter().map(columns).collect();
         let engine = self.clone();
         self.world().spawn(Box::pin(async move {
-            let of_column = |map: MapId| maps.get(&map).map(|&(_, columns)| Column::new(map, 0, columns).places().1);
+            let of_column = |map: MapId| maps.get(&map).map(|&columns| Column::new(map, 0, columns).places().1);
             for (map, number) in drive.parts_held(of_column) {
-                engine.give_back(maps[&map].0, number as usize, id).await;
+                engine.give_back(map, number as usize, id).await;
                 engine.world().give_way().await;
             }
         }));
     }
 
     /// Unless it has a place there.
-    async fn give_back(&self, id: VolumeId, number: usize, drive: DriveId) {
-        let Some(volume) = self.volume(id) else { return };
-        let (copy, view) = (CopyId { drive, map: volume.map(), column: number }, self.followed());
-        let has_place = || volume.is_cut_off() || volume.placed(number).concerns(drive);
+    async fn give_back(&self, id: MapId, number: usize, drive: DriveId) {
+        let Some(map) = self.map(id) else { return };
+        let (copy, view) = (CopyId { drive, map: id, column: number }, self.followed());
+        let has_place = || map.is_cut_off() || map.placed(number).concerns(drive);
         if has_place() {
             return;
         }
         self.shared.authority.adopted(view).await;
-        volume.ended(number).await;
+        map.ended(number).await;
         loop {
             let Some((opened, opening)) = self.opened(drive) else { return };
             if !self.shared.askers.admit(copy, None, view, opening).await {
@@ -126,7 +124,7 @@ impl<W: World> Engine<W> {
                 return;
             }
             if self.shared.authority.may_serve() {
-                let column = Column::new(copy.map, number, volume.seats().len());
+                let column = Column::new(id, number, map.seats().len());
                 let (first, count) = column.places();
                 if let Err(error) =
                     opened.remove_part(copy.map, first..first + count, |region| column.has(region)).await

@@ -9,14 +9,13 @@ use tepal_drive::world::World;
 use tepal_model::VolumeId;
 
 impl<W: World> Engine<W> {
-    /// From the end of this on, other servers may lead columns of the volume, and gateways elsewhere be served. Its clients here
+    /// From the end of this on, other servers may lead columns of the volume's map, and gateways elsewhere be served. Its clients here
     /// wait until what is under way has ended, and are told of nothing. For good: what is acknowledged is stable from then on,
     /// whatever the layout's durability.
     pub async fn share_volume(&self, id: VolumeId) {
-        let Some(volume) = self.volume(id).filter(|volume| volume.goes_on(Use::Alone, Use::BeingShared)) else {
-            return;
-        };
-        let groups = volume.groups();
+        let map = self.volume(id).map(|volume| volume.map().clone());
+        let Some(map) = map.filter(|map| map.goes_on(Use::Alone, Use::BeingShared)) else { return };
+        let groups = map.groups();
         // What has begun ends; what comes later waits behind this, and finds that it has to go elsewhere.
         let turns = join_all(groups.iter().map(|group| group.every_turn())).await;
         loop {
@@ -28,9 +27,9 @@ impl<W: World> Engine<W> {
                 _ => break,
             }
         }
-        volume.goes_on(Use::BeingShared, Use::Among);
-        (0..groups.len()).for_each(|column| volume.begin_yield(column, None));
+        map.goes_on(Use::BeingShared, Use::Among);
+        (0..groups.len()).for_each(|column| map.begin_yield(column, None));
         drop(turns);
-        self.follow_for(&volume);
+        self.follow_for(&map);
     }
 }

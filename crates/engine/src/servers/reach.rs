@@ -41,7 +41,7 @@ impl<W: World> Volume<W> {
         let seat = &self.seats()[column];
         loop {
             let Some(group) = seat.group() else { return Err(IoError::Fenced) };
-            match operation.at(&group, None).await {
+            match operation.at(&group, self.id(), None).await {
                 // The column was opened anew, with other drives, and nothing of this had been begun.
                 Err(IoError::Fenced) if !seat.is_still(&group) && !self.is_cut_off() && !self.is_among() => {}
                 outcome => return outcome,
@@ -75,7 +75,7 @@ impl<W: World> Volume<W> {
             }
             let change = match seat.now() {
                 Taken::Here(group) => {
-                    let outcome = operation.at(&group, tag(is_in_doubt)).await;
+                    let outcome = operation.at(&group, self.id(), tag(is_in_doubt)).await;
                     let is_void = matches!(outcome, Err(IoError::Fenced)) && !seat.is_still(&group);
                     if !is_void && self.may_tell(seat, &group).await {
                         return outcome;
