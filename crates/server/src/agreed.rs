@@ -71,7 +71,6 @@ fn cluster_view(state: &State, before: &ClusterView) -> ClusterView {
     let drives = state.drives.iter().map(|(&id, record)| (id, agreed(record))).collect();
     let mut volumes: BTreeMap<MapId, Vec<&VolumeRecord>> = BTreeMap::new();
     state.active_volumes().for_each(|record| volumes.entry(record.map).or_default().push(record));
-    let of_volumes = |id: &MapId| state.maps.get(id);
     let places = volumes.keys().filter_map(|id| state.maps.get(id)).map(|map| {
         let (table, known) = (places_of(map), before.places.get(&map.id));
         (map.id, known.filter(|known| ***known == table).cloned().unwrap_or_else(|| Arc::new(table)))

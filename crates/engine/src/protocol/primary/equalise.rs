@@ -263,9 +263,9 @@ impl<W: World> Group<W> {
         for other in self.clean_copies_but(source.drive.id(), block)? {
             let other = other.on(&source.line);
             let (crcs, taken) = other.content(map, 1).await?;
-            let taken = match source.line.epochs.history.lines().len() {
+            let taken = match self.lines(1, [&source, &other].into_iter()).await?.len() {
                 1 => taken,
-                // In other lines it stays as it is.
+                // In other lines it stays as it is, and they may have been written there.
                 _ => taken_by_both(&source.content(map, 1).await?.1, &taken),
             };
             match self.copy_run(&other, &source, 0..1, crcs[0].is_none(), Saying::Those(&taken)).await {
