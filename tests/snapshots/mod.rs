@@ -1,7 +1,8 @@
-//! Snapshots as users see them: kept while their volume changes, read through any server or gateway, rolled back to, compared, and
-//! carried elsewhere.
+//! Snapshots as users see them: kept while their volume changes, read through any server or gateway, rolled back to, compared,
+//! cloned, and carried elsewhere.
 
 mod attached;
+mod clones;
 mod commands;
 mod cut;
 mod exports;

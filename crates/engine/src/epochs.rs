@@ -1,41 +1,81 @@
-//! What a volume and its snapshots see of its map, as agreed.
+//! What the volumes of a map, and their snapshots, see of it, as agreed.
 
 use crate::authority::View;
 use std::collections::BTreeMap;
 use tepal_model::history::FIRST_EPOCH;
-use tepal_model::{Epoch, History, Lineage};
+use tepal_model::{Epoch, History, Lineage, VolumeId};
 
-/// Of one volume, at one moment. A later state has a `since` that isn't lower.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Of one map, at one moment. What a map says by default is that it has never had a snapshot.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Epochs {
     /// All readers of the map.
     pub history: History,
-    /// The epoch that the volume writes in.
-    pub head: Epoch,
-    /// The view in which it began to. In earlier ones some server may still write in the epoch before.
-    pub since: View,
+    /// Where each of its volumes writes. Of a map that has never had a snapshot none is named: its only volume writes in the first
+    /// epoch.
+    pub heads: BTreeMap<VolumeId, Head>,
     /// The snapshots that can be read: the bytes of each.
     pub snapshots: BTreeMap<Epoch, u64>,
+    /// Of a state that says all this. One with a higher view says it anew, or something later.
+    pub view: View,
 }
 
-/// Of a volume that has never had a snapshot.
-impl Default for Epochs {
-    fn default() -> Self {
-        Epochs { history: History::default(), head: FIRST_EPOCH, since: 0, snapshots: BTreeMap::new() }
+/// Where a volume writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// The newest that it sees, and no other reader's.
+    pub epoch: Epoch,
+    /// The view in which it began to. In earlier ones some server may still write in the epoch before.
+    pub since: View,
+}
+
+/// What somebody reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Subject {
+    pub volume: VolumeId,
+    /// Up to which of its snapshots; `None` for what it has now.
+    pub at: Option<Epoch>,
+}
+
+impl Subject {
+    pub fn now(volume: VolumeId) -> Self {
+        Subject { volume, at: None }
     }
 }
 
 impl Epochs {
-    /// What the volume itself sees.
-    pub(crate) fn head(&self) -> &Lineage {
-        self.history.reader(self.head).expect("a volume is a reader of its map")
+    /// `None` if there's no such volume any more, or not yet.
+    pub(crate) fn head_of(&self, volume: VolumeId) -> Option<Head> {
+        match self.heads.is_empty() {
+            true => Some(Head { epoch: FIRST_EPOCH, since: 0 }),
+            false => self.heads.get(&volume).copied(),
+        }
     }
 
-    /// What is seen at a snapshot; of none, what the volume itself sees. `None` if there's no such snapshot.
-    pub(crate) fn at(&self, snapshot: Option<Epoch>) -> Option<&Lineage> {
-        match snapshot {
-            None => Some(self.head()),
-            Some(epoch) => self.history.reader(epoch).filter(|_| self.snapshots.contains_key(&epoch)),
-        }
+    /// `None` if there's no such volume or snapshot any more.
+    pub(crate) fn seen_at(&self, Subject { volume, at }: Subject) -> Option<&Lineage> {
+        let epoch = match at {
+            None => self.head_of(volume)?.epoch,
+            Some(epoch) => Some(epoch).filter(|epoch| self.snapshots.contains_key(epoch))?,
+        };
+        self.history.reader(epoch)
+    }
+
+    /// Whether nothing begins in this epoch any more, nor ever will.
+    pub(crate) fn is_over(&self, epoch: Epoch) -> bool {
+        let is_head = match self.heads.is_empty() {
+            true => epoch == FIRST_EPOCH,
+            false => self.heads.values().any(|head| head.epoch == epoch),
+        };
+        !is_head && !self.history.is_unknown(epoch)
+    }
+
+    /// In no earlier view may anybody act when what is written in any of the heads is told.
+    pub(crate) fn since(&self) -> View {
+        self.heads.values().map(|head| head.since).max().unwrap_or(0)
+    }
+
+    /// Whether there has never been more than one layer of anything.
+    pub(crate) fn is_first(&self) -> bool {
+        self.heads.is_empty()
     }
 }

@@ -1,7 +1,7 @@
 //! What happens to a read, a write and a flush of a volume.
 //!
 //! ```text
-//! Volume (volume/, map.rs): its bytes go round the columns of its map
+//! Volume (volume/, map.rs): its bytes go round the columns of its map, which its clones have too
 //!    |
 //! protocol/primary: Group, one for each column: order, marks, copies (Petal 2.4), recovery
 //!    |
@@ -26,7 +26,7 @@ mod volume;
 
 pub use authority::{Authority, View};
 pub use engine::{Engine, Standing};
-pub use epochs::Epochs;
+pub use epochs::{Epochs, Head};
 pub use health::{Trouble, VolumeHealth};
 pub use map::VolumeSpec;
 pub use places::{Placed, Places, Placing};

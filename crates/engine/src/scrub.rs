@@ -47,7 +47,7 @@ impl<W: World> Volume<W> {
         let mut silent = BTreeSet::new();
         let spec = self.spec();
         // What is hidden in older layers of what was repaired isn't damage.
-        self.reclaim_by_what_all_know().await;
+        self.map().reclaim_by_what_all_know().await;
         for drive in self.drives_here() {
             let checked = std::cell::Cell::new(summary.blocks_checked);
             let report = drive.scrub(Some(spec.map), |blocks| {
@@ -87,7 +87,7 @@ impl<W: World> Volume<W> {
         summary: &mut ScrubSummary,
     ) -> Result<(), IoError> {
         let columns = self.seats().len();
-        let (column, block) = Column::new(self.map(), 0, columns).at_place(place);
+        let (column, block) = Column::new(self.map().id(), 0, columns).at_place(place);
         let Some(copy) = self.placed(column).all().position(|holder| holder == drive) else {
             return Ok(()); // it isn't one of its copies any more
         };

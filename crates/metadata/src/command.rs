@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use tepal_model::{ClusterId, DriveId, Epoch, MapId, ServerId, VolumeId};
 
 /// The newest form of commands that this build knows. An entry of a newer one stops the server rather than be
-/// misread. 2 has the snapshots of volumes, 3 copies that move between drives.
+/// misread. 2 has the snapshots of volumes, 3 their clones, and copies that move between drives.
 pub const VERSION: u32 = 3;
 
 /// From this form on, [`Command::CreateVolume`] makes columns for drives to come; before, one for each drive.
@@ -221,7 +221,7 @@ pub enum Command {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         snapshots: bool,
     },
-    /// The space of a removed volume is free on every drive: forget it, and its map.
+    /// The space of a removed volume is free on every drive: forget it, and its map if no other volume has that.
     FinishRemoveVolume { id: VolumeId },
     /// Keeps what the volume holds now under a name. The volume goes on in a new epoch, in a new view.
     CreateSnapshot {
@@ -238,6 +238,15 @@ pub enum Command {
     RollBack {
         volume: String,
         /// The snapshot's.
+        name: String,
+    },
+    /// Adds a volume that holds what a snapshot does, and has its size, in a new epoch of the same map and a new view. Nothing is
+    /// copied. Either may be removed before the other.
+    CloneVolume {
+        /// Of which the snapshot is.
+        volume: String,
+        snapshot: String,
+        /// The new volume's.
         name: String,
     },
     /// Adds to what people read in `events`.
@@ -259,7 +268,8 @@ impl Command {
             | Command::SetDriveUse { .. }
             | Command::BeginMove { .. }
             | Command::FinishMove { .. }
-            | Command::CancelMove { .. } => 3,
+            | Command::CancelMove { .. }
+            | Command::CloneVolume { .. } => 3,
             Command::CreateVolume { .. } => CREATE_VOLUME,
             _ => 1,
         }
@@ -297,6 +307,13 @@ pub enum Reply {
     RolledBack {
         /// The volume's new one.
         epoch: Epoch,
+        /// The cluster's new one.
+        view: u64,
+    },
+    /// The new volume may be written to from this view on.
+    VolumeCloned {
+        /// The volume's.
+        id: VolumeId,
         /// The cluster's new one.
         view: u64,
     },

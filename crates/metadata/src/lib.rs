@@ -41,8 +41,8 @@ pub use peers::{Caller, Calling, MAX_MESSAGE, NoTransport, Transport, TransportE
 pub use query::{QueryError, QueryLimits, Rows, Value};
 pub use record::{
     ClusterRecord, ColumnRecord, DEFAULT_POOL, DriveRecord, DriveState, DriveUse, EVENTS_KEPT, EventRecord,
-    HolderRecord, JoinRecord, MapRecord, PoolRecord, ServerRecord, ServerState, SnapshotRecord, StateNameError,
-    VolumeRecord, VolumeState,
+    HolderRecord, JoinRecord, MapRecord, PoolRecord, ServerRecord, ServerState, SnapshotId, SnapshotRecord,
+    StateNameError, VolumeRecord, VolumeState,
 };
 pub use refusal::{Refusal, Thing};
 pub use state::State;

@@ -166,7 +166,7 @@ pub struct VolumeRecord {
     pub layout: Layout,
     /// The pool whose drives it uses.
     pub pool: String,
-    /// Its global map.
+    /// Its global map. Clones of a volume have the same.
     pub map: MapId,
     /// The newest of its lineage, in which it writes. Raised by each snapshot and each rollback.
     pub epoch: Epoch,
@@ -181,6 +181,17 @@ pub struct VolumeRecord {
     pub state: VolumeState,
     /// By the proposer's wall clock, in milliseconds since 1970; for people.
     pub created_unix_ms: u64,
+    /// Which snapshot it's a clone of, if it is one. That may be gone.
+    pub origin: Option<SnapshotId>,
+}
+
+/// Names a snapshot for good, whatever it's called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SnapshotId {
+    /// The volume that it's of.
+    pub volume: VolumeId,
+    /// The newest that it sees.
+    pub epoch: Epoch,
 }
 
 /// Whether a volume is in use or on its way out.
@@ -211,12 +222,12 @@ pub struct SnapshotRecord {
 }
 
 /// A global map: its columns stay, but their copies move between drives, and it has a newest epoch. Never used again after
-/// its volume is gone.
+/// its volumes are gone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MapRecord {
     /// Counted from 1; on every drive that holds something of it.
     pub id: MapId,
-    /// The one volume that uses it.
+    /// For which it was made. That may be gone, and clones of it still have the map.
     pub volume: VolumeId,
     /// The volume's layout with its failure domain settled: `domain` is always `Some` here.
     pub layout: Layout,

@@ -132,7 +132,7 @@ pub enum Refusal {
     NoSnapshot { volume: String, name: String },
     #[error("volume '{volume}' has a snapshot '{name}' already")]
     SnapshotExists { volume: String, name: String },
-    #[error("volume '{volume}' has {limit} snapshots, and no more are possible: remove some first")]
+    #[error("volume '{volume}' has {limit} snapshots and clones, and no more are possible: remove some first")]
     TooManySnapshots { volume: String, limit: usize },
     #[error(
         "volume '{name}' still has {snapshots} {}: remove {} first, or with it",

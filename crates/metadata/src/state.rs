@@ -116,19 +116,19 @@ impl State {
         self.snapshots.get(&volume).map_or(0, |snapshots| snapshots.len())
     }
 
-    /// Who reads what drives hold of the map: its volume, if that is active, and the volume's snapshots. Of a map that isn't
+    /// Who reads what drives hold of the map: its volumes that are active, and their snapshots. Of a map that isn't
     /// known it's as if there had never been a snapshot, so nothing of it is thought to be free.
     ///
-    /// It's the same one as long as the map's newest epoch, the number of snapshots and the volume's state are: with many
+    /// It's the same one as long as the map's newest epoch and which volumes and snapshots there are: with many
     /// snapshots, it's worth comparing these first.
     pub fn history_of(&self, map: MapId) -> History {
         let Some(map) = self.maps.get(&map) else { return History::default() };
-        let volume = self.volumes.get(&map.volume).filter(|volume| volume.state == VolumeState::Active);
-        if map.newest_epoch == FIRST_EPOCH && volume.is_some() {
+        if map.newest_epoch == FIRST_EPOCH && self.volumes_of(map.id).next().is_some() {
             return History::default();
         }
-        let snapshots = self.snapshots_of(map.volume).map(|snapshot| snapshot.lineage.clone());
-        History::new(snapshots.chain(volume.map(|volume| volume.lineage.clone())), map.newest_epoch)
+        let snapshots = |volume: &VolumeRecord| self.snapshots_of(volume.id).map(|snapshot| snapshot.lineage.clone());
+        let readers = self.volumes_of(map.id).flat_map(|volume| snapshots(volume).chain([volume.lineage.clone()]));
+        History::new(readers, map.newest_epoch)
     }
 
     /// What no two copies of the volume share as its drives are now, which may have moved since the map was made. `None` if it
@@ -149,6 +149,11 @@ impl State {
         self.volumes.values().filter(|volume| volume.state == VolumeState::Active)
     }
 
+    /// Those of them that have this map: a volume and its clones.
+    pub fn volumes_of(&self, map: MapId) -> impl Iterator<Item = &Arc<VolumeRecord>> {
+        self.active_volumes().filter(move |volume| volume.map == map)
+    }
+
     /// The drives that were last seen on this server.
     pub fn drives_of_server(&self, server: ServerId) -> impl Iterator<Item = &Arc<DriveRecord>> {
         self.drives.values().filter(move |drive| drive.server == server)
@@ -161,6 +166,7 @@ impl State {
 
     /// The volumes, also those being deleted, of which this drive has something or gets it.
     pub fn volumes_on(&self, drive: DriveId) -> impl Iterator<Item = &Arc<VolumeRecord>> {
-        self.maps.values().filter(move |map| map.uses(drive)).filter_map(|map| self.volumes.get(&map.volume))
+        let has_it = move |volume: &&Arc<VolumeRecord>| self.map_of(volume).is_some_and(|map| map.uses(drive));
+        self.volumes.values().filter(has_it)
     }
 }

@@ -9,8 +9,8 @@ use crate::drives::Parts;
 use crate::volumes::places_of;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tepal_engine::{Agreed, ClusterView, DriveStatus, Epochs, View};
-use tepal_metadata::{DriveState, ServerState, State, VolumeRecord};
+use tepal_engine::{Agreed, ClusterView, DriveStatus, Epochs, Head, View};
+use tepal_metadata::{DriveState, MapRecord, ServerState, State, VolumeRecord};
 use tepal_model::MapId;
 use tepal_model::history::FIRST_EPOCH;
 use tokio::sync::watch;
@@ -69,30 +69,48 @@ fn cluster_view(state: &State, before: &ClusterView) -> ClusterView {
         status: status_of(record.state, record.state_view, left(record)),
     };
     let drives = state.drives.iter().map(|(&id, record)| (id, agreed(record))).collect();
-    let of_map = |map: MapId| before.epochs.get(&map);
-    let maps =
-        state.active_volumes().filter_map(|record| Some((record.map, epochs_of(state, record, of_map(record.map))?)));
-    let places = state.active_volumes().filter_map(|record| state.maps.get(&record.map)).map(|map| {
+    let mut volumes: BTreeMap<MapId, Vec<&VolumeRecord>> = BTreeMap::new();
+    state.active_volumes().for_each(|record| volumes.entry(record.map).or_default().push(record));
+    let places = volumes.keys().filter_map(|id| state.maps.get(id)).map(|map| {
         let (table, known) = (places_of(map), before.places.get(&map.id));
         (map.id, known.filter(|known| ***known == table).cloned().unwrap_or_else(|| Arc::new(table)))
     });
-    ClusterView { view: state.view(), drives, epochs: maps.collect(), places: places.collect() }
+    let places = places.collect();
+    let of_map = |(id, volumes): (MapId, Vec<&VolumeRecord>)| {
+        Some((id, epochs_among(state, state.maps.get(&id)?, &volumes, before.epochs.get(&id))?))
+    };
+    let epochs = volumes.into_iter().filter_map(of_map).collect();
+    ClusterView { view: state.view(), drives, epochs, places }
 }
 
-/// What the metadata says of a volume's snapshots; `None` if it never had any. `before` is what it said in an earlier state.
-pub fn epochs_of(state: &State, record: &VolumeRecord, before: Option<&Arc<Epochs>>) -> Option<Arc<Epochs>> {
-    if record.epoch == FIRST_EPOCH {
+/// What the metadata says of a map's volumes and their snapshots; `None` if it never had a snapshot.
+pub fn epochs_of(state: &State, map: &MapRecord) -> Option<Arc<Epochs>> {
+    let volumes: Vec<&VolumeRecord> = state.volumes_of(map.id).map(|record| &**record).collect();
+    epochs_among(state, map, &volumes, None)
+}
+
+/// The same, of these volumes. `before` is what it said in an earlier state.
+fn epochs_among(
+    state: &State,
+    map: &MapRecord,
+    volumes: &[&VolumeRecord],
+    before: Option<&Arc<Epochs>>,
+) -> Option<Arc<Epochs>> {
+    if map.newest_epoch == FIRST_EPOCH {
         return None;
     }
-    let snapshots: BTreeMap<_, _> =
-        state.snapshots_of(record.id).map(|snapshot| (snapshot.epoch, snapshot.size)).collect();
+    let head = |record: &&VolumeRecord| (record.id, Head { epoch: record.epoch, since: record.epoch_since });
+    let heads: BTreeMap<_, _> = volumes.iter().map(head).collect();
+    let kept = volumes.iter().flat_map(|record| state.snapshots_of(record.id));
+    let snapshots: BTreeMap<_, _> = kept.map(|snapshot| (snapshot.epoch, snapshot.size)).collect();
     // An epoch's lineage never changes.
-    let same = before.filter(|before| before.head == record.epoch && before.snapshots == snapshots);
-    let new = || {
-        let (head, since) = (record.epoch, record.epoch_since);
-        Arc::new(Epochs { history: state.history_of(record.map), head, since, snapshots })
+    let is_same = |before: &&Arc<Epochs>| {
+        (&before.heads, &before.snapshots) == (&heads, &snapshots) && !before.history.is_unknown(map.newest_epoch)
     };
-    Some(same.cloned().unwrap_or_else(new))
+    match before.filter(is_same) {
+        Some(same) => Some(same.clone()),
+        None => Some(Arc::new(Epochs { history: state.history_of(map.id), heads, snapshots, view: state.view() })),
+    }
 }
 
 /// Has the engine and the links follow the metadata until it's dropped.

@@ -5,6 +5,7 @@
 //! 2. The space of a removed volume is free on every drive of the server that has the metadata forget it. Other servers free
 //!    theirs when they learn of it, also of one that is forgotten by then; what drives hold of it that are away is freed when
 //!    they return.
+//! 3. While any volume is active that has the same map, only what nobody sees any more is freed of it.
 
 use crate::agreed::epochs_of;
 use crate::authority::MetadataAuthority;
@@ -83,6 +84,14 @@ pub fn spec_of(record: &VolumeRecord, map: &MapRecord) -> VolumeSpec {
         revision: record.revision,
         epochs: Arc::default(),
     }
+}
+
+/// What becomes of the map of a volume that is removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Goes {
+    /// Others have it.
+    Alone,
+    WithItsMap,
 }
 
 /// The volumes that should be served and can't be, and why.
@@ -192,7 +201,8 @@ impl Volumes {
         }
         // It was removed while this server stood still, or was told only what the state has come to.
         for volume in self.engine.volumes().into_iter().filter(|volume| !state.volumes.contains_key(&volume.id())) {
-            self.begin_end(volume);
+            let has_map = state.maps.contains_key(&volume.spec().map);
+            self.begin_end(volume, if has_map { Goes::Alone } else { Goes::WithItsMap });
         }
         self.closed.keep(|id| state.volumes.contains_key(&id));
         self.settled.send_modify(|count| *count += 1);
@@ -229,7 +239,7 @@ impl Volumes {
         if let Some(unknown) = unknown.filter(|_| is_alone) {
             return Err(NotServed::UnknownDrive(unknown));
         }
-        let epochs = epochs_of(state, record, None).unwrap_or_default();
+        let epochs = epochs_of(state, map).unwrap_or_default();
         let (spec, engine) = (VolumeSpec { epochs, ..spec_of(record, map) }, self.engine.clone());
         let thread = self.next_thread.fetch_add(1, Ordering::Relaxed) % self.threads.count();
         let opening = move || async move {
@@ -259,7 +269,7 @@ impl Volumes {
     }
 
     /// The same of a volume that the metadata has forgotten: others have freed its space on their drives.
-    fn begin_end(self: &Arc<Self>, volume: Volume<ServerWorld>) {
+    fn begin_end(self: &Arc<Self>, volume: Volume<ServerWorld>, goes: Goes) {
         let id = volume.id();
         if self.removing().insert(id) {
             tracing::info!(volume = volume.spec().name, "a volume was removed while this server didn't notice");
@@ -267,7 +277,7 @@ impl Volumes {
             let volumes = self.clone();
             tokio::spawn(async move {
                 // Data threads that have stopped serve nobody either.
-                if volumes.end(id).await.is_ok() {
+                if volumes.end(id, goes).await.is_ok() {
                     let _ = volumes.free_unknown().await;
                 }
                 volumes.removing().remove(&id);
@@ -281,10 +291,12 @@ impl Volumes {
 
     async fn remove(&self, state: &State, record: &VolumeRecord) -> Result<(), NotFreed> {
         let id = record.id;
-        if self.engine.volume(id).is_none() && state.map_of(record).is_some() {
+        // Once nobody has the map, nobody ever will.
+        let goes = if state.volumes_of(record.map).next().is_some() { Goes::Alone } else { Goes::WithItsMap };
+        if goes == Goes::WithItsMap && self.engine.volume(id).is_none() && state.map_of(record).is_some() {
             self.open(state, record).await?;
         }
-        self.end(id).await?;
+        self.end(id, goes).await?;
         match self.authority.propose(Command::FinishRemoveVolume { id }).await {
             Ok(_) | Err(ProposeError::Refused(Refusal::NoVolumeId(_))) => {}
             Err(error) => return Err(error.into()),
@@ -293,18 +305,25 @@ impl Volumes {
     }
 
     /// Ends all use of a volume, and gives its space back on the drives that are here.
-    async fn end(&self, id: VolumeId) -> Result<(), Stopped> {
+    async fn end(&self, id: VolumeId, goes: Goes) -> Result<(), Stopped> {
         self.closed.set(id, None);
         let engine = self.engine.clone();
-        self.threads.run_on(0, move || async move { engine.remove_volume(id).await }).await
+        let ending = move || async move {
+            match goes {
+                Goes::Alone => engine.remove_one_of_several(id).await,
+                Goes::WithItsMap => engine.remove_volume(id).await,
+            }
+        };
+        self.threads.run_on(0, ending).await
     }
 
     /// A drive that came back while a volume was ended was told that it's there.
     async fn free_unknown(&self) -> Result<(), Stopped> {
         let (engine, metadata) = (self.engine.clone(), self.metadata.clone());
         let freeing = move || async move {
+            let known = |map| metadata.state().maps.contains_key(&map);
+            engine.end_unknown_maps(known).await;
             for drive in engine.drives_here() {
-                let known = |map| metadata.state().maps.contains_key(&map);
                 if let Err(error) = engine.free_unknown(&drive, known).await {
                     tracing::warn!(drive = %drive.id(), %error, "space of a removed volume is given back when the drive is opened again");
                 }

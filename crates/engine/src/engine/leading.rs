@@ -3,26 +3,25 @@
 use super::{Engine, Entry, Standing, Status};
 use crate::protocol::primary::Group;
 use crate::servers::answer::CopyId;
-use crate::servers::seat::Taken;
 use tepal_drive::world::World;
-use tepal_model::{DriveId, VolumeId};
+use tepal_model::{DriveId, MapId};
 
 impl<W: World> Engine<W> {
     /// Others were the primary of this group's column since it was opened, unnoticed by this server, which is it again.
     pub(crate) fn lead_anew(&self, group: &Group<W>) {
-        let Some(volume) = self.volume_with(group.shared.column.map) else { return };
+        let Some(map) = self.map(group.shared.column.map) else { return };
         let column = group.shared.column.number;
-        if volume.seats()[column].is_still(group) {
-            volume.begin_yield(column, None);
+        if map.seats()[column].is_still(group) {
+            map.begin_yield(column, None);
             let engine = self.clone();
-            self.world().spawn(Box::pin(async move { engine.lead(volume.id(), column).await }));
+            self.world().spawn(Box::pin(async move { engine.lead(map.id(), column).await }));
         }
     }
 
     /// This server is the primary of a column, by what it follows now, once nobody acts in an earlier view.
-    pub async fn lead(&self, id: VolumeId, column: usize) {
-        let Some(volume) = self.volume(id) else { return };
-        let (map, placed) = (volume.map(), volume.placed(column));
+    pub(crate) async fn lead(&self, id: MapId, column: usize) {
+        let Some(map) = self.map(id) else { return };
+        let placed = map.placed(column);
         let drives: Vec<DriveId> = placed.all().collect();
         let Some((me, now)) = self.followed_state() else { return };
         if now.primary(&placed) != Some(me) {
@@ -30,11 +29,11 @@ impl<W: World> Engine<W> {
         }
         let view = now.view;
         self.shared.authority.adopted(view).await;
-        volume.ended(column).await;
+        map.ended(column).await;
         // Nothing of earlier primaries is under way on the drives of this server from here on.
         for drive in drives.iter().copied() {
             if let Some((_, opening)) = self.opened(drive) {
-                let copy = CopyId { drive, map, column };
+                let copy = CopyId { drive, map: id, column };
                 if !self.shared.askers.admit(copy, None, view, opening).await {
                     return; // somebody is it in a later view, which will be known here
                 }
@@ -43,15 +42,15 @@ impl<W: World> Engine<W> {
         let (group, hearing) = {
             let state = self.lock();
             // In a later view that says the same of these drives, nobody else was it either: when something changes, so do they.
-            if !state.volumes.contains_key(&id)
+            if !state.maps.contains_key(&id)
                 || !state.followed.as_ref().is_some_and(|(_, later)| later.says_the_same(&now, &drives))
-                || volume.placed(column) != placed
-                || volume.seats()[column].group().is_some()
+                || map.placed(column) != placed
+                || map.seats()[column].group().is_some()
             {
                 return;
             }
-            let group = volume.open_group(self, column, view, |id| state.presence(id));
-            volume.seats()[column].take(Taken::Here(group.clone()));
+            let group = map.open_group(self, column, view, |id| state.presence(id));
+            map.take_seat(group.clone());
             let there = |id: &DriveId| match state.drives.get(id) {
                 Some(Entry { status: Status::There(server), left, .. }) => Some((*id, *server, Standing::of(*left))),
                 _ => None,

@@ -1,9 +1,9 @@
-//! Drives that leave: that is agreed, then every volume marks what they miss, then writes go on.
+//! Drives that leave: that is agreed, then every map marks what they miss, then writes go on.
 
 use super::{AGREE_SOON, Engine, Entry, Standing, Status};
 use crate::authority::View;
 use crate::servers::follow::DriveStatus;
-use crate::volume::Volume;
+use crate::volume::Map;
 use futures_channel::oneshot;
 use tepal_drive::Loss;
 use tepal_drive::world::World;
@@ -74,13 +74,13 @@ impl<W: World> Engine<W> {
                 _ => return,
             }
         }
-        self.volumes().iter().for_each(|volume| volume.member_retired(id));
+        self.maps().iter().for_each(|map| map.member_retired(id));
     }
 
     async fn finish_leave(&self, id: DriveId, loss: Loss, agreed: Option<View>) {
         let may_return = matches!(loss, Loss::Gone { .. });
         tracing::debug!(drive = %id, %loss, "drive left");
-        self.volumes().iter().for_each(|volume| volume.member_leaving(id));
+        self.maps().iter().for_each(|map| map.member_leaving(id));
         // As agreed, whatever was known here: it may just have been agreed that it's up.
         let agreed = match agreed {
             Some(left) => Some(left),
@@ -94,11 +94,11 @@ impl<W: World> Engine<W> {
             return;
         };
         let waiting = loop {
-            for volume in self.volumes().into_iter().filter(|volume| volume.is_leaving(id)) {
-                volume.member_left(id, left, may_return).await;
+            for map in self.maps().into_iter().filter(|map| map.is_leaving(id)) {
+                map.member_left(id, left, may_return).await;
             }
             let mut state = self.lock();
-            if state.volumes.values().any(|volume| volume.is_leaving(id)) {
+            if state.maps.values().any(|map| map.is_leaving(id)) {
                 continue; // it was opened meanwhile
             }
             let Some(entry) = state.drives.get_mut(&id) else { return };
@@ -112,7 +112,7 @@ impl<W: World> Engine<W> {
         for sender in waiting {
             let _ = sender.send(()); // who has given up waiting needs no answer
         }
-        self.volumes().iter().for_each(Volume::wake);
+        self.maps().iter().for_each(Map::wake);
     }
 
     /// The same for a loss that somebody met: it may be of an earlier opening of a drive that has returned since.

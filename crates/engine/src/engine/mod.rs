@@ -18,9 +18,8 @@ use crate::protocol::primary::members::Presence;
 use crate::servers::answer::Askers;
 use crate::servers::follow::ClusterView;
 use crate::servers::peers::{Alone, Peers};
-use crate::servers::seat::Taken;
 use crate::servers::slots::Slots;
-use crate::volume::{OpenVolumeError, Use, Volume};
+use crate::volume::{Map, OpenVolumeError, Use, Volume};
 use futures_channel::oneshot;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -59,6 +58,8 @@ struct State<W: World> {
     complete: bool,
     drives: BTreeMap<DriveId, Entry<W>>,
     volumes: BTreeMap<VolumeId, Volume<W>>,
+    /// Of these volumes: some may have the same one. One whose volume was removed stays while there are others.
+    maps: BTreeMap<MapId, Map<W>>,
     /// Drives of which it's being agreed that they are up again.
     settling: BTreeSet<DriveId>,
     /// Which server this is, and the state that was followed last, unless it's alone.
@@ -129,6 +130,7 @@ impl<W: World> Engine<W> {
             complete: false,
             drives: BTreeMap::new(),
             volumes: BTreeMap::new(),
+            maps: BTreeMap::new(),
             settling: BTreeSet::new(),
             followed: None,
         });
@@ -163,9 +165,9 @@ impl<W: World> Engine<W> {
             let status = Status::Here(drive.clone());
             state.drives.insert(id, Entry { status, left: standing.left(), opening });
             let holder = Holder::Here(drive);
-            state.volumes.values().for_each(|volume| volume.member_returned(&holder, standing));
+            state.maps.values().for_each(|map| map.member_returned(&holder, standing));
         }
-        self.volumes().iter().for_each(Volume::start_reclaiming);
+        self.maps().iter().for_each(Map::start_reclaiming);
         self.start_giving_back(id);
         self.settle_if_known(id);
         // It may have been missing for being the primary of its columns.
@@ -185,7 +187,7 @@ impl<W: World> Engine<W> {
         let groups: Vec<Group<W>> = {
             let mut state = self.lock();
             state.drives.insert(id, Entry { status: Status::There(server), left: standing.left(), opening: 0 });
-            state.volumes.values().flat_map(Volume::groups).collect()
+            state.maps.values().flat_map(Map::groups).collect()
         };
         groups.into_iter().for_each(|group| group.start_hearing(id, server, standing));
     }
@@ -195,7 +197,7 @@ impl<W: World> Engine<W> {
         if let Some(entry) = self.lock().drives.get_mut(&id).filter(|entry| matches!(entry.status, Status::There(_))) {
             entry.left = None;
         }
-        self.volumes().iter().flat_map(Volume::groups).for_each(|group| group.remote_is_current(id));
+        self.maps().iter().flat_map(Map::groups).for_each(|group| group.remote_is_current(id));
     }
 
     /// The drive, if it's one of this server that is here, and the name of this opening of it.
@@ -240,10 +242,10 @@ impl<W: World> Engine<W> {
 
     /// The columns of which a drive holds a copy, with their groups if this server is the primary.
     fn columns_of(&self, id: DriveId) -> impl Iterator<Item = (MapId, usize, Option<Group<W>>)> {
-        self.volumes().into_iter().flat_map(move |volume| {
-            let (map, seats) = (volume.spec().map, volume.seats().len());
-            let of_drive = (0..seats).filter(|&column| volume.placed(column).has(id)).collect::<Vec<_>>();
-            of_drive.into_iter().map(move |column| (map, column, volume.seats()[column].group()))
+        self.maps().into_iter().flat_map(move |map| {
+            let seats = map.seats().len();
+            let of_drive = (0..seats).filter(|&column| map.placed(column).has(id)).collect::<Vec<_>>();
+            of_drive.into_iter().map(move |column| (map.id(), column, map.seats()[column].group()))
         })
     }
 
@@ -252,37 +254,37 @@ impl<W: World> Engine<W> {
         self.lock().drives.remove(&id);
     }
 
-    /// Serves a volume, until it's shared, for this server alone. What a crash left unsettled is settled as it's read, and in the background.
+    /// Serves a volume, until it's shared, for this server alone. What a crash left unsettled is settled as it's read, and in the
+    /// background. A clone of one that is served already is served as that is.
     pub async fn open_volume(&self, spec: VolumeSpec) -> Result<Volume<W>, OpenVolumeError> {
-        let volume = {
+        let (volume, is_first) = {
             // At one moment, so that no drive comes or goes unnoticed.
             let mut state = self.lock();
-            let newest = (state.newest_epochs(&spec), state.newest_places(&spec));
-            let volume = Volume::open(self, spec, Use::Alone, newest)?;
-            for column in 0..volume.seats().len() {
-                let group = volume.open_group(self, column, 0, |id| state.presence(id));
-                volume.seats()[column].take(Taken::Here(group));
+            let (map, is_first) = state.map_for(self, &spec, Use::Alone)?;
+            for column in (0..map.seats().len()).filter(|_| is_first) {
+                map.take_seat(map.open_group(self, column, 0, |id| state.presence(id)));
             }
-            state.volumes.insert(volume.id(), volume.clone());
-            volume
+            (state.open(spec, map), is_first)
         };
-        volume.start_recovery();
-        volume.start_reclaiming();
+        if is_first {
+            volume.map().start_recovery();
+            volume.map().start_reclaiming();
+        }
         Ok(volume)
     }
 
     /// The same where several servers are primaries: of which columns this one is, is to be told.
     pub fn open_volume_among(&self, spec: VolumeSpec) -> Result<Volume<W>, OpenVolumeError> {
-        let volume = {
+        let (volume, is_first) = {
             // At one moment, so that it doesn't go on in an epoch that is over.
             let mut state = self.lock();
-            let newest = (state.newest_epochs(&spec), state.newest_places(&spec));
-            let volume = Volume::open(self, spec, Use::Among, newest)?;
-            state.volumes.insert(volume.id(), volume.clone());
-            volume
+            let (map, is_first) = state.map_for(self, &spec, Use::Among)?;
+            (state.open(spec, map), is_first)
         };
-        self.follow_for(&volume);
-        volume.start_reclaiming();
+        if is_first {
+            self.follow_for(volume.map());
+            volume.map().start_reclaiming();
+        }
         Ok(volume)
     }
 
@@ -299,12 +301,12 @@ impl<W: World> Engine<W> {
         self.shared.followed_view.store(now.view, Ordering::Release);
         let mut state = self.lock();
         state.followed = Some((me, now));
-        for volume in state.volumes.values() {
-            if let Some(epochs) = state.epochs_of(volume.map()) {
-                volume.go_on_with(epochs);
+        for map in state.maps.values() {
+            if let Some(epochs) = state.epochs_of(map.id()) {
+                map.go_on_with(epochs);
             }
-            if let Some(places) = state.places_of(volume.map()) {
-                volume.is_placed(places);
+            if let Some(places) = state.places_of(map.id()) {
+                map.is_placed(places);
             }
         }
     }
@@ -327,9 +329,14 @@ impl<W: World> Engine<W> {
         self.lock().volumes.get(&id).cloned()
     }
 
-    /// The volume that has this map.
-    pub(crate) fn volume_with(&self, map: MapId) -> Option<Volume<W>> {
-        self.volumes().into_iter().find(|volume| volume.spec().map == map)
+    /// `None` unless a volume that has it was opened, and it was not removed since.
+    pub(crate) fn map(&self, id: MapId) -> Option<Map<W>> {
+        self.lock().maps.get(&id).cloned()
+    }
+
+    /// Each once, however many volumes have it.
+    pub(crate) fn maps(&self) -> Vec<Map<W>> {
+        self.lock().maps.values().cloned().collect()
     }
 
     /// Those that were opened and not removed since, by id.
@@ -337,19 +344,49 @@ impl<W: World> Engine<W> {
         self.lock().volumes.values().cloned().collect()
     }
 
-    /// Ends all use of a volume and gives its space back on the drives that are here.
+    /// Ends all use of a volume and of its map, and gives the space back on the drives that are here. No other volume may have
+    /// the map any more, as agreed.
     pub async fn remove_volume(&self, id: VolumeId) {
         let Some(volume) = self.volume(id) else { return };
         volume.cut_off();
-        let map = volume.spec().map;
-        self.shared.askers.end(map).await;
-        volume.remove().await;
+        let map = volume.map();
+        map.cut_off();
+        self.shared.askers.end(map.id()).await;
+        map.remove().await;
         let drives: Vec<DriveId> = {
             let mut state = self.lock();
             state.volumes.remove(&id);
+            state.maps.remove(&map.id());
             state.drives.keys().copied().collect()
         };
         drives.into_iter().for_each(|id| self.settle_if_known(id)); // they may have been behind in this volume only
+    }
+
+    /// Ends all use of a volume whose map others have too, whether or not they are open here. Returns when what only it saw is
+    /// given back on the drives that are here: that is, when it's known here that it's gone, and nobody acts by anything earlier.
+    pub async fn remove_one_of_several(&self, id: VolumeId) {
+        let Some(volume) = self.volume(id) else { return };
+        volume.cut_off();
+        self.lock().volumes.remove(&id);
+        if !volume.drives_here().is_empty() {
+            volume.map().has_lost(id).await;
+            volume.map().reclaim_by_what_all_know().await;
+        }
+    }
+
+    /// Forgets maps that aren't known any more and that no volume here has.
+    pub async fn end_unknown_maps(&self, known: impl Fn(MapId) -> bool) {
+        let unknown: Vec<Map<W>> = {
+            let state = self.lock();
+            let is_in_use = |id: MapId| state.volumes.values().any(|volume| volume.map().id() == id);
+            state.maps.values().filter(|map| !known(map.id()) && !is_in_use(map.id())).cloned().collect()
+        };
+        for map in unknown {
+            map.cut_off();
+            self.shared.askers.end(map.id()).await;
+            map.remove().await;
+            self.lock().maps.remove(&map.id());
+        }
     }
 
     /// Gives back what a drive holds for maps that are gone, marks too: their volumes were removed while it was away.
@@ -369,10 +406,25 @@ impl<W: World> State<W> {
         self.followed.as_ref().and_then(|(_, now)| now.epochs.get(&map).cloned())
     }
 
-    /// The later one of what is said of a volume that is opened and what was followed.
-    fn newest_epochs(&self, spec: &VolumeSpec) -> Arc<Epochs> {
-        let followed = self.epochs_of(spec.map).filter(|followed| followed.head >= spec.epochs.head);
-        followed.unwrap_or_else(|| spec.epochs.clone())
+    /// The map of a volume that is opened, and whether no other one has it here. It goes on with the later one of what is said with
+    /// the volume and what was followed.
+    fn map_for(&self, engine: &Engine<W>, spec: &VolumeSpec, used: Use) -> Result<(Map<W>, bool), OpenVolumeError> {
+        let (map, is_first) = match self.maps.get(&spec.map) {
+            Some(map) => (map.clone(), false),
+            None => (Map::open(engine, spec, used, self.newest_places(spec))?, true),
+        };
+        map.go_on_with(spec.epochs.clone());
+        if let Some(epochs) = self.epochs_of(spec.map) {
+            map.go_on_with(epochs);
+        }
+        Ok((map, is_first))
+    }
+
+    fn open(&mut self, spec: VolumeSpec, map: Map<W>) -> Volume<W> {
+        self.maps.insert(map.id(), map.clone());
+        let volume = Volume::of(spec, map);
+        self.volumes.insert(volume.id(), volume.clone());
+        volume
     }
 
     /// As agreed in the state that was followed last; `None` of a map that it doesn't know.
@@ -380,7 +432,7 @@ impl<W: World> State<W> {
         self.followed.as_ref().and_then(|(_, now)| now.places.get(&map).cloned())
     }
 
-    /// What is followed, or else what is said of a volume that is opened.
+    /// What is followed, or else what is said of the first volume that is opened.
     fn newest_places(&self, spec: &VolumeSpec) -> Arc<Places> {
         self.places_of(spec.map).unwrap_or_else(|| spec.places.clone())
     }

@@ -8,11 +8,11 @@ use super::Engine;
 use crate::map::Column;
 use crate::servers::answer::CopyId;
 use crate::servers::follow::ClusterView;
-use crate::volume::Volume;
+use crate::volume::Map;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tepal_drive::world::World;
-use tepal_model::{DriveId, MapId, VolumeId};
+use tepal_model::{DriveId, MapId};
 
 /// How soon to look again whether there's a lease.
 const AGAIN: Duration = Duration::from_millis(100);
@@ -21,17 +21,17 @@ impl<W: World> Engine<W> {
     /// After `before`, columns may be elsewhere: of volumes that this server has for itself too, which are shared then. What lies where
     /// they were is given back.
     pub(crate) fn follow_places(&self, before: &ClusterView) {
-        for volume in self.volumes() {
-            let (earlier, now) = (before.places.get(&volume.map()), volume.places());
+        for map in self.maps() {
+            let (earlier, now) = (before.places.get(&map.id()), map.places());
             for (column, is) in now.columns.iter().enumerate() {
-                let opened = volume.seats()[column].group().map(|group| group.shared.placed.clone());
+                let opened = map.seats()[column].group().map(|group| group.shared.placed.clone());
                 let known = earlier.and_then(|earlier| earlier.columns.get(column)).cloned();
                 let Some(was) = opened.or(known).filter(|was| was != is) else { continue };
                 let gone: Vec<DriveId> = was.all().filter(|&id| !is.concerns(id)).collect();
-                let (engine, id) = (self.clone(), volume.id());
+                let (engine, map, id) = (self.clone(), map.clone(), map.id());
                 self.world().spawn(Box::pin(async move {
                     // Whoever has a volume for himself remembers no requests, and has nobody who would ask again.
-                    engine.share_volume(id).await;
+                    engine.share_map(&map).await;
                     for drive in gone {
                         engine.give_back(id, column, drive).await;
                     }
@@ -48,29 +48,28 @@ impl<W: World> Engine<W> {
     pub(crate) fn start_giving_back(&self, id: DriveId) {
         let is_complete = self.lock().complete;
         let Some(drive) = self.drive(id).filter(|_| is_complete) else { return };
-        let volumes = self.volumes();
-        let columns = |volume: &Volume<W>| (volume.map(), (volume.id(), volume.seats().len()));
-        let maps: BTreeMap<MapId, (VolumeId, usize)> = volumes.iter().map(columns).collect();
+        let columns = |map: &Map<W>| (map.id(), map.seats().len());
+        let maps: BTreeMap<MapId, usize> = self.maps().iter().map(columns).collect();
         let engine = self.clone();
         self.world().spawn(Box::pin(async move {
-            let of_column = |map: MapId| maps.get(&map).map(|&(_, columns)| Column::new(map, 0, columns).places().1);
+            let of_column = |map: MapId| maps.get(&map).map(|&columns| Column::new(map, 0, columns).places().1);
             for (map, number) in drive.parts_held(of_column) {
-                engine.give_back(maps[&map].0, number as usize, id).await;
+                engine.give_back(map, number as usize, id).await;
                 engine.world().give_way().await;
             }
         }));
     }
 
     /// Unless it has a place there.
-    async fn give_back(&self, id: VolumeId, number: usize, drive: DriveId) {
-        let Some(volume) = self.volume(id) else { return };
-        let (copy, view) = (CopyId { drive, map: volume.map(), column: number }, self.followed());
-        let has_place = || volume.is_cut_off() || volume.placed(number).concerns(drive);
+    async fn give_back(&self, id: MapId, number: usize, drive: DriveId) {
+        let Some(map) = self.map(id) else { return };
+        let (copy, view) = (CopyId { drive, map: id, column: number }, self.followed());
+        let has_place = || map.is_cut_off() || map.placed(number).concerns(drive);
         if has_place() {
             return;
         }
         self.shared.authority.adopted(view).await;
-        volume.ended(number).await;
+        map.ended(number).await;
         loop {
             let Some((opened, opening)) = self.opened(drive) else { return };
             if !self.shared.askers.admit(copy, None, view, opening).await {
@@ -81,7 +80,7 @@ impl<W: World> Engine<W> {
                 return;
             }
             if self.shared.authority.may_serve() {
-                let column = Column::new(copy.map, number, volume.seats().len());
+                let column = Column::new(id, number, map.seats().len());
                 let (first, count) = column.places();
                 if let Err(error) =
                     opened.remove_part(copy.map, first..first + count, |region| column.has(region)).await

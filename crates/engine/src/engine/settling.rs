@@ -5,7 +5,7 @@ use crate::authority::View;
 use crate::holder::Holder;
 use crate::servers::answer::CopyId;
 use crate::servers::seat::Taken;
-use crate::volume::Volume;
+use crate::volume::Map;
 use std::time::Duration;
 use tepal_drive::Drive;
 use tepal_drive::world::World;
@@ -18,7 +18,7 @@ impl<W: World> Engine<W> {
     /// A drive that knows by itself what it misses in each volume is up again, once that is agreed.
     pub(crate) fn settle_if_known(&self, id: DriveId) {
         let view = self.followed();
-        if self.behind(id).is_none() || !self.volumes().iter().all(|volume| self.is_known_in(volume, id, view)) {
+        if self.behind(id).is_none() || !self.maps().iter().all(|map| self.is_known_in(map, id, view)) {
             return;
         }
         let Some(drive) = self.begin_settling(id) else { return };
@@ -28,7 +28,7 @@ impl<W: World> Engine<W> {
             // It may have left meanwhile, and even be back: then it may miss something again.
             if agreed && engine.note_current(&drive) {
                 tracing::debug!(drive = %id, "drive is up again");
-                engine.volumes().iter().for_each(|volume| volume.member_is_current(&Holder::Here(drive.clone())));
+                engine.maps().iter().for_each(|map| map.member_is_current(&Holder::Here(drive.clone())));
             }
             drop(drive);
             if !agreed {
@@ -39,15 +39,14 @@ impl<W: World> Engine<W> {
         }));
     }
 
-    /// Whether what a drive of this server misses in a volume is known: to this server or to the other primaries.
-    fn is_known_in(&self, volume: &Volume<W>, id: DriveId, view: View) -> bool {
+    /// Whether what a drive of this server misses in a map is known: to this server or to the other primaries.
+    fn is_known_in(&self, map: &Map<W>, id: DriveId, view: View) -> bool {
         let Some((_, opening)) = self.opened(id) else { return false };
-        let map = volume.spec().map;
-        let mut columns = (0..volume.seats().len()).filter(|&column| volume.placed(column).has(id));
-        columns.all(|column| match volume.seats()[column].now() {
+        let mut columns = (0..map.seats().len()).filter(|&column| map.placed(column).has(id));
+        columns.all(|column| match map.seats()[column].now() {
             Taken::Here(group) => group.knows_what_it_misses(id),
             Taken::There(server, _) => {
-                self.shared.askers.is_noted(CopyId { drive: id, map, column }, server, opening, view)
+                self.shared.askers.is_noted(CopyId { drive: id, map: map.id(), column }, server, opening, view)
             }
             Taken::Vacant => false,
         })

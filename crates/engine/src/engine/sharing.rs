@@ -2,21 +2,27 @@
 
 use super::Engine;
 use crate::protocol::primary::flush::flush_all;
-use crate::volume::Use;
+use crate::volume::{Map, Use};
 use futures_util::future::join_all;
 use std::collections::BTreeMap;
 use tepal_drive::world::World;
 use tepal_model::VolumeId;
 
 impl<W: World> Engine<W> {
-    /// From the end of this on, other servers may lead columns of the volume, and gateways elsewhere be served. Its clients here
+    /// From the end of this on, other servers may lead columns of the volume's map, and gateways elsewhere be served. Its clients here
     /// wait until what is under way has ended, and are told of nothing. For good: what is acknowledged is stable from then on,
     /// whatever the layout's durability.
     pub async fn share_volume(&self, id: VolumeId) {
-        let Some(volume) = self.volume(id).filter(|volume| volume.goes_on(Use::Alone, Use::BeingShared)) else {
+        if let Some(volume) = self.volume(id) {
+            self.share_map(volume.map()).await;
+        }
+    }
+
+    pub(super) async fn share_map(&self, map: &Map<W>) {
+        if !map.goes_on(Use::Alone, Use::BeingShared) {
             return;
-        };
-        let groups = volume.groups();
+        }
+        let groups = map.groups();
         // What has begun ends; what comes later waits behind this, and finds that it has to go elsewhere.
         let turns = join_all(groups.iter().map(|group| group.every_turn())).await;
         loop {
@@ -28,9 +34,9 @@ impl<W: World> Engine<W> {
                 _ => break,
             }
         }
-        volume.goes_on(Use::BeingShared, Use::Among);
-        (0..groups.len()).for_each(|column| volume.begin_yield(column, None));
+        map.goes_on(Use::BeingShared, Use::Among);
+        (0..groups.len()).for_each(|column| map.begin_yield(column, None));
         drop(turns);
-        self.follow_for(&volume);
+        self.follow_for(map);
     }
 }

@@ -204,9 +204,9 @@ impl<W: World> Engine<W> {
 
     async fn admit(&self, from: ServerId, view: View, copy: CopyId, opening: u64) -> Result<(), DriveFailure> {
         self.shared.authority.heeds(from, view, copy.map, copy.column).await?;
-        if let Some(volume) = self.volumes().into_iter().find(|volume| volume.spec().map == copy.map) {
-            volume.ended(copy.column).await;
-            if volume.seats().get(copy.column).is_some_and(|seat| seat.group().is_some()) {
+        if let Some(map) = self.map(copy.map) {
+            map.ended(copy.column).await;
+            if map.seats().get(copy.column).is_some_and(|seat| seat.group().is_some()) {
                 return Err(DriveFailure::Busy); // its own state will tell it that it isn't the primary any more
             }
         }

@@ -7,7 +7,7 @@ use crate::epochs::Epochs;
 use crate::places::{Placed, Places, Placing};
 use crate::protocol::primary::Group;
 use crate::servers::seat::Taken;
-use crate::volume::Volume;
+use crate::volume::Map;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tepal_drive::Loss;
@@ -24,7 +24,7 @@ pub struct ClusterView {
     pub view: View,
     /// Every drive of the cluster.
     pub drives: BTreeMap<DriveId, Agreed>,
-    /// Of maps that have, or had, snapshots.
+    /// Of maps that have, or had, snapshots or clones.
     pub epochs: BTreeMap<MapId, Arc<Epochs>>,
     /// Of all maps.
     pub places: BTreeMap<MapId, Arc<Places>>,
@@ -81,8 +81,8 @@ impl<W: World> Engine<W> {
     /// Does what follows from a state, after `before`, the one that was followed last. One at a time.
     pub fn follow(&self, me: ServerId, before: &ClusterView, now: &Arc<ClusterView>) {
         self.will_follow(me, now.clone());
-        for volume in self.volumes_among() {
-            self.give_up_columns(&volume, me, now);
+        for map in self.maps_among() {
+            self.give_up_columns(&map, me, now);
         }
         let gone = before.drives.iter().filter(|(id, agreed)| agreed.server != me && !now.drives.contains_key(id));
         gone.for_each(|(&id, _)| self.forget_drive(id));
@@ -99,7 +99,7 @@ impl<W: World> Engine<W> {
         self.follow_places(before);
         self.take_columns(me, now);
         // What drives that have returned miss is known in this view too.
-        self.volumes().iter().flat_map(Volume::groups).for_each(|group| group.tell_noted());
+        self.maps().iter().flat_map(Map::groups).for_each(|group| group.tell_noted());
         let own = now.drives.iter().filter(|(_, agreed)| agreed.server == me);
         own.for_each(|(&id, _)| self.settle_if_known(id));
     }
@@ -108,27 +108,27 @@ impl<W: World> Engine<W> {
     /// does.
     pub fn follow_from_outside(&self, now: &Arc<ClusterView>) {
         self.will_follow(OUTSIDE, now.clone());
-        for volume in self.volumes_among() {
-            self.give_up_columns(&volume, OUTSIDE, now);
+        for map in self.maps_among() {
+            self.give_up_columns(&map, OUTSIDE, now);
         }
     }
 
     pub(crate) fn take_columns(&self, me: ServerId, now: &ClusterView) {
-        for volume in self.volumes_among() {
-            self.take_columns_of(&volume, me, now);
+        for map in self.maps_among() {
+            self.take_columns_of(&map, me, now);
         }
     }
 
-    /// A volume that is new here: what is agreed about its columns is known already.
-    pub(crate) fn follow_for(&self, volume: &Volume<W>) {
+    /// A map that is new here: what is agreed about its columns is known already.
+    pub(crate) fn follow_for(&self, map: &Map<W>) {
         if let Some((me, now)) = self.followed_state() {
-            self.give_up_columns(volume, me, &now);
-            self.take_columns_of(volume, me, &now);
+            self.give_up_columns(map, me, &now);
+            self.take_columns_of(map, me, &now);
         }
     }
 
-    fn volumes_among(&self) -> impl Iterator<Item = Volume<W>> {
-        self.volumes().into_iter().filter(Volume::is_among)
+    fn maps_among(&self) -> impl Iterator<Item = Map<W>> {
+        self.maps().into_iter().filter(Map::is_among)
     }
 
     /// One that couldn't be opened. Whoever opens those that can be adds them, when that is agreed.
@@ -198,27 +198,27 @@ impl<W: World> Engine<W> {
         }));
     }
 
-    fn give_up_columns(&self, volume: &Volume<W>, me: ServerId, now: &ClusterView) {
-        for column in 0..volume.seats().len() {
-            let placed = volume.placed(column);
+    fn give_up_columns(&self, map: &Map<W>, me: ServerId, now: &ClusterView) {
+        for column in 0..map.seats().len() {
+            let placed = map.placed(column);
             let primary = now.primary(&placed);
             let is_elsewhere = |group: Group<W>| group.shared.placed != placed;
-            if primary == Some(me) && volume.seats()[column].group().is_some_and(is_elsewhere) {
-                volume.begin_yield(column, None); // with other drives it begins anew
+            if primary == Some(me) && map.seats()[column].group().is_some_and(is_elsewhere) {
+                map.begin_yield(column, None); // with other drives it begins anew
             } else if primary != Some(me) {
-                volume.begin_yield(column, primary.map(|server| (server, now.view)));
+                map.begin_yield(column, primary.map(|server| (server, now.view)));
             } else {
                 continue;
             }
-            let volume = volume.clone();
-            self.world().spawn(Box::pin(async move { volume.ended(column).await }));
+            let map = map.clone();
+            self.world().spawn(Box::pin(async move { map.ended(column).await }));
         }
     }
 
-    fn take_columns_of(&self, volume: &Volume<W>, me: ServerId, now: &ClusterView) {
-        for column in 0..volume.seats().len() {
-            let placed = volume.placed(column);
-            let leads = matches!(volume.seats()[column].now(), Taken::Here(_));
+    fn take_columns_of(&self, map: &Map<W>, me: ServerId, now: &ClusterView) {
+        for column in 0..map.seats().len() {
+            let placed = map.placed(column);
+            let leads = matches!(map.seats()[column].now(), Taken::Here(_));
             if leads || now.primary(&placed) != Some(me) {
                 continue;
             }
@@ -227,7 +227,7 @@ impl<W: World> Engine<W> {
             if !placed.all().filter(is_own).all(|id| self.knows_drive(id)) {
                 continue;
             }
-            let (engine, id) = (self.clone(), volume.id());
+            let (engine, id) = (self.clone(), map.id());
             self.world().spawn(Box::pin(async move { engine.lead(id, column).await }));
         }
     }

@@ -25,7 +25,7 @@ impl<W: World> Volume<W> {
         let outcome = match self.is_among() {
             true => Box::pin(self.at_some_primary(column, operation)).await,
             false => match self.seats()[column].group() {
-                Some(group) => operation.at(&group, None).await,
+                Some(group) => operation.at(&group, self.id(), None).await,
                 None => Err(IoError::Fenced),
             },
         };
@@ -65,7 +65,7 @@ impl<W: World> Volume<W> {
             }
             let change = match seat.now() {
                 Taken::Here(group) => {
-                    let outcome = operation.at(&group, tag(is_in_doubt)).await;
+                    let outcome = operation.at(&group, self.id(), tag(is_in_doubt)).await;
                     let is_void = matches!(outcome, Err(IoError::Fenced)) && !seat.is_still(&group);
                     if !is_void && self.may_tell(seat, &group).await {
                         return outcome;

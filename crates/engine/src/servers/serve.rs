@@ -3,9 +3,10 @@
 use super::peers::Reply;
 use crate::authority::View;
 use crate::engine::Engine;
+use crate::epochs::Subject;
 use crate::protocol::primary::Group;
 use tepal_drive::world::{Gather, World};
-use tepal_model::{BLOCK, IoError};
+use tepal_model::{BLOCK, IoError, VolumeId};
 use tepal_wire::Payload;
 use tepal_wire::message::{Answer, Run, VolumeAnswer, VolumeFailure, VolumeOperation, VolumeRequest};
 
@@ -43,7 +44,7 @@ impl<W: World> Engine<W> {
         if reaches_past(&request.operation, &payload, volume.end_of(column)) {
             return failed(VolumeFailure::Busy);
         }
-        let outcome = serve(&group.for_others(), request.operation, payload).await;
+        let outcome = serve(&group.for_others(), volume.id(), request.operation, payload).await;
         if !volume.may_tell(seat, &group).await {
             return failed(VolumeFailure::Unsure);
         }
@@ -79,35 +80,40 @@ fn reaches_past(operation: &VolumeOperation, payload: &Payload, end: u64) -> boo
     touched > end
 }
 
-async fn serve<W: World>(group: &Group<W>, operation: VolumeOperation, payload: Payload) -> Result<Reply, IoError> {
+async fn serve<W: World>(
+    group: &Group<W>,
+    volume: VolumeId,
+    operation: VolumeOperation,
+    payload: Payload,
+) -> Result<Reply, IoError> {
     let answer = match operation {
         VolumeOperation::Read { offset, length, at } => {
-            let payload = Payload::seal(offset, group.read(offset, length.into(), at).await?);
+            let payload = Payload::seal(offset, group.read(Subject { volume, at }, offset, length.into()).await?);
             return Ok(Reply { payload, ..Answer::Volume(VolumeAnswer::Read).into() });
         }
         VolumeOperation::Write { offset, fua, tag } => {
             let (data, _) = payload.into_parts();
-            group.write(offset, data.into_iter().collect::<Gather>(), fua, Some(tag)).await?;
+            group.write(volume, offset, data.into_iter().collect::<Gather>(), fua, Some(tag)).await?;
             VolumeAnswer::Written
         }
         VolumeOperation::Zero { offset, length, allocate, tag, .. } => {
-            group.zero(offset..offset + length, allocate, Some(tag)).await?;
+            group.zero(volume, offset..offset + length, allocate, Some(tag)).await?;
             VolumeAnswer::Zeroed
         }
         VolumeOperation::Clear { from } => {
-            group.clear_past(from).await?;
+            group.clear_past(volume, from).await?;
             VolumeAnswer::Zeroed
         }
         // What was acknowledged is stable: of volumes on several servers, always.
         VolumeOperation::Flush => {
-            group.lock().serves()?;
+            group.lock().serves_volume(volume)?;
             VolumeAnswer::Flushed
         }
         VolumeOperation::Repair { offset, copy } => {
             VolumeAnswer::Repaired { outcome: group.try_repair(offset / BLOCK, copy.into()).await? }
         }
         VolumeOperation::Status { offset, length, limit, at } => {
-            let mut runs = group.status(offset, length.min(LOOK), at).await?;
+            let mut runs = group.status(Subject { volume, at }, offset, length.min(LOOK)).await?;
             runs.truncate(limit as usize);
             VolumeAnswer::Status { runs: runs.into_iter().map(|(length, holds)| Run { length, holds }).collect() }
         }

@@ -1,12 +1,13 @@
-//! A volume's snapshots: what is read of them, and what their removal gives back.
+//! A volume's snapshots: what is read of them; and what a map gives back when a snapshot, or one of its volumes, is removed.
 
+use super::map::Map;
 use super::{Run, Volume};
 use crate::epochs::Epochs;
 use crate::protocol::primary::Group;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tepal_drive::world::World;
-use tepal_model::{Epoch, IoError, MapId, Segments};
+use tepal_model::{Epoch, IoError, Segments, VolumeId};
 
 /// What a volume was at some time, to be read. Cheap to clone.
 pub struct Snapshot<W: World> {
@@ -53,8 +54,10 @@ impl<W: World> Snapshot<W> {
     }
 }
 
-/// What was written by who hadn't heard yet that a snapshot is gone is given back after this time.
+/// What was written by who hadn't heard yet that a snapshot or a volume is gone is given back after this time.
 const LATER: Duration = Duration::from_secs(5);
+/// Until it's known here that a volume is gone.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// Whether space is being given back that no reader's layers need any more.
 #[derive(Debug, Default)]
@@ -97,21 +100,19 @@ impl<W: World> Volume<W> {
     pub fn snapshot(&self, epoch: Epoch, size: u64) -> Snapshot<W> {
         Snapshot { volume: self.clone(), epoch, size }
     }
+}
 
-    pub(crate) fn map(&self) -> MapId {
-        self.lock().map
-    }
-
-    /// What the volume and its snapshots see, as far as is known here.
-    pub(crate) fn epochs(&self) -> Arc<Epochs> {
+impl<W: World> Map<W> {
+    /// What its volumes and their snapshots see, as far as is known here.
+    pub fn epochs(&self) -> Arc<Epochs> {
         self.shared.epochs.lock().expect("nothing panics while it holds it").clone()
     }
 
     /// What is agreed from now on, unless more is known here.
-    pub(crate) fn go_on_with(&self, epochs: Arc<Epochs>) {
+    pub fn go_on_with(&self, epochs: Arc<Epochs>) {
         {
             let mut known = self.shared.epochs.lock().expect("nothing panics while it holds it");
-            if *known == epochs || epochs.head < known.head {
+            if epochs.view <= known.view {
                 return;
             }
             *known = epochs.clone();
@@ -122,23 +123,31 @@ impl<W: World> Volume<W> {
         self.start_reclaiming();
     }
 
+    /// Returns when it's known here that a volume is none of its any more.
+    pub async fn has_lost(&self, volume: VolumeId) {
+        while self.epochs().head_of(volume).is_some() {
+            let Some(engine) = self.engine() else { return };
+            engine.world().sleep(LOOK_AGAIN).await;
+        }
+    }
+
     /// Gives back, in the background, what the drives of this server hold and no reader sees.
-    pub(crate) fn start_reclaiming(&self) {
+    pub fn start_reclaiming(&self) {
         let Some(engine) = self.engine() else { return };
-        if *self.epochs() == Epochs::default() || !self.shared.reclaiming.begin() {
+        if self.epochs().is_first() || !self.shared.reclaiming.begin() {
             return;
         }
-        let volume = self.clone();
+        let map = self.clone();
         engine.world().spawn(Box::pin(async move {
             loop {
-                volume.reclaim_by_what_all_know().await;
-                if volume.shared.reclaiming.has_more() {
+                map.reclaim_by_what_all_know().await;
+                if map.shared.reclaiming.has_more() {
                     continue;
                 }
-                let Some(engine) = volume.engine() else { return };
+                let Some(engine) = map.engine() else { return };
                 engine.world().sleep(LATER).await;
-                volume.reclaim_by_what_all_know().await;
-                if !volume.shared.reclaiming.end() {
+                map.reclaim_by_what_all_know().await;
+                if !map.shared.reclaiming.end() {
                     return;
                 }
             }
@@ -146,9 +155,11 @@ impl<W: World> Volume<W> {
     }
 
     /// Nobody reads or copies by an earlier state any more when anything is given back.
-    pub(crate) async fn reclaim_by_what_all_know(&self) {
+    pub async fn reclaim_by_what_all_know(&self) {
         let Some(engine) = self.engine() else { return };
-        let (epochs, view) = (self.epochs(), engine.followed());
+        let epochs = self.epochs();
+        // A volume that was opened may have told of more than what is followed.
+        let view = engine.followed().max(epochs.view);
         if self.is_among() {
             engine.shared.authority.adopted(view).await;
         }
@@ -157,13 +168,13 @@ impl<W: World> Volume<W> {
 
     /// See [`Drive::reclaim`](tepal_drive::Drive::reclaim).
     async fn reclaim(&self, epochs: &Epochs) {
-        if *epochs == Epochs::default() {
+        if epochs.is_first() {
             return; // there has never been more than one layer
         }
         for drive in self.drives_here() {
             // If it's lost, that is noticed where it matters.
-            if let Err(loss) = drive.reclaim(self.map(), &epochs.history).await {
-                tracing::debug!(drive = %drive.id(), %loss, "space of snapshots isn't given back");
+            if let Err(loss) = drive.reclaim(self.id(), &epochs.history).await {
+                tracing::debug!(drive = %drive.id(), %loss, "space that nobody sees isn't given back");
             }
         }
     }

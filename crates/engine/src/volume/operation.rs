@@ -1,10 +1,11 @@
 //! What is asked of a column's primary: done here, or sent as a message to the server that is it, whose answer is understood.
 
+use crate::epochs::Subject;
 use crate::protocol::primary::Group;
 use crate::servers::peers::Reply;
 use std::ops::Range;
 use tepal_drive::world::{Gather, World};
-use tepal_model::{BLOCK, Epoch, IoError, Segments};
+use tepal_model::{BLOCK, Epoch, IoError, Segments, VolumeId};
 use tepal_wire::Payload;
 use tepal_wire::message::{self, Answer, Tag, VolumeAnswer, VolumeOperation};
 
@@ -18,8 +19,8 @@ pub(crate) trait Operation<W: World> {
     /// Whether it's to be told from others when it comes again: it mustn't be carried out twice.
     const IS_NUMBERED: bool;
 
-    /// By this server. The tag is given where others may be primaries too.
-    async fn at(&self, group: &Group<W>, tag: Option<Tag>) -> Result<Self::Outcome, IoError>;
+    /// By this server, of this volume. The tag is given where others may be primaries too.
+    async fn at(&self, group: &Group<W>, volume: VolumeId, tag: Option<Tag>) -> Result<Self::Outcome, IoError>;
 
     /// By another one.
     fn message(&self, tag: Option<Tag>) -> (VolumeOperation, Payload);
@@ -43,8 +44,8 @@ impl<W: World> Operation<W> for Read {
     type Outcome = Segments;
     const IS_NUMBERED: bool = false;
 
-    async fn at(&self, group: &Group<W>, _: Option<Tag>) -> Result<Segments, IoError> {
-        group.read(self.offset, self.length, self.at).await
+    async fn at(&self, group: &Group<W>, volume: VolumeId, _: Option<Tag>) -> Result<Segments, IoError> {
+        group.read(Subject { volume, at: self.at }, self.offset, self.length).await
     }
 
     fn message(&self, _: Option<Tag>) -> (VolumeOperation, Payload) {
@@ -73,8 +74,8 @@ impl<W: World> Operation<W> for Write {
     type Outcome = ();
     const IS_NUMBERED: bool = true;
 
-    fn at(&self, group: &Group<W>, tag: Option<Tag>) -> impl Future<Output = Result<(), IoError>> {
-        group.write(self.offset, self.data.clone(), self.fua, tag)
+    fn at(&self, group: &Group<W>, volume: VolumeId, tag: Option<Tag>) -> impl Future<Output = Result<(), IoError>> {
+        group.write(volume, self.offset, self.data.clone(), self.fua, tag)
     }
 
     fn message(&self, tag: Option<Tag>) -> (VolumeOperation, Payload) {
@@ -101,8 +102,8 @@ impl<W: World> Operation<W> for Zero {
     type Outcome = ();
     const IS_NUMBERED: bool = true;
 
-    async fn at(&self, group: &Group<W>, tag: Option<Tag>) -> Result<(), IoError> {
-        group.zero(self.range.clone(), self.allocate, tag).await
+    async fn at(&self, group: &Group<W>, volume: VolumeId, tag: Option<Tag>) -> Result<(), IoError> {
+        group.zero(volume, self.range.clone(), self.allocate, tag).await
     }
 
     fn message(&self, tag: Option<Tag>) -> (VolumeOperation, Payload) {
@@ -129,8 +130,8 @@ impl<W: World> Operation<W> for Clear {
     type Outcome = ();
     const IS_NUMBERED: bool = false;
 
-    async fn at(&self, group: &Group<W>, _: Option<Tag>) -> Result<(), IoError> {
-        group.clear_past(self.from).await
+    async fn at(&self, group: &Group<W>, volume: VolumeId, _: Option<Tag>) -> Result<(), IoError> {
+        group.clear_past(volume, self.from).await
     }
 
     fn message(&self, _: Option<Tag>) -> (VolumeOperation, Payload) {
@@ -158,8 +159,8 @@ impl<W: World> Operation<W> for Status {
     type Outcome = Vec<(u64, bool)>;
     const IS_NUMBERED: bool = false;
 
-    async fn at(&self, group: &Group<W>, _: Option<Tag>) -> Result<Self::Outcome, IoError> {
-        group.status(self.offset, self.length, self.at).await
+    async fn at(&self, group: &Group<W>, volume: VolumeId, _: Option<Tag>) -> Result<Self::Outcome, IoError> {
+        group.status(Subject { volume, at: self.at }, self.offset, self.length).await
     }
 
     fn message(&self, _: Option<Tag>) -> (VolumeOperation, Payload) {
@@ -195,7 +196,7 @@ impl<W: World> Operation<W> for Repair {
     type Outcome = message::RepairOutcome;
     const IS_NUMBERED: bool = false;
 
-    async fn at(&self, group: &Group<W>, _: Option<Tag>) -> Result<Self::Outcome, IoError> {
+    async fn at(&self, group: &Group<W>, _: VolumeId, _: Option<Tag>) -> Result<Self::Outcome, IoError> {
         group.try_repair(self.offset / BLOCK, self.copy.into()).await
     }
 

@@ -6,7 +6,7 @@ use super::tests::on_runtime;
 use super::*;
 use crate::query::Value;
 use crate::scratch::Scratch;
-use crate::{log_store, state_machine};
+use crate::{SnapshotId, log_store, state_machine};
 use rusqlite::Connection;
 use tepal_model::{DriveId, MapId, VolumeId};
 
@@ -152,11 +152,14 @@ fn a_folder_of_form_4_opens_with_all_that_is_in_it_and_its_volume_takes_snapshot
     assert_eq!(taken, (Some(Reply::SnapshotCreated { epoch: 1, view: 4 }), vec!["s".to_owned()], Some(2000)));
     let back = propose(Some(Command::RollBack { volume: "v0".to_owned(), name: "s".to_owned() }));
     assert_eq!(back.0, Some(Reply::RolledBack { epoch: 3, view: 5 }));
+    let (volume, snapshot) = ("v0".to_owned(), "s".to_owned());
+    let cloned = propose(Some(Command::CloneVolume { volume, snapshot, name: "c".to_owned() }));
+    assert_eq!(cloned.0, Some(Reply::VolumeCloned { id: VolumeId(3), view: 6 }));
     assert_eq!(propose(None).1, ["s"]);
 }
 
 #[test]
-fn a_folder_of_form_5_opens_with_all_that_is_in_it_and_copies_move_to_another_drive() {
+fn a_folder_of_form_5_opens_with_all_that_is_in_it_and_copies_move_to_another_drive_and_a_clone_is_made() {
     let scratch = folder_of_form_5();
     let [d0, d1, d2] = ["a13d159126ad82fb", "cab87f32e10c4207", "d3b07384d113edec"].map(|id| id.parse().unwrap());
     let columns = |state: &State, map| {
@@ -188,6 +191,13 @@ fn a_folder_of_form_5_opens_with_all_that_is_in_it_and_copies_move_to_another_dr
     assert_eq!(columns(&state, 1), [vec![d0, d1, d2], vec![d1, d0]]);
     let (state, rows) = open(vec![Command::FinishMove { map, column, to: d2, since: view + 1, view: view + 1 }]);
     assert_eq!((columns(&state, 1), rows), (vec![vec![d2, d1], vec![d1, d0]], vec![vec![Value::Integer(3)]]));
+    assert_eq!(open(vec![]).0, state);
+    // And no volume was a clone; one can be made.
+    assert!(state.volumes.values().all(|volume| volume.origin.is_none()));
+    let (volume, snapshot, name) = ("v0".to_owned(), "s".to_owned(), "c".to_owned());
+    let (state, _) = open(vec![Command::CloneVolume { volume, snapshot, name }]);
+    let clone = state.volume_named("c").unwrap();
+    assert_eq!((clone.map, clone.origin), (map, Some(SnapshotId { volume: VolumeId(1), epoch: 1 })));
     assert_eq!(open(vec![]).0, state);
 }
 

@@ -44,8 +44,8 @@ impl Digest {
         Digest(sum)
     }
 
-    /// What form 5 has for the same records: it says the drives of maps, of which each is the first of one column, and of drives
-    /// and servers not whether they are to be emptied.
+    /// What form 5 has for the same records: it says the drives of maps, of which each is the first of one column, of drives and
+    /// servers not whether they are to be emptied, and of volumes not what they are clones of.
     pub fn of_form_5(state: &State) -> Digest {
         let mut sum = Digest::of(state).0;
         for server in state.servers.values() {
@@ -53,6 +53,9 @@ impl Digest {
         }
         for drive in state.drives.values() {
             sum = sum.wrapping_sub(of(drive)).wrapping_add(of_first(drive, 10));
+        }
+        for volume in state.volumes.values() {
+            sum = sum.wrapping_sub(of(volume)).wrapping_add(of_first(volume, 12));
         }
         for map in state.maps.values() {
             let columns = (0..).zip(&map.columns).map(of_column(map.id)).fold(of_map(map), u32::wrapping_add);
@@ -65,7 +68,7 @@ impl Digest {
     pub fn of_form_4(state: &State) -> Digest {
         let mut sum = Digest::of_form_5(state).0;
         for volume in state.volumes.values() {
-            sum = sum.wrapping_sub(of(volume)).wrapping_add(of_first(volume, 10));
+            sum = sum.wrapping_sub(of_first(volume, 12)).wrapping_add(of_first(volume, 10));
         }
         for map in state.maps.values() {
             sum = sum.wrapping_sub(of_map_with_drives(map, 6)).wrapping_add(of_map_with_drives(map, 5));

@@ -3,7 +3,7 @@
 use super::apply::Change;
 use crate::record::{
     ClusterRecord, ColumnRecord, DriveRecord, EVENTS_KEPT, HolderRecord, JoinRecord, MapRecord, PoolRecord,
-    ServerRecord, SnapshotRecord, VolumeRecord,
+    ServerRecord, SnapshotId, SnapshotRecord, VolumeRecord,
 };
 use crate::state::{Counters, State};
 use rusqlite::types::{FromSql, FromSqlError, Type, Value};
@@ -190,6 +190,8 @@ impl Record for VolumeRecord {
         "created_unix_ms",
         "lineage",
         "epoch_since",
+        "origin_volume",
+        "origin_epoch",
     ];
 
     fn values(&self) -> Vec<Value> {
@@ -206,6 +208,8 @@ impl Record for VolumeRecord {
             integer(self.created_unix_ms),
             text(&self.lineage),
             integer(self.epoch_since),
+            optional(self.origin, |origin| integer(origin.volume.0)),
+            optional(self.origin, |origin| integer(origin.epoch.into())),
         ]
     }
 
@@ -223,6 +227,7 @@ impl Record for VolumeRecord {
             created_unix_ms: row.get(9)?,
             lineage: lineage(row, 10, 6)?,
             epoch_since: row.get(11)?,
+            origin: origin(row, 12)?,
         })
     }
 }
@@ -251,6 +256,16 @@ impl Record for SnapshotRecord {
             size: row.get::<_, VolumeSize>(4)?.0,
             created_unix_ms: row.get(5)?,
         })
+    }
+}
+
+/// In two columns: both are null, or neither is.
+fn origin(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<SnapshotId>> {
+    match (row.get::<_, Option<u64>>(column)?, row.get::<_, Option<Epoch>>(column + 1)?) {
+        (None, None) => Ok(None),
+        (Some(volume), Some(epoch)) => Ok(Some(SnapshotId { volume: VolumeId(volume), epoch })),
+        (None, Some(_)) => Err(rusqlite::Error::InvalidColumnType(column, "origin_volume".to_owned(), Type::Null)),
+        (Some(_), None) => Err(rusqlite::Error::InvalidColumnType(column + 1, "origin_epoch".to_owned(), Type::Null)),
     }
 }
 

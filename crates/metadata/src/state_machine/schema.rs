@@ -48,13 +48,15 @@ pub const KIND: Kind = Kind {
             size ANY NOT NULL,              -- bytes; an integer, but 2^63, which is a real
             layout TEXT NOT NULL,           -- as asked for
             pool TEXT NOT NULL,             -- pools.name
-            map INTEGER NOT NULL,           -- maps.id
+            map INTEGER NOT NULL,           -- maps.id; a volume's clones have the same
             epoch INTEGER NOT NULL,         -- in which it writes; the newest of its lineage
             revision INTEGER NOT NULL,
             state TEXT NOT NULL,            -- active, deleting
             created_unix_ms INTEGER NOT NULL,
             lineage TEXT NOT NULL,          -- the epochs that it sees, as in 0-4,7-9
-            epoch_since INTEGER NOT NULL    -- the view in which it began to write in its epoch; 0 if that isn't on record
+            epoch_since INTEGER NOT NULL,   -- the view in which it began to write in its epoch; 0 if that isn't on record
+            origin_volume INTEGER,          -- of a clone, the snapshot that it was made of, which may be gone: snapshots.volume
+            origin_epoch INTEGER            -- and snapshots.epoch; null if it's no clone
         ) STRICT;
         CREATE UNIQUE INDEX volumes_by_name ON volumes (name) WHERE state = 'active';
         CREATE TABLE snapshots (
@@ -69,11 +71,11 @@ pub const KIND: Kind = Kind {
         CREATE UNIQUE INDEX snapshots_by_name ON snapshots (volume, name);
         CREATE TABLE maps (
             id INTEGER PRIMARY KEY,
-            volume INTEGER NOT NULL,        -- volumes.id
+            volume INTEGER NOT NULL,        -- volumes.id of the one it was made for, which may be gone
             layout TEXT NOT NULL,           -- with its failure domain settled
             extent INTEGER NOT NULL,        -- bytes
             made_in INTEGER NOT NULL,       -- the view in which it was made; 0 if that isn't on record
-            newest_epoch INTEGER NOT NULL,  -- the last that was handed out to its volume or a snapshot
+            newest_epoch INTEGER NOT NULL,  -- the last that was handed out to a volume or a snapshot
             width INTEGER NOT NULL,         -- the columns of a set
             chunk INTEGER NOT NULL          -- the rows of a set before the next one takes its turn
         ) STRICT;

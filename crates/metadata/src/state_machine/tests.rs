@@ -108,10 +108,12 @@ fn move_command() -> impl Strategy<Value = Command> {
 fn snapshot_command() -> impl Strategy<Value = Command> {
     let volume = prop_oneof![4 => Just("a"), 1 => Just("b")].prop_map(str::to_owned);
     let name = prop_oneof![Just("s"), Just("t"), Just("u")].prop_map(str::to_owned);
-    (0u8..6, volume, name.clone(), name).prop_map(|(what, volume, name, new_name)| match what {
+    let clone = prop_oneof![Just("b"), Just("c"), Just("d")].prop_map(str::to_owned);
+    (0u8..8, volume, name.clone(), name, clone).prop_map(|(what, volume, name, new_name, clone)| match what {
         0..3 => Command::CreateSnapshot { volume, name },
         3 => Command::RemoveSnapshot { volume, name },
         4 => Command::RenameSnapshot { volume, name, new_name },
+        5..7 => Command::CloneVolume { volume, snapshot: name, name: clone },
         _ => Command::RollBack { volume, name },
     })
 }
@@ -144,10 +146,10 @@ fn check_references(state: &State) {
             assert!(column.holders.iter().all(|holder| holder.since <= state.view()), "{column:?}");
         }
         assert!(map.layout.domain.is_some());
-        assert!(state.volumes.contains_key(&map.volume));
+        assert!(state.volumes.values().any(|volume| volume.map == map.id));
     }
     for volume in state.volumes.values() {
-        assert_eq!(state.map_of(volume).map(|map| map.volume), Some(volume.id));
+        assert!(state.map_of(volume).is_some_and(|map| map.volume == volume.id || volume.origin.is_some()));
         assert!(state.pools.contains_key(&volume.pool));
         assert!(volume.id.0 < state.counters.volume && volume.map.0 < state.counters.map);
     }

@@ -62,8 +62,8 @@ pub fn from_form_4(connection: &Connection, file: &Path) -> Result<(), StoreErro
     put_digest(connection, file, &state)
 }
 
-/// Form 5 says the drives of maps, which have a column for each, with copies on neighbours. One that was of an earlier form has
-/// become the newest at once.
+/// Form 5 says the drives of maps, which have a column for each, with copies on neighbours, and knows no clones. One that was of an
+/// earlier form has become the newest at once.
 pub fn from_form_5(connection: &Connection, file: &Path) -> Result<(), StoreError> {
     if has_column(connection, file, "maps", "width")? {
         return Ok(());
@@ -88,8 +88,10 @@ const EPOCHS: &str = "ALTER TABLE volumes ADD COLUMN lineage TEXT NOT NULL DEFAU
     ) STRICT, WITHOUT ROWID;
     CREATE UNIQUE INDEX snapshots_by_name ON snapshots (volume, name);";
 
-/// A map gets what it would have if it were made anew by the same command of that form.
-const COLUMNS: &str = "ALTER TABLE servers ADD COLUMN draining INTEGER NOT NULL DEFAULT 0;
+/// A map gets what it would have if it were made anew by the same command of that form. No volume is a clone.
+const COLUMNS: &str = "ALTER TABLE volumes ADD COLUMN origin_volume INTEGER;
+    ALTER TABLE volumes ADD COLUMN origin_epoch INTEGER;
+    ALTER TABLE servers ADD COLUMN draining INTEGER NOT NULL DEFAULT 0;
     ALTER TABLE drives ADD COLUMN purpose TEXT NOT NULL DEFAULT 'active';
     ALTER TABLE maps ADD COLUMN width INTEGER NOT NULL DEFAULT 0;
     ALTER TABLE maps ADD COLUMN chunk INTEGER NOT NULL DEFAULT 0;

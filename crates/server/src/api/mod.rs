@@ -128,6 +128,7 @@ fn router(api: Api, token: String) -> Router {
         .route(route::SNAPSHOT, get(snapshots::show).delete(snapshots::remove))
         .route(route::SNAPSHOT_RENAME, post(snapshots::rename))
         .route(route::SNAPSHOT_ROLLBACK, post(snapshots::roll_back))
+        .route(route::SNAPSHOT_CLONE, post(snapshots::clone))
         .layer(middleware::from_fn(see_through));
     Router::new()
         .merge(managing)

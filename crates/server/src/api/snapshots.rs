@@ -1,4 +1,4 @@
-//! Snapshots of volumes: made, rolled back to, renamed, removed. How they differ is in [`super::diff`].
+//! Snapshots of volumes: made, rolled back to, cloned, renamed, removed. How they differ is in [`super::diff`].
 //!
 //! Invariant: whatever was acknowledged before a snapshot or a rollback was asked for, is in what it's made of; and nothing that is
 //! asked for after it was answered. So it's answered when every server acts by it.
@@ -8,8 +8,8 @@ use super::extract::{Input, Named, Options};
 use super::failure::Failure;
 use super::relay::Scope;
 use super::types::{
-    CreateSnapshot, Done, ErrorKind, ForceQuery, RenameSnapshot, SnapshotInfo, SnapshotName, SnapshotQuery, VolumeInfo,
-    path, route,
+    CloneSnapshot, CreateSnapshot, Done, ErrorKind, ForceQuery, RenameSnapshot, SnapshotInfo, SnapshotName,
+    SnapshotQuery, VolumeInfo, path, route,
 };
 use super::{Context, Shared, volumes};
 use crate::exports::in_a_moment;
@@ -236,6 +236,32 @@ pub async fn roll_back(
     context.volumes.settle().await;
     tracing::debug!(snapshot = %name, epoch, view, after = ?began.elapsed(), "volume rolled back");
     volumes::one(&context, &name.volume).await
+}
+
+/// Answered when every server knows of the new volume, so that any of them serves it.
+pub async fn clone(
+    Extract(context): Extract<Shared>,
+    name: Named,
+    Input(CloneSnapshot { name: new_name }): Input<CloneSnapshot>,
+) -> Result<Json<VolumeInfo>, Failure> {
+    let name: SnapshotName = name.parse()?;
+    record(&context, &name).await?;
+    let began = Instant::now();
+    let (volume, snapshot) = (name.volume.clone(), name.snapshot.clone());
+    let command = Command::CloneVolume { volume, snapshot, name: new_name.clone() };
+    let Reply::VolumeCloned { id, view } = context.propose(command).await? else { return Err(no_sense()) };
+    acted_by(&context, view, || format!("volume '{new_name}' is made, and not all of it may be served yet")).await?;
+    context.volumes.settle().await;
+    tracing::debug!(snapshot = %name, clone = id.0, view, after = ?began.elapsed(), "snapshot cloned");
+    volumes::one(&context, &new_name).await
+}
+
+/// What a volume is a clone of, while that is there.
+pub fn origin_of(state: &State, record: &VolumeRecord) -> Option<String> {
+    let origin = record.origin?;
+    let volume = state.volumes.get(&origin.volume)?;
+    let snapshot = state.snapshots_of(origin.volume).find(|snapshot| snapshot.epoch == origin.epoch)?;
+    Some(SnapshotName { volume: volume.name.clone(), snapshot: snapshot.name.clone() }.to_string())
 }
 
 fn no_sense() -> Failure {

@@ -42,6 +42,7 @@
 //! | DELETE `/v1/snapshots/{name}?force=BOOL` | | [`Done`] |
 //! | POST `/v1/snapshots/{name}/rename` | [`RenameSnapshot`] | [`SnapshotInfo`] |
 //! | POST `/v1/snapshots/{name}/rollback?force=BOOL` | | [`VolumeInfo`] |
+//! | POST `/v1/snapshots/{name}/clone` | [`CloneSnapshot`] | [`VolumeInfo`] of the new volume |
 //! | GET `/v1/snapshots/{name}/diff?to=SNAP&offset=N` | | [`SnapshotDiff`], from `offset` on, maybe not to the end |
 //! | GET `/v1/snapshots/{name}/data`, `/map` | | as of a volume |
 //! | POST `/v1/sql` | [`SqlQuery`] | [`SqlRows`] |
@@ -56,8 +57,8 @@ pub use directory::{
     Directory, DirectoryColumn, DirectoryDrive, DirectoryServer, DirectorySnapshot, DirectoryVolume, GatewayNews,
 };
 pub use snapshots::{
-    CreateSnapshot, DiffQuery, Difference, DifferenceKind, RenameSnapshot, SnapshotDiff, SnapshotInfo, SnapshotName,
-    SnapshotNameError, SnapshotQuery, SourceName,
+    CloneSnapshot, CreateSnapshot, DiffQuery, Difference, DifferenceKind, RenameSnapshot, SnapshotDiff, SnapshotInfo,
+    SnapshotName, SnapshotNameError, SnapshotQuery, SourceName,
 };
 pub use volumes::{
     CreateVolume, MapRun, Migration, OffsetQuery, Range, RangeQuery, RecoveryInfo, Removal, RemoveVolumeQuery,
@@ -139,6 +140,8 @@ pub mod route {
     pub const SNAPSHOT_RENAME: &str = "/v1/snapshots/{name}/rename";
     /// POST: the volume holds what the snapshot does, see [`ForceQuery`](super::ForceQuery).
     pub const SNAPSHOT_ROLLBACK: &str = "/v1/snapshots/{name}/rollback";
+    /// POST of [`CloneSnapshot`](super::CloneSnapshot): a volume that holds what the snapshot does, and can be written to.
+    pub const SNAPSHOT_CLONE: &str = "/v1/snapshots/{name}/clone";
     /// GET with [`DiffQuery`](super::DiffQuery): [`SnapshotDiff`](super::SnapshotDiff).
     pub const SNAPSHOT_DIFF: &str = "/v1/snapshots/{name}/diff";
     /// GET with [`RangeQuery`](super::RangeQuery): bytes of the snapshot.

@@ -221,8 +221,12 @@ pub async fn removals(Extract(context): Extract<Shared>) -> Json<Vec<Removal>> {
     Json(deleting.map(|record| removal(&context, record)).collect())
 }
 
+/// What a volume shares with others isn't counted: how much of it is its own nobody knows before it's freed.
 fn removal(context: &Context, record: &VolumeRecord) -> Removal {
-    let allocated = context.volumes.served(record.id).map_or(0, |volume| volume.allocated());
+    let state = context.parts.metadata.state();
+    let is_shared = state.volumes_of(record.map).any(|other| other.id != record.id);
+    let served = context.volumes.served(record.id).filter(|_| !is_shared);
+    let allocated = served.map_or(0, |volume| volume.allocated());
     Removal { id: record.id.0, name: record.name.clone(), allocated }
 }
 
@@ -319,6 +323,7 @@ pub fn info_besides_space(context: &Context, state: &State, record: &VolumeRecor
         clients_of_gateways: context.gateways.clients(record.id),
         damaged_blocks: observed.damaged().count() as u64,
         allocated: volume.as_ref().map_or(0, Volume::allocated),
+        origin: snapshots::origin_of(state, record),
         epoch: record.epoch.into(),
         revision: record.revision,
         pool: record.pool.clone(),

@@ -71,6 +71,9 @@ async fn tell_engine(engine: &Engine<ServerWorld>, now: &Directory) {
         now.volumes.iter().map(|volume| (VolumeId(volume.id), volume)).collect();
     for volume in engine.volumes() {
         match volumes.get(&volume.id()) {
+            None if now.volumes.iter().any(|other| other.map == volume.spec().map.0) => {
+                engine.remove_one_of_several(volume.id()).await;
+            }
             None => engine.remove_volume(volume.id()).await,
             Some(said) => volume.changed(&said.name, said.size, said.revision),
         }

@@ -1,52 +1,71 @@
-//! The readers of a volume's map, as the metadata would keep them.
+//! The readers of a map, as the metadata would keep them.
 
 use std::collections::BTreeMap;
-use tepal_engine::{Epochs, View};
+use tepal_engine::{Epochs, Head, View};
 use tepal_model::history::FIRST_EPOCH;
-use tepal_model::{Epoch, History, Lineage};
+use tepal_model::{Epoch, History, Lineage, VolumeId};
 
-/// The volume and its snapshots.
+/// A volume, its clones, and the snapshots of all of them.
 pub struct Readers {
-    head: Lineage,
+    /// What each volume sees, and the view in which it began to write in its epoch.
+    heads: BTreeMap<VolumeId, (Lineage, View)>,
     /// Epochs are never used again.
     newest: Epoch,
-    kept: BTreeMap<Epoch, Lineage>,
-    /// The view in which the volume began to write in its epoch.
-    since: View,
+    /// No volume has had a higher id.
+    last: VolumeId,
+    kept: BTreeMap<Epoch, Kept>,
 }
 
-impl Default for Readers {
-    /// Of a volume that has never had a snapshot.
-    fn default() -> Self {
-        Readers { head: Lineage::default(), newest: FIRST_EPOCH, kept: BTreeMap::new(), since: 0 }
-    }
+struct Kept {
+    of: VolumeId,
+    lineage: Lineage,
 }
 
 impl Readers {
+    /// Of a volume that has never had a snapshot.
+    pub fn of(volume: VolumeId) -> Self {
+        let heads = [(volume, (Lineage::default(), 0))].into();
+        Readers { heads, newest: FIRST_EPOCH, last: volume, kept: BTreeMap::new() }
+    }
+
     /// The epochs that are kept.
     pub fn kept(&self) -> Vec<Epoch> {
         self.kept.keys().copied().collect()
     }
 
-    /// From that view on the volume goes on in a new epoch. Answered with the one that is kept.
-    pub fn take_snapshot(&mut self, view: View) -> Option<Epoch> {
-        let (kept, epoch) = (self.head.clone(), self.head.newest());
-        self.go_on_from(&kept, view)?;
-        self.kept.insert(epoch, kept);
+    /// The volumes that are there.
+    pub fn volumes(&self) -> Vec<VolumeId> {
+        self.heads.keys().copied().collect()
+    }
+
+    /// From that view on the volume goes on in a new epoch. Answered with the one that is kept; `None` if the volume is gone.
+    pub fn take_snapshot(&mut self, of: VolumeId, view: View) -> Option<Epoch> {
+        let (lineage, _) = self.heads.get(&of)?.clone();
+        let epoch = lineage.newest();
+        self.go_on_from(of, &lineage, view);
+        self.kept.insert(epoch, Kept { of, lineage });
         Some(epoch)
     }
 
-    /// From that view on the volume is again what it was.
-    pub fn roll_back(&mut self, to: Epoch, view: View) {
-        let kept = self.kept[&to].clone();
-        self.go_on_from(&kept, view).expect("few spans");
+    /// A new volume goes on from a snapshot, if that is kept.
+    pub fn clone_snapshot(&mut self, epoch: Epoch, view: View) -> Option<VolumeId> {
+        let lineage = self.kept.get(&epoch)?.lineage.clone();
+        self.last.0 += 1;
+        self.go_on_from(self.last, &lineage, view);
+        Some(self.last)
     }
 
-    fn go_on_from(&mut self, from: &Lineage, view: View) -> Option<()> {
+    /// From that view on the snapshot's volume is again what it was.
+    pub fn roll_back(&mut self, to: Epoch, view: View) {
+        let Kept { of, lineage } = &self.kept[&to];
+        let (of, lineage) = (*of, lineage.clone());
+        self.go_on_from(of, &lineage, view);
+    }
+
+    fn go_on_from(&mut self, volume: VolumeId, from: &Lineage, view: View) {
         self.newest += 1;
-        self.head = from.with(self.newest)?;
-        self.since = view;
-        Some(())
+        let head = from.with(self.newest).expect("few spans");
+        self.heads.insert(volume, (head, view));
     }
 
     /// Nobody needs that snapshot any more.
@@ -54,11 +73,25 @@ impl Readers {
         self.kept.remove(&epoch);
     }
 
-    /// What the volume, which has so many bytes, and its snapshots see.
-    pub fn epochs(&self, size: u64) -> Epochs {
-        let readers = self.kept.values().chain([&self.head]).cloned();
+    /// Nobody needs a volume any more, nor its snapshots.
+    pub fn remove_volume(&mut self, id: VolumeId) {
+        self.heads.remove(&id);
+        self.kept.retain(|_, kept| kept.of != id);
+    }
+
+    /// What the volumes, which have so many bytes, and their snapshots see, as agreed in that view.
+    pub fn epochs(&self, size: u64, view: View) -> Epochs {
+        if self.newest == FIRST_EPOCH {
+            return Epochs::default();
+        }
+        let kept = self.kept.values().map(|kept| &kept.lineage);
+        let readers = kept.chain(self.heads.values().map(|(lineage, _)| lineage)).cloned();
         let history = History::new(readers, self.newest);
+        let head = |(&id, (lineage, since)): (&VolumeId, &(Lineage, View))| {
+            (id, Head { epoch: lineage.newest(), since: *since })
+        };
+        let heads = self.heads.iter().map(head).collect();
         let snapshots = self.kept.keys().map(|&epoch| (epoch, size)).collect();
-        Epochs { history, head: self.head.newest(), since: self.since, snapshots }
+        Epochs { history, heads, snapshots, view }
     }
 }

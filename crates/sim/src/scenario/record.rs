@@ -31,7 +31,8 @@ pub struct Record {
 impl Record {
     pub fn new(spec: VolumeSpec) -> Self {
         let (size, state) = (Rc::new(Cell::new(spec.size)), Rc::new(Cell::new(VolumeState::Active)));
-        Record { spec: Rc::new(spec), size, state, readers: Rc::default(), view: Rc::default() }
+        let readers = Rc::new(RefCell::new(Readers::of(spec.id)));
+        Record { spec: Rc::new(spec), size, state, readers, view: Rc::default() }
     }
 
     pub fn spec(&self) -> VolumeSpec {
@@ -40,7 +41,7 @@ impl Record {
 
     /// What the volume and its snapshots see.
     pub fn epochs(&self) -> Arc<Epochs> {
-        Arc::new(self.readers.borrow().epochs(self.size.get()))
+        Arc::new(self.readers.borrow().epochs(self.size.get(), self.view()))
     }
 
     /// The newest state of what can be followed; 0 if the volume never had a snapshot.
@@ -67,7 +68,7 @@ impl Record {
     /// The epoch that is kept, and since when the volume writes in another.
     pub fn take_snapshot(&self) -> Option<(Epoch, View)> {
         let view = self.next_view();
-        self.readers.borrow_mut().take_snapshot(view).map(|epoch| (epoch, view))
+        self.readers.borrow_mut().take_snapshot(self.spec.id, view).map(|epoch| (epoch, view))
     }
 
     pub fn remove_snapshot(&self, epoch: Epoch) {

@@ -4,7 +4,7 @@ use super::value::{self, DrivePlace};
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 use tepal_model::{DriveId, Layout, ServerId};
-use tepal_server::api::types::SourceName;
+use tepal_server::api::types::{SnapshotName, SourceName};
 
 /// Whether to wait for what goes on after the command was accepted.
 #[derive(Clone, Copy, Debug, Args)]
@@ -218,7 +218,20 @@ pub enum VolumeCommand {
         #[arg(value_parser = value::name)]
         new_name: String,
     },
-    /// Remove a volume and all that is on it
+    /// Make a volume that begins with what a snapshot holds; nothing is copied, and each goes on by itself
+    #[command(
+        after_help = "The new volume has the snapshot's size, and is on the same drives. The snapshot, its volume and the \
+        clone can be removed in any order: what the others hold stays."
+    )]
+    Clone {
+        /// The snapshot
+        #[arg(value_name = "VOLUME@SNAP", value_parser = value::snapshot)]
+        snapshot: SnapshotName,
+        /// The new volume's name
+        #[arg(value_name = "NEW", value_parser = value::name)]
+        name: String,
+    },
+    /// Remove a volume and all that is on it; clones of it stay
     Rm {
         /// The volume's name
         #[arg(value_parser = value::name)]

@@ -11,7 +11,8 @@ use std::time::Duration;
 use tepal_model::DriveId;
 use tepal_model::size::Size;
 use tepal_server::api::types::{
-    CreateVolume, Range, Removal, RenameVolume, ResizeVolume, Scrub, ScrubState, SnapshotInfo, VolumeInfo, path, route,
+    CloneSnapshot, CreateVolume, Range, Removal, RenameVolume, ResizeVolume, Scrub, ScrubState, SnapshotInfo,
+    VolumeInfo, path, route,
 };
 
 #[derive(Debug, thiserror::Error)]
@@ -55,6 +56,13 @@ pub fn run(global: &Global, output: Output, command: VolumeCommand) -> Result<Ou
             let volume: VolumeInfo = client.post(&path(route::VOLUME_RENAME, &name), &RenameVolume { new_name })?;
             output.show(&volume, |volume| format!("volume {name} is called {} now", volume.name))?;
         }
+        VolumeCommand::Clone { snapshot, name } => {
+            let route = path(route::SNAPSHOT_CLONE, &snapshot.to_string());
+            let volume: VolumeInfo = client.post(&route, &CloneSnapshot { name })?;
+            output.show(&volume, |volume| {
+                format!("volume {} is made of {snapshot}: {}", volume.name, output::size(volume.size))
+            })?;
+        }
         VolumeCommand::Rm { name, force, snapshots, wait } => {
             let route = format!("{}?force={force}&snapshots={snapshots}", path(route::VOLUME, &name));
             remove(&client, output, &name, &route, wait.waits())?;
@@ -91,7 +99,10 @@ fn remove(client: &Client, output: Output, name: &str, route: &str, wait: bool) 
     }
     drop(progress);
     removal.allocated = 0;
-    output.show(&removal, |_| format!("volume {name} is removed, {} are free again", output::size(total)))?;
+    output.show(&removal, |_| match total {
+        0 => format!("volume {name} is removed"),
+        _ => format!("volume {name} is removed, {} are free again", output::size(total)),
+    })?;
     Ok(())
 }
 
@@ -164,10 +175,11 @@ fn list(volumes: &[VolumeInfo]) -> String {
             volume.layout.clone(),
             volume.pool.clone(),
             volume_state(volume.state).to_owned(),
+            volume.origin.clone().unwrap_or_default(),
             volume.reason.join("; "),
         ]
     };
-    let columns = ["name", ">size", ">allocated", "layout", "pool", "state", "reason"];
+    let columns = ["name", ">size", ">allocated", "layout", "pool", "state", "origin", "reason"];
     output::table(&columns, volumes.iter().map(row))
 }
 
@@ -186,6 +198,7 @@ fn page(volume: &VolumeInfo) -> String {
     if let Some(domain) = &volume.domain {
         facts.insert(4, ("copies", format!("on different {domain}s")));
     }
+    facts.extend(volume.origin.iter().map(|origin| ("clone of", origin.clone())));
     facts.extend(volume.snapshots.iter().map(|snapshot| ("snapshot", of_snapshot(snapshot))));
     facts.extend(volume.reason.iter().map(|reason| ("reason", reason.clone())));
     if volume.recovery.stale_regions > 0 {

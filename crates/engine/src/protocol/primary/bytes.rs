@@ -1,24 +1,25 @@
 //! Bytes in, bytes out: requests become whole blocks, edges are merged under the same turn that the write has. A write is
 //! seen through even if its client goes away, so nothing is left half done.
 
+use super::epochs::Writing;
 use super::order::{Place, Turn};
 use super::write::{Data, Written};
 use super::{Blocks, Group};
+use crate::epochs::Subject;
 use crate::seen_through::{Asker, SeenThrough};
 use bytes::Bytes;
 use futures_channel::oneshot;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use tepal_drive::world::{Gather, World};
-use tepal_model::{BLOCK, Buffer, Epoch, IoError, Lineage, Segments, buffer::join};
+use tepal_model::{BLOCK, Buffer, IoError, Lineage, Segments, VolumeId, buffer::join};
 use tepal_wire::message::Tag;
 
 impl<W: World> Group<W> {
-    /// Of a snapshot, or what the volume has now.
-    pub async fn read(&self, offset: u64, length: u64, at: Option<Epoch>) -> Result<Segments, IoError> {
+    pub async fn read(&self, subject: Subject, offset: u64, length: u64) -> Result<Segments, IoError> {
         self.shared.served.fetch_add(1, Ordering::Relaxed);
         let blocks = Blocks::touched(offset, offset + length);
-        let segments = self.read_blocks(blocks, at).await?;
+        let segments = self.read_blocks(blocks, subject).await?;
         let mut rest = Rest::of(segments);
         rest.next((offset - blocks.first * BLOCK) as usize);
         Ok(rest.next(length as usize))
@@ -28,6 +29,7 @@ impl<W: World> Group<W> {
     /// whatever the layout's durability.
     pub fn write(
         &self,
+        volume: VolumeId,
         offset: u64,
         data: Gather,
         fua: bool,
@@ -36,8 +38,9 @@ impl<W: World> Group<W> {
         self.shared.served.fetch_add(1, Ordering::Relaxed);
         let end = offset + data.iter().map(|piece| piece.len() as u64).sum::<u64>();
         let place = self.line_up(Blocks::touched(offset, end));
-        let group = self.clone();
-        let write = |asker| async move { group.write_bytes((place, asker), offset..end, data, fua, tag).await };
+        let (group, writing) = (self.clone(), Writing::of(volume));
+        let write =
+            |asker| async move { group.write_bytes((place, asker), writing, offset..end, data, fua, tag).await };
         SeenThrough::new(self.shared.world.clone(), write)
     }
 
@@ -48,28 +51,29 @@ impl<W: World> Group<W> {
     async fn write_bytes(
         &self,
         (place, asker): (Place, Asker),
+        mut writing: Writing,
         range: Range<u64>,
         data: Gather,
         fua: bool,
         tag: Option<Tag>,
     ) -> Result<(), IoError> {
-        let blocks = Blocks::touched(range.start, range.end);
+        let (blocks, now) = (Blocks::touched(range.start, range.end), Subject::now(writing.volume));
         let whole = range.start.is_multiple_of(BLOCK) && range.end.is_multiple_of(BLOCK);
         let (mut turn, mut begun) = (place.turn().await, false);
         let mut parts = None;
         if let Some(tag) = tag.filter(|tag| tag.is_in_doubt) {
-            let (own, missing) = Box::pin(self.not_yet_taken(turn, &asker, tag.origin, blocks)).await?;
+            let (own, missing) = Box::pin(self.not_yet_taken(turn, &asker, tag.origin, (now, blocks))).await?;
             (turn, parts) = (own, Some(missing));
         } else if !whole {
             // What is merged with must be what both have, requests too.
-            turn = Box::pin(self.settled(turn, &asker, blocks)).await?;
+            turn = Box::pin(self.settled(turn, &asker, (now, blocks))).await?;
         }
-        let (origin, mut made_in) = (tag.map(|tag| tag.origin), None);
+        let origin = tag.map(|tag| tag.origin);
         loop {
             let data = match whole {
                 true => data.clone(),
                 false => {
-                    let Some(seen) = self.made_in(&mut made_in) else {
+                    let Some(seen) = self.seen_by(&mut writing)? else {
                         turn = Box::pin(self.wait_for_copies(turn, &asker, self.in_a_moment(), begun, blocks)).await?;
                         continue;
                     };
@@ -79,14 +83,14 @@ impl<W: World> Group<W> {
             };
             let data = Data::new(blocks.first, data, origin);
             let written = match &parts {
-                None => self.write_blocks(&turn, data, fua, &mut made_in).await?,
-                Some(parts) => Box::pin(self.write_parts(&turn, &data, parts, fua, &mut made_in)).await?,
+                None => self.write_blocks(&turn, data, fua, &mut writing).await?,
+                Some(parts) => Box::pin(self.write_parts(&turn, &data, parts, fua, &mut writing)).await?,
             };
             match written {
-                Written::Done => return self.until_all_act(made_in.as_ref()).await,
+                Written::Done => return self.until_all_act(&writing).await,
                 Written::Waits { change, begun: now } => {
                     begun |= now;
-                    made_in = made_in.filter(|_| begun);
+                    writing.keep_if(begun);
                     turn = Box::pin(self.wait_for_copies(turn, &asker, change, begun, blocks)).await?;
                 }
             }

@@ -36,9 +36,8 @@ impl<W: World> Group<W> {
                 return true;
             };
             // Only whoever leads by the same state may: in a later one it may be the other that can't be reached.
-            let Some(volume) = engine.volume_with(self.shared.column.map) else { return false };
-            let placed = volume.placed(self.shared.column.number);
-            let leads = now.primary(&placed) == Some(me);
+            let Some(map) = engine.map(self.shared.column.map) else { return false };
+            let leads = now.primary(&map.placed(self.shared.column.number)) == Some(me);
             if leads && engine.shared.authority.cut_off(agreed.server, now.view).await {
                 return matters();
             }

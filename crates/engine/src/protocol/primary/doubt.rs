@@ -3,6 +3,7 @@
 use super::members::Copies;
 use super::order::Turn;
 use super::{Blocks, Group, State};
+use crate::epochs::Subject;
 use crate::holder::Holder;
 use crate::seen_through::Asker;
 use tepal_drive::DriveError;
@@ -23,10 +24,10 @@ impl<W: World> Group<W> {
         mut turn: Turn,
         asker: &Asker,
         origin: Origin,
-        blocks: Blocks,
+        (subject, blocks): (Subject, Blocks),
     ) -> Result<(Turn, Vec<Blocks>), IoError> {
         loop {
-            turn = self.settled(turn, asker, blocks).await?;
+            turn = self.settled(turn, asker, (subject, blocks)).await?;
             let (asked, changes) = {
                 let state = self.lock();
                 (self.clean_copies(&state, blocks), state.changes)
@@ -42,10 +43,15 @@ impl<W: World> Group<W> {
     }
 
     /// The turn of blocks whose copies are equal. It's given up, and taken again, if they may not be: nothing may be begun yet.
-    pub async fn settled(&self, mut turn: Turn, asker: &Asker, blocks: Blocks) -> Result<Turn, IoError> {
+    pub async fn settled(
+        &self,
+        mut turn: Turn,
+        asker: &Asker,
+        (subject, blocks): (Subject, Blocks),
+    ) -> Result<Turn, IoError> {
         while !self.is_settled(blocks)? {
             drop(turn);
-            self.settle(blocks).await?;
+            self.settle(subject, blocks).await?;
             if !asker.is_waiting() {
                 return Err(IoError::Stopping); // it would land after newer ones
             }

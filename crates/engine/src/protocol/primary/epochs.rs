@@ -2,73 +2,112 @@
 //!
 //! A snapshot is a consistent cut without a pause: each primary writes in the new epoch from the moment at which it hears of the
 //! snapshot, but answers such writes only when no other primary acts in an earlier view any more. So whoever has been told of a
-//! write that isn't in the snapshot, and then writes elsewhere, finds a primary that knows of the snapshot too.
+//! write that isn't in the snapshot, and then writes elsewhere, finds a primary that knows of the snapshot too. A map's volumes
+//! write in epochs of their own, each since a view of its own.
 //!
 //! Invariants:
 //! 1. A write is made in one epoch: all copies have it there, however often it's tried. This server had a lease when it began, so
-//!    nobody had been told yet of a write in a later one.
+//!    nobody had been told yet of a write in a later one of the same volume.
 //! 2. What a snapshot shows doesn't change: it's read when all writes of its epochs have ended.
+//! 3. Whoever asks for a volume is served by what that volume sees, and nobody is for one that is gone.
 
 use super::flush::flush_all;
 use super::{Blocks, Group, State};
-use crate::epochs::Epochs;
+use crate::authority::View;
+use crate::epochs::{Epochs, Subject};
 use futures_channel::oneshot;
 use futures_util::future::join_all;
 use std::sync::Arc;
 use std::time::Duration;
 use tepal_drive::world::World;
 use tepal_model::layout::Durability;
-use tepal_model::{Epoch, IoError, Lineage};
+use tepal_model::{Epoch, IoError, Lineage, VolumeId};
 
 /// How soon to look again whether there's a lease.
 const MOMENT: Duration = Duration::from_millis(10);
 
+/// For which volume something is written, and by what it's written.
+#[derive(Clone, Debug)]
+pub(crate) struct Writing {
+    pub volume: VolumeId,
+    begun: Option<Begun>,
+}
+
+#[derive(Clone, Debug)]
+struct Begun {
+    /// What it sees. Its newest epoch is the one that it's written in.
+    seen: Lineage,
+    /// As [`Head::since`](crate::epochs::Head::since).
+    since: View,
+}
+
+impl Writing {
+    /// Nothing is written yet.
+    pub fn of(volume: VolumeId) -> Self {
+        Writing { volume, begun: None }
+    }
+
+    /// Unless some copies have it, it may as well be written in a later epoch.
+    pub fn keep_if(&mut self, begun: bool) {
+        if !begun {
+            self.begun = None;
+        }
+    }
+}
+
 impl<W: World> Group<W> {
-    /// What is agreed from now on. Once all groups of the volume have been told, [`Group::learn_that_all_act`] is to follow: before,
-    /// nobody may be told of what was written in the new epoch.
+    /// What is agreed from now on. Once all groups of the map have been told, [`Group::learn_that_all_act`] is to follow: before,
+    /// nobody may be told of what was written in a new epoch.
     pub fn go_on_with(&self, epochs: &Arc<Epochs>) {
-        self.lock().epochs = epochs.clone();
+        {
+            let mut state = self.lock();
+            // The one that was the only one isn't new to the list.
+            let are_new = |volume: &VolumeId| state.epochs.head_of(*volume).is_none();
+            let new: Vec<VolumeId> = epochs.heads.keys().copied().filter(are_new).collect();
+            state.lost_unflushed.begin_with(new.into_iter());
+            state.epochs = epochs.clone();
+        }
         self.wake(); // somebody may have heard of a snapshot earlier than this group
     }
 
-    /// Notes, sooner or later, that nobody writes any more in the epoch before.
+    /// Notes, sooner or later, that nobody writes any more in epochs that are over.
     pub fn learn_that_all_act(&self) {
-        let epochs = self.lock().epochs.clone();
-        if self.shared.view == 0 || epochs.since <= self.shared.view {
-            return self.all_act(epochs.head);
+        let (since, everywhere) = {
+            let state = self.lock();
+            (state.epochs.since(), state.everywhere)
+        };
+        if since <= everywhere {
+            return;
         }
         let group = self.clone();
         self.shared.world.spawn(Box::pin(async move {
-            let Some(adopted) = group.engine().map(|engine| engine.shared.authority.adopted(epochs.since)) else {
+            let Some(adopted) = group.engine().map(|engine| engine.shared.authority.adopted(since)) else {
                 return;
             };
             adopted.await;
-            group.all_act(epochs.head);
+            {
+                let mut state = group.lock();
+                state.everywhere = state.everywhere.max(since);
+            }
+            group.wake();
         }));
     }
 
-    fn all_act(&self, epoch: Epoch) {
-        {
-            let mut state = self.lock();
-            state.everywhere = state.everywhere.max(epoch);
-        }
-        self.wake();
+    /// What a write sees: as it began, or begins now. `None` while this server's lease has ended: the others may be sure that nobody
+    /// begins anything in this epoch any more, and this server goes on when it has a lease again.
+    pub fn seen_by(&self, writing: &mut Writing) -> Result<Option<Lineage>, IoError> {
+        self.seen_by_in(&self.lock(), writing)
     }
 
-    /// What a write sees that begins now. `None` while this server's lease has ended: the others may be sure that nobody begins
-    /// anything in this epoch any more, and this server goes on when it has a lease again.
-    pub fn begins_in(&self, state: &State<W>) -> Option<Lineage> {
-        let lineage = state.epochs.head().clone();
-        let may_serve = || self.engine().is_some_and(|engine| engine.shared.authority.may_serve());
-        (self.shared.view == 0 || may_serve()).then_some(lineage)
-    }
-
-    /// What a write sees: as it began, or begins now.
-    pub fn made_in(&self, made_in: &mut Option<Lineage>) -> Option<Lineage> {
-        if made_in.is_none() {
-            *made_in = self.begins_in(&self.lock());
+    pub fn seen_by_in(&self, state: &State<W>, writing: &mut Writing) -> Result<Option<Lineage>, IoError> {
+        if writing.begun.is_none() {
+            state.serves_volume(writing.volume)?;
+            let may_serve = || self.engine().is_some_and(|engine| engine.shared.authority.may_serve());
+            let seen = state.seen_at(Subject::now(writing.volume))?;
+            let since = state.epochs.head_of(writing.volume).map_or(0, |head| head.since);
+            writing.begun = (self.shared.view == 0 || may_serve()).then_some(Begun { seen, since });
         }
-        made_in.clone()
+        Ok(writing.begun.as_ref().map(|begun| begun.seen.clone()))
     }
 
     /// Comes soon.
@@ -82,19 +121,20 @@ impl<W: World> Group<W> {
         receiver
     }
 
-    /// Returns when all primaries write in this epoch or a later one.
-    pub async fn until_all_act(&self, lineage: Option<&Lineage>) -> Result<(), IoError> {
-        let Some(epoch) = lineage.map(Lineage::newest) else { return Ok(()) };
-        if self.lock().epochs.head != epoch {
+    /// Returns when all primaries write in the same epoch of the volume, or a later one.
+    pub async fn until_all_act(&self, writing: &Writing) -> Result<(), IoError> {
+        let Some(Begun { seen, since }) = &writing.begun else { return Ok(()) };
+        let is_shown = |state: &State<W>| state.epochs.is_over(seen.newest());
+        if is_shown(&self.lock()) {
             self.make_stable().await; // a snapshot shows it
         }
         loop {
             let change = {
                 let mut state = self.lock();
-                if state.everywhere >= epoch {
+                if state.everywhere >= *since {
                     return Ok(());
                 }
-                state.serves()?;
+                state.serves_volume(writing.volume)?;
                 Group::next_change(&mut state)
             };
             let _ = change.await; // dropped unsent only when the volume goes
@@ -117,12 +157,12 @@ impl<W: World> Group<W> {
     }
 
     /// Returns when nothing is under way any more that may change what a snapshot shows of these blocks.
-    pub async fn until_unchanging(&self, snapshot: Epoch, blocks: Blocks) -> Result<(), IoError> {
+    pub async fn until_unchanging(&self, (volume, snapshot): (VolumeId, Epoch), blocks: Blocks) -> Result<(), IoError> {
         loop {
             let change = {
                 let mut state = self.lock();
-                state.serves()?;
-                if state.epochs.head > snapshot {
+                state.serves_volume(volume)?;
+                if state.epochs.is_over(snapshot) {
                     break; // what begins from here on is of later epochs
                 }
                 Group::next_change(&mut state)
@@ -135,9 +175,13 @@ impl<W: World> Group<W> {
 }
 
 impl<W: World> State<W> {
-    /// What is seen at a snapshot, or by the volume itself.
-    pub fn seen_at(&self, snapshot: Option<Epoch>) -> Result<Lineage, IoError> {
-        let seen = self.epochs.at(snapshot).cloned();
-        seen.ok_or_else(|| IoError::Unavailable { reason: "there's no such snapshot any more".to_owned() })
+    /// What is seen at a snapshot, or by a volume itself.
+    pub fn seen_at(&self, subject: Subject) -> Result<Lineage, IoError> {
+        let seen = self.epochs.seen_at(subject).cloned();
+        let gone = || match subject.at {
+            None => IoError::Fenced,
+            Some(_) => IoError::Unavailable { reason: "there's no such snapshot any more".to_owned() },
+        };
+        seen.ok_or_else(gone)
     }
 }

@@ -15,7 +15,6 @@ use tepal_codec::checksum::block_crcs;
 use tepal_drive::world::{Gather, World};
 use tepal_drive::{DriveError, Write};
 use tepal_model::buffer::join;
-use tepal_model::history::FIRST_EPOCH;
 use tepal_model::{BLOCK, Buffer, DriveId, IoError, Lineage, MapId, Segments, Taken, Taking};
 
 /// A region is compared and copied in steps of so many blocks, so many of them at a time.
@@ -34,8 +33,6 @@ struct Copy<W: World> {
 #[derive(Clone)]
 struct Line {
     seen: Lineage,
-    /// The volume itself sees this: once it's equal, so is all.
-    is_head: bool,
     /// What was agreed when this was found: nothing is changed by it once that is over.
     epochs: Arc<Epochs>,
 }
@@ -49,14 +46,23 @@ enum Comparing {
     Data,
 }
 
+/// What is said of requests with a run that is copied. They are noted of blocks, whatever they were written in, so what a copy has
+/// taken is its own only when it's equal in all lines.
+#[derive(Clone, Copy)]
+enum Saying<'a> {
+    /// It has taken these: there's no other line.
+    Those(&'a [Taken]),
+    /// What was noted before stays, until all lines are equal.
+    Nothing,
+}
+
 /// Some blocks of two copies, of which one becomes like the other.
 struct Step<'a, W: World> {
     /// The first block.
     first: u64,
     source: &'a Copy<W>,
     target: &'a Copy<W>,
-    /// What the source's have taken of requests.
-    taken: &'a [Taken],
+    saying: Saying<'a>,
     how: Comparing,
 }
 
@@ -131,18 +137,15 @@ impl<W: World> Group<W> {
     /// A copy of blocks from this one on, if its drive is here.
     fn copy(&self, state: &State<W>, at: usize, first: u64) -> Option<Copy<W>> {
         let drive = state.members.list[at].drive()?.clone();
-        let line = Line { seen: state.epochs.head().clone(), is_head: true, epochs: state.epochs.clone() };
+        let line = Line::newest(&state.epochs);
         Some(Copy { drive, place: self.shared.column.place(first), line })
     }
 
-    /// The lines on which some of these copies have anything, in the order in which they are made equal: what is older is seen by
-    /// later ones too.
+    /// The lines on which some of these copies have anything, or one on which they have nothing, in the order in which they are made
+    /// equal: what is older is seen by later ones too.
     async fn lines(&self, count: u64, copies: impl Iterator<Item = &Copy<W>>) -> Result<Vec<Line>, Failed> {
         let epochs = self.lock().epochs.clone();
-        let line = |seen: &Lineage| {
-            let is_head = seen.newest() == epochs.head;
-            Line { seen: seen.clone(), is_head, epochs: epochs.clone() }
-        };
+        let line = |seen: &Lineage| Line { seen: seen.clone(), epochs: epochs.clone() };
         let lines = epochs.history.lines();
         if lines.len() == 1 {
             return Ok(lines.iter().map(line).collect());
@@ -152,8 +155,10 @@ impl<W: World> Group<W> {
             let of_copy = copy.drive.epochs_of(self.shared.column.map, copy.place, count).await;
             found.extend(of_copy.map_err(|error| failed(&copy.drive, error))?);
         }
-        let has_any = |seen: &&Lineage| seen.newest() == epochs.head || found.iter().any(|&epoch| seen.owns(epoch));
-        Ok(lines.iter().filter(has_any).map(line).collect())
+        let has_any = |seen: &&Lineage| found.iter().any(|&epoch| seen.owns(epoch));
+        let lines: Vec<Line> = lines.iter().filter(has_any).map(line).collect();
+        // What requests cleared may be all that there is to say.
+        Ok(if lines.is_empty() { vec![Line::newest(&epochs)] } else { lines })
     }
 
     async fn copy_all_lines(
@@ -164,57 +169,63 @@ impl<W: World> Group<W> {
         how: Comparing,
         decided: &mut BTreeSet<usize>,
     ) -> Result<(), Failed> {
-        for line in self.lines(blocks.count, std::iter::once(source).chain(targets)).await? {
-            let targets: Vec<Copy<W>> = targets.iter().map(|target| target.on(&line)).collect();
-            self.copy_differences(blocks, &source.on(&line), &targets, how, decided).await?;
+        let lines = self.lines(blocks.count, std::iter::once(source).chain(targets)).await?;
+        let map = self.shared.column.map;
+        // Of each target: whether it has taken other requests, and which blocks nobody can read.
+        let mut ends: Vec<(bool, BTreeSet<u64>)> = vec![(false, BTreeSet::new()); targets.len()];
+        for (nth, line) in lines.iter().enumerate() {
+            let source = source.on(line);
+            let (wanted, taken) = source.content(map, blocks.count).await?;
+            for (target, (differs, unread)) in targets.iter().zip(&mut ends) {
+                let target = target.on(line);
+                let (found, had) = target.content(map, blocks.count).await?;
+                if nth == 0 {
+                    *differs = had != taken;
+                    // If this isn't done to its end, and the target decides then, it may call nothing taken that it hasn't.
+                    if *differs && lines.len() > 1 && how == Comparing::Checksums {
+                        target.adopt(map, 0..blocks.count, &taken_by_both(&had, &taken)).await?;
+                    }
+                }
+                let saying = if lines.len() == 1 { Saying::Those(&taken) } else { Saying::Nothing };
+                let step = Step { first: blocks.first, source: &source, target: &target, saying, how };
+                unread.extend(self.copy_differences(&step, &wanted, &found, decided).await?);
+                // Those that were copied have it by now, if there's no other line; of the same content, they may not.
+                if *differs && nth + 1 == lines.len() {
+                    target.adopt_all_but(map, unread, blocks.count, &taken).await?;
+                }
+            }
         }
         Ok(())
     }
 
+    /// Answers which blocks nobody can read.
     async fn copy_differences(
         &self,
-        blocks: Blocks,
-        source: &Copy<W>,
-        targets: &[Copy<W>],
-        how: Comparing,
+        step: &Step<'_, W>,
+        wanted: &[Option<u32>],
+        found: &[Option<u32>],
         decided: &mut BTreeSet<usize>,
-    ) -> Result<(), Failed> {
-        let map = self.shared.column.map;
-        let (wanted, taken) = source.content(map, blocks.count).await?;
-        for target in targets {
-            let (found, had) = target.content(map, blocks.count).await?;
-            let hides = target.line.epochs.head > FIRST_EPOCH;
-            let mut differs: Vec<bool> =
-                wanted.iter().zip(&found).map(|(wanted, found)| differ(*wanted, *found, hides)).collect();
-            if how == Comparing::Data {
-                self.compare_data(source, target, &wanted, &mut differs).await?;
-            }
-            let step = Step { first: blocks.first, source, target, taken: &taken, how };
-            let mut unread: Vec<u64> = Vec::new();
-            let mut at = 0;
-            while at < wanted.len() {
-                if !differs[at] {
-                    at += 1;
-                    continue;
-                }
-                let hole = wanted[at].is_none();
-                let alike = |nth: &usize| differs[*nth] && wanted[*nth].is_none() == hole;
-                let end = (at..wanted.len()).take_while(alike).last().unwrap_or(at) + 1;
-                unread.extend(self.copy_what_can_be_read(&step, at..end, hole, decided).await?);
-                at = end;
-            }
-            // Those that were copied have it by now; of the same content, they may not. Not before all that the volume sees is the same.
-            if had != taken && target.line.is_head {
-                let mut from = 0;
-                for &nth in unread.iter().chain([&blocks.count]) {
-                    if from < nth {
-                        target.adopt(map, from..nth, &taken).await?;
-                    }
-                    from = nth + 1;
-                }
-            }
+    ) -> Result<Vec<u64>, Failed> {
+        let hides = !step.target.line.epochs.is_first();
+        let mut differs: Vec<bool> =
+            wanted.iter().zip(found).map(|(wanted, found)| differ(*wanted, *found, hides)).collect();
+        if step.how == Comparing::Data {
+            self.compare_data(step.source, step.target, wanted, &mut differs).await?;
         }
-        Ok(())
+        let mut unread: Vec<u64> = Vec::new();
+        let mut at = 0;
+        while at < wanted.len() {
+            if !differs[at] {
+                at += 1;
+                continue;
+            }
+            let hole = wanted[at].is_none();
+            let alike = |nth: &usize| differs[*nth] && wanted[*nth].is_none() == hole;
+            let end = (at..wanted.len()).take_while(alike).last().unwrap_or(at) + 1;
+            unread.extend(self.copy_what_can_be_read(step, at..end, hole, decided).await?);
+            at = end;
+        }
+        Ok(unread)
     }
 
     /// Copies a run. If not all of it can be read, each block is copied by itself; answered are those that nobody can read.
@@ -225,7 +236,7 @@ impl<W: World> Group<W> {
         hole: bool,
         decided: &mut BTreeSet<usize>,
     ) -> Result<Vec<u64>, Failed> {
-        let copy = |run| self.copy_run(step.source, step.target, run, hole, step.taken);
+        let copy = |run| self.copy_run(step.source, step.target, run, hole, step.saying);
         match copy(run.clone()).await {
             Err(Failed::Io(IoError::Damaged { .. })) => {}
             outcome => return outcome.map(|()| Vec::new()),
@@ -258,7 +269,12 @@ impl<W: World> Group<W> {
         for other in self.clean_copies_but(source.drive.id(), block)? {
             let other = other.on(&source.line);
             let (crcs, taken) = other.content(map, 1).await?;
-            match self.copy_run(&other, &source, 0..1, crcs[0].is_none(), &taken).await {
+            let taken = match self.lines(1, [&source, &other].into_iter()).await?.len() {
+                1 => taken,
+                // In other lines it stays as it is, and they may have been written there.
+                _ => taken_by_both(&source.content(map, 1).await?.1, &taken),
+            };
+            match self.copy_run(&other, &source, 0..1, crcs[0].is_none(), Saying::Those(&taken)).await {
                 Err(Failed::Io(IoError::Damaged { .. })) => {}
                 outcome => return outcome.map(|()| true),
             }
@@ -303,17 +319,20 @@ impl<W: World> Group<W> {
         Ok(())
     }
 
-    /// Some blocks of one copy, and what they have taken of requests, become those of another.
+    /// Some blocks of one copy become those of another.
     async fn copy_run(
         &self,
         source: &Copy<W>,
         target: &Copy<W>,
         run: Range<usize>,
         hole: bool,
-        taken: &[Taken],
+        saying: Saying<'_>,
     ) -> Result<(), Failed> {
         let (map, first, count) = (self.shared.column.map, target.place + run.start as u64, run.len() as u64);
-        let taking = Taking::Those(target.placed(taken, &(run.start as u64..run.end as u64)));
+        let taking = match saying {
+            Saying::Those(taken) => Taking::Those(target.placed(taken, &(run.start as u64..run.end as u64))),
+            Saying::Nothing => Taking::Nothing,
+        };
         let lineage = &target.line.seen;
         let outcome = if hole {
             self.check_line(target)?;
@@ -402,7 +421,7 @@ impl<W: World> Group<W> {
             let now = {
                 let state = self.lock();
                 state.serves()?;
-                Line { seen: state.epochs.head().clone(), is_head: true, epochs: state.epochs.clone() }
+                Line::newest(&state.epochs)
             };
             return Box::pin(self.repair_under_turn(&target.on(&now), block)).await;
         }
@@ -482,11 +501,23 @@ impl<W: World> Copy<W> {
         Ok((crcs, taken.into_iter().map(|taken| Taken { first: taken.first - self.place, ..taken }).collect()))
     }
 
-    /// Some of these blocks have taken what those of another copy have, and nothing else.
+    /// Some of these blocks have taken these requests, and nothing else.
     async fn adopt(&self, map: MapId, blocks: Range<u64>, taken: &[Taken]) -> Result<(), Failed> {
         let (place, requests) = (self.place + blocks.start, self.placed(taken, &blocks));
         let adopted = self.drive.adopt(map, (place, blocks.end - blocks.start), requests).await;
         adopted.map_err(|error| failed(&self.drive, error))
+    }
+
+    /// The same of so many blocks from the first on, but for some.
+    async fn adopt_all_but(&self, map: MapId, but: &BTreeSet<u64>, count: u64, taken: &[Taken]) -> Result<(), Failed> {
+        let mut from = 0;
+        for &nth in but.iter().chain([&count]) {
+            if from < nth {
+                self.adopt(map, from..nth, taken).await?;
+            }
+            from = nth + 1;
+        }
+        Ok(())
     }
 
     /// What some blocks of a copy have taken, as this one numbers them.
@@ -504,6 +535,24 @@ impl<W: World> Copy<W> {
     fn on(&self, line: &Line) -> Self {
         Copy { drive: self.drive.clone(), place: self.place, line: line.clone() }
     }
+}
+
+impl Line {
+    /// That of which nothing is seen by others that are newer.
+    fn newest(epochs: &Arc<Epochs>) -> Self {
+        let seen = epochs.history.lines().last().cloned().unwrap_or_default();
+        Line { seen, epochs: epochs.clone() }
+    }
+}
+
+/// The requests that blocks of two copies have taken both.
+fn taken_by_both(one: &[Taken], other: &[Taken]) -> Vec<Taken> {
+    let both = |taken: &Taken| {
+        let blocks = taken.first..taken.first + taken.count;
+        let same = other.iter().filter(move |other| other.origin == taken.origin);
+        same.filter_map(move |other| other.within(&blocks)).collect::<Vec<_>>()
+    };
+    one.iter().flat_map(both).collect()
 }
 
 /// Whether a copy that has the second is to become like one that has the first. Drives that are to hide many blocks from some

@@ -10,14 +10,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tepal_drive::Loss;
 use tepal_drive::world::World;
-use tepal_model::{DriveId, IoError};
+use tepal_model::{DriveId, IoError, VolumeId};
 
 /// Unflushed data that is known to be lost. Every flush that had been asked for before one said so must say so too.
 #[derive(Debug, Default)]
 pub(crate) struct LostUnflushed {
     times: u64,
-    /// How many of them a flush has said.
-    said: u64,
+    /// How many of them a flush of each volume has said.
+    said: BTreeMap<VolumeId, u64>,
     reason: String,
 }
 
@@ -27,9 +27,20 @@ impl LostUnflushed {
         self.reason = reason;
     }
 
-    /// What a flush must say that began when so many had been said.
-    fn say(&mut self, said_before: u64) -> Option<String> {
-        self.said = self.times;
+    /// A clone that is new has lost nothing yet.
+    pub fn begin_with(&mut self, volumes: impl Iterator<Item = VolumeId>) {
+        for volume in volumes {
+            self.said.entry(volume).or_insert(self.times);
+        }
+    }
+
+    fn said(&self, volume: VolumeId) -> u64 {
+        self.said.get(&volume).copied().unwrap_or(0)
+    }
+
+    /// What a flush of a volume must say that began when so many had been said.
+    fn say(&mut self, volume: VolumeId, said_before: u64) -> Option<String> {
+        self.said.insert(volume, self.times);
         (self.times > said_before).then(|| self.reason.clone())
     }
 }
@@ -49,13 +60,13 @@ impl<W: World> Volume<W> {
     pub async fn flush(&self) -> Result<(), IoError> {
         // Of volumes on several servers, what was acknowledged is stable.
         let groups: Vec<Group<W>> = self.groups().into_iter().filter(|group| group.shared.view == 0).collect();
-        let said: Vec<u64> = groups.iter().map(|group| group.lock().lost_unflushed.said).collect();
+        let said: Vec<u64> = groups.iter().map(|group| group.lock().lost_unflushed.said(self.id())).collect();
         loop {
             let mut drives = BTreeMap::new();
             let (mut waits, mut refused) = (None, None);
             // All of them are asked: what one of them says once, this flush says for all.
             for (group, &said) in groups.iter().zip(&said) {
-                match group.plan_flush(said) {
+                match group.plan_flush(self.id(), said) {
                     // It has been shared meanwhile, for which all of it was flushed.
                     Plan::Refuse(IoError::Fenced) if self.is_among() && !self.is_cut_off() => {}
                     Plan::Go(here) => drives.extend(here.into_iter().map(|drive| (drive.id(), drive))),
@@ -92,12 +103,12 @@ impl<W: World> Group<W> {
         (lost.times > before).then(|| lost.reason.clone())
     }
 
-    fn plan_flush(&self, said: u64) -> Plan<W> {
+    fn plan_flush(&self, volume: VolumeId, said: u64) -> Plan<W> {
         let mut state = self.lock();
-        if let Err(error) = state.serves() {
+        if let Err(error) = state.serves_volume(volume) {
             return Plan::Refuse(error);
         }
-        if let Some(reason) = state.lost_unflushed.say(said) {
+        if let Some(reason) = state.lost_unflushed.say(volume, said) {
             return Plan::Refuse(IoError::Unavailable { reason });
         }
         state.forget_what_others_have();

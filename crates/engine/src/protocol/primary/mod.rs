@@ -51,9 +51,9 @@ use std::time::Duration;
 use tepal_drive::Loss;
 use tepal_drive::world::World;
 use tepal_model::layout::Durability;
-use tepal_model::{BLOCK, DriveId, Epoch, IoError, Layout};
+use tepal_model::{BLOCK, DriveId, IoError, Layout, VolumeId};
 
-/// One column of a volume, with all its copies. Cheap to clone.
+/// One column of a map, with all its copies. Cheap to clone.
 pub(crate) struct Group<W: World> {
     pub shared: Arc<Shared<W>>,
     patience: Patience,
@@ -111,18 +111,20 @@ pub(crate) struct State<W: World> {
     pub settling: bool,
     /// It's being agreed that a drive that joins has everything.
     pub telling_joined: bool,
-    /// The volume is being removed: nobody is served any more.
+    /// The map is being removed, or another server leads: nobody is served any more.
     pub removed: bool,
+    /// Volumes that are being removed while others have the same map.
+    pub cut_off: BTreeSet<VolumeId>,
     pub copied: u64,
     pub copying: Rate,
     /// What keeps a returned drive from catching up.
     pub obstacle: Option<IoError>,
     /// How often a drive has come or gone.
     pub changes: u64,
-    /// What the volume and its snapshots see.
+    /// What the map's volumes and their snapshots see.
     pub epochs: Arc<Epochs>,
-    /// All primaries write in this epoch or a later one.
-    pub everywhere: Epoch,
+    /// All primaries act in this view or a later one.
+    pub everywhere: View,
     /// Members that are leaving with unflushed data: up to which batch.
     pub leaving_unflushed: BTreeMap<usize, u64>,
     /// Those of them that alone held some of it.
@@ -179,12 +181,14 @@ impl<W: World> Group<W> {
             settling: false,
             telling_joined: false,
             removed: false,
+            cut_off: BTreeSet::new(),
             copied: 0,
             copying: Rate::default(),
             obstacle: None,
             changes: 0,
             epochs,
-            everywhere: 0,
+            // When it was opened nobody acted in an earlier view any more; and who is alone acts for all.
+            everywhere: if view == 0 { View::MAX } else { view },
             leaving_unflushed: BTreeMap::new(),
             unflushed: BTreeMap::new(),
             lost_unflushed: LostUnflushed::default(),
@@ -227,9 +231,9 @@ impl<W: World> Group<W> {
         self.shared.engine.upgrade().map(|shared| Engine { shared })
     }
 
-    /// The column's first byte past the volume's end, as far as is known here; `None` once the volume is gone.
-    pub fn volume_end(&self) -> Option<u64> {
-        let volume = self.engine()?.volume_with(self.shared.column.map)?;
+    /// The column's first byte past a volume's end, as far as is known here; `None` once the volume is gone.
+    pub fn volume_end(&self, volume: VolumeId) -> Option<u64> {
+        let volume = self.engine()?.volume(volume)?;
         Some(volume.end_of(self.shared.column.number))
     }
 
@@ -314,7 +318,17 @@ impl<W: World> Group<W> {
         self.wake();
     }
 
-    /// The same. Returns when all writes have ended.
+    /// The same for one of the map's volumes.
+    pub fn cut_off_volume(&self, volume: VolumeId) {
+        {
+            let mut state = self.lock();
+            state.cut_off.insert(volume);
+            state.changes += 1;
+        }
+        self.wake();
+    }
+
+    /// As [`Group::cut_off`]. Returns when all writes have ended.
     pub async fn remove(&self) {
         self.cut_off();
         drop(self.every_turn().await); // none will begin
@@ -330,6 +344,14 @@ impl<W: World> State<W> {
     /// Whether anybody may still be served.
     pub fn serves(&self) -> Result<(), IoError> {
         if self.removed { Err(IoError::Fenced) } else { Ok(()) }
+    }
+
+    /// Whether clients of this volume may.
+    pub fn serves_volume(&self, volume: VolumeId) -> Result<(), IoError> {
+        match self.removed || self.cut_off.contains(&volume) || self.epochs.head_of(volume).is_none() {
+            true => Err(IoError::Fenced),
+            false => Ok(()),
+        }
     }
 
     pub fn begin_busy(&mut self, column: &Column, blocks: Blocks) {

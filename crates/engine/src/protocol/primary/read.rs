@@ -3,6 +3,7 @@
 use super::members::Copies;
 use super::recover::Stuck;
 use super::{Blocks, Group, State};
+use crate::epochs::Subject;
 use crate::holder::Holder;
 use crate::seen_through::SeenThrough;
 use futures_channel::oneshot;
@@ -10,7 +11,7 @@ use futures_util::future::join_all;
 use smallvec::SmallVec;
 use tepal_drive::DriveError;
 use tepal_drive::world::World;
-use tepal_model::{BLOCK, Epoch, IoError, Lineage, Segments};
+use tepal_model::{BLOCK, IoError, Lineage, Segments};
 
 enum Plan<W: World> {
     /// For each part of the blocks, a copy of it; after so many changes.
@@ -33,26 +34,25 @@ struct Part<W: World> {
 /// For whom something is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reader<'a> {
-    /// A client; of this snapshot, or what the volume has now.
-    Client(Option<Epoch>),
+    Client(Subject),
     /// Whoever holds the turn of these blocks; what is seen so.
     HasTurn(&'a Lineage),
 }
 
 impl<W: World> Group<W> {
-    pub async fn read_blocks(&self, blocks: Blocks, at: Option<Epoch>) -> Result<Segments, IoError> {
+    pub async fn read_blocks(&self, blocks: Blocks, subject: Subject) -> Result<Segments, IoError> {
         loop {
-            if let Some(snapshot) = at {
-                self.until_unchanging(snapshot, blocks).await?;
+            if let Some(snapshot) = subject.at {
+                self.until_unchanging((subject.volume, snapshot), blocks).await?;
             }
-            let (segments, changes) = self.read_copies(blocks, Reader::Client(at)).await?;
+            let (segments, changes) = self.read_copies(blocks, Reader::Client(subject)).await?;
             let met = self.shared.order.under_way(blocks.first, blocks.count);
             if !met.is_empty() {
                 join_all(met).await;
             }
             // A write that it met may have been given up, and gone with the drive that had it.
             let state = self.lock();
-            state.seen_at(at)?; // of one that was removed meanwhile, drives may have given things back
+            state.seen_at(subject)?; // of one that was removed meanwhile, drives may have given things back
             if state.changes == changes {
                 return Ok(segments);
             }
@@ -93,9 +93,9 @@ impl<W: World> Group<W> {
     }
 
     /// Returns when clean copies of all these blocks are here, and equal where a crash may have left them different.
-    pub async fn settle(&self, blocks: Blocks) -> Result<(), IoError> {
+    pub async fn settle(&self, subject: Subject, blocks: Blocks) -> Result<(), IoError> {
         for (first, _) in self.cut(blocks) {
-            self.planned(Blocks::new(first, 1), Reader::Client(None)).await?;
+            self.planned(Blocks::new(first, 1), Reader::Client(subject)).await?;
         }
         Ok(())
     }
@@ -114,12 +114,9 @@ impl<W: World> Group<W> {
 
     fn plan_read(&self, blocks: Blocks, reader: Reader<'_>) -> Plan<W> {
         let mut state = self.lock();
-        if let Err(error) = state.serves() {
-            return Plan::Refuse(error);
-        }
         let seen = match reader {
-            Reader::HasTurn(seen) => Ok(seen.clone()),
-            Reader::Client(snapshot) => state.seen_at(snapshot),
+            Reader::HasTurn(seen) => state.serves().map(|()| seen.clone()),
+            Reader::Client(subject) => state.serves_volume(subject.volume).and_then(|()| state.seen_at(subject)),
         };
         let seen = match seen {
             Ok(seen) => seen,
@@ -234,11 +231,11 @@ impl<W: World> Group<W> {
     }
 
     /// Runs of bytes that hold something, and that don't: of all these, of whose blocks the first and the last count whole.
-    pub async fn status(&self, offset: u64, length: u64, at: Option<Epoch>) -> Result<Vec<(u64, bool)>, IoError> {
+    pub async fn status(&self, subject: Subject, offset: u64, length: u64) -> Result<Vec<(u64, bool)>, IoError> {
         let end = offset + length;
         let (mut runs, mut done): (Vec<(u64, bool)>, _) = (Vec::new(), offset);
         for (first, count) in self.cut(Blocks::touched(offset, end)) {
-            for (blocks, mapped) in self.mapped(Blocks { first, count }, at).await? {
+            for (blocks, mapped) in self.mapped(Blocks { first, count }, subject).await? {
                 let next = ((done / BLOCK + blocks) * BLOCK).min(end);
                 match runs.last_mut() {
                     Some(last) if last.1 == mapped => last.0 += next - done,
@@ -252,17 +249,17 @@ impl<W: World> Group<W> {
 
     /// Which of these blocks, of one region, hold something, as runs. A hole is as good as zeros that were read, so the same
     /// is waited for.
-    async fn mapped(&self, blocks: Blocks, at: Option<Epoch>) -> Result<Vec<(u64, bool)>, IoError> {
+    async fn mapped(&self, blocks: Blocks, subject: Subject) -> Result<Vec<(u64, bool)>, IoError> {
         loop {
-            if let Some(snapshot) = at {
-                self.until_unchanging(snapshot, blocks).await?;
+            if let Some(snapshot) = subject.at {
+                self.until_unchanging((subject.volume, snapshot), blocks).await?;
             }
-            let (parts, changes) = self.planned(blocks, Reader::Client(at)).await?;
+            let (parts, changes) = self.planned(blocks, Reader::Client(subject)).await?;
             match self.mapped_in(&parts).await {
                 Ok(runs) => {
                     join_all(self.shared.order.under_way(blocks.first, blocks.count)).await;
                     let state = self.lock();
-                    state.seen_at(at)?;
+                    state.seen_at(subject)?;
                     if state.changes == changes {
                         return Ok(runs);
                     }

@@ -4,6 +4,7 @@ mod absences;
 mod among;
 mod balance;
 mod belief;
+mod clones;
 mod doubts;
 mod hazards;
 mod moves;
@@ -11,6 +12,7 @@ mod sharing;
 mod snapshots;
 mod waits;
 
+use crate::epochs::Subject;
 use crate::{Authority, Engine, Epochs, Places, Placing, Standing, View, Volume, VolumeHealth, VolumeSpec};
 use bytes::Bytes;
 use futures_channel::oneshot;
@@ -124,7 +126,7 @@ struct Rig {
     engine: Engine<SimWorld>,
     volume: Volume<SimWorld>,
     layout: &'static str,
-    /// What is agreed of snapshots.
+    /// What the volume is opened with.
     epochs: Arc<Epochs>,
 }
 

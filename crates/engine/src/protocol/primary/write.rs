@@ -1,6 +1,7 @@
 //! Writing all copies.
 
 use super::bytes::Rest;
+use super::epochs::Writing;
 use super::members::{Copies, Member, Presence};
 use super::read::lost;
 use super::{Blocks, Group, HasTurn, State};
@@ -90,19 +91,18 @@ enum Failed {
 
 impl<W: World> Group<W> {
     /// The caller has the turn of these blocks, and gives it up before it waits for what is the answer otherwise.
-    /// `made_in` is what the write sees, once it's settled: where it has begun.
     pub async fn write_blocks(
         &self,
         _: &HasTurn,
         data: Data,
         fua: bool,
-        made_in: &mut Option<Lineage>,
+        writing: &mut Writing,
     ) -> Result<Written, IoError> {
         let blocks = data.blocks();
         if self.is_mirrored() {
             self.lock().begin_busy(&self.shared.column, blocks);
         }
-        let outcome = self.write_copies(&data, fua, made_in).await;
+        let outcome = self.write_copies(&data, fua, writing).await;
         if self.is_mirrored() {
             self.lock().end_busy(&self.shared.column, blocks);
             self.start_settling();
@@ -117,10 +117,10 @@ impl<W: World> Group<W> {
         data: &Data,
         parts: &[Blocks],
         fua: bool,
-        made_in: &mut Option<Lineage>,
+        writing: &mut Writing,
     ) -> Result<Written, IoError> {
         for (nth, part) in parts.iter().enumerate() {
-            let written = self.write_blocks(turn, data.part(*part), fua, made_in).await?;
+            let written = self.write_blocks(turn, data.part(*part), fua, writing).await?;
             if let Written::Waits { change, begun } = written {
                 return Ok(Written::Waits { change, begun: begun || nth > 0 });
             }
@@ -129,10 +129,10 @@ impl<W: World> Group<W> {
     }
 
     /// Writes until one pass reaches every copy that is here. Writing again what a copy has already changes nothing.
-    async fn write_copies(&self, data: &Data, fua: bool, made_in: &mut Option<Lineage>) -> Result<Written, IoError> {
+    async fn write_copies(&self, data: &Data, fua: bool, writing: &mut Writing) -> Result<Written, IoError> {
         let mut begun = false;
         loop {
-            let (targets, changes, lineage) = match self.plan_write(data.blocks(), made_in) {
+            let (targets, changes, lineage) = match self.plan_write(data.blocks(), writing) {
                 Plan::Go(targets, changes, lineage) => (targets, changes, lineage),
                 Plan::Refuse(error) => return Err(error),
                 Plan::Wait(change) => return Ok(Written::Waits { change, begun }),
@@ -148,9 +148,9 @@ impl<W: World> Group<W> {
     }
 
     /// Which drives take the blocks, and in which epoch. Decided at one moment; the marks that are missing are named.
-    fn plan_write(&self, blocks: Blocks, made_in: &mut Option<Lineage>) -> Plan<W> {
+    fn plan_write(&self, blocks: Blocks, writing: &mut Writing) -> Plan<W> {
         let mut state = self.lock();
-        if let Err(error) = state.serves() {
+        if let Err(error) = state.serves_volume(writing.volume) {
             return Plan::Refuse(error);
         }
         let column = &self.shared.column;
@@ -159,12 +159,10 @@ impl<W: World> Group<W> {
                 return refusal;
             }
         }
-        let lineage = match made_in {
-            Some(made_in) => made_in.clone(),
-            None => match self.begins_in(&state) {
-                Some(lineage) => made_in.insert(lineage).clone(),
-                None => return Plan::Wait(self.in_a_moment()),
-            },
+        let lineage = match self.seen_by_in(&state, writing) {
+            Ok(Some(lineage)) => lineage,
+            Ok(None) => return Plan::Wait(self.in_a_moment()),
+            Err(error) => return Plan::Refuse(error),
         };
         let is_absent = |member: &Member<W>| member.drive().is_none() && !member.joins;
         let absent: SmallVec<[usize; 4]> =
@@ -311,17 +309,20 @@ impl<W: World> Group<W> {
         _: &HasTurn,
         blocks: Blocks,
         origin: Option<Origin>,
-        made_in: &mut Option<Lineage>,
+        writing: &mut Writing,
     ) -> Result<Written, IoError> {
         if self.holds_nothing().await {
             return Ok(Written::Done);
         }
+        let Some(seen) = self.seen_by(writing)? else {
+            return Ok(Written::Waits { change: self.in_a_moment(), begun: false });
+        };
         let mut cleared = false;
-        for held in self.held(blocks).await {
+        for held in self.held(blocks, &seen).await {
             if self.is_mirrored() {
                 self.lock().begin_busy(&self.shared.column, held);
             }
-            let outcome = self.clear_copies(held, origin, made_in).await;
+            let outcome = self.clear_copies(held, origin, writing).await;
             if self.is_mirrored() {
                 self.lock().end_busy(&self.shared.column, held);
                 self.start_settling();
@@ -336,11 +337,11 @@ impl<W: World> Group<W> {
 
     /// The parts of a range in which copies hold anything, or may. What is empty in all clean ones needs no clearing: marks
     /// for all of a large volume wouldn't fit into a log.
-    async fn held(&self, blocks: Blocks) -> Vec<Blocks> {
+    async fn held(&self, blocks: Blocks, seen: &Lineage) -> Vec<Blocks> {
         let mut held: Vec<Blocks> = Vec::new();
         for (first, count) in self.shared.column.cut(blocks.first, blocks.count) {
             match held.last_mut() {
-                _ if self.is_empty(Blocks { first, count }).await => {}
+                _ if self.is_empty(Blocks { first, count }, seen).await => {}
                 Some(last) if first - last.end() <= SMALL_GAP => last.count = first + count - last.first,
                 _ => held.push(Blocks { first, count }),
             }
@@ -349,9 +350,9 @@ impl<W: World> Group<W> {
     }
 
     /// Whether all clean copies of blocks of one region are here and hold nothing.
-    async fn is_empty(&self, blocks: Blocks) -> bool {
+    async fn is_empty(&self, blocks: Blocks, seen: &Lineage) -> bool {
         let column = &self.shared.column;
-        let (seen, copies) = {
+        let copies: SmallVec<[_; 2]> = {
             let state = self.lock();
             let region = column.region_of(blocks.first);
             let Copies::Clean(copies) = state.members.clean(region) else { return false };
@@ -359,13 +360,12 @@ impl<W: World> Group<W> {
                 return false;
             }
             let drive = |at: usize| state.members.list[at].drive().cloned();
-            let copies: SmallVec<[_; 2]> = copies.into_iter().map(drive).collect();
-            (state.epochs.head().clone(), copies)
+            copies.into_iter().map(drive).collect()
         };
         for drive in copies {
             let Some(drive) = drive else { return false };
             let place = column.place(blocks.first);
-            if !drive.is_empty(column.map, place, blocks.count, &seen).await.is_ok_and(|empty| empty) {
+            if !drive.is_empty(column.map, place, blocks.count, seen).await.is_ok_and(|empty| empty) {
                 return false;
             }
         }
@@ -390,12 +390,12 @@ impl<W: World> Group<W> {
         &self,
         blocks: Blocks,
         origin: Option<Origin>,
-        made_in: &mut Option<Lineage>,
+        writing: &mut Writing,
     ) -> Result<Written, IoError> {
         let column = &self.shared.column;
         let mut begun = false;
         loop {
-            let (targets, changes, lineage) = match self.plan_write(blocks, made_in) {
+            let (targets, changes, lineage) = match self.plan_write(blocks, writing) {
                 Plan::Go(targets, changes, lineage) => (targets, changes, lineage),
                 Plan::Refuse(error) => return Err(error),
                 Plan::Wait(change) => return Ok(Written::Waits { change, begun }),

@@ -1,16 +1,18 @@
 //! Zeros, with space or without, and what lies past a volume's end.
 
+use super::epochs::Writing;
 use super::members::{Copies, NOT_MISSED};
 use super::order::Place;
 use super::write::{Data, Written};
 use super::{Blocks, Group, HasTurn, State};
+use crate::epochs::Subject;
 use crate::holder::Holder;
 use crate::seen_through::{Asker, SeenThrough};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use tepal_drive::DriveError;
 use tepal_drive::world::{Gather, World};
-use tepal_model::{BLOCK, Buffer, EXTENT, IoError, Lineage, Origin};
+use tepal_model::{BLOCK, Buffer, EXTENT, IoError, Origin, VolumeId};
 use tepal_wire::message::Tag;
 
 /// Blocks are taken out in steps of this many bytes, so that marks and turns stay small.
@@ -22,6 +24,7 @@ impl<W: World> Group<W> {
     /// Zeros, stable when this returns; `allocate` keeps the space.
     pub async fn zero(
         &self,
+        volume: VolumeId,
         Range { start: from, end }: Range<u64>,
         allocate: bool,
         tag: Option<Tag>,
@@ -32,10 +35,11 @@ impl<W: World> Group<W> {
             let next = ((at / step + 1) * step).min(end);
             let group = if at == from { self.clone() } else { self.for_what_has_begun() };
             if allocate || whole_blocks(&(at..next)).is_empty() {
-                group.write(at, zeros(at..next), true, tag).await?;
+                group.write(volume, at, zeros(at..next), true, tag).await?;
             } else {
                 let place = self.line_up(Blocks::touched(at, next));
-                let clear = |asker| async move { group.clear((place, asker), at..next, tag).await };
+                let writing = Writing::of(volume);
+                let clear = |asker| async move { group.clear((place, asker), writing, at..next, tag).await };
                 SeenThrough::new(self.shared.world.clone(), clear).await?;
             }
             at = next;
@@ -46,23 +50,23 @@ impl<W: World> Group<W> {
     /// Takes out what lies past the volume's end, which is there in this column: what was cut off doesn't come back when the volume
     /// grows again. No two of these, nor a change of size, may be under way at a time; one that nobody waits for any more
     /// ends when the volume grows.
-    pub async fn clear_past(&self, end: u64) -> Result<(), IoError> {
+    pub async fn clear_past(&self, volume: VolumeId, end: u64) -> Result<(), IoError> {
         // Only where something is: there may be exbibytes between.
-        for step in self.steps_past(end).await? {
-            if self.volume_end().is_none_or(|now| now > end) {
+        for step in self.steps_past(volume, end).await? {
+            if self.volume_end(volume).is_none_or(|now| now > end) {
                 return Err(IoError::Unavailable { reason: "the volume has grown meanwhile".to_owned() });
             }
-            self.zero(end.max(step * STEP)..(step + 1) * STEP, false, None).await?;
+            self.zero(volume, end.max(step * STEP)..(step + 1) * STEP, false, None).await?;
         }
         Ok(())
     }
 
     /// The steps in which something lies past the end, or may: where all that have it are away.
-    async fn steps_past(&self, end: u64) -> Result<BTreeSet<u64>, IoError> {
+    async fn steps_past(&self, volume: VolumeId, end: u64) -> Result<BTreeSet<u64>, IoError> {
         loop {
             let (away, changes) = {
                 let mut state = self.lock();
-                state.serves()?;
+                state.serves_volume(volume)?;
                 let known = state.members.clean(NOT_MISSED) != Copies::Waiting;
                 (
                     known.then(|| self.away_past(&state, end)).ok_or_else(|| Group::next_change(&mut state)),
@@ -113,23 +117,29 @@ impl<W: World> Group<W> {
     }
 
     /// Takes out the whole blocks, and merges the edges.
-    async fn clear(&self, (place, asker): (Place, Asker), all: Range<u64>, tag: Option<Tag>) -> Result<(), IoError> {
-        let blocks = Blocks::touched(all.start, all.end);
-        let (mut begun, origin, mut made_in) = (false, tag.map(|tag| tag.origin), None);
+    async fn clear(
+        &self,
+        (place, asker): (Place, Asker),
+        mut writing: Writing,
+        all: Range<u64>,
+        tag: Option<Tag>,
+    ) -> Result<(), IoError> {
+        let (blocks, now) = (Blocks::touched(all.start, all.end), Subject::now(writing.volume));
+        let (mut begun, origin) = (false, tag.map(|tag| tag.origin));
         let (mut turn, mut parts) = (place.turn().await, vec![blocks]);
         if let Some(tag) = tag.filter(|tag| tag.is_in_doubt) {
-            (turn, parts) = self.not_yet_taken(turn, &asker, tag.origin, blocks).await?;
+            (turn, parts) = self.not_yet_taken(turn, &asker, tag.origin, (now, blocks)).await?;
         } else if whole_blocks(&all) != all {
-            turn = self.settled(turn, &asker, blocks).await?;
+            turn = self.settled(turn, &asker, (now, blocks)).await?;
         }
         let bytes = |part: &Blocks| all.start.max(part.first * BLOCK)..all.end.min(part.end() * BLOCK);
         let parts: Vec<Range<u64>> = parts.iter().map(bytes).collect();
         loop {
-            match self.clear_under_turn(&turn, &parts, (origin, &mut made_in), begun).await? {
-                Written::Done => return self.until_all_act(made_in.as_ref()).await,
+            match self.clear_under_turn(&turn, &parts, (origin, &mut writing), begun).await? {
+                Written::Done => return self.until_all_act(&writing).await,
                 Written::Waits { change, begun: now } => {
                     begun |= now;
-                    made_in = made_in.filter(|_| begun);
+                    writing.keep_if(begun);
                     turn = self.wait_for_copies(turn, &asker, change, begun, blocks).await?;
                 }
             }
@@ -141,7 +151,7 @@ impl<W: World> Group<W> {
         &self,
         turn: &HasTurn,
         parts: &[Range<u64>],
-        (origin, made_in): (Option<Origin>, &mut Option<Lineage>),
+        (origin, writing): (Option<Origin>, &mut Writing),
         mut begun: bool,
     ) -> Result<Written, IoError> {
         let pieces = parts.iter().flat_map(|part| {
@@ -151,14 +161,14 @@ impl<W: World> Group<W> {
         for piece in pieces.filter(|piece| !piece.is_empty()) {
             let blocks = Blocks::touched(piece.start, piece.end);
             let written = if piece.start.is_multiple_of(BLOCK) && piece.end.is_multiple_of(BLOCK) {
-                self.clear_blocks(turn, blocks, origin, made_in).await?
+                self.clear_blocks(turn, blocks, origin, writing).await?
             } else {
-                let Some(seen) = self.made_in(made_in) else {
+                let Some(seen) = self.seen_by(writing)? else {
                     return Ok(Written::Waits { change: self.in_a_moment(), begun });
                 };
                 let group = if begun { self.for_what_has_begun() } else { self.clone() };
                 let data = Gather::from_iter([group.merge_edges(piece.start, &zeros(piece.clone()), &seen).await?]);
-                self.write_blocks(turn, Data::new(blocks.first, data, origin), true, made_in).await?
+                self.write_blocks(turn, Data::new(blocks.first, data, origin), true, writing).await?
             };
             match written {
                 Written::Done => begun = true,

@@ -226,11 +226,8 @@ impl Draft {
             held.any(|column| !column.holders.iter().any(|holder| stays(holder.drive)))
         };
         let mut names = BTreeSet::new();
-        for map in self.state.maps.values() {
-            if let Some(volume) = self.state.volumes.get(&map.volume)
-                && volume.state == VolumeState::Active
-                && at_risk(map)
-            {
+        for volume in self.state.volumes_on(drive.id).filter(|volume| volume.state == VolumeState::Active) {
+            if self.state.map_of(volume).is_some_and(|map| at_risk(map)) {
                 names.insert(volume.name.clone());
             }
         }

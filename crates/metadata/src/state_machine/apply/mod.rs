@@ -7,12 +7,14 @@
 //! 3. Every change of a drive's or server's state, every one that joins or leaves, and every new epoch of a volume gives the
 //!    next view. A server that goes down takes its drives with it in that same view.
 //! 4. Every change of a volume's record gives its next revision, but for those of its epoch.
-//! 5. Each drive named by a map's columns has a record; each map's volume, and each volume's map and pool, exist. Only active volumes
+//! 5. Each drive named by a map's columns has a record; each volume's map and pool exist, and each map has a volume. Only active volumes
 //!    have snapshots.
 //! 6. A column's holders are different drives, never fewer than when its map was made. One drive at most joins them, which isn't
 //!    one of them. Who joins, and who holds a copy, changes with the view.
 //! 7. No epoch of a map is handed out twice. Each volume and snapshot has one of its own, the newest of its lineage.
 
+#[cfg(test)]
+mod clone_tests;
 mod cluster;
 mod drives;
 #[cfg(test)]
@@ -137,6 +139,7 @@ impl Draft {
             Command::RemoveSnapshot { volume, name } => self.remove_snapshot(volume, name),
             Command::RenameSnapshot { volume, name, new_name } => self.rename_snapshot(volume, name, new_name),
             Command::RollBack { volume, name } => self.roll_back(volume, name),
+            Command::CloneVolume { volume, snapshot, name } => self.clone_volume(volume, snapshot, name),
             Command::SetLease { ms } => self.set_lease(*ms),
             Command::EndLongLeases { ms } => self.end_long_leases(*ms),
             Command::RecordEvent { kind, subject, text } => {

@@ -7,21 +7,26 @@ use std::collections::BTreeMap;
 use tepal_model::history::MAX_SPANS;
 use tepal_model::{History, Lineage};
 
-fn take(volume: &str, name: &str) -> Command {
+pub fn take(volume: &str, name: &str) -> Command {
     Command::CreateSnapshot { volume: volume.to_owned(), name: name.to_owned() }
 }
 
-fn remove(volume: &str, name: &str) -> Command {
+pub fn remove(volume: &str, name: &str) -> Command {
     Command::RemoveSnapshot { volume: volume.to_owned(), name: name.to_owned() }
 }
 
-fn roll_back(volume: &str, name: &str) -> Command {
+pub fn roll_back(volume: &str, name: &str) -> Command {
     Command::RollBack { volume: volume.to_owned(), name: name.to_owned() }
 }
 
 fn rename(volume: &str, name: &str, new_name: &str) -> Command {
     let (volume, name, new_name) = (volume.to_owned(), name.to_owned(), new_name.to_owned());
     Command::RenameSnapshot { volume, name, new_name }
+}
+
+pub fn clone(volume: &str, snapshot: &str, name: &str) -> Command {
+    let (volume, snapshot, name) = (volume.to_owned(), snapshot.to_owned(), name.to_owned());
+    Command::CloneVolume { volume, snapshot, name }
 }
 
 fn resize(name: &str, size: u64) -> Command {
@@ -196,11 +201,12 @@ fn a_volume_has_only_so_many_snapshots_rollbacks_and_epochs() {
     }
 }
 
-/// What somebody does with two volumes; numbers are snapshots, taken modulo those that there are.
+/// What somebody does with volumes; numbers are snapshots, taken modulo those that there are.
 #[derive(Clone, Debug)]
 enum Step {
     Write,
     Take,
+    Clone(usize),
     Remove(usize),
     RollBack(usize),
     Rename(usize),
@@ -211,37 +217,49 @@ fn step() -> impl Strategy<Value = (usize, Step)> {
     let what = prop_oneof![
         4 => Just(Step::Write),
         4 => Just(Step::Take),
+        2 => any::<usize>().prop_map(Step::Clone),
         2 => any::<usize>().prop_map(Step::Remove),
         3 => any::<usize>().prop_map(Step::RollBack),
         1 => any::<usize>().prop_map(Step::Rename),
         1 => Just(Step::RemoveVolume),
     ];
-    (0usize..2, what)
+    (any::<usize>(), what)
 }
 
-/// One volume as its user knows it: what was last written, there and in each snapshot. And a drive, which keeps what was written
-/// in each epoch.
+/// One volume as its user knows it: what was last written, there and in each snapshot.
 #[derive(Default)]
 struct Model {
     held: u64,
     snapshots: BTreeMap<String, u64>,
-    layers: BTreeMap<Epoch, u64>,
+}
+
+/// Drives, which keep what was written in each epoch of each map.
+#[derive(Default)]
+struct Layers(BTreeMap<(MapId, Epoch), u64>);
+
+impl Layers {
+    fn read(&self, map: MapId, lineage: &Lineage) -> u64 {
+        let mut layers = self.0.range((map, 0)..=(map, Epoch::MAX)).rev();
+        layers.find(|((_, epoch), _)| lineage.sees(*epoch)).map_or(0, |(_, written)| *written)
+    }
+
+    /// Frees what the history says is nobody's.
+    fn reclaim(&mut self, state: &State) {
+        self.0.retain(|(map, epoch), _| {
+            let history = state.history_of(*map);
+            history.line_of(*epoch).is_some() || history.is_unknown(*epoch)
+        });
+    }
 }
 
 impl Model {
-    fn read(&self, lineage: &Lineage) -> u64 {
-        self.layers.iter().rev().find(|(epoch, _)| lineage.sees(**epoch)).map_or(0, |(_, written)| *written)
-    }
-
-    /// Everybody reads what was written, also after the drive has freed what the history says is nobody's.
-    fn check(&mut self, state: &State, name: &str) {
+    /// Everybody reads what was written.
+    fn check(&self, state: &State, layers: &Layers, name: &str) {
         let volume = state.volume_named(name).expect("it's there");
-        let history = state.history_of(volume.map);
-        self.layers.retain(|epoch, _| history.line_of(*epoch).is_some() || history.is_unknown(*epoch));
-        let kept: BTreeMap<String, u64> =
-            state.snapshots_of(volume.id).map(|kept| (kept.name.clone(), self.read(&kept.lineage))).collect();
-        assert_eq!(kept, self.snapshots);
-        assert_eq!(self.read(&volume.lineage), self.held);
+        let read = |lineage: &Lineage| layers.read(volume.map, lineage);
+        let kept = state.snapshots_of(volume.id).map(|kept| (kept.name.clone(), read(&kept.lineage)));
+        assert_eq!(kept.collect::<BTreeMap<_, _>>(), self.snapshots);
+        assert_eq!(read(&volume.lineage), self.held, "{name}");
     }
 }
 
@@ -249,19 +267,19 @@ impl Model {
 pub fn check_readers(state: &State) {
     for map in state.maps.values() {
         let history = state.history_of(map.id);
-        let volume = &state.volumes[&map.volume];
-        let head = (volume.state == VolumeState::Active).then(|| (volume.epoch, volume.lineage.clone()));
-        let snapshots = state.snapshots_of(volume.id).map(|kept| (kept.epoch, kept.lineage.clone()));
-        let readers: BTreeMap<Epoch, Lineage> = snapshots.chain(head).collect();
-        let count = state.count_snapshots(volume.id) + usize::from(volume.state == VolumeState::Active);
-        assert_eq!((readers.len(), history.readers().len()), (count, count), "each has an epoch of its own");
+        let volumes: Vec<_> = state.volumes_of(map.id).collect();
+        let heads = volumes.iter().map(|volume| (volume.epoch, volume.lineage.clone()));
+        let kept = volumes.iter().flat_map(|volume| state.snapshots_of(volume.id));
+        let all: Vec<(Epoch, Lineage)> = kept.map(|kept| (kept.epoch, kept.lineage.clone())).chain(heads).collect();
+        let readers: BTreeMap<Epoch, Lineage> = all.iter().cloned().collect();
+        assert_eq!((readers.len(), history.readers().len()), (all.len(), all.len()), "each has an epoch of its own");
         for (epoch, lineage) in readers {
             assert_eq!(lineage.to_string().parse(), Ok(lineage.clone()), "as it's read back");
             assert!(lineage.newest() == epoch && epoch <= map.newest_epoch, "{lineage}");
             assert_eq!(history.reader(epoch).map(Lineage::spans), Some(lineage.spans()));
         }
         assert!(history.is_unknown(map.newest_epoch + 1) && !history.is_unknown(map.newest_epoch));
-        assert!(volume.epoch_since <= state.view());
+        assert!(volumes.iter().all(|volume| volume.epoch_since <= state.view()));
     }
     for (id, snapshots) in &state.snapshots {
         assert!(!snapshots.is_empty() && state.volumes[id].state == VolumeState::Active);
@@ -283,15 +301,16 @@ proptest! {
             state
         };
         let (mut state, mut digest, mut log) = (begin.clone(), Digest::of(&begin), Vec::new());
-        let mut models = [Model::default(), Model::default()];
+        let (mut models, mut layers) = (BTreeMap::from(["v0", "v1"].map(|name| (name.to_owned(), Model::default()))), Layers::default());
         for (nth, (which, step)) in (1u64..).zip(steps) {
-            let (name, model) = (format!("v{which}"), &mut models[which]);
+            let name = models.keys().nth(which % models.len()).unwrap().clone();
+            let model = models.get_mut(&name).unwrap();
             let chosen = |nth: usize| model.snapshots.keys().nth(nth % model.snapshots.len().max(1)).cloned();
             let volume = state.volume_named(&name).unwrap().clone();
             let new_name = format!("s{nth}");
             let commands = match step {
                 Step::Write => {
-                    model.layers.insert(volume.epoch, nth);
+                    layers.0.insert((volume.map, volume.epoch), nth);
                     model.held = nth;
                     vec![]
                 }
@@ -299,6 +318,14 @@ proptest! {
                     model.snapshots.insert(new_name.clone(), model.held);
                     vec![take(&name, &new_name)]
                 }
+                Step::Clone(nth) => match chosen(nth) {
+                    None => vec![],
+                    Some(from) => {
+                        let held = model.snapshots[&from];
+                        models.insert(new_name.clone(), Model { held, ..Model::default() });
+                        vec![clone(&name, &from, &new_name)]
+                    }
+                },
                 Step::Remove(nth) => chosen(nth).map_or(vec![], |gone| {
                     model.snapshots.remove(&gone);
                     vec![remove(&name, &gone)]
@@ -313,28 +340,45 @@ proptest! {
                     vec![rename(&name, &from, &new_name)]
                 }),
                 Step::RemoveVolume => {
-                    *model = Model::default();
-                    let snapshots = true;
-                    vec![Command::RemoveVolume { name: name.clone(), snapshots }, create(&name, "stripe")]
+                    models.remove(&name);
+                    let gone = Command::RemoveVolume { name: name.clone(), snapshots: true };
+                    let mut commands = vec![gone, Command::FinishRemoveVolume { id: volume.id }];
+                    if models.len() < 2 {
+                        models.insert(new_name.clone(), Model::default());
+                        commands.push(create(&new_name, "stripe"));
+                    }
+                    commands
                 }
             };
-            let newest = state.maps[&volume.map].newest_epoch;
             for command in commands {
                 let proposal = Proposal::new(5, None, command);
+                let before = state.clone();
                 let applied = apply(&state, &proposal).unwrap();
                 digest = digest.after(&state, &applied.changes, &applied.state.counters);
                 state = applied.state;
+                for now in state.volumes.values() {
+                    let newest = before.maps.get(&now.map).map_or(0, |map| map.newest_epoch);
+                    let earlier = before.volumes.get(&now.id);
+                    let is_same = earlier.is_some_and(|earlier| {
+                        check_since(now, earlier);
+                        earlier.epoch == now.epoch
+                    });
+                    prop_assert!(is_same || now.epoch == newest + 1, "an epoch is handed out once");
+                }
                 log.push(proposal);
             }
-            let now = &state.volumes[&volume.id];
-            prop_assert!(now.epoch == volume.epoch || now.epoch == newest + 1, "an epoch is handed out once");
-            prop_assert_eq!(now.epoch != volume.epoch, now.epoch_since != volume.epoch_since);
             prop_assert_eq!(digest, Digest::of(&state));
-            models[which].check(&state, &name);
+            layers.reclaim(&state);
+            models.iter().for_each(|(name, model)| model.check(&state, &layers, name));
             check_readers(&state);
         }
         let again = log.iter().fold(begin, |state, proposal| apply(&state, proposal).unwrap().state);
         prop_assert_eq!(Digest::of(&again), digest);
         prop_assert_eq!(again, state);
     }
+}
+
+/// A volume in the same epoch has written there since the same view.
+fn check_since(now: &VolumeRecord, earlier: &VolumeRecord) {
+    assert_eq!(now.epoch != earlier.epoch, now.epoch_since != earlier.epoch_since);
 }

@@ -1,26 +1,25 @@
-//! Snapshots of volumes, and what makes a volume go on in a new epoch (section 2.2 of the paper).
+//! Snapshots of volumes, their clones, and what makes a volume go on in a new epoch (section 2.2 of the paper).
 //!
 //! What is kept of a reader is the epochs that it sees. Which data that is, and who else sees it, is for those who hold the data,
 //! by [`State::history_of`](crate::State::history_of).
 
 use super::{Draft, check_name};
 use crate::command::Reply;
-use crate::record::{SnapshotRecord, VolumeRecord};
+use crate::record::{SnapshotId, SnapshotRecord, VolumeRecord};
 use crate::refusal::{Refusal, Thing};
+use std::sync::Arc;
 use tepal_model::size::Size;
 use tepal_model::text::shown;
 use tepal_model::{Epoch, Lineage, VolumeId};
 
-/// A volume's. Whoever holds its data goes through all of them for each extent.
+/// Of a volume and its clones in all, each of which counts for one. Whoever holds their data goes through all of them for each extent.
 pub const MAX_SNAPSHOTS: usize = 1024;
 
 impl Draft {
     pub(super) fn create_snapshot(&mut self, volume: &str, name: &str) -> Result<Reply, Refusal> {
         let record = self.volume(volume)?;
         self.check_snapshot_name(&record, name)?;
-        if self.state.count_snapshots(record.id) >= MAX_SNAPSHOTS {
-            return Err(Refusal::TooManySnapshots { volume: record.name, limit: MAX_SNAPSHOTS });
-        }
+        self.check_readers(&record)?;
         let snapshot = SnapshotRecord {
             volume: record.id,
             name: name.to_owned(),
@@ -55,6 +54,32 @@ impl Draft {
             format!("rolled back to snapshot {name}{}: epoch {epoch}, in view {view}", sizes.unwrap_or_default());
         self.event("volume", volume, text);
         Ok(Reply::RolledBack { epoch, view })
+    }
+
+    pub(super) fn clone_volume(&mut self, volume: &str, snapshot: &str, name: &str) -> Result<Reply, Refusal> {
+        let record = self.volume(volume)?;
+        let kept = self.snapshot(&record, snapshot)?;
+        check_name(Thing::Volume, name)?;
+        if self.state.volume_named(name).is_some() {
+            return Err(Refusal::VolumeExists(name.to_owned()));
+        }
+        self.check_readers(&record)?;
+        let origin = SnapshotId { volume: record.id, epoch: kept.epoch };
+        let (id, mut clone) = (VolumeId(self.state.counters.volume), self.go_on_from(&kept.lineage, record)?);
+        self.state.counters.volume += 1;
+        clone = VolumeRecord {
+            id,
+            name: name.to_owned(),
+            size: kept.size,
+            revision: 1,
+            created_unix_ms: self.unix_ms,
+            origin: Some(origin),
+            ..clone
+        };
+        let (view, size) = (clone.epoch_since, Size(clone.size));
+        self.put_volume(clone);
+        self.event("volume", name, format!("made as a clone of {}: {size}, in view {view}", subject(volume, snapshot)));
+        Ok(Reply::VolumeCloned { id, view })
     }
 
     pub(super) fn remove_snapshot(&mut self, volume: &str, name: &str) -> Result<Reply, Refusal> {
@@ -93,6 +118,15 @@ impl Draft {
         self.put_map(map);
         volume.epoch_since = self.next_view();
         Ok(volume)
+    }
+
+    /// Whether the volume's map may have one more.
+    fn check_readers(&self, volume: &VolumeRecord) -> Result<(), Refusal> {
+        let of_volume = |other: &Arc<VolumeRecord>| 1 + self.state.count_snapshots(other.id);
+        match self.state.volumes_of(volume.map).map(of_volume).sum::<usize>() > MAX_SNAPSHOTS {
+            true => Err(Refusal::TooManySnapshots { volume: volume.name.clone(), limit: MAX_SNAPSHOTS }),
+            false => Ok(()),
+        }
     }
 
     fn check_snapshot_name(&self, volume: &VolumeRecord, name: &str) -> Result<(), Refusal> {

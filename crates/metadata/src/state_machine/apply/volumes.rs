@@ -49,6 +49,7 @@ impl Draft {
             revision: 1,
             state: VolumeState::Active,
             created_unix_ms: self.unix_ms,
+            origin: None,
         });
         self.event("volume", name, text);
         Ok(Reply::VolumeCreated { id, map })
@@ -109,7 +110,11 @@ impl Draft {
         }
         self.drop_snapshots_of(volume.id);
         volume.state = VolumeState::Deleting;
+        let map = volume.map;
         self.revise(volume);
+        if self.state.volumes_of(map).next().is_some() {
+            self.next_view(); // drives give back what only it saw when nobody acts in an earlier one
+        }
         let with = match snapshots {
             0 => String::new(),
             1 => " with its snapshot".to_owned(),
@@ -124,11 +129,10 @@ impl Draft {
         if volume.state != VolumeState::Deleting {
             return Err(Refusal::NotDeleting(volume.name));
         }
-        let maps: Vec<MapId> = self.state.maps.values().filter(|map| map.volume == id).map(|map| map.id).collect();
-        for map in maps {
-            self.drop_map(map);
-        }
         self.drop_volume(id);
+        if self.state.volumes.values().all(|other| other.map != volume.map) {
+            self.drop_map(volume.map);
+        }
         self.event("volume", &volume.name, "its space is free".to_owned());
         Ok(Reply::Done)
     }

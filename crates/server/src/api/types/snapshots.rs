@@ -48,6 +48,13 @@ fn name(text: &str) -> Result<String, SnapshotNameError> {
     if is_name(text) { Ok(text.to_owned()) } else { Err(SnapshotNameError::Name(shown(text))) }
 }
 
+/// A volume that begins with what the snapshot holds. Nothing is copied: either may be removed before the other.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CloneSnapshot {
+    /// The new volume's.
+    pub name: String,
+}
+
 /// What can be read: `VOLUME`, or `VOLUME@SNAP`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SourceName {

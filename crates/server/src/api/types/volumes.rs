@@ -31,8 +31,11 @@ pub struct VolumeInfo {
     /// Blocks that no copy had right when they were last read; at least so many are damaged.
     #[serde(default)]
     pub damaged_blocks: u64,
-    /// Bytes on drives, copies counted.
+    /// Bytes on drives, copies counted: with all that its snapshots have, and its clones or what it's a clone of.
     pub allocated: u64,
+    /// The snapshot that it's a clone of, as `VOLUME@SNAP`, while that is there.
+    #[serde(default)]
+    pub origin: Option<String>,
     /// In which it writes. Each snapshot and each rollback begins a new one; the first is 1.
     pub epoch: u64,
     /// Counts the changes of name, size and the like, from 1.

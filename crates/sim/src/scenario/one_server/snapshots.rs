@@ -26,7 +26,7 @@ pub struct Album {
     pub record: Record,
     pub checker: Rc<RefCell<Checker>>,
     pub workload: Workload,
-    pub taken: Taken,
+    pub taken: Taken<Rc<RefCell<Checker>>>,
     /// Those that are agreed on, and whose requests aren't answered yet.
     pub asked: Rc<RefCell<BTreeMap<Epoch, Cut>>>,
     pub durability: Durability,
@@ -67,12 +67,12 @@ impl Album {
         let answered = self.checker.borrow_mut().snapshot_answered(cut);
         self.core.note(epoch.into(), || format!("a snapshot of epoch {epoch} was taken: {answered:?}"));
         self.asked.borrow_mut().remove(&epoch);
-        self.taken.add(epoch, Some(answered));
+        self.taken.add(self.checker.clone(), epoch, Some(answered));
     }
 
-    async fn read(&self, server: &Server, (epoch, known): (Epoch, Known)) {
+    async fn read(&self, server: &Server, (epoch, known): (Epoch, Known<Rc<RefCell<Checker>>>)) {
         match shown_by(server.volume(), epoch, self.size).await {
-            Ok(shown) => self.taken.judge(&self.core, &self.checker, (epoch, known), shown),
+            Ok(shown) => self.taken.judge(&self.core, (epoch, known), shown),
             Err(IoError::Unavailable { .. }) if !self.taken.has(epoch) => {} // it was removed meanwhile
             Err(error) if self.workload.is_excused(&error, Kind::Read, 0, self.size) => {}
             Err(error) => self.core.fail(format!("the snapshot of epoch {epoch} can't be read: {error}")),
@@ -97,13 +97,14 @@ impl Album {
     pub fn server_died(&self) {
         for (epoch, cut) in std::mem::take(&mut *self.asked.borrow_mut()) {
             let cut = self.checker.borrow_mut().snapshot_answered(cut);
-            self.taken.add(epoch, Some(cut).filter(|_| self.durability == Durability::Strict));
+            let promised = Some(cut).filter(|_| self.durability == Durability::Strict);
+            self.taken.add(self.checker.clone(), epoch, promised);
         }
     }
 
     /// While no server runs, or nobody uses the volume, it becomes one of those that were read.
     pub fn roll_back(&self, random: &mut Stream) -> bool {
-        let promised = |(epoch, known): (Epoch, Known)| Some((epoch, known.cut?, known.shown?));
+        let promised = |(epoch, known): (Epoch, Known<_>)| Some((epoch, known.cut?, known.shown?));
         let all: Vec<(Epoch, Cut, Vec<u8>)> = self.taken.all().into_iter().filter_map(promised).collect();
         if all.is_empty() {
             return false;

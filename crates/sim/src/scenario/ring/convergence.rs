@@ -66,6 +66,7 @@ impl Ring {
     pub(super) async fn come_right(&mut self) {
         self.nothing_goes_wrong();
         self.nodes.iter().flatten().for_each(|(_, workload)| workload.stop());
+        self.clients.iter().for_each(|clients| clients.workload.stop());
         self.all_is_right().await;
         let nodes = self.all_nodes();
         if self.plan.has_faults && self.random.one_in(2) {
@@ -84,6 +85,7 @@ impl Ring {
         }
         self.copies_are_equal(&self.all_nodes()).await;
         self.nothing_lies_where_it_has_no_place(&self.all_nodes()).await;
+        self.clones_are_right(&self.all_nodes()).await;
         self.snapshots_are_right(&self.all_nodes()).await;
     }
 
@@ -91,7 +93,8 @@ impl Ring {
         let begun = self.core.now();
         loop {
             let left: u64 = self.all_nodes().iter().map(regions_left).sum();
-            let are_done = self.nodes.iter().flatten().all(|(_, workload)| workload.is_done());
+            let are_done = self.nodes.iter().flatten().all(|(_, workload)| workload.is_done())
+                && self.clients.iter().all(|clients| clients.workload.is_done());
             if self.council.all_are_up() && !self.council.moves_anything() && left == 0 && are_done {
                 break;
             }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tepal_drive::Loss;
 use tepal_engine::{Agreed, Authority, ClusterView, DriveStatus, Epochs, Placed, Placing, View, VolumeSpec};
-use tepal_model::{DriveId, Epoch, MapId, ServerId};
+use tepal_model::{DriveId, Epoch, MapId, ServerId, VolumeId};
 use tepal_wire::message::DriveFailure;
 
 /// How long a server that is cut off goes on serving, and after which time the others go on without it.
@@ -26,6 +26,7 @@ struct State {
     /// A majority of them agrees; if there are none, whoever is there.
     voters: Vec<ServerId>,
     now: ClusterView,
+    /// Of the volume that was there first.
     spec: VolumeSpec,
     readers: Readers,
     /// Of the columns that a drive joins, whose place it's to take.
@@ -54,7 +55,9 @@ enum Change {
     /// It's open again: answered with the view in which it was up last.
     Back(DriveId),
     /// The volume goes on in a new epoch: answered with the one that was kept.
-    Snapshot,
+    Snapshot(VolumeId),
+    /// A new volume goes on from that snapshot: answered with its id.
+    Clone(Epoch),
     /// A drive that joins a column has everything, if nothing has changed since that view.
     Joined(usize, Placing, View),
     /// It has no room.
@@ -88,6 +91,7 @@ impl Council {
         let drives = spec.places.drives().iter().map(agreed).collect();
         let places = [(spec.map, spec.places.clone())].into();
         let now = ClusterView { view: 1, drives, epochs: BTreeMap::new(), places };
+        let readers = Readers::of(spec.id);
         let (cut_off, dead, voices) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let (waiting, asked) = (Vec::new(), VecDeque::new());
         Council(Arc::new(Mutex::new(State {
@@ -95,7 +99,7 @@ impl Council {
             voters,
             now,
             spec,
-            readers: Readers::default(),
+            readers,
             moving: BTreeMap::new(),
             cut_off,
             dead,
@@ -175,10 +179,28 @@ impl Council {
         self.lock().readers.kept()
     }
 
+    /// That volume and its clones, as far as they are there.
+    pub fn volumes(&self) -> Vec<VolumeId> {
+        self.lock().readers.volumes()
+    }
+
+    /// What a clone is opened with.
+    pub fn spec_of_clone(&self, id: VolumeId) -> VolumeSpec {
+        VolumeSpec { id, name: format!("v{}", id.0), revision: 1, epochs: self.epochs(), ..self.spec() }
+    }
+
     /// Nobody needs a snapshot any more.
     pub fn remove_snapshot(&self, epoch: Epoch) {
         let mut state = self.lock();
         state.readers.remove(epoch);
+        state.now.view += 1;
+        state.tell_epochs();
+    }
+
+    /// Nobody needs a volume any more, nor its snapshots.
+    pub fn remove_volume(&self, id: VolumeId) {
+        let mut state = self.lock();
+        state.readers.remove_volume(id);
         state.now.view += 1;
         state.tell_epochs();
     }
@@ -219,7 +241,7 @@ impl Council {
         !self.lock().moving.is_empty()
     }
 
-    /// What the volume and its snapshots see.
+    /// What the volumes and their snapshots see.
     pub fn epochs(&self) -> Arc<Epochs> {
         let state = self.lock();
         state.now.epochs.get(&state.spec.map).cloned().unwrap_or_default()
@@ -334,7 +356,7 @@ impl State {
 
     /// As of now.
     fn tell_epochs(&mut self) {
-        let epochs = self.readers.epochs(self.spec.size);
+        let epochs = self.readers.epochs(self.spec.size, self.now.view);
         self.now.epochs.insert(self.spec.map, Arc::new(epochs));
     }
 
@@ -404,11 +426,17 @@ impl State {
                 }
                 Some(self.now.view)
             }
-            Change::Snapshot => {
-                let epoch = self.readers.take_snapshot(self.now.view + 1)?;
+            Change::Snapshot(volume) => {
+                let epoch = self.readers.take_snapshot(*volume, self.now.view + 1)?;
                 self.now.view += 1;
                 self.tell_epochs();
                 Some(epoch.into())
+            }
+            Change::Clone(epoch) => {
+                let id = self.readers.clone_snapshot(*epoch, self.now.view + 1)?;
+                self.now.view += 1;
+                self.tell_epochs();
+                Some(id.0)
             }
         }
     }
@@ -426,12 +454,17 @@ impl Voice {
         self.ask(Change::Back(drive)).await.map(|(left, _)| left)
     }
 
-    /// Takes a snapshot: its epoch, once all write in the next one.
-    pub async fn take_snapshot(&self) -> Option<Epoch> {
-        let (epoch, view) = self.ask(Change::Snapshot).await?;
+    /// Takes a snapshot of a volume: its epoch, once all write in the next one.
+    pub async fn take_snapshot(&self, of: VolumeId) -> Option<Epoch> {
+        let (epoch, view) = self.ask(Change::Snapshot(of)).await?;
         self.clone().caught_up(view).await;
         self.adopted(view).await;
         Epoch::try_from(epoch).ok()
+    }
+
+    /// A clone of a snapshot, if that is still kept.
+    pub async fn clone_snapshot(&self, epoch: Epoch) -> Option<VolumeId> {
+        self.ask(Change::Clone(epoch)).await.map(|(id, _)| VolumeId(id))
     }
 
     /// Returns once it follows that view.

@@ -6,6 +6,7 @@
 //! nothing goes wrong any more, all drives come up, and their copies are equal. While two can't reach each other, a third serves all of
 //! it, and what is agreed comes to rest.
 
+mod clones;
 mod convergence;
 mod council;
 mod network;
@@ -20,6 +21,7 @@ use crate::random::Stream;
 use crate::scenario::taken::Taken;
 use crate::workload::Workload;
 use crate::world::SimWorld;
+use clones::{Clients, Tested, Volumes};
 use council::Council;
 use network::Network;
 use node::{Machine, Node};
@@ -79,6 +81,9 @@ enum Event {
     OneMissesASnapshot,
     ColumnMoves,
     MoveIsCalledOff,
+    SnapshotIsCloned,
+    CloneIsUsed,
+    CloneIsRemoved,
     AllStart,
 }
 
@@ -109,6 +114,12 @@ const EVENTS: &[Event] = &[
     Event::ColumnMoves,
     Event::ColumnMoves,
     Event::MoveIsCalledOff,
+    Event::SnapshotIsCloned,
+    Event::SnapshotIsCloned,
+    Event::CloneIsUsed,
+    Event::CloneIsUsed,
+    Event::CloneIsUsed,
+    Event::CloneIsRemoved,
     Event::AllStart,
 ];
 /// So many of them, from the first on, where all happens within a moment.
@@ -127,7 +138,10 @@ struct Ring {
     checker: Rc<RefCell<Checker>>,
     /// One drive's data isn't all what was written to it.
     has_decayed: bool,
-    taken: Taken,
+    taken: Taken<Tested>,
+    volumes: Volumes,
+    /// Of clones, on machines that run.
+    clients: Vec<Clients>,
 }
 
 impl Ring {
@@ -136,7 +150,7 @@ impl Ring {
             let disk = SimDisk::new(
                 core,
                 DISKS[at],
-                (plan.mebibytes_each() * (1 + snapshots::MOST as u64) + random.between(8..11)) << 20,
+                (plan.mebibytes_each() * (2 + snapshots::MOST + clones::MOST) as u64 + random.between(8..11)) << 20,
             );
             let drive = Some((DriveId(at as u64 + 1), disk));
             Rc::new(Machine { id: ServerId(at as u32 + 1), name: SERVERS[at], drive })
@@ -147,7 +161,9 @@ impl Ring {
         let voters = machines[..plan.voters].iter().map(|machine| machine.id).collect();
         let council = Council::new(core.time(), voters, plan.spec.clone(), |drive| ServerId(drive.0 as u32));
         let rules = Rules { durability: plan.spec.layout.durability, reads_settle: false, late: true };
-        let checker = Rc::new(RefCell::new(Checker::new(random.draw(), rules)));
+        let first = Tested::new(plan.spec.id, Checker::new(random.draw(), rules), Vec::new());
+        let (checker, volumes) = (first.checker.clone(), Volumes::default());
+        volumes.add(first);
         let nodes = machines.iter().map(|_| None).collect();
         let (core, network) = (core.clone(), Network::new());
         Ring {
@@ -161,6 +177,8 @@ impl Ring {
             checker,
             has_decayed: false,
             taken: Taken::default(),
+            volumes,
+            clients: Vec::new(),
         }
     }
 
@@ -238,6 +256,7 @@ impl Ring {
 
     fn stop(&mut self, at: usize) {
         let Some((node, _)) = self.nodes[at].take() else { return };
+        self.clients.retain(|clients| clients.at != at);
         let power = self.random.one_in(3);
         self.core.note(at as u64, || format!("{} dies, power cut: {power}", node.id()));
         if node.world.is_paused() {
@@ -314,6 +333,9 @@ impl Ring {
                 let column = self.random.index(self.plan.spec.places.columns.len());
                 self.council.end_move(column);
             }
+            Event::SnapshotIsCloned => self.snapshot_is_cloned(at),
+            Event::CloneIsUsed => self.clone_is_used(at),
+            Event::CloneIsRemoved => self.clone_is_removed(),
             Event::AllStart => self.start_all(),
         }
     }

@@ -6,14 +6,15 @@ use super::network::Network;
 use crate::device::SimDisk;
 use crate::scenario::server::ServedVolume;
 use crate::world::SimWorld;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use tepal_drive::world::Clock;
 use tepal_drive::{Drive, Loss, Options};
 use tepal_engine::{ClusterView, DriveStatus, Engine, Standing, Volume, VolumeSpec};
-use tepal_model::{DriveId, Epoch, ServerId};
+use tepal_model::{DriveId, Epoch, ServerId, VolumeId};
 
 /// How often a server looks what was agreed.
 const LOOK: Duration = Duration::from_micros(1_300);
@@ -37,7 +38,9 @@ impl Machine {
 pub struct Node {
     pub world: SimWorld,
     pub engine: Engine<SimWorld>,
+    /// That was there first; perhaps it's removed in the end.
     pub volume: Volume<SimWorld>,
+    clones: Rc<RefCell<BTreeMap<VolumeId, Volume<SimWorld>>>>,
     machine: Rc<Machine>,
     council: Council,
     voice: Voice,
@@ -58,7 +61,8 @@ impl Node {
         let volume = engine.open_volume_among(spec).expect("the volume could be made");
         engine.all_volumes_opened();
         network.serves(machine.id, &world, &engine);
-        let node = Node { world, engine, volume, machine, council: council.clone(), voice, reopens: Rc::default() };
+        let (clones, council, reopens) = (Rc::default(), council.clone(), Rc::default());
+        let node = Node { world, engine, volume, clones, machine, council, voice, reopens };
         let (tends, follows) = (node.clone(), node.clone());
         if let Some((id, disk)) = node.machine.drive.clone() {
             node.world.spawn_named("open", async move { tends.open_drive(id, disk).await });
@@ -68,8 +72,17 @@ impl Node {
     }
 
     /// The epoch of a snapshot that it asked for.
-    pub async fn takes_snapshot(&self) -> Option<Epoch> {
-        self.voice.take_snapshot().await
+    pub async fn takes_snapshot(&self, of: VolumeId) -> Option<Epoch> {
+        self.voice.take_snapshot(of).await
+    }
+
+    pub async fn clones_snapshot(&self, epoch: Epoch) -> Option<VolumeId> {
+        self.voice.clone_snapshot(epoch).await
+    }
+
+    /// `None` if it doesn't know of it, or not any more.
+    pub fn volume_of(&self, id: VolumeId) -> Option<Volume<SimWorld>> {
+        if id == self.volume.id() { Some(self.volume.clone()) } else { self.clones.borrow().get(&id).cloned() }
     }
 
     pub fn keeps_snapshot(&self, epoch: Epoch) -> bool {
@@ -123,6 +136,7 @@ impl Node {
                     Some(_) => self.engine.follow(self.machine.id, &before, &now),
                     None => self.engine.follow_from_outside(&now),
                 }
+                self.open_and_end_volumes();
                 self.voice.knows(&now);
                 before = ClusterView::clone(&now);
             }
@@ -130,6 +144,21 @@ impl Node {
                 self.voice.is_heard(heard);
                 self.reopen_if_given_up(*id, disk, &now);
             }
+        }
+    }
+
+    fn open_and_end_volumes(&self) {
+        let there = self.council.volumes();
+        let mut clones = self.clones.borrow_mut();
+        for &id in there.iter().filter(|&&id| id != self.volume.id()) {
+            let open = || self.engine.open_volume_among(self.council.spec_of_clone(id)).expect("its map could be made");
+            clones.entry(id).or_insert_with(open);
+        }
+        clones.retain(|id, _| there.contains(id));
+        for gone in self.engine.volumes().into_iter().filter(|volume| !there.contains(&volume.id())) {
+            gone.cut_off();
+            let engine = self.engine.clone();
+            self.world.spawn_named("remove", async move { engine.remove_one_of_several(gone.id()).await });
         }
     }
 

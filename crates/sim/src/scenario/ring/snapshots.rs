@@ -1,4 +1,4 @@
-//! Snapshots of the ring's volume: taken, read and removed while all goes wrong, and judged.
+//! Snapshots of the ring's volumes: taken, read and removed while all goes wrong, and judged.
 
 use super::Ring;
 use super::node::Node;
@@ -7,12 +7,13 @@ use crate::scenario::life::on_machine;
 use crate::scenario::taken::shown_by;
 use std::time::Duration;
 use tepal_model::buffer::join;
-use tepal_model::{BLOCK, EXTENT, Epoch, IoError};
+use tepal_model::{Epoch, IoError, VolumeId};
 
 /// At most so many at a time: each is compared in the end.
 pub(super) const MOST: usize = 4;
 /// All know what is agreed by then.
 const FOLLOWED: Duration = Duration::from_millis(50);
+
 impl Ring {
     /// Somebody asks for a snapshot, through a server that may die of something else meanwhile.
     pub(super) fn snapshot_is_taken(&mut self, at: usize) {
@@ -20,17 +21,18 @@ impl Ring {
         if self.council.snapshots().len() >= MOST {
             return;
         }
-        let (checker, taken) = (self.checker.clone(), self.taken.clone());
+        let (of, taken) = (self.random.pick(&self.volumes.all()).clone(), self.taken.clone());
         let world = node.world.clone();
         world.spawn_named("snapshot", async move {
-            let cut = checker.borrow_mut().snapshot_asked();
-            let Some(epoch) = node.takes_snapshot().await else { return };
-            let cut = checker.borrow_mut().snapshot_answered(cut);
-            node.world.core().note(epoch.into(), || format!("a snapshot of epoch {epoch} was taken: {cut:?}"));
+            let cut = of.checker.borrow_mut().snapshot_asked();
+            let Some(epoch) = node.takes_snapshot(of.id).await else { return };
+            let cut = of.checker.borrow_mut().snapshot_answered(cut);
+            let id = of.id.0;
+            node.world.core().note(epoch.into(), || format!("a snapshot of volume {id} was taken, {epoch}: {cut:?}"));
             if !node.keeps_snapshot(epoch) {
                 return; // it was removed before it was answered
             }
-            taken.add(epoch, Some(cut));
+            taken.add(of, epoch, Some(cut));
         });
     }
 
@@ -56,12 +58,12 @@ impl Ring {
             return;
         }
         let ((epoch, known), size, taken) = (self.random.pick(&all).clone(), self.plan.spec.size, self.taken.clone());
-        let checker = self.checker.clone();
         let world = node.world.clone();
         world.spawn_named("read a snapshot", async move {
-            match shown_by(&node.volume, epoch, size).await {
-                Ok(shown) => taken.judge(node.world.core(), &checker, (epoch, known), shown),
-                Err(IoError::Unavailable { .. }) if !taken.has(epoch) => {} // it was removed meanwhile
+            match node.shown_by(known.of.id, epoch, size).await {
+                Ok(shown) => taken.judge(node.world.core(), (epoch, known), shown),
+                Err(_) if !taken.has(epoch) => {} // it was removed meanwhile
+                Err(_) if node.volume_of(known.of.id).is_none() => {} // it hasn't heard of the clone that it's of
                 Err(error) => node.world.core().fail(format!("the snapshot of epoch {epoch} can't be read: {error}")),
             }
         });
@@ -75,23 +77,22 @@ impl Ring {
         }
     }
 
-    fn remove_snapshot(&self, epoch: Epoch) {
+    pub(super) fn remove_snapshot(&self, epoch: Epoch) {
         self.core.note(epoch.into(), || format!("the snapshot of epoch {epoch} is removed"));
         self.taken.remove(epoch);
         self.council.remove_snapshot(epoch);
     }
 
-    /// Once all is right: each snapshot shows what it should, through any server, and all copies show the same. Once all are removed,
-    /// only what the volume has takes space.
+    /// Once all is right: each snapshot shows what it should, through any server.
     pub(super) async fn snapshots_are_right(&mut self, nodes: &[Node]) {
         for (epoch, known) in self.taken.all() {
             let cut = known.cut;
             let (node, size) = (self.random.pick(nodes).clone(), self.plan.spec.size);
-            let (taken, checker) = (self.taken.clone(), self.checker.clone());
+            let taken = self.taken.clone();
             self.core.note(epoch.into(), || format!("the snapshot of epoch {epoch} is read: {cut:?}"));
             on_machine(&self.core, &node.world.clone(), "read a snapshot", async move {
-                match shown_by(&node.volume, epoch, size).await {
-                    Ok(shown) => taken.judge(node.world.core(), &checker, (epoch, known), shown),
+                match node.shown_by(known.of.id, epoch, size).await {
+                    Ok(shown) => taken.judge(node.world.core(), (epoch, known), shown),
                     Err(error) => {
                         node.world.core().fail(format!("the snapshot of epoch {epoch} can't be read: {error}"))
                     }
@@ -99,40 +100,29 @@ impl Ring {
             })
             .await;
         }
-        self.volume_is_rolled_back(nodes).await;
-        for epoch in self.council.snapshots() {
-            self.remove_snapshot(epoch);
-        }
-        let servers = nodes[..self.plan.servers].to_vec();
-        let (epochs, spec) = (self.council.epochs(), self.plan.spec.clone());
-        let (map, head) = (spec.map, epochs.history.reader(epochs.head).expect("the volume is a reader").clone());
-        self.comes("the space of snapshots is given back", || {
-            servers.iter().filter_map(Node::drive).all(|drive| {
-                let extents =
-                    drive.extents_of(map, 0, u64::MAX, false).into_iter().collect::<std::collections::BTreeSet<_>>();
-                let is_seen = |&first: &u64| !drive.is_empty(map, first, EXTENT / BLOCK, &head);
-                drive.allocated_of(map) == extents.into_iter().filter(is_seen).count() as u64 * EXTENT
-            })
-        })
-        .await;
+        self.volumes_are_rolled_back(nodes).await;
+        self.all_but_one_are_removed(nodes).await;
     }
 }
 
 impl Ring {
-    /// To one of the snapshots, and perhaps to another: then the volume shows what that does, through any server.
-    async fn volume_is_rolled_back(&mut self, nodes: &[Node]) {
+    /// To one of the snapshots, and perhaps to another: then its volume shows what that does, through any server.
+    async fn volumes_are_rolled_back(&mut self, nodes: &[Node]) {
         let taken = self.taken.all();
         if taken.is_empty() {
             return;
         }
         for _ in 0..self.random.below(3) {
             let (epoch, known) = self.random.pick(&taken).clone();
-            self.core.note(epoch.into(), || format!("the volume is rolled back to epoch {epoch}"));
+            self.core.note(epoch.into(), || format!("volume {} is rolled back to epoch {epoch}", known.of.id.0));
             self.council.roll_back(epoch);
             Sleep::until(&self.core, self.core.now() + FOLLOWED).await;
             let (node, size) = (self.random.pick(nodes).clone(), self.plan.spec.size);
             on_machine(&self.core, &node.world.clone(), "read all", async move {
-                match node.volume.read(0, size).await {
+                let Some(volume) = node.volume_of(known.of.id) else {
+                    return node.world.core().fail(format!("{} doesn't know volume {}", node.id(), known.of.id.0));
+                };
+                match volume.read(0, size).await {
                     Ok(all) if known.shown == Some(join(&all).to_vec()) => {}
                     Ok(_) => node.world.core().fail(format!("the volume isn't what it was in epoch {epoch}")),
                     Err(error) => node.world.core().fail(format!("what was rolled back can't be read: {error}")),
@@ -140,5 +130,11 @@ impl Ring {
             })
             .await;
         }
+    }
+}
+
+impl Node {
+    pub(super) async fn shown_by(&self, of: VolumeId, epoch: Epoch, size: u64) -> Result<Vec<u8>, IoError> {
+        shown_by(&self.volume_of(of).ok_or(IoError::Fenced)?, epoch, size).await
     }
 }

@@ -16,7 +16,7 @@ pub const AT: u64 = 1920;
 pub async fn ask(rig: &Rig, byte: u8, count: usize, is_in_doubt: bool) -> Result<(), IoError> {
     let group = rig.volume.seats()[0].group().unwrap();
     let data = Gather::from_iter([Bytes::from(vec![byte; count * BLOCK as usize])]);
-    group.write(AT / 2 * BLOCK, data, false, Some(Tag { origin: REQUEST, is_in_doubt })).await
+    group.write(VolumeId(1), AT / 2 * BLOCK, data, false, Some(Tag { origin: REQUEST, is_in_doubt })).await
 }
 
 /// The servers are killed when the request has reached one copy of its first block, and not the other.

@@ -1,5 +1,6 @@
 //! A drive takes another's place in a column while it's used.
 
+use super::clones::{read, with_clone, write};
 use super::*;
 use crate::places::{Placed, Placing};
 use crate::servers::follow::{Agreed as Drives, ClusterView, DriveStatus};
@@ -32,11 +33,12 @@ impl Moving {
         let mut places = Places::clone(&known.unwrap_or_else(|| self.rig.volume.spec().places));
         change(&mut places.columns[0]);
         let agreed = Drives { server: ME, status: DriveStatus::Up(1) };
+        let epochs = Some((MapId(1), self.rig.epochs.clone())).filter(|(_, epochs)| epochs.view > 0);
         let now = Arc::new(ClusterView {
             view: self.now.view + 1,
             drives: (1..=DRIVES).map(|id| (DriveId(id), agreed)).collect(),
             places: [(MapId(1), Arc::new(places))].into(),
-            ..ClusterView::default()
+            epochs: epochs.into_iter().collect(),
         });
         self.rig.engine.follow(ME, &self.now, &now);
         self.now = now;
@@ -189,5 +191,48 @@ fn what_a_drive_holds_of_columns_that_have_moved_is_given_back_after_a_restart_t
         moving.rig.engine.all_volumes_opened();
         moving.until_given_back(1).await;
         assert_eq!(moving.rig.read(1).await, Ok(1));
+    });
+}
+
+/// A map's columns are where they are for all its volumes: one move brings what each of them has, and is given back once.
+#[test]
+fn a_column_moves_with_what_a_volume_its_snapshot_and_its_clone_have_while_both_are_written() {
+    told(|world| async move {
+        for layout in ["mirror:2", "mirror:2;durability=flush"] {
+            let mut moving = Moving::new(world.clone(), layout).await;
+            for block in BLOCKS {
+                moving.rig.write(block, 1, 1).await.unwrap();
+            }
+            moving.rig.epochs = with_clone();
+            moving.follow(|_| {});
+            let clone = moving.rig.open_clone().await;
+            moving.rig.write(1, 2, 1).await.unwrap();
+            write(&clone, 1, 3).await.unwrap();
+            clone.trim(2 * BLOCK, BLOCK).await.unwrap();
+            let (origin, of_clone) = (moving.rig.volume.clone(), clone.clone());
+            let writes = async move {
+                for round in 4..40 {
+                    write(&origin, 3, round).await.unwrap();
+                    write(&of_clone, 4, round).await.unwrap();
+                }
+            };
+            let change = async {
+                moving.begin();
+                moving.finish().await;
+                moving.until_given_back(1).await;
+            };
+            join(writes, change).await;
+            let (volume, before) = (moving.rig.volume.clone(), moving.rig.volume.snapshot(1, 8 << 20));
+            assert_eq!(clone.allocated(), volume.allocated(), "they have one map");
+            // What is left has everything, of each line.
+            volume.flush().await.unwrap();
+            clone.flush().await.unwrap();
+            moving.rig.lose(1).await;
+            for (block, of_origin, of_clone) in [(0, 1, 1), (1, 2, 3), (2, 1, 0), (3, 39, 1), (4, 1, 39)] {
+                assert_eq!((moving.rig.read(block).await, read(&clone, block).await), (Ok(of_origin), Ok(of_clone)));
+                let kept = tepal_model::buffer::join(&before.read(block * BLOCK, 1).await.unwrap())[0];
+                assert_eq!(kept, 1, "{layout} {block}");
+            }
+        }
     });
 }

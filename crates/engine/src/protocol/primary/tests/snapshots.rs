@@ -2,7 +2,7 @@
 
 use super::doubts::{AT, ask, killed_with_a_request_on_one_copy};
 use super::*;
-use crate::ClusterView;
+use crate::{ClusterView, Head};
 use futures_util::future::{Either, select};
 use std::collections::BTreeMap;
 use tepal_codec::checksum::block_crcs;
@@ -16,9 +16,10 @@ impl Rig {
     fn agree(&mut self, readers: &[&str]) {
         let readers: Vec<Lineage> = readers.iter().map(|text| text.parse().unwrap()).collect();
         let (head, snapshots) = readers.split_last().unwrap();
-        let (head, since) = (head.newest(), self.epochs.since + 1);
+        let view = self.epochs.view + 1;
+        let heads = [(self.volume.id(), Head { epoch: head.newest(), since: view })].into();
         let snapshots = snapshots.iter().map(|reader| (reader.newest(), self.volume.size())).collect();
-        self.epochs = Arc::new(Epochs { history: History::new(readers, 0), head, since, snapshots });
+        self.epochs = Arc::new(Epochs { history: History::new(readers, 0), heads, snapshots, view });
     }
 
     /// The same, and the server acts by it.
@@ -30,7 +31,7 @@ impl Rig {
 
     fn view(&self) -> ClusterView {
         let epochs = BTreeMap::from([(MapId(1), self.epochs.clone())]);
-        ClusterView { view: self.epochs.since, epochs, ..ClusterView::default() }
+        ClusterView { view: self.epochs.view, epochs, ..ClusterView::default() }
     }
 
     /// What a block is in a snapshot.

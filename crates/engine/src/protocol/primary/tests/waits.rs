@@ -272,15 +272,21 @@ fn what_another_server_asks_is_not_kept_waiting_and_is_not_done_afterwards() {
         rig.lose(0).await;
         let group = rig.volume.groups()[0].for_others();
         let data = |byte: u8| [Bytes::from(vec![byte; BLOCK as usize])].into_iter().collect();
-        assert_eq!(rig.within(5, group.write(3 * BLOCK, data(2), true, None)).await, Some(Err(IoError::Stopping)));
-        assert_eq!(rig.within(5, group.zero(0..8 * BLOCK, false, None)).await, Some(Err(IoError::Stopping)));
         assert_eq!(
-            rig.within(5, group.read(0, BLOCK, None)).await.map(|read| read.err()),
+            rig.within(5, group.write(VolumeId(1), 3 * BLOCK, data(2), true, None)).await,
+            Some(Err(IoError::Stopping))
+        );
+        assert_eq!(
+            rig.within(5, group.zero(VolumeId(1), 0..8 * BLOCK, false, None)).await,
+            Some(Err(IoError::Stopping))
+        );
+        assert_eq!(
+            rig.within(5, group.read(Subject::now(VolumeId(1)), 0, BLOCK)).await.map(|read| read.err()),
             Some(Some(IoError::Stopping))
         );
         rig.bring_back(0).await;
         assert_eq!(rig.read(3).await, Ok(1), "what was given up isn't done");
-        group.write(3 * BLOCK, data(4), true, None).await.unwrap();
+        group.write(VolumeId(1), 3 * BLOCK, data(4), true, None).await.unwrap();
         assert_eq!(rig.read(3).await, Ok(4));
     });
 }

@@ -1,0 +1,278 @@
+//! What volumes that share a global map have in common: its columns and who leads them, what is seen of it, and its space.
+
+use super::epochs::Reclaiming;
+use super::{OpenVolumeError, Recovery};
+use crate::authority::View;
+use crate::engine::{self, Engine, Standing};
+use crate::epochs::Epochs;
+use crate::holder::Holder;
+use crate::map::{Column, Striping, VolumeSpec};
+use crate::places::Places;
+use crate::protocol::primary::Group;
+use crate::protocol::primary::members::{Member, Members, Missed, Presence};
+use crate::servers::seat::{Seat, Taken};
+use futures_util::future::join_all;
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use tepal_drive::Drive;
+use tepal_drive::world::World;
+use tepal_model::{DriveId, Layout, MapId, ServerId, VolumeId};
+
+/// A volume and its clones have the same one. Cheap to clone.
+pub(crate) struct Map<W: World> {
+    pub(super) shared: Arc<Shared<W>>,
+}
+
+impl<W: World> Clone for Map<W> {
+    fn clone(&self) -> Self {
+        Map { shared: self.shared.clone() }
+    }
+}
+
+pub(super) struct Shared<W: World> {
+    id: MapId,
+    layout: Layout,
+    striping: Striping,
+    /// One for each column.
+    seats: Vec<Seat<W>>,
+    pub(super) epochs: Mutex<Arc<Epochs>>,
+    /// Where its columns are, as far as is known here.
+    pub(super) places: Mutex<Arc<Places>>,
+    pub(super) reclaiming: Reclaiming,
+    /// The engine has its maps, not they it.
+    engine: Weak<engine::Shared<W>>,
+    used: Mutex<Use>,
+    is_cut_off: AtomicBool,
+    /// Its volumes that nobody is served any more.
+    cut_off: Mutex<BTreeSet<VolumeId>>,
+    /// Blocks, in columns that this server led then.
+    repaired: Arc<AtomicU64>,
+}
+
+/// Who may lead its columns, and whose requests reach them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// This server alone.
+    Alone,
+    /// The same, until what is under way has ended.
+    BeingShared,
+    /// Several servers, and gateways elsewhere.
+    Among,
+}
+
+impl<W: World> Map<W> {
+    /// That of a volume, of which no other volume has been opened.
+    pub fn open(
+        engine: &Engine<W>,
+        spec: &VolumeSpec,
+        used: Use,
+        places: Arc<Places>,
+    ) -> Result<Self, OpenVolumeError> {
+        let striping = Striping::new(spec).ok_or_else(|| OpenVolumeError::Map {
+            name: spec.name.clone(),
+            drives: spec.places.drives().len(),
+            copies: spec.layout.copies(),
+        })?;
+        let columns = striping.geometry.columns();
+        let shared = Shared {
+            id: spec.map,
+            layout: spec.layout.clone(),
+            striping,
+            seats: (0..columns).map(|_| Seat::default()).collect(),
+            epochs: Mutex::default(),
+            places: Mutex::new(places),
+            reclaiming: Reclaiming::default(),
+            engine: Arc::downgrade(&engine.shared),
+            used: Mutex::new(used),
+            is_cut_off: AtomicBool::new(false),
+            cut_off: Mutex::default(),
+            repaired: Arc::default(),
+        };
+        Ok(Map { shared: Arc::new(shared) })
+    }
+
+    /// The group of a column, with its members as they are now. It serves once it has its seat.
+    pub fn open_group(
+        &self,
+        engine: &Engine<W>,
+        number: usize,
+        view: View,
+        presence: impl Fn(DriveId) -> (Presence<W>, Option<View>),
+    ) -> Group<W> {
+        let placed = self.placed(number);
+        let member = |id: DriveId| {
+            let (presence, left) = presence(id);
+            let joins = placed.joins.is_some_and(|joins| joins.drive == id);
+            let missed = if joins { Missed::unlisted() } else { Missed::default() };
+            let left = if joins { Some(0) } else { left };
+            Member { id, presence, left, missed, opening: 0, noted: false, knew: false, stands_in: false, joins }
+        };
+        let members = Members::of(placed.all().map(member));
+        let column = Column::new(self.id(), number, self.seats().len());
+        let repaired = self.shared.repaired.clone();
+        Group::open(engine, column, &self.shared.layout, (members, placed), (view, self.epochs()), repaired)
+    }
+
+    /// This server is the primary of the group's column from now on.
+    pub fn take_seat(&self, group: Group<W>) {
+        self.seats()[group.shared.column.number].take(Taken::Here(group.clone()));
+        // One may be cut off at this moment, which tells those that have their seats.
+        self.lock_cut_off().iter().for_each(|&volume| group.cut_off_volume(volume));
+    }
+
+    /// Those of which this server is the primary.
+    pub fn groups(&self) -> Vec<Group<W>> {
+        self.seats().iter().filter_map(Seat::group).collect()
+    }
+
+    pub fn seats(&self) -> &[Seat<W>] {
+        &self.shared.seats
+    }
+
+    /// `None` once the server has stopped.
+    pub fn engine(&self) -> Option<Engine<W>> {
+        self.shared.engine.upgrade().map(|shared| Engine { shared })
+    }
+
+    pub fn id(&self) -> MapId {
+        self.shared.id
+    }
+
+    pub fn striping(&self) -> &Striping {
+        &self.shared.striping
+    }
+
+    pub fn is_among(&self) -> bool {
+        *self.lock_used() == Use::Among
+    }
+
+    fn lock_used(&self) -> MutexGuard<'_, Use> {
+        self.shared.used.lock().expect("nothing panics while it holds it")
+    }
+
+    /// From one use to the next; `false` if it had another.
+    pub fn goes_on(&self, from: Use, to: Use) -> bool {
+        let mut used = self.lock_used();
+        let goes_on = *used == from;
+        if goes_on {
+            *used = to;
+        }
+        goes_on
+    }
+
+    /// The drives of this server that are here and in the map.
+    pub fn drives_here(&self) -> Vec<Drive<W>> {
+        let drives: BTreeSet<DriveId> = self.places().drives().into_iter().collect();
+        let here = self.engine().map_or(Vec::new(), |engine| engine.drives_here());
+        here.into_iter().filter(|drive| drives.contains(&drive.id())).collect()
+    }
+
+    /// Another server is the primary of a column from now on, or nobody is.
+    pub fn begin_yield(&self, column: usize, to: Option<(ServerId, View)>) {
+        let Some(seat) = self.seats().get(column) else { return };
+        let taken = to.map_or(Taken::Vacant, |(server, view)| Taken::There(server, view));
+        seat.take(taken);
+    }
+
+    /// Returns when nothing is under way any more of what this server did as the primary of a column.
+    pub async fn ended(&self, column: usize) {
+        let Some(seat) = self.seats().get(column) else { return };
+        for group in seat.ending() {
+            group.remove().await;
+            seat.has_ended(&group);
+        }
+    }
+
+    /// Bytes on the drives that are here, copies counted.
+    pub fn allocated(&self) -> u64 {
+        self.drives_here().iter().map(|drive| drive.allocated_of(self.id())).sum()
+    }
+
+    /// Of the columns that this server leads, summed up.
+    pub fn recovery(&self) -> Recovery {
+        let mut recovery = Recovery::default();
+        for group in self.groups() {
+            let state = group.lock();
+            recovery.unresolved_regions += state.unresolved.len() as u64;
+            recovery.stale_regions += state.members.list.iter().map(|member| member.missed.len()).sum::<u64>();
+            recovery.copied += state.copied;
+            recovery.rate += state.copying.at(group.shared.world.now());
+        }
+        recovery
+    }
+
+    pub fn repaired(&self) -> u64 {
+        self.shared.repaired.load(Ordering::Relaxed)
+    }
+
+    fn lock_cut_off(&self) -> MutexGuard<'_, BTreeSet<VolumeId>> {
+        self.shared.cut_off.lock().expect("nothing panics while it holds the list")
+    }
+
+    /// Nobody is served one of its volumes from now on.
+    pub fn cut_off_volume(&self, volume: VolumeId) {
+        self.lock_cut_off().insert(volume);
+        self.groups().iter().for_each(|group| group.cut_off_volume(volume));
+        self.seats().iter().for_each(Seat::ring);
+    }
+
+    /// All that it has on drives is given back from now on, with its last volume.
+    pub fn cut_off(&self) {
+        self.shared.is_cut_off.store(true, Ordering::Relaxed);
+        self.groups().iter().for_each(Group::cut_off);
+    }
+
+    pub fn is_cut_off(&self) -> bool {
+        self.shared.is_cut_off.load(Ordering::Relaxed)
+    }
+
+    /// Ends all use, and gives the space back on the drives that are here.
+    pub async fn remove(&self) {
+        self.cut_off();
+        // All of them are told before any is waited for.
+        join_all(self.groups().iter().map(Group::remove)).await;
+        join_all((0..self.seats().len()).map(|column| self.ended(column))).await;
+        for drive in self.drives_here() {
+            if let Err(error) = drive.remove_map(self.id()).await {
+                tracing::warn!(drive = %drive.id(), %error, "space of a removed volume is given back when the drive returns");
+            }
+        }
+    }
+
+    pub fn start_recovery(&self) {
+        self.groups().iter().for_each(Group::start_recovery);
+    }
+
+    /// Lets everybody look again who waits for a drive to come or go.
+    pub fn wake(&self) {
+        self.groups().iter().for_each(Group::wake);
+    }
+}
+
+/// What becomes of its groups when drives come and go.
+impl<W: World> Map<W> {
+    pub fn member_leaving(&self, id: DriveId) {
+        self.groups().iter().for_each(|group| group.member_leaving(id));
+    }
+
+    pub fn is_leaving(&self, id: DriveId) -> bool {
+        self.groups().iter().any(|group| group.is_leaving(id))
+    }
+
+    pub async fn member_left(&self, id: DriveId, left: View, may_return: bool) {
+        join_all(self.groups().iter().map(|group| group.member_left(id, left, may_return))).await;
+    }
+
+    pub fn member_retired(&self, id: DriveId) {
+        self.groups().iter().for_each(|group| group.member_retired(id));
+    }
+
+    pub fn member_returned(&self, drive: &Holder<W>, standing: Standing) {
+        self.groups().iter().for_each(|group| group.member_returned(drive, standing));
+    }
+
+    pub fn member_is_current(&self, drive: &Holder<W>) {
+        self.groups().iter().for_each(|group| group.member_is_current(drive));
+    }
+}
