@@ -1,6 +1,7 @@
 //! Hearing drives of other servers: what they know counts from then on, and nobody else's requests do.
 
 use super::Group;
+use super::join::UNREACHED;
 use super::members::Presence;
 use crate::engine::Standing;
 use crate::holder::Holder;
@@ -13,6 +14,9 @@ use tepal_model::{DriveId, ServerId};
 
 /// How long to wait for a server that doesn't know yet who is primary.
 const AGAIN: Duration = Duration::from_millis(50);
+
+/// A drive that joins and isn't reached for so long is done without.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How often a primary says again that a drive knows what it misses.
 const VOUCH_AGAIN: Duration = Duration::from_millis(500);
@@ -41,7 +45,8 @@ impl<W: World> Group<W> {
     }
 
     async fn hear_remote(self, link: Link, coming: u64, standing: Standing) {
-        let id = link.drive;
+        let (id, since) = (link.drive, self.shared.world.now());
+        let joins = self.lock().members.list.iter().position(|member| member.joins && member.id == id);
         while self.awaits(id, coming) {
             match Remote::hear(link.clone()).await {
                 Ok(remote) => {
@@ -57,7 +62,14 @@ impl<W: World> Group<W> {
                     self.lead_anew();
                 }
                 // It's known that it misses something: nobody's writes wait for it.
-                Err(Unheard::CutOff(_)) if standing != Standing::Current => self.shared.world.sleep(AGAIN).await,
+                Err(Unheard::CutOff(_)) if standing != Standing::Current => {
+                    self.shared.world.sleep(AGAIN).await;
+                    // All others may reach its server: then somebody else gets what it was to get.
+                    let is_late = self.shared.world.now().0.saturating_sub(since.0) >= PATIENCE;
+                    if let Some(at) = joins.filter(|_| is_late && self.awaits(id, coming)) {
+                        return self.give_up_joining(at, UNREACHED);
+                    }
+                }
                 Err(Unheard::CutOff(loss)) => {
                     if self.complain(id, || self.awaits(id, coming)).await
                         && let Some(engine) = self.engine()

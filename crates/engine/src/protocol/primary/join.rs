@@ -7,7 +7,7 @@
 //!    column next compares everything again.
 //! 2. When it's agreed that it has its place, every write that was acknowledged is on it, and its log says all that is known of
 //!    what others miss. For what was found in one view is agreed only in that view, and no drive leaves without a new one.
-//! 3. Clients' writes don't fail when it has no room: they wait until it's agreed that it doesn't join any more.
+//! 3. Clients' writes don't fail when it has no room or isn't reached: they wait until it's agreed that it doesn't join any more.
 
 use super::members::{Member, Presence};
 use super::recover::Stuck;
@@ -18,6 +18,10 @@ use tepal_drive::world::World;
 
 /// After it could not be agreed: by then a newer state is followed.
 const AGREE_SOON: Duration = Duration::from_millis(50);
+
+/// Why a drive can't have the place that it was to take.
+pub const NO_ROOM: &str = "it has no room";
+pub const UNREACHED: &str = "its server isn't reached";
 
 impl<W: World> Group<W> {
     /// Finds out in which regions there's anything that a drive that joins may miss, or has and shouldn't. It has been getting all that
@@ -77,9 +81,9 @@ impl<W: World> Group<W> {
         state.telling_joined
     }
 
-    /// A drive that joins has no room. Nobody goes on without it before it's agreed that it doesn't join, for it may just be agreed
-    /// that it has its place. When that is followed, the group ends.
-    pub fn give_up_joining(&self, at: usize) {
+    /// A drive that joins can't have its place, as it has no room or isn't reached. Nobody goes on without it before it's agreed that
+    /// it doesn't join, for it may just be agreed that it has its place. When that is followed, the group ends.
+    pub fn give_up_joining(&self, at: usize, reason: &'static str) {
         let Some(joins) = self.shared.placed.joins else { return };
         {
             let mut state = self.lock();
@@ -93,7 +97,7 @@ impl<W: World> Group<W> {
             state.changes += 1;
         }
         let (map, number, group) = (self.shared.column.map, self.shared.column.number, self.clone());
-        tracing::warn!(drive = %joins.drive, map = map.0, column = number, "a drive that is to take copies has no room for them");
+        tracing::warn!(drive = %joins.drive, map = map.0, column = number, reason, "a drive doesn't take copies that it was to take");
         self.shared.world.spawn(Box::pin(async move {
             while group.lock().serves().is_ok() {
                 let Some(engine) = group.engine() else { return };

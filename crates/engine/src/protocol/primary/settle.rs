@@ -1,6 +1,7 @@
 //! What runs in the background of a group: settling busy marks, resolving what a crash left, catching up.
 
 use super::flush::flush_all;
+use super::join::NO_ROOM;
 use super::members::{Copies, Member};
 use super::recover::Stuck;
 use super::{Group, State};
@@ -179,10 +180,12 @@ impl<W: World> Group<W> {
         let joins = self.lock().members.list.iter().position(|member| member.joins);
         match (job, joins) {
             (Some(Job::CatchUp { at, .. }), Some(joins)) if error == IoError::OutOfSpace && at == joins => {
-                self.give_up_joining(at);
+                self.give_up_joining(at, NO_ROOM);
             }
             // Which drive is full isn't told.
-            (Some(Job::Resolve(_)), Some(joins)) if error == IoError::OutOfSpace => self.give_up_joining(joins),
+            (Some(Job::Resolve(_)), Some(joins)) if error == IoError::OutOfSpace => {
+                self.give_up_joining(joins, NO_ROOM)
+            }
             _ => self.lock().obstacle = Some(error),
         }
     }

@@ -44,6 +44,8 @@ struct Agreed {
     refuses: bool,
     /// Drives that have everything of a column, as was found in a view.
     joined: Vec<(usize, DriveId, View)>,
+    /// Drives that can't have a column that they were to have, each as often as it was said.
+    hopeless: Vec<(usize, Placing)>,
 }
 
 impl Agrees {
@@ -87,6 +89,13 @@ impl Authority for Agrees {
     fn joined(&self, _: MapId, column: usize, joins: Placing, view: View) -> BoxFuture<'static, bool> {
         self.0.lock().unwrap().joined.push((column, joins.drive, view));
         Box::pin(ready(true))
+    }
+    /// Agrees when it's asked again.
+    fn cannot_join(&self, _: MapId, column: usize, joins: Placing) -> BoxFuture<'static, bool> {
+        let mut state = self.0.lock().unwrap();
+        let is_agreed = state.hopeless.contains(&(column, joins));
+        state.hopeless.push((column, joins));
+        Box::pin(ready(is_agreed))
     }
     fn drive_down(&self, drive: DriveId, _: Loss) -> BoxFuture<'static, Option<View>> {
         let (agrees, pass) = (self.clone(), self.pass(drive));

@@ -2,6 +2,7 @@
 
 use super::bytes::Rest;
 use super::epochs::Writing;
+use super::join::NO_ROOM;
 use super::members::{Copies, Member, Presence};
 use super::read::lost;
 use super::{Blocks, Group, HasTurn, State};
@@ -272,7 +273,7 @@ impl<W: World> Group<W> {
     fn does_without(&self, target: &Target<W>) -> bool {
         let joins = self.lock().members.list[target.at].joins;
         if joins {
-            self.give_up_joining(target.at);
+            self.give_up_joining(target.at, NO_ROOM);
         }
         joins
     }

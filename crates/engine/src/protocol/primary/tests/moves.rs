@@ -5,7 +5,10 @@ use super::*;
 use crate::places::{Placed, Placing};
 use crate::servers::follow::{Agreed as Drives, ClusterView, DriveStatus};
 use futures_util::future::join;
-use tepal_model::{Lineage, ServerId};
+use tepal_codec::checksum::block_crcs;
+use tepal_drive::world::Gather;
+use tepal_drive::{DriveError, Write};
+use tepal_model::{Lineage, ServerId, Taking};
 
 const ME: ServerId = ServerId(1);
 /// Three drives, and so many columns: 0 is on the drives 1 and 2.
@@ -80,6 +83,15 @@ impl Moving {
     }
 }
 
+/// Sixteen blocks, which nobody has asked for.
+async fn put(drive: &Drive<SimWorld>, map: MapId, first: u64) -> Result<(), DriveError> {
+    let data = Gather::from_iter([Bytes::from(vec![9; 16 * BLOCK as usize])]);
+    let crcs: Vec<u32> = data.iter().flat_map(|piece| block_crcs(piece)).collect();
+    let (marks, taking, lineage) = (Vec::new(), Taking::Nothing, &Lineage::default());
+    let (durable, repair, crcs) = (true, false, crcs.into());
+    drive.write(Write { map, first, data, crcs, marks, durable, repair, taking, lineage }).await
+}
+
 #[test]
 fn a_column_moves_to_another_drive_while_it_is_written_and_the_drive_that_had_it_gives_all_back() {
     told(|world| async move {
@@ -131,15 +143,7 @@ fn what_a_drive_that_joins_held_from_earlier_is_seen_by_nobody() {
     told(|world| async move {
         let mut moving = Moving::new(world, "mirror:2").await;
         let stale = moving.rig.engine.drive(DriveId(3)).unwrap();
-        let data = tepal_drive::world::Gather::from_iter([Bytes::from(vec![9; 16 * BLOCK as usize])]);
-        let crcs: Vec<u32> = data.iter().flat_map(|piece| tepal_codec::checksum::block_crcs(piece)).collect();
-        let (map, first, lineage) = (MapId(1), 0, Lineage::default());
-        let (marks, taking, crcs) = (Vec::new(), tepal_model::Taking::Nothing, crcs.into());
-        let (durable, repair, lineage) = (true, false, &lineage);
-        stale
-            .write(tepal_drive::Write { map, first, data, crcs, marks, durable, repair, taking, lineage })
-            .await
-            .unwrap();
+        put(&stale, MapId(1), 0).await.unwrap();
         moving.rig.write(2, 1, 1).await.unwrap();
         moving.begin();
         moving.finish().await;
@@ -173,6 +177,42 @@ fn a_drive_that_left_while_it_joined_begins_anew_and_a_move_can_be_called_off() 
         moving.rig.write(1, 4, 1).await.unwrap();
         moving.rig.lose(0).await;
         assert_eq!((moving.rig.read(1).await, moving.rig.read(2).await), (Ok(4), Ok(1)));
+    });
+}
+
+/// Story: the drive was done without at once, while it was being agreed that it had its place. Then it led, without the last writes.
+#[test]
+fn a_drive_that_has_no_room_to_join_is_done_without_when_that_is_agreed_and_costs_no_write() {
+    told(|world| async move {
+        let mut moving = Moving::new(world, "mirror:2").await;
+        let full = moving.rig.engine.drive(DriveId(3)).unwrap();
+        let mut first = 0;
+        while put(&full, MapId(9), first).await.is_ok() {
+            first += 16;
+        }
+        moving.rig.write(1, 1, 2).await.unwrap();
+        moving.begin();
+        let joins = moving.now.places[&MapId(1)].columns[0].joins.unwrap();
+        let volume = moving.rig.volume.clone();
+        let write = async move { volume.write(BLOCK, Bytes::from(vec![2; BLOCK as usize]), false).await };
+        let change = async {
+            let said = || moving.rig.authority.0.lock().unwrap().hopeless.clone();
+            while said().len() < 2 {
+                moving.rig.world.sleep(Duration::from_millis(1)).await;
+            }
+            assert_eq!(said(), [(0, joins), (0, joins)]);
+            moving.follow(|placed| placed.joins = None);
+        };
+        let (written, ()) = join(write, change).await;
+        written.unwrap();
+        assert!(moving.rig.authority.0.lock().unwrap().joined.is_empty());
+        moving.until_given_back(3).await;
+        for lost in [0, 1] {
+            moving.rig.lose(lost).await;
+            assert_eq!((moving.rig.read(1).await, moving.rig.read(2).await), (Ok(2), Ok(1)));
+            moving.rig.bring_back(lost).await;
+            moving.rig.until_healthy().await;
+        }
     });
 }
 
