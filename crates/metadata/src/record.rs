@@ -102,6 +102,8 @@ pub enum DriveUse {
     Draining,
     /// To hold nothing until another one has to be replaced.
     Spare,
+    /// To be forgotten once others have what it held.
+    Removed,
 }
 
 /// What a drive is good for. The legal changes are listed in [`DriveState::may_become`] and nowhere else.
@@ -392,7 +394,7 @@ state_names!(
     Offline = "offline",
     Failed = "failed"
 );
-state_names!(DriveUse, "drive", Active = "active", Draining = "draining", Spare = "spare");
+state_names!(DriveUse, "drive", Active = "active", Draining = "draining", Spare = "spare", Removed = "removed");
 state_names!(VolumeState, "volume", Active = "active", Deleting = "deleting");
 
 #[cfg(test)]

@@ -39,7 +39,7 @@ pub const KIND: Kind = Kind {
             state_view INTEGER NOT NULL,    -- the view in which it came into this state
             missed_since INTEGER,           -- the first view whose writes may be missing, of which it knows none; null if it knows
             generation INTEGER NOT NULL,    -- of its label, when it was last taken into use; 0 if that isn't on record
-            purpose TEXT NOT NULL           -- active, draining, spare
+            purpose TEXT NOT NULL           -- active, draining, spare, removed
         ) STRICT;
         CREATE TABLE pools (name TEXT PRIMARY KEY, layout TEXT) STRICT;
         CREATE TABLE volumes (

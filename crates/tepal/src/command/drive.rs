@@ -90,6 +90,7 @@ fn set_use(client: &Client, output: Output, id: &str, to: DriveUse) -> Result<()
         (DriveUse::Draining, copies) => {
             format!("drive {} is being emptied of {copies} copies: `tepal drive ls` shows how many are left", drive.id)
         }
+        (DriveUse::Removed, _) => format!("drive {} is being removed", drive.id),
         (DriveUse::Spare, 0) => format!("drive {} is a spare", drive.id),
         (DriveUse::Spare, copies) => format!("drive {} is a spare, once others have its {copies} copies", drive.id),
     })?;

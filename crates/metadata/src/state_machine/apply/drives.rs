@@ -5,10 +5,11 @@ use crate::command::Reply;
 use crate::record::{DriveRecord, DriveState, DriveUse, MapRecord, PoolRecord, ServerState, VolumeState};
 use crate::refusal::{Refusal, Thing};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use tepal_model::{DriveId, Layout, ServerId};
 
 const MAX_PATH: usize = 4096;
-const REMOVED: &str = "removed by the operator";
+pub(super) const REMOVED: &str = "removed by the operator";
 
 impl Draft {
     pub(super) fn add_drive(
@@ -205,11 +206,27 @@ impl Draft {
             self.event("drive", &id.to_string(), REMOVED.to_owned());
             return Ok(Reply::Done);
         }
-        if drive.state != DriveState::Failed {
+        let drive = DriveRecord { purpose: DriveUse::Removed, ..drive };
+        if drive.state == DriveState::Failed {
+            self.put_drive(drive);
+        } else {
             let view = self.next_view();
             self.change_drive_state(drive, DriveState::Failed, REMOVED, view);
         }
         Ok(Reply::DriveRetired { volumes: volumes.into_iter().collect() })
+    }
+
+    /// Drives that were removed and of which others have everything by now.
+    pub(super) fn forget_removed_drives(&mut self) {
+        let is_removed = |drive: &&Arc<DriveRecord>| drive.purpose == DriveUse::Removed;
+        let is_unused = |id: &DriveId| !self.state.maps.values().any(|map| map.uses(*id));
+        let removed = self.state.drives.values().filter(is_removed).map(|drive| drive.id);
+        let unused: Vec<DriveId> = removed.filter(is_unused).collect();
+        for id in unused {
+            self.drop_drive(id);
+            self.next_view();
+            self.event("drive", &id.to_string(), "is forgotten: others have what it held".to_owned());
+        }
     }
 
     /// The active volumes, by name, of which an extent may have its last good copy on `drive`: those with a column whose other

@@ -194,6 +194,36 @@ fn a_drive_whose_copies_have_all_left_it_is_told_to_be_empty_once_and_can_be_rem
     assert_eq!(column(&state, 0), (vec![4, 2], None));
 }
 
+/// Story: it stayed in the list as failed for ever, after others had all that it had held.
+#[test]
+fn a_drive_that_was_removed_with_copies_is_forgotten_when_others_have_them() {
+    let mut state = pair();
+    done(&mut state, remove(1));
+    let record = &state.drives[&DriveId(1)];
+    assert_eq!((record.state, record.purpose), (DriveState::Failed, DriveUse::Removed));
+    refused(&state, set_use(1, DriveUse::Active));
+    refused(&state, set_use(3, DriveUse::Removed));
+    let columns = state.maps[&MAP].columns.len() as u32;
+    for column in (0..columns)
+        .filter(|&column| state.maps[&MAP].columns[column as usize].is_held_by(DriveId(1)))
+        .collect::<Vec<_>>()
+    {
+        assert!(state.drives.contains_key(&DriveId(1)));
+        done(&mut state, begin(column, 1, 4));
+        let finished = finish(&state, column, 4, state.view());
+        done(&mut state, finished);
+    }
+    assert!(!state.drives.contains_key(&DriveId(1)));
+
+    // And when what it was a part of is gone.
+    done(&mut state, remove(2));
+    done(&mut state, Command::RemoveVolume { name: "v".to_owned(), snapshots: false });
+    assert!(state.drives.contains_key(&DriveId(2)));
+    let id = state.volumes.values().next().unwrap().id;
+    done(&mut state, Command::FinishRemoveVolume { id });
+    assert!(!state.drives.contains_key(&DriveId(2)));
+}
+
 #[test]
 fn new_volumes_use_no_spares_and_nothing_that_is_to_be_emptied() {
     let mut state = cluster(&[(1, 1), (2, 1), (3, 2), (5, 3)]);

@@ -1,6 +1,7 @@
 //! Copies that move from drive to drive, a column at a time, and drives that are to be emptied.
 
 use super::Draft;
+use super::drives::REMOVED;
 use crate::command::Reply;
 use crate::record::{ColumnRecord, DriveRecord, DriveState, DriveUse, HolderRecord, JoinRecord, ServerRecord};
 use crate::refusal::Refusal;
@@ -66,6 +67,7 @@ impl Draft {
             let text = format!("is empty: its last copy is on drive {to} now");
             self.event("drive", &join.from.to_string(), text);
         }
+        self.forget_removed_drives();
         Ok(Reply::Done)
     }
 
@@ -99,10 +101,14 @@ impl Draft {
         if drive.purpose == to {
             return Ok(Reply::Done);
         }
+        if drive.purpose == DriveUse::Removed || to == DriveUse::Removed {
+            return Err(Refusal::DriveNotUp { id, state: drive.state });
+        }
         let text = match to {
             DriveUse::Active => "is in use: it holds its share",
             DriveUse::Draining => "is to be emptied: what it holds goes to others",
             DriveUse::Spare => "is a spare: it holds nothing until another drive has to be replaced",
+            DriveUse::Removed => REMOVED,
         };
         self.put_drive(DriveRecord { purpose: to, ..drive });
         self.event("drive", &id.to_string(), text.to_owned());

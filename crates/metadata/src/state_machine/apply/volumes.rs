@@ -132,6 +132,7 @@ impl Draft {
         self.drop_volume(id);
         if self.state.volumes.values().all(|other| other.map != volume.map) {
             self.drop_map(volume.map);
+            self.forget_removed_drives();
         }
         self.event("volume", &volume.name, "its space is free".to_owned());
         Ok(Reply::Done)
