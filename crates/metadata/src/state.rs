@@ -159,6 +159,18 @@ impl State {
         self.drives.values().filter(move |drive| drive.server == server)
     }
 
+    /// The spare that steps in for a drive: of those in its pool that are up, the smallest that is as large, or the largest.
+    pub fn spare_for(&self, drive: &DriveRecord, but: &BTreeSet<DriveId>) -> Option<DriveId> {
+        let is_ready = |spare: &&Arc<DriveRecord>| {
+            spare.purpose == DriveUse::Spare && spare.state == DriveState::Up && !but.contains(&spare.id)
+        };
+        let fits = |spare: &&Arc<DriveRecord>| match spare.capacity >= drive.capacity {
+            true => (0, spare.capacity, spare.id),
+            false => (1, u64::MAX - spare.capacity, spare.id),
+        };
+        self.drives_of_pool(&drive.pool).filter(is_ready).min_by_key(fits).map(|spare| spare.id)
+    }
+
     /// The drives of this pool, in any state.
     pub fn drives_of_pool<'a>(&'a self, pool: &'a str) -> impl Iterator<Item = &'a Arc<DriveRecord>> {
         self.drives.values().filter(move |drive| drive.pool == pool)

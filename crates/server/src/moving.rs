@@ -124,7 +124,7 @@ fn is_to_hold(state: &State, record: &DriveRecord, gone: &BTreeSet<DriveId>) -> 
     record.purpose == DriveUse::Active && !is_drained && !is_lost
 }
 
-/// For each drive that was lost with copies, one that waits for that in the same pool: the smallest that is as large, or the largest.
+/// For each drive that was lost with copies, one that waits for that. For those that were removed, one did when that was agreed.
 fn spares_step_in(state: &State, gone: &BTreeSet<DriveId>) -> Vec<Command> {
     let is_lost = |record: &DriveRecord| record.state == DriveState::Failed || gone.contains(&record.id);
     let lost = state.drives.values().filter(|record| record.purpose == DriveUse::Active && is_lost(record));
@@ -132,15 +132,7 @@ fn spares_step_in(state: &State, gone: &BTreeSet<DriveId>) -> Vec<Command> {
     let mut taken = BTreeSet::new();
     let mut commands = Vec::new();
     for record in lost {
-        let is_ready = |spare: &&std::sync::Arc<DriveRecord>| {
-            spare.purpose == DriveUse::Spare && spare.state == DriveState::Up && !taken.contains(&spare.id)
-        };
-        let spares = state.drives_of_pool(&record.pool).filter(is_ready);
-        let fits = |spare: &&std::sync::Arc<DriveRecord>| match spare.capacity >= record.capacity {
-            true => (0, spare.capacity, spare.id),
-            false => (1, u64::MAX - spare.capacity, spare.id),
-        };
-        let Some(spare) = spares.min_by_key(fits).map(|spare| spare.id) else { continue };
+        let Some(spare) = state.spare_for(record, &taken) else { continue };
         taken.insert(spare);
         // In this order: what is done only half is done once more.
         commands.push(Command::SetDriveUse { id: spare, to: DriveUse::Active });

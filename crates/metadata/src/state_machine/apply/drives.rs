@@ -206,6 +206,11 @@ impl Draft {
             self.event("drive", &id.to_string(), REMOVED.to_owned());
             return Ok(Reply::Done);
         }
+        // One that is to be emptied has been replaced, or is not to be.
+        let spare = self.state.spare_for(&drive, &BTreeSet::new()).filter(|_| drive.purpose == DriveUse::Active);
+        if let Some(spare) = spare {
+            self.set_drive_use(spare, DriveUse::Active)?;
+        }
         let drive = DriveRecord { purpose: DriveUse::Removed, ..drive };
         if drive.state == DriveState::Failed {
             self.put_drive(drive);
