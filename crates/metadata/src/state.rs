@@ -2,10 +2,10 @@
 //! next one, which shares every record that stayed the same.
 
 use crate::record::{
-    ClusterRecord, ColumnRecord, DriveRecord, HolderRecord, MapRecord, PoolRecord, ServerRecord, SnapshotRecord,
-    VolumeRecord, VolumeState,
+    ClusterRecord, ColumnRecord, DriveRecord, DriveState, DriveUse, HolderRecord, MapRecord, PoolRecord, ServerRecord,
+    SnapshotRecord, VolumeRecord, VolumeState,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tepal_model::history::FIRST_EPOCH;
 use tepal_model::layout::FailureDomain;
