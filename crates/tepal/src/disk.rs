@@ -40,8 +40,17 @@ impl<T> Request<T> {
 impl Disk {
     /// The user's interruption ends the waiting for answers.
     pub fn open(address: &NbdAddress, volume: &str, interrupt: &Interrupt) -> Result<Self, ConnectError> {
+        Self::of(address, volume, false, interrupt)
+    }
+
+    /// Of one that nobody writes to.
+    pub fn open_snapshot(address: &NbdAddress, snapshot: &str, interrupt: &Interrupt) -> Result<Self, ConnectError> {
+        Self::of(address, snapshot, true, interrupt)
+    }
+
+    fn of(address: &NbdAddress, export: &str, read_only: bool, interrupt: &Interrupt) -> Result<Self, ConnectError> {
         let target =
-            Target { address: address.clone(), volume: volume.to_owned(), export: volume.to_owned(), read_only: false };
+            Target { address: address.clone(), volume: export.to_owned(), export: export.to_owned(), read_only };
         let client = Client::open(target, PAUSES, Box::new(|_| {}))?;
         Ok(Disk { client, interrupt: interrupt.clone(), patience: PATIENCE })
     }

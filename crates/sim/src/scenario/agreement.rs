@@ -117,6 +117,10 @@ impl Agreement {
         self.lock().stopped = true;
     }
 
+    pub fn is_stopped(&self) -> bool {
+        self.lock().stopped
+    }
+
     /// The server crashed: of what it asked for, a part is agreed, and nobody hears of it.
     pub fn crashed(&self, agreed: usize) {
         let asked = {

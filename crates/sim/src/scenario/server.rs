@@ -92,6 +92,11 @@ impl Server {
         Some(server)
     }
 
+    /// Its drives are closed one after the other.
+    pub fn is_stopping(&self) -> bool {
+        self.hardware.agreement.is_stopped()
+    }
+
     pub fn volume(&self) -> &Volume<SimWorld> {
         self.volume.as_ref().expect("the scenario asks only while there is one")
     }

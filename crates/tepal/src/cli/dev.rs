@@ -29,7 +29,7 @@ pub enum DevCommand {
     Heal,
 }
 
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Debug, Default, Args)]
 #[command(after_help = "Example: tepal dev up --volume v0=2G,layout=chained --detach\n\n\
     What isn't said stays as it was when the cluster was made.")]
 pub struct UpArguments {

@@ -2,9 +2,11 @@
 //!
 //! A volume of two copies over four drives, of four servers or of one, is written to and read back; then a program writes on
 //! while a drive is pulled from under it and returns, and while the server through which it writes is killed and started again.
-//! Of several servers one more is killed and one stands still, until the others have gone on. In the end every byte is compared
-//! with the last write of it that was acknowledged, of several servers through another one.
+//! Of several servers one more is killed and one stands still, until the others have gone on, and then one is added. In the end every
+//! byte is compared with the last write of it that was acknowledged, of several servers through another one; and a snapshot that was
+//! made at first with what was written by then.
 
+mod changes;
 mod figures;
 mod home;
 mod pattern;
@@ -23,11 +25,13 @@ use crate::client::{Client, ClientError};
 use crate::disk::{Disk, PATIENCE, Request};
 use crate::interrupt::Interrupt;
 use crate::output::{self, Output};
+use changes::Kept;
 use home::{Mark, ROOM};
 use nix::errno::Errno;
 use pattern::{Found, Stamp};
 use serde::Serialize;
 use std::io;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -66,6 +70,8 @@ pub enum TourError {
     Refused { offset: u64, errno: Errno },
     #[error("waited {} s in vain: {what}", LIMIT.as_secs())]
     TooLong { what: String },
+    #[error("the snapshot is wrong at {offset}: it was made when write {} to {} was the block's last, and has {found:?}", between.start(), between.end())]
+    Snapshot { offset: u64, between: RangeInclusive<u64>, found: Found },
     #[error("scrub: {0}")]
     Scrub(String),
     #[error("the tour writes up to {} to {}, and {} are free there: make room, or name another folder by --dir",
@@ -110,7 +116,7 @@ struct Step {
 }
 
 struct Tour<'a> {
-    cluster: &'a Cluster,
+    cluster: Cluster,
     client: Client,
     interrupt: &'a Interrupt,
     output: Output,
@@ -137,10 +143,11 @@ pub fn run(dir: &Path, output: Output, arguments: &TourArguments) -> Result<(), 
     };
     let (cluster, was) = up::bring_up(dir, &up, &interrupt)?;
     let client = cluster.client()?;
-    let mut tour = Tour { cluster: &cluster, client, interrupt: &interrupt, output, steps: Vec::new() };
-    let outcome = tour
-        .walk(begun)
-        .and_then(|()| Ok(output.show(&serde_json::json!({ "ok": true, "steps": tour.steps }), |_| next(&cluster))?));
+    let mut tour = Tour { cluster, client, interrupt: &interrupt, output, steps: Vec::new() };
+    let outcome = tour.walk(begun).and_then(|()| {
+        let said = serde_json::json!({ "ok": true, "steps": tour.steps });
+        Ok(output.show(&said, |_| next(&tour.cluster))?)
+    });
     if let Err(error) = &outcome {
         // Who can't be told that a cluster was left up gets none.
         tour.tidy_up(was, matches!(error, TourError::Interrupted | TourError::Output(_)));
@@ -151,10 +158,10 @@ pub fn run(dir: &Path, output: Output, arguments: &TourArguments) -> Result<(), 
 impl Tour<'_> {
     fn walk(&mut self, begun: Instant) -> Result<(), TourError> {
         self.repair()?;
-        let volume = home::volume(self.cluster, &self.client)?;
+        let volume = home::volume(&self.cluster, &self.client)?;
         let disk = Arc::new(Disk::open(&NbdAddress::Unix(self.cluster.folder().socket()), VOLUME, self.interrupt)?);
         home::check_content(&self.client, &disk, &volume)?;
-        Mark { volume: volume.id, pulled: None }.write(self.cluster)?;
+        Mark { volume: volume.id, pulled: None }.write(&self.cluster)?;
         let drives: Vec<DriveInfo> = self.client.get(route::DRIVES)?;
         let servers = self.cluster.servers().len();
         let text = format!(
@@ -168,20 +175,30 @@ impl Tour<'_> {
         self.tell("up", begun, text)?;
         let ledger = self.fill(&disk)?;
         self.compare("read", &disk, &ledger, SERVER)?;
+        let seed = ledger.seed;
         let writer = Writer::start(disk.clone(), ledger)?;
-        let failures = self.pull_a_drive(&writer, &volume).and_then(|()| self.kill_the_server(&writer));
-        let failures = failures.and_then(|()| self.lose_servers(&writer));
         // What the writer found is the better story, if it found something.
-        let ledger = match failures {
-            Ok(()) => writer.finish()?,
+        let (kept, ledger) = match self.change_all(&writer, &volume, seed) {
+            Ok(kept) => (kept, writer.finish()?),
             Err(error) if writer.has_ended() => return Err(writer.finish().err().unwrap_or(error)),
             Err(error) => return Err(error),
         };
         disk.flush().map_err(|errno| TourError::refused(0, errno))?;
         self.compare_through_another(&volume, &ledger)?;
+        self.compare_snapshot(&kept)?;
         self.scrub()?;
         self.speed(&disk, ledger)?;
         self.space()
+    }
+
+    /// All that happens under the writer.
+    fn change_all(&mut self, writer: &Writer, volume: &VolumeInfo, seed: u64) -> Result<Kept, TourError> {
+        let kept = self.take_a_snapshot(writer, seed)?;
+        self.pull_a_drive(writer, volume)?;
+        self.kill_the_server(writer)?;
+        self.lose_servers(writer)?;
+        self.add_a_server(writer)?;
+        Ok(kept)
     }
 
     fn tell(&mut self, step: &'static str, since: Instant, text: String) -> Result<(), TourError> {
@@ -213,7 +230,7 @@ impl Tour<'_> {
 
     /// Brings back a drive that a tour took offline and couldn't bring back.
     fn repair(&self) -> Result<(), TourError> {
-        if let Some(Mark { pulled: Some(drive), .. }) = Mark::read(self.cluster) {
+        if let Some(Mark { pulled: Some(drive), .. }) = Mark::read(&self.cluster) {
             let drives: Vec<DriveInfo> = self.client.get(route::DRIVES)?;
             if drives.iter().any(|found| found.id == drive && found.state == DriveState::Offline) {
                 self.change(drive, route::DRIVE_ONLINE)?;
@@ -343,7 +360,7 @@ impl Tour<'_> {
         };
         let since = Instant::now();
         writer.forget_waits();
-        Mark { volume: volume.id, pulled: Some(drive) }.write(self.cluster)?;
+        Mark { volume: volume.id, pulled: Some(drive) }.write(&self.cluster)?;
         self.change(drive, route::DRIVE_OFFLINE)?;
         let answered = self.go_on(writer)?;
         let wait = writer.longest_wait().as_millis();
@@ -354,7 +371,7 @@ impl Tour<'_> {
         let since = Instant::now();
         self.change(drive, route::DRIVE_ONLINE)?;
         self.wait_until_whole(drive)?;
-        Mark { volume: volume.id, pulled: None }.write(self.cluster)?;
+        Mark { volume: volume.id, pulled: None }.write(&self.cluster)?;
         let took = since.elapsed().as_secs_f64();
         self.tell("return", since, format!("drive {drive} is back: it caught up on what it missed in {took:.1} s"))
     }
@@ -383,10 +400,10 @@ impl Tour<'_> {
     /// After a failure the cluster stays for whoever wants to look; after Ctrl-C it's as it was.
     fn tidy_up(&self, was: Was, unattended: bool) {
         // All of it is to leave things better than they are; the next tour does what can't be done now.
-        if let Some(mark @ Mark { pulled: Some(drive), .. }) = Mark::read(self.cluster)
+        if let Some(mark @ Mark { pulled: Some(drive), .. }) = Mark::read(&self.cluster)
             && self.change(drive, route::DRIVE_ONLINE).is_ok()
         {
-            let _ = Mark { pulled: None, ..mark }.write(self.cluster);
+            let _ = Mark { pulled: None, ..mark }.write(&self.cluster);
         }
         if unattended && was == Was::Down {
             let _ = self.cluster.stop();

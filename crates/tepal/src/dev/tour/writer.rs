@@ -35,12 +35,14 @@ impl Ledger {
     }
 }
 
-#[derive(Default)]
 struct Shared {
     stop: AtomicBool,
     answered: AtomicU64,
     /// The longest time without any answer since [`Writer::forget_waits`], in microseconds.
     longest_wait: AtomicU64,
+    /// Of each block, the last write that was begun, and the last that was answered.
+    begun: Vec<AtomicU64>,
+    ended: Vec<AtomicU64>,
 }
 
 pub struct Writer {
@@ -50,7 +52,14 @@ pub struct Writer {
 
 impl Writer {
     pub fn start(disk: Arc<Disk>, ledger: Ledger) -> Result<Self, TourError> {
-        let shared = Arc::new(Shared::default());
+        let versions = || ledger.versions.iter().map(|&version| AtomicU64::new(version)).collect();
+        let shared = Arc::new(Shared {
+            stop: AtomicBool::new(false),
+            answered: AtomicU64::new(0),
+            longest_wait: AtomicU64::new(0),
+            begun: versions(),
+            ended: versions(),
+        });
         let work = Work::new(ledger, shared.clone());
         let thread = std::thread::Builder::new().name("writer".into()).spawn(move || work.run(&disk));
         Ok(Writer { shared, thread: thread.map_err(TourError::Thread)? })
@@ -66,6 +75,16 @@ impl Writer {
 
     pub fn longest_wait(&self) -> Duration {
         Duration::from_micros(self.shared.longest_wait.load(Ordering::Acquire))
+    }
+
+    /// Of each block, the last write that was begun by now.
+    pub fn begun(&self) -> Vec<u64> {
+        self.shared.begun.iter().map(|version| version.load(Ordering::Acquire)).collect()
+    }
+
+    /// Of each block, the last write that was answered by now.
+    pub fn ended(&self) -> Vec<u64> {
+        self.shared.ended.iter().map(|version| version.load(Ordering::Acquire)).collect()
     }
 
     /// It found something wrong, and has ended.
@@ -135,6 +154,7 @@ impl Work {
             return Some(Request::read(offset, BLOCK as u32, Tag::Read { block }));
         }
         self.ledger.versions[block] += 1;
+        self.shared.begun[block].store(self.ledger.versions[block], Ordering::Release);
         let data = pattern::blocks(std::iter::once(self.ledger.stamp(block)));
         Some(Request::write(offset, data, Tag::Write { block }))
     }
@@ -147,7 +167,10 @@ impl Work {
         self.busy[block] = false;
         let checked = match (answer, tag) {
             (Ok(found), Tag::Read { .. }) => self.ledger.check(block, found),
-            (Ok(_), Tag::Write { .. }) => Ok(()),
+            (Ok(_), Tag::Write { .. }) => {
+                self.shared.ended[block].store(self.ledger.versions[block], Ordering::Release);
+                Ok(())
+            }
             (Err(errno), _) => Err(TourError::refused(block as u64 * BLOCK, errno)),
         };
         if let Err(error) = checked {

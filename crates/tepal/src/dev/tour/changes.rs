@@ -1,0 +1,130 @@
+//! The steps of a tour in which the volume and the cluster change on purpose.
+
+use super::pattern::{self, Found, Stamp};
+use super::{AREA, DEPTH, PIECE, Tour, TourError, VOLUME, Writer};
+use crate::attach::nbd::NbdAddress;
+use crate::cli::UpArguments;
+use crate::dev::up;
+use crate::disk::{Disk, Request};
+use crate::output;
+use std::time::Instant;
+use tepal_model::BLOCK;
+use tepal_server::api::types::{CreateSnapshot, Done, DriveInfo, SnapshotInfo, SnapshotName, path, route};
+
+const SNAPSHOT: &str = "tour";
+/// With so many servers none is added any more: a tour can be taken again and again.
+const MOST_SERVERS: u32 = 5;
+
+/// What a snapshot must hold: of each block a write that was begun before it was there, and none before the last that was answered when
+/// it was asked for.
+pub struct Kept {
+    seed: u64,
+    oldest: Vec<u64>,
+    newest: Vec<u64>,
+}
+
+impl Kept {
+    fn check(&self, block: usize, found: Found) -> Result<(), TourError> {
+        let between = self.oldest[block]..=self.newest[block];
+        match found {
+            Found::Written(Stamp { seed, block: of, version })
+                if seed == self.seed && of == block as u64 && between.contains(&version) =>
+            {
+                Ok(())
+            }
+            found => Err(TourError::Snapshot { offset: block as u64 * BLOCK, between, found }),
+        }
+    }
+}
+
+impl Tour<'_> {
+    pub(super) fn take_a_snapshot(&mut self, writer: &Writer, seed: u64) -> Result<Kept, TourError> {
+        self.remove_snapshot()?;
+        self.go_on(writer)?;
+        writer.forget_waits();
+        let since = Instant::now();
+        let oldest = writer.ended();
+        let request = CreateSnapshot { volume: VOLUME.to_owned(), name: SNAPSHOT.to_owned() };
+        let _: SnapshotInfo = self.client.post(route::SNAPSHOTS, &request)?;
+        let newest = writer.begun();
+        let took = since.elapsed().as_millis();
+        self.go_on(writer)?;
+        let wait = writer.longest_wait().as_millis();
+        let text = format!(
+            "snapshot {VOLUME}@{SNAPSHOT} made under the writer in {took} ms; no request waited over {wait} ms"
+        );
+        self.tell("snapshot", since, text)?;
+        Ok(Kept { seed, oldest, newest })
+    }
+
+    /// The snapshot holds what the volume did then, whatever happened since. It's removed.
+    pub(super) fn compare_snapshot(&mut self, kept: &Kept) -> Result<(), TourError> {
+        let since = Instant::now();
+        let address = NbdAddress::Unix(self.cluster.folder().socket());
+        let disk = Disk::open_snapshot(&address, &name(), self.interrupt)?;
+        let mut pieces = (0..AREA / PIECE).map(|piece| Request::read(piece * PIECE, PIECE as u32, piece * PIECE));
+        let mut wrong = None;
+        let interrupt = self.interrupt;
+        disk.keep_busy(
+            DEPTH,
+            || if interrupt.is_raised() { None } else { pieces.next() },
+            |_, bytes| bytes.chunks(BLOCK as usize).map(pattern::read).collect::<Vec<Found>>(),
+            |offset, answer| {
+                let checked = match answer {
+                    Err(errno) => Err(TourError::refused(offset, errno)),
+                    Ok(found) => {
+                        let first = (offset / BLOCK) as usize;
+                        (first..).zip(found).try_for_each(|(block, found)| kept.check(block, found))
+                    }
+                };
+                if let Err(error) = checked {
+                    wrong.get_or_insert(error);
+                }
+            },
+        );
+        if let Some(error) = wrong {
+            return Err(error);
+        }
+        drop(disk);
+        self.remove_snapshot()?;
+        let text =
+            format!("{} of {VOLUME}@{SNAPSHOT} compared: each block is as it was at that moment", output::size(AREA));
+        self.tell("rewind", since, text)
+    }
+
+    /// That of this tour, or of one that was broken off.
+    fn remove_snapshot(&self) -> Result<(), TourError> {
+        let route = path(route::SNAPSHOT, &name());
+        match self.client.delete::<Done>(&format!("{route}?force=true")) {
+            Err(error) if !error.is_not_found() => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// One more than there are, unless a tour has done so before.
+    pub(super) fn add_a_server(&mut self, writer: &Writer) -> Result<(), TourError> {
+        let servers = self.cluster.servers().len() as u32;
+        if !(2..MOST_SERVERS).contains(&servers) {
+            return Ok(());
+        }
+        let since = Instant::now();
+        writer.forget_waits();
+        let more = UpArguments { servers: Some(servers + 1), ..UpArguments::default() };
+        self.cluster = up::bring_up(self.cluster.folder().named(), &more, self.interrupt)?.0;
+        self.client = self.cluster.client()?;
+        let drives: Vec<DriveInfo> = self.client.get(route::DRIVES)?;
+        let added = self.cluster.servers().last().copied();
+        let answered = self.go_on(writer)?;
+        let wait = writer.longest_wait().as_millis();
+        let text = format!(
+            "a server more under the writer, {} with its drive: {} drives now; {answered} reads and writes went on, none waited over {wait} ms",
+            added.map_or(String::new(), |server| server.to_string()),
+            drives.len(),
+        );
+        self.tell("grow", since, text)
+    }
+}
+
+fn name() -> String {
+    SnapshotName { volume: VOLUME.to_owned(), snapshot: SNAPSHOT.to_owned() }.to_string()
+}
