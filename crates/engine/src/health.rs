@@ -2,6 +2,7 @@
 //! named by id only; who knows more of them finds the words.
 
 use crate::protocol::primary::health::Wanting;
+use crate::servers::follow::{Agreed, DriveStatus};
 use crate::servers::seat::Taken;
 use crate::volume::Volume;
 use std::collections::{BTreeMap, BTreeSet};
@@ -65,6 +66,11 @@ pub enum Trouble {
         /// Each of [`tepal_model::REGION`] bytes.
         regions: u64,
     },
+    /// Requests for so many of the volume's columns wait a moment, until a server leads them that has a copy which is up.
+    LedAnew {
+        /// How many.
+        columns: usize,
+    },
     /// What keeps a returned drive from catching up.
     Obstacle(String),
 }
@@ -73,10 +79,12 @@ impl<W: World> Volume<W> {
     /// Of the columns that this server leads, and of those that nobody leads. How the others are, their servers say.
     pub fn health(&self) -> VolumeHealth {
         let mut wanting = Wanting::default();
+        let mut led_anew = 0;
         for (column, seat) in self.seats().iter().enumerate() {
             match seat.now() {
                 Taken::Here(group) => group.add_wanting(&mut wanting),
                 Taken::There(..) => {} // that server says how it is
+                Taken::Vacant if self.can_be_led(column) => led_anew += 1,
                 Taken::Vacant => wanting.all.extend(self.placed(column).drives()),
             }
         }
@@ -105,6 +113,9 @@ impl<W: World> Volume<W> {
         if wanting.comparing > 0 {
             troubles.push(Trouble::Comparing { regions: wanting.comparing });
         }
+        if led_anew > 0 {
+            troubles.push(Trouble::LedAnew { columns: led_anew });
+        }
         let text = |(column, error)| format!("recovery waits: {}", self.in_volume(column, error));
         troubles.extend(wanting.obstacle.map(text).map(Trouble::Obstacle));
         match (works, all_here, troubles.is_empty()) {
@@ -113,5 +124,12 @@ impl<W: World> Volume<W> {
             (true, true, false) => VolumeHealth::Recovering(troubles),
             (true, false, false) => VolumeHealth::Degraded(troubles),
         }
+    }
+
+    /// Whether a copy of the column is up, as is agreed.
+    fn can_be_led(&self, column: usize) -> bool {
+        let Some((_, now)) = self.engine().and_then(|engine| engine.followed_state()) else { return false };
+        let is_up = |drive| matches!(now.drives.get(&drive), Some(Agreed { status: DriveStatus::Up(_), .. }));
+        self.placed(column).drives().any(is_up)
     }
 }

@@ -102,7 +102,7 @@ pub async fn keep_even(parts: Parts) {
 }
 
 fn is_away(record: &std::sync::Arc<DriveRecord>) -> bool {
-    matches!(record.state, DriveState::Missing | DriveState::Behind)
+    matches!(record.state, DriveState::Missing | DriveState::Behind | DriveState::Offline)
 }
 
 /// What to do now, where drives that are away have been so for too long.
@@ -120,7 +120,7 @@ fn next(state: &State, gone: &BTreeSet<DriveId>, known: (&Moves, Instant)) -> Ve
 /// Whether a drive that is up may get copies, or keep those that it has.
 fn is_to_hold(state: &State, record: &DriveRecord, gone: &BTreeSet<DriveId>) -> bool {
     let is_drained = state.servers.get(&record.server).is_some_and(|server| server.draining);
-    let is_lost = matches!(record.state, DriveState::Failed | DriveState::Offline) || gone.contains(&record.id);
+    let is_lost = record.state == DriveState::Failed || gone.contains(&record.id);
     record.purpose == DriveUse::Active && !is_drained && !is_lost
 }
 

@@ -31,6 +31,8 @@ pub fn reason(trouble: &Trouble, state: &State, volume: &str) -> String {
         }
         Trouble::Away { drive } | Trouble::Failed { drive } => named(&[*drive], state),
         Trouble::Behind { drive, regions } => format!("drive {drive} is catching up: {regions} regions to go"),
+        Trouble::LedAnew { columns: 1 } => "a part is about to be led by another server".to_owned(),
+        Trouble::LedAnew { columns } => format!("{columns} parts are about to be led by other servers"),
         Trouble::Comparing { regions } => format!("{regions} regions are being compared after a crash"),
         Trouble::Obstacle(text) => text.clone(),
     }
