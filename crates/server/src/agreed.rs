@@ -80,7 +80,7 @@ fn cluster_view(state: &State, before: &ClusterView) -> ClusterView {
         Some((id, epochs_among(state, state.maps.get(&id)?, &volumes, before.epochs.get(&id))?))
     };
     let epochs = volumes.into_iter().filter_map(of_map).collect();
-    ClusterView { view: state.view(), drives, epochs, places }
+    ClusterView { view: state.view(), drives, epochs, places, ..ClusterView::default() }
 }
 
 /// What the metadata says of a map's volumes and their snapshots; `None` if it never had a snapshot.

@@ -98,7 +98,7 @@ fn cluster_view(directory: &Directory) -> ClusterView {
     });
     let places = directory.volumes.iter().map(|volume| (MapId(volume.map), Arc::new(places_of(volume))));
     let (drives, places) = (drives.collect(), places.collect());
-    ClusterView { view: directory.view, drives, epochs: BTreeMap::new(), places }
+    ClusterView { view: directory.view, drives, places, ..ClusterView::default() }
 }
 
 fn places_of(volume: &DirectoryVolume) -> Places {

@@ -90,7 +90,7 @@ impl Council {
         let agreed = |&id: &DriveId| (id, Agreed { server: owner(id), status: DriveStatus::Up(1) });
         let drives = spec.places.drives().iter().map(agreed).collect();
         let places = [(spec.map, spec.places.clone())].into();
-        let now = ClusterView { view: 1, drives, epochs: BTreeMap::new(), places };
+        let now = ClusterView { view: 1, drives, places, ..ClusterView::default() };
         let readers = Readers::of(spec.id);
         let (cut_off, dead, voices) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let (waiting, asked) = (Vec::new(), VecDeque::new());
