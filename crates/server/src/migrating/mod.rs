@@ -179,9 +179,10 @@ pub async fn keep_going(parts: Parts, reports: Reports, migrations: Migrations) 
         let leads = parts.metadata.leader() == Some(parts.metadata.server());
         if leads {
             reports.keep(|map| state.migrations.values().any(|record| record.target == map));
-            let commands = state.migrations.values().filter_map(|record| {
-                next(&state, record, reports.count(record), migrations.since(record, now))
-            });
+            let commands = state
+                .migrations
+                .values()
+                .filter_map(|record| next(&state, record, reports.count(record), migrations.since(record, now)));
             for command in commands.chain(remarks(&state, &migrations, now)) {
                 match parts.authority.propose(command.clone()).await {
                     Ok(_) => {}

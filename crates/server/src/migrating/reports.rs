@@ -41,11 +41,8 @@ struct Heard {
 impl Reports {
     pub fn hear(&self, reports: &[TakenOver]) {
         let mut said = self.0.said.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = said.len();
-        let changed = reports.iter().filter(|report| {
-            said.insert((report.target, report.column), **report) != Some(**report)
-        });
-        if changed.count() > 0 || said.len() != before {
+        let is_new = |report: &&TakenOver| said.insert((report.target, report.column), **report) != Some(**report);
+        if reports.iter().filter(is_new).count() > 0 {
             self.0.news.notify_one();
         }
     }
@@ -86,7 +83,9 @@ impl Reporter {
                 let (reports, callers): (Vec<TakenOver>, Vec<_>) = waiting.drain(..).unzip();
                 let is_heard = tell_leader(&metadata, &relay, reports).await;
                 // Who doesn't wait any more says it again.
-                callers.into_iter().for_each(|caller| drop(caller.send(is_heard)));
+                for caller in callers {
+                    let _ = caller.send(is_heard);
+                }
             }
         });
         Reporter(sender)
