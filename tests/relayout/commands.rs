@@ -94,9 +94,9 @@ fn ctrl_c_ends_the_command_and_not_the_work_and_says_so() {
 #[test]
 fn what_does_not_fit_is_not_begun() {
     let cluster = Plan { media: Media::Files, drives: 2, drive_size: 64 << 20, ..Plan::default() }.up();
-    cluster.create("v", "80M", "stripe");
-    for at in 0..9 {
-        cluster.connect("v").write(at * (8 << 20), &noise(at + 1, 8 << 20)).expect("written");
+    cluster.create("v", "60M", "stripe");
+    for at in 0..6 {
+        cluster.connect("v").write(at * (10 << 20), &noise(at + 1, 10 << 20)).expect("written");
     }
     let refused = cluster.tepal(&["volume", "relayout", "v", "--layout", "mirror:2"]).refused(1);
     assert!(refused.contains("free") && refused.contains("add drives"), "{refused}");

@@ -31,10 +31,12 @@ fn migration(ring: &Ring, server: u32) -> Value {
     ring.json(server, &["volume", "show", "v"])["migration"].clone()
 }
 
-/// Returns when so many bytes have gone, and not all.
+/// Returns when so many bytes have gone, or all.
 fn wait_until_gone(ring: &Ring, server: u32, bytes: u64) {
-    let what = format!("{bytes} bytes to have gone");
-    program::until(&what, LONG, || (migration(ring, server)["done_bytes"].as_u64()? >= bytes).then_some(()));
+    program::until(&format!("{bytes} bytes to have gone"), LONG, || {
+        let now = migration(ring, server);
+        (now.is_null() || now["done_bytes"].as_u64()? >= bytes).then_some(())
+    });
 }
 
 fn wait_until_there(ring: &Ring, server: u32, layout: &str) {

@@ -13,6 +13,7 @@ use axum::Json;
 use axum::extract::State as Extract;
 use std::sync::Arc;
 use tepal_drive::world::Random;
+use tepal_engine::{Trouble, VolumeHealth};
 use tepal_metadata::{Command, DriveState, DriveUse, MigrationRecord, MigrationStage, State, VolumeRecord};
 use tepal_model::size::Size;
 use tepal_model::{Layout, MapId};
@@ -165,8 +166,9 @@ pub fn of_volume(context: &Context, state: &State, record: &VolumeRecord) -> Opt
     let is_running = migration.stage == MigrationStage::Running;
     let rate = if is_running { progress.rate } else { 0 };
     let mut reason = progress.hindrances;
-    // Who has drives that are full says so; others can't know.
+    // Who has drives that are full, or leads what can't go on, says so; others can't know.
     reason.extend(full_drives(context, state, migration.target));
+    reason.extend(obstacles(context, record));
     Some(Migration {
         // What it goes back to it has as its own still.
         to: if migration.cancelled { record.layout.to_string() } else { migration.layout.to_string() },
@@ -190,6 +192,21 @@ pub fn of_volume(context: &Context, state: &State, record: &VolumeRecord) -> Opt
 fn layout_of(state: &State, map: MapId) -> Option<String> {
     let map = state.maps.get(&map)?;
     Some(Layout { domain: None, ..map.layout.clone() }.to_string())
+}
+
+/// What keeps columns that this server leads from being taken over.
+fn obstacles(context: &Context, record: &VolumeRecord) -> Vec<String> {
+    let troubles = match context.volumes.served(record.id).map(|volume| volume.health()) {
+        None | Some(VolumeHealth::Healthy) => Vec::new(),
+        Some(
+            VolumeHealth::Degraded(troubles) | VolumeHealth::Recovering(troubles) | VolumeHealth::Unavailable(troubles),
+        ) => troubles,
+    };
+    let text = |trouble| match trouble {
+        Trouble::Obstacle(text) => Some(text),
+        _ => None,
+    };
+    troubles.into_iter().filter_map(text).collect()
 }
 
 /// The drives of this server that have no room for what goes to the map.
