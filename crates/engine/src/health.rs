@@ -73,11 +73,14 @@ impl<W: World> Volume<W> {
     /// Of the columns that this server leads, and of those that nobody leads. How the others are, their servers say.
     pub fn health(&self) -> VolumeHealth {
         let mut wanting = Wanting::default();
-        for (column, seat) in self.seats().iter().enumerate() {
-            match seat.now() {
-                Taken::Here(group) => group.add_wanting(&mut wanting),
-                Taken::There(..) => {} // that server says how it is
-                Taken::Vacant => wanting.all.extend(self.placed(column).drives()),
+        let maps = self.maps();
+        for map in &maps {
+            for (column, seat) in map.seats().iter().enumerate() {
+                match seat.now() {
+                    Taken::Here(group) => group.add_wanting(&mut wanting),
+                    Taken::There(..) => {} // that server says how it is
+                    Taken::Vacant => wanting.all.extend(map.placed(column).drives()),
+                }
             }
         }
         let ids = |drives: &BTreeSet<DriveId>| drives.iter().copied().collect();
@@ -95,7 +98,7 @@ impl<W: World> Volume<W> {
         }
         let works = troubles.is_empty();
         let all_here = wanting.away.is_empty() && wanting.failed.is_empty();
-        let position: BTreeMap<DriveId, usize> = self.places().drives().into_iter().zip(0..).collect();
+        let position: BTreeMap<DriveId, usize> = maps.iter().flat_map(|map| map.places().drives()).zip(0..).collect();
         let mut by_drive: Vec<(DriveId, Trouble)> = Vec::new();
         by_drive.extend(wanting.away.iter().map(|&drive| (drive, Trouble::Away { drive })));
         by_drive.extend(wanting.failed.iter().map(|&drive| (drive, Trouble::Failed { drive })));
@@ -105,7 +108,7 @@ impl<W: World> Volume<W> {
         if wanting.comparing > 0 {
             troubles.push(Trouble::Comparing { regions: wanting.comparing });
         }
-        let text = |(column, error)| format!("recovery waits: {}", self.in_volume(column, error));
+        let text = |error| format!("recovery waits: {error}");
         troubles.extend(wanting.obstacle.map(text).map(Trouble::Obstacle));
         match (works, all_here, troubles.is_empty()) {
             (false, ..) => VolumeHealth::Unavailable(troubles),

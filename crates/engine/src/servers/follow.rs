@@ -4,7 +4,7 @@
 use crate::authority::View;
 use crate::engine::{Engine, Standing};
 use crate::epochs::Epochs;
-use crate::migration::Migration;
+use crate::migration::{Laid, Migration};
 use crate::places::{Placed, Places, Placing};
 use crate::protocol::primary::Group;
 use crate::servers::seat::Taken;
@@ -31,6 +31,8 @@ pub struct ClusterView {
     pub places: BTreeMap<MapId, Arc<Places>>,
     /// Which map each volume has: of one that goes, the source. Of a volume that isn't named nothing changes.
     pub volumes: BTreeMap<VolumeId, MapId>,
+    /// How the data lies in these maps.
+    pub laid: BTreeMap<MapId, Arc<Laid>>,
     /// By their sources.
     pub migrations: BTreeMap<MapId, Arc<Migration>>,
 }
@@ -101,6 +103,7 @@ impl<W: World> Engine<W> {
                 self.follow_drive(id, *agreed, earlier.map(|earlier| earlier.status));
             }
         }
+        self.share_what_moves();
         self.follow_places(before);
         self.take_columns(me, now);
         // What drives that have returned miss is known in this view too.
