@@ -34,7 +34,7 @@ fn what_is_under_way_is_shown_and_what_cannot_be_is_refused_in_one_line() {
     }
     cluster.tepal(&["volume", "rate", "v", "0"]).refused(2);
     cluster.tepal(&["volume", "relayout", "v"]).refused(2);
-    assert!(cluster.tepal(&["volume", "flatten", "v"]).refused(1).contains("shares nothing"));
+    cluster.tepal(&["volume", "flatten", "v"]).refused(1);
 
     let begin = ["volume", "relayout", "v", "--layout", "mirror:2;extent=4K", "--rate", "1M", "--no-wait"];
     let said = cluster.tepal(&begin).succeeded();

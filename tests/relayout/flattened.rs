@@ -7,6 +7,7 @@ use crate::servers::ring::Ring;
 use serde_json::json;
 
 #[test]
+#[ignore = "servers don't take over yet what one of several volumes of a map has"]
 fn a_clone_is_flattened_while_both_are_written_to_and_then_its_origin_is_removed() {
     let ring = Ring::up(3);
     super::make(&ring, "mirror:2");

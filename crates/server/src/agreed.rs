@@ -87,20 +87,26 @@ fn cluster_view(state: &State, before: &ClusterView) -> ClusterView {
         (map.id, known.filter(|known| ***known == table).cloned().unwrap_or_else(|| Arc::new(table)))
     });
     let places = places.collect();
+    let laid = readers.keys().filter_map(|id| state.maps.get(id)).map(|map| {
+        let (laid, known) = (laid_of(map), before.laid.get(&map.id));
+        (map.id, known.filter(|known| ***known == laid).cloned().unwrap_or_else(|| Arc::new(laid)))
+    });
+    let laid = laid.collect();
     let of_map = |(id, volumes): (MapId, Vec<&VolumeRecord>)| {
         Some((id, epochs_among(state, state.maps.get(&id)?, &volumes, before.epochs.get(&id))?))
     };
     let epochs = readers.into_iter().filter_map(of_map).collect();
     let volumes = state.active_volumes().map(|record| (record.id, record.map)).collect();
-    ClusterView { view: state.view(), drives, epochs, places, volumes, migrations }
+    ClusterView { view: state.view(), drives, epochs, places, volumes, laid, migrations }
+}
+
+fn laid_of(map: &MapRecord) -> Laid {
+    Laid { layout: map.layout.clone(), geometry: map.geometry() }
 }
 
 /// `None` if a map of it isn't known, which it always is.
 fn migration_of(state: &State, record: &MigrationRecord, before: &ClusterView) -> Option<Arc<Migration>> {
-    let laid = |map: MapId| {
-        let map = state.maps.get(&map)?;
-        Some(Laid { layout: map.layout.clone(), geometry: map.geometry() })
-    };
+    let laid = |map: MapId| state.maps.get(&map).map(|map| laid_of(map));
     let migration = Migration {
         source: record.source,
         target: record.target,

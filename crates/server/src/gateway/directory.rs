@@ -102,8 +102,22 @@ fn cluster_view(directory: &Directory) -> ClusterView {
     let places = own.chain(other).map(|(map, columns)| (map, Arc::new(places_of(columns)))).collect();
     let volumes = directory.volumes.iter().map(|volume| (VolumeId(volume.id), MapId(volume.map))).collect();
     let migrations = directory.volumes.iter().filter_map(migration_of);
-    let migrations = migrations.map(|migration| (migration.source, Arc::new(migration))).collect();
-    ClusterView { view: directory.view, drives: drives.collect(), epochs: BTreeMap::new(), places, volumes, migrations }
+    let migrations: BTreeMap<_, _> = migrations.map(|migration| (migration.source, Arc::new(migration))).collect();
+    let of_targets = migrations.values().map(|migration| (migration.target, Arc::new(migration.to.clone())));
+    let own = directory.volumes.iter().filter_map(|volume| Some((MapId(volume.map), Arc::new(laid_of(volume)?))));
+    let laid = own.chain(of_targets).collect();
+    let (drives, epochs) = (drives.collect(), BTreeMap::new());
+    ClusterView { view: directory.view, drives, epochs, places, volumes, laid, migrations }
+}
+
+/// `None` if it's of a form that isn't known here.
+fn laid_of(volume: &DirectoryVolume) -> Option<Laid> {
+    laid(&volume.layout, &volume.columns, volume.width, volume.chunk)
+}
+
+fn laid(layout: &str, columns: &[DirectoryColumn], width: u32, chunk: u32) -> Option<Laid> {
+    let geometry = Geometry::new(u32::try_from(columns.len()).ok()?, width, chunk)?;
+    Some(Laid { layout: layout.parse().ok()?, geometry })
 }
 
 fn has_map(volume: &DirectoryVolume, map: MapId) -> bool {
@@ -113,14 +127,10 @@ fn has_map(volume: &DirectoryVolume, map: MapId) -> bool {
 /// `None` if the volume goes nowhere, or it's of a form that isn't known here.
 fn migration_of(volume: &DirectoryVolume) -> Option<Migration> {
     let way = volume.migration.as_ref()?;
-    let laid = |layout: &str, columns: &[DirectoryColumn], width, chunk| {
-        let geometry = Geometry::new(u32::try_from(columns.len()).ok()?, width, chunk)?;
-        Some(Laid { layout: layout.parse().ok()?, geometry })
-    };
     Some(Migration {
         source: MapId(volume.map),
         target: MapId(way.target),
-        from: laid(&volume.layout, &volume.columns, volume.width, volume.chunk)?,
+        from: laid_of(volume)?,
         to: laid(&way.layout, &way.columns, way.width, way.chunk)?,
         chunks: way.chunks,
         seed: way.seed,

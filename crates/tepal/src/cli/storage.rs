@@ -261,7 +261,7 @@ pub enum VolumeCommand {
         way: WayArguments,
     },
     /// Have a clone share no data with other volumes any more, by copying what it shares
-    #[command(after_help = "It goes on like a change of layout: see `relayout`.")]
+    #[command(hide = true, after_help = "It goes on like a change of layout: see `relayout`.")]
     Flatten {
         /// The clone's name, or that of what it's a clone of
         #[arg(value_parser = value::name)]
