@@ -21,6 +21,7 @@ mod filesystems;
 mod metadata;
 mod metrics;
 mod power;
+mod relayout;
 mod servers;
 mod snapshots;
 mod volumes;

@@ -11,7 +11,7 @@ mod rotten;
 mod sites;
 mod strangers;
 mod tour;
-mod volumes;
+pub mod volumes;
 
 use crate::program;
 use ring::Ring;

@@ -2,7 +2,8 @@
 //! over what others have written since. What a request changed and that it did are in one batch, so they are there both or
 //! neither, whatever happens; and whoever copies blocks from one drive to another copies this too.
 //!
-//! A gateway uses a slot for one request at a time, so the newest of each slot is enough.
+//! A gateway uses a slot for one request at a time, so the newest of each slot is enough: in each map, for what a request has changed in
+//! one map and what it's to change in another may lie on one drive.
 
 use crate::log::Change;
 use smallvec::{SmallVec, smallvec};
@@ -29,7 +30,7 @@ pub struct Requests {
     most_gateways: usize,
     /// What the notes are in the log: one without any blocks is there too.
     runs: usize,
-    notes: BTreeMap<(u64, u32), Note>,
+    notes: BTreeMap<Key, Note>,
     /// Counts what was noted.
     clock: u64,
     dropped: BTreeMap<u64, Dropped>,
@@ -46,11 +47,13 @@ pub struct Dropped {
     pub view: u64,
 }
 
+/// The gateway, its slot, and the map.
+type Key = (u64, u32, MapId);
+
 #[derive(Debug)]
 struct Note {
     number: u64,
     view: u64,
-    map: MapId,
     /// Ascending, with gaps between. None if what it changed has been made equal to another copy that hadn't taken it.
     blocks: Runs,
     /// When something was noted last.
@@ -73,11 +76,10 @@ impl Requests {
         let fresh = |blocks: Range<u64>, used| Note {
             number: origin.number,
             view: origin.view,
-            map,
             blocks: Some(blocks).filter(|blocks| !blocks.is_empty()).into_iter().collect(),
             used,
         };
-        let (mut before, key) = (0, (origin.gateway, origin.slot));
+        let (mut before, key) = (0, (origin.gateway, origin.slot, map));
         if let Some(note) = self.notes.get(&key) {
             before = note.runs();
         }
@@ -85,7 +87,7 @@ impl Requests {
         match note.number {
             // Of one that comes late nobody asks any more.
             number if number > origin.number => return,
-            number if number == origin.number && note.map == map => {
+            number if number == origin.number => {
                 note.add(blocks);
                 note.used = self.clock;
             }
@@ -98,7 +100,7 @@ impl Requests {
     /// These blocks haven't taken any.
     pub fn untake(&mut self, map: MapId, first: u64, count: u64) {
         let blocks = first..first.saturating_add(count);
-        for note in self.notes.values_mut().filter(|note| note.map == map) {
+        for (_, note) in self.notes.iter_mut().filter(|((.., of), _)| *of == map) {
             let before = note.runs();
             note.remove(&blocks);
             self.runs = self.runs + note.runs() - before;
@@ -130,16 +132,16 @@ impl Requests {
     /// What these blocks have taken.
     pub fn within(&self, map: MapId, first: u64, count: u64) -> Vec<Taken> {
         let blocks = first..first.saturating_add(count);
-        let notes = self.notes.iter().filter(|(_, note)| note.map == map);
+        let notes = self.notes.iter().filter(|((.., of), _)| *of == map);
         notes.flat_map(|(&key, note)| note.taken(key, &blocks)).collect()
     }
 
     /// What became of a request on these blocks.
     pub fn fate(&self, origin: Origin, map: MapId, first: u64, count: u64) -> Fate {
-        let key = (origin.gateway, origin.slot);
+        let key = (origin.gateway, origin.slot, map);
         match self.notes.get(&key) {
             Some(note) if note.number > origin.number => Fate::Superseded,
-            Some(note) if note.number == origin.number && note.map == map => {
+            Some(note) if note.number == origin.number => {
                 let taken: Vec<Taken> = note.taken(key, &(first..first.saturating_add(count))).collect();
                 // It may have come in parts, and those before these have been dropped.
                 match taken.iter().map(|taken| taken.count).sum::<u64>() < count && self.may_have_forgotten(origin) {
@@ -166,7 +168,7 @@ impl Requests {
         let forgotten = self.forgotten.map(|view| Change::Forgotten { view });
         let taken = notes.into_iter().flat_map(|(&key, note)| {
             let nothing = note.blocks.is_empty().then(|| note.run(key, &(0..0)));
-            let map = note.map;
+            let map = key.2;
             let runs = note.blocks.iter().map(move |run| note.run(key, run));
             nothing.into_iter().chain(runs).map(move |taken| Change::Took { map, taken })
         });
@@ -189,7 +191,7 @@ impl Requests {
         used.sort_unstable();
         let oldest = used[used.len() - kept - 1];
         let mut dropped = Vec::new();
-        self.notes.retain(|&(gateway, _), note| {
+        self.notes.retain(|&(gateway, ..), note| {
             let is_kept = note.used > oldest;
             if !is_kept {
                 self.runs -= note.runs();
@@ -230,13 +232,13 @@ impl Note {
         }
     }
 
-    fn run(&self, (gateway, slot): (u64, u32), run: &Range<u64>) -> Taken {
+    fn run(&self, (gateway, slot, _): Key, run: &Range<u64>) -> Taken {
         let origin = Origin { gateway, slot, number: self.number, view: self.view };
         Taken { origin, first: run.start, count: run.end - run.start }
     }
 
     /// As far as it's of these blocks.
-    fn taken(&self, key: (u64, u32), blocks: &Range<u64>) -> impl Iterator<Item = Taken> {
+    fn taken(&self, key: Key, blocks: &Range<u64>) -> impl Iterator<Item = Taken> {
         let clip = |run: &Range<u64>| run.start.max(blocks.start)..run.end.min(blocks.end);
         self.blocks.iter().map(clip).filter(|run| !run.is_empty()).map(move |run| self.run(key, &run))
     }
@@ -288,6 +290,15 @@ mod tests {
         assert_eq!(fate(&requests, 6), taken(6, 4, 2), "bit by bit");
         requests.untake(MAP, 0, u64::MAX);
         assert_eq!(fate(&requests, 5), Fate::Superseded, "what nothing is left of is still the newest");
+    }
+
+    #[test]
+    fn what_a_request_has_changed_in_one_map_is_known_when_it_has_changed_another() {
+        let mut requests = Requests::new(64 << 20);
+        take(&mut requests, origin(1, 1, 5), 0..4);
+        requests.take(MapId(2), Taken { origin: origin(1, 1, 5), first: 7, count: 1 });
+        let taken = Taken { origin: origin(1, 1, 5), first: 0, count: 4 };
+        assert_eq!(requests.fate(origin(1, 1, 5), MAP, 0, 9), Fate::Known { taken: vec![taken] });
     }
 
     /// Story: after many gateways had come and gone, no request in doubt was ever known again.

@@ -41,6 +41,13 @@ pub trait Authority: Send + Sync + 'static {
         Box::pin(ready(false))
     }
 
+    /// Of a column of a map that volumes go to, everything of this window (`done` and `fence`) has been taken over. It's said again every
+    /// second or so until there's another window: it stays true, also when this server isn't the column's primary any more. `undone`: the
+    /// migration is about to turn around, and nothing of the window is in the way. Whether it's agreed, or noted by who moves windows on.
+    fn taken_over(&self, _: MapId, _: usize, _: (u64, u64), _undone: bool) -> BoxFuture<'static, bool> {
+        Box::pin(ready(false))
+    }
+
     /// Answered when no other server acts in an earlier view than this any more: each knows it, or may not serve. Until then, one
     /// that is up may still lead what another is to lead from here on.
     fn adopted(&self, _: View) -> BoxFuture<'static, ()> {

@@ -4,7 +4,7 @@
 use crate::protocol::primary::health::Wanting;
 use crate::servers::follow::{Agreed, DriveStatus};
 use crate::servers::seat::Taken;
-use crate::volume::Volume;
+use crate::volume::{Map, Volume};
 use std::collections::{BTreeMap, BTreeSet};
 use tepal_drive::world::World;
 use tepal_model::DriveId;
@@ -75,17 +75,29 @@ pub enum Trouble {
     Obstacle(String),
 }
 
+impl<W: World> Map<W> {
+    /// Whether a copy of the column is up, as is agreed.
+    fn can_be_led(&self, column: usize) -> bool {
+        let Some((_, now)) = self.engine().and_then(|engine| engine.followed_state()) else { return false };
+        let is_up = |drive| matches!(now.drives.get(&drive), Some(Agreed { status: DriveStatus::Up(_), .. }));
+        self.placed(column).drives().any(is_up)
+    }
+}
+
 impl<W: World> Volume<W> {
     /// Of the columns that this server leads, and of those that nobody leads. How the others are, their servers say.
     pub fn health(&self) -> VolumeHealth {
         let mut wanting = Wanting::default();
         let mut led_anew = 0;
-        for (column, seat) in self.seats().iter().enumerate() {
-            match seat.now() {
-                Taken::Here(group) => group.add_wanting(&mut wanting),
-                Taken::There(..) => {} // that server says how it is
-                Taken::Vacant if self.can_be_led(column) => led_anew += 1,
-                Taken::Vacant => wanting.all.extend(self.placed(column).drives()),
+        let maps = self.maps();
+        for map in &maps {
+            for (column, seat) in map.seats().iter().enumerate() {
+                match seat.now() {
+                    Taken::Here(group) => group.add_wanting(&mut wanting),
+                    Taken::There(..) => {} // that server says how it is
+                    Taken::Vacant if map.can_be_led(column) => led_anew += 1,
+                    Taken::Vacant => wanting.all.extend(map.placed(column).drives()),
+                }
             }
         }
         let ids = |drives: &BTreeSet<DriveId>| drives.iter().copied().collect();
@@ -103,7 +115,7 @@ impl<W: World> Volume<W> {
         }
         let works = troubles.is_empty();
         let all_here = wanting.away.is_empty() && wanting.failed.is_empty();
-        let position: BTreeMap<DriveId, usize> = self.places().drives().into_iter().zip(0..).collect();
+        let position: BTreeMap<DriveId, usize> = maps.iter().flat_map(|map| map.places().drives()).zip(0..).collect();
         let mut by_drive: Vec<(DriveId, Trouble)> = Vec::new();
         by_drive.extend(wanting.away.iter().map(|&drive| (drive, Trouble::Away { drive })));
         by_drive.extend(wanting.failed.iter().map(|&drive| (drive, Trouble::Failed { drive })));
@@ -116,7 +128,7 @@ impl<W: World> Volume<W> {
         if led_anew > 0 {
             troubles.push(Trouble::LedAnew { columns: led_anew });
         }
-        let text = |(column, error)| format!("recovery waits: {}", self.in_volume(column, error));
+        let text = |error| format!("recovery waits: {error}");
         troubles.extend(wanting.obstacle.map(text).map(Trouble::Obstacle));
         match (works, all_here, troubles.is_empty()) {
             (false, ..) => VolumeHealth::Unavailable(troubles),
@@ -124,12 +136,5 @@ impl<W: World> Volume<W> {
             (true, true, false) => VolumeHealth::Recovering(troubles),
             (true, false, false) => VolumeHealth::Degraded(troubles),
         }
-    }
-
-    /// Whether a copy of the column is up, as is agreed.
-    fn can_be_led(&self, column: usize) -> bool {
-        let Some((_, now)) = self.engine().and_then(|engine| engine.followed_state()) else { return false };
-        let is_up = |drive| matches!(now.drives.get(&drive), Some(Agreed { status: DriveStatus::Up(_), .. }));
-        self.placed(column).drives().any(is_up)
     }
 }

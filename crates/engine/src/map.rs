@@ -1,6 +1,7 @@
 //! A volume's global map applied: which bytes of which column a range of the volume is, and where a column's copies are.
 
 use crate::epochs::Epochs;
+use crate::migration::Laid;
 use crate::places::Places;
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -31,6 +32,12 @@ pub struct VolumeSpec {
     pub epochs: Arc<Epochs>,
 }
 
+impl VolumeSpec {
+    pub(crate) fn laid(&self) -> Laid {
+        Laid { layout: self.layout.clone(), geometry: self.geometry }
+    }
+}
+
 /// How a volume's bytes go round its columns.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Striping {
@@ -56,10 +63,13 @@ impl Part {
 }
 
 impl Striping {
-    pub fn new(spec: &VolumeSpec) -> Option<Self> {
-        let (geometry, copies) = (spec.geometry, spec.layout.copies());
-        let is_one = spec.places.columns.len() == geometry.columns() && spec.places.is_one(copies);
-        is_one.then_some(Striping { geometry, extent: u64::from(spec.layout.extent) })
+    pub fn new(laid: &Laid) -> Self {
+        Striping { geometry: laid.geometry, extent: u64::from(laid.layout.extent) }
+    }
+
+    /// Whether the columns may be there.
+    pub fn fits(laid: &Laid, places: &Places) -> bool {
+        places.columns.len() == laid.geometry.columns() && places.is_one(laid.layout.copies())
     }
 
     /// The parts of a range, each column once.
@@ -205,23 +215,9 @@ impl Column {
 mod tests {
     use super::*;
     use std::collections::BTreeSet;
-    use tepal_model::DriveId;
 
     fn striping(layout: &str, geometry: Geometry) -> Striping {
-        let layout: Layout = layout.parse().unwrap();
-        let drives: Vec<DriveId> = (0..geometry.columns() as u64).map(DriveId).collect();
-        let spec = VolumeSpec {
-            id: VolumeId(1),
-            name: "v".into(),
-            size: 1 << 40,
-            layout: layout.clone(),
-            map: MapId(1),
-            geometry,
-            places: Arc::new(Places::rotated(&drives, layout.copies(), 0).unwrap()),
-            revision: 1,
-            epochs: Arc::default(),
-        };
-        Striping::new(&spec).unwrap()
+        Striping::new(&Laid { layout: layout.parse().unwrap(), geometry })
     }
 
     #[test]

@@ -1,19 +1,20 @@
 //! Scrub of a volume: every copy of every block is read and checked, compared with the others, and repaired.
 
 use crate::holder::Holder;
-use crate::map::Column;
 use crate::protocol::primary::members::{Member, Presence};
 use crate::protocol::primary::{Blocks, Group, State};
 use crate::seen_through::SeenThrough;
-use crate::volume::Volume;
+use crate::servers::reach::Undone;
+use crate::servers::seat::Seat;
 use crate::volume::operation::Repair;
+use crate::volume::{Map, Volume};
 use futures_util::future::{Either, select};
 use std::collections::BTreeSet;
 use std::pin::pin;
 use std::time::Duration;
 use tepal_drive::DriveError;
 use tepal_drive::world::World;
-use tepal_model::{BLOCK, DriveId, IoError};
+use tepal_model::{BLOCK, DriveId, IoError, MapId};
 use tepal_wire::message::RepairOutcome;
 
 /// What a scrub did.
@@ -39,18 +40,27 @@ const STEP: u64 = 16;
 /// How long somebody may take to lead a column and to repair a block of it.
 const PATIENCE: Duration = Duration::from_secs(15);
 
+/// What is known of a damaged copy of a block.
+enum Repaired {
+    Told(RepairOutcome),
+    /// Another map has the block by now.
+    Moved,
+}
+
 impl<W: World> Volume<W> {
     /// `progress` is told how many blocks, copies counted, are done.
     pub async fn scrub(&self, progress: impl Fn(u64)) -> Result<ScrubSummary, IoError> {
         let mut summary = ScrubSummary::default();
         // Columns whose primary doesn't answer.
         let mut silent = BTreeSet::new();
-        let spec = self.spec();
-        // What is hidden in older layers of what was repaired isn't damage.
-        self.map().reclaim_by_what_all_know().await;
-        for drive in self.drives_here() {
+        let maps = self.maps();
+        for map in &maps {
+            // What is hidden in older layers of what was repaired isn't damage.
+            map.reclaim_by_what_all_know().await;
+        }
+        for (map, drive) in maps.iter().flat_map(|map| map.drives_here().into_iter().map(move |drive| (map, drive))) {
             let checked = std::cell::Cell::new(summary.blocks_checked);
-            let report = drive.scrub(Some(spec.map), |blocks| {
+            let report = drive.scrub(Some(map.id()), |blocks| {
                 checked.set(checked.get() + blocks);
                 progress(checked.get());
                 std::future::ready(())
@@ -66,21 +76,22 @@ impl<W: World> Volume<W> {
                 Err(error) => return Err(IoError::Unavailable { reason: error.to_string() }),
             };
             summary.blocks_checked += report.blocks_checked;
-            summary.drives_checked.push(drive.id());
+            if !summary.drives_checked.contains(&drive.id()) {
+                summary.drives_checked.push(drive.id());
+            }
             let places: BTreeSet<u64> = report.damaged.into_iter().map(|(_, place, _)| place).collect();
             for place in places {
-                self.repair_place(drive.id(), place, &mut silent, &mut summary).await?;
+                self.repair_place(map, (drive.id(), place), &mut silent, &mut summary).await?;
             }
         }
-        for column in 0..self.seats().len() {
-            summary.unequal_extents += self.compare_copies(column).await?;
+        for seat in maps.iter().flat_map(Map::seats) {
+            summary.unequal_extents += self.compare_copies(seat).await?;
         }
         Ok(summary)
     }
 
     /// Extents whose copies differed; if another server leads the column, that compares them.
-    async fn compare_copies(&self, column: usize) -> Result<u64, IoError> {
-        let seat = &self.seats()[column];
+    async fn compare_copies(&self, seat: &Seat<W>) -> Result<u64, IoError> {
         while let Some(group) = seat.group().filter(|group| group.is_mirrored()) {
             match group.compare_copies().await {
                 // It has other copies by now.
@@ -94,34 +105,34 @@ impl<W: World> Volume<W> {
     /// Has a damaged block of a drive written again: who leads its column knows the other copies.
     async fn repair_place(
         &self,
-        drive: DriveId,
-        place: u64,
-        silent: &mut BTreeSet<usize>,
+        map: &Map<W>,
+        (drive, place): (DriveId, u64),
+        silent: &mut BTreeSet<(MapId, usize)>,
         summary: &mut ScrubSummary,
     ) -> Result<(), IoError> {
-        let columns = self.seats().len();
-        let (column, block) = Column::new(self.map().id(), 0, columns).at_place(place);
-        let Some(copy) = self.placed(column).all().position(|holder| holder == drive) else {
+        let (column, block) = map.column(0).at_place(place);
+        let Some(copy) = map.placed(column).all().position(|holder| holder == drive) else {
             return Ok(()); // it isn't one of its copies any more
         };
-        let offset = self.striping().offset_of(column, block * BLOCK);
-        if silent.contains(&column) {
+        let offset = map.striping().offset_of(column, block * BLOCK);
+        if silent.contains(&(map.id(), column)) {
             summary.unrepaired.push(offset);
             return Ok(());
         }
-        match self.repaired_by_primary(column, &Repair { offset: block * BLOCK, copy: copy as u8 }).await {
-            Ok(Some(RepairOutcome::Done)) => summary.repaired += 1,
-            Ok(Some(RepairOutcome::Impossible)) => {
+        match self.repaired_by_primary(map, column, &Repair { offset: block * BLOCK, copy: copy as u8 }).await {
+            Ok(Some(Repaired::Moved)) => {} // what is right there now was read to be taken over
+            Ok(Some(Repaired::Told(RepairOutcome::Done))) => summary.repaired += 1,
+            Ok(Some(Repaired::Told(RepairOutcome::Impossible))) => {
                 tracing::error!(%drive, offset, "a damaged block has no right copy");
                 summary.lost.push(offset);
             }
-            Ok(Some(RepairOutcome::NotNow)) | Err(IoError::Unavailable { .. }) => {
+            Ok(Some(Repaired::Told(RepairOutcome::NotNow))) | Err(IoError::Unavailable { .. }) => {
                 tracing::warn!(%drive, offset, "a damaged block can't be repaired now");
                 summary.unrepaired.push(offset);
             }
             Ok(None) => {
                 tracing::warn!(%drive, offset, "nobody repairs a damaged block now, for {PATIENCE:?}");
-                silent.insert(column);
+                silent.insert((map.id(), column));
                 summary.unrepaired.push(offset);
             }
             Err(IoError::OutOfRange { .. }) => {} // the volume ends before it by now
@@ -131,10 +142,18 @@ impl<W: World> Volume<W> {
     }
 
     /// `None` if that takes too long.
-    async fn repaired_by_primary(&self, column: usize, repair: &Repair) -> Result<Option<RepairOutcome>, IoError> {
+    async fn repaired_by_primary(
+        &self,
+        map: &Map<W>,
+        column: usize,
+        repair: &Repair,
+    ) -> Result<Option<Repaired>, IoError> {
         let Some(engine) = self.engine() else { return Err(IoError::Stopping) };
-        match select(pin!(self.at_primary(column, repair)), pin!(engine.world().sleep(PATIENCE))).await {
-            Either::Left((outcome, _)) => outcome.map(Some),
+        let asked = self.at_primary(map, column, repair, None);
+        match select(pin!(asked), pin!(engine.world().sleep(PATIENCE))).await {
+            Either::Left((Ok(outcome), _)) => Ok(Some(Repaired::Told(outcome))),
+            Either::Left((Err(Undone::Moved(_)), _)) => Ok(Some(Repaired::Moved)),
+            Either::Left((Err(Undone::Io(error)), _)) => Err(error),
             Either::Right(_) => Ok(None),
         }
     }

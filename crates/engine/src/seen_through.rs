@@ -15,6 +15,11 @@ use tepal_drive::world::Spawn;
 pub(crate) struct Asker(Rc<Cell<bool>>);
 
 impl Asker {
+    /// Who waits for as long as it takes.
+    pub fn patient() -> Self {
+        Asker(Rc::new(Cell::new(true)))
+    }
+
     pub fn is_waiting(&self) -> bool {
         self.0.get()
     }

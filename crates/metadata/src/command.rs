@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use tepal_model::{ClusterId, DriveId, Epoch, MapId, ServerId, VolumeId};
 
 /// The newest form of commands that this build knows. An entry of a newer one stops the server rather than be
-/// misread. 2 has the snapshots of volumes, 3 their clones, and copies that move between drives.
+/// misread. 2 has the snapshots of volumes, 3 their clones, copies that move between drives, and volumes that go from one map to another.
 pub const VERSION: u32 = 3;
 
 /// From this form on, [`Command::CreateVolume`] makes columns for drives to come; before, one for each drive.
@@ -249,6 +249,40 @@ pub enum Command {
         /// The new volume's.
         name: String,
     },
+    /// Makes a map that volumes begin to go to, in a new view: all that have the volume's, or it alone.
+    BeginMigration {
+        volume: String,
+        /// What they shall have; the volume's, if not given.
+        layout: Option<String>,
+        /// Whether the volume leaves the others that have the same map.
+        alone: bool,
+        /// Random: of the order of chunks.
+        seed: u64,
+        rate: Option<u64>,
+    },
+    /// The target has everything of the window: the next one begins, in a new view. With the last one it's over: the volumes have
+    /// the target, and a source that nobody has any more is gone.
+    MoveWindow {
+        id: MapId,
+        cancelled: bool,
+        /// `done` and `fence`: if it has another window, or another direction, the command is refused as
+        /// [`crate::Refusal::WindowChanged`].
+        from: (u64, u64),
+        /// The next ones. It begins where the other ends; at the end of all chunks there is none.
+        to: (u64, u64),
+    },
+    /// It rests, or goes on, in a new view.
+    PauseMigration { id: MapId, paused: bool },
+    /// It's kept to this rate from now on.
+    SetMigrationRate { id: MapId, rate: Option<u64> },
+    /// What has gone is to come back: no more goes, in a new view.
+    CancelMigration { id: MapId },
+    /// Nothing of the window is at the target that the source still has: source and target change places, in a new view.
+    TurnMigration {
+        id: MapId,
+        /// As for a move of the window.
+        from: (u64, u64),
+    },
     /// Adds to what people read in `events`.
     RecordEvent { kind: String, subject: String, text: String },
 }
@@ -269,7 +303,13 @@ impl Command {
             | Command::BeginMove { .. }
             | Command::FinishMove { .. }
             | Command::CancelMove { .. }
-            | Command::CloneVolume { .. } => 3,
+            | Command::CloneVolume { .. }
+            | Command::BeginMigration { .. }
+            | Command::MoveWindow { .. }
+            | Command::PauseMigration { .. }
+            | Command::SetMigrationRate { .. }
+            | Command::CancelMigration { .. }
+            | Command::TurnMigration { .. } => 3,
             Command::CreateVolume { .. } => CREATE_VOLUME,
             _ => 1,
         }
@@ -314,6 +354,13 @@ pub enum Reply {
     VolumeCloned {
         /// The volume's.
         id: VolumeId,
+        /// The cluster's new one.
+        view: u64,
+    },
+    /// Volumes go to this map from now on.
+    MigrationBegun {
+        /// The migration, which is known by the map that was made for it.
+        id: MapId,
         /// The cluster's new one.
         view: u64,
     },

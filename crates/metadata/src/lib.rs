@@ -40,9 +40,9 @@ pub use members::join::{JoinError, JoinRequest};
 pub use peers::{Caller, Calling, MAX_MESSAGE, NoTransport, Transport, TransportError};
 pub use query::{QueryError, QueryLimits, Rows, Value};
 pub use record::{
-    ClusterRecord, ColumnRecord, DEFAULT_POOL, DriveRecord, DriveState, DriveUse, EVENTS_KEPT, EventRecord,
-    HolderRecord, JoinRecord, MapRecord, PoolRecord, ServerRecord, ServerState, SnapshotId, SnapshotRecord,
-    StateNameError, VolumeRecord, VolumeState,
+    CHUNK, ClusterRecord, ColumnRecord, DEFAULT_POOL, DriveRecord, DriveState, DriveUse, EVENTS_KEPT, EventRecord,
+    HolderRecord, JoinRecord, MapRecord, MigrationRecord, MigrationStage, PoolRecord, ServerRecord, ServerState,
+    SnapshotId, SnapshotRecord, StateNameError, VolumeRecord, VolumeState,
 };
 pub use refusal::{Refusal, Thing};
 pub use state::State;

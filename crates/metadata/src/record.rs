@@ -6,9 +6,10 @@ use smallvec::SmallVec;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
+use tepal_model::layout::MAX_EXTENT;
 use tepal_model::text::shown;
 use tepal_model::{ClusterId, DriveId, Epoch, Layout, Lineage, MapId, ServerId, VolumeId};
-use tepal_placement::{Geometry, Table};
+use tepal_placement::{Geometry, Scatter, Table};
 
 /// The pool that every cluster begins with.
 pub const DEFAULT_POOL: &str = "default";
@@ -330,6 +331,80 @@ pub struct JoinRecord {
     pub since: u64,
 }
 
+/// What goes from one map to another, chunk by chunk: all volumes of the source, or one of them that leaves the others.
+///
+/// The chunks have an order of their own ([`Scatter`]). Of the first ones in it, up to `done`, the target has everything; up to
+/// `fence` the target takes it over; the source has the others. What the volumes were grown by since it began, the target
+/// has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MigrationRecord {
+    /// That of the map which was made for it.
+    pub id: MapId,
+    /// From which it goes. The volumes have this one until the end.
+    pub source: MapId,
+    /// To which it goes.
+    pub target: MapId,
+    /// What the volumes have when they are there, as it was asked for.
+    pub layout: Layout,
+    /// The only volume that goes, with its snapshots; all of the source's, if none is named.
+    pub leaves: Option<VolumeId>,
+    /// Of the order of chunks.
+    pub seed: u64,
+    /// How many chunks there are.
+    pub chunks: u64,
+    /// So many have gone.
+    pub done: u64,
+    /// So many have gone or are about to: more than `done`.
+    pub fence: u64,
+    /// Whether it goes on.
+    pub stage: MigrationStage,
+    /// Whether the chunks go back to where they came from. Their order is the other way round then.
+    pub cancelled: bool,
+    /// Bytes a second at most, copies not counted, of the whole cluster.
+    pub rate: Option<u64>,
+    /// The view in which its window, its stage or its direction changed last.
+    pub since: u64,
+    /// By the proposer's wall clock, in milliseconds since 1970; for people.
+    pub begun_unix_ms: u64,
+}
+
+/// The unit in which volumes go from one map to another, in bytes: as long as the longest extent.
+pub const CHUNK: u64 = MAX_EXTENT as u64;
+
+impl MigrationRecord {
+    /// Whether the volume goes with it.
+    pub fn takes(&self, volume: &VolumeRecord) -> bool {
+        volume.map == self.source && self.leaves.is_none_or(|id| id == volume.id)
+    }
+
+    /// Whether it's about this map.
+    pub fn is_about(&self, map: MapId) -> bool {
+        self.source == map || self.target == map
+    }
+
+    /// The order of the chunks, as it was when it began.
+    pub fn order(&self) -> Scatter {
+        Scatter::new(self.chunks, self.seed)
+    }
+
+    /// Whether its numbers are ones that it can have.
+    pub(crate) fn is_sound(&self) -> bool {
+        self.done < self.fence && self.fence <= self.chunks && self.source != self.target
+    }
+}
+
+/// Whether a migration goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MigrationStage {
+    /// It does.
+    Running,
+    /// Only what clients touch of the window is taken over.
+    Paused,
+    /// Nothing is taken over any more; what was in part is taken back. Then it goes the other way.
+    Turning,
+}
+
 /// Something that happened, for people. Only the latest [`EVENTS_KEPT`] are kept.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EventRecord {
@@ -395,6 +470,7 @@ state_names!(
     Failed = "failed"
 );
 state_names!(DriveUse, "drive", Active = "active", Draining = "draining", Spare = "spare", Removed = "removed");
+state_names!(MigrationStage, "migration", Running = "running", Paused = "paused", Turning = "turning");
 state_names!(VolumeState, "volume", Active = "active", Deleting = "deleting");
 
 #[cfg(test)]

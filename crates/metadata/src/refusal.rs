@@ -1,7 +1,7 @@
 //! Why a command was not carried out. A refusal is part of the applied answer: every server comes to the same one,
 //! and nothing was changed.
 
-use crate::record::{DriveState, ServerState};
+use crate::record::{DriveState, MigrationStage, ServerState};
 use serde::{Deserialize, Serialize};
 use tepal_model::text::NAME_RULE;
 use tepal_model::{DriveId, MapId, ServerId, VolumeId};
@@ -146,6 +146,35 @@ pub enum Refusal {
     LineageFull(String),
     #[error("volume '{0}' has used up its 2^32 epochs: copy it to a new volume, and go on there")]
     NoEpochsLeft(String),
+    #[error(
+        "volume '{volume}' goes to {to} already: wait until that is done (`tepal volume migrations` shows it), or cancel it \
+         (`tepal volume cancel {volume}`)"
+    )]
+    MigratesAlready { volume: String, to: String },
+    #[error("volume '{volume}' has {layout} already, placed as it would be now")]
+    SameLayout { volume: String, layout: String },
+    #[error("volume '{0}' shares nothing with other volumes: there is nothing to flatten")]
+    NotShared(String),
+    #[error("volume '{0}' is being flattened: clone it when that is done, or cancel that")]
+    Flattening(String),
+    #[error("no volume goes to map {}", .0.0)]
+    NoMigration(MapId),
+    #[error("the window is from {done} to {fence} by now; look again")]
+    WindowChanged { done: u64, fence: u64 },
+    #[error("there is no window from {done} to {fence} next")]
+    NoWindow { done: u64, fence: u64 },
+    #[error("the migration is {0}: that can't be done then")]
+    MigrationStage(MigrationStage),
+    #[error("what has gone comes back already, since it was cancelled: that can't be cancelled once more")]
+    CancelledAlready,
+    #[error(
+        "volume '{0}' was grown since it began to go: what came to it is in its new place only; let it end, and give it \
+         the old layout again then"
+    )]
+    GrownSince(String),
+    #[error("a rate is at least 1 byte a second")]
+    Rate,
+
     #[error("the cluster has used up its 2^32 map ids")]
     NoMapsLeft,
 

@@ -2,8 +2,8 @@
 //! next one, which shares every record that stayed the same.
 
 use crate::record::{
-    ClusterRecord, ColumnRecord, DriveRecord, DriveState, DriveUse, HolderRecord, MapRecord, PoolRecord, ServerRecord,
-    SnapshotRecord, VolumeRecord, VolumeState,
+    ClusterRecord, ColumnRecord, DriveRecord, DriveState, DriveUse, HolderRecord, MapRecord, MigrationRecord,
+    PoolRecord, ServerRecord, SnapshotRecord, VolumeRecord, VolumeState,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,8 +25,10 @@ pub struct State {
     pub pools: BTreeMap<String, Arc<PoolRecord>>,
     /// All volumes, also those being deleted.
     pub volumes: BTreeMap<VolumeId, Arc<VolumeRecord>>,
-    /// The maps of these volumes.
+    /// The maps of these volumes, and those that they go to.
     pub maps: BTreeMap<MapId, Arc<MapRecord>>,
+    /// What goes from one map to another. A map is in one of them at most.
+    pub migrations: BTreeMap<MapId, Arc<MigrationRecord>>,
     /// Of the volumes that have some.
     pub(crate) snapshots: BTreeMap<VolumeId, Arc<Snapshots>>,
     /// The active volumes by name.
@@ -63,6 +65,7 @@ impl State {
             pools: BTreeMap::new(),
             volumes: BTreeMap::new(),
             maps: BTreeMap::new(),
+            migrations: BTreeMap::new(),
             snapshots: BTreeMap::new(),
             names: BTreeMap::new(),
             counters: Counters { server: 1, volume: 1, map: 1, event: 1 },
@@ -96,9 +99,30 @@ impl State {
         self.names.get(name).and_then(|id| self.volumes.get(id))
     }
 
-    /// The map that the volume uses now.
+    /// The map that the volume has: while it goes to another, the one that it comes from.
     pub fn map_of(&self, volume: &VolumeRecord) -> Option<&Arc<MapRecord>> {
         self.maps.get(&volume.map)
+    }
+
+    /// The maps that have something of the volume: while it goes from one to another, both.
+    pub fn maps_of(&self, volume: &VolumeRecord) -> impl Iterator<Item = &Arc<MapRecord>> {
+        let target = self.migration_of(volume).map(|migration| migration.target);
+        [Some(volume.map), target].into_iter().flatten().filter_map(|map| self.maps.get(&map))
+    }
+
+    /// How the volume goes to another map, if it does.
+    pub fn migration_of(&self, volume: &VolumeRecord) -> Option<&Arc<MigrationRecord>> {
+        self.migration_about(volume.map).filter(|migration| migration.takes(volume))
+    }
+
+    /// What goes from or to this map.
+    pub fn migration_about(&self, map: MapId) -> Option<&Arc<MigrationRecord>> {
+        self.migrations.values().find(|migration| migration.is_about(map))
+    }
+
+    /// The active volumes that go with a migration, in order of their ids.
+    pub fn volumes_that_go(&self, migration: &MigrationRecord) -> impl Iterator<Item = &Arc<VolumeRecord>> {
+        self.active_volumes().filter(move |volume| migration.takes(volume))
     }
 
     /// The volume's snapshot of this name.
@@ -117,17 +141,18 @@ impl State {
     }
 
     /// Who reads what drives hold of the map: its volumes that are active, and their snapshots. Of a map that isn't
-    /// known it's as if there had never been a snapshot, so nothing of it is thought to be free.
+    /// known it's as if there had never been a snapshot, so nothing of it is thought to be free. Of two maps between which volumes
+    /// go it's the same.
     ///
     /// It's the same one as long as the map's newest epoch and which volumes and snapshots there are: with many
     /// snapshots, it's worth comparing these first.
     pub fn history_of(&self, map: MapId) -> History {
         let Some(map) = self.maps.get(&map) else { return History::default() };
-        if map.newest_epoch == FIRST_EPOCH && self.volumes_of(map.id).next().is_some() {
+        if map.newest_epoch == FIRST_EPOCH && self.readers_of(map.id).next().is_some() {
             return History::default();
         }
         let snapshots = |volume: &VolumeRecord| self.snapshots_of(volume.id).map(|snapshot| snapshot.lineage.clone());
-        let readers = self.volumes_of(map.id).flat_map(|volume| snapshots(volume).chain([volume.lineage.clone()]));
+        let readers = self.readers_of(map.id).flat_map(|volume| snapshots(volume).chain([volume.lineage.clone()]));
         History::new(readers, map.newest_epoch)
     }
 
@@ -154,6 +179,13 @@ impl State {
         self.active_volumes().filter(move |volume| volume.map == map)
     }
 
+    /// Those of them that may read what drives hold of this map: those that have it, and while volumes go between it and another,
+    /// those that have that one.
+    pub fn readers_of(&self, map: MapId) -> impl Iterator<Item = &Arc<VolumeRecord>> {
+        let maps = self.migration_about(map).map_or([map, map], |migration| [migration.source, migration.target]);
+        self.active_volumes().filter(move |volume| maps.contains(&volume.map))
+    }
+
     /// The drives that were last seen on this server.
     pub fn drives_of_server(&self, server: ServerId) -> impl Iterator<Item = &Arc<DriveRecord>> {
         self.drives.values().filter(move |drive| drive.server == server)
@@ -178,7 +210,7 @@ impl State {
 
     /// The volumes, also those being deleted, of which this drive has something or gets it.
     pub fn volumes_on(&self, drive: DriveId) -> impl Iterator<Item = &Arc<VolumeRecord>> {
-        let has_it = move |volume: &&Arc<VolumeRecord>| self.map_of(volume).is_some_and(|map| map.uses(drive));
+        let has_it = move |volume: &&Arc<VolumeRecord>| self.maps_of(volume).any(|map| map.uses(drive));
         self.volumes.values().filter(has_it)
     }
 }

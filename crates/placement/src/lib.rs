@@ -7,6 +7,8 @@
 //! A [`Table`] says it column by column, so that any copy can go to another drive: [`allot`] makes one for a new map, [`moves`]
 //! says what to change when drives come and go. [`Geometry`] is how extents go round the columns then.
 //!
+//! [`Scatter`] is the order in which a volume's chunks go from one map to another.
+//!
 //! [`Share`] is for pools of unequal drives: it says for each extent which drives hold it, in proportion to their capacities.
 //! `share/mod.rs` tells how, `share/circle.rs` how drives are met, `share/weights.rs` how often.
 
@@ -21,6 +23,7 @@ mod geometry;
 #[cfg(test)]
 mod offload_tests;
 mod rotation;
+mod scatter;
 mod share;
 mod spread;
 mod table;
@@ -29,5 +32,6 @@ pub use choose::{Candidate, ChooseError, Chosen, choose};
 pub use domain::{Place, domain};
 pub use geometry::Geometry;
 pub use rotation::Rotation;
+pub use scatter::Scatter;
 pub use share::{Holders, Scale, Share, ShareError};
 pub use table::{ColumnHolders, Move, Table, allot, moves, rotate};

@@ -9,8 +9,8 @@ use crate::drives::Parts;
 use crate::volumes::places_of;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tepal_engine::{Agreed, ClusterView, DriveStatus, Epochs, Head, View};
-use tepal_metadata::{DriveState, MapRecord, ServerState, State, VolumeRecord};
+use tepal_engine::{Agreed, ClusterView, DriveStatus, Epochs, Head, Laid, Migration, Stage, View};
+use tepal_metadata::{DriveState, MapRecord, MigrationRecord, MigrationStage, ServerState, State, VolumeRecord};
 use tepal_model::MapId;
 use tepal_model::history::FIRST_EPOCH;
 use tokio::sync::watch;
@@ -69,23 +69,70 @@ fn cluster_view(state: &State, before: &ClusterView) -> ClusterView {
         status: status_of(record.state, record.state_view, left(record)),
     };
     let drives = state.drives.iter().map(|(&id, record)| (id, agreed(record))).collect();
-    let mut volumes: BTreeMap<MapId, Vec<&VolumeRecord>> = BTreeMap::new();
-    state.active_volumes().for_each(|record| volumes.entry(record.map).or_default().push(record));
-    let places = volumes.keys().filter_map(|id| state.maps.get(id)).map(|map| {
+    let mut readers: BTreeMap<MapId, Vec<&VolumeRecord>> = BTreeMap::new();
+    state.active_volumes().for_each(|record| readers.entry(record.map).or_default().push(record));
+    let migrations: BTreeMap<MapId, Arc<Migration>> = state
+        .migrations
+        .values()
+        .filter(|record| state.volumes_that_go(record).next().is_some())
+        .filter_map(|record| Some((record.source, migration_of(state, record, before)?)))
+        .collect();
+    for migration in migrations.values() {
+        // Whoever reads one of them reads the other too.
+        let both: Vec<&VolumeRecord> = state.readers_of(migration.source).map(|record| &**record).collect();
+        readers.extend([(migration.source, both.clone()), (migration.target, both)]);
+    }
+    let places = readers.keys().filter_map(|id| state.maps.get(id)).map(|map| {
         let (table, known) = (places_of(map), before.places.get(&map.id));
         (map.id, known.filter(|known| ***known == table).cloned().unwrap_or_else(|| Arc::new(table)))
     });
     let places = places.collect();
+    let laid = readers.keys().filter_map(|id| state.maps.get(id)).map(|map| {
+        let (laid, known) = (laid_of(map), before.laid.get(&map.id));
+        (map.id, known.filter(|known| ***known == laid).cloned().unwrap_or_else(|| Arc::new(laid)))
+    });
+    let laid = laid.collect();
     let of_map = |(id, volumes): (MapId, Vec<&VolumeRecord>)| {
         Some((id, epochs_among(state, state.maps.get(&id)?, &volumes, before.epochs.get(&id))?))
     };
-    let epochs = volumes.into_iter().filter_map(of_map).collect();
-    ClusterView { view: state.view(), drives, epochs, places }
+    let epochs = readers.into_iter().filter_map(of_map).collect();
+    let volumes = state.active_volumes().map(|record| (record.id, record.map)).collect();
+    ClusterView { view: state.view(), drives, epochs, places, volumes, laid, migrations }
 }
 
-/// What the metadata says of a map's volumes and their snapshots; `None` if it never had a snapshot.
+fn laid_of(map: &MapRecord) -> Laid {
+    Laid { layout: map.layout.clone(), geometry: map.geometry() }
+}
+
+/// `None` if a map of it isn't known, which it always is.
+fn migration_of(state: &State, record: &MigrationRecord, before: &ClusterView) -> Option<Arc<Migration>> {
+    let laid = |map: MapId| state.maps.get(&map).map(|map| laid_of(map));
+    let migration = Migration {
+        source: record.source,
+        target: record.target,
+        from: laid(record.source)?,
+        to: laid(record.target)?,
+        chunks: record.chunks,
+        seed: record.seed,
+        done: record.done,
+        fence: record.fence,
+        reversed: record.cancelled,
+        stage: match record.stage {
+            MigrationStage::Running => Stage::Running,
+            MigrationStage::Paused => Stage::Paused,
+            MigrationStage::Turning => Stage::Turning,
+        },
+        rate: record.rate,
+        leaves: record.leaves,
+        since: record.since,
+    };
+    let known = before.migrations.get(&record.source).filter(|known| ***known == migration);
+    Some(known.cloned().unwrap_or_else(|| Arc::new(migration)))
+}
+
+/// What the metadata says of a map's readers and their snapshots; `None` if it never had a snapshot.
 pub fn epochs_of(state: &State, map: &MapRecord) -> Option<Arc<Epochs>> {
-    let volumes: Vec<&VolumeRecord> = state.volumes_of(map.id).map(|record| &**record).collect();
+    let volumes: Vec<&VolumeRecord> = state.readers_of(map.id).map(|record| &**record).collect();
     epochs_among(state, map, &volumes, None)
 }
 

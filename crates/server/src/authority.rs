@@ -2,7 +2,8 @@
 //! agreed that the drive is down, or a copy that missed writes could later be taken for a whole one.
 
 use crate::agreed::Followed;
-use futures_util::future::{BoxFuture, FutureExt};
+use crate::migrating::{Reporter, TakenOver};
+use futures_util::future::{BoxFuture, FutureExt, ready};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -31,6 +32,8 @@ pub struct MetadataAuthority {
     followed: Followed,
     /// Held by a complaint on its way: many primaries have the same reason.
     complaining: Arc<tokio::sync::Mutex<()>>,
+    /// Says to the leader what has been taken over.
+    reporter: Option<Reporter>,
     /// Where it's asked of the metadata: the engine asks on data threads.
     control: Handle,
 }
@@ -40,7 +43,12 @@ impl MetadataAuthority {
     pub fn new(metadata: Metadata, followed: Followed) -> Self {
         let control = Handle::current();
         let (behind_since, stopping, complaining) = (Arc::default(), Arc::default(), Arc::default());
-        MetadataAuthority { metadata, behind_since, stopping, followed, complaining, control }
+        MetadataAuthority { metadata, behind_since, stopping, followed, complaining, reporter: None, control }
+    }
+
+    /// The same, which says what has been taken over of volumes that go from one map to another.
+    pub fn with_reporter(self, reporter: Reporter) -> Self {
+        MetadataAuthority { reporter: Some(reporter), ..self }
     }
 
     /// Must be called before the engine is given a drive that is behind: only what was learned since this view counts.
@@ -261,6 +269,13 @@ impl Authority for MetadataAuthority {
             }
         });
         called_off.map(|called_off| called_off.is_some()).boxed()
+    }
+
+    fn taken_over(&self, map: MapId, column: usize, window: (u64, u64), undone: bool) -> BoxFuture<'static, bool> {
+        let Some(reporter) = self.reporter.clone() else { return ready(false).boxed() };
+        let report = TakenOver { target: map.0, column: column as u32, window, undone };
+        let told = self.on_control(async move { Some(reporter.tell(report).await) });
+        told.map(|told| told == Some(true)).boxed()
     }
 
     fn adopted(&self, view: View) -> BoxFuture<'static, ()> {

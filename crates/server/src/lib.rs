@@ -26,6 +26,7 @@ mod log;
 mod membership;
 mod meter;
 mod metered;
+mod migrating;
 mod moving;
 mod nbd;
 mod observed;

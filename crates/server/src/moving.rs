@@ -158,7 +158,7 @@ fn hopeless_moves(state: &State, gone: &BTreeSet<DriveId>) -> Vec<Command> {
 fn moves_of(state: &State, pool: &str, gone: &BTreeSet<DriveId>, (known, now): (&Moves, Instant)) -> Vec<Command> {
     let of_pool = state.active_volumes().filter(|volume| volume.pool == pool);
     let maps: BTreeMap<MapId, &MapRecord> =
-        of_pool.filter_map(|volume| state.map_of(volume)).map(|map| (map.id, &**map)).collect();
+        of_pool.flat_map(|volume| state.maps_of(volume)).map(|map| (map.id, &**map)).collect();
     // Drives of other pools may hold something since before they were of one.
     let named: BTreeSet<DriveId> =
         maps.values().flat_map(|map| map.columns.iter().flat_map(|column| column.users())).collect();
@@ -191,6 +191,11 @@ fn moves_of(state: &State, pool: &str, gone: &BTreeSet<DriveId>, (known, now): (
             server.is_some_and(|server| server.state == ServerState::Up)
         };
         let is_free = |id: DriveId| busy.get(&id).is_none_or(|moves| *moves < AT_ONCE);
+        // While volumes go from one map to another, there's no point in evening out either.
+        let is_to_stay = candidates.iter().any(|drive| drive.drive == change.from && drive.capacity > 0);
+        if is_to_stay && state.migration_about(map).is_some() {
+            continue;
+        }
         let is_under_way = maps[&map].columns[column].joining.is_some() || begun.contains(&(map, column));
         let may_give = is_free(change.from) || !is_up(change.from); // others have what one that is lost had
         let was_called_off = known.called_off.contains_key(&(map, column as u32, change.to));

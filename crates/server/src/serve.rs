@@ -12,6 +12,7 @@ use crate::drives::{self, Drives, Generations, GenerationsError, Parts};
 use crate::exports::ServerExports;
 use crate::log::{self, LogError};
 use crate::membership::{self, Membership};
+use crate::migrating::{self, Migrations, Reporter};
 use crate::moving;
 use crate::nbd::Front;
 use crate::observed::Observations;
@@ -213,7 +214,8 @@ impl Running {
         let caller = metadata.caller();
         let links = Links::new(caller.cluster, Sender::Server { server, boot: caller.run });
         let followed = Followed::default();
-        let authority = MetadataAuthority::new(metadata.clone(), followed.clone());
+        let reporter = Reporter::start(metadata.clone(), membership.relay.clone());
+        let authority = MetadataAuthority::new(metadata.clone(), followed.clone()).with_reporter(reporter);
         let engine = Engine::among(ServerWorld, Arc::new(authority.clone()), Arc::new(links.clone()));
         let parts = Parts {
             metadata: metadata.clone(),
@@ -230,6 +232,8 @@ impl Running {
         let reception = Reception::new(host, Arc::new(answers), &threads);
         membership.hand_data_to(reception.clone());
         follow_what_is_agreed(&parts, &links, followed);
+        let migrations = Migrations::default();
+        tokio::spawn(migrating::keep_going(parts.clone(), membership.relay.reports().clone(), migrations.clone()));
         if config.open_to_others {
             tracing::warn!(
                 "other machines can reach this server: there is no encryption, and any NBD client may read and write every volume"
@@ -253,6 +257,7 @@ impl Running {
                 drives: drives.clone(),
                 volumes: volumes.clone(),
                 observations,
+                migrations,
                 scrubs: scrubs.clone(),
                 started,
                 address: api_address,

@@ -22,7 +22,7 @@ use tepal_engine::{Engine, OpenVolumeError, Placed, Places, Placing, Volume, Vol
 use tepal_metadata::{
     ColumnRecord, Command, HolderRecord, MapRecord, Metadata, ProposeError, Refusal, State, VolumeRecord, VolumeState,
 };
-use tepal_model::{DriveId, VolumeId};
+use tepal_model::{DriveId, MapId, VolumeId};
 use tokio::sync::watch;
 
 /// After a removal that couldn't be finished, or a volume that couldn't be opened.
@@ -57,6 +57,12 @@ enum NotFreed {
 /// Whether the cluster has this server only: it has its volumes for itself then, as long as no gateway elsewhere wants one.
 pub fn is_alone(state: &State) -> bool {
     state.servers.len() <= 1
+}
+
+/// Whether this server has the volume for itself. Where a volume goes to another map, what is agreed says from which map each part
+/// of it is served.
+fn has_for_itself(state: &State, record: &VolumeRecord) -> bool {
+    is_alone(state) && state.migration_of(record).is_none()
 }
 
 /// Where a map's columns are.
@@ -140,6 +146,8 @@ pub struct Volumes {
     /// Removals that go on.
     removing: Mutex<BTreeSet<VolumeId>>,
     turn: tokio::sync::Mutex<()>,
+    /// The maps that there were when it was last looked.
+    maps: Mutex<BTreeSet<MapId>>,
     /// Counts what [`Volumes::settle`] has done.
     settled: watch::Sender<u64>,
     next_thread: AtomicUsize,
@@ -157,6 +165,7 @@ impl Volumes {
             all_opened: AtomicBool::new(false),
             removing: Mutex::default(),
             turn: tokio::sync::Mutex::default(),
+            maps: Mutex::default(),
             settled: watch::Sender::default(),
             next_thread: AtomicUsize::new(0),
         })
@@ -204,14 +213,26 @@ impl Volumes {
             let has_map = state.maps.contains_key(&volume.spec().map);
             self.begin_end(volume, if has_map { Goes::Alone } else { Goes::WithItsMap });
         }
+        self.give_back_maps_that_are_gone(&state);
         self.closed.keep(|id| state.volumes.contains_key(&id));
         self.settled.send_modify(|count| *count += 1);
+    }
+
+    /// Volumes that have gone from a map leave it with nothing but what never counted.
+    fn give_back_maps_that_are_gone(self: &Arc<Self>, state: &State) {
+        let now: BTreeSet<MapId> = state.maps.keys().copied().collect();
+        let before = std::mem::replace(&mut *self.maps.lock().unwrap_or_else(PoisonError::into_inner), now);
+        if before.iter().any(|map| !state.maps.contains_key(map)) {
+            let volumes = self.clone();
+            // Data threads that have stopped serve nobody either.
+            tokio::spawn(async move { volumes.free_unknown().await });
+        }
     }
 
     async fn settle_one(&self, state: &State, record: &VolumeRecord) {
         if let Some(volume) = self.engine.volume(record.id) {
             volume.changed(&record.name, record.size, record.revision);
-            if !is_alone(state) && !volume.is_among() {
+            if !has_for_itself(state, record) && !volume.is_among() {
                 self.share(record.id);
             }
             return;
@@ -233,7 +254,7 @@ impl Volumes {
 
     async fn open(&self, state: &State, record: &VolumeRecord) -> Result<(), NotServed> {
         let map = state.map_of(record).ok_or(NotServed::NoMap)?;
-        let is_alone = is_alone(state);
+        let is_alone = has_for_itself(state, record);
         // Nobody has agreed yet to go on without it.
         let unknown = map.drives().into_iter().find(|drive| !self.engine.knows_drive(*drive));
         if let Some(unknown) = unknown.filter(|_| is_alone) {
@@ -292,7 +313,7 @@ impl Volumes {
     async fn remove(&self, state: &State, record: &VolumeRecord) -> Result<(), NotFreed> {
         let id = record.id;
         // Once nobody has the map, nobody ever will.
-        let goes = if state.volumes_of(record.map).next().is_some() { Goes::Alone } else { Goes::WithItsMap };
+        let goes = if state.readers_of(record.map).next().is_some() { Goes::Alone } else { Goes::WithItsMap };
         if goes == Goes::WithItsMap && self.engine.volume(id).is_none() && state.map_of(record).is_some() {
             self.open(state, record).await?;
         }

@@ -43,6 +43,7 @@ impl<W: World> Engine<W> {
             let state = self.lock();
             // In a later view that says the same of these drives, nobody else was it either: when something changes, so do they.
             if !state.maps.contains_key(&id)
+                || map.is_cut_off()
                 || !state.followed.as_ref().is_some_and(|(_, later)| later.says_the_same(&now, &drives))
                 || map.placed(column) != placed
                 || map.seats()[column].group().is_some()
@@ -61,5 +62,6 @@ impl<W: World> Engine<W> {
             group.start_hearing(id, server, standing);
         }
         group.start_recovery();
+        group.start_taking_over();
     }
 }

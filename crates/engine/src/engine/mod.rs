@@ -2,6 +2,7 @@
 
 mod leading;
 mod leaving;
+mod migrating;
 mod moving;
 mod settling;
 mod sharing;
@@ -264,7 +265,9 @@ impl<W: World> Engine<W> {
             for column in (0..map.seats().len()).filter(|_| is_first) {
                 map.take_seat(map.open_group(self, column, 0, |id| state.presence(id)));
             }
-            (state.open(spec, map), is_first)
+            let volume = state.open(spec, map);
+            state.arrange(self);
+            (volume, is_first)
         };
         if is_first {
             volume.map().start_recovery();
@@ -279,11 +282,15 @@ impl<W: World> Engine<W> {
             // At one moment, so that it doesn't go on in an epoch that is over.
             let mut state = self.lock();
             let (map, is_first) = state.map_for(self, &spec, Use::Among)?;
-            (state.open(spec, map), is_first)
+            let volume = state.open(spec, map);
+            state.arrange(self);
+            (volume, is_first)
         };
         if is_first {
-            self.follow_for(volume.map());
-            volume.map().start_reclaiming();
+            for map in volume.maps() {
+                self.follow_for(&map);
+                map.start_reclaiming();
+            }
         }
         Ok(volume)
     }
@@ -309,6 +316,7 @@ impl<W: World> Engine<W> {
                 map.is_placed(places);
             }
         }
+        state.arrange(self);
     }
 
     /// Call this once all volumes that exist have been opened: only then can a drive be found to know what it misses.
@@ -349,14 +357,16 @@ impl<W: World> Engine<W> {
     pub async fn remove_volume(&self, id: VolumeId) {
         let Some(volume) = self.volume(id) else { return };
         volume.cut_off();
-        let map = volume.map();
-        map.cut_off();
-        self.shared.askers.end(map.id()).await;
-        map.remove().await;
+        let maps = volume.maps();
+        maps.iter().for_each(Map::cut_off);
+        for map in &maps {
+            self.shared.askers.end(map.id()).await;
+            map.remove().await;
+        }
         let drives: Vec<DriveId> = {
             let mut state = self.lock();
             state.volumes.remove(&id);
-            state.maps.remove(&map.id());
+            maps.iter().for_each(|map| drop(state.maps.remove(&map.id())));
             state.drives.keys().copied().collect()
         };
         drives.into_iter().for_each(|id| self.settle_if_known(id)); // they may have been behind in this volume only
@@ -369,8 +379,10 @@ impl<W: World> Engine<W> {
         volume.cut_off();
         self.lock().volumes.remove(&id);
         if !volume.drives_here().is_empty() {
-            volume.map().has_lost(id).await;
-            volume.map().reclaim_by_what_all_know().await;
+            for map in volume.maps() {
+                map.has_lost(id).await;
+                map.reclaim_by_what_all_know().await;
+            }
         }
     }
 
@@ -378,7 +390,7 @@ impl<W: World> Engine<W> {
     pub async fn end_unknown_maps(&self, known: impl Fn(MapId) -> bool) {
         let unknown: Vec<Map<W>> = {
             let state = self.lock();
-            let is_in_use = |id: MapId| state.volumes.values().any(|volume| volume.map().id() == id);
+            let is_in_use = |id: MapId| state.volumes.values().any(|volume| volume.has(id));
             state.maps.values().filter(|map| !known(map.id()) && !is_in_use(map.id())).cloned().collect()
         };
         for map in unknown {
@@ -403,7 +415,10 @@ impl<W: World> Engine<W> {
 impl<W: World> State<W> {
     /// As agreed in the state that was followed last; `None` of a map that never had a snapshot, or that isn't known.
     fn epochs_of(&self, map: MapId) -> Option<Arc<Epochs>> {
-        self.followed.as_ref().and_then(|(_, now)| now.epochs.get(&map).cloned())
+        let (_, now) = self.followed.as_ref()?;
+        // Until the end, a map that volumes go to has what their own has.
+        let source = now.migrations.values().find(|agreed| agreed.target == map).map_or(map, |agreed| agreed.source);
+        now.epochs.get(&source).cloned()
     }
 
     /// The map of a volume that is opened, and whether no other one has it here. It goes on with the later one of what is said with
@@ -411,7 +426,7 @@ impl<W: World> State<W> {
     fn map_for(&self, engine: &Engine<W>, spec: &VolumeSpec, used: Use) -> Result<(Map<W>, bool), OpenVolumeError> {
         let (map, is_first) = match self.maps.get(&spec.map) {
             Some(map) => (map.clone(), false),
-            None => (Map::open(engine, spec, used, self.newest_places(spec))?, true),
+            None => (Map::of_volume(engine, spec, used, self.newest_places(spec))?, true),
         };
         map.go_on_with(spec.epochs.clone());
         if let Some(epochs) = self.epochs_of(spec.map) {

@@ -4,6 +4,7 @@
 use crate::authority::View;
 use crate::engine::{Engine, Standing};
 use crate::epochs::Epochs;
+use crate::migration::{Laid, Migration};
 use crate::places::{Placed, Places, Placing};
 use crate::protocol::primary::Group;
 use crate::servers::seat::Taken;
@@ -12,7 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tepal_drive::Loss;
 use tepal_drive::world::World;
-use tepal_model::{DriveId, MapId, ServerId};
+use tepal_model::{DriveId, MapId, ServerId, VolumeId};
 
 /// No server's id.
 const OUTSIDE: ServerId = ServerId(0);
@@ -26,8 +27,14 @@ pub struct ClusterView {
     pub drives: BTreeMap<DriveId, Agreed>,
     /// Of maps that have, or had, snapshots or clones.
     pub epochs: BTreeMap<MapId, Arc<Epochs>>,
-    /// Of all maps.
+    /// Of all maps: also of those that volumes go to, or come from.
     pub places: BTreeMap<MapId, Arc<Places>>,
+    /// Which map each volume has: of one that goes, the source. Of a volume that isn't named nothing changes.
+    pub volumes: BTreeMap<VolumeId, MapId>,
+    /// How the data lies in these maps.
+    pub laid: BTreeMap<MapId, Arc<Laid>>,
+    /// By their sources.
+    pub migrations: BTreeMap<MapId, Arc<Migration>>,
 }
 
 /// What is agreed about one drive.
@@ -96,6 +103,7 @@ impl<W: World> Engine<W> {
                 self.follow_drive(id, *agreed, earlier.map(|earlier| earlier.status));
             }
         }
+        self.share_what_moves();
         self.follow_places(before);
         self.take_columns(me, now);
         // What drives that have returned miss is known in this view too.

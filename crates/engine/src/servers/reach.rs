@@ -2,11 +2,14 @@
 
 use super::peers::Question;
 use super::seat::{Seat, Taken};
+use super::slots::Ticket;
 use crate::authority::View;
+use crate::engine::Engine;
 use crate::protocol::primary::Group;
-use crate::volume::Volume;
 use crate::volume::operation::Operation;
+use crate::volume::{Map, Volume};
 use futures_util::future::select;
+use std::sync::Arc;
 use std::time::Duration;
 use tepal_drive::world::World;
 use tepal_model::{IoError, ServerId};
@@ -15,69 +18,141 @@ use tepal_wire::message::{Answer, Request, Tag, VolumeAnswer, VolumeFailure, Vol
 /// How long to wait until a primary is asked again that didn't serve, if nothing new is heard.
 const AGAIN: Duration = Duration::from_millis(100);
 
+/// Why a column's primary hasn't done something.
+pub(crate) enum Undone {
+    Io(IoError),
+    /// Another map has some of it by now.
+    Moved(Again),
+}
+
+impl From<IoError> for Undone {
+    fn from(error: IoError) -> Self {
+        Undone::Io(error)
+    }
+}
+
+/// A request that goes on elsewhere: it keeps its number, and its doubt.
+#[derive(Clone)]
+pub(crate) struct Again {
+    ticket: Option<Arc<Ticket>>,
+    is_in_doubt: bool,
+}
+
+/// As [`Undone`], of a request whose number is somebody else's.
+enum Stopped {
+    Io(IoError),
+    Moved { is_in_doubt: bool },
+}
+
+impl From<IoError> for Stopped {
+    fn from(error: IoError) -> Self {
+        Stopped::Io(error)
+    }
+}
+
 impl<W: World> Volume<W> {
     /// Has the column's primary do something. Waits while nobody is it, or until somebody else is.
     pub(crate) async fn at_primary<O: Operation<W>>(
         &self,
+        map: &Map<W>,
         column: usize,
         operation: &O,
-    ) -> Result<O::Outcome, IoError> {
-        let outcome = match self.is_among() {
-            true => Box::pin(self.at_some_primary(column, operation)).await,
-            false => match self.seats()[column].group() {
-                Some(group) => operation.at(&group, self.id(), None).await,
-                None => Err(IoError::Fenced),
+        again: Option<&Again>,
+    ) -> Result<O::Outcome, Undone> {
+        let outcome = match map.is_among() || map.moving().is_some() {
+            true => Box::pin(self.at_some_primary(map, column, operation, again)).await,
+            false => match map.seats()[column].group() {
+                Some(group) => operation.at(&group, self.id(), None).await.map_err(Undone::Io),
+                None => Err(Undone::Io(IoError::Fenced)),
             },
         };
         match outcome {
-            // It was shared meanwhile, and nothing of this had been begun.
-            Err(IoError::Fenced) if self.is_among() && !self.is_cut_off() => {
-                let outcome = Box::pin(self.at_some_primary(column, operation)).await;
-                outcome.map_err(|error| self.in_volume(column, error))
+            // It was shared meanwhile, or goes to another map, and nothing of this had been begun.
+            Err(Undone::Io(IoError::Fenced)) if self.may_be_elsewhere(map) && !self.is_cut_off() => {
+                let outcome = Box::pin(self.at_some_primary(map, column, operation, again)).await;
+                outcome.map_err(|error| in_volume(map, column, error))
             }
-            outcome => outcome.map_err(|error| self.in_volume(column, error)),
+            outcome => outcome.map_err(|error| in_volume(map, column, error)),
         }
     }
 
-    async fn at_some_primary<O: Operation<W>>(&self, column: usize, operation: &O) -> Result<O::Outcome, IoError> {
-        let Some(engine) = self.engine() else { return Err(IoError::Stopping) };
-        let ticket = O::IS_NUMBERED.then(|| engine.shared.slots.take(engine.followed()));
-        let tag = |is_in_doubt| ticket.as_ref().map(|ticket| Tag { origin: ticket.origin, is_in_doubt });
-        self.ask_until_answered(column, operation, tag).await
+    fn may_be_elsewhere(&self, map: &Map<W>) -> bool {
+        map.is_among() || map.moving().is_some() || self.map().id() != map.id()
     }
 
-    async fn ask_until_answered<O: Operation<W>>(
+    async fn at_some_primary<O: Operation<W>>(
         &self,
+        map: &Map<W>,
         column: usize,
         operation: &O,
+        again: Option<&Again>,
+    ) -> Result<O::Outcome, Undone> {
+        let Some(engine) = self.engine() else { return Err(Undone::Io(IoError::Stopping)) };
+        if let Some(Again { ticket, is_in_doubt }) = again {
+            let tag = |is_in_doubt| ticket.as_ref().map(|ticket| Tag { origin: ticket.origin, is_in_doubt });
+            let outcome = self.ask_until_answered(map, (column, operation), tag, *is_in_doubt).await;
+            return outcome.map_err(|stopped| match stopped {
+                Stopped::Io(error) => Undone::Io(error),
+                Stopped::Moved { is_in_doubt } => Undone::Moved(Again { ticket: ticket.clone(), is_in_doubt }),
+            });
+        }
+        let ticket = O::IS_NUMBERED.then(|| engine.shared.slots.take(engine.followed()));
+        let tag = |is_in_doubt| ticket.as_ref().map(|ticket| Tag { origin: ticket.origin, is_in_doubt });
+        match self.ask_until_answered(map, (column, operation), tag, false).await {
+            Ok(outcome) => Ok(outcome),
+            Err(Stopped::Io(error)) => Err(Undone::Io(error)),
+            Err(Stopped::Moved { is_in_doubt }) => {
+                Err(Undone::Moved(Again { ticket: ticket.map(Arc::new), is_in_doubt }))
+            }
+        }
+    }
+
+    /// `is_in_doubt`: whether it may have been carried out.
+    async fn ask_until_answered<O: Operation<W>>(
+        &self,
+        map: &Map<W>,
+        (column, operation): (usize, &O),
         tag: impl Fn(bool) -> Option<Tag>,
-    ) -> Result<O::Outcome, IoError> {
-        let seat = &self.seats()[column];
-        // Whether it may have been carried out.
-        let mut is_in_doubt = false;
+        mut is_in_doubt: bool,
+    ) -> Result<O::Outcome, Stopped> {
+        let seat = &map.seats()[column];
         loop {
             if self.is_cut_off() {
-                return Err(IoError::Fenced);
+                return Err(IoError::Fenced.into());
             }
-            if let Some(end) = operation.end().filter(|&end| end > self.end_of(column)) {
-                let (offset, size) = (self.striping().offset_of(column, end - 1), self.size());
-                return Err(IoError::OutOfRange { offset, length: 1, size });
+            if map.has_moved() && !self.is_asked_there(map, column, operation) {
+                return Err(Stopped::Moved { is_in_doubt });
+            }
+            if let Some(end) = operation.end().filter(|&end| end > self.end_in(map, column)) {
+                let (offset, size) = (map.striping().offset_of(column, end - 1), self.size());
+                return Err(IoError::OutOfRange { offset, length: 1, size }.into());
             }
             let change = match seat.now() {
                 Taken::Here(group) => {
+                    let change = map.has_moved().then(|| seat.change());
                     let outcome = operation.at(&group, self.id(), tag(is_in_doubt)).await;
-                    let is_void = matches!(outcome, Err(IoError::Fenced)) && !seat.is_still(&group);
-                    if !is_void && self.may_tell(seat, &group).await {
-                        return outcome;
+                    let is_fenced = matches!(outcome, Err(IoError::Fenced));
+                    match change.filter(|_| is_fenced && group.serves(self.id())) {
+                        // It doesn't know yet what is known here, or the other way round; else another map has it.
+                        Some(change) => {
+                            is_in_doubt |= O::COMES_IN_STEPS && group.shared.view > 0;
+                            change
+                        }
+                        None => {
+                            let is_void = is_fenced && !seat.is_still(&group);
+                            if !is_void && map.may_tell(seat, &group).await {
+                                return Ok(outcome?);
+                            }
+                            // What ends for being shared hasn't begun.
+                            is_in_doubt |= group.shared.view > 0;
+                            continue;
+                        }
                     }
-                    // What ends for being shared hasn't begun.
-                    is_in_doubt |= group.shared.view > 0;
-                    continue;
                 }
                 Taken::Vacant => seat.change(),
                 Taken::There(server, view) => {
                     let change = seat.change();
-                    match self.ask((server, view), column, operation, tag(is_in_doubt)).await? {
+                    match self.ask((server, view), (map, column), operation, tag(is_in_doubt)).await? {
                         Asked::Answered(outcome) => return Ok(outcome),
                         Asked::Refused => {}
                         Asked::Unknown => is_in_doubt = true,
@@ -85,36 +160,32 @@ impl<W: World> Volume<W> {
                     change
                 }
             };
-            let Some(engine) = self.engine() else { return Err(IoError::Stopping) };
+            if map.has_moved() && !self.is_asked_there(map, column, operation) {
+                continue;
+            }
+            let Some(engine) = self.engine() else { return Err(IoError::Stopping.into()) };
             select(Box::pin(engine.world().sleep(AGAIN)), change).await;
         }
     }
 
-    /// Waits until it's sure that nobody had taken this server's place when it did something; `false` if somebody has.
-    pub(super) async fn may_tell(&self, seat: &Seat<W>, group: &Group<W>) -> bool {
-        loop {
-            let Some(engine) = self.engine() else { return false };
-            if !seat.is_still(group) {
-                return false;
-            }
-            if engine.shared.authority.may_serve() {
-                return true;
-            }
-            engine.world().sleep(AGAIN).await;
+    fn is_asked_there<O: Operation<W>>(&self, map: &Map<W>, column: usize, operation: &O) -> bool {
+        match operation.bytes() {
+            Some(bytes) => self.is_served_by(map, column, &bytes),
+            None => self.has(map.id()),
         }
     }
 
     async fn ask<O: Operation<W>>(
         &self,
         (server, view): (ServerId, View),
-        column: usize,
+        (map, column): (&Map<W>, usize),
         operation: &O,
         tag: Option<Tag>,
     ) -> Result<Asked<O::Outcome>, IoError> {
         let Some(engine) = self.engine() else { return Err(IoError::Stopping) };
         let (asked, payload) = operation.message(tag);
-        let request = Request::Volume(VolumeRequest { volume: self.id(), column: column as u32, operation: asked });
-        let question = Question { view, revision: self.revision(), request, payload };
+        let request = VolumeRequest { volume: self.id(), map: map.id(), column: column as u32, operation: asked };
+        let question = Question { view, revision: self.revision(), request: Request::Volume(request), payload };
         let reply = match engine.shared.peers.ask(server, question).await {
             Ok(reply) => reply,
             Err(unreachable) if unreachable.was_sent => return Ok(Asked::Unknown),
@@ -139,10 +210,47 @@ impl<W: World> Volume<W> {
     }
 }
 
+impl<W: World> Map<W> {
+    /// Waits until it's sure that nobody had taken this server's place when it did something; `false` if somebody has.
+    pub(crate) async fn may_tell(&self, seat: &Seat<W>, group: &Group<W>) -> bool {
+        loop {
+            let Some(engine) = self.engine() else { return false };
+            if !seat.is_still(group) {
+                return false;
+            }
+            if engine.shared.authority.may_serve() {
+                return true;
+            }
+            engine.world().sleep(AGAIN).await;
+        }
+    }
+}
+
+/// An error of a group names places in its column: where they are in the volume.
+fn in_volume<W: World>(map: &Map<W>, column: usize, undone: Undone) -> Undone {
+    match undone {
+        Undone::Io(error) => Undone::Io(map.in_volume(column, error)),
+        moved => moved,
+    }
+}
+
 /// What became of a request to another server.
 enum Asked<T> {
     Answered(T),
     /// It doesn't serve the column now, and has done nothing.
     Refused,
     Unknown,
+}
+
+impl<W: World> Engine<W> {
+    /// Who is the primary of a column of another map, asked once by this server. `None` if nobody has answered.
+    pub(crate) async fn ask_primary_once(
+        &self,
+        (server, view): (ServerId, View),
+        request: VolumeRequest,
+    ) -> Option<super::peers::Reply> {
+        let question =
+            Question { view, revision: 0, request: Request::Volume(request), payload: tepal_wire::Payload::none() };
+        self.shared.peers.ask(server, question).await.ok()
+    }
 }

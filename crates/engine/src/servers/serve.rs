@@ -5,6 +5,7 @@ use crate::authority::View;
 use crate::engine::Engine;
 use crate::epochs::Subject;
 use crate::protocol::primary::Group;
+use crate::protocol::primary::handing::Handing;
 use tepal_drive::world::{Gather, World};
 use tepal_model::{BLOCK, IoError, VolumeId};
 use tepal_wire::Payload;
@@ -22,10 +23,24 @@ impl<W: World> Engine<W> {
         payload: Payload,
     ) -> Reply {
         let not_here = || failed(VolumeFailure::NotPrimary { server: None });
-        let Some(volume) = self.volume(request.volume) else { return not_here() };
+        let Some(map) = self.map(request.map) else { return not_here() };
         let column = request.column as usize;
-        let Some(seat) = volume.seats().get(column) else { return not_here() };
+        let Some(seat) = map.seats().get(column) else { return not_here() };
         let Some(group) = seat.group() else { return not_here() };
+        if let Some(handing) = Handing::of(&request.operation) {
+            let outcome = match view < group.shared.view {
+                true => return failed(VolumeFailure::Stale { view: group.shared.view, revision: 0 }),
+                false => handing.at(&group.for_others()).await,
+            };
+            let is_told = map.may_tell(seat, &group).await;
+            return match outcome {
+                _ if !is_told => failed(VolumeFailure::Unsure),
+                Ok(reply) => reply,
+                Err(IoError::Stopping | IoError::Fenced) => failed(VolumeFailure::Busy),
+                Err(error) => failed(VolumeFailure::Io(error)),
+            };
+        }
+        let Some(volume) = self.volume(request.volume).filter(|volume| volume.has(map.id())) else { return not_here() };
         if group.shared.view == 0 {
             // This server has had it for itself until now.
             let (engine, id) = (self.clone(), request.volume);
@@ -41,17 +56,24 @@ impl<W: World> Engine<W> {
             return failed(VolumeFailure::Busy); // this server will hear of the change too
         }
         // What is past the end of the volume here is so for a gateway too, or this server will hear of it.
-        if reaches_past(&request.operation, &payload, volume.end_of(column)) {
+        if reaches_past(&request.operation, &payload, volume.end_in(&map, column)) {
             return failed(VolumeFailure::Busy);
         }
+        let comes_in_steps = matches!(request.operation, VolumeOperation::Zero { .. });
         let outcome = serve(&group.for_others(), volume.id(), request.operation, payload).await;
-        if !volume.may_tell(seat, &group).await {
+        if !map.may_tell(seat, &group).await {
             return failed(VolumeFailure::Unsure);
         }
         match outcome {
             Ok(reply) => reply,
             // It waits for drives, and hasn't begun.
             Err(IoError::Stopping) => failed(VolumeFailure::Busy),
+            // Another map has it; of this one everything may have gone by now.
+            Err(IoError::Fenced) if map.has_moved() && !volume.is_cut_off() => match comes_in_steps || map.is_cut_off()
+            {
+                true => failed(VolumeFailure::Unsure),
+                false => failed(VolumeFailure::Busy),
+            },
             Err(error) => failed(VolumeFailure::Io(error)),
         }
     }
@@ -71,6 +93,7 @@ fn reaches_past(operation: &VolumeOperation, payload: &Payload, end: u64) -> boo
         VolumeOperation::Zero { offset, length, .. } | VolumeOperation::Status { offset, length, .. } => {
             offset + length
         }
+        VolumeOperation::HandOver { .. } | VolumeOperation::Release { .. } => 0,
         // The other way round: the volume must have been cut there.
         VolumeOperation::Clear { from } => return end > from,
         // Of the last block, only the beginning may be within.
@@ -109,6 +132,8 @@ async fn serve<W: World>(
             group.lock().serves_volume(volume)?;
             VolumeAnswer::Flushed
         }
+        // Answered before.
+        VolumeOperation::HandOver { .. } | VolumeOperation::Release { .. } => return Err(IoError::Stopping),
         VolumeOperation::Repair { offset, copy } => {
             VolumeAnswer::Repaired { outcome: group.try_repair(offset / BLOCK, copy.into()).await? }
         }

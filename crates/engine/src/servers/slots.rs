@@ -1,12 +1,12 @@
 //! Slots and numbers for what this server asks of primaries as a gateway, by which a request that is sent again is known.
 
 use crate::authority::View;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use tepal_model::Origin;
 
 pub(crate) struct Slots {
     gateway: u64,
-    state: Mutex<State>,
+    state: Arc<Mutex<State>>,
 }
 
 #[derive(Default)]
@@ -18,35 +18,35 @@ struct State {
 
 /// A slot while a request has it. One that is given up may still be under way; as nobody asks what becomes of it, a later one
 /// may have its slot.
-pub(crate) struct Ticket<'a> {
-    slots: &'a Slots,
+pub(crate) struct Ticket {
+    slots: Arc<Mutex<State>>,
     pub origin: Origin,
 }
 
 impl Slots {
     pub fn new(gateway: u64) -> Self {
-        Slots { gateway, state: Mutex::default() }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("nothing panics while it holds the slots")
+        Slots { gateway, state: Arc::default() }
     }
 
     /// For a request that is made in this view.
-    pub fn take(&self, view: View) -> Ticket<'_> {
-        let mut state = self.lock();
+    pub fn take(&self, view: View) -> Ticket {
+        let mut state = lock(&self.state);
         state.number += 1;
         let slot = state.free.pop().unwrap_or_else(|| {
             state.highest += 1;
             state.highest
         });
-        Ticket { slots: self, origin: Origin { gateway: self.gateway, slot, number: state.number, view } }
+        Ticket { slots: self.state.clone(), origin: Origin { gateway: self.gateway, slot, number: state.number, view } }
     }
 }
 
-impl Drop for Ticket<'_> {
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().expect("nothing panics while it holds the slots")
+}
+
+impl Drop for Ticket {
     fn drop(&mut self) {
-        self.slots.lock().free.push(self.origin.slot);
+        lock(&self.slots).free.push(self.origin.slot);
     }
 }
 

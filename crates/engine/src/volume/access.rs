@@ -1,14 +1,17 @@
 //! Bytes of a volume, read, written, zeroed: dealt out to its columns, and put together again.
 
-use super::Volume;
 use super::operation::{Clear, Read, Status, Write, Zero};
+use super::{Map, Volume};
 use crate::map::Part;
+use crate::migration::CHUNK;
 use crate::protocol::primary::Group;
 use crate::protocol::primary::bytes::Rest;
 use crate::protocol::primary::zero::{STEP, ZEROS_STEP};
+use crate::servers::reach::{Again, Undone};
 use bytes::Bytes;
 use futures_util::future::join_all;
 use std::ops::Range;
+use std::time::Duration;
 use tepal_drive::world::{Gather, World};
 use tepal_model::layout::Durability;
 use tepal_model::{Epoch, IoError, Segments};
@@ -22,6 +25,12 @@ pub struct Run {
     pub mapped: bool,
 }
 
+/// Before something is asked for elsewhere.
+const MOMENT: Duration = Duration::from_millis(1);
+
+/// Of a volume that goes from one map to another, so many chunks become zeros at once.
+const CHUNKS_AT_ONCE: u64 = 16;
+
 /// How many extents one question about what is mapped looks at.
 const LOOK: usize = 64 << 10;
 
@@ -34,16 +43,6 @@ impl<W: World> Volume<W> {
         }
     }
 
-    /// An error of a group names places in its column: where they are in the volume.
-    pub(crate) fn in_volume(&self, column: usize, error: IoError) -> IoError {
-        match error {
-            IoError::Damaged { offset, length } => {
-                IoError::Damaged { offset: self.striping().offset_of(column, offset), length }
-            }
-            other => other,
-        }
-    }
-
     /// The bytes, in pieces that joined are `length` long. What holds nothing reads as zeros. Waits for copies that may
     /// return; `Damaged` if no copy is right.
     pub async fn read(&self, offset: u64, length: u64) -> Result<Segments, IoError> {
@@ -53,12 +52,25 @@ impl<W: World> Volume<W> {
 
     /// Of a snapshot, or what the volume has now.
     pub(super) async fn read_at(&self, offset: u64, length: u64, at: Option<Epoch>) -> Result<Segments, IoError> {
-        let parts = self.striping().parts(offset, length);
+        let map = self.map();
+        if map.moving().is_none() {
+            match self.read_in(map, offset, length, at).await {
+                Ok(segments) => return Ok(segments),
+                Err(Undone::Io(error)) => return Err(error),
+                Err(Undone::Moved(_)) => {}
+            }
+        }
+        Box::pin(self.read_moving(offset, length, at)).await
+    }
+
+    async fn read_in(&self, map: &Map<W>, offset: u64, length: u64, at: Option<Epoch>) -> Result<Segments, Undone> {
+        let parts = map.striping().parts(offset, length);
         if let [part] = parts.as_slice() {
-            return self.read_part(part, at).await;
+            return self.read_part(map, part, at).await;
         }
         let mut found: Vec<(usize, Segments)> = Vec::new();
-        for (part, segments) in parts.iter().zip(join_all(parts.iter().map(|part| self.read_part(part, at))).await) {
+        let reads = join_all(parts.iter().map(|part| self.read_part(map, part, at)));
+        for (part, segments) in parts.iter().zip(reads.await) {
             let mut rest = Rest::of(segments?);
             found.extend(part.slices.iter().map(|slice| (slice.start, rest.next(slice.len()))));
         }
@@ -66,27 +78,69 @@ impl<W: World> Volume<W> {
         Ok(found.into_iter().flat_map(|(_, segments)| segments).collect())
     }
 
-    async fn read_part(&self, part: &Part, at: Option<Epoch>) -> Result<Segments, IoError> {
-        self.at_primary(part.column, &Read { offset: part.offset, length: part.length(), at }).await
+    async fn read_part(&self, map: &Map<W>, part: &Part, at: Option<Epoch>) -> Result<Segments, Undone> {
+        self.at_primary(map, part.column, &Read { offset: part.offset, length: part.length(), at }, None).await
+    }
+
+    /// While the volume goes from one map to another. What has moved meanwhile is read again where it is.
+    async fn read_moving(&self, offset: u64, length: u64, at: Option<Epoch>) -> Result<Segments, IoError> {
+        'again: loop {
+            let routed = self.routed(offset..offset + length);
+            let read = |(map, bytes): (_, Range<u64>)| self.read_in(map, bytes.start, bytes.end - bytes.start, at);
+            let reads = join_all(routed.iter().map(|(map, bytes)| read((map, bytes.clone())))).await;
+            let mut found = Segments::new();
+            for segments in reads {
+                match segments {
+                    Ok(segments) => found.extend(segments),
+                    Err(Undone::Io(error)) => return Err(error),
+                    Err(Undone::Moved(_)) => {
+                        self.in_a_moment().await?;
+                        continue 'again;
+                    }
+                }
+            }
+            return Ok(found);
+        }
+    }
+
+    /// Before something is asked for elsewhere: what is known here may have to settle.
+    async fn in_a_moment(&self) -> Result<(), IoError> {
+        let Some(engine) = self.engine() else { return Err(IoError::Stopping) };
+        engine.world().sleep(MOMENT).await;
+        Ok(())
     }
 
     /// With `fua`, what was written is stable before this returns, whatever the layout's durability.
     pub async fn write(&self, offset: u64, data: Bytes, fua: bool) -> Result<(), IoError> {
         self.check_range(offset, data.len() as u64)?;
-        let parts = self.striping().parts(offset, data.len() as u64);
+        let map = self.map();
+        if map.moving().is_some() {
+            return Box::pin(self.write_moving(vec![Piece { offset, data, again: None }], fua)).await;
+        }
+        let parts = map.striping().parts(offset, data.len() as u64);
         if let [part] = parts.as_slice() {
-            return self.write_part(part.column, part.offset, Gather::from_iter([data]), fua).await;
+            let gather = Gather::from_iter([data.clone()]);
+            return match self.write_part(map, part, gather, (fua, None)).await {
+                Ok(()) => Ok(()),
+                Err(Undone::Io(error)) => Err(error),
+                Err(Undone::Moved(again)) => {
+                    let pieces = pieces_of(map, part, &Gather::from_iter([data]), &again);
+                    Box::pin(self.write_moving(pieces, fua)).await
+                }
+            };
         }
         // What is stable when a part of it is done is lost with no drive's cache.
         let is_stable = fua || self.is_strict();
-        let unstable = parts.iter().filter(|_| !is_stable).filter_map(|part| self.seats()[part.column].group());
+        let unstable = parts.iter().filter(|_| !is_stable).filter_map(|part| map.seats()[part.column].group());
         let lost_before: Vec<(Group<W>, u64)> = unstable.map(|group| (group.clone(), group.times_lost())).collect();
-        let write = |part: &Part| {
-            let gather = part.slices.iter().map(|slice| data.slice(slice.clone())).collect();
-            self.write_part(part.column, part.offset, gather, fua)
-        };
+        let gather = |part: &Part| part.slices.iter().map(|slice| data.slice(slice.clone())).collect::<Gather>();
+        let write = |part| self.write_part(map, part, gather(part), (fua, None));
         // All take their places in line before any is waited for.
-        all(join_all(parts.iter().map(write)).await)?;
+        let moved = moved(parts.iter().zip(join_all(parts.iter().map(write)).await))?;
+        if !moved.is_empty() {
+            let pieces = moved.into_iter().flat_map(|(part, again)| pieces_of(map, part, &gather(part), &again));
+            Box::pin(self.write_moving(pieces.collect(), fua)).await?;
+        }
         // A drive that had its part may have lost it before another was done: it was the only one that had it.
         match lost_before.into_iter().find_map(|(group, before)| group.lost_since(before)) {
             Some(reason) => Err(IoError::Unavailable { reason }),
@@ -94,8 +148,43 @@ impl<W: World> Volume<W> {
         }
     }
 
-    async fn write_part(&self, column: usize, offset: u64, data: Gather, fua: bool) -> Result<(), IoError> {
-        self.at_primary(column, &Write { offset, data, fua }).await
+    async fn write_part(
+        &self,
+        map: &Map<W>,
+        part: &Part,
+        data: Gather,
+        (fua, again): (bool, Option<&Again>),
+    ) -> Result<(), Undone> {
+        self.at_primary(map, part.column, &Write { offset: part.offset, data, fua }, again).await
+    }
+
+    /// While the volume goes from one map to another.
+    async fn write_moving(&self, mut pieces: Vec<Piece>, fua: bool) -> Result<(), IoError> {
+        loop {
+            let mut parts = Vec::new();
+            for Piece { offset, data, again } in &pieces {
+                for (map, bytes) in self.routed(*offset..offset + data.len() as u64) {
+                    let data = data.slice((bytes.start - offset) as usize..(bytes.end - offset) as usize);
+                    for part in map.striping().parts(bytes.start, data.len() as u64) {
+                        let gather: Gather = part.slices.iter().map(|slice| data.slice(slice.clone())).collect();
+                        parts.push((map.clone(), part, gather, again.clone()));
+                    }
+                }
+            }
+            let write = |(map, part, gather, again): &(Map<W>, Part, Gather, Option<Again>)| {
+                let (map, part, gather, again) = (map.clone(), part.clone(), gather.clone(), again.clone());
+                async move { self.write_part(&map, &part, gather, (fua, again.as_ref())).await }
+            };
+            let moved = moved(parts.iter().zip(join_all(parts.iter().map(write)).await))?;
+            if moved.is_empty() {
+                return Ok(());
+            }
+            let of = |((map, part, gather, _), again): (&(Map<W>, Part, Gather, Option<Again>), Again)| {
+                pieces_of(map, part, gather, &again)
+            };
+            pieces = moved.into_iter().flat_map(of).collect();
+            self.in_a_moment().await?;
+        }
     }
 
     fn is_strict(&self) -> bool {
@@ -110,30 +199,86 @@ impl<W: World> Volume<W> {
     /// Zeros, stable when this returns; `allocate` keeps the space.
     pub async fn write_zeroes(&self, offset: u64, length: u64, allocate: bool) -> Result<(), IoError> {
         self.check_range(offset, length)?;
-        // One step of each column at a time.
-        let step = if allocate { ZEROS_STEP } else { STEP } * self.seats().len() as u64;
         let mut at = offset;
         while at < offset + length {
+            let map = self.map();
+            // One step of each column at a time.
+            let step = match map.moving() {
+                None => (if allocate { ZEROS_STEP } else { STEP }) * map.seats().len() as u64,
+                Some(_) => CHUNKS_AT_ONCE * CHUNK,
+            };
             let next = ((at / step + 1) * step).min(offset + length);
-            let zeros = |column| self.zero_part(column, self.striping().within(column, at..next), allocate);
-            all(join_all((0..self.seats().len()).map(zeros)).await)?;
+            let mut left = match map.moving() {
+                None => self.zero_in(map, at..next, allocate, None).await?,
+                Some(_) => vec![(at..next, None)],
+            };
+            while !left.is_empty() {
+                left = Box::pin(self.zero_moving(left, allocate)).await?;
+            }
             at = next;
         }
         Ok(())
     }
 
-    async fn zero_part(&self, column: usize, range: Range<u64>, allocate: bool) -> Result<(), IoError> {
-        match range.is_empty() {
-            true => Ok(()),
-            false => self.at_primary(column, &Zero { range, allocate }).await,
+    /// What another map has by now is answered.
+    async fn zero_in(
+        &self,
+        map: &Map<W>,
+        bytes: Range<u64>,
+        allocate: bool,
+        again: Option<&Again>,
+    ) -> Result<Vec<(Range<u64>, Option<Again>)>, IoError> {
+        let within = (0..map.seats().len()).map(|column| (column, map.striping().within(column, bytes.clone())));
+        let parts: Vec<(usize, Range<u64>)> = within.filter(|(_, range)| !range.is_empty()).collect();
+        let zero = async |(column, range): &(usize, Range<u64>)| {
+            self.at_primary(map, *column, &Zero { range: range.clone(), allocate }, again).await
+        };
+        let moved = moved(parts.iter().zip(join_all(parts.iter().map(zero)).await))?;
+        let of = |((column, range), again): (&(usize, Range<u64>), Again)| {
+            in_volume(map, *column, range.clone()).map(move |bytes| (bytes, Some(again.clone()))).collect::<Vec<_>>()
+        };
+        Ok(moved.into_iter().flat_map(of).collect())
+    }
+
+    async fn zero_moving(
+        &self,
+        parts: Vec<(Range<u64>, Option<Again>)>,
+        allocate: bool,
+    ) -> Result<Vec<(Range<u64>, Option<Again>)>, IoError> {
+        let routed = parts.iter().flat_map(|(bytes, again)| {
+            self.routed(bytes.clone()).into_iter().map(move |(map, bytes)| (map, bytes, again.as_ref()))
+        });
+        let zero = async |(map, bytes, again): (Map<W>, Range<u64>, Option<&Again>)| {
+            self.zero_in(&map, bytes, allocate, again).await
+        };
+        let left: Vec<_> = join_all(routed.map(zero)).await.into_iter().collect::<Result<Vec<_>, IoError>>()?.concat();
+        if !left.is_empty() {
+            self.in_a_moment().await?;
         }
+        Ok(left)
     }
 
     /// Takes out what lies past the volume's end: what was cut off doesn't come back when the volume grows again. No two
     /// of these, nor a change of size, may be under way at a time.
     pub async fn clear_past_end(&self) -> Result<(), IoError> {
-        let clear = async |column| self.at_primary(column, &Clear { from: self.end_of(column) }).await;
-        all(join_all((0..self.seats().len()).map(clear)).await)
+        loop {
+            let maps = self.maps();
+            let mut is_done = true;
+            // What goes from the first to the second meanwhile is cleared in one of them.
+            for map in in_order_of_going(&maps) {
+                let clear =
+                    async |column| self.at_primary(map, column, &Clear { from: self.end_in(map, column) }, None).await;
+                let outcomes = join_all((0..map.seats().len()).map(clear)).await;
+                is_done &= moved((0..).zip(outcomes))?.is_empty();
+            }
+            let now = self.maps();
+            let is_same = now.len() == maps.len()
+                && in_order_of_going(&now).map(Map::id).eq(in_order_of_going(&maps).map(Map::id));
+            if is_done && is_same {
+                return Ok(());
+            }
+            self.in_a_moment().await?;
+        }
     }
 
     /// What is mapped, from `offset` on, as runs that differ from their neighbours: at least one, at most `limit`, and at
@@ -158,10 +303,19 @@ impl<W: World> Volume<W> {
             if at >= end {
                 break;
             }
-            let past = self.striping().end_of_extent(at).min(end);
-            let (column, first) = self.striping().locate(at);
+            let map = self.map_at(at);
+            let past = map.striping().end_of_extent(at).min(end);
+            let (column, first) = map.striping().locate(at);
             let status = Status { offset: first, length: past - at, at: snapshot };
-            for (length, mapped) in self.at_primary(column, &status).await? {
+            let found = match self.at_primary(&map, column, &status, None).await {
+                Ok(found) => found,
+                Err(Undone::Io(error)) => return Err(error),
+                Err(Undone::Moved(_)) => {
+                    self.in_a_moment().await?;
+                    continue;
+                }
+            };
+            for (length, mapped) in found {
                 let full = runs.len() == limit;
                 match runs.last_mut() {
                     Some(run) if run.mapped == mapped => run.length += length,
@@ -175,7 +329,60 @@ impl<W: World> Volume<W> {
     }
 }
 
-/// All were done, or the first error.
-fn all(outcomes: Vec<Result<(), IoError>>) -> Result<(), IoError> {
-    outcomes.into_iter().collect()
+/// Something to be written, that keeps its number if it had one.
+struct Piece {
+    offset: u64,
+    data: Bytes,
+    again: Option<Again>,
+}
+
+/// What is left of a part that another map has by now.
+fn pieces_of<W: World>(map: &Map<W>, part: &Part, data: &Gather, again: &Again) -> Vec<Piece> {
+    let mut at = part.offset;
+    let mut pieces = Vec::new();
+    for data in data {
+        let mut left = data.clone();
+        while !left.is_empty() {
+            let offset = map.striping().offset_of(part.column, at);
+            let length = (map.striping().end_of_extent(offset) - offset).min(left.len() as u64);
+            pieces.push(Piece { offset, data: left.split_to(length as usize), again: Some(again.clone()) });
+            at += length;
+        }
+    }
+    pieces
+}
+
+/// Where the bytes of a column are in the volume, extent by extent.
+fn in_volume<W: World>(map: &Map<W>, column: usize, bytes: Range<u64>) -> impl Iterator<Item = Range<u64>> + '_ {
+    let mut at = bytes.start;
+    std::iter::from_fn(move || {
+        (at < bytes.end).then(|| {
+            let offset = map.striping().offset_of(column, at);
+            let length = (map.striping().end_of_extent(offset) - offset).min(bytes.end - at);
+            at += length;
+            offset..offset + length
+        })
+    })
+}
+
+/// What was refused because another map has it by now; or the first error.
+fn moved<T>(outcomes: impl Iterator<Item = (T, Result<(), Undone>)>) -> Result<Vec<(T, Again)>, IoError> {
+    let mut moved = Vec::new();
+    for (what, outcome) in outcomes {
+        match outcome {
+            Ok(()) => {}
+            Err(Undone::Io(error)) => return Err(error),
+            Err(Undone::Moved(again)) => moved.push((what, again)),
+        }
+    }
+    Ok(moved)
+}
+
+/// The source first.
+fn in_order_of_going<W: World>(maps: &[Map<W>]) -> impl Iterator<Item = &Map<W>> {
+    let takes = |map: &&Map<W>| map.moving().is_some_and(|moving| moving.takes());
+    let targets: Vec<bool> = maps.iter().map(|map| takes(&map)).collect();
+    let is_target = targets.clone();
+    let sources = maps.iter().zip(targets).filter(|(_, takes)| !takes).map(|(map, _)| map);
+    sources.chain(maps.iter().zip(is_target).filter(|(_, takes)| *takes).map(|(map, _)| map))
 }

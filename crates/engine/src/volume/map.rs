@@ -1,12 +1,14 @@
 //! What volumes that share a global map have in common: its columns and who leads them, what is seen of it, and its space.
 
 use super::epochs::Reclaiming;
+use super::migrating::Migrating;
 use super::{OpenVolumeError, Recovery};
 use crate::authority::View;
 use crate::engine::{self, Engine, Standing};
 use crate::epochs::Epochs;
 use crate::holder::Holder;
 use crate::map::{Column, Striping, VolumeSpec};
+use crate::migration::Laid;
 use crate::places::Places;
 use crate::protocol::primary::Group;
 use crate::protocol::primary::members::{Member, Members, Missed, Presence};
@@ -17,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use tepal_drive::Drive;
 use tepal_drive::world::World;
-use tepal_model::{DriveId, Layout, MapId, ServerId, VolumeId};
+use tepal_model::{DriveId, MapId, ServerId, VolumeId};
 
 /// A volume and its clones have the same one. Cheap to clone.
 pub(crate) struct Map<W: World> {
@@ -32,7 +34,7 @@ impl<W: World> Clone for Map<W> {
 
 pub(super) struct Shared<W: World> {
     id: MapId,
-    layout: Layout,
+    laid: Laid,
     striping: Striping,
     /// One for each column.
     seats: Vec<Seat<W>>,
@@ -48,6 +50,7 @@ pub(super) struct Shared<W: World> {
     cut_off: Mutex<BTreeSet<VolumeId>>,
     /// Blocks, in columns that this server led then.
     repaired: Arc<AtomicU64>,
+    pub(super) migrating: Migrating,
 }
 
 /// Who may lead its columns, and whose requests reach them.
@@ -63,21 +66,29 @@ pub(crate) enum Use {
 
 impl<W: World> Map<W> {
     /// That of a volume, of which no other volume has been opened.
-    pub fn open(
+    pub fn of_volume(
         engine: &Engine<W>,
         spec: &VolumeSpec,
         used: Use,
         places: Arc<Places>,
     ) -> Result<Self, OpenVolumeError> {
-        let striping = Striping::new(spec).ok_or_else(|| OpenVolumeError::Map {
+        Map::open(engine, (spec.map, spec.laid()), used, places).ok_or_else(|| OpenVolumeError::Map {
             name: spec.name.clone(),
             drives: spec.places.drives().len(),
             copies: spec.layout.copies(),
-        })?;
+        })
+    }
+
+    /// `None` if its columns can't be there.
+    pub fn open(engine: &Engine<W>, (id, laid): (MapId, Laid), used: Use, places: Arc<Places>) -> Option<Self> {
+        if !Striping::fits(&laid, &places) {
+            return None;
+        }
+        let striping = Striping::new(&laid);
         let columns = striping.geometry.columns();
         let shared = Shared {
-            id: spec.map,
-            layout: spec.layout.clone(),
+            id,
+            laid,
             striping,
             seats: (0..columns).map(|_| Seat::default()).collect(),
             epochs: Mutex::default(),
@@ -88,8 +99,9 @@ impl<W: World> Map<W> {
             is_cut_off: AtomicBool::new(false),
             cut_off: Mutex::default(),
             repaired: Arc::default(),
+            migrating: Migrating::default(),
         };
-        Ok(Map { shared: Arc::new(shared) })
+        Some(Map { shared: Arc::new(shared) })
     }
 
     /// The group of a column, with its members as they are now. It serves once it has its seat.
@@ -111,7 +123,8 @@ impl<W: World> Map<W> {
         let members = Members::of(placed.all().map(member));
         let column = Column::new(self.id(), number, self.seats().len());
         let repaired = self.shared.repaired.clone();
-        Group::open(engine, column, &self.shared.layout, (members, placed), (view, self.epochs()), repaired)
+        let agreed = (view, self.epochs(), self.moving());
+        Group::open(engine, column, &self.shared.laid.layout, (members, placed), agreed, repaired)
     }
 
     /// This server is the primary of the group's column from now on.
@@ -242,6 +255,7 @@ impl<W: World> Map<W> {
 
     pub fn start_recovery(&self) {
         self.groups().iter().for_each(Group::start_recovery);
+        self.groups().iter().for_each(Group::start_taking_over);
     }
 
     /// Lets everybody look again who waits for a drive to come or go.

@@ -3,17 +3,21 @@
 mod access;
 mod epochs;
 mod map;
+pub(crate) mod migrating;
 mod moving;
 pub(crate) mod operation;
 
 pub use access::Run;
 pub use epochs::Snapshot;
 pub(crate) use map::{Map, Use};
+pub(crate) use migrating::Moving;
 
 use crate::engine::Engine;
-use crate::map::{Column, Striping, VolumeSpec};
+use crate::map::VolumeSpec;
 use crate::protocol::primary::Group;
 use crate::servers::seat::Seat;
+use migrating::Maps;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use tepal_drive::Drive;
@@ -33,7 +37,7 @@ impl<W: World> Clone for Volume<W> {
 
 struct Shared<W: World> {
     id: VolumeId,
-    map: Map<W>,
+    maps: Maps<W>,
     spec: Mutex<VolumeSpec>,
     is_cut_off: AtomicBool,
 }
@@ -69,20 +73,21 @@ pub struct Recovery {
 impl<W: World> Volume<W> {
     /// One that has this map.
     pub(crate) fn of(spec: VolumeSpec, map: Map<W>) -> Self {
-        Volume {
-            shared: Arc::new(Shared { id: spec.id, map, spec: Mutex::new(spec), is_cut_off: AtomicBool::new(false) }),
-        }
+        let (id, maps) = (spec.id, Maps::of(map));
+        Volume { shared: Arc::new(Shared { id, maps, spec: Mutex::new(spec), is_cut_off: AtomicBool::new(false) }) }
     }
 
+    /// While it goes from one map to another, that of the two by which it's known.
     pub(crate) fn map(&self) -> &Map<W> {
-        &self.shared.map
+        self.shared.maps.last()
     }
 
     /// Those of which this server is the primary.
     pub(crate) fn groups(&self) -> Vec<Group<W>> {
-        self.map().groups()
+        self.maps().iter().flat_map(Map::groups).collect()
     }
 
+    #[cfg(test)]
     pub(crate) fn seats(&self) -> &[Seat<W>] {
         self.map().seats()
     }
@@ -95,10 +100,6 @@ impl<W: World> Volume<W> {
     /// Whether other servers may be primaries.
     pub fn is_among(&self) -> bool {
         self.map().is_among()
-    }
-
-    pub(crate) fn striping(&self) -> &Striping {
-        self.map().striping()
     }
 
     fn lock(&self) -> MutexGuard<'_, VolumeSpec> {
@@ -120,9 +121,9 @@ impl<W: World> Volume<W> {
         self.lock().size
     }
 
-    /// A column's first byte past the end.
-    pub(crate) fn end_of(&self, column: usize) -> u64 {
-        self.striping().before(column, self.size())
+    /// The first byte past the end of a column of one of its maps.
+    pub(crate) fn end_in(&self, map: &Map<W>, column: usize) -> u64 {
+        map.striping().before(column, self.size())
     }
 
     /// As [`VolumeSpec::revision`], as far as is known here.
@@ -146,41 +147,49 @@ impl<W: World> Volume<W> {
             name.clone_into(&mut spec.name);
         }
         // Others may have been told that they know too little.
-        self.seats().iter().for_each(Seat::ring);
+        self.maps().iter().flat_map(Map::seats).for_each(Seat::ring);
     }
 
-    /// The drives of this server that are here and in the map.
+    /// The drives of this server that are here and in its maps.
     pub(crate) fn drives_here(&self) -> Vec<Drive<W>> {
-        self.map().drives_here()
+        let all: BTreeMap<DriveId, Drive<W>> =
+            self.maps().iter().flat_map(Map::drives_here).map(|drive| (drive.id(), drive)).collect();
+        all.into_values().collect()
     }
 
     /// Bytes on the drives that are here, copies counted; all that its snapshots and clones have is among them.
     pub fn allocated(&self) -> u64 {
-        self.map().allocated()
+        self.maps().iter().map(Map::allocated).sum()
     }
 
     /// Of the columns that this server leads, summed up. Of a volume and its clones it's the same.
     pub fn recovery(&self) -> Recovery {
-        self.map().recovery()
+        self.maps().iter().map(Map::recovery).fold(Recovery::default(), |all, one| Recovery {
+            unresolved_regions: all.unresolved_regions + one.unresolved_regions,
+            stale_regions: all.stale_regions + one.stale_regions,
+            copied: all.copied + one.copied,
+            rate: all.rate + one.rate,
+        })
     }
 
     /// Blocks that were damaged on one copy and written again from another, since this server opened the volume or a clone of
     /// it, by it.
     pub fn repaired(&self) -> u64 {
-        self.map().repaired()
+        self.maps().iter().map(Map::repaired).sum()
     }
 
-    /// Where the copies of a block are: the drive, and the block of what it holds of the map.
+    /// Where the copies of a block are: the drive, and the block of what it holds of the map that has it now.
     pub fn copies_at(&self, offset: u64) -> Vec<(DriveId, u64)> {
-        let (number, within) = self.striping().locate(offset);
-        let column = Column::new(self.map().id(), number, self.striping().geometry.columns());
-        self.placed(number).drives().map(|drive| (drive, column.place(within / BLOCK))).collect()
+        let map = self.map_at(offset);
+        let (number, within) = map.striping().locate(offset);
+        let column = map.column(number);
+        map.placed(number).drives().map(|drive| (drive, column.place(within / BLOCK))).collect()
     }
 
     /// Has nobody served from now on: it was removed.
     pub fn cut_off(&self) {
         self.shared.is_cut_off.store(true, Ordering::Relaxed);
-        self.map().cut_off_volume(self.id());
+        self.maps().iter().for_each(|map| map.cut_off_volume(self.id()));
     }
 
     pub(crate) fn is_cut_off(&self) -> bool {

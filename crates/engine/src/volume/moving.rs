@@ -1,6 +1,6 @@
 //! Where a map's columns are: what is agreed for all volumes that have it.
 
-use super::{Map, Volume};
+use super::Map;
 use crate::places::{Placed, Places};
 use std::sync::Arc;
 use tepal_drive::world::World;
@@ -18,15 +18,5 @@ impl<W: World> Map<W> {
     /// As agreed from now on. The groups of columns that are elsewhere now are to be opened anew.
     pub fn is_placed(&self, places: Arc<Places>) {
         *self.shared.places.lock().expect("nothing panics while it holds it") = places;
-    }
-}
-
-impl<W: World> Volume<W> {
-    pub(crate) fn places(&self) -> Arc<Places> {
-        self.map().places()
-    }
-
-    pub(crate) fn placed(&self, column: usize) -> Placed {
-        self.map().placed(column)
     }
 }

@@ -18,6 +18,8 @@ pub(crate) trait Operation<W: World> {
     type Outcome;
     /// Whether it's to be told from others when it comes again: it mustn't be carried out twice.
     const IS_NUMBERED: bool;
+    /// Whether some of it may be done when it's refused.
+    const COMES_IN_STEPS: bool = false;
 
     /// By this server, of this volume. The tag is given where others may be primaries too.
     async fn at(&self, group: &Group<W>, volume: VolumeId, tag: Option<Tag>) -> Result<Self::Outcome, IoError>;
@@ -30,6 +32,9 @@ pub(crate) trait Operation<W: World> {
 
     /// The first byte of the column that it doesn't touch; `None` if it's about a snapshot, whose size is another matter.
     fn end(&self) -> Option<u64>;
+
+    /// What it touches of the column; `None` if that is to be found out there.
+    fn bytes(&self) -> Option<Range<u64>>;
 }
 
 /// Bytes.
@@ -61,6 +66,10 @@ impl<W: World> Operation<W> for Read {
     fn end(&self) -> Option<u64> {
         self.at.is_none().then_some(self.offset + self.length)
     }
+
+    fn bytes(&self) -> Option<Range<u64>> {
+        Some(self.offset..self.offset + self.length)
+    }
 }
 
 /// Bytes to be kept. With `fua`, they are stable when it's done, whatever the layout's durability.
@@ -90,6 +99,11 @@ impl<W: World> Operation<W> for Write {
     fn end(&self) -> Option<u64> {
         Some(self.offset + self.data.iter().map(|piece| piece.len() as u64).sum::<u64>())
     }
+
+    fn bytes(&self) -> Option<Range<u64>> {
+        let length = self.data.iter().map(|piece| piece.len() as u64).sum::<u64>();
+        Some(self.offset..self.offset + length)
+    }
 }
 
 /// Zeros, stable when it's done; `allocate` keeps their space.
@@ -101,6 +115,7 @@ pub(crate) struct Zero {
 impl<W: World> Operation<W> for Zero {
     type Outcome = ();
     const IS_NUMBERED: bool = true;
+    const COMES_IN_STEPS: bool = true;
 
     async fn at(&self, group: &Group<W>, volume: VolumeId, tag: Option<Tag>) -> Result<(), IoError> {
         group.zero(volume, self.range.clone(), self.allocate, tag).await
@@ -118,6 +133,10 @@ impl<W: World> Operation<W> for Zero {
 
     fn end(&self) -> Option<u64> {
         Some(self.range.end)
+    }
+
+    fn bytes(&self) -> Option<Range<u64>> {
+        Some(self.range.clone())
     }
 }
 
@@ -144,6 +163,10 @@ impl<W: World> Operation<W> for Clear {
 
     fn end(&self) -> Option<u64> {
         Some(self.from)
+    }
+
+    fn bytes(&self) -> Option<Range<u64>> {
+        None
     }
 }
 
@@ -183,6 +206,10 @@ impl<W: World> Operation<W> for Status {
     fn end(&self) -> Option<u64> {
         self.at.is_none().then_some(self.offset + self.length)
     }
+
+    fn bytes(&self) -> Option<Range<u64>> {
+        Some(self.offset..self.offset + self.length)
+    }
 }
 
 /// A copy of a block that was found damaged is right again, if another one is.
@@ -212,6 +239,10 @@ impl<W: World> Operation<W> for Repair {
     /// Of the last block, only the beginning may be within the volume.
     fn end(&self) -> Option<u64> {
         Some(self.offset + 1)
+    }
+
+    fn bytes(&self) -> Option<Range<u64>> {
+        Some(self.offset..self.offset + BLOCK)
     }
 }
 

@@ -30,6 +30,7 @@ impl Digest {
         let records = records.chain(state.maps.values().map(of_map));
         let records = records.chain(state.maps.values().flat_map(|map| (0..).zip(&map.columns).map(of_column(map.id))));
         let records = records.chain(state.snapshots.values().flat_map(|snapshots| snapshots.values()).map(of));
+        let records = records.chain(state.migrations.values().map(of));
         Digest(records.fold(0, u32::wrapping_add))
     }
 
@@ -136,6 +137,8 @@ fn steps(before: &State, change: &Change) -> Vec<(&'static str, String, u32, u32
                 .map(|(column, record)| (COLUMNS, format!("{} {column}", id.0), of_column(*id)((column, record)), 0));
             return columns.chain([("maps", id.0.to_string(), of_map(map), 0)]).collect();
         }
+        Change::Migration(new) => ("migrations", new.id.0.to_string(), old(before.migrations.get(&new.id)), of(new)),
+        Change::MigrationGone(id) => ("migrations", id.0.to_string(), old(before.migrations.get(id)), 0),
         Change::Snapshot(new) => {
             let (key, old_sum) = snapshot(before, new.volume, new.epoch);
             ("snapshots", key, old_sum, of(new))

@@ -13,7 +13,7 @@ mod rows;
 mod schema;
 mod snapshot;
 #[cfg(test)]
-mod tests;
+pub mod tests;
 mod upgrade;
 
 pub use machine::{Content, Machine, create, read};

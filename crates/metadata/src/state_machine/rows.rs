@@ -2,8 +2,8 @@
 
 use super::apply::Change;
 use crate::record::{
-    ClusterRecord, ColumnRecord, DriveRecord, EVENTS_KEPT, HolderRecord, JoinRecord, MapRecord, PoolRecord,
-    ServerRecord, SnapshotId, SnapshotRecord, VolumeRecord,
+    ClusterRecord, ColumnRecord, DriveRecord, EVENTS_KEPT, HolderRecord, JoinRecord, MapRecord, MigrationRecord,
+    PoolRecord, ServerRecord, SnapshotId, SnapshotRecord, VolumeRecord,
 };
 use crate::state::{Counters, State};
 use rusqlite::types::{FromSql, FromSqlError, Type, Value};
@@ -259,6 +259,68 @@ impl Record for SnapshotRecord {
     }
 }
 
+impl Record for MigrationRecord {
+    const TABLE: &'static str = "migrations";
+    const COLUMNS: &'static [&'static str] = &[
+        "id",
+        "source",
+        "target",
+        "layout",
+        "leaves",
+        "seed",
+        "chunks",
+        "done",
+        "fence",
+        "stage",
+        "cancelled",
+        "rate",
+        "since",
+        "begun_unix_ms",
+    ];
+
+    fn values(&self) -> Vec<Value> {
+        vec![
+            integer(self.id.0.into()),
+            integer(self.source.0.into()),
+            integer(self.target.0.into()),
+            text(&self.layout),
+            optional(self.leaves, |volume| integer(volume.0)),
+            integer(self.seed),
+            integer(self.chunks),
+            integer(self.done),
+            integer(self.fence),
+            text(self.stage),
+            integer(self.cancelled.into()),
+            optional(self.rate, integer),
+            integer(self.since),
+            integer(self.begun_unix_ms),
+        ]
+    }
+
+    fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+        let record = MigrationRecord {
+            id: MapId(row.get(0)?),
+            source: MapId(row.get(1)?),
+            target: MapId(row.get(2)?),
+            layout: parse(row, 3)?,
+            leaves: row.get::<_, Option<u64>>(4)?.map(VolumeId),
+            seed: row.get(5)?,
+            chunks: row.get(6)?,
+            done: row.get(7)?,
+            fence: row.get(8)?,
+            stage: parse(row, 9)?,
+            cancelled: row.get(10)?,
+            rate: row.get(11)?,
+            since: row.get(12)?,
+            begun_unix_ms: row.get(13)?,
+        };
+        match record.is_sound() {
+            true => Ok(record),
+            false => Err(misplaced(8, row.get(8)?)),
+        }
+    }
+}
+
 /// In two columns: both are null, or neither is.
 fn origin(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<SnapshotId>> {
     match (row.get::<_, Option<u64>>(column)?, row.get::<_, Option<Epoch>>(column + 1)?) {
@@ -367,6 +429,8 @@ pub fn write(connection: &Connection, changes: &[Change], before: &Counters, aft
                 delete(connection, "map_columns", "map", integer(id.0.into()))?;
                 delete(connection, "maps", "id", integer(id.0.into()))?;
             }
+            Change::Migration(record) => put(connection, &**record)?,
+            Change::MigrationGone(id) => delete(connection, "migrations", "id", integer(id.0.into()))?,
             Change::Snapshot(record) => put(connection, &**record)?,
             Change::SnapshotGone(volume, epoch) => {
                 let sql = "DELETE FROM snapshots WHERE volume = ?1 AND epoch = ?2";
@@ -433,6 +497,13 @@ pub fn load(connection: &Connection) -> rusqlite::Result<State> {
     state.names = state.active_volumes().map(|volume| (volume.name.clone(), volume.id)).collect();
     state.maps = all(connection)?.into_iter().map(|MapRow(map)| (map.id, Arc::new(map))).collect();
     load_columns(connection, &mut state)?;
+    state.migrations =
+        all(connection)?.into_iter().map(|record: MigrationRecord| (record.id, Arc::new(record))).collect();
+    let lacks_map =
+        |record: &&Arc<MigrationRecord>| [record.source, record.target].iter().any(|map| !state.maps.contains_key(map));
+    if let Some(record) = state.migrations.values().find(lacks_map) {
+        return Err(misplaced(0, record.id.0.into()));
+    }
     for snapshot in all::<SnapshotRecord>(connection)? {
         let snapshots = state.snapshots.entry(snapshot.volume).or_default();
         Arc::make_mut(snapshots).insert(snapshot.epoch, Arc::new(snapshot));

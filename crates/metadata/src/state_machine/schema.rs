@@ -97,6 +97,24 @@ pub const KIND: Kind = Kind {
             since INTEGER NOT NULL,         -- the view since which it gets new writes
             PRIMARY KEY (map, column)
         ) STRICT, WITHOUT ROWID;
+        -- Volumes that go from one map to another, chunk by chunk, in a scattered order: the first `done` are there, those up to
+        -- `fence` are on their way.
+        CREATE TABLE migrations (
+            id INTEGER PRIMARY KEY,         -- the map that was made for it
+            source INTEGER NOT NULL,        -- maps.id: from which they go; volumes.map of all that do
+            target INTEGER NOT NULL,        -- maps.id: to which they go
+            layout TEXT NOT NULL,           -- what they have then, as asked for
+            leaves INTEGER,                 -- volumes.id of the only one that goes; null if all of the source's do
+            seed INTEGER NOT NULL,          -- of the order
+            chunks INTEGER NOT NULL,        -- of 4 MiB, in all
+            done INTEGER NOT NULL,
+            fence INTEGER NOT NULL,
+            stage TEXT NOT NULL,            -- running, paused, turning
+            cancelled INTEGER NOT NULL,     -- 1 if it goes back
+            rate INTEGER,                   -- bytes a second at most; null if none was set
+            since INTEGER NOT NULL,         -- the view in which window, stage or direction changed last
+            begun_unix_ms INTEGER NOT NULL
+        ) STRICT;
         CREATE TABLE events (
             seq INTEGER PRIMARY KEY,
             unix_ms INTEGER NOT NULL,

@@ -105,6 +105,24 @@ fn move_command() -> impl Strategy<Value = Command> {
     )
 }
 
+fn migration_command() -> impl Strategy<Value = Command> {
+    let volume = prop_oneof![4 => Just("a"), 1 => Just("b")].prop_map(str::to_owned);
+    let layout = prop::option::of(prop_oneof![Just("stripe"), Just("mirror:2"), Just("stripe;extent=4K")]);
+    (0u8..9, volume, layout, (1u32..5).prop_map(MapId), any::<bool>()).prop_map(|(what, volume, layout, id, yes)| {
+        let layout = layout.map(str::to_owned);
+        match what {
+            0..3 => {
+                Command::BeginMigration { volume, layout, alone: yes, seed: u64::MAX, rate: yes.then_some(1 << 20) }
+            }
+            3..5 => Command::MoveWindow { id, cancelled: yes, from: (0, 1), to: (1, 1) },
+            5 => Command::PauseMigration { id, paused: yes },
+            6 => Command::CancelMigration { id },
+            7 => Command::SetMigrationRate { id, rate: yes.then_some(u64::MAX) },
+            _ => Command::TurnMigration { id, from: (0, 1) },
+        }
+    })
+}
+
 fn snapshot_command() -> impl Strategy<Value = Command> {
     let volume = prop_oneof![4 => Just("a"), 1 => Just("b")].prop_map(str::to_owned);
     let name = prop_oneof![Just("s"), Just("t"), Just("u")].prop_map(str::to_owned);
@@ -133,7 +151,7 @@ fn furnished() -> [Command; 3] {
     [setup(), drive, Command::CreateVolume { name: "a".to_owned(), size: 4096, layout, pool }]
 }
 
-fn check_references(state: &State) {
+pub fn check_references(state: &State) {
     for map in state.maps.values() {
         for column in &map.columns {
             assert!(column.users().all(|drive| state.drives.contains_key(&drive)), "{map:?}");
@@ -146,19 +164,36 @@ fn check_references(state: &State) {
             assert!(column.holders.iter().all(|holder| holder.since <= state.view()), "{column:?}");
         }
         assert!(map.layout.domain.is_some());
-        assert!(state.volumes.values().any(|volume| volume.map == map.id));
+        let is_gone_to = state.migrations.values().any(|migration| migration.is_about(map.id));
+        assert!(is_gone_to || state.volumes.values().any(|volume| volume.map == map.id));
     }
     for volume in state.volumes.values() {
-        assert!(state.map_of(volume).is_some_and(|map| map.volume == volume.id || volume.origin.is_some()));
+        assert!(state.map_of(volume).is_some());
         assert!(state.pools.contains_key(&volume.pool));
         assert!(volume.id.0 < state.counters.volume && volume.map.0 < state.counters.map);
     }
+    check_migrations(state);
     for drive in state.drives.values() {
         assert!(state.servers.contains_key(&drive.server) && state.pools.contains_key(&drive.pool));
         assert_eq!(drive.missed_since.is_none(), drive.state == DriveState::Up, "{drive:?}");
         assert!(drive.state_view <= state.view());
     }
     check_readers(state);
+}
+
+fn check_migrations(state: &State) {
+    let maps: Vec<MapId> = state.migrations.values().flat_map(|record| [record.source, record.target]).collect();
+    assert_eq!(maps.iter().collect::<BTreeSet<_>>().len(), maps.len(), "each map is in one at most");
+    for record in state.migrations.values() {
+        let [source, target] = [record.source, record.target].map(|map| &state.maps[&map]);
+        assert_eq!(source.newest_epoch, target.newest_epoch, "{record:?}");
+        assert_eq!(state.history_of(source.id), state.history_of(target.id));
+        assert!(record.is_sound() && record.since <= state.view(), "{record:?}");
+        assert!(state.volumes.values().any(|volume| record.takes(volume)), "somebody goes: {record:?}");
+        // Of a volume that leaves others, or comes back to them, these have the other map alone.
+        let has_target = state.volumes.values().any(|volume| volume.map == target.id);
+        assert!(!has_target || (record.leaves.is_some() && record.cancelled), "{record:?}");
+    }
 }
 
 /// A cluster with three drives and a volume with two copies, of which drives come and go and copies move: names of drives that are
@@ -211,7 +246,7 @@ proptest! {
 
 /// Story: bits of a column that was read back changed, and SQLite didn't notice.
 #[test]
-fn a_column_or_move_that_rotted_is_noticed() {
+fn a_column_move_or_migration_that_rotted_is_noticed() {
     let harms = [
         "UPDATE map_columns SET since = 9",
         "UPDATE map_columns SET drive = '0000000000000002' WHERE column = 0",
@@ -226,6 +261,13 @@ fn a_column_or_move_that_rotted_is_noticed() {
         "UPDATE maps SET chunk = 1",
         "UPDATE drives SET purpose = 'spare'",
         "UPDATE servers SET draining = 1",
+        "UPDATE migrations SET seed = 8",
+        "UPDATE migrations SET cancelled = 1",
+        "UPDATE migrations SET fence = 0",
+        "UPDATE migrations SET rate = 7",
+        "UPDATE migrations SET target = 9",
+        "DELETE FROM migrations",
+        "DELETE FROM maps WHERE id = 2",
     ];
     for harm in harms {
         let scratch = Scratch::new();
@@ -235,7 +277,9 @@ fn a_column_or_move_that_rotted_is_noticed() {
         };
         let other = Command::AddDrive { id: DriveId(2), server, pool, path, capacity, spare };
         let begin = Command::BeginMove { map: MapId(1), column: 0, from: DriveId(1), to: DriveId(2) };
-        for (index, command) in (0..).zip(furnished().into_iter().chain([other, begin])) {
+        let (volume, layout) = ("a".to_owned(), Some("mirror:2".to_owned()));
+        let go = Command::BeginMigration { volume, layout, alone: false, seed: 7, rate: None };
+        for (index, command) in (0..).zip(furnished().into_iter().chain([other, begin, go])) {
             carry_out(&mut machine, index, command);
         }
         machine.connection.execute_batch(harm).unwrap();
@@ -251,7 +295,9 @@ proptest! {
     #[test]
     fn the_database_holds_what_memory_does_whatever_is_done(
         has_volume in any::<bool>(),
-        commands in prop::collection::vec(prop_oneof![3 => command(), 2 => snapshot_command(), 2 => move_command()], 1..60),
+        commands in prop::collection::vec(prop_oneof![
+            3 => command(), 2 => snapshot_command(), 2 => move_command(), 2 => migration_command()
+        ], 1..60),
     ) {
         let begin = furnished().into_iter().take(if has_volume { 3 } else { 1 });
         let scratch = Scratch::new();

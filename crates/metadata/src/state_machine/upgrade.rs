@@ -88,7 +88,7 @@ const EPOCHS: &str = "ALTER TABLE volumes ADD COLUMN lineage TEXT NOT NULL DEFAU
     ) STRICT, WITHOUT ROWID;
     CREATE UNIQUE INDEX snapshots_by_name ON snapshots (volume, name);";
 
-/// A map gets what it would have if it were made anew by the same command of that form. No volume is a clone.
+/// A map gets what it would have if it were made anew by the same command of that form. No volume is a clone, and none goes elsewhere.
 const COLUMNS: &str = "ALTER TABLE volumes ADD COLUMN origin_volume INTEGER;
     ALTER TABLE volumes ADD COLUMN origin_epoch INTEGER;
     ALTER TABLE servers ADD COLUMN draining INTEGER NOT NULL DEFAULT 0;
@@ -102,7 +102,12 @@ const COLUMNS: &str = "ALTER TABLE volumes ADD COLUMN origin_volume INTEGER;
     CREATE TABLE map_joins (
         map INTEGER NOT NULL, column INTEGER NOT NULL, drive_to TEXT NOT NULL, drive_from TEXT NOT NULL,
         since INTEGER NOT NULL, PRIMARY KEY (map, column)
-    ) STRICT, WITHOUT ROWID;";
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE migrations (
+        id INTEGER PRIMARY KEY, source INTEGER NOT NULL, target INTEGER NOT NULL, layout TEXT NOT NULL, leaves INTEGER,
+        seed INTEGER NOT NULL, chunks INTEGER NOT NULL, done INTEGER NOT NULL, fence INTEGER NOT NULL, stage TEXT NOT NULL,
+        cancelled INTEGER NOT NULL, rate INTEGER, since INTEGER NOT NULL, begun_unix_ms INTEGER NOT NULL
+    ) STRICT;";
 
 fn add_columns(connection: &Connection, file: &Path) -> Result<(), StoreError> {
     connection.execute_batch(COLUMNS).map_err(StoreError::sqlite(file))?;

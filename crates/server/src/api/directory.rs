@@ -3,7 +3,8 @@
 use super::Shared;
 use super::extract::Input;
 use super::types::{
-    Directory, DirectoryColumn, DirectoryDrive, DirectoryServer, DirectorySnapshot, DirectoryVolume, GatewayNews,
+    Directory, DirectoryColumn, DirectoryDrive, DirectoryMigration, DirectoryServer, DirectorySnapshot,
+    DirectoryVolume, GatewayNews,
 };
 use crate::authority::left;
 use axum::Json;
@@ -102,6 +103,7 @@ fn directory(state: &metadata::State) -> Directory {
             chunk: map.chunk,
             columns: map.columns.iter().map(column).collect(),
             revision: volume.revision,
+            migration: migration(state, volume),
             snapshots: state.snapshots_of(volume.id).map(|snapshot| of_gateways(snapshot)).collect(),
         })
     });
@@ -113,6 +115,25 @@ fn directory(state: &metadata::State) -> Directory {
         drives: drives.collect(),
         volumes: volumes.collect(),
     }
+}
+
+fn migration(state: &metadata::State, volume: &metadata::VolumeRecord) -> Option<DirectoryMigration> {
+    let record = state.migration_of(volume)?;
+    let map = state.maps.get(&record.target)?;
+    Some(DirectoryMigration {
+        target: map.id.0,
+        layout: map.layout.to_string(),
+        width: map.width,
+        chunk: map.chunk,
+        columns: map.columns.iter().map(column).collect(),
+        chunks: record.chunks,
+        seed: record.seed,
+        done: record.done,
+        fence: record.fence,
+        reversed: record.cancelled,
+        leaves: record.leaves.map(|volume| volume.0),
+        since: record.since,
+    })
 }
 
 fn of_gateways(snapshot: &SnapshotRecord) -> DirectorySnapshot {

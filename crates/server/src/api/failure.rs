@@ -60,7 +60,8 @@ fn kind_of_refusal(refusal: &Refusal) -> ErrorKind {
         | Refusal::NoSnapshot { .. }
         | Refusal::NoMap(_)
         | Refusal::NoColumn { .. }
-        | Refusal::NoMove { .. } => ErrorKind::NotFound,
+        | Refusal::NoMove { .. }
+        | Refusal::NoMigration(_) => ErrorKind::NotFound,
         Refusal::ClusterExists { .. }
         | Refusal::NoCluster
         | Refusal::ServerIsUp(_)
@@ -93,6 +94,14 @@ fn kind_of_refusal(refusal: &Refusal) -> ErrorKind {
         | Refusal::LineageFull(_)
         | Refusal::NoEpochsLeft(_)
         | Refusal::NoDrives(_)
+        | Refusal::MigratesAlready { .. }
+        | Refusal::SameLayout { .. }
+        | Refusal::NotShared(_)
+        | Refusal::Flattening(_)
+        | Refusal::WindowChanged { .. }
+        | Refusal::MigrationStage(_)
+        | Refusal::CancelledAlready
+        | Refusal::GrownSince(_)
         | Refusal::NoMapsLeft
         | Refusal::NoServersLeft
         | Refusal::ServerReplaced(_)
@@ -108,6 +117,8 @@ fn kind_of_refusal(refusal: &Refusal) -> ErrorKind {
         | Refusal::Layout { .. }
         | Refusal::NoSites { .. }
         | Refusal::ChainedDomain { .. }
+        | Refusal::NoWindow { .. }
+        | Refusal::Rate
         | Refusal::TooLong { .. } => ErrorKind::BadRequest,
     }
 }

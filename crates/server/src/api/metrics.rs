@@ -3,8 +3,9 @@
 use super::Shared;
 use super::drives::of_server;
 use super::failure::Failure;
+use super::migrations::of_volume;
 use super::requests::Readings;
-use super::types::{DriveInfo, ErrorKind};
+use super::types::{DriveInfo, ErrorKind, Migration, MigrationState};
 use crate::world::ServerWorld;
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
@@ -13,8 +14,9 @@ use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+use std::sync::Arc;
 use tepal_engine::Volume;
-use tepal_metadata::{Metadata, ServerState};
+use tepal_metadata::{Metadata, ServerState, VolumeRecord};
 
 type Labels = [(&'static str, String); 1];
 type Gauges = Family<Labels, Gauge>;
@@ -62,6 +64,20 @@ const OF_VOLUMES: [Gauged<Volume<ServerWorld>>; 7] = [
 const OF_SNAPSHOTS: [Gauged<(String, u64)>; 1] =
     [("volume_snapshots", "Snapshots that the volume has", |(_, count)| Some(*count))];
 
+/// Of a volume that goes to another layout, by its name.
+const OF_MIGRATIONS: [Gauged<(String, Migration)>; 4] = [
+    ("volume_migration_done_bytes", "Bytes of the volume, holes too, that have their new layout", |(_, way)| {
+        Some(way.done_bytes)
+    }),
+    ("volume_migration_total_bytes", "Bytes of the volume, holes too, that get another layout", |(_, way)| {
+        Some(way.total_bytes)
+    }),
+    ("volume_migration_bytes_per_second", "Of them, as many as got it in a second, lately", |(_, way)| Some(way.rate)),
+    ("volume_migration_blocked", "1 if something is in its way", |(_, way)| {
+        Some((way.state == MigrationState::Blocked).into())
+    }),
+];
+
 /// What this server is to the cluster.
 const OF_METADATA: [Gauged<Metadata>; 5] = [
     ("metadata_view", "The agreed view that is known here", |metadata| Some(metadata.state().view())),
@@ -90,6 +106,9 @@ pub async fn show(State(context): State<Shared>) -> Result<Response, Failure> {
     let state = context.parts.metadata.state();
     let counted = state.active_volumes().map(|record| (record.name.clone(), state.count_snapshots(record.id) as u64));
     register(&mut registry, &OF_SNAPSHOTS, &counted.collect::<Vec<_>>(), |(name, _)| ("volume", name.clone()));
+    let way = |record: &Arc<VolumeRecord>| Some((record.name.clone(), of_volume(&context, &state, record)?));
+    let ways: Vec<_> = state.active_volumes().filter_map(way).collect();
+    register(&mut registry, &OF_MIGRATIONS, &ways, |(name, _)| ("volume", name.clone()));
     context.observations.keep(|id| volumes.iter().any(|volume| volume.id() == id));
     let observed: Vec<_> = volumes.iter().map(|v| (v.spec().name, context.observations.of(v.id()))).collect();
     let meters = observed.iter().map(|(name, observed)| (name.clone(), &observed.meter));

@@ -11,6 +11,7 @@ mod failure;
 mod front;
 mod health_text;
 mod metrics;
+mod migrations;
 mod pools;
 mod relay;
 mod requests;
@@ -26,6 +27,7 @@ pub use relay::Relay;
 use crate::damage::Scrubs;
 use crate::data_links::Links;
 use crate::drives::{Drives, Parts};
+use crate::migrating::Migrations;
 use crate::observed::Observations;
 use crate::volumes::Volumes;
 use axum::Router;
@@ -64,6 +66,8 @@ pub struct Api {
     pub volumes: Arc<Volumes>,
     /// What was seen of volumes here: clients, requests, damage.
     pub observations: Observations,
+    /// How volumes get on that go to another layout, as seen here.
+    pub migrations: Migrations,
     /// This server's parts of them.
     pub scrubs: Scrubs,
     /// When the server was started.
@@ -124,6 +128,12 @@ fn router(api: Api, token: String) -> Router {
         .route(route::VOLUME, get(volumes::show).delete(volumes::remove))
         .route(route::VOLUME_RESIZE, post(volumes::resize))
         .route(route::VOLUME_RENAME, post(volumes::rename))
+        .route(route::VOLUME_RELAYOUT, post(migrations::relayout))
+        .route(route::VOLUME_FLATTEN, post(migrations::flatten))
+        .route(route::VOLUME_PAUSE, post(migrations::pause))
+        .route(route::VOLUME_RESUME, post(migrations::resume))
+        .route(route::VOLUME_RATE, post(migrations::set_rate))
+        .route(route::VOLUME_CANCEL, post(migrations::cancel))
         .route(route::SNAPSHOTS, get(snapshots::list).post(snapshots::create))
         .route(route::SNAPSHOT, get(snapshots::show).delete(snapshots::remove))
         .route(route::SNAPSHOT_RENAME, post(snapshots::rename))
@@ -147,6 +157,7 @@ fn router(api: Api, token: String) -> Router {
         .route(route::SNAPSHOT_DATA, get(data::read_snapshot))
         .route(route::SNAPSHOT_MAP, get(data::map_snapshot))
         .route(route::REMOVALS, get(volumes::removals))
+        .route(route::MIGRATIONS, get(migrations::list))
         .route(route::SQL, post(sql::query))
         .route(SHUTDOWN, post(shutdown))
         .route(METRICS, get(metrics::show))

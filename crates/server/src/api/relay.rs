@@ -7,6 +7,7 @@ use super::extract::{LONGEST as LONGEST_JSON, body};
 use super::failure::Failure;
 use super::types::{ApiError, ErrorKind};
 use super::{Context, Shared};
+use crate::migrating::{Reports, TakenOver};
 use crate::peers::{LONGEST, Links, Subject};
 use axum::Router;
 use axum::body::Body;
@@ -54,12 +55,35 @@ pub struct Relay {
     links: Arc<Links>,
     /// Once this server serves.
     router: Arc<OnceLock<Router>>,
+    reports: Reports,
 }
+
+/// Not of the API for clients: what primaries have taken over, for the server that leads the metadata.
+const TAKEN_OVER: &str = "taken-over";
 
 impl Relay {
     /// Answers others that the server has only begun, until its API is served.
     pub fn new(links: Arc<Links>) -> Relay {
-        Relay { links, router: Arc::default() }
+        Relay { links, router: Arc::default(), reports: Reports::default() }
+    }
+
+    /// What primaries have said to this server.
+    pub fn reports(&self) -> &Reports {
+        &self.reports
+    }
+
+    /// Says it to another server. Whether that has heard it.
+    pub async fn report(&self, server: &ServerRecord, reports: &[TakenOver], within: Duration) -> bool {
+        let (method, path, authorization) = (String::new(), TAKEN_OVER.to_owned(), String::new());
+        let Ok(body) = serde_json::to_string(reports) else { return false };
+        let said = self.ask(server, &Asked { method, path, authorization, body }, within).await;
+        said.is_ok_and(|said| said.status == 200)
+    }
+
+    fn hear(&self, body: &str) -> Result<Said, String> {
+        let reports: Vec<TakenOver> = serde_json::from_str(body).map_err(|error| error.to_string())?;
+        self.reports.hear(&reports);
+        Ok(Said { status: 200, body: String::new() })
     }
 
     /// From now on others are answered.
@@ -75,6 +99,10 @@ impl Relay {
         };
         let said = match (serde_json::from_slice::<Asked>(&call), self.router.get()) {
             (Err(error), _) => failed(ErrorKind::BadRequest, format!("what was passed on can't be read: {error}")),
+            (Ok(asked), _) if asked.path == TAKEN_OVER => match self.hear(&asked.body) {
+                Ok(said) => said,
+                Err(error) => failed(ErrorKind::BadRequest, error),
+            },
             (_, None) => failed(ErrorKind::Unavailable, "the server has only begun: ask again".to_owned()),
             (Ok(asked), Some(router)) => match said(router, asked).await {
                 Ok(said) => said,

@@ -9,6 +9,7 @@ use crate::damage::union;
 use axum::Json;
 use axum::extract::State;
 use axum::http::Method;
+use std::collections::BTreeSet;
 use tepal_metadata::{self as metadata, DriveState};
 use tepal_model::DriveId;
 
@@ -37,10 +38,11 @@ async fn with_others(context: &Context, scope: Scope, method: Method, own: Scrub
 
 /// The drives with copies of the volume that a scrub that is done didn't read.
 fn unchecked(state: &metadata::State, scrub: &Scrub) -> Vec<DriveId> {
-    let map = state.volume_named(&scrub.volume).and_then(|volume| state.map_of(volume));
-    let Some(map) = map.filter(|_| scrub.state == ScrubState::Done) else { return Vec::new() };
+    let volume = state.volume_named(&scrub.volume).filter(|_| scrub.state == ScrubState::Done);
+    let Some(volume) = volume else { return Vec::new() };
+    let drives: BTreeSet<DriveId> = state.maps_of(volume).flat_map(|map| map.drives()).collect();
     let may_count = |drive: &DriveId| state.drives.get(drive).is_some_and(|record| record.state != DriveState::Failed);
-    map.drives().into_iter().filter(may_count).filter(|drive| !scrub.checked_drives.contains(drive)).collect()
+    drives.into_iter().filter(may_count).filter(|drive| !scrub.checked_drives.contains(drive)).collect()
 }
 
 fn put_together(mut all: Scrub, other: Scrub) -> Scrub {

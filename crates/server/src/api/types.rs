@@ -27,6 +27,11 @@
 //! | POST `/v1/volumes` | [`CreateVolume`] | [`VolumeInfo`] |
 //! | POST `/v1/volumes/{name}/resize` | [`ResizeVolume`] | [`VolumeInfo`] |
 //! | POST `/v1/volumes/{name}/rename` | [`RenameVolume`] | [`VolumeInfo`] |
+//! | POST `/v1/volumes/{name}/relayout` | [`Relayout`] | [`VolumeInfo`]; it goes on in the background |
+//! | POST `/v1/volumes/{name}/flatten` | [`Flatten`] | the same |
+//! | POST `/v1/volumes/{name}/pause`, `/resume`, `/cancel` | | [`VolumeInfo`], of one that is on its way |
+//! | POST `/v1/volumes/{name}/rate` | [`SetRate`] | the same |
+//! | GET `/v1/migrations` | | list of [`MigrationInfo`] that go on, by volume |
 //! | DELETE `/v1/volumes/{name}?force=BOOL&snapshots=BOOL` | | [`Removal`], at once; its space is freed in the background |
 //! | GET `/v1/removals` | | list of [`Removal`] that go on |
 //! | POST `/v1/volumes/{name}/scrub` | | [`Scrub`]: starts one, or tells of the one that runs |
@@ -54,15 +59,17 @@ mod snapshots;
 mod volumes;
 
 pub use directory::{
-    Directory, DirectoryColumn, DirectoryDrive, DirectoryServer, DirectorySnapshot, DirectoryVolume, GatewayNews,
+    Directory, DirectoryColumn, DirectoryDrive, DirectoryMigration, DirectoryServer, DirectorySnapshot,
+    DirectoryVolume, GatewayNews,
 };
 pub use snapshots::{
     CloneSnapshot, CreateSnapshot, DiffQuery, Difference, DifferenceKind, RenameSnapshot, SnapshotDiff, SnapshotInfo,
     SnapshotName, SnapshotNameError, SnapshotQuery, SourceName,
 };
 pub use volumes::{
-    CreateVolume, MapRun, Migration, OffsetQuery, Range, RangeQuery, RecoveryInfo, Removal, RemoveVolumeQuery,
-    RenameVolume, ResizeVolume, Scrub, ScrubState, VolumeInfo, VolumeState,
+    CreateVolume, Flatten, MapRun, Migration, MigrationInfo, MigrationState, OffsetQuery, Range, RangeQuery,
+    RecoveryInfo, Relayout, Removal, RemoveVolumeQuery, RenameVolume, ResizeVolume, Scrub, ScrubState, SetRate,
+    VolumeInfo, VolumeState,
 };
 
 use serde::{Deserialize, Serialize};
@@ -119,6 +126,20 @@ pub mod route {
     pub const VOLUME_RESIZE: &str = "/v1/volumes/{name}/resize";
     /// POST of [`RenameVolume`](super::RenameVolume). Whoever has the volume open keeps it.
     pub const VOLUME_RENAME: &str = "/v1/volumes/{name}/rename";
+    /// POST of [`Relayout`](super::Relayout): the volume goes to another layout.
+    pub const VOLUME_RELAYOUT: &str = "/v1/volumes/{name}/relayout";
+    /// POST of [`Flatten`](super::Flatten): the volume leaves those that it shares data with.
+    pub const VOLUME_FLATTEN: &str = "/v1/volumes/{name}/flatten";
+    /// POST: what is on its way rests.
+    pub const VOLUME_PAUSE: &str = "/v1/volumes/{name}/pause";
+    /// POST: what rests goes on.
+    pub const VOLUME_RESUME: &str = "/v1/volumes/{name}/resume";
+    /// POST of [`SetRate`](super::SetRate).
+    pub const VOLUME_RATE: &str = "/v1/volumes/{name}/rate";
+    /// POST: what has gone comes back.
+    pub const VOLUME_CANCEL: &str = "/v1/volumes/{name}/cancel";
+    /// GET: list of [`MigrationInfo`](super::MigrationInfo), by volume.
+    pub const MIGRATIONS: &str = "/v1/migrations";
     /// POST starts a scrub, GET tells of it: [`Scrub`](super::Scrub).
     pub const VOLUME_SCRUB: &str = "/v1/volumes/{name}/scrub";
     /// GET with [`RangeQuery`](super::RangeQuery), PUT with [`OffsetQuery`](super::OffsetQuery): bytes of the volume.

@@ -8,18 +8,18 @@ use super::types::{
     CreateVolume, ErrorKind, RecoveryInfo, Removal, RemoveVolumeQuery, RenameVolume, ResizeVolume, VolumeInfo,
     VolumeState, path, route,
 };
-use super::{Context, Shared, health_text, snapshots};
+use super::{Context, Shared, health_text, migrations, snapshots};
 use crate::drives::Fullness;
 use crate::exports::in_a_moment;
 use crate::world::ServerWorld;
 use axum::Json;
 use axum::extract::State as Extract;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tepal_engine::{Trouble, Volume, VolumeHealth};
 use tepal_metadata::{self as metadata, Command, DEFAULT_POOL, Refusal, State, VolumeRecord};
-use tepal_model::IoError;
+use tepal_model::{DriveId, IoError};
 
 const CLEARING: Duration = Duration::from_secs(20);
 /// How long a client that hung up may take to be noticed, at a gateway too.
@@ -57,7 +57,7 @@ pub async fn show(Extract(context): Extract<Shared>, scope: Scope, name: Named) 
     }
 }
 
-async fn everywhere(context: &Context, name: &str) -> Result<VolumeInfo, Failure> {
+pub async fn everywhere(context: &Context, name: &str) -> Result<VolumeInfo, Failure> {
     let Json(own) = one(context, name).await?;
     let id = own.id;
     let others = context.ask_others::<VolumeInfo>(&path(route::VOLUME, name)).await;
@@ -91,6 +91,7 @@ fn put_together(own: VolumeInfo, others: impl IntoIterator<Item = VolumeInfo>) -
         all.recovery.stale_regions += other.recovery.stale_regions;
         all.recovery.copied_bytes += other.recovery.copied_bytes;
         all.recovery.bytes_per_second += other.recovery.bytes_per_second;
+        all.migration = migrations::put_together(all.migration, other.migration);
         for said in &other.snapshots {
             if let Some(one) = all.snapshots.iter_mut().find(|one| one.epoch == said.epoch) {
                 snapshots::add_clients(one, said);
@@ -276,13 +277,7 @@ fn known(context: &Context, name: &str) -> Result<Json<VolumeInfo>, Failure> {
 
 pub fn info(context: &Context, state: &State, record: &VolumeRecord) -> VolumeInfo {
     let info = info_besides_space(context, state, record);
-    let open = context.drives.open();
-    let full = info.drives.iter().filter_map(|id| open.get(id)).find_map(|open| {
-        let usage = open.drive.usage();
-        let fullness = Fullness::of(usage.capacity, usage.used);
-        let text = || format!("drive {} is {}", open.drive.id(), fullness.text(usage.capacity, usage.used));
-        (fullness == Fullness::Full).then(text)
-    });
+    let full = info.drives.iter().find_map(|id| full_drive(context, *id));
     match full {
         None => info,
         Some(text) => {
@@ -290,6 +285,22 @@ pub fn info(context: &Context, state: &State, record: &VolumeRecord) -> VolumeIn
             VolumeInfo { state, reason: [info.reason, vec![text]].concat(), ..info }
         }
     }
+}
+
+/// Also those that it goes to.
+fn drives_of(state: &State, record: &VolumeRecord) -> Vec<DriveId> {
+    let mut seen = BTreeSet::new();
+    state.maps_of(record).flat_map(|map| map.drives()).filter(|drive| seen.insert(*drive)).collect()
+}
+
+/// What is to be said of a drive of this server if it's full.
+pub fn full_drive(context: &Context, id: DriveId) -> Option<String> {
+    let open = context.drives.open();
+    let open = open.get(&id)?;
+    let usage = open.drive.usage();
+    let fullness = Fullness::of(usage.capacity, usage.used);
+    let text = || format!("drive {id} is {}", fullness.text(usage.capacity, usage.used));
+    (fullness == Fullness::Full).then(text)
 }
 
 /// Without what full drives are to it.
@@ -327,10 +338,10 @@ pub fn info_besides_space(context: &Context, state: &State, record: &VolumeRecor
         epoch: record.epoch.into(),
         revision: record.revision,
         pool: record.pool.clone(),
-        drives: state.map_of(record).map(|map| map.drives()).unwrap_or_default(),
+        drives: drives_of(state, record),
         created_unix_ms: record.created_unix_ms,
         snapshots: snapshots::of_volume(context, state, record),
-        migration: None,
+        migration: migrations::of_volume(context, state, record),
         recovery: RecoveryInfo {
             busy_regions: recovery.unresolved_regions,
             stale_regions: recovery.stale_regions,

@@ -82,6 +82,7 @@ impl Lane {
             }),
             Lane::Volumes => Request::Volume(VolumeRequest {
                 volume: VolumeId(u64::MAX),
+                map: MapId(u32::MAX),
                 column: 0,
                 operation: VolumeOperation::Status { offset: 0, length: 1, limit: 1, at: None },
             }),

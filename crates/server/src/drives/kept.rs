@@ -32,7 +32,7 @@ fn endangered(state: &State, id: DriveId, kept: &Kept) -> Vec<String> {
         columns.any(|(column, record)| record.is_held_by(id) && !kept.contains(&(map.id, column)))
     };
     let active = state.volumes_on(id).filter(|volume| volume.state == VolumeState::Active);
-    let at_risk = active.filter(|volume| state.map_of(volume).is_none_or(|map| is_at_risk(map)));
+    let at_risk = active.filter(|volume| state.maps_of(volume).any(|map| is_at_risk(map)));
     at_risk.map(|volume| volume.name.clone()).collect()
 }
 

@@ -7,7 +7,7 @@ use crate::data_threads::DataThreads;
 use crate::world::ServerWorld;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use tepal_engine::{Agreed, ClusterView, Engine, Placed, Places, Placing, VolumeSpec};
+use tepal_engine::{Agreed, ClusterView, Engine, Laid, Migration, Placed, Places, Placing, Stage, VolumeSpec};
 use tepal_model::{MapId, ServerId, VolumeId};
 use tepal_placement::Geometry;
 use tokio::sync::watch;
@@ -71,7 +71,7 @@ async fn tell_engine(engine: &Engine<ServerWorld>, now: &Directory) {
         now.volumes.iter().map(|volume| (VolumeId(volume.id), volume)).collect();
     for volume in engine.volumes() {
         match volumes.get(&volume.id()) {
-            None if now.volumes.iter().any(|other| other.map == volume.spec().map.0) => {
+            None if now.volumes.iter().any(|other| has_map(other, volume.spec().map)) => {
                 engine.remove_one_of_several(volume.id()).await;
             }
             None => engine.remove_volume(volume.id()).await,
@@ -96,17 +96,61 @@ fn cluster_view(directory: &Directory) -> ClusterView {
         let status = status_of(drive.state, drive.state_view, drive.left);
         (drive.id, Agreed { server: drive.server, status })
     });
-    let places = directory.volumes.iter().map(|volume| (MapId(volume.map), Arc::new(places_of(volume))));
-    let (drives, places) = (drives.collect(), places.collect());
-    ClusterView { view: directory.view, drives, epochs: BTreeMap::new(), places }
+    let own = directory.volumes.iter().map(|volume| (MapId(volume.map), &volume.columns));
+    let ways = directory.volumes.iter().filter_map(|volume| volume.migration.as_ref());
+    let other = ways.map(|way| (MapId(way.target), &way.columns));
+    let places = own.chain(other).map(|(map, columns)| (map, Arc::new(places_of(columns)))).collect();
+    let volumes = directory.volumes.iter().map(|volume| (VolumeId(volume.id), MapId(volume.map))).collect();
+    let migrations = directory.volumes.iter().filter_map(migration_of);
+    let migrations: BTreeMap<_, _> = migrations.map(|migration| (migration.source, Arc::new(migration))).collect();
+    let of_targets = migrations.values().map(|migration| (migration.target, Arc::new(migration.to.clone())));
+    let own = directory.volumes.iter().filter_map(|volume| Some((MapId(volume.map), Arc::new(laid_of(volume)?))));
+    let laid = own.chain(of_targets).collect();
+    let (drives, epochs) = (drives.collect(), BTreeMap::new());
+    ClusterView { view: directory.view, drives, epochs, places, volumes, laid, migrations }
 }
 
-fn places_of(volume: &DirectoryVolume) -> Places {
+/// `None` if it's of a form that isn't known here.
+fn laid_of(volume: &DirectoryVolume) -> Option<Laid> {
+    laid(&volume.layout, &volume.columns, volume.width, volume.chunk)
+}
+
+fn laid(layout: &str, columns: &[DirectoryColumn], width: u32, chunk: u32) -> Option<Laid> {
+    let geometry = Geometry::new(u32::try_from(columns.len()).ok()?, width, chunk)?;
+    Some(Laid { layout: layout.parse().ok()?, geometry })
+}
+
+fn has_map(volume: &DirectoryVolume, map: MapId) -> bool {
+    volume.map == map.0 || volume.migration.as_ref().is_some_and(|way| way.target == map.0)
+}
+
+/// `None` if the volume goes nowhere, or it's of a form that isn't known here.
+fn migration_of(volume: &DirectoryVolume) -> Option<Migration> {
+    let way = volume.migration.as_ref()?;
+    Some(Migration {
+        source: MapId(volume.map),
+        target: MapId(way.target),
+        from: laid_of(volume)?,
+        to: laid(&way.layout, &way.columns, way.width, way.chunk)?,
+        chunks: way.chunks,
+        seed: way.seed,
+        done: way.done,
+        fence: way.fence,
+        reversed: way.reversed,
+        // Whether it rests is nothing to a gateway, which takes nothing over.
+        stage: Stage::Running,
+        rate: None,
+        leaves: way.leaves.map(VolumeId),
+        since: way.since,
+    })
+}
+
+fn places_of(columns: &[DirectoryColumn]) -> Places {
     let placed = |column: &DirectoryColumn| {
         let holders = column.holders.iter().map(|&(drive, since)| Placing { drive, since });
         Placed { holders: holders.collect(), joins: None }
     };
-    Places { columns: volume.columns.iter().map(placed).collect() }
+    Places { columns: columns.iter().map(placed).collect() }
 }
 
 /// `None` if it's of a form that isn't known here.
@@ -118,7 +162,7 @@ fn spec_of(volume: &DirectoryVolume) -> Option<VolumeSpec> {
         layout: volume.layout.parse().ok()?,
         map: MapId(volume.map),
         geometry: Geometry::new(u32::try_from(volume.columns.len()).ok()?, volume.width, volume.chunk)?,
-        places: Arc::new(places_of(volume)),
+        places: Arc::new(places_of(&volume.columns)),
         revision: volume.revision,
         epochs: Arc::default(),
     })

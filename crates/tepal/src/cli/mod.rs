@@ -15,7 +15,7 @@ pub use storage::{
     PoolCommand, ServerCommand, VolumeCommand,
 };
 pub use usage::Usage;
-pub use value::{Group, VolumeRequest};
+pub use value::{Group, Rate, VolumeRequest};
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;

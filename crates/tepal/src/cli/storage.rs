@@ -1,6 +1,6 @@
 //! Servers, drives, pools, volumes and the cluster.
 
-use super::value::{self, DrivePlace};
+use super::value::{self, DrivePlace, Rate};
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 use tepal_model::{DriveId, Layout, ServerId};
@@ -245,6 +245,61 @@ pub enum VolumeCommand {
         #[command(flatten)]
         wait: WaitArguments,
     },
+    /// Give a volume another layout while it's used: its data goes to other places, a part at a time
+    #[command(after_help = "Examples:\n  tepal volume relayout v0 --layout mirror:2\n  \
+        tepal volume relayout v0 --layout 'mirror:3;extent=4K' --rate 50M --no-wait\n\n\
+        Snapshots go along, and so do clones, with which it shares its data. Ctrl-C ends the command, not the work: \
+        `pause`, `resume`, `rate` and `cancel` are for that, and `migrations` lists what is under way.")]
+    Relayout {
+        /// The volume's name
+        #[arg(value_parser = value::name)]
+        name: String,
+        /// How its data shall be kept: as of `create`
+        #[arg(long, value_parser = value::layout, allow_hyphen_values = true)]
+        layout: Layout,
+        #[command(flatten)]
+        way: WayArguments,
+    },
+    /// Have a clone share no data with other volumes any more, by copying what it shares
+    #[command(hide = true, after_help = "It goes on like a change of layout: see `relayout`.")]
+    Flatten {
+        /// The clone's name, or that of what it's a clone of
+        #[arg(value_parser = value::name)]
+        name: String,
+        #[command(flatten)]
+        way: WayArguments,
+    },
+    /// List the volumes that are on their way to another layout
+    Migrations,
+    /// Have a volume rest on its way to another layout
+    Pause {
+        /// The volume's name
+        #[arg(value_parser = value::name)]
+        name: String,
+    },
+    /// Have a volume go on to its other layout
+    Resume {
+        /// The volume's name
+        #[arg(value_parser = value::name)]
+        name: String,
+    },
+    /// Keep a volume on its way to another layout to so many bytes a second
+    Rate {
+        /// The volume's name
+        #[arg(value_parser = value::name)]
+        name: String,
+        /// As 50M, copies not counted; or `auto` for as much as clients leave
+        #[arg(value_name = "BYTES|auto", value_parser = value::rate, allow_negative_numbers = true)]
+        rate: Rate,
+    },
+    /// Call a change of layout off: what has gone comes back
+    Cancel {
+        /// The volume's name
+        #[arg(value_parser = value::name)]
+        name: String,
+        #[command(flatten)]
+        wait: WaitArguments,
+    },
     /// Read and verify every copy of everything on a volume, and repair what is damaged
     Scrub {
         /// The volume's name
@@ -273,6 +328,22 @@ pub enum VolumeCommand {
         checked."
     )]
     Import(ImportArguments),
+}
+
+/// How a volume goes to other places.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct WayArguments {
+    /// At most so many bytes a second, as 50M, copies not counted; else as much as clients leave
+    #[arg(long, value_name = "BYTES|auto", value_parser = value::rate, allow_negative_numbers = true)]
+    rate: Option<Rate>,
+    #[command(flatten)]
+    pub wait: WaitArguments,
+}
+
+impl WayArguments {
+    pub fn rate(self) -> Option<u64> {
+        self.rate.and_then(|Rate(rate)| rate)
+    }
 }
 
 #[derive(Debug, Args)]

@@ -25,6 +25,10 @@ pub struct DrivePlace {
     pub path: String,
 }
 
+/// Bytes a second; none for as many as there's time for, written `auto`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate(pub Option<u64>);
+
 /// Servers of one side of a cut: at least one, each once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group(pub BTreeSet<ServerId>);
@@ -46,6 +50,8 @@ pub enum ValueError {
     Place(String),
     #[error("'{0}' is not a list of servers: write it as s1 or s1,s2")]
     Group(String),
+    #[error("a rate is at least 1 byte a second; `auto` is as much as clients leave")]
+    NoRate,
     #[error("'{0}' is not a time: write it as 1500ms or 3s")]
     Time(String),
     #[error("at least {} are needed", Size(MIN_BENCH))]
@@ -81,6 +87,17 @@ pub fn source(text: &str) -> Result<SourceName, ValueError> {
 
 pub fn size(text: &str) -> Result<u64, ValueError> {
     Ok(text.parse::<Size>()?.0)
+}
+
+/// `50M` or `auto`.
+pub fn rate(text: &str) -> Result<Rate, ValueError> {
+    match text {
+        "auto" => Ok(Rate(None)),
+        _ => match size(text)? {
+            0 => Err(ValueError::NoRate),
+            rate => Ok(Rate(Some(rate))),
+        },
+    }
 }
 
 /// The addresses of `--cluster`; kept as they were typed.

@@ -1,7 +1,7 @@
 //! `tepal volume`.
 
 use super::status::volume_state;
-use super::{CommandError, transfer};
+use super::{CommandError, migration, transfer};
 use crate::cli::{CreateVolumeArguments, Global, VolumeCommand};
 use crate::client::Client;
 use crate::locate;
@@ -17,6 +17,8 @@ use tepal_server::api::types::{
 
 #[derive(Debug, thiserror::Error)]
 pub enum VolumeError {
+    #[error("volume '{volume}' has {layout} as before: its change was cancelled")]
+    CameBack { volume: String, layout: String },
     #[error("volume '{volume}' can't be scrubbed: {reason}")]
     Scrub { volume: String, reason: String },
     #[error("volume '{volume}': what drives have that are away wasn't checked ({}): scrub again when they are back", names(.drives))]
@@ -67,6 +69,17 @@ pub fn run(global: &Global, output: Output, command: VolumeCommand) -> Result<Ou
             let route = format!("{}?force={force}&snapshots={snapshots}", path(route::VOLUME, &name));
             remove(&client, output, &name, &route, wait.waits())?;
         }
+        VolumeCommand::Relayout { name, layout, way } => {
+            migration::relayout(&client, output, &name, &layout, (way.rate(), way.wait.waits()))?;
+        }
+        VolumeCommand::Flatten { name, way } => {
+            migration::flatten(&client, output, &name, (way.rate(), way.wait.waits()))?;
+        }
+        VolumeCommand::Migrations => migration::list(&client, output)?,
+        VolumeCommand::Pause { name } => migration::pause(&client, output, &name)?,
+        VolumeCommand::Resume { name } => migration::resume(&client, output, &name)?,
+        VolumeCommand::Rate { name, rate } => migration::set_rate(&client, output, &name, rate)?,
+        VolumeCommand::Cancel { name, wait } => migration::cancel(&client, output, &name, wait.waits())?,
         VolumeCommand::Scrub { name, wait } => scrub(&client, output, &name, wait.waits())?,
         VolumeCommand::Export { name, since } => transfer::export(&client, &name, since)?,
         VolumeCommand::Import(arguments) => transfer::import(&client, output, arguments)?,
@@ -200,6 +213,8 @@ fn page(volume: &VolumeInfo) -> String {
     }
     facts.extend(volume.origin.iter().map(|origin| ("clone of", origin.clone())));
     facts.extend(volume.snapshots.iter().map(|snapshot| ("snapshot", of_snapshot(snapshot))));
+    facts.extend(volume.migration.iter().map(|way| ("on its way", migration::line(way))));
+    facts.extend(volume.migration.iter().flat_map(|way| &way.reason).map(|reason| ("in its way", reason.clone())));
     facts.extend(volume.reason.iter().map(|reason| ("reason", reason.clone())));
     if volume.recovery.stale_regions > 0 {
         let rate = Size(volume.recovery.bytes_per_second);

@@ -30,6 +30,7 @@ fn a_whole_frame() {
     let data = Segments::from_iter([vec![0xaa; 4096].into(), vec![0xbb; 10].into()]);
     let request = VolumeRequest {
         volume: VolumeId(0x11),
+        map: MapId(0x33),
         column: 0x22,
         operation: VolumeOperation::Write { offset: 4086, fua: true, tag: TAG },
     };
@@ -40,12 +41,12 @@ fn a_whole_frame() {
     let first = crc(&[0xaa; 10]);
     let second = crc(&[[0xaa; 4086].as_slice(), &[0xbb; 10]].concat());
     let message = bytes(
-        "1100000000000000 22000000 02 f60f000000000000 01  0100000000000000 02000000 0300000000000000 0400000000000000 01",
+        "1100000000000000 33000000 22000000 02 f60f000000000000 01  0100000000000000 02000000 0300000000000000 0400000000000000 01",
     );
     let meta = [message, first.to_le_bytes().to_vec(), second.to_le_bytes().to_vec()].concat();
     assert_eq!(frame[HEADER..], meta);
     let head = bytes(
-        "54504c77 01 12 01 00 33000000 0a100000 0300000000000000 0500000000000000 0600000000000000 0700000000000000
+        "54504c77 01 12 01 00 37000000 0a100000 0300000000000000 0500000000000000 0600000000000000 0700000000000000
          0400 0800 f60f 0000",
     );
     let head = [head, crc(&meta).to_le_bytes().to_vec()].concat();
@@ -226,10 +227,18 @@ fn requests_to_primaries_and_their_answers() {
         (Status { offset, length, limit: 3, at: None }, "05 0100000000000000 0200000000000000 03000000 00"),
         (Clear { from: offset }, "06 0100000000000000"),
         (VolumeOperation::Repair { offset: 4096, copy: 2 }, "07 0010000000000000 02"),
+        (
+            VolumeOperation::HandOver { first: 1, count: 2, target: MapId(3), epochs: 4 },
+            "08 0100000000000000 02000000 03000000 0400000000000000",
+        ),
+        (
+            VolumeOperation::Release { first: 1, count: 2, target: MapId(3), epochs: 4 },
+            "09 0100000000000000 02000000 03000000 0400000000000000",
+        ),
     ];
     for (operation, hex) in requests {
-        let request = VolumeRequest { volume: VolumeId(7), column: 9, operation };
-        let hex = format!("0700000000000000 09000000 {hex}");
+        let request = VolumeRequest { volume: VolumeId(7), map: MapId(8), column: 9, operation };
+        let hex = format!("0700000000000000 08000000 09000000 {hex}");
         check(&[(Message::Request(Request::Volume(request)), Kind::VolumeRequest, &hex)]);
     }
     let repaired = |outcome| VolumeAnswer::Repaired { outcome };
@@ -243,6 +252,20 @@ fn requests_to_primaries_and_their_answers() {
         (repaired(RepairOutcome::Done), "06 01"),
         (repaired(RepairOutcome::NotNow), "06 02"),
         (repaired(RepairOutcome::Impossible), "06 03"),
+        (
+            VolumeAnswer::HandedOver {
+                count: 4,
+                lines: vec![HandedLine {
+                    newest: 3,
+                    held: vec![volume::Blocks { first: 0, count: 1 }],
+                    hidden: vec![volume::Blocks { first: 1, count: 2 }],
+                }],
+                requests: vec![Taken { origin: TAG.origin, first: 0, count: 1 }],
+            },
+            "07 04000000 01000000 03000000 01000000 00000000 01000000 01000000 01000000 02000000
+             01000000 0100000000000000 02000000 0300000000000000 0400000000000000 0000000000000000 0100000000000000",
+        ),
+        (VolumeAnswer::Released, "08"),
         (
             failed(IoError::OutOfRange { offset, length, size: 3 }),
             "80 01 01 0100000000000000 0200000000000000 0300000000000000",

@@ -18,7 +18,7 @@ pub use drive::{
     DriveAnswer, DriveFailure, DriveOperation, DriveRequest, Heard, Mark, MarkChange, MarkKind, MarkPlace, MarkWord,
 };
 use tepal_model::{BLOCK, MAX_REQUEST, Origin, Taken};
-pub use volume::{RepairOutcome, VolumeAnswer, VolumeFailure, VolumeOperation, VolumeRequest};
+pub use volume::{HandedLine, RepairOutcome, VolumeAnswer, VolumeFailure, VolumeOperation, VolumeRequest};
 
 /// Most bytes of a request or answer of the metadata or of the admin API.
 pub const MAX_OPAQUE: u64 = 4 << 20;
@@ -145,6 +145,10 @@ impl Request {
                 u64::from(*count) * BLOCK
             }
             Request::Volume(VolumeRequest { operation: VolumeOperation::Read { length, .. }, .. }) => (*length).into(),
+            // Of several lines it's more: there are few that have something of their own.
+            Request::Volume(VolumeRequest { operation: VolumeOperation::HandOver { count, .. }, .. }) => {
+                u64::from(*count) * BLOCK
+            }
             Request::Metadata | Request::Api | Request::Drive(_) | Request::Volume(_) => 0,
         };
         session::cost(payload.length(), wanted)
@@ -159,9 +163,11 @@ impl Request {
             Request::Drive(request) => request.operation.is_repeatable(),
             Request::Volume(request) => match request.operation {
                 VolumeOperation::Read { .. } | VolumeOperation::Status { .. } | VolumeOperation::Repair { .. } => true,
+                VolumeOperation::HandOver { .. } => true,
                 VolumeOperation::Write { .. }
                 | VolumeOperation::Zero { .. }
                 | VolumeOperation::Clear { .. }
+                | VolumeOperation::Release { .. }
                 | VolumeOperation::Flush => false,
             },
         }
@@ -179,9 +185,14 @@ impl Answer {
             Answer::Metadata | Answer::Api => Holds::Opaque,
             Answer::Drive(DriveAnswer::Read) => Holds::Blocks,
             Answer::Volume(VolumeAnswer::Read) => Holds::Bytes,
+            Answer::Volume(VolumeAnswer::HandedOver { .. }) if payload.length() > 0 => Holds::Blocks,
             Answer::Drive(_) | Answer::Volume(_) => Holds::Nothing,
         }
-        .check(payload)
+        .check(payload)?;
+        match self {
+            Answer::Volume(answer) => answer.check(payload),
+            Answer::Metadata | Answer::Api | Answer::Drive(_) => Ok(()),
+        }
     }
 
     fn after(self, bytes: &[u8]) -> Result<Self, MessageError> {

@@ -245,8 +245,8 @@ pub(crate) fn any_message() -> impl Strategy<Value = Message> {
     let drive = (drive, any_drive_operation()).prop_map(|((drive, opening, map, column), operation)| {
         Request::Drive(DriveRequest { drive: DriveId(drive), opening, map: MapId(map), column, operation })
     });
-    let volume = (any::<(u64, u32)>(), any_volume_operation()).prop_map(|((volume, column), operation)| {
-        Request::Volume(VolumeRequest { volume: VolumeId(volume), column, operation })
+    let volume = (any::<(u64, u32, u32)>(), any_volume_operation()).prop_map(|((volume, map, column), operation)| {
+        Request::Volume(VolumeRequest { volume: VolumeId(volume), map: MapId(map), column, operation })
     });
     prop_oneof![
         1 => any_handshake(),
@@ -297,8 +297,9 @@ fn requests_whose_numbers_make_no_sense_are_refused() {
         let request = DriveRequest { drive: DriveId(1), opening: 1, map: MapId(1), column: 0, operation };
         Message::Request(Request::Drive(request))
     };
-    let volume =
-        |operation| Message::Request(Request::Volume(VolumeRequest { volume: VolumeId(1), column: 0, operation }));
+    let volume = |operation| {
+        Message::Request(Request::Volume(VolumeRequest { volume: VolumeId(1), map: MapId(1), column: 0, operation }))
+    };
     let sealed = |offset, length: usize| Payload::seal(offset, Segments::from_iter([vec![7; length].into()]));
     let taken = |first, count| Taken { origin: TAG.origin, first, count };
     let write = || {
@@ -392,7 +393,8 @@ fn a_long_text_is_cut_at_a_character() {
 fn a_request_costs_the_data_that_it_brings_and_the_data_that_it_wants() {
     let drive =
         |operation| Request::Drive(DriveRequest { drive: DriveId(1), opening: 1, map: MapId(1), column: 0, operation });
-    let volume = |operation| Request::Volume(VolumeRequest { volume: VolumeId(1), column: 0, operation });
+    let volume =
+        |operation| Request::Volume(VolumeRequest { volume: VolumeId(1), map: MapId(1), column: 0, operation });
     let nothing = Payload::none();
     let overhead = Request::Metadata.cost(&nothing);
     let data = Payload::seal(0, Segments::from_iter([vec![7; 8192].into()]));

@@ -3,7 +3,7 @@
 use super::{Holds, Run, Tag, check_range};
 use crate::field::{MAX_LIST, MessageError, record, tagged};
 use crate::payload::Payload;
-use tepal_model::{BLOCK, Epoch, IoError, MAX_REQUEST, MAX_VOLUME, ServerId, VolumeId};
+use tepal_model::{BLOCK, Epoch, IoError, MAX_REQUEST, MAX_VOLUME, MapId, ServerId, Taken, VolumeId};
 
 /// Bytes that one request makes zeros.
 pub const MAX_ZERO: u64 = 256 << 20;
@@ -11,9 +11,11 @@ pub const MAX_ZERO: u64 = 256 << 20;
 /// One operation on one column of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeRequest {
-    /// Which volume.
+    /// Which volume; of what maps ask each other, none.
     pub volume: VolumeId,
-    /// Which column of its map.
+    /// Which of its maps: while it goes from one to another, it has two.
+    pub map: MapId,
+    /// Which column of that.
     pub column: u32,
     /// What to do.
     pub operation: VolumeOperation,
@@ -78,6 +80,51 @@ pub enum VolumeOperation {
         /// Which of the column's copies.
         copy: u8,
     },
+    /// By who takes these blocks over for another map: all that there is of them.
+    HandOver {
+        /// The column's.
+        first: u64,
+        /// At most [`MAX_HANDED`].
+        count: u32,
+        /// Which map takes them over.
+        target: MapId,
+        /// Of which view its epochs are.
+        epochs: u64,
+    },
+    /// By the same, which has all of it on stable media: there's nothing of them any more.
+    Release {
+        /// The column's.
+        first: u64,
+        /// At most [`MAX_HANDED`].
+        count: u32,
+        /// As for [`VolumeOperation::HandOver`].
+        target: MapId,
+        /// The same.
+        epochs: u64,
+    },
+}
+
+/// Blocks that are handed over at once.
+pub const MAX_HANDED: u32 = 256;
+
+/// What only the readers of one line of a map's history see of some blocks, older lines apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HandedLine {
+    /// The newest epoch of the line.
+    pub newest: Epoch,
+    /// The blocks that it has itself, as runs of first and count, numbered from the first one asked for.
+    pub held: Vec<Blocks>,
+    /// Those that older lines have, and this one hasn't.
+    pub hidden: Vec<Blocks>,
+}
+
+/// A run of blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Blocks {
+    /// Which is the first.
+    pub first: u32,
+    /// At least one.
+    pub count: u32,
 }
 
 /// What became of a damaged copy of a block.
@@ -112,6 +159,17 @@ pub enum VolumeAnswer {
         /// What became of the copy.
         outcome: RepairOutcome,
     },
+    /// Of [`VolumeOperation::HandOver`]. The payload is what the lines hold, one after the other.
+    HandedOver {
+        /// So many blocks from the first one on: if that isn't all, the rest is too much for one answer.
+        count: u32,
+        /// Newer ones first.
+        lines: Vec<HandedLine>,
+        /// The requests that the blocks have taken, numbered in the same way.
+        requests: Vec<Taken>,
+    },
+    /// Of [`VolumeOperation::Release`].
+    Released,
     /// It wasn't done.
     Failed(VolumeFailure),
 }
@@ -144,7 +202,9 @@ pub enum VolumeFailure {
     Unsure,
 }
 
-record!(VolumeRequest { volume, column, operation });
+record!(VolumeRequest { volume, map, column, operation });
+record!(HandedLine { newest, held, hidden });
+record!(Blocks { first, count });
 
 tagged!(VolumeOperation, "operation on a volume", {
     1 => Read { offset, length, at },
@@ -154,6 +214,8 @@ tagged!(VolumeOperation, "operation on a volume", {
     5 => Status { offset, length, limit, at },
     6 => Clear { from },
     7 => Repair { offset, copy },
+    8 => HandOver { first, count, target, epochs },
+    9 => Release { first, count, target, epochs },
 });
 
 tagged!(VolumeAnswer, "answer of a primary", {
@@ -163,6 +225,8 @@ tagged!(VolumeAnswer, "answer of a primary", {
     4 => Flushed,
     5 => Status { runs },
     6 => Repaired { outcome },
+    7 => HandedOver { count, lines, requests },
+    8 => Released,
     128 => Failed(failure),
 });
 
@@ -212,7 +276,26 @@ impl VolumeOperation {
                     _ => Err(MessageError::Range { what: "the first byte of a block" }),
                 }
             }
+            VolumeOperation::HandOver { first, count, .. } | VolumeOperation::Release { first, count, .. } => {
+                check_range("a number of blocks", 0, count.into(), MAX_HANDED.into())?;
+                check_range("a range of blocks", first, count.into(), MAX_VOLUME / BLOCK)
+            }
             VolumeOperation::Flush => Ok(()),
+        }
+    }
+}
+
+impl VolumeAnswer {
+    pub(super) fn check(&self, payload: &Payload) -> Result<(), MessageError> {
+        let VolumeAnswer::HandedOver { count, lines, requests } = self else { return Ok(()) };
+        let runs = || lines.iter().flat_map(|line| line.held.iter().chain(&line.hidden));
+        let is_within =
+            |run: &Blocks| run.count > 0 && run.first.checked_add(run.count).is_some_and(|end| end <= *count);
+        let held: u64 = lines.iter().flat_map(|line| &line.held).map(|run| u64::from(run.count)).sum();
+        let are_within = runs().all(is_within) && requests.iter().all(|taken| taken.is_within(0, (*count).into()));
+        match are_within && *count <= MAX_HANDED && held * BLOCK == payload.length() {
+            true => Ok(()),
+            false => Err(MessageError::Range { what: "what is handed over" }),
         }
     }
 }

@@ -9,6 +9,7 @@ use crate::epochs::Subject;
 use crate::seen_through::{Asker, SeenThrough};
 use bytes::Bytes;
 use futures_channel::oneshot;
+use futures_util::future::Either;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use tepal_drive::world::{Gather, World};
@@ -19,6 +20,7 @@ impl<W: World> Group<W> {
     pub async fn read(&self, subject: Subject, offset: u64, length: u64) -> Result<Segments, IoError> {
         self.shared.served.fetch_add(1, Ordering::Relaxed);
         let blocks = Blocks::touched(offset, offset + length);
+        self.enter(blocks).await?;
         let segments = self.read_blocks(blocks, subject).await?;
         let mut rest = Rest::of(segments);
         rest.next((offset - blocks.first * BLOCK) as usize);
@@ -36,6 +38,25 @@ impl<W: World> Group<W> {
         tag: Option<Tag>,
     ) -> impl Future<Output = Result<(), IoError>> + use<W> {
         self.shared.served.fetch_add(1, Ordering::Relaxed);
+        if !self.shared.moves.load(Ordering::Acquire) {
+            return Either::Left(self.write_here(volume, offset, data, fua, tag));
+        }
+        let group = self.clone();
+        Either::Right(Box::pin(async move {
+            let end = offset + data.iter().map(|piece| piece.len() as u64).sum::<u64>();
+            group.enter(Blocks::touched(offset, end)).await?;
+            group.write_here(volume, offset, data, fua, tag).await
+        }))
+    }
+
+    fn write_here(
+        &self,
+        volume: VolumeId,
+        offset: u64,
+        data: Gather,
+        fua: bool,
+        tag: Option<Tag>,
+    ) -> impl Future<Output = Result<(), IoError>> + use<W> {
         let end = offset + data.iter().map(|piece| piece.len() as u64).sum::<u64>();
         let place = self.line_up(Blocks::touched(offset, end));
         let (group, writing) = (self.clone(), Writing::of(volume));
@@ -70,6 +91,9 @@ impl<W: World> Group<W> {
         }
         let origin = tag.map(|tag| tag.origin);
         loop {
+            if !begun {
+                self.may_begin(blocks)?;
+            }
             let data = match whole {
                 true => data.clone(),
                 false => {

@@ -2,6 +2,7 @@
 
 use super::members::Copies;
 use super::order::Turn;
+use super::read::Reader;
 use super::{Blocks, Group, State};
 use crate::epochs::Subject;
 use crate::holder::Holder;
@@ -45,13 +46,23 @@ impl<W: World> Group<W> {
     /// The turn of blocks whose copies are equal. It's given up, and taken again, if they may not be: nothing may be begun yet.
     pub async fn settled(
         &self,
-        mut turn: Turn,
+        turn: Turn,
         asker: &Asker,
         (subject, blocks): (Subject, Blocks),
     ) -> Result<Turn, IoError> {
+        self.settled_for(turn, asker, (Reader::Client(subject), blocks)).await
+    }
+
+    /// The same for whoever it is.
+    pub async fn settled_for(
+        &self,
+        mut turn: Turn,
+        asker: &Asker,
+        (reader, blocks): (Reader<'_>, Blocks),
+    ) -> Result<Turn, IoError> {
         while !self.is_settled(blocks)? {
             drop(turn);
-            self.settle(subject, blocks).await?;
+            self.settle(reader, blocks).await?;
             if !asker.is_waiting() {
                 return Err(IoError::Stopping); // it would land after newer ones
             }

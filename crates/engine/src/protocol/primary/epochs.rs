@@ -31,6 +31,8 @@ const MOMENT: Duration = Duration::from_millis(10);
 pub(crate) struct Writing {
     pub volume: VolumeId,
     begun: Option<Begun>,
+    /// It's of no volume: by what is agreed it's a part of all that a map has.
+    by: Option<Arc<Epochs>>,
 }
 
 #[derive(Clone, Debug)]
@@ -44,7 +46,23 @@ struct Begun {
 impl Writing {
     /// Nothing is written yet.
     pub fn of(volume: VolumeId) -> Self {
-        Writing { volume, begun: None }
+        Writing { volume, begun: None, by: None }
+    }
+
+    /// What the readers of one line have in common.
+    pub fn line(by: Arc<Epochs>, line: &Lineage) -> Self {
+        let begun = Some(Begun { seen: line.clone(), since: 0 });
+        Writing { volume: VolumeId(0), begun, by: Some(by) }
+    }
+
+    /// Whether it may be made.
+    pub fn is_served<W: World>(&self, state: &State<W>) -> Result<(), IoError> {
+        match &self.by {
+            None => state.serves_volume(self.volume),
+            Some(by) if Arc::ptr_eq(by, &state.epochs) => state.serves(),
+            // Once a snapshot is gone, drives may have joined what it parted.
+            Some(_) => Err(IoError::Stopping),
+        }
     }
 
     /// Unless some copies have it, it may as well be written in a later epoch.

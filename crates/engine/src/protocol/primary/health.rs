@@ -4,7 +4,7 @@ use super::members::{Copies, Member, NOT_MISSED, Presence};
 use super::{Group, State};
 use std::collections::{BTreeMap, BTreeSet};
 use tepal_drive::world::World;
-use tepal_model::{DriveId, IoError};
+use tepal_model::DriveId;
 
 /// What groups of a volume want, taken together.
 #[derive(Default)]
@@ -24,7 +24,7 @@ pub(crate) struct Wanting {
     /// Regions whose copies may differ.
     pub comparing: u64,
     /// Why recovery waits, and in which column.
-    pub obstacle: Option<(usize, IoError)>,
+    pub obstacle: Option<String>,
 }
 
 impl<W: World> Group<W> {
@@ -41,7 +41,11 @@ impl<W: World> Group<W> {
         let is_lost = |&&region: &&u64| state.members.clean(region) == Copies::Lost;
         wanting.comparing += state.unresolved.iter().filter(|region| !is_lost(region)).count() as u64;
         if wanting.obstacle.is_none() {
-            wanting.obstacle = state.obstacle.clone().map(|error| (self.shared.column.number, error));
+            let error = |error| match self.engine().and_then(|engine| engine.map(self.shared.column.map)) {
+                Some(map) => map.in_volume(self.shared.column.number, error).to_string(),
+                None => error.to_string(),
+            };
+            wanting.obstacle = state.obstacle.clone().or_else(|| state.takeover.obstacle()).map(error);
         }
     }
 

@@ -18,6 +18,7 @@ pub mod doubt;
 pub mod epochs;
 mod equalise;
 pub mod flush;
+pub mod handing;
 pub mod health;
 pub mod hearing;
 pub mod join;
@@ -27,6 +28,7 @@ pub mod presence;
 pub mod read;
 pub mod recover;
 pub mod settle;
+pub mod taking;
 #[cfg(test)]
 mod tests;
 pub mod write;
@@ -39,6 +41,7 @@ use crate::holder::Holder;
 use crate::map::Column;
 use crate::places::Placed;
 use crate::rate::Rate;
+use crate::volume::Moving;
 use flush::LostUnflushed;
 use futures_channel::oneshot;
 use futures_util::future::{Either, select};
@@ -48,6 +51,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
+use taking::TakeOver;
 use tepal_drive::Loss;
 use tepal_drive::world::World;
 use tepal_model::layout::Durability;
@@ -95,6 +99,8 @@ pub(crate) struct Shared<W: World> {
     pub order: WriteOrder,
     /// Requests of clients: recovery makes room for them.
     pub served: AtomicU64,
+    /// Whether it has ever been of a map that volumes go to, or come from.
+    pub moves: AtomicBool,
     /// The volume's count of blocks that were damaged on one copy and written again from another.
     pub repaired: Arc<AtomicU64>,
     state: Mutex<State<W>>,
@@ -125,6 +131,9 @@ pub(crate) struct State<W: World> {
     pub epochs: Arc<Epochs>,
     /// All primaries act in this view or a later one.
     pub everywhere: View,
+    /// Where the map's data goes, or comes from, as agreed.
+    pub moving: Option<Arc<Moving>>,
+    pub takeover: TakeOver,
     /// Members that are leaving with unflushed data: up to which batch.
     pub leaving_unflushed: BTreeMap<usize, u64>,
     /// Those of them that alone held some of it.
@@ -168,7 +177,7 @@ impl<W: World> Group<W> {
         column: Column,
         layout: &Layout,
         (members, placed): (Members<W>, Placed),
-        (view, epochs): (View, Arc<Epochs>),
+        (view, epochs, moving): (View, Arc<Epochs>, Option<Arc<Moving>>),
         repaired: Arc<AtomicU64>,
     ) -> Self {
         let copies = members.list.len();
@@ -187,12 +196,15 @@ impl<W: World> Group<W> {
             obstacle: None,
             changes: 0,
             epochs,
+            moving,
+            takeover: TakeOver::default(),
             // When it was opened nobody acted in an earlier view any more; and who is alone acts for all.
             everywhere: if view == 0 { View::MAX } else { view },
             leaving_unflushed: BTreeMap::new(),
             unflushed: BTreeMap::new(),
             lost_unflushed: LostUnflushed::default(),
         };
+        let moves = AtomicBool::new(state.moving.is_some());
         let shared = Shared {
             world: engine.world().clone(),
             engine: Arc::downgrade(&engine.shared),
@@ -206,6 +218,7 @@ impl<W: World> Group<W> {
             min_copies: usize::from(layout.min_copies).max(1),
             order: WriteOrder::default(),
             served: AtomicU64::new(0),
+            moves,
             repaired,
             state: Mutex::new(state),
         };
@@ -234,7 +247,8 @@ impl<W: World> Group<W> {
     /// The column's first byte past a volume's end, as far as is known here; `None` once the volume is gone.
     pub fn volume_end(&self, volume: VolumeId) -> Option<u64> {
         let volume = self.engine()?.volume(volume)?;
-        Some(volume.end_of(self.shared.column.number))
+        let map = self.engine()?.map(self.shared.column.map)?;
+        Some(volume.end_in(&map, self.shared.column.number))
     }
 
     pub fn is_mirrored(&self) -> bool {
@@ -332,6 +346,11 @@ impl<W: World> Group<W> {
     pub async fn remove(&self) {
         self.cut_off();
         drop(self.every_turn().await); // none will begin
+    }
+
+    /// Whether clients of that volume are served.
+    pub fn serves(&self, volume: VolumeId) -> bool {
+        self.lock().serves_volume(volume).is_ok()
     }
 
     /// Comes when all writes that were in line have ended, and keeps others from beginning.

@@ -33,8 +33,10 @@ struct Part<W: World> {
 
 /// For whom something is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reader<'a> {
+pub(crate) enum Reader<'a> {
     Client(Subject),
+    /// Whoever copies what all see. Wants it settled.
+    Copies(&'a Lineage),
     /// Whoever holds the turn of these blocks; what is seen so.
     HasTurn(&'a Lineage),
 }
@@ -53,6 +55,7 @@ impl<W: World> Group<W> {
             // A write that it met may have been given up, and gone with the drive that had it.
             let state = self.lock();
             state.seen_at(subject)?; // of one that was removed meanwhile, drives may have given things back
+            state.serves_blocks(&self.shared.column, blocks)?; // another map may have it by now, and this one nothing
             if state.changes == changes {
                 return Ok(segments);
             }
@@ -65,7 +68,7 @@ impl<W: World> Group<W> {
     }
 
     /// Also after how many changes of the drives that are here.
-    async fn read_copies(&self, blocks: Blocks, reader: Reader<'_>) -> Result<(Segments, u64), IoError> {
+    pub async fn read_copies(&self, blocks: Blocks, reader: Reader<'_>) -> Result<(Segments, u64), IoError> {
         loop {
             let (parts, changes) = self.planned(blocks, reader).await?;
             match self.read_parts(parts).await {
@@ -93,9 +96,9 @@ impl<W: World> Group<W> {
     }
 
     /// Returns when clean copies of all these blocks are here, and equal where a crash may have left them different.
-    pub async fn settle(&self, subject: Subject, blocks: Blocks) -> Result<(), IoError> {
+    pub async fn settle(&self, reader: Reader<'_>, blocks: Blocks) -> Result<(), IoError> {
         for (first, _) in self.cut(blocks) {
-            self.planned(Blocks::new(first, 1), Reader::Client(subject)).await?;
+            self.planned(Blocks::new(first, 1), reader).await?;
         }
         Ok(())
     }
@@ -115,15 +118,18 @@ impl<W: World> Group<W> {
     fn plan_read(&self, blocks: Blocks, reader: Reader<'_>) -> Plan<W> {
         let mut state = self.lock();
         let seen = match reader {
-            Reader::HasTurn(seen) => state.serves().map(|()| seen.clone()),
-            Reader::Client(subject) => state.serves_volume(subject.volume).and_then(|()| state.seen_at(subject)),
+            Reader::HasTurn(seen) | Reader::Copies(seen) => state.serves().map(|()| seen.clone()),
+            Reader::Client(subject) => state
+                .serves_volume(subject.volume)
+                .and_then(|()| state.serves_blocks(&self.shared.column, blocks))
+                .and_then(|()| state.seen_at(subject)),
         };
         let seen = match seen {
             Ok(seen) => seen,
             Err(error) => return Plan::Refuse(error),
         };
         let column = &self.shared.column;
-        if matches!(reader, Reader::Client(_)) && !state.unresolved.is_empty() {
+        if !matches!(reader, Reader::HasTurn(_)) && !state.unresolved.is_empty() {
             let mut regions = column.regions(blocks.first, blocks.count);
             if let Some(region) = regions.find(|region| state.unresolved.contains(region)) {
                 return Plan::Resolve(region);
@@ -233,6 +239,7 @@ impl<W: World> Group<W> {
     /// Runs of bytes that hold something, and that don't: of all these, of whose blocks the first and the last count whole.
     pub async fn status(&self, subject: Subject, offset: u64, length: u64) -> Result<Vec<(u64, bool)>, IoError> {
         let end = offset + length;
+        self.enter(Blocks::touched(offset, end)).await?;
         let (mut runs, mut done): (Vec<(u64, bool)>, _) = (Vec::new(), offset);
         for (first, count) in self.cut(Blocks::touched(offset, end)) {
             for (blocks, mapped) in self.mapped(Blocks { first, count }, subject).await? {
@@ -260,6 +267,7 @@ impl<W: World> Group<W> {
                     join_all(self.shared.order.under_way(blocks.first, blocks.count)).await;
                     let state = self.lock();
                     state.seen_at(subject)?;
+                    state.serves_blocks(&self.shared.column, blocks)?;
                     if state.changes == changes {
                         return Ok(runs);
                     }

@@ -15,7 +15,7 @@ use tepal_codec::checksum::block_crcs;
 use tepal_drive::world::{Gather, World};
 use tepal_drive::{Change, DriveError, Loss, Mark, MarkKind, Refused, Write};
 use tepal_model::layout::Durability;
-use tepal_model::{BLOCK, DriveId, IoError, Lineage, Origin, Taking};
+use tepal_model::{BLOCK, DriveId, IoError, Lineage, Origin, Taken, Taking};
 
 /// Empty blocks between others that are cleared with them, in one go.
 const SMALL_GAP: u64 = (16 << 20) / BLOCK;
@@ -151,7 +151,7 @@ impl<W: World> Group<W> {
     /// Which drives take the blocks, and in which epoch. Decided at one moment; the marks that are missing are named.
     fn plan_write(&self, blocks: Blocks, writing: &mut Writing) -> Plan<W> {
         let mut state = self.lock();
-        if let Err(error) = state.serves_volume(writing.volume) {
+        if let Err(error) = writing.is_served(&state) {
             return Plan::Refuse(error);
         }
         let column = &self.shared.column;
@@ -279,7 +279,7 @@ impl<W: World> Group<W> {
     }
 
     /// A write reached some copies and won't reach the others: they are made equal, before anything is read there.
-    fn differ(&self, blocks: Blocks) {
+    pub fn differ(&self, blocks: Blocks) {
         self.lock().unresolved.extend(self.shared.column.regions(blocks.first, blocks.count));
         self.start_recovery();
     }
@@ -336,6 +336,79 @@ impl<W: World> Group<W> {
         Ok(Written::Done)
     }
 
+    /// Takes out what one line of the map's history has of these blocks. The caller has their turn.
+    pub async fn clear_line(&self, _: &HasTurn, blocks: Blocks, writing: &mut Writing) -> Result<Written, IoError> {
+        if self.is_mirrored() {
+            self.lock().begin_busy(&self.shared.column, blocks);
+        }
+        let outcome = self.clear_copies(blocks, None, writing).await;
+        if self.is_mirrored() {
+            self.lock().end_busy(&self.shared.column, blocks);
+            self.start_settling();
+        }
+        outcome
+    }
+
+    /// The copies that are here have taken these requests, and no others. The caller has the blocks' turn.
+    pub async fn note_requests(
+        &self,
+        _: &HasTurn,
+        blocks: Blocks,
+        requests: &[Taken],
+        writing: &mut Writing,
+    ) -> Result<Written, IoError> {
+        if self.is_mirrored() {
+            self.lock().begin_busy(&self.shared.column, blocks);
+        }
+        let outcome = self.note_on_copies(blocks, requests, writing).await;
+        if self.is_mirrored() {
+            self.lock().end_busy(&self.shared.column, blocks);
+            self.start_settling();
+        }
+        outcome
+    }
+
+    async fn note_on_copies(
+        &self,
+        blocks: Blocks,
+        requests: &[Taken],
+        writing: &mut Writing,
+    ) -> Result<Written, IoError> {
+        let (column, mut begun) = (&self.shared.column, false);
+        loop {
+            let (targets, changes) = match self.plan_write(blocks, writing) {
+                Plan::Go(targets, changes, _) => (targets, changes),
+                Plan::Refuse(error) => return Err(error),
+                Plan::Wait(change) => return Ok(Written::Waits { change, begun }),
+            };
+            begun = true;
+            let place = column.place(blocks.first);
+            let note = async |target: &Target<W>| {
+                if !target.marks.is_empty() {
+                    target.drive.record(target.marks.clone(), true).await?;
+                }
+                target.drive.adopt(column.map, (place, blocks.count), requests.to_vec()).await
+            };
+            let outcomes = join_all(targets.iter().map(note)).await;
+            let (mut lost, mut is_full) = (Vec::new(), false);
+            for (target, outcome) in targets.iter().zip(outcomes) {
+                match outcome {
+                    Ok(()) => {}
+                    Err(DriveError::Lost(loss)) => lost.push((target.drive.id(), loss)),
+                    Err(DriveError::OutOfSpace | DriveError::Damaged { .. }) => is_full |= !self.does_without(target),
+                }
+            }
+            if lost.is_empty() && is_full {
+                self.differ(blocks);
+                return Err(IoError::OutOfSpace);
+            }
+            if lost.is_empty() && self.took(&targets, blocks, changes) {
+                return Ok(Written::Done);
+            }
+            self.lose(lost).await;
+        }
+    }
+
     /// The parts of a range in which copies hold anything, or may. What is empty in all clean ones needs no clearing: marks
     /// for all of a large volume wouldn't fit into a log.
     async fn held(&self, blocks: Blocks, seen: &Lineage) -> Vec<Blocks> {
@@ -387,7 +460,7 @@ impl<W: World> Group<W> {
         true
     }
 
-    async fn clear_copies(
+    pub async fn clear_copies(
         &self,
         blocks: Blocks,
         origin: Option<Origin>,

@@ -37,6 +37,7 @@ impl<W: World> Group<W> {
             if allocate || whole_blocks(&(at..next)).is_empty() {
                 group.write(volume, at, zeros(at..next), true, tag).await?;
             } else {
+                group.enter(Blocks::touched(at, next)).await?;
                 let place = self.line_up(Blocks::touched(at, next));
                 let writing = Writing::of(volume);
                 let clear = |asker| async move { group.clear((place, asker), writing, at..next, tag).await };
@@ -56,7 +57,15 @@ impl<W: World> Group<W> {
             if self.volume_end(volume).is_none_or(|now| now > end) {
                 return Err(IoError::Unavailable { reason: "the volume has grown meanwhile".to_owned() });
             }
-            self.zero(volume, end.max(step * STEP)..(step + 1) * STEP, false, None).await?;
+            // What another map has is cleared there.
+            let mut left = self.own(end.max(step * STEP)..(step + 1) * STEP);
+            while let Some(own) = left.pop() {
+                match self.zero(volume, own.clone(), false, None).await {
+                    // Some of it goes there just now.
+                    Err(IoError::Fenced) if self.own(own.clone()) != [own.clone()] => left.extend(self.own(own)),
+                    outcome => outcome?,
+                }
+            }
         }
         Ok(())
     }
@@ -135,6 +144,9 @@ impl<W: World> Group<W> {
         let bytes = |part: &Blocks| all.start.max(part.first * BLOCK)..all.end.min(part.end() * BLOCK);
         let parts: Vec<Range<u64>> = parts.iter().map(bytes).collect();
         loop {
+            if !begun {
+                self.may_begin(blocks)?;
+            }
             match self.clear_under_turn(&turn, &parts, (origin, &mut writing), begun).await? {
                 Written::Done => return self.until_all_act(&writing).await,
                 Written::Waits { change, begun: now } => {

@@ -249,7 +249,7 @@ impl Draft {
         };
         let mut names = BTreeSet::new();
         for volume in self.state.volumes_on(drive.id).filter(|volume| volume.state == VolumeState::Active) {
-            if self.state.map_of(volume).is_some_and(|map| at_risk(map)) {
+            if self.state.maps_of(volume).any(|map| at_risk(map)) {
                 names.insert(volume.name.clone());
             }
         }

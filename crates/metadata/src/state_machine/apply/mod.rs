@@ -7,16 +7,20 @@
 //! 3. Every change of a drive's or server's state, every one that joins or leaves, and every new epoch of a volume gives the
 //!    next view. A server that goes down takes its drives with it in that same view.
 //! 4. Every change of a volume's record gives its next revision, but for those of its epoch.
-//! 5. Each drive named by a map's columns has a record; each volume's map and pool exist, and each map has a volume. Only active volumes
+//! 5. Each drive named by a map's columns has a record; each volume's map and pool exist, and each map has a volume or is one that volumes go to. Only active volumes
 //!    have snapshots.
 //! 6. A column's holders are different drives, never fewer than when its map was made. One drive at most joins them, which isn't
 //!    one of them. Who joins, and who holds a copy, changes with the view.
-//! 7. No epoch of a map is handed out twice. Each volume and snapshot has one of its own, the newest of its lineage.
+//! 7. A map is the source or target of one migration at most, and the two are never the same. The volumes that go have the source until the end.
+//! 8. No epoch of a map is handed out twice. Each volume and snapshot has one of its own, the newest of its lineage.
 
 #[cfg(test)]
 mod clone_tests;
 mod cluster;
 mod drives;
+#[cfg(test)]
+mod migration_tests;
+mod migrations;
 #[cfg(test)]
 mod move_tests;
 mod moves;
@@ -33,8 +37,8 @@ mod volumes;
 
 use crate::command::{Command, Proposal, Reply};
 use crate::record::{
-    ClusterRecord, ColumnRecord, DriveRecord, DriveUse, EventRecord, MapRecord, PoolRecord, ServerRecord,
-    SnapshotRecord, VolumeRecord, VolumeState,
+    ClusterRecord, ColumnRecord, DriveRecord, DriveUse, EventRecord, MapRecord, MigrationRecord, PoolRecord,
+    ServerRecord, SnapshotRecord, VolumeRecord, VolumeState,
 };
 use crate::refusal::{Refusal, Thing};
 use crate::state::State;
@@ -60,6 +64,8 @@ pub enum Change {
     Column(MapId, u32, ColumnRecord),
     /// With its columns.
     MapGone(MapId),
+    Migration(Arc<MigrationRecord>),
+    MigrationGone(MapId),
     Snapshot(Arc<SnapshotRecord>),
     SnapshotGone(VolumeId, Epoch),
     Event(EventRecord),
@@ -140,6 +146,14 @@ impl Draft {
             Command::RenameSnapshot { volume, name, new_name } => self.rename_snapshot(volume, name, new_name),
             Command::RollBack { volume, name } => self.roll_back(volume, name),
             Command::CloneVolume { volume, snapshot, name } => self.clone_volume(volume, snapshot, name),
+            Command::BeginMigration { volume, layout, alone, seed, rate } => {
+                self.begin_migration(volume, layout.as_deref(), *alone, (*seed, *rate))
+            }
+            Command::MoveWindow { id, cancelled, from, to } => self.move_window(*id, *cancelled, *from, *to),
+            Command::PauseMigration { id, paused } => self.pause_migration(*id, *paused),
+            Command::SetMigrationRate { id, rate } => self.set_migration_rate(*id, *rate),
+            Command::CancelMigration { id } => self.cancel_migration(*id),
+            Command::TurnMigration { id, from } => self.turn_migration(*id, *from),
             Command::SetLease { ms } => self.set_lease(*ms),
             Command::EndLongLeases { ms } => self.end_long_leases(*ms),
             Command::RecordEvent { kind, subject, text } => {
@@ -242,6 +256,17 @@ impl Draft {
     fn drop_map(&mut self, id: MapId) {
         self.state.maps.remove(&id);
         self.changes.push(Change::MapGone(id));
+    }
+
+    fn put_migration(&mut self, record: MigrationRecord) {
+        let record = Arc::new(record);
+        self.state.migrations.insert(record.id, record.clone());
+        self.changes.push(Change::Migration(record));
+    }
+
+    fn drop_migration(&mut self, id: MapId) {
+        self.state.migrations.remove(&id);
+        self.changes.push(Change::MigrationGone(id));
     }
 
     fn put_snapshot(&mut self, record: SnapshotRecord) {

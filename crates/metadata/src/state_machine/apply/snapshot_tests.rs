@@ -267,7 +267,7 @@ impl Model {
 pub fn check_readers(state: &State) {
     for map in state.maps.values() {
         let history = state.history_of(map.id);
-        let volumes: Vec<_> = state.volumes_of(map.id).collect();
+        let volumes: Vec<_> = state.readers_of(map.id).collect();
         let heads = volumes.iter().map(|volume| (volume.epoch, volume.lineage.clone()));
         let kept = volumes.iter().flat_map(|volume| state.snapshots_of(volume.id));
         let all: Vec<(Epoch, Lineage)> = kept.map(|kept| (kept.epoch, kept.lineage.clone())).chain(heads).collect();

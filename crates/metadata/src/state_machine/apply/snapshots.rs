@@ -59,6 +59,9 @@ impl Draft {
     pub(super) fn clone_volume(&mut self, volume: &str, snapshot: &str, name: &str) -> Result<Reply, Refusal> {
         let record = self.volume(volume)?;
         let kept = self.snapshot(&record, snapshot)?;
+        if self.state.migration_of(&record).is_some_and(|migration| migration.leaves.is_some()) {
+            return Err(Refusal::Flattening(volume.to_owned())); // it would have to leave the others too
+        }
         check_name(Thing::Volume, name)?;
         if self.state.volume_named(name).is_some() {
             return Err(Refusal::VolumeExists(name.to_owned()));
@@ -110,12 +113,13 @@ impl Draft {
     /// The volume, which sees what `from` does and writes in an epoch that none has written in, in a new view.
     fn go_on_from(&mut self, from: &Lineage, mut volume: VolumeRecord) -> Result<VolumeRecord, Refusal> {
         let map = self.state.maps.get(&volume.map).expect("each volume's map exists");
-        let mut map = (**map).clone();
-        map.newest_epoch = map.newest_epoch.checked_add(1).ok_or_else(|| Refusal::NoEpochsLeft(volume.name.clone()))?;
-        let lineage = from.with(map.newest_epoch).ok_or_else(|| Refusal::LineageFull(volume.name.clone()))?;
-        volume.epoch = map.newest_epoch;
+        let newest = map.newest_epoch.checked_add(1).ok_or_else(|| Refusal::NoEpochsLeft(volume.name.clone()))?;
+        let lineage = from.with(newest).ok_or_else(|| Refusal::LineageFull(volume.name.clone()))?;
+        volume.epoch = newest;
         volume.lineage = as_read(&lineage);
-        self.put_map(map);
+        let migration = self.state.migration_about(volume.map);
+        let maps = migration.map_or(vec![volume.map], |migration| vec![migration.source, migration.target]);
+        maps.into_iter().for_each(|map| self.raise_newest_epoch(map, newest));
         volume.epoch_since = self.next_view();
         Ok(volume)
     }
@@ -123,7 +127,7 @@ impl Draft {
     /// Whether the volume's map may have one more.
     fn check_readers(&self, volume: &VolumeRecord) -> Result<(), Refusal> {
         let of_volume = |other: &Arc<VolumeRecord>| 1 + self.state.count_snapshots(other.id);
-        match self.state.volumes_of(volume.map).map(of_volume).sum::<usize>() > MAX_SNAPSHOTS {
+        match self.state.readers_of(volume.map).map(of_volume).sum::<usize>() > MAX_SNAPSHOTS {
             true => Err(Refusal::TooManySnapshots { volume: volume.name.clone(), limit: MAX_SNAPSHOTS }),
             false => Ok(()),
         }

@@ -56,7 +56,7 @@ impl Draft {
     }
 
     /// Adds a map with all its columns, and says how many drives hold some.
-    fn make_map(&mut self, id: MapId, volume: VolumeId, layout: Layout, table: &Table) -> usize {
+    pub(super) fn make_map(&mut self, id: MapId, volume: VolumeId, layout: Layout, table: &Table) -> usize {
         let made_in = self.state.view();
         let column = |drives: &ColumnHolders| ColumnRecord {
             holders: drives.iter().map(|drive| HolderRecord { drive: *drive, since: made_in }).collect(),
@@ -84,6 +84,7 @@ impl Draft {
         if size < from && !shrink {
             return Err(Refusal::Shrink { name: name.to_owned(), from, to: size });
         }
+        self.check_growth(&volume, size)?;
         volume.size = size;
         self.revise(volume);
         self.event("volume", name, format!("resized from {} to {}", Size(from), Size(size)));
@@ -112,7 +113,7 @@ impl Draft {
         volume.state = VolumeState::Deleting;
         let map = volume.map;
         self.revise(volume);
-        if self.state.volumes_of(map).next().is_some() {
+        if self.state.readers_of(map).next().is_some() || self.state.migration_about(map).is_some() {
             self.next_view(); // drives give back what only it saw when nobody acts in an earlier one
         }
         let with = match snapshots {
@@ -130,7 +131,10 @@ impl Draft {
             return Err(Refusal::NotDeleting(volume.name));
         }
         self.drop_volume(id);
-        if self.state.volumes.values().all(|other| other.map != volume.map) {
+        self.end_migrations_of_nobody();
+        let has_it = |other: &std::sync::Arc<VolumeRecord>| other.map == volume.map;
+        let is_needed = self.state.volumes.values().any(has_it) || self.state.migration_about(volume.map).is_some();
+        if !is_needed && self.state.maps.contains_key(&volume.map) {
             self.drop_map(volume.map);
             self.forget_removed_drives();
         }

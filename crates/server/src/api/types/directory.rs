@@ -70,9 +70,41 @@ pub struct DirectoryVolume {
     pub columns: Vec<DirectoryColumn>,
     /// As in [`VolumeInfo::revision`](super::VolumeInfo::revision).
     pub revision: u64,
+    /// How it goes to another map, if it does.
+    #[serde(default)]
+    pub migration: Option<DirectoryMigration>,
     /// By epoch.
     #[serde(default)]
     pub snapshots: Vec<DirectorySnapshot>,
+}
+
+/// To which map a volume goes, as a gateway needs to know it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DirectoryMigration {
+    /// As in [`DirectoryVolume::map`].
+    pub target: u32,
+    /// As in [`DirectoryVolume::layout`].
+    pub layout: String,
+    /// As in [`DirectoryVolume::width`].
+    pub width: u32,
+    /// As in [`DirectoryVolume::chunk`].
+    pub chunk: u32,
+    /// As in [`DirectoryVolume::columns`].
+    pub columns: Vec<DirectoryColumn>,
+    /// How many chunks of 4 MiB go.
+    pub chunks: u64,
+    /// Of their order.
+    pub seed: u64,
+    /// So many of them are there.
+    pub done: u64,
+    /// So many are there or on their way.
+    pub fence: u64,
+    /// The order is the other way round.
+    pub reversed: bool,
+    /// The id of the only volume that goes, if not all do that have the map.
+    pub leaves: Option<u64>,
+    /// The view since which it's so.
+    pub since: u64,
 }
 
 /// Where a column is, as a gateway needs to know it.

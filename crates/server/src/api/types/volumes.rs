@@ -48,7 +48,7 @@ pub struct VolumeInfo {
     pub created_unix_ms: u64,
     /// The oldest first.
     pub snapshots: Vec<SnapshotInfo>,
-    /// None in this version.
+    /// How it goes to another layout, or leaves those that it shares data with; none if it doesn't.
     pub migration: Option<Migration>,
     /// What is left to do after drives were away or a crash. All 0 if there's nothing.
     pub recovery: RecoveryInfo,
@@ -68,15 +68,88 @@ pub enum VolumeState {
     Unavailable,
 }
 
-/// A change of layout that is under way.
+/// A volume on its way to another layout, or to drives where it shares nothing with others.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Migration {
-    /// Layout.
+    /// The layout that it gets; if this was cancelled, the one that it has again.
     pub to: String,
-    /// Bytes of the volume that have the new layout.
+    /// Bytes of the volume that are there, holes too. When it's cancelled they are counted anew, from what needs not come back.
     pub done_bytes: u64,
     /// Bytes of the volume in all.
     pub total_bytes: u64,
+    /// The same, in a second, over the last half minute; 0 while it rests.
+    #[serde(default)]
+    pub rate: u64,
+    /// If it goes on like that; none while that isn't known.
+    #[serde(default)]
+    pub seconds_left: Option<u64>,
+    /// Whether it goes on.
+    pub state: MigrationState,
+    /// What is in its way, for people.
+    #[serde(default)]
+    pub reason: Vec<String>,
+    /// What has gone comes back.
+    #[serde(default)]
+    pub cancelled: bool,
+    /// It leaves the volumes that it shares data with, and keeps its layout.
+    #[serde(default)]
+    pub flattens: bool,
+    /// Bytes a second that it's kept to; none if it takes what clients leave.
+    #[serde(default)]
+    pub most_rate: Option<u64>,
+}
+
+/// Whether a volume goes on to its other layout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MigrationState {
+    /// It does.
+    Running,
+    /// It rests until it's resumed: only what clients touch of what is on its way goes.
+    Paused,
+    /// It was cancelled, and is about to go back.
+    Turning,
+    /// It would, and something is in its way.
+    Blocked,
+}
+
+/// A volume's way to another layout, and whose it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MigrationInfo {
+    /// The volume's name.
+    pub volume: String,
+    /// The layout that it comes from.
+    pub from: String,
+    /// When it began, in milliseconds since 1970, by the clock of the server that was asked.
+    pub begun_unix_ms: u64,
+    /// How far it is.
+    #[serde(flatten)]
+    pub migration: Migration,
+}
+
+/// Has a volume, and all that share data with it, go to another layout.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Relayout {
+    /// As [`CreateVolume::layout`].
+    pub layout: String,
+    /// Bytes a second at most, copies not counted; as much as clients leave, if not said.
+    #[serde(default)]
+    pub rate: Option<u64>,
+}
+
+/// Has a volume leave those that it shares data with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Flatten {
+    /// As [`Relayout::rate`].
+    #[serde(default)]
+    pub rate: Option<u64>,
+}
+
+/// Keeps what is under way to a rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SetRate {
+    /// As [`Relayout::rate`].
+    pub rate: Option<u64>,
 }
 
 /// What is left to do until all copies are equal. A region is a MiB.

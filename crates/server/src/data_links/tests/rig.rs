@@ -63,7 +63,7 @@ pub fn flush_volume() -> Question {
     Question {
         view: 5,
         revision: 0,
-        request: Request::Volume(VolumeRequest { volume, column, operation }),
+        request: Request::Volume(VolumeRequest { volume, map: MapId(1), column, operation }),
         payload: Payload::none(),
     }
 }

@@ -227,7 +227,7 @@ impl Ring {
             }
         }
         let servers = nodes[..self.plan.servers].to_vec();
-        let (epochs, map) = (self.council.epochs(), self.plan.spec.map);
+        let (epochs, map) = (self.council.epochs(), self.council.spec().map);
         let newest = epochs.heads.get(&stays).map_or(1, |head| head.epoch);
         let head = epochs.history.reader(newest).expect("the volume is a reader").clone();
         self.comes("the space of what was removed is given back", || {

@@ -7,6 +7,7 @@ use crate::executor::Sleep;
 use crate::scenario::life::on_machine;
 use crate::world::SimWorld;
 use std::time::Duration;
+use tepal_engine::Stage;
 use tepal_model::buffer::join;
 use tepal_model::{BLOCK, EXTENT};
 
@@ -16,6 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 impl Ring {
     fn nothing_goes_wrong(&mut self) {
         self.heal();
+        self.council.change_migration(Stage::Running);
         self.start_all();
     }
 
@@ -31,7 +33,7 @@ impl Ring {
         let are_open = || nodes[..self.plan.servers].iter().all(|node| node.drive().is_some());
         // What only one of them has can't be copied by the other.
         let have_all = || nodes.iter().map(regions_left).sum::<u64>() == 0;
-        let all_are_up = || council.all_are_up() && !council.moves_anything();
+        let all_are_up = || council.all_are_up() && !council.moves_anything() && !council.migrates();
         self.comes("all drives have all", || are_open() && all_are_up() && have_all()).await;
         // Neighbours have copies of the same.
         let (count, one) = (self.plan.servers, self.random.index(self.plan.servers));
@@ -95,7 +97,8 @@ impl Ring {
             let left: u64 = self.all_nodes().iter().map(regions_left).sum();
             let are_done = self.nodes.iter().flatten().all(|(_, workload)| workload.is_done())
                 && self.clients.iter().all(|clients| clients.workload.is_done());
-            if self.council.all_are_up() && !self.council.moves_anything() && left == 0 && are_done {
+            let is_at_rest = !self.council.moves_anything() && !self.council.migrates();
+            if self.council.all_are_up() && is_at_rest && left == 0 && are_done {
                 break;
             }
             if self.core.now() > begun + PATIENCE {
@@ -169,7 +172,7 @@ impl Ring {
 
     /// What was moved is given back.
     async fn nothing_lies_where_it_has_no_place(&self, nodes: &[Node]) {
-        let spec = &self.plan.spec;
+        let spec = &self.council.spec();
         let table = self.council.now().places[&spec.map].clone();
         let (extent, map) = (u64::from(spec.layout.extent), spec.map);
         // The first block of each column, on all drives that have it.
@@ -182,11 +185,13 @@ impl Ring {
         let count = firsts.get(1).map_or(u64::MAX, |second| second - firsts[0]);
         let all = || (0..firsts.len()).all(|at| drives.iter().all(|drive| has_none(at, count, drive)));
         self.comes("what was moved is given back", all).await;
+        let is_only_map = |drive: &tepal_drive::Drive<SimWorld>| drive.allocated().iter().all(|(of, _)| *of == map);
+        self.comes("no map is left that volumes have left", || drives.iter().all(is_only_map)).await;
     }
 
     /// And all of them can be read.
     async fn copies_are_equal(&self, nodes: &[Node]) {
-        let spec = &self.plan.spec;
+        let spec = &self.council.spec();
         let extent = u64::from(spec.layout.extent);
         let epochs = self.council.epochs();
         let extents = 0..spec.size.div_ceil(extent);

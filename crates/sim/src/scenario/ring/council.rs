@@ -9,7 +9,10 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tepal_drive::Loss;
-use tepal_engine::{Agreed, Authority, ClusterView, DriveStatus, Epochs, Placed, Placing, View, VolumeSpec};
+use tepal_engine::{
+    Agreed, Authority, CHUNK, ClusterView, DriveStatus, Epochs, Laid, Migration, Placed, Places, Placing, Stage, View,
+    VolumeSpec,
+};
 use tepal_model::{DriveId, Epoch, MapId, ServerId, VolumeId};
 use tepal_wire::message::DriveFailure;
 
@@ -30,7 +33,9 @@ struct State {
     spec: VolumeSpec,
     readers: Readers,
     /// Of the columns that a drive joins, whose place it's to take.
-    moving: BTreeMap<usize, DriveId>,
+    moving: BTreeMap<(MapId, usize), DriveId>,
+    /// Of the map that volumes go to, the columns that have taken over all of the window.
+    taken_over: BTreeSet<usize>,
     /// Servers that don't reach the others now, and since when.
     cut_off: BTreeMap<ServerId, Duration>,
     dead: BTreeMap<ServerId, Duration>,
@@ -59,9 +64,11 @@ enum Change {
     /// A new volume goes on from that snapshot: answered with its id.
     Clone(Epoch),
     /// A drive that joins a column has everything, if nothing has changed since that view.
-    Joined(usize, Placing, View),
+    Joined((MapId, usize), Placing, View),
     /// It has no room.
-    CannotJoin(usize, Placing),
+    CannotJoin((MapId, usize), Placing),
+    /// A column of a map that volumes go to has taken over all of a window; or nothing of it is in the way of turning around.
+    TakenOver((MapId, usize), (u64, u64), bool),
 }
 
 /// What a process has heard.
@@ -90,7 +97,9 @@ impl Council {
         let agreed = |&id: &DriveId| (id, Agreed { server: owner(id), status: DriveStatus::Up(1) });
         let drives = spec.places.drives().iter().map(agreed).collect();
         let places = [(spec.map, spec.places.clone())].into();
-        let now = ClusterView { view: 1, drives, epochs: BTreeMap::new(), places };
+        let volumes = [(spec.id, spec.map)].into();
+        let laid = [(spec.map, Arc::new(laid_of(&spec)))].into();
+        let now = ClusterView { view: 1, drives, places, volumes, laid, ..ClusterView::default() };
         let readers = Readers::of(spec.id);
         let (cut_off, dead, voices) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let (waiting, asked) = (Vec::new(), VecDeque::new());
@@ -101,6 +110,7 @@ impl Council {
             spec,
             readers,
             moving: BTreeMap::new(),
+            taken_over: BTreeSet::new(),
             cut_off,
             dead,
             voices,
@@ -203,6 +213,7 @@ impl Council {
         state.readers.remove_volume(id);
         state.now.view += 1;
         state.tell_epochs();
+        state.tell_volumes();
     }
 
     /// The volume is again what it was.
@@ -215,25 +226,62 @@ impl Council {
     }
 
     /// A drive is to take another's place in a column, if it's up and has none there: whether that is agreed.
-    pub fn begin_move(&self, column: usize, copy: usize, to: DriveId) -> bool {
+    pub fn begin_move(&self, of: (MapId, usize), copy: usize, to: DriveId) -> bool {
         let mut state = self.lock();
-        let placed = &state.now.places[&state.spec.map].columns[column];
+        let placed = &state.now.places[&of.0].columns[of.1];
         let is_up = matches!(state.now.drives[&to].status, DriveStatus::Up(_));
         if !is_up || placed.joins.is_some() || placed.has(to) {
             return false;
         }
         let from = placed.holders[copy].drive;
-        state.moving.insert(column, from);
-        state.place(column, |placed, since| placed.joins = Some(Placing { drive: to, since }));
+        state.moving.insert(of, from);
+        state.place(of, |placed, since| placed.joins = Some(Placing { drive: to, since }));
         true
     }
 
     /// The move of a column is called off.
-    pub fn end_move(&self, column: usize) {
+    pub fn end_move(&self, of: (MapId, usize)) {
         let mut state = self.lock();
-        if state.moving.remove(&column).is_some() {
-            state.place(column, |placed, _| placed.joins = None);
+        if state.moving.remove(&of).is_some() {
+            state.place(of, |placed, _| placed.joins = None);
         }
+    }
+
+    /// The volumes are to go to a map of that form, unless they go somewhere already: whether that is agreed.
+    pub fn begin_migration(&self, to: Laid, places: Places, seed: u64) -> bool {
+        let mut state = self.lock();
+        if !state.now.migrations.is_empty() {
+            return false;
+        }
+        state.now.view += 1;
+        let (source, target) = (state.spec.map, MapId(state.spec.map.0 + 1));
+        let (from, chunks, since) = (laid_of(&state.spec), state.spec.size.div_ceil(CHUNK), state.now.view);
+        let (done, fence, reversed, stage, rate, leaves) = (0, 1, false, Stage::Running, None, None);
+        let migration =
+            Migration { source, target, from, to, chunks, seed, done, fence, reversed, stage, rate, leaves, since };
+        state.now.places.insert(target, Arc::new(places));
+        state.now.migrations.insert(source, Arc::new(migration));
+        state.taken_over.clear();
+        true
+    }
+
+    /// It rests, or goes on, or turns around.
+    pub fn change_migration(&self, to: Stage) {
+        let mut state = self.lock();
+        let state = &mut *state;
+        let Some(migration) = state.now.migrations.values_mut().next() else { return };
+        let may_turn = !migration.reversed || to != Stage::Turning;
+        if migration.stage != Stage::Turning && migration.stage != to && may_turn {
+            state.now.view += 1;
+            let migration = Arc::make_mut(migration);
+            (migration.stage, migration.since) = (to, state.now.view);
+            state.taken_over.clear();
+        }
+    }
+
+    /// Whether volumes go anywhere.
+    pub fn migrates(&self) -> bool {
+        !self.lock().now.migrations.is_empty()
     }
 
     /// Whether a drive joins any column.
@@ -286,6 +334,10 @@ impl Council {
     }
 }
 
+fn laid_of(spec: &VolumeSpec) -> Laid {
+    Laid { layout: spec.layout.clone(), geometry: spec.geometry }
+}
+
 /// Whether by this state the others go on without a server.
 fn is_away(state: &ClusterView, server: ServerId) -> bool {
     let mut of_server = state.drives.values().filter(|agreed| agreed.server == server).peekable();
@@ -321,11 +373,52 @@ impl State {
         }
     }
 
+    fn tell_volumes(&mut self) {
+        self.now.volumes = self.readers.volumes().into_iter().map(|id| (id, self.spec.map)).collect();
+    }
+
+    /// The next chunk; or they go the other way; or they have arrived.
+    fn window_is_over(&mut self) {
+        self.now.view += 1;
+        self.taken_over.clear();
+        let Some((_, was)) = self.now.migrations.pop_first() else { return };
+        let mut next = Migration { since: self.now.view, ..(*was).clone() };
+        if was.stage == Stage::Turning {
+            (next.source, next.target) = (was.target, was.source);
+            (next.from, next.to) = (was.to.clone(), was.from.clone());
+            (next.done, next.fence) = (was.chunks - was.fence, was.chunks - was.done);
+            (next.stage, next.reversed) = (Stage::Running, true);
+            self.has_map(&next.source.clone(), &next.from.clone());
+            self.now.migrations.insert(next.source, Arc::new(next));
+        } else if was.fence < was.chunks {
+            (next.done, next.fence) = (was.fence, was.fence + 1);
+            self.now.migrations.insert(next.source, Arc::new(next));
+        } else {
+            self.has_map(&was.target, &was.to);
+            self.now.places.remove(&was.source);
+            self.now.epochs.remove(&was.source);
+            self.now.laid.remove(&was.source);
+            self.moving.retain(|(map, _), _| *map != was.source);
+        }
+    }
+
+    /// The volumes' records name that map from now on.
+    fn has_map(&mut self, map: &MapId, laid: &Laid) {
+        let before = std::mem::replace(&mut self.spec.map, *map);
+        (self.spec.layout, self.spec.geometry) = (laid.layout.clone(), laid.geometry);
+        self.spec.places = self.now.places[map].clone();
+        self.now.laid.insert(*map, Arc::new(laid.clone()));
+        if let Some(epochs) = self.now.epochs.get(&before).cloned() {
+            self.now.epochs.insert(*map, epochs);
+        }
+        self.tell_volumes();
+    }
+
     fn drives_along_with(&self, server: ServerId, other: ServerId) -> BTreeSet<DriveId> {
         let is_of =
             |id: &DriveId, whose: ServerId| self.now.drives.get(id).is_some_and(|agreed| agreed.server == whose);
-        let columns = &self.now.places[&self.spec.map].columns;
-        let shared = columns.iter().filter(|placed| placed.all().any(|id| is_of(&id, other)));
+        let columns = self.now.places.values().flat_map(|table| &table.columns);
+        let shared = columns.filter(|placed| placed.all().any(|id| is_of(&id, other)));
         shared.flat_map(Placed::all).filter(|id| is_of(id, server)).collect()
     }
 
@@ -361,16 +454,16 @@ impl State {
     }
 
     /// In a new view.
-    fn place(&mut self, column: usize, change: impl Fn(&mut Placed, View)) {
+    fn place(&mut self, (map, column): (MapId, usize), change: impl Fn(&mut Placed, View)) {
         self.now.view += 1;
         let view = self.now.view;
-        let table = self.now.places.get_mut(&self.spec.map).expect("there's one map");
+        let table = self.now.places.get_mut(&map).expect("its copies move");
         change(&mut Arc::make_mut(table).columns[column], view);
     }
 
     /// Whether that drive still joins the column, since then.
-    fn joins(&self, column: usize, joins: Placing) -> bool {
-        self.now.places[&self.spec.map].columns[column].joins == Some(joins)
+    fn joins(&self, (map, column): (MapId, usize), joins: Placing) -> bool {
+        self.now.places.get(&map).is_some_and(|table| table.columns[column].joins == Some(joins))
     }
 
     /// `None` if it doesn't apply any more.
@@ -436,7 +529,24 @@ impl State {
                 let id = self.readers.clone_snapshot(*epoch, self.now.view + 1)?;
                 self.now.view += 1;
                 self.tell_epochs();
+                self.tell_volumes();
                 Some(id.0)
+            }
+            Change::TakenOver((map, column), window, undone) => {
+                let now = self.now.migrations.values().find(|now| now.target == *map);
+                let now = now.filter(|now| (now.done, now.fence) == *window)?.clone();
+                let is_said = match now.stage {
+                    Stage::Running => !undone,
+                    Stage::Turning => *undone,
+                    Stage::Paused => false,
+                };
+                if is_said {
+                    self.taken_over.insert(*column);
+                }
+                if self.taken_over.len() == self.now.places[map].columns.len() {
+                    self.window_is_over();
+                }
+                Some(self.now.view)
             }
         }
     }
@@ -535,13 +645,18 @@ impl Authority for Voice {
         Box::pin(ready(heeds))
     }
 
-    fn joined(&self, _: MapId, column: usize, joins: Placing, view: View) -> BoxFuture<'static, bool> {
-        let agreed = self.ask(Change::Joined(column, joins, view));
+    fn joined(&self, map: MapId, column: usize, joins: Placing, view: View) -> BoxFuture<'static, bool> {
+        let agreed = self.ask(Change::Joined((map, column), joins, view));
         Box::pin(async move { agreed.await.is_some() })
     }
 
-    fn cannot_join(&self, _: MapId, column: usize, joins: Placing) -> BoxFuture<'static, bool> {
-        let agreed = self.ask(Change::CannotJoin(column, joins));
+    fn cannot_join(&self, map: MapId, column: usize, joins: Placing) -> BoxFuture<'static, bool> {
+        let agreed = self.ask(Change::CannotJoin((map, column), joins));
+        Box::pin(async move { agreed.await.is_some() })
+    }
+
+    fn taken_over(&self, target: MapId, column: usize, window: (u64, u64), undone: bool) -> BoxFuture<'static, bool> {
+        let agreed = self.ask(Change::TakenOver((target, column), window, undone));
         Box::pin(async move { agreed.await.is_some() })
     }
 

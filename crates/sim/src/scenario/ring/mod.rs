@@ -31,7 +31,8 @@ use std::rc::Rc;
 use std::time::Duration;
 use tepal_drive::geometry::MIN_LOG;
 use tepal_drive::{NewDrive, format};
-use tepal_model::{ClusterId, DriveId, IoError, ServerId};
+use tepal_engine::Stage;
+use tepal_model::{ClusterId, DriveId, IoError, MapId, ServerId};
 
 const DISKS: [&str; 7] = ["d0", "d1", "d2", "d3", "d4", "d5", "d6"];
 const SERVERS: [&str; 7] = ["s0", "s1", "s2", "s3", "s4", "s5", "s6"];
@@ -84,6 +85,11 @@ enum Event {
     SnapshotIsCloned,
     CloneIsUsed,
     CloneIsRemoved,
+    /// The volumes go to another layout, or rest on the way, or turn around.
+    MigrationBegins,
+    MigrationRests,
+    MigrationGoesOn,
+    MigrationTurns,
     AllStart,
 }
 
@@ -120,6 +126,13 @@ const EVENTS: &[Event] = &[
     Event::CloneIsUsed,
     Event::CloneIsUsed,
     Event::CloneIsRemoved,
+    Event::MigrationBegins,
+    Event::MigrationBegins,
+    Event::MigrationBegins,
+    Event::MigrationBegins,
+    Event::MigrationRests,
+    Event::MigrationGoesOn,
+    Event::MigrationTurns,
     Event::AllStart,
 ];
 /// So many of them, from the first on, where all happens within a moment.
@@ -150,7 +163,7 @@ impl Ring {
             let disk = SimDisk::new(
                 core,
                 DISKS[at],
-                (plan.mebibytes_each() * (2 + snapshots::MOST + clones::MOST) as u64 + random.between(8..11)) << 20,
+                (plan.mebibytes_each() * 2 * (2 + snapshots::MOST + clones::MOST) as u64 + random.between(8..11)) << 20,
             );
             let drive = Some((DriveId(at as u64 + 1), disk));
             Rc::new(Machine { id: ServerId(at as u32 + 1), name: SERVERS[at], drive })
@@ -219,7 +232,7 @@ impl Ring {
         let machine = self.machines[at].clone();
         self.council.lives(machine.id);
         let world = SimWorld::boot(&self.core, machine.name);
-        let node = Node::start(world, machine, &self.council, &self.network, self.plan.spec.clone());
+        let node = Node::start(world, machine, &self.council, &self.network, self.council.spec());
         let workload = self.begin_work(&node);
         self.nodes[at] = Some((node, workload));
     }
@@ -330,24 +343,46 @@ impl Ring {
             Event::OneMissesASnapshot => self.one_misses_a_snapshot(at).await,
             Event::ColumnMoves => self.column_moves(),
             Event::MoveIsCalledOff => {
-                let column = self.random.index(self.plan.spec.places.columns.len());
-                self.council.end_move(column);
+                let (of, _) = self.any_column();
+                self.council.end_move(of);
             }
             Event::SnapshotIsCloned => self.snapshot_is_cloned(at),
             Event::CloneIsUsed => self.clone_is_used(at),
             Event::CloneIsRemoved => self.clone_is_removed(),
+            Event::MigrationBegins => self.migration_begins(),
+            Event::MigrationRests => self.council.change_migration(Stage::Paused),
+            Event::MigrationGoesOn => self.council.change_migration(Stage::Running),
+            Event::MigrationTurns => self.council.change_migration(Stage::Turning),
             Event::AllStart => self.start_all(),
         }
     }
 
     /// Any drive is to take the place of any other, also of one that is away.
     fn column_moves(&mut self) {
-        let table = &self.plan.spec.places;
-        let column = self.random.index(table.columns.len());
-        let copy = self.random.index(table.columns[column].holders.len());
+        let (of, copies) = self.any_column();
+        let copy = self.random.index(copies);
         let to = DriveId(self.random.between(1..self.plan.servers as u64 + 1));
-        if self.council.begin_move(column, copy, to) {
-            self.core.note(column as u64, || format!("copy {copy} of column {column} is to go to drive {to}"));
+        if self.council.begin_move(of, copy, to) {
+            self.core.note(of.1 as u64, || format!("copy {copy} of column {of:?} is to go to drive {to}"));
+        }
+    }
+
+    /// Of any map, and how many copies it has.
+    fn any_column(&mut self) -> ((MapId, usize), usize) {
+        let places = self.council.now().places;
+        let maps: Vec<MapId> = places.keys().copied().collect();
+        let map = *self.random.pick(&maps);
+        let columns = &places[&map].columns;
+        let column = self.random.index(columns.len());
+        ((map, column), columns[column].holders.len())
+    }
+
+    /// To another number of copies perhaps, other extents, other places.
+    fn migration_begins(&mut self) {
+        let (to, places) = plan::another(&mut self.random, self.plan.servers);
+        let seed = self.random.draw();
+        if self.council.begin_migration(to.clone(), places, seed) {
+            self.core.note(seed, || format!("the volumes are to go to {to:?}"));
         }
     }
 

@@ -137,6 +137,7 @@ impl Node {
                     None => self.engine.follow_from_outside(&now),
                 }
                 self.open_and_end_volumes();
+                self.end_what_is_gone();
                 self.voice.knows(&now);
                 before = ClusterView::clone(&now);
             }
@@ -160,6 +161,18 @@ impl Node {
             let engine = self.engine.clone();
             self.world.spawn_named("remove", async move { engine.remove_one_of_several(gone.id()).await });
         }
+    }
+
+    /// Maps that volumes have left; also of what its drive held when it was away.
+    fn end_what_is_gone(&self) {
+        let node = self.clone();
+        self.world.spawn_named("end maps", async move {
+            let is_known = |map| node.council.now().places.contains_key(&map);
+            node.engine.end_unknown_maps(is_known).await;
+            if let Some(drive) = node.drive() {
+                let _ = node.engine.free_unknown(&drive, is_known).await; // if it's lost, that is noticed where it matters
+            }
+        });
     }
 
     /// The others may have gone on without its drive.

@@ -4,7 +4,7 @@ use crate::random::Stream;
 use crate::workload::Mix;
 use std::ops::Range;
 use std::time::Duration;
-use tepal_engine::{Places, VolumeSpec};
+use tepal_engine::{Laid, Places, VolumeSpec};
 use tepal_model::layout::Protection;
 use tepal_model::{BLOCK, DriveId, Layout, MapId, VolumeId};
 use tepal_placement::Geometry;
@@ -96,6 +96,15 @@ impl Plan {
         let copies = self.spec.layout.copies() as u64;
         (self.spec.size * copies).div_ceil(self.servers as u64).div_ceil(1 << 20)
     }
+}
+
+/// How the data of volumes may lie, and where.
+pub fn another(random: &mut Stream, servers: usize) -> (Laid, Places) {
+    let mut protections = vec![Protection::Mirror { copies: 2 }, Protection::Chained];
+    protections.extend((servers > 2).then_some(Protection::Mirror { copies: 3 }));
+    let protection = *random.pick(&protections);
+    let spec = spec(random, servers, protection);
+    (Laid { layout: spec.layout, geometry: spec.geometry }, (*spec.places).clone())
 }
 
 fn spec(random: &mut Stream, servers: usize, protection: Protection) -> VolumeSpec {

@@ -131,7 +131,7 @@ fn a_primary_answers_only_who_acts_by_the_same_revision_of_the_volume() {
         volume.write(0, Bytes::from(vec![7; BLOCK as usize]), false).await.unwrap();
         let ask = async |revision| {
             let operation = VolumeOperation::Read { offset: 0, length: BLOCK as u32, at: None };
-            let request = Request::Volume(VolumeRequest { volume: VolumeId(1), column: 0, operation });
+            let request = Request::Volume(VolumeRequest { volume: VolumeId(1), map: MapId(1), column: 0, operation });
             rig.engine.answer(OTHER, Question { view: 3, revision, request, payload: Payload::none() }).await.answer
         };
         let failed = |failure| Answer::Volume(VolumeAnswer::Failed(failure));

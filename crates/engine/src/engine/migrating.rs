@@ -1,0 +1,71 @@
+//! Volumes that go from one map to another: what this server does when that is agreed.
+
+use super::{Engine, State};
+use crate::migration::Laid;
+use crate::servers::follow::ClusterView;
+use crate::volume::{Map, Use};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use tepal_drive::world::World;
+use tepal_model::MapId;
+
+impl<W: World> Engine<W> {
+    /// Whoever has a map for itself shares it first: nobody else could take anything over.
+    pub(crate) fn share_what_moves(&self) {
+        for map in self.maps().into_iter().filter(|map| !map.is_among() && map.moving().is_some()) {
+            let engine = self.clone();
+            self.world().spawn(Box::pin(async move { engine.share_map(&map).await }));
+        }
+    }
+}
+
+impl<W: World> State<W> {
+    /// Opens the maps that volumes go to, or come from, and has all of them know what is agreed of that.
+    pub(super) fn arrange(&mut self, engine: &Engine<W>) {
+        let Some((_, now)) = self.followed.clone() else { return };
+        let migrations = || now.migrations.values().filter(|agreed| agreed.leaves.is_none());
+        for agreed in migrations() {
+            for (id, other) in [(agreed.source, agreed.target), (agreed.target, agreed.source)] {
+                if self.maps.contains_key(&other) {
+                    self.open_map(engine, &now, (id, agreed.laid(id)));
+                }
+            }
+        }
+        // This server may have missed all of it.
+        for id in self.volumes.keys().filter_map(|id| now.volumes.get(id)).copied().collect::<BTreeSet<_>>() {
+            if let Some(laid) = now.laid.get(&id) {
+                self.open_map(engine, &now, (id, laid));
+            }
+        }
+        // In this order: nobody takes for its own what has gone.
+        for volume in self.volumes.values() {
+            let goes = now.volumes.get(&volume.id()).filter(|&&id| id != volume.map().id());
+            if let Some(map) = goes.and_then(|id| self.maps.get(id)) {
+                volume.goes_to(map.clone());
+            }
+        }
+        for map in self.maps.values() {
+            let agreed: Option<&Arc<_>> = migrations().find(|agreed| agreed.is_about(map.id()));
+            let is_left = agreed.is_none()
+                && !now.volumes.is_empty()
+                && now.volumes.values().all(|id| *id != map.id())
+                && self.volumes.values().all(|volume| volume.map().id() != map.id());
+            match is_left {
+                true => map.is_left(),
+                false => drop(map.moves(agreed)),
+            }
+        }
+    }
+
+    fn open_map(&mut self, engine: &Engine<W>, now: &ClusterView, (id, laid): (MapId, &Laid)) {
+        let Some(places) = now.places.get(&id).filter(|_| !self.maps.contains_key(&id)) else { return };
+        let Some(map) = Map::open(engine, (id, laid.clone()), Use::Among, places.clone()) else {
+            tracing::error!(map = id.0, "a map that volumes go to is none");
+            return;
+        };
+        if let Some(epochs) = self.epochs_of(id) {
+            map.go_on_with(epochs);
+        }
+        self.maps.insert(id, map);
+    }
+}

@@ -1,0 +1,293 @@
+//! What a map that volumes leave hands over to the one that they go to: all that it has of some blocks, and then nothing is left of
+//! them. Only of blocks that are fenced, as this server knows: so no client is served any more that isn't answered yet.
+//!
+//! A line of the map's history is released after those that it sees: if this stops in between, what is left is newer than
+//! what is gone. Each of them is taken out of all copies before the next one is, so copies differ in one of them at most.
+
+use super::epochs::Writing;
+use super::members::Copies;
+use super::order::Turn;
+use super::read::Reader;
+use super::write::Written;
+use super::{Blocks, Group, SHORT};
+use crate::authority::View;
+use crate::epochs::Epochs;
+use crate::holder::Holder;
+use crate::seen_through::{Asker, SeenThrough};
+use crate::servers::peers::Reply;
+use futures_util::future::{Either, select};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use tepal_drive::DriveError;
+use tepal_drive::world::World;
+use tepal_model::{BLOCK, IoError, Lineage, MAX_REQUEST, MapId, Segments, Taken};
+use tepal_wire::Payload;
+use tepal_wire::message::volume::{self, HandedLine};
+use tepal_wire::message::{Answer, VolumeAnswer, VolumeOperation};
+
+/// What is asked of the map that they leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Handing {
+    pub what: What,
+    pub blocks: Blocks,
+    /// The map that asks.
+    pub target: MapId,
+    /// By which state.
+    pub epochs: View,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    HandOver,
+    Release,
+}
+
+impl Handing {
+    /// `None` if it's anything else.
+    pub fn of(operation: &VolumeOperation) -> Option<Self> {
+        let handing = |what, first, count: u32, target, epochs| {
+            Some(Handing { what, blocks: Blocks::new(first, count.into()), target, epochs })
+        };
+        match *operation {
+            VolumeOperation::HandOver { first, count, target, epochs } => {
+                handing(What::HandOver, first, count, target, epochs)
+            }
+            VolumeOperation::Release { first, count, target, epochs } => {
+                handing(What::Release, first, count, target, epochs)
+            }
+            _ => None,
+        }
+    }
+
+    pub fn message(&self) -> VolumeOperation {
+        let Handing { blocks: Blocks { first, count }, target, epochs, .. } = *self;
+        let count = count as u32;
+        match self.what {
+            What::HandOver => VolumeOperation::HandOver { first, count, target, epochs },
+            What::Release => VolumeOperation::Release { first, count, target, epochs },
+        }
+    }
+
+    /// [`IoError::Stopping`] if it's to be asked again: then nothing is lost that wasn't to be.
+    pub async fn at<W: World>(&self, group: &Group<W>) -> Result<Reply, IoError> {
+        match self.what {
+            What::HandOver => group.hand_over(self).await,
+            What::Release => {
+                let (group, handing) = (group.clone(), *self);
+                let world = group.shared.world.clone();
+                SeenThrough::new(world, |_| async move { group.release(&handing).await }).await?;
+                Ok(Answer::Volume(VolumeAnswer::Released).into())
+            }
+        }
+    }
+}
+
+impl<W: World> Group<W> {
+    /// Whether these blocks are to be handed over, and by which epochs.
+    fn gives(&self, Handing { blocks, target, epochs, .. }: &Handing) -> Result<Arc<Epochs>, IoError> {
+        let state = self.lock();
+        state.serves()?;
+        let moving = state.moving.as_ref().filter(|moving| !moving.takes() && moving.agreed.target == *target);
+        let is_fenced = moving.is_some_and(|moving| moving.are_fenced(self.shared.column.number, *blocks));
+        match is_fenced && state.epochs.view == *epochs && self.shared.view > 0 {
+            true => Ok(state.epochs.clone()),
+            false => Err(IoError::Stopping),
+        }
+    }
+
+    /// Whoever asks has it asked again when it takes long.
+    async fn turn_soon(&self, blocks: Blocks) -> Result<Turn, IoError> {
+        let turn = self.line_up(blocks).turn();
+        match select(Box::pin(turn), Box::pin(self.shared.world.sleep(SHORT))).await {
+            Either::Left((turn, _)) => Ok(turn),
+            Either::Right(_) => Err(IoError::Stopping),
+        }
+    }
+
+    async fn hand_over(&self, handing: &Handing) -> Result<Reply, IoError> {
+        self.gives(handing)?;
+        let column = &self.shared.column;
+        let turn = self.turn_soon(handing.blocks).await?;
+        let epochs = self.gives(handing)?;
+        let newest = newest_line(&epochs);
+        let _turn = self.settled_for(turn, &Asker::patient(), (Reader::Copies(&newest), handing.blocks)).await?;
+        let epochs = self.gives(handing)?;
+        // Those of one region have the same copies.
+        let (first, count) = column.cut(handing.blocks.first, handing.blocks.count).next().ok_or(IoError::Stopping)?;
+        let mut blocks = Blocks::new(first, count);
+        let (holder, changes) = {
+            let state = self.lock();
+            let Copies::Clean(clean) = state.members.clean(column.region_of(first)) else {
+                return Err(IoError::Stopping);
+            };
+            let here = clean.into_iter().filter_map(|at| state.members.list[at].drive());
+            let holder = here.min_by_key(|holder| holder.local().is_none()).cloned();
+            (holder.ok_or(IoError::Stopping)?, state.changes)
+        };
+        let lines = loop {
+            let lines = self.lines_of(&holder, blocks, &epochs).await?;
+            let held: u64 = lines.iter().flat_map(|line| &line.held).map(|run| u64::from(run.count)).sum();
+            if held * BLOCK <= MAX_REQUEST || blocks.count == 1 {
+                break lines;
+            }
+            blocks.count /= 2;
+        };
+        let mut data = Segments::new();
+        for line in &lines {
+            let own = epochs.history.line_of(line.newest).and_then(own_part).ok_or(IoError::Stopping)?;
+            for run in &line.held {
+                let run = Blocks::new(blocks.first + u64::from(run.first), run.count.into());
+                data.extend(self.read_copies(run, Reader::HasTurn(&own)).await?.0);
+            }
+        }
+        let requests = self.requests_of(&holder, blocks, &newest).await?;
+        // Whoever has come or gone meanwhile may have had the holder lag behind.
+        if self.lock().changes != changes {
+            return Err(IoError::Stopping);
+        }
+        self.gives(handing)?;
+        let answer = VolumeAnswer::HandedOver { count: blocks.count as u32, lines, requests };
+        Ok(Reply { payload: Payload::seal(0, data), ..Answer::Volume(answer).into() })
+    }
+
+    /// The requests that blocks of a copy have taken, numbered from the first one.
+    pub async fn requests_of(&self, holder: &Holder<W>, blocks: Blocks, seen: &Lineage) -> Result<Vec<Taken>, IoError> {
+        let (column, place) = (&self.shared.column, self.shared.column.place(blocks.first));
+        match holder.content(column.map, place, blocks.count, seen).await {
+            Ok((_, taken)) => {
+                Ok(taken.into_iter().map(|taken| Taken { first: taken.first - place, ..taken }).collect())
+            }
+            Err(error) => Err(self.gone(holder, error).await),
+        }
+    }
+
+    /// What each line has of these blocks, newer ones first.
+    async fn lines_of(&self, holder: &Holder<W>, blocks: Blocks, epochs: &Epochs) -> Result<Vec<HandedLine>, IoError> {
+        let (column, place) = (&self.shared.column, self.shared.column.place(blocks.first));
+        let found = match holder.epochs_of(column.map, place, blocks.count).await {
+            Ok(found) => found,
+            Err(error) => return Err(self.gone(holder, error).await),
+        };
+        let mut lines = Vec::new();
+        for line in epochs.history.lines().iter().rev().filter(|line| found.iter().any(|&epoch| line.owns(epoch))) {
+            let own = own_part(line).ok_or(IoError::Stopping)?;
+            let held = self.present_in(holder, blocks, &own).await?;
+            let hidden = match older_part(line) {
+                None => BTreeSet::new(),
+                Some(older) => {
+                    let all = self.present_in(holder, blocks, line).await?;
+                    let older = self.present_in(holder, blocks, &older).await?;
+                    older.difference(&all).copied().collect()
+                }
+            };
+            if !held.is_empty() || !hidden.is_empty() {
+                lines.push(HandedLine { newest: line.newest(), held: runs_of(&held), hidden: runs_of(&hidden) });
+            }
+        }
+        Ok(lines)
+    }
+
+    /// Which of these blocks hold something, numbered from the first one.
+    async fn present_in(&self, holder: &Holder<W>, blocks: Blocks, seen: &Lineage) -> Result<BTreeSet<u32>, IoError> {
+        let column = &self.shared.column;
+        let (mut present, mut at) = (BTreeSet::new(), 0);
+        while at < blocks.count {
+            let place = column.place(blocks.first + at);
+            let runs = match holder.present(column.map, place, blocks.count - at, seen).await {
+                Ok(runs) => runs,
+                Err(error) => return Err(self.gone(holder, error).await),
+            };
+            let before = at;
+            for (count, holds) in runs {
+                present.extend((at..at + count).filter(|_| holds).map(|block| block as u32));
+                at += count;
+            }
+            if at == before {
+                return Err(IoError::Stopping);
+            }
+        }
+        Ok(present)
+    }
+
+    /// Why a copy couldn't say anything.
+    async fn gone(&self, holder: &Holder<W>, error: DriveError) -> IoError {
+        match error {
+            DriveError::Lost(loss) => {
+                self.lose(vec![(holder.id(), loss)]).await;
+                IoError::Stopping
+            }
+            error => IoError::Unavailable { reason: error.to_string() },
+        }
+    }
+
+    async fn release(&self, handing: &Handing) -> Result<(), IoError> {
+        self.gives(handing)?;
+        let (blocks, asker) = (handing.blocks, Asker::patient());
+        let mut turn = self.turn_soon(blocks).await?;
+        let epochs = self.gives(handing)?;
+        let found = self.epochs_anywhere(blocks).await?;
+        for line in epochs.history.lines().iter().filter(|line| found.iter().any(|&epoch| line.owns(epoch))) {
+            let (mut writing, mut begun) = (Writing::line(epochs.clone(), line), false);
+            loop {
+                // Those that are away miss it as any other change.
+                match self.clear_line(&turn, blocks, &mut writing).await {
+                    Ok(Written::Done) => break,
+                    Ok(Written::Waits { change, begun: now }) => {
+                        begun |= now;
+                        if !begun {
+                            return Err(IoError::Stopping);
+                        }
+                        turn = self.wait_for_copies(turn, &asker, change, true, blocks).await?;
+                    }
+                    Err(error) => {
+                        self.differ(blocks);
+                        return Err(error);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Of all copies that are here.
+    async fn epochs_anywhere(&self, blocks: Blocks) -> Result<BTreeSet<u32>, IoError> {
+        let column = &self.shared.column;
+        let here: Vec<Holder<W>> = self.lock().members.here().cloned().collect();
+        let mut found = BTreeSet::new();
+        for holder in here {
+            match holder.epochs_of(column.map, column.place(blocks.first), blocks.count).await {
+                Ok(epochs) => found.extend(epochs),
+                Err(error) => return Err(self.gone(&holder, error).await),
+            }
+        }
+        Ok(found)
+    }
+}
+
+pub(super) fn newest_line(epochs: &Epochs) -> Lineage {
+    epochs.history.lines().last().cloned().unwrap_or_default()
+}
+
+/// Of what a line sees, that which older ones don't.
+fn own_part(line: &Lineage) -> Option<Lineage> {
+    let spans = line.spans().iter().filter(|span| span.1 >= line.own());
+    Lineage::new(spans.map(|&(first, last)| (first.max(line.own()), last)), line.own())
+}
+
+/// The rest; `None` if there's none.
+fn older_part(line: &Lineage) -> Option<Lineage> {
+    let last = line.own().checked_sub(1)?;
+    let spans = line.spans().iter().filter(|span| span.0 <= last);
+    Lineage::new(spans.map(|&(first, end)| (first, end.min(last))), 0)
+}
+
+fn runs_of(blocks: &BTreeSet<u32>) -> Vec<volume::Blocks> {
+    let mut runs: Vec<volume::Blocks> = Vec::new();
+    for &block in blocks {
+        match runs.last_mut() {
+            Some(run) if run.first + run.count == block => run.count += 1,
+            _ => runs.push(volume::Blocks { first: block, count: 1 }),
+        }
+    }
+    runs
+}

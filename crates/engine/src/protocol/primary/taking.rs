@@ -1,0 +1,576 @@
+//! What a map that volumes go to takes over from the one that they leave.
+//!
+//! The unit is a *piece*: the fenced blocks of [`PIECE`] of a column that lie side by side. Before anything of it is served, it's taken
+//! over:
+//! 1. The source hands over what each line of the history has of it, and the notes of requests. No client is served there any more.
+//! 2. All copies here take that, newer lines first, as any write that is acknowledged. Then the notes.
+//! 3. The source releases all of it, for good.
+//!
+//! Nothing is noted of how far this is: what the source still has wasn't taken over, and what it hasn't, was. Whoever leads
+//! later does it again, which changes nothing: before the third step is over no client has written here. Nothing is ever taken
+//! out here, so what the source has let go in part isn't lost. Newer lines come first, so that what is here in part is never
+//! older than what the source has, when a snapshot is gone meanwhile and what it parted is one; what a line hides is
+//! therefore zeros, for what it hides isn't here yet.
+//!
+//! Memory has which pieces have been taken in this window. When all of the column's have, that is said until the window moves on.
+
+use super::epochs::Writing;
+use super::handing::{Handing, What, newest_line};
+use super::members::Copies;
+use super::order::Turn;
+use super::read::Reader;
+use super::write::{Data, Written};
+use super::{Blocks, Group, State};
+use crate::epochs::Epochs;
+use crate::map::Column;
+use crate::migration::{Phase, Stage};
+use crate::seen_through::Asker;
+use crate::servers::seat::Taken as Seated;
+use crate::volume::Moving;
+use crate::volume::migrating::Run;
+use futures_util::future::{join_all, select};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tepal_drive::world::{Gather, Tick, World};
+use tepal_model::{BLOCK, Buffer, IoError, Origin, Segments, Taken, VolumeId};
+use tepal_wire::message::volume::HandedLine;
+use tepal_wire::message::{Answer, VolumeAnswer, VolumeFailure, VolumeRequest};
+
+/// Blocks.
+const PIECE: u64 = 16;
+/// Pieces that are taken over at once in the background.
+const AT_ONCE: usize = 8;
+/// Before the source is asked again that couldn't hand anything over.
+const SOON: Duration = Duration::from_millis(20);
+/// How often it's said that everything is taken over.
+const SAY_AGAIN: Duration = Duration::from_secs(1);
+/// Before a piece is tried again for which there was no room, or that can't be read.
+const RETRY: Duration = Duration::from_secs(5);
+/// Of the time, for each part of it in which something was taken over while clients were served.
+const CLIENTS_SHARE: u32 = 3;
+const LONGEST_TURN: Duration = Duration::from_millis(500);
+
+/// Of this window, by pieces, each named by its first block.
+#[derive(Debug, Default)]
+pub(crate) struct TakeOver {
+    taken: BTreeSet<u64>,
+    under_way: BTreeSet<u64>,
+    /// Why it couldn't be, and when.
+    refused: BTreeMap<u64, (IoError, Tick)>,
+    /// Somebody takes over what is left, and says when it's all.
+    walking: bool,
+}
+
+impl TakeOver {
+    /// What keeps volumes from going on.
+    pub fn obstacle(&self) -> Option<IoError> {
+        self.refused.values().next().map(|(error, _)| error.clone())
+    }
+
+    /// What isn't taken over yet of some blocks that are fenced.
+    fn missing(&self, blocks: Blocks) -> impl Iterator<Item = u64> + '_ {
+        pieces(blocks).filter(|piece| !self.taken.contains(piece))
+    }
+}
+
+/// Those that blocks touch.
+fn pieces(blocks: Blocks) -> impl Iterator<Item = u64> {
+    (blocks.first / PIECE..blocks.end().div_ceil(PIECE)).map(|number| number * PIECE)
+}
+
+/// Why something isn't taken over.
+enum NotTaken {
+    /// It's to be tried again soon.
+    Yet,
+    Failed(IoError),
+}
+
+impl From<IoError> for NotTaken {
+    fn from(error: IoError) -> Self {
+        match error {
+            IoError::Stopping | IoError::Fenced => NotTaken::Yet,
+            error => NotTaken::Failed(error),
+        }
+    }
+}
+
+/// What the source has of some blocks, numbered from the first one.
+struct Handed {
+    first: u64,
+    lines: Vec<HandedLine>,
+    requests: Vec<Taken>,
+    /// One for each block that a line holds, in order.
+    blocks: Vec<bytes::Bytes>,
+}
+
+impl<W: World> State<W> {
+    /// Whether these blocks are this map's to serve now.
+    pub fn serves_blocks(&self, column: &Column, blocks: Blocks) -> Result<(), IoError> {
+        let Some(moving) = &self.moving else { return Ok(()) };
+        let is_here = |(part, phase): (Blocks, Phase)| match phase {
+            Phase::Old => !moving.takes(),
+            Phase::Fenced => moving.takes() && self.takeover.missing(part).next().is_none(),
+            Phase::New => moving.takes(),
+        };
+        match moving.phases(column.number, blocks).all(is_here) {
+            true => Ok(()),
+            false => Err(IoError::Fenced),
+        }
+    }
+}
+
+impl<W: World> Group<W> {
+    /// As agreed from now on.
+    pub fn moves(&self, moving: &Option<Arc<Moving>>) {
+        {
+            let mut state = self.lock();
+            let is_same = |(one, other): (&Arc<Moving>, &Arc<Moving>)| one.is_same_window(other);
+            if !state.moving.as_ref().zip(moving.as_ref()).is_some_and(is_same) {
+                let walking = state.takeover.walking;
+                state.takeover = TakeOver { walking, ..TakeOver::default() };
+            }
+            state.moving = moving.clone();
+            state.changes += 1; // what is read from here on may be elsewhere already
+            self.shared.moves.store(true, Ordering::Release);
+        }
+        self.wake();
+        self.start_taking_over();
+    }
+
+    /// Whoever has the turn of these blocks may begin to change them.
+    pub fn may_begin(&self, blocks: Blocks) -> Result<(), IoError> {
+        match self.shared.moves.load(Ordering::Acquire) {
+            true => self.lock().serves_blocks(&self.shared.column, blocks),
+            false => Ok(()),
+        }
+    }
+
+    /// The bytes of the column that are this map's to serve, of these.
+    pub fn own(&self, bytes: Range<u64>) -> Vec<Range<u64>> {
+        let Some(moving) = self.lock().moving.clone() else { return vec![bytes] };
+        let mut own: Vec<Range<u64>> = Vec::new();
+        for (part, phase) in moving.phases(self.shared.column.number, Blocks::touched(bytes.start, bytes.end)) {
+            if (phase == Phase::Old) == moving.takes() {
+                continue;
+            }
+            let part = bytes.start.max(part.first * BLOCK)..bytes.end.min(part.end() * BLOCK);
+            match own.last_mut() {
+                Some(last) if last.end == part.start => last.end = part.end,
+                _ => own.push(part),
+            }
+        }
+        own
+    }
+
+    /// Returns when these blocks may be served here: what is to be taken over of them has been. `Fenced` if another map has them.
+    pub async fn enter(&self, blocks: Blocks) -> Result<(), IoError> {
+        if !self.shared.moves.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        loop {
+            let (change, moving, begun) = {
+                let mut state = self.lock();
+                state.serves()?;
+                let Some(moving) = state.moving.clone() else { return Ok(()) };
+                if !moving.serves(self.shared.column.number, blocks) {
+                    return Err(IoError::Fenced);
+                }
+                let mut missing = BTreeSet::new();
+                for (part, phase) in moving.phases(self.shared.column.number, blocks) {
+                    if phase == Phase::Fenced && moving.takes() {
+                        missing.extend(state.takeover.missing(part));
+                    }
+                }
+                if missing.is_empty() {
+                    return Ok(());
+                }
+                let now = self.shared.world.now();
+                let refused = missing.iter().find_map(|piece| state.takeover.refused.get(piece));
+                if let Some((error, since)) = refused
+                    && now.0.saturating_sub(since.0) < RETRY
+                {
+                    return Err(error.clone());
+                }
+                missing.retain(|&piece| state.takeover.under_way.insert(piece));
+                (Group::next_change(&mut state), moving, missing)
+            };
+            for piece in begun {
+                let (group, moving) = (self.for_what_has_begun(), moving.clone());
+                self.shared.world.spawn(Box::pin(async move {
+                    let _ = group.take_over(&moving, piece).await; // whoever waits looks
+                }));
+            }
+            self.wait(change).await?;
+        }
+    }
+
+    /// Starts taking over what the group is to, if nobody does that already.
+    pub fn start_taking_over(&self) {
+        if !self.shared.moves.load(Ordering::Acquire) {
+            return;
+        }
+        {
+            let mut state = self.lock();
+            let takes = state.moving.as_ref().is_some_and(|moving| moving.takes());
+            if !takes || state.removed || std::mem::replace(&mut state.takeover.walking, true) {
+                return;
+            }
+        }
+        let group = self.for_what_has_begun();
+        self.shared.world.spawn(Box::pin(async move { group.take_over_all().await }));
+    }
+
+    async fn take_over_all(self) {
+        loop {
+            let moving = {
+                let mut state = self.lock();
+                let moving = state.moving.clone().filter(|moving| moving.takes() && !state.removed);
+                let Some(moving) = moving else {
+                    state.takeover.walking = false;
+                    return;
+                };
+                moving
+            };
+            let pause = match self.take_over_window(&moving).await {
+                true => {
+                    self.say_taken(&moving).await;
+                    SAY_AGAIN
+                }
+                false => RETRY,
+            };
+            let change = {
+                let mut state = self.lock();
+                let is_still = state.moving.as_ref().is_some_and(|now| Arc::ptr_eq(now, &moving)) && !state.removed;
+                is_still.then(|| Group::next_change(&mut state))
+            };
+            let Some(mut change) = change else { continue };
+            // Others ring too.
+            let mut rest = Box::pin(self.shared.world.sleep(pause));
+            while let futures_util::future::Either::Left((_, still)) = select(change, rest).await {
+                let mut state = self.lock();
+                if !state.moving.as_ref().is_some_and(|now| Arc::ptr_eq(now, &moving)) || state.removed {
+                    break;
+                }
+                (change, rest) = (Group::next_change(&mut state), still);
+            }
+        }
+    }
+
+    async fn say_taken(&self, moving: &Moving) {
+        let Some(engine) = self.engine() else { return };
+        let agreed = &moving.agreed;
+        let undone = agreed.stage == Stage::Turning;
+        let window = (agreed.done, agreed.fence);
+        engine.shared.authority.taken_over(agreed.target, self.shared.column.number, window, undone).await;
+    }
+
+    /// Whether all of the column's pieces have been taken over. Where it turns around, none has to be: what was taken in part is the
+    /// same on both sides.
+    async fn take_over_window(&self, moving: &Arc<Moving>) -> bool {
+        let number = self.shared.column.number;
+        if moving.agreed.stage == Stage::Turning {
+            return true;
+        }
+        let mut served = self.shared.served.load(Ordering::Relaxed);
+        let mut is_all = true;
+        let mut some: Vec<u64> = Vec::new();
+        for blocks in moving.window(number) {
+            for piece in pieces(blocks) {
+                if !self.is_under_way(moving) {
+                    return self.take_over_some(moving, &mut some, &mut served).await && false;
+                }
+                let mut state = self.lock();
+                if state.takeover.taken.contains(&piece) || some.contains(&piece) {
+                    continue;
+                }
+                if moving.agreed.stage != Stage::Running || !state.takeover.under_way.insert(piece) {
+                    is_all = false; // whoever does it rings
+                    continue;
+                }
+                drop(state);
+                some.push(piece);
+                if some.len() == AT_ONCE {
+                    is_all &= self.take_over_some(moving, &mut some, &mut served).await;
+                }
+            }
+        }
+        is_all &= self.take_over_some(moving, &mut some, &mut served).await;
+        is_all && self.is_under_way(moving)
+    }
+
+    async fn take_over_some(&self, moving: &Arc<Moving>, some: &mut Vec<u64>, served: &mut u64) -> bool {
+        let began = self.shared.world.now();
+        let taken = join_all(some.drain(..).map(|piece| self.take_over(moving, piece))).await;
+        let bytes: u64 = taken.iter().flatten().sum();
+        if bytes > 0 {
+            let before = std::mem::replace(served, self.shared.served.load(Ordering::Relaxed));
+            if before != *served {
+                let took = self.shared.world.now().0.saturating_sub(began.0);
+                self.shared.world.sleep((took * CLIENTS_SHARE).min(LONGEST_TURN)).await;
+            }
+            if let Some(rate) = moving.agreed.rate {
+                // Each column has its part.
+                let columns = moving.agreed.laid(moving.agreed.target).geometry.columns() as u64;
+                let due = Duration::from_micros(bytes.saturating_mul(columns).saturating_mul(1_000_000) / rate.max(1));
+                self.shared.world.sleep(due).await;
+            }
+        }
+        self.shared.world.give_way().await;
+        taken.iter().all(Option::is_some)
+    }
+
+    /// Whether it's still this window that is to be taken over, here.
+    fn is_under_way(&self, moving: &Moving) -> bool {
+        let state = self.lock();
+        let now = state.moving.as_ref().filter(|now| now.is_same_window(moving) && now.takes());
+        now.is_some_and(|now| now.agreed.stage == moving.agreed.stage) && !state.removed
+    }
+
+    fn is_window(&self, moving: &Moving) -> bool {
+        let state = self.lock();
+        state.moving.as_ref().is_some_and(|now| now.is_same_window(moving) && now.takes()) && !state.removed
+    }
+
+    /// How many bytes that were; `None` if it can't be now.
+    async fn take_over(&self, moving: &Arc<Moving>, piece: u64) -> Option<u64> {
+        loop {
+            if !self.is_window(moving) {
+                return None;
+            }
+            let outcome = self.try_to_take_over(moving, piece).await;
+            if matches!(outcome, Err(NotTaken::Yet)) {
+                self.shared.world.sleep(SOON).await;
+                continue;
+            }
+            let taken = {
+                let mut state = self.lock();
+                if !state.moving.as_ref().is_some_and(|now| now.is_same_window(moving)) {
+                    return None;
+                }
+                state.takeover.under_way.remove(&piece);
+                state.takeover.refused.remove(&piece);
+                match outcome {
+                    Ok(bytes) => {
+                        state.takeover.taken.insert(piece);
+                        let now = self.shared.world.now();
+                        state.copied += bytes;
+                        state.copying.add(bytes, now);
+                        Some(bytes)
+                    }
+                    Err(NotTaken::Failed(error)) => {
+                        let (map, column) = (self.shared.column.map.0, self.shared.column.number);
+                        tracing::warn!(map, column, piece, %error, "what a volume has can't go to another layout now");
+                        state.takeover.refused.insert(piece, (error, self.shared.world.now()));
+                        None
+                    }
+                    Err(NotTaken::Yet) => None,
+                }
+            };
+            self.wake();
+            return taken;
+        }
+    }
+
+    async fn try_to_take_over(&self, moving: &Arc<Moving>, piece: u64) -> Result<u64, NotTaken> {
+        let blocks = Blocks::new(piece, PIECE);
+        let runs = moving.fenced(self.shared.column.number, blocks);
+        let epochs = self.lock().epochs.clone();
+        let asked = join_all(runs.iter().map(|run| self.handed_over(moving, run, &epochs))).await;
+        let handed: Vec<Handed> =
+            asked.into_iter().collect::<Result<Vec<_>, NotTaken>>()?.into_iter().flatten().collect();
+        let holds = |handed: &Handed| !handed.lines.is_empty();
+        if handed.iter().all(|handed| !holds(handed) && handed.requests.is_empty()) {
+            return Ok(0);
+        }
+        let turn = self.line_up(blocks).turn().await;
+        if !self.is_window(moving) {
+            return Err(NotTaken::Yet);
+        }
+        match self.write_handed(turn, blocks, &handed, &epochs).await {
+            Ok(()) => {}
+            Err(error) => {
+                self.differ(blocks); // some copies may have what others haven't
+                return Err(error.into());
+            }
+        }
+        let left = runs.iter().filter(|run| {
+            handed.iter().any(|handed| holds(handed) && (run.own.first..run.own.end()).contains(&handed.first))
+        });
+        for released in join_all(left.map(|run| self.released(moving, run, &epochs))).await {
+            released?;
+        }
+        Ok(handed.iter().map(|handed| handed.blocks.len() as u64 * BLOCK).sum())
+    }
+
+    /// All that was handed over is on all copies when this returns.
+    async fn write_handed(
+        &self,
+        mut turn: Turn,
+        blocks: Blocks,
+        handed: &[Handed],
+        epochs: &Arc<Epochs>,
+    ) -> Result<(), IoError> {
+        let asker = Asker::patient();
+        let mut at: Vec<usize> = vec![0; handed.len()];
+        for line in epochs.history.lines().iter().rev() {
+            for (handed, at) in handed.iter().zip(&mut at) {
+                let Some(own) = handed.lines.iter().find(|own| own.newest == line.newest()) else { continue };
+                let mut writes: Vec<(u64, Gather)> = Vec::new();
+                for run in &own.held {
+                    let data = handed.blocks[*at..*at + run.count as usize].iter().cloned().collect();
+                    *at += run.count as usize;
+                    writes.push((handed.first + u64::from(run.first), data));
+                }
+                for run in &own.hidden {
+                    let zeros = Buffer::zeroed(run.count as usize * BLOCK as usize).freeze();
+                    writes.push((handed.first + u64::from(run.first), Gather::from_iter([zeros])));
+                }
+                for (first, data) in writes {
+                    let mut writing = Writing::line(epochs.clone(), line);
+                    loop {
+                        let data = Data::new(first, data.clone(), None);
+                        match self.write_blocks(&turn, data, true, &mut writing).await? {
+                            Written::Done => break,
+                            Written::Waits { change, .. } => {
+                                turn = self.wait_for_copies(turn, &asker, change, true, blocks).await?;
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        if handed.iter().any(|handed| !handed.requests.is_empty()) {
+            self.note_handed(turn, blocks, handed, epochs).await?;
+        }
+        Ok(())
+    }
+
+    /// What the blocks have taken of requests, there or here, is noted on all copies.
+    async fn note_handed(
+        &self,
+        turn: Turn,
+        blocks: Blocks,
+        handed: &[Handed],
+        epochs: &Arc<Epochs>,
+    ) -> Result<(), IoError> {
+        let (asker, line, column) = (Asker::patient(), newest_line(epochs), &self.shared.column);
+        let mut turn = self.settled_for(turn, &asker, (Reader::Copies(&line), blocks)).await?;
+        let (holder, changes) = {
+            let state = self.lock();
+            let Copies::Clean(clean) = state.members.clean(column.region_of(blocks.first)) else {
+                return Err(IoError::Stopping);
+            };
+            let holder = clean.into_iter().find_map(|at| state.members.list[at].drive().cloned());
+            (holder.ok_or(IoError::Stopping)?, state.changes)
+        };
+        let own = self.requests_of(&holder, blocks, &line).await?;
+        if self.lock().changes != changes {
+            return Err(IoError::Stopping);
+        }
+        let place = column.place(blocks.first);
+        let theirs = handed.iter().flat_map(|handed| {
+            let by = handed.first - blocks.first;
+            handed.requests.iter().map(move |taken| Taken { first: taken.first + by, ..*taken })
+        });
+        let all = newest_of_each(own.into_iter().chain(theirs));
+        let all: Vec<Taken> = all.into_iter().map(|taken| Taken { first: taken.first + place, ..taken }).collect();
+        let mut writing = Writing::line(epochs.clone(), &line);
+        loop {
+            match self.note_requests(&turn, blocks, &all, &mut writing).await? {
+                Written::Done => return Ok(()),
+                Written::Waits { change, .. } => {
+                    turn = self.wait_for_copies(turn, &asker, change, true, blocks).await?;
+                }
+            }
+        }
+    }
+
+    /// What the source has of a run, in as many answers as that takes.
+    async fn handed_over(&self, moving: &Moving, run: &Run, epochs: &Epochs) -> Result<Vec<Handed>, NotTaken> {
+        let (mut all, mut done) = (Vec::new(), 0);
+        while done < run.own.count {
+            let left = Blocks::new(run.other.first + done, run.own.count - done);
+            let (answer, data) = self.ask_source(moving, run.column, (What::HandOver, left), epochs).await?;
+            let VolumeAnswer::HandedOver { count, lines, requests } = answer else { return Err(NotTaken::Yet) };
+            let count = u64::from(count).min(left.count);
+            let held: usize = lines.iter().flat_map(|line| &line.held).map(|run| run.count as usize).sum();
+            let data = tepal_model::buffer::join(&data);
+            if count == 0 || data.len() != held * BLOCK as usize {
+                return Err(NotTaken::Yet);
+            }
+            let blocks = (0..held).map(|nth| data.slice(nth * BLOCK as usize..(nth + 1) * BLOCK as usize)).collect();
+            all.push(Handed { first: run.own.first + done, lines, requests, blocks });
+            done += count;
+        }
+        Ok(all)
+    }
+
+    async fn released(&self, moving: &Moving, run: &Run, epochs: &Epochs) -> Result<(), NotTaken> {
+        match self.ask_source(moving, run.column, (What::Release, run.other), epochs).await? {
+            (VolumeAnswer::Released, _) => Ok(()),
+            _ => Err(NotTaken::Yet),
+        }
+    }
+
+    /// Asks the primary of the source's column, once.
+    async fn ask_source(
+        &self,
+        moving: &Moving,
+        column: usize,
+        (what, blocks): (What, Blocks),
+        epochs: &Epochs,
+    ) -> Result<(VolumeAnswer, Segments), NotTaken> {
+        let engine = self.engine().ok_or(NotTaken::Yet)?;
+        let map = engine.map(moving.agreed.source).ok_or(NotTaken::Yet)?;
+        let seat = map.seats().get(column).ok_or(NotTaken::Yet)?;
+        let handing = Handing { what, blocks, target: moving.agreed.target, epochs: epochs.view };
+        let reply = match seat.now() {
+            Seated::Here(group) => {
+                let outcome = handing.at(&group.for_others()).await;
+                if !map.may_tell(seat, &group).await {
+                    return Err(NotTaken::Yet);
+                }
+                outcome?
+            }
+            Seated::There(server, view) => {
+                let operation = handing.message();
+                let request = VolumeRequest { volume: VolumeId(0), map: map.id(), column: column as u32, operation };
+                engine.ask_primary_once((server, view), request).await.ok_or(NotTaken::Yet)?
+            }
+            Seated::Vacant => return Err(NotTaken::Yet),
+        };
+        match reply.answer {
+            Answer::Volume(VolumeAnswer::Failed(VolumeFailure::Io(error))) => Err(error.into()),
+            Answer::Volume(VolumeAnswer::Failed(_)) => Err(NotTaken::Yet),
+            Answer::Volume(answer) => Ok((answer, reply.payload.into_parts().0)),
+            Answer::Metadata | Answer::Api | Answer::Drive(_) => Err(NotTaken::Yet),
+        }
+    }
+}
+
+/// Of each slot of a gateway, the newest request and the blocks that have taken it.
+fn newest_of_each(taken: impl Iterator<Item = Taken>) -> Vec<Taken> {
+    let mut newest: BTreeMap<(u64, u32), (Origin, BTreeSet<u64>)> = BTreeMap::new();
+    for Taken { origin, first, count } in taken {
+        let (of, blocks) = newest.entry((origin.gateway, origin.slot)).or_insert((origin, BTreeSet::new()));
+        if of.number < origin.number {
+            (*of, *blocks) = (origin, BTreeSet::new());
+        }
+        if of.number == origin.number {
+            blocks.extend(first..first + count);
+        }
+    }
+    let mut all: Vec<Taken> = Vec::new();
+    for (origin, blocks) in newest.into_values() {
+        for block in blocks {
+            match all.last_mut() {
+                Some(last) if last.origin == origin && last.first + last.count == block => last.count += 1,
+                _ => all.push(Taken { origin, first: block, count: 1 }),
+            }
+        }
+    }
+    all
+}

@@ -1,0 +1,259 @@
+//! A volume that goes from one map to another: which of the two has which of its bytes.
+
+use super::{Map, Volume};
+use crate::map::{Column, Striping};
+use crate::migration::{Migration, Phase, cut_at_chunks};
+use crate::protocol::primary::Blocks;
+use crate::servers::seat::Seat;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use tepal_drive::world::World;
+use tepal_model::{BLOCK, IoError, MapId};
+
+/// What one of the two maps knows of it.
+#[derive(Debug)]
+pub(crate) struct Moving {
+    pub agreed: Arc<Migration>,
+    /// Which of the two this is.
+    map: MapId,
+    own: Striping,
+    other: Striping,
+}
+
+/// Of a map.
+#[derive(Default)]
+pub(super) struct Migrating {
+    /// Whether it has ever been a migration's: all that is done is to look at this, else.
+    ever: AtomicBool,
+    now: Mutex<Option<Arc<Moving>>>,
+}
+
+/// Some bytes of a volume that lie side by side in one column of each of the two maps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    pub own: Blocks,
+    /// The column of the other map, and the blocks there.
+    pub column: usize,
+    pub other: Blocks,
+}
+
+impl Moving {
+    pub fn new(agreed: Arc<Migration>, map: MapId) -> Self {
+        let other = if map == agreed.source { agreed.target } else { agreed.source };
+        let (own, other) = (Striping::new(agreed.laid(map)), Striping::new(agreed.laid(other)));
+        Moving { agreed, map, own, other }
+    }
+
+    /// Whether this map takes over.
+    pub fn takes(&self) -> bool {
+        self.map == self.agreed.target
+    }
+
+    /// Whether the same chunks go the same way.
+    pub fn is_same_window(&self, other: &Moving) -> bool {
+        let window = |moving: &Moving| {
+            let agreed = &moving.agreed;
+            (agreed.source, agreed.target, agreed.done, agreed.fence)
+        };
+        window(self) == window(other)
+    }
+
+    /// The phases of these blocks of a column, as far as they differ, each with how many have it.
+    pub fn phases(&self, column: usize, blocks: Blocks) -> impl Iterator<Item = (Blocks, Phase)> + '_ {
+        let mut at = blocks.first;
+        std::iter::from_fn(move || {
+            if at >= blocks.end() {
+                return None;
+            }
+            let offset = self.own.offset_of(column, at * BLOCK);
+            let count = (self.own.end_of_extent(offset) - offset) / BLOCK;
+            let first = at;
+            at = (at + count).min(blocks.end());
+            Some((Blocks::new(first, at - first), self.agreed.phase(offset)))
+        })
+    }
+
+    /// Whether this map serves all of these blocks, those that it's to take over too.
+    pub fn serves(&self, column: usize, blocks: Blocks) -> bool {
+        self.phases(column, blocks).all(|(_, phase)| (phase == Phase::Old) != self.takes())
+    }
+
+    /// Whether all of these blocks are.
+    pub fn are_fenced(&self, column: usize, blocks: Blocks) -> bool {
+        self.phases(column, blocks).all(|(_, phase)| phase == Phase::Fenced)
+    }
+
+    /// Those of these blocks that are fenced, with where they are in the other map.
+    pub fn fenced(&self, column: usize, blocks: Blocks) -> Vec<Run> {
+        let mut runs: Vec<Run> = Vec::new();
+        for (part, phase) in self.phases(column, blocks) {
+            if phase != Phase::Fenced {
+                continue;
+            }
+            let mut at = part.first;
+            while at < part.end() {
+                let offset = self.own.offset_of(column, at * BLOCK);
+                let (other, within) = self.other.locate(offset);
+                let left = (self.other.end_of_extent(offset) - offset) / BLOCK;
+                let count = left.min(part.end() - at);
+                let first = within / BLOCK;
+                match runs.last_mut() {
+                    Some(run) if run.column == other && run.other.end() == first && run.own.end() == at => {
+                        run.own.count += count;
+                        run.other.count += count;
+                    }
+                    _ => {
+                        runs.push(Run { own: Blocks::new(at, count), column: other, other: Blocks::new(first, count) })
+                    }
+                }
+                at += count;
+            }
+        }
+        runs
+    }
+
+    /// The blocks of a column that are in the chunks that are fenced, chunk by chunk.
+    pub fn window(&self, column: usize) -> impl Iterator<Item = Blocks> + '_ {
+        self.agreed.fenced().filter_map(move |bytes| {
+            let within = self.own.within(column, bytes);
+            (!within.is_empty()).then(|| Blocks::touched(within.start, within.end))
+        })
+    }
+}
+
+impl<W: World> Map<W> {
+    /// What is agreed about where its data goes; `None` if it stays.
+    pub fn moving(&self) -> Option<Arc<Moving>> {
+        match self.shared.migrating.ever.load(Ordering::Acquire) {
+            true => self.shared.migrating.now.lock().expect("nothing panics while it holds it").clone(),
+            false => None,
+        }
+    }
+
+    /// Whether it has ever been one that volumes go to, or come from.
+    pub fn has_moved(&self) -> bool {
+        self.shared.migrating.ever.load(Ordering::Acquire)
+    }
+
+    /// An error of a group names places in its column: where they are in the volume.
+    pub fn in_volume(&self, column: usize, error: IoError) -> IoError {
+        match error {
+            IoError::Damaged { offset, length } => {
+                IoError::Damaged { offset: self.striping().offset_of(column, offset), length }
+            }
+            other => other,
+        }
+    }
+
+    /// As agreed from now on. Whether that is new.
+    pub fn moves(&self, agreed: Option<&Arc<Migration>>) -> bool {
+        let before = self.moving();
+        if before.as_ref().map(|moving| &*moving.agreed) == agreed.map(|agreed| &**agreed) {
+            return false;
+        }
+        let now = agreed.map(|agreed| Arc::new(Moving::new(agreed.clone(), self.id())));
+        *self.shared.migrating.now.lock().expect("nothing panics while it holds it") = now.clone();
+        self.shared.migrating.ever.store(true, Ordering::Release);
+        self.groups().iter().for_each(|group| group.moves(&now));
+        self.seats().iter().for_each(Seat::ring);
+        true
+    }
+
+    /// Everything has gone: nobody is served any more, and all that is left is given back when it isn't known any more.
+    pub fn is_left(&self) {
+        self.shared.migrating.ever.store(true, Ordering::Release);
+        self.cut_off();
+        self.seats().iter().for_each(Seat::ring);
+    }
+
+    pub fn column(&self, number: usize) -> Column {
+        Column::new(self.id(), number, self.seats().len())
+    }
+}
+
+/// The maps that a volume has had, as far as is known here: the last one is its own.
+pub(super) struct Maps<W: World> {
+    map: Map<W>,
+    next: OnceLock<Box<Maps<W>>>,
+}
+
+impl<W: World> Maps<W> {
+    pub fn of(map: Map<W>) -> Self {
+        Maps { map, next: OnceLock::new() }
+    }
+
+    pub fn last(&self) -> &Map<W> {
+        let mut at = self;
+        while let Some(next) = at.next.get() {
+            at = next;
+        }
+        &at.map
+    }
+
+    /// One at a time.
+    fn add(&self, map: Map<W>) {
+        let mut at = self;
+        while let Some(next) = at.next.get() {
+            at = next;
+        }
+        let _ = at.next.set(Box::new(Maps::of(map))); // it's the last one
+    }
+}
+
+impl<W: World> Volume<W> {
+    /// As agreed it has this map from now on.
+    pub(crate) fn goes_to(&self, map: Map<W>) {
+        self.shared.maps.add(map);
+    }
+
+    /// Its map, and the one that it goes to, or comes from.
+    pub(crate) fn maps(&self) -> Vec<Map<W>> {
+        let map = self.map();
+        let other = map.moving().and_then(|moving| {
+            let agreed = &moving.agreed;
+            let other = if agreed.source == map.id() { agreed.target } else { agreed.source };
+            self.engine()?.map(other)
+        });
+        std::iter::once(map.clone()).chain(other).collect()
+    }
+
+    /// Whether it has any of its bytes there.
+    pub(crate) fn has(&self, map: MapId) -> bool {
+        self.map().id() == map || self.map().moving().is_some_and(|moving| moving.agreed.is_about(map))
+    }
+
+    /// Whether a column of that map is asked for these bytes of it.
+    pub(crate) fn is_served_by(&self, map: &Map<W>, column: usize, bytes: &Range<u64>) -> bool {
+        if !self.has(map.id()) {
+            return false;
+        }
+        match map.moving() {
+            Some(moving) => moving.serves(column, Blocks::touched(bytes.start, bytes.end.max(bytes.start + 1))),
+            None => self.map().id() == map.id(),
+        }
+    }
+
+    /// The map that is to be asked for a byte.
+    pub(crate) fn map_at(&self, offset: u64) -> Map<W> {
+        let map = self.map();
+        let Some(moving) = map.moving() else { return map.clone() };
+        match moving.agreed.serves(offset) {
+            id if id == map.id() => map.clone(),
+            id => self.engine().and_then(|engine| engine.map(id)).unwrap_or_else(|| map.clone()),
+        }
+    }
+
+    /// Bytes of the volume, cut so that each part is to be asked for at one of its maps.
+    pub(crate) fn routed(&self, bytes: Range<u64>) -> Vec<(Map<W>, Range<u64>)> {
+        let Some(moving) = self.map().moving() else { return vec![(self.map().clone(), bytes)] };
+        let maps = self.maps();
+        let mut routed: Vec<(Map<W>, Range<u64>)> = Vec::new();
+        for part in cut_at_chunks(bytes) {
+            let id = moving.agreed.serves(part.start);
+            let map = maps.iter().find(|map| map.id() == id).unwrap_or(&maps[0]);
+            routed.push((map.clone(), part));
+        }
+        routed
+    }
+}

@@ -1,0 +1,268 @@
+//! Volumes that go from one map to another, a window of chunks at a time.
+//!
+//! While they go, both maps have the same epochs: one that is handed out is new to both. So the one that is left at the end
+//! knows all that volumes and snapshots see.
+
+use super::drives::parse_layout;
+use super::{Draft, place};
+use crate::command::Reply;
+use crate::record::{CHUNK, MapRecord, MigrationRecord, MigrationStage, VolumeRecord};
+use crate::refusal::Refusal;
+use std::sync::Arc;
+use tepal_model::{Epoch, MapId};
+
+/// The first window is a fiftieth of all chunks: large enough that few are agreed, small enough that clients seldom meet it.
+const FIRST_WINDOW: u64 = 50;
+
+impl Draft {
+    pub(super) fn begin_migration(
+        &mut self,
+        name: &str,
+        layout: Option<&str>,
+        alone: bool,
+        (seed, rate): (u64, Option<u64>),
+    ) -> Result<Reply, Refusal> {
+        check_rate(rate)?;
+        let volume = self.volume(name)?;
+        let layout = layout.map_or(Ok(volume.layout.clone()), parse_layout)?;
+        let source = self.state.maps.get(&volume.map).expect("each volume's map exists").clone();
+        if let Some(other) = self.state.migration_about(source.id) {
+            let to = self.state.maps.get(&other.target).map_or_else(String::new, |map| map.layout.to_string());
+            return Err(Refusal::MigratesAlready { volume: name.to_owned(), to });
+        }
+        if alone && self.state.volumes.values().all(|other| other.map != source.id || other.id == volume.id) {
+            return Err(Refusal::NotShared(name.to_owned()));
+        }
+        let target = MapId(self.state.counters.map);
+        let next_map = target.0.checked_add(1).ok_or(Refusal::NoMapsLeft)?;
+        let (settled, table) = place::allot(&self.state, &volume.pool, &layout, target, self.form)?;
+        if !alone && settled == source.layout {
+            return Err(Refusal::SameLayout { volume: name.to_owned(), layout: layout.to_string() });
+        }
+        self.state.counters.map = next_map;
+        let view = self.next_view();
+        let drives = self.make_map(target, volume.id, settled, &table);
+        self.raise_newest_epoch(target, source.newest_epoch);
+        let mut record = MigrationRecord {
+            id: target,
+            source: source.id,
+            target,
+            layout,
+            leaves: alone.then_some(volume.id),
+            seed: seed.min(i64::MAX as u64),
+            chunks: 1,
+            done: 0,
+            fence: 1,
+            stage: MigrationStage::Running,
+            cancelled: false,
+            rate: rate.map(|rate| rate.min(i64::MAX as u64)),
+            since: view,
+            begun_unix_ms: self.unix_ms,
+        };
+        record.chunks = self.longest_of(&record).div_ceil(CHUNK);
+        record.fence = (record.chunks / FIRST_WINDOW).max(1);
+        let others = if alone { 0 } else { self.state.volumes_of(source.id).count() - 1 };
+        let with = match others {
+            0 => String::new(),
+            1 => " with the other volume of the same origin".to_owned(),
+            more => format!(" with the {more} other volumes of the same origin"),
+        };
+        let text = match alone {
+            false => format!("begins to go from {} to {}, on {drives} drives{with}", volume.layout, record.layout),
+            true => format!("begins to leave the volumes that it shares data with, for {drives} drives"),
+        };
+        self.put_migration(record);
+        self.event("volume", name, text);
+        Ok(Reply::MigrationBegun { id: target, view })
+    }
+
+    pub(super) fn move_window(
+        &mut self,
+        id: MapId,
+        cancelled: bool,
+        from: (u64, u64),
+        to: (u64, u64),
+    ) -> Result<Reply, Refusal> {
+        let mut record = self.migration(id)?;
+        check_window(&record, from)?;
+        if record.cancelled != cancelled {
+            return Err(Refusal::WindowChanged { done: record.done, fence: record.fence });
+        }
+        check_stage(&record, MigrationStage::Running)?;
+        let is_last = to == (record.chunks, record.chunks) && from.1 == record.chunks;
+        if !is_last && (to.0 != from.1 || to.1 <= to.0 || to.1 > record.chunks) {
+            return Err(Refusal::NoWindow { done: to.0, fence: to.1 });
+        }
+        let view = self.next_view();
+        if is_last {
+            self.finish_migration(&record);
+            return Ok(Reply::Done);
+        }
+        (record.done, record.fence, record.since) = (to.0, to.1, view);
+        self.put_migration(record);
+        Ok(Reply::Done)
+    }
+
+    /// The volumes that went have the target from now on, which has all.
+    fn finish_migration(&mut self, record: &MigrationRecord) {
+        let subject = self.subject_of(record);
+        let volumes = self.state.volumes.values().filter(|volume| record.takes(volume));
+        let volumes: Vec<VolumeRecord> = volumes.map(|volume| VolumeRecord::clone(volume)).collect();
+        self.drop_migration(record.id);
+        for mut volume in volumes {
+            volume.map = record.target;
+            if !record.cancelled {
+                volume.layout = record.layout.clone();
+                volume.origin = volume.origin.filter(|_| record.leaves.is_none());
+            }
+            self.revise(volume);
+        }
+        if self.state.volumes.values().all(|volume| volume.map != record.source) {
+            self.drop_map(record.source);
+        }
+        let text = match (record.leaves, record.cancelled) {
+            (_, true) => "is as it was before: all that had gone has come back".to_owned(),
+            (None, false) => format!("has {} now", record.layout),
+            (Some(_), false) => "shares no data with other volumes any more".to_owned(),
+        };
+        self.event("volume", &subject, text);
+    }
+
+    pub(super) fn pause_migration(&mut self, id: MapId, paused: bool) -> Result<Reply, Refusal> {
+        let mut record = self.migration(id)?;
+        let to = if paused { MigrationStage::Paused } else { MigrationStage::Running };
+        if record.stage == to {
+            return Ok(Reply::Done);
+        }
+        if record.stage == MigrationStage::Turning {
+            return Err(Refusal::MigrationStage(record.stage));
+        }
+        (record.stage, record.since) = (to, self.next_view());
+        let subject = self.subject_of(&record);
+        self.put_migration(record);
+        let text = if paused { "rests on its way to another layout" } else { "goes on to another layout" };
+        self.event("volume", &subject, text.to_owned());
+        Ok(Reply::Done)
+    }
+
+    pub(super) fn set_migration_rate(&mut self, id: MapId, rate: Option<u64>) -> Result<Reply, Refusal> {
+        check_rate(rate)?;
+        let mut record = self.migration(id)?;
+        record.rate = rate.map(|rate| rate.min(i64::MAX as u64));
+        self.put_migration(record);
+        Ok(Reply::Done)
+    }
+
+    pub(super) fn cancel_migration(&mut self, id: MapId) -> Result<Reply, Refusal> {
+        let mut record = self.migration(id)?;
+        if record.cancelled {
+            return Err(Refusal::CancelledAlready);
+        }
+        if record.stage == MigrationStage::Turning {
+            return Ok(Reply::Done);
+        }
+        let subject = self.subject_of(&record);
+        if self.longest_of(&record) > record.chunks * CHUNK {
+            return Err(Refusal::GrownSince(subject));
+        }
+        (record.stage, record.since) = (MigrationStage::Turning, self.next_view());
+        self.put_migration(record);
+        self.event(
+            "volume",
+            &subject,
+            "turns around on its way to another layout: what has gone comes back".to_owned(),
+        );
+        Ok(Reply::Done)
+    }
+
+    pub(super) fn turn_migration(&mut self, id: MapId, from: (u64, u64)) -> Result<Reply, Refusal> {
+        let record = self.migration(id)?;
+        check_window(&record, from)?;
+        check_stage(&record, MigrationStage::Turning)?;
+        let volumes = self.state.volumes.values().filter(|volume| record.takes(volume));
+        let volumes: Vec<VolumeRecord> = volumes.map(|volume| VolumeRecord::clone(volume)).collect();
+        let subject = self.subject_of(&record);
+        let since = self.next_view();
+        self.put_migration(MigrationRecord {
+            source: record.target,
+            target: record.source,
+            done: record.chunks - record.fence,
+            fence: record.chunks - record.done,
+            stage: MigrationStage::Running,
+            cancelled: true,
+            since,
+            ..record
+        });
+        for mut volume in volumes {
+            volume.map = record.target;
+            self.revise(volume);
+        }
+        self.event("volume", &subject, "has turned around: its chunks come back".to_owned());
+        Ok(Reply::Done)
+    }
+
+    /// Nobody goes with it any more: the map that was made for it, or that all have left, is gone with it. To be called when
+    /// the last volume that went is forgotten.
+    pub(super) fn end_migrations_of_nobody(&mut self) {
+        let is_over = |record: &&Arc<MigrationRecord>| self.state.volumes.values().all(|volume| !record.takes(volume));
+        for record in self.state.migrations.values().filter(is_over).cloned().collect::<Vec<_>>() {
+            self.drop_migration(record.id);
+            for map in [record.source, record.target] {
+                if self.state.volumes.values().all(|volume| volume.map != map) && self.state.maps.contains_key(&map) {
+                    self.drop_map(map);
+                }
+            }
+        }
+    }
+
+    /// Whether a volume may have so many bytes now.
+    pub(super) fn check_growth(&self, volume: &VolumeRecord, size: u64) -> Result<(), Refusal> {
+        match self.state.migration_of(volume) {
+            // What is past the chunks that were counted would be left behind.
+            Some(record) if record.stage == MigrationStage::Turning && size > record.chunks * CHUNK => {
+                Err(Refusal::MigrationStage(record.stage))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The size of the longest volume or snapshot that goes, in bytes.
+    fn longest_of(&self, record: &MigrationRecord) -> u64 {
+        let sizes = self
+            .state
+            .volumes_that_go(record)
+            .flat_map(|volume| self.state.snapshots_of(volume.id).map(|snapshot| snapshot.size).chain([volume.size]));
+        sizes.max().unwrap_or(1)
+    }
+
+    /// The map hands out no epoch up to this one.
+    pub(super) fn raise_newest_epoch(&mut self, map: MapId, newest_epoch: Epoch) {
+        let record = self.state.maps.get(&map).expect("it's there");
+        let record = MapRecord { newest_epoch: record.newest_epoch.max(newest_epoch), ..MapRecord::clone(record) };
+        self.put_map(record);
+    }
+
+    /// Of which volume people read.
+    fn subject_of(&self, record: &MigrationRecord) -> String {
+        self.state.volumes_that_go(record).next().map_or_else(String::new, |volume| volume.name.clone())
+    }
+
+    fn migration(&self, id: MapId) -> Result<MigrationRecord, Refusal> {
+        self.state.migrations.get(&id).map(|record| MigrationRecord::clone(record)).ok_or(Refusal::NoMigration(id))
+    }
+}
+
+fn check_rate(rate: Option<u64>) -> Result<(), Refusal> {
+    if rate == Some(0) { Err(Refusal::Rate) } else { Ok(()) }
+}
+
+fn check_window(record: &MigrationRecord, (done, fence): (u64, u64)) -> Result<(), Refusal> {
+    match (record.done, record.fence) == (done, fence) {
+        true => Ok(()),
+        false => Err(Refusal::WindowChanged { done: record.done, fence: record.fence }),
+    }
+}
+
+fn check_stage(record: &MigrationRecord, wanted: MigrationStage) -> Result<(), Refusal> {
+    if record.stage == wanted { Ok(()) } else { Err(Refusal::MigrationStage(record.stage)) }
+}

@@ -1,0 +1,221 @@
+//! `tepal volume relayout`, `flatten`, and what is done about volumes that are on their way.
+
+use super::CommandError;
+use super::volume::VolumeError;
+use crate::cli::Rate;
+use crate::client::{Client, ClientError};
+use crate::interrupt::Interrupt;
+use crate::output::{self, Output, Progress};
+use std::time::{Duration, Instant};
+use tepal_model::Layout;
+use tepal_model::size::Size;
+use tepal_server::api::types::{
+    Done, Flatten, Migration, MigrationInfo, MigrationState, Relayout, SetRate, VolumeInfo, path, route,
+};
+
+/// Between two looks at something that goes on.
+const LOOK: Duration = Duration::from_millis(500);
+/// For so long servers may be away while something is waited for that goes on without the command.
+const AWAY: Duration = Duration::from_secs(120);
+
+pub fn relayout(
+    client: &Client,
+    output: Output,
+    name: &str,
+    layout: &Layout,
+    (rate, wait): (Option<u64>, bool),
+) -> Result<(), CommandError> {
+    let layout = layout.to_string();
+    let request = Relayout { layout: layout.clone(), rate };
+    let volume: VolumeInfo = client.post(&path(route::VOLUME_RELAYOUT, name), &request)?;
+    if !wait {
+        output.show(&volume, |_| format!("volume {name} goes to {layout} in the background; {}", commands(name)))?;
+        return Ok(());
+    }
+    let Some(volume) = see_through(client, output, name, &format!("{name} to {layout}"))? else { return Ok(()) };
+    if volume.layout != layout {
+        return Err(VolumeError::CameBack { volume: name.to_owned(), layout: volume.layout }.into());
+    }
+    output.show(&volume, |volume| format!("volume {name} has {} now", volume.layout))?;
+    Ok(())
+}
+
+pub fn flatten(
+    client: &Client,
+    output: Output,
+    name: &str,
+    (rate, wait): (Option<u64>, bool),
+) -> Result<(), CommandError> {
+    let volume: VolumeInfo = client.post(&path(route::VOLUME_FLATTEN, name), &Flatten { rate })?;
+    if !wait {
+        output.show(&volume, |_| format!("volume {name} is being flattened in the background; {}", commands(name)))?;
+        return Ok(());
+    }
+    if let Some(volume) = see_through(client, output, name, &format!("flattening {name}"))? {
+        output.show(&volume, |_| format!("volume {name} shares no data with other volumes now"))?;
+    }
+    Ok(())
+}
+
+pub fn cancel(client: &Client, output: Output, name: &str, wait: bool) -> Result<(), CommandError> {
+    let volume: VolumeInfo = client.post(&path(route::VOLUME_CANCEL, name), &Done {})?;
+    if !wait {
+        output.show(&volume, |_| format!("volume {name} goes back in the background; {}", commands(name)))?;
+        return Ok(());
+    }
+    if let Some(volume) = see_through(client, output, name, &format!("{name} back"))? {
+        output.show(&volume, |volume| format!("volume {name} is as it was before: {}", volume.layout))?;
+    }
+    Ok(())
+}
+
+fn commands(name: &str) -> String {
+    format!("`tepal volume migrations` shows how far it is, `tepal volume cancel {name}` calls it off")
+}
+
+/// The volume when it's there; none if the user doesn't want to wait any more.
+fn see_through(client: &Client, output: Output, name: &str, what: &str) -> Result<Option<VolumeInfo>, CommandError> {
+    let interrupt = Interrupt::catch()?;
+    let mut progress = Progress::new(what);
+    let mut heard = Instant::now();
+    let mut hindrances = Vec::new();
+    loop {
+        match client.get::<VolumeInfo>(&path(route::VOLUME, name)) {
+            Ok(VolumeInfo { migration: Some(migration), .. }) => {
+                heard = Instant::now();
+                progress.set(migration.done_bytes, migration.total_bytes);
+                if migration.reason != hindrances {
+                    hindrances = migration.reason;
+                    hindrances.iter().for_each(|reason| eprintln!("{what}: {reason}"));
+                }
+            }
+            Ok(volume) => return Ok(Some(volume)),
+            Err(error) if error.is_no_answer() && heard.elapsed() < AWAY => {}
+            Err(error) => return Err(error.into()),
+        }
+        if interrupt.wait(LOOK) {
+            drop(progress);
+            output.say(&format!("volume {name} goes on in the background; {}", commands(name)))?;
+            return Ok(None);
+        }
+    }
+}
+
+pub fn pause(client: &Client, output: Output, name: &str) -> Result<(), CommandError> {
+    let text = format!("volume {name} rests on its way; `tepal volume resume {name}` has it go on");
+    change(client, output, &path(route::VOLUME_PAUSE, name), &Done {}, &text)
+}
+
+pub fn resume(client: &Client, output: Output, name: &str) -> Result<(), CommandError> {
+    change(client, output, &path(route::VOLUME_RESUME, name), &Done {}, &format!("volume {name} goes on"))
+}
+
+pub fn set_rate(client: &Client, output: Output, name: &str, Rate(rate): Rate) -> Result<(), CommandError> {
+    let text = match rate {
+        Some(rate) => format!("volume {name} goes on with at most {} a second", Size(rate)),
+        None => format!("volume {name} goes on as fast as clients let it"),
+    };
+    change(client, output, &path(route::VOLUME_RATE, name), &SetRate { rate }, &text)
+}
+
+fn change(
+    client: &Client,
+    output: Output,
+    path: &str,
+    body: &impl serde::Serialize,
+    text: &str,
+) -> Result<(), CommandError> {
+    let volume: Result<VolumeInfo, ClientError> = client.post(path, body);
+    output.show(&volume?, |_| text.to_owned())?;
+    Ok(())
+}
+
+pub fn list(client: &Client, output: Output) -> Result<(), CommandError> {
+    let migrations: Vec<MigrationInfo> = client.get(route::MIGRATIONS)?;
+    output.show(&migrations, |migrations| table(migrations))?;
+    Ok(())
+}
+
+fn table(migrations: &[MigrationInfo]) -> String {
+    let row = |info: &MigrationInfo| {
+        let Migration { to, done_bytes, total_bytes, rate, seconds_left, reason, flattens, .. } = &info.migration;
+        let to = if *flattens { format!("{to}, by itself") } else { to.clone() };
+        vec![
+            info.volume.clone(),
+            info.from.clone(),
+            to,
+            state(&info.migration).to_owned(),
+            output::size(*done_bytes),
+            output::size(*total_bytes),
+            output::rate(*rate, Duration::from_secs(1)),
+            seconds_left.map_or_else(String::new, left),
+            reason.join("; "),
+        ]
+    };
+    let columns = ["volume", "from", "to", "state", ">done", ">of", ">rate", ">left", "reason"];
+    output::table(&columns, migrations.iter().map(row))
+}
+
+/// As one line of a volume's page.
+pub fn line(migration: &Migration) -> String {
+    let Migration { to, done_bytes, total_bytes, rate, seconds_left, .. } = migration;
+    let mut line =
+        format!("{}, {} of {} are there", state(migration), output::size(*done_bytes), output::size(*total_bytes));
+    if !migration.flattens {
+        line = format!("to {to}: {line}");
+    }
+    if let Some(seconds) = seconds_left {
+        line += &format!(", {}, {} left", output::rate(*rate, Duration::from_secs(1)), left(*seconds));
+    }
+    line
+}
+
+fn state(migration: &Migration) -> &'static str {
+    match migration.state {
+        MigrationState::Running if migration.cancelled => "coming back",
+        MigrationState::Running => "running",
+        MigrationState::Paused => "paused",
+        MigrationState::Turning => "turning around",
+        MigrationState::Blocked => "blocked",
+    }
+}
+
+/// A time in the unit that is read most easily.
+fn left(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7200 => format!("{} min", seconds.div_ceil(60)),
+        7200..172_800 => format!("{} h", seconds.div_ceil(3600)),
+        _ => format!("{} days", seconds.div_ceil(86_400)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn how_far_a_volume_is_fits_a_line() {
+        let mut migration = Migration {
+            to: "mirror:2".to_owned(),
+            done_bytes: 1 << 30,
+            total_bytes: 4 << 30,
+            rate: 1 << 20,
+            seconds_left: Some(3072),
+            state: MigrationState::Running,
+            reason: vec![],
+            cancelled: false,
+            flattens: false,
+            most_rate: None,
+        };
+        assert_eq!(line(&migration), "to mirror:2: running, 1G of 4G are there, 1M/s, 52 min left");
+        (migration.state, migration.seconds_left, migration.flattens) = (MigrationState::Paused, None, true);
+        assert_eq!(line(&migration), "paused, 1G of 4G are there");
+    }
+
+    #[test]
+    fn times_are_told_in_readable_units() {
+        let told: Vec<String> = [0, 119, 120, 7199, 7200, 200_000].map(left).into();
+        assert_eq!(told, ["0 s", "119 s", "2 min", "120 min", "2 h", "3 days"]);
+    }
+}
