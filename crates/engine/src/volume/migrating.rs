@@ -19,6 +19,8 @@ pub(crate) struct Moving {
     map: MapId,
     own: Striping,
     other: Striping,
+    /// Columns that have something of this window.
+    busy: OnceLock<u64>,
 }
 
 /// Of a map.
@@ -42,7 +44,7 @@ impl Moving {
     pub fn new(agreed: Arc<Migration>, map: MapId) -> Self {
         let other = if map == agreed.source { agreed.target } else { agreed.source };
         let (own, other) = (Striping::new(agreed.laid(map)), Striping::new(agreed.laid(other)));
-        Moving { agreed, map, own, other }
+        Moving { agreed, map, own, other, busy: OnceLock::new() }
     }
 
     /// Whether this map takes over.
@@ -111,6 +113,12 @@ impl Moving {
             }
         }
         runs
+    }
+
+    /// How many columns have something of this window: what they take over in a second is shared out among them.
+    pub fn busy_columns(&self) -> u64 {
+        let has_any = |&column: &usize| self.window(column).next().is_some();
+        *self.busy.get_or_init(|| (0..self.own.geometry.columns()).filter(has_any).count() as u64)
     }
 
     /// The blocks of a column that are in the chunks that are fenced, chunk by chunk.

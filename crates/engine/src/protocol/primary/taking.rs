@@ -313,7 +313,7 @@ impl<W: World> Group<W> {
             }
             if let Some(rate) = moving.agreed.rate {
                 // Each column has its part.
-                let columns = moving.agreed.laid(moving.agreed.target).geometry.columns() as u64;
+                let columns = moving.busy_columns();
                 let due = Duration::from_micros(bytes.saturating_mul(columns).saturating_mul(1_000_000) / rate.max(1));
                 self.shared.world.sleep(due).await;
             }

@@ -42,6 +42,7 @@ impl Moving {
             drives: (1..=DRIVES).map(|id| (DriveId(id), agreed)).collect(),
             places: [(MapId(1), Arc::new(places))].into(),
             epochs: epochs.into_iter().collect(),
+            ..ClusterView::default()
         });
         self.rig.engine.follow(ME, &self.now, &now);
         self.now = now;
