@@ -1,7 +1,7 @@
 //! Bytes of a volume, read, written, zeroed: dealt out to its columns, and put together again.
 
-use super::{Map, Volume};
 use super::operation::{Clear, Read, Status, Write, Zero};
+use super::{Map, Volume};
 use crate::map::Part;
 use crate::migration::CHUNK;
 use crate::protocol::primary::Group;
@@ -133,8 +133,7 @@ impl<W: World> Volume<W> {
         let is_stable = fua || self.is_strict();
         let unstable = parts.iter().filter(|_| !is_stable).filter_map(|part| map.seats()[part.column].group());
         let lost_before: Vec<(Group<W>, u64)> = unstable.map(|group| (group.clone(), group.times_lost())).collect();
-        let gather =
-            |part: &Part| part.slices.iter().map(|slice| data.slice(slice.clone())).collect::<Gather>();
+        let gather = |part: &Part| part.slices.iter().map(|slice| data.slice(slice.clone())).collect::<Gather>();
         let write = |part| self.write_part(map, part, gather(part), (fua, None));
         // All take their places in line before any is waited for.
         let moved = moved(parts.iter().zip(join_all(parts.iter().map(write)).await))?;
@@ -162,27 +161,25 @@ impl<W: World> Volume<W> {
     /// While the volume goes from one map to another.
     async fn write_moving(&self, mut pieces: Vec<Piece>, fua: bool) -> Result<(), IoError> {
         loop {
-            let mut parts = Vec::new();
+            let mut asked: Vec<Asked<W>> = Vec::new();
             for Piece { offset, data, again } in &pieces {
                 for (map, bytes) in self.routed(*offset..offset + data.len() as u64) {
                     let data = data.slice((bytes.start - offset) as usize..(bytes.end - offset) as usize);
                     for part in map.striping().parts(bytes.start, data.len() as u64) {
-                        let gather: Gather = part.slices.iter().map(|slice| data.slice(slice.clone())).collect();
-                        parts.push((map.clone(), part, gather, again.clone()));
+                        let data = part.slices.iter().map(|slice| data.slice(slice.clone())).collect();
+                        asked.push(Asked { map: map.clone(), part, data, again: again.clone() });
                     }
                 }
             }
-            let write = |(map, part, gather, again): &(Map<W>, Part, Gather, Option<Again>)| {
-                let (map, part, gather, again) = (map.clone(), part.clone(), gather.clone(), again.clone());
-                async move { self.write_part(&map, &part, gather, (fua, again.as_ref())).await }
+            let write = |asked: &Asked<W>| {
+                let Asked { map, part, data, again } = asked.clone();
+                async move { self.write_part(&map, &part, data, (fua, again.as_ref())).await }
             };
-            let moved = moved(parts.iter().zip(join_all(parts.iter().map(write)).await))?;
+            let moved = moved(asked.iter().zip(join_all(asked.iter().map(write)).await))?;
             if moved.is_empty() {
                 return Ok(());
             }
-            let of = |((map, part, gather, _), again): (&(Map<W>, Part, Gather, Option<Again>), Again)| {
-                pieces_of(map, part, gather, &again)
-            };
+            let of = |(asked, again): (&Asked<W>, Again)| pieces_of(&asked.map, &asked.part, &asked.data, &again);
             pieces = moved.into_iter().flat_map(of).collect();
             self.in_a_moment().await?;
         }
@@ -267,14 +264,14 @@ impl<W: World> Volume<W> {
             let mut is_done = true;
             // What goes from the first to the second meanwhile is cleared in one of them.
             for map in in_order_of_going(&maps) {
-                let clear = async |column| {
-                    self.at_primary(map, column, &Clear { from: self.end_in(map, column) }, None).await
-                };
+                let clear =
+                    async |column| self.at_primary(map, column, &Clear { from: self.end_in(map, column) }, None).await;
                 let outcomes = join_all((0..map.seats().len()).map(clear)).await;
                 is_done &= moved((0..).zip(outcomes))?.is_empty();
             }
             let now = self.maps();
-            let is_same = now.len() == maps.len() && in_order_of_going(&now).map(Map::id).eq(in_order_of_going(&maps).map(Map::id));
+            let is_same = now.len() == maps.len()
+                && in_order_of_going(&now).map(Map::id).eq(in_order_of_going(&maps).map(Map::id));
             if is_done && is_same {
                 return Ok(());
             }
@@ -335,6 +332,21 @@ struct Piece {
     offset: u64,
     data: Bytes,
     again: Option<Again>,
+}
+
+/// What a column of one of the maps is to write.
+struct Asked<W: World> {
+    map: Map<W>,
+    part: Part,
+    data: Gather,
+    again: Option<Again>,
+}
+
+impl<W: World> Clone for Asked<W> {
+    fn clone(&self) -> Self {
+        let Asked { map, part, data, again } = self;
+        Asked { map: map.clone(), part: part.clone(), data: data.clone(), again: again.clone() }
+    }
 }
 
 /// What is left of a part that another map has by now.

@@ -103,7 +103,9 @@ impl Moving {
                         run.own.count += count;
                         run.other.count += count;
                     }
-                    _ => runs.push(Run { own: Blocks::new(at, count), column: other, other: Blocks::new(first, count) }),
+                    _ => {
+                        runs.push(Run { own: Blocks::new(at, count), column: other, other: Blocks::new(first, count) })
+                    }
                 }
                 at += count;
             }
@@ -168,7 +170,6 @@ impl<W: World> Map<W> {
     pub fn column(&self, number: usize) -> Column {
         Column::new(self.id(), number, self.seats().len())
     }
-
 }
 
 /// The maps that a volume has had, as far as is known here: the last one is its own.

@@ -289,7 +289,8 @@ impl VolumeAnswer {
     pub(super) fn check(&self, payload: &Payload) -> Result<(), MessageError> {
         let VolumeAnswer::HandedOver { count, lines, requests } = self else { return Ok(()) };
         let runs = || lines.iter().flat_map(|line| line.held.iter().chain(&line.hidden));
-        let is_within = |run: &Blocks| run.count > 0 && run.first.checked_add(run.count).is_some_and(|end| end <= *count);
+        let is_within =
+            |run: &Blocks| run.count > 0 && run.first.checked_add(run.count).is_some_and(|end| end <= *count);
         let held: u64 = lines.iter().flat_map(|line| &line.held).map(|run| u64::from(run.count)).sum();
         let are_within = runs().all(is_within) && requests.iter().all(|taken| taken.is_within(0, (*count).into()));
         match are_within && *count <= MAX_HANDED && held * BLOCK == payload.length() {

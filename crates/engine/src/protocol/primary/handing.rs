@@ -151,12 +151,7 @@ impl<W: World> Group<W> {
     }
 
     /// The requests that blocks of a copy have taken, numbered from the first one.
-    pub async fn requests_of(
-        &self,
-        holder: &Holder<W>,
-        blocks: Blocks,
-        seen: &Lineage,
-    ) -> Result<Vec<Taken>, IoError> {
+    pub async fn requests_of(&self, holder: &Holder<W>, blocks: Blocks, seen: &Lineage) -> Result<Vec<Taken>, IoError> {
         let (column, place) = (&self.shared.column, self.shared.column.place(blocks.first));
         match holder.content(column.map, place, blocks.count, seen).await {
             Ok((_, taken)) => {
@@ -167,12 +162,7 @@ impl<W: World> Group<W> {
     }
 
     /// What each line has of these blocks, newer ones first.
-    async fn lines_of(
-        &self,
-        holder: &Holder<W>,
-        blocks: Blocks,
-        epochs: &Epochs,
-    ) -> Result<Vec<HandedLine>, IoError> {
+    async fn lines_of(&self, holder: &Holder<W>, blocks: Blocks, epochs: &Epochs) -> Result<Vec<HandedLine>, IoError> {
         let (column, place) = (&self.shared.column, self.shared.column.place(blocks.first));
         let found = match holder.epochs_of(column.map, place, blocks.count).await {
             Ok(found) => found,
@@ -198,12 +188,7 @@ impl<W: World> Group<W> {
     }
 
     /// Which of these blocks hold something, numbered from the first one.
-    async fn present_in(
-        &self,
-        holder: &Holder<W>,
-        blocks: Blocks,
-        seen: &Lineage,
-    ) -> Result<BTreeSet<u32>, IoError> {
+    async fn present_in(&self, holder: &Holder<W>, blocks: Blocks, seen: &Lineage) -> Result<BTreeSet<u32>, IoError> {
         let column = &self.shared.column;
         let (mut present, mut at) = (BTreeSet::new(), 0);
         while at < blocks.count {
@@ -261,7 +246,29 @@ impl<W: World> Group<W> {
                 }
             }
         }
-        Ok(())
+        self.forget_requests(turn, blocks, &epochs).await
+    }
+
+    /// Who has taken the blocks over has noted them.
+    async fn forget_requests(&self, mut turn: Turn, blocks: Blocks, epochs: &Arc<Epochs>) -> Result<(), IoError> {
+        let line = newest_line(epochs);
+        let here: Vec<Holder<W>> = self.lock().members.here().cloned().collect();
+        let mut has_any = false;
+        for holder in here {
+            has_any |= !self.requests_of(&holder, blocks, &line).await?.is_empty();
+        }
+        let mut writing = Writing::line(epochs.clone(), &line);
+        if !has_any {
+            return Ok(());
+        }
+        loop {
+            match self.note_requests(&turn, blocks, &[], &mut writing).await? {
+                Written::Done => return Ok(()),
+                Written::Waits { change, .. } => {
+                    turn = self.wait_for_copies(turn, &Asker::patient(), change, true, blocks).await?;
+                }
+            }
+        }
     }
 
     /// Of all copies that are here.

@@ -7,6 +7,7 @@ mod belief;
 mod clones;
 mod doubts;
 mod hazards;
+mod migrations;
 mod moves;
 mod sharing;
 mod snapshots;
@@ -44,6 +45,8 @@ struct Agreed {
     refuses: bool,
     /// Drives that have everything of a column, as was found in a view.
     joined: Vec<(usize, DriveId, View)>,
+    /// Columns that have taken over all of a window: of which map, and which.
+    taken_over: Vec<(usize, (MapId, u64, u64))>,
 }
 
 impl Agrees {
@@ -86,6 +89,10 @@ impl Agrees {
 impl Authority for Agrees {
     fn joined(&self, _: MapId, column: usize, joins: Placing, view: View) -> BoxFuture<'static, bool> {
         self.0.lock().unwrap().joined.push((column, joins.drive, view));
+        Box::pin(ready(true))
+    }
+    fn taken_over(&self, map: MapId, column: usize, window: (u64, u64), _: bool) -> BoxFuture<'static, bool> {
+        self.0.lock().unwrap().taken_over.push((column, (map, window.0, window.1)));
         Box::pin(ready(true))
     }
     fn drive_down(&self, drive: DriveId, _: Loss) -> BoxFuture<'static, Option<View>> {
