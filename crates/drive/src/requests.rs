@@ -105,6 +105,17 @@ impl Requests {
             note.remove(&blocks);
             self.runs = self.runs + note.runs() - before;
         }
+        // Of a slot whose newest request is known in another map, one of which nothing is left says nothing.
+        let is_said = |&(gateway, slot, of): &Key, note: &Note| {
+            let of_slot = self.notes.range((gateway, slot, MapId(0))..=(gateway, slot, MapId(u32::MAX)));
+            of_slot.into_iter().any(|((.., other), said)| *other != of && said.number >= note.number)
+        };
+        let emptied = self.notes.iter().filter(|((.., of), note)| *of == map && note.blocks.is_empty());
+        let needless: Vec<Key> = emptied.filter(|(key, note)| is_said(key, note)).map(|(key, _)| *key).collect();
+        for key in needless {
+            self.notes.remove(&key);
+            self.runs -= 1;
+        }
     }
 
     /// Nothing that was noted before counts.

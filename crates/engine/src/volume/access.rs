@@ -161,27 +161,25 @@ impl<W: World> Volume<W> {
     /// While the volume goes from one map to another.
     async fn write_moving(&self, mut pieces: Vec<Piece>, fua: bool) -> Result<(), IoError> {
         loop {
-            let mut parts = Vec::new();
+            let mut asked: Vec<Asked<W>> = Vec::new();
             for Piece { offset, data, again } in &pieces {
                 for (map, bytes) in self.routed(*offset..offset + data.len() as u64) {
                     let data = data.slice((bytes.start - offset) as usize..(bytes.end - offset) as usize);
                     for part in map.striping().parts(bytes.start, data.len() as u64) {
-                        let gather: Gather = part.slices.iter().map(|slice| data.slice(slice.clone())).collect();
-                        parts.push((map.clone(), part, gather, again.clone()));
+                        let data = part.slices.iter().map(|slice| data.slice(slice.clone())).collect();
+                        asked.push(Asked { map: map.clone(), part, data, again: again.clone() });
                     }
                 }
             }
-            let write = |(map, part, gather, again): &(Map<W>, Part, Gather, Option<Again>)| {
-                let (map, part, gather, again) = (map.clone(), part.clone(), gather.clone(), again.clone());
-                async move { self.write_part(&map, &part, gather, (fua, again.as_ref())).await }
+            let write = |asked: &Asked<W>| {
+                let Asked { map, part, data, again } = asked.clone();
+                async move { self.write_part(&map, &part, data, (fua, again.as_ref())).await }
             };
-            let moved = moved(parts.iter().zip(join_all(parts.iter().map(write)).await))?;
+            let moved = moved(asked.iter().zip(join_all(asked.iter().map(write)).await))?;
             if moved.is_empty() {
                 return Ok(());
             }
-            let of = |((map, part, gather, _), again): (&(Map<W>, Part, Gather, Option<Again>), Again)| {
-                pieces_of(map, part, gather, &again)
-            };
+            let of = |(asked, again): (&Asked<W>, Again)| pieces_of(&asked.map, &asked.part, &asked.data, &again);
             pieces = moved.into_iter().flat_map(of).collect();
             self.in_a_moment().await?;
         }
@@ -334,6 +332,21 @@ struct Piece {
     offset: u64,
     data: Bytes,
     again: Option<Again>,
+}
+
+/// What a column of one of the maps is to write.
+struct Asked<W: World> {
+    map: Map<W>,
+    part: Part,
+    data: Gather,
+    again: Option<Again>,
+}
+
+impl<W: World> Clone for Asked<W> {
+    fn clone(&self) -> Self {
+        let Asked { map, part, data, again } = self;
+        Asked { map: map.clone(), part: part.clone(), data: data.clone(), again: again.clone() }
+    }
 }
 
 /// What is left of a part that another map has by now.

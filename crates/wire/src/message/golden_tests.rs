@@ -227,14 +227,6 @@ fn requests_to_primaries_and_their_answers() {
         (Status { offset, length, limit: 3, at: None }, "05 0100000000000000 0200000000000000 03000000 00"),
         (Clear { from: offset }, "06 0100000000000000"),
         (VolumeOperation::Repair { offset: 4096, copy: 2 }, "07 0010000000000000 02"),
-        (
-            VolumeOperation::HandOver { first: 1, count: 2, target: MapId(3), epochs: 4 },
-            "08 0100000000000000 02000000 03000000 0400000000000000",
-        ),
-        (
-            VolumeOperation::Release { first: 1, count: 2, target: MapId(3), epochs: 4 },
-            "09 0100000000000000 02000000 03000000 0400000000000000",
-        ),
     ];
     for (operation, hex) in requests {
         let request = VolumeRequest { volume: VolumeId(7), map: MapId(8), column: 9, operation };
@@ -252,20 +244,6 @@ fn requests_to_primaries_and_their_answers() {
         (repaired(RepairOutcome::Done), "06 01"),
         (repaired(RepairOutcome::NotNow), "06 02"),
         (repaired(RepairOutcome::Impossible), "06 03"),
-        (
-            VolumeAnswer::HandedOver {
-                count: 4,
-                lines: vec![HandedLine {
-                    newest: 3,
-                    held: vec![volume::Blocks { first: 0, count: 1 }],
-                    hidden: vec![volume::Blocks { first: 1, count: 2 }],
-                }],
-                requests: vec![Taken { origin: TAG.origin, first: 0, count: 1 }],
-            },
-            "07 04000000 01000000 03000000 01000000 00000000 01000000 01000000 01000000 02000000
-             01000000 0100000000000000 02000000 0300000000000000 0400000000000000 0000000000000000 0100000000000000",
-        ),
-        (VolumeAnswer::Released, "08"),
         (
             failed(IoError::OutOfRange { offset, length, size: 3 }),
             "80 01 01 0100000000000000 0200000000000000 0300000000000000",
@@ -294,4 +272,42 @@ fn requests_to_primaries_and_their_answers() {
         (Message::Request(Request::Api), Kind::ApiRequest, ""),
         (Message::Answer(Answer::Api), Kind::ApiAnswer, ""),
     ]);
+}
+
+#[test]
+fn what_maps_ask_each_other_and_are_answered() {
+    let requests = [
+        (
+            VolumeOperation::HandOver { first: 1, count: 2, target: MapId(3), epochs: 4 },
+            "08 0100000000000000 02000000 03000000 0400000000000000",
+        ),
+        (
+            VolumeOperation::Release { first: 1, count: 2, target: MapId(3), epochs: 4 },
+            "09 0100000000000000 02000000 03000000 0400000000000000",
+        ),
+    ];
+    for (operation, hex) in requests {
+        let request = VolumeRequest { volume: VolumeId(7), map: MapId(8), column: 9, operation };
+        let hex = format!("0700000000000000 08000000 09000000 {hex}");
+        check(&[(Message::Request(Request::Volume(request)), Kind::VolumeRequest, &hex)]);
+    }
+    let answers = [
+        (
+            VolumeAnswer::HandedOver {
+                count: 4,
+                lines: vec![HandedLine {
+                    newest: 3,
+                    held: vec![volume::Blocks { first: 0, count: 1 }],
+                    hidden: vec![volume::Blocks { first: 1, count: 2 }],
+                }],
+                requests: vec![Taken { origin: TAG.origin, first: 0, count: 1 }],
+            },
+            "07 04000000 01000000 03000000 01000000 00000000 01000000 01000000 01000000 02000000
+             01000000 0100000000000000 02000000 0300000000000000 0400000000000000 0000000000000000 0100000000000000",
+        ),
+        (VolumeAnswer::Released, "08"),
+    ];
+    for (answer, hex) in answers {
+        check(&[(Message::Answer(Answer::Volume(answer)), Kind::VolumeAnswer, hex)]);
+    }
 }

@@ -172,6 +172,11 @@ fn any_volume_operation() -> impl Strategy<Value = VolumeOperation> {
         offset().prop_map(|from| Clear { from }),
         (offset(), any::<u8>())
             .prop_map(|(offset, copy)| VolumeOperation::Repair { offset: offset / BLOCK * BLOCK, copy }),
+        (offset(), 1..=volume::MAX_HANDED, any::<u64>()).prop_map(|(offset, count, epochs)| {
+            HandOver { first: offset / BLOCK, count, target: MapId(2), epochs }
+        }),
+        (offset(), 1..=volume::MAX_HANDED, any::<u64>())
+            .prop_map(|(offset, count, epochs)| { Release { first: offset / BLOCK, count, target: MapId(2), epochs } }),
     ]
 }
 
@@ -198,7 +203,33 @@ fn any_volume_answer() -> impl Strategy<Value = VolumeAnswer> {
     ];
     let runs = any_runs().prop_map(|runs| Status { runs });
     let repaired = any_repair().prop_map(|outcome| Repaired { outcome });
-    prop_oneof![Just(Read), Just(Written), Just(Zeroed), Just(Flushed), runs, repaired, failure.prop_map(Failed)]
+    // What is held comes as the payload.
+    let line = |(newest, first): (u32, u32)| HandedLine {
+        newest,
+        held: Vec::new(),
+        hidden: vec![volume::Blocks { first: first % 16, count: 1 }],
+    };
+    let handed = prop::collection::vec(any::<(u32, u32)>(), 0..4).prop_map(move |lines| {
+        let lines = lines.into_iter().map(line).collect();
+        HandedOver { count: 16, lines, requests: vec![Taken { origin: TAG.origin, first: 3, count: 13 }] }
+    });
+    let handed = prop_oneof![handed, Just(Released)];
+    prop_oneof![
+        handed,
+        Just(Read),
+        Just(Written),
+        Just(Zeroed),
+        Just(Flushed),
+        runs,
+        repaired,
+        failure.prop_map(Failed)
+    ]
+}
+
+/// So many blocks, of which one line holds some.
+fn handed(count: u32, held: u32) -> VolumeAnswer {
+    let line = HandedLine { newest: 1, held: vec![volume::Blocks { first: 0, count: held }], hidden: Vec::new() };
+    VolumeAnswer::HandedOver { count, lines: vec![line], requests: Vec::new() }
 }
 
 fn any_repair() -> impl Strategy<Value = RepairOutcome> {
@@ -480,5 +511,17 @@ proptest! {
         }
         let _ = decode(kinds[kind], &bytes, Payload::none());
         let _ = decode(kinds[kind], &tagged, Payload::none());
+    }
+}
+
+#[test]
+fn what_is_handed_over_is_within_what_was_asked_for_and_comes_with_its_data() {
+    let operation = VolumeOperation::Release { first: 0, count: 1 + volume::MAX_HANDED, target: MapId(1), epochs: 0 };
+    let request = Request::Volume(VolumeRequest { volume: VolumeId(1), map: MapId(1), column: 0, operation });
+    assert!(request.check(&Payload::none()).is_err());
+    let blocks = |count: usize| Payload::seal(0, std::iter::once(vec![7; count * BLOCK as usize].into()).collect());
+    for (count, held, sent, is_right) in [(2, 2, 2, true), (1, 2, 2, false), (2, 2, 1, false)] {
+        let answer = Answer::Volume(handed(count, held));
+        assert_eq!(answer.check(&blocks(sent)).is_ok(), is_right, "{count} {held} {sent}");
     }
 }

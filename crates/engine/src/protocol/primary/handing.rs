@@ -246,7 +246,29 @@ impl<W: World> Group<W> {
                 }
             }
         }
-        Ok(())
+        self.forget_requests(turn, blocks, &epochs).await
+    }
+
+    /// Who has taken the blocks over has noted them.
+    async fn forget_requests(&self, mut turn: Turn, blocks: Blocks, epochs: &Arc<Epochs>) -> Result<(), IoError> {
+        let line = newest_line(epochs);
+        let here: Vec<Holder<W>> = self.lock().members.here().cloned().collect();
+        let mut has_any = false;
+        for holder in here {
+            has_any |= !self.requests_of(&holder, blocks, &line).await?.is_empty();
+        }
+        let mut writing = Writing::line(epochs.clone(), &line);
+        if !has_any {
+            return Ok(());
+        }
+        loop {
+            match self.note_requests(&turn, blocks, &[], &mut writing).await? {
+                Written::Done => return Ok(()),
+                Written::Waits { change, .. } => {
+                    turn = self.wait_for_copies(turn, &Asker::patient(), change, true, blocks).await?;
+                }
+            }
+        }
     }
 
     /// Of all copies that are here.

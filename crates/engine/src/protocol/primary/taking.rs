@@ -81,6 +81,15 @@ fn pieces(blocks: Blocks) -> impl Iterator<Item = u64> {
     (blocks.first / PIECE..blocks.end().div_ceil(PIECE)).map(|number| number * PIECE)
 }
 
+/// Who takes a piece over.
+enum Claim {
+    Taken,
+    /// Whoever asks.
+    Own,
+    /// A client does, or nobody yet.
+    Others,
+}
+
 /// Why something isn't taken over.
 enum NotTaken {
     /// It's to be tried again soon.
@@ -280,18 +289,15 @@ impl<W: World> Group<W> {
         for blocks in moving.window(number) {
             for piece in pieces(blocks) {
                 if !self.is_under_way(moving) {
-                    return self.take_over_some(moving, &mut some, &mut served).await && false;
+                    // What was begun comes to its end, for clients may wait for it.
+                    self.take_over_some(moving, &mut some, &mut served).await;
+                    return false;
                 }
-                let mut state = self.lock();
-                if state.takeover.taken.contains(&piece) || some.contains(&piece) {
-                    continue;
+                match self.claim(moving, piece) {
+                    Claim::Taken => {}
+                    Claim::Own => some.push(piece),
+                    Claim::Others => is_all &= some.contains(&piece),
                 }
-                if moving.agreed.stage != Stage::Running || !state.takeover.under_way.insert(piece) {
-                    is_all = false; // whoever does it rings
-                    continue;
-                }
-                drop(state);
-                some.push(piece);
                 if some.len() == AT_ONCE {
                     is_all &= self.take_over_some(moving, &mut some, &mut served).await;
                 }
@@ -299,6 +305,15 @@ impl<W: World> Group<W> {
         }
         is_all &= self.take_over_some(moving, &mut some, &mut served).await;
         is_all && self.is_under_way(moving)
+    }
+
+    fn claim(&self, moving: &Moving, piece: u64) -> Claim {
+        let takeover = &mut self.lock().takeover;
+        match takeover.taken.contains(&piece) {
+            true => Claim::Taken,
+            false if moving.agreed.stage == Stage::Running && takeover.under_way.insert(piece) => Claim::Own,
+            false => Claim::Others,
+        }
     }
 
     async fn take_over_some(&self, moving: &Arc<Moving>, some: &mut Vec<u64>, served: &mut u64) -> bool {

@@ -7,6 +7,7 @@ mod belief;
 mod clones;
 mod doubts;
 mod hazards;
+mod migrations;
 mod moves;
 mod sharing;
 mod snapshots;
@@ -46,6 +47,8 @@ struct Agreed {
     joined: Vec<(usize, DriveId, View)>,
     /// Drives that can't have a column that they were to have, each as often as it was said.
     hopeless: Vec<(usize, Placing)>,
+    /// Columns that have taken over all of a window: of which map, and which.
+    taken_over: Vec<(usize, (MapId, u64, u64))>,
 }
 
 impl Agrees {
@@ -96,6 +99,10 @@ impl Authority for Agrees {
         let is_agreed = state.hopeless.contains(&(column, joins));
         state.hopeless.push((column, joins));
         Box::pin(ready(is_agreed))
+    }
+    fn taken_over(&self, map: MapId, column: usize, window: (u64, u64), _: bool) -> BoxFuture<'static, bool> {
+        self.0.lock().unwrap().taken_over.push((column, (map, window.0, window.1)));
+        Box::pin(ready(true))
     }
     fn drive_down(&self, drive: DriveId, _: Loss) -> BoxFuture<'static, Option<View>> {
         let (agrees, pass) = (self.clone(), self.pass(drive));

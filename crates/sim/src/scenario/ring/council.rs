@@ -34,6 +34,8 @@ struct State {
     readers: Readers,
     /// Of the columns that a drive joins, whose place it's to take.
     moving: BTreeMap<(MapId, usize), DriveId>,
+    /// No map has had a higher id.
+    newest_map: MapId,
     /// Of the map that volumes go to, the columns that have taken over all of the window.
     taken_over: BTreeSet<usize>,
     /// Servers that don't reach the others now, and since when.
@@ -100,7 +102,7 @@ impl Council {
         let volumes = [(spec.id, spec.map)].into();
         let laid = [(spec.map, Arc::new(laid_of(&spec)))].into();
         let now = ClusterView { view: 1, drives, places, volumes, laid, ..ClusterView::default() };
-        let readers = Readers::of(spec.id);
+        let (readers, newest_map) = (Readers::of(spec.id), spec.map);
         let (cut_off, dead, voices) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let (waiting, asked) = (Vec::new(), VecDeque::new());
         Council(Arc::new(Mutex::new(State {
@@ -110,6 +112,7 @@ impl Council {
             spec,
             readers,
             moving: BTreeMap::new(),
+            newest_map,
             taken_over: BTreeSet::new(),
             cut_off,
             dead,
@@ -254,7 +257,8 @@ impl Council {
             return false;
         }
         state.now.view += 1;
-        let (source, target) = (state.spec.map, MapId(state.spec.map.0 + 1));
+        state.newest_map.0 += 1;
+        let (source, target) = (state.spec.map, state.newest_map);
         let (from, chunks, since) = (laid_of(&state.spec), state.spec.size.div_ceil(CHUNK), state.now.view);
         let (done, fence, reversed, stage, rate, leaves) = (0, 1, false, Stage::Running, None, None);
         let migration =

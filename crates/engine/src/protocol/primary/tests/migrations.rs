@@ -1,0 +1,155 @@
+//! A volume goes to another layout while it's used, and back.
+
+use super::*;
+use crate::servers::follow::{Agreed, ClusterView, DriveStatus};
+use crate::{CHUNK, Laid, Migration, Stage};
+use std::cell::RefCell;
+use tepal_model::ServerId;
+
+const ME: ServerId = ServerId(1);
+const SOURCE: MapId = MapId(1);
+const TARGET: MapId = MapId(2);
+
+/// What is agreed, and who follows it.
+struct Going {
+    rig: Rig,
+    before: RefCell<Arc<ClusterView>>,
+}
+
+impl Going {
+    async fn new(world: SimWorld, layout: &'static str, to: &'static str) -> Self {
+        let rig = Rig::new(world, layout, 3).await;
+        let laid = |layout: &str| Laid { layout: layout.parse().unwrap(), geometry: round(&places(1..=3, layout)) };
+        let migration = Migration {
+            source: SOURCE,
+            target: TARGET,
+            from: laid(layout),
+            to: laid(to),
+            chunks: rig.volume.size().div_ceil(CHUNK),
+            seed: 7,
+            done: 0,
+            fence: 1,
+            reversed: false,
+            stage: Stage::Running,
+            rate: None,
+            leaves: None,
+            since: 5,
+        };
+        let agreed = Agreed { server: ME, status: DriveStatus::Up(1) };
+        let now = ClusterView {
+            view: 5,
+            drives: (1..=3).map(|id| (DriveId(id), agreed)).collect(),
+            places: [(SOURCE, places(1..=3, layout)), (TARGET, places(1..=3, to))].into(),
+            volumes: [(VolumeId(1), SOURCE)].into(),
+            migrations: [(SOURCE, Arc::new(migration))].into(),
+            ..ClusterView::default()
+        };
+        let going = Going { rig, before: RefCell::default() };
+        going.follow(now);
+        going
+    }
+
+    fn follow(&self, now: ClusterView) {
+        let now = Arc::new(now);
+        let before = self.before.replace(now.clone());
+        self.rig.engine.follow(ME, &before, &now);
+    }
+
+    fn now(&self) -> ClusterView {
+        let now = ClusterView::clone(&self.before.borrow());
+        ClusterView { view: now.view + 1, ..now }
+    }
+
+    /// Everything of the window has been taken over: the next one begins, or the volume has arrived.
+    async fn move_on(&self) {
+        let mut now = self.now();
+        let migration = Migration::clone(now.migrations.pop_first().unwrap().1.as_ref());
+        let window = (migration.target, migration.done, migration.fence);
+        loop {
+            let said = self.rig.authority.0.lock().unwrap().taken_over.clone();
+            if (0..3).all(|column| said.contains(&(column, window))) {
+                break;
+            }
+            self.rig.world.sleep(Duration::from_millis(5)).await;
+        }
+        if migration.fence < migration.chunks {
+            let migration = Migration { done: migration.fence, fence: migration.fence + 1, ..migration };
+            now.migrations.insert(migration.source, Arc::new(migration));
+        } else {
+            now.volumes.insert(VolumeId(1), migration.target);
+            now.places.remove(&migration.source);
+        }
+        self.follow(now);
+    }
+
+    fn held(&self, map: MapId) -> u64 {
+        self.rig.engine.drives_here().iter().map(|drive| drive.allocated_of(map)).sum()
+    }
+}
+
+#[test]
+fn what_a_volume_has_is_there_whichever_part_of_it_has_gone_to_another_layout() {
+    told(|world| async move {
+        for (layout, to) in [("mirror:2", "mirror:3;extent=4K"), ("mirror:3;extent=4K", "stripe;extent=1M")] {
+            let going = Going::new(world.clone(), layout, to).await;
+            let rig = &going.rig;
+            for block in (0..2048).step_by(97) {
+                rig.write(block, (block % 251) as u8, 3).await.unwrap();
+            }
+            for round in 1..=2u8 {
+                // Across both chunks.
+                rig.write(1020, 100 + round, 8).await.unwrap();
+                rig.volume.trim(970 * BLOCK, 4 * BLOCK).await.unwrap();
+                going.move_on().await;
+                for block in [97, 1020, 1023, 1024, 1027, 1940, 970, 973] {
+                    let expected = match block {
+                        1020..1028 => 100 + round,
+                        970..974 => 0,
+                        _ => (block % 251) as u8,
+                    };
+                    assert_eq!(rig.read(block).await, Ok(expected), "{block} of {layout}, in round {round}");
+                }
+            }
+            rig.engine.end_unknown_maps(|map| map == TARGET).await;
+            assert_eq!(going.held(SOURCE), 0);
+            rig.write(5, 9, 1).await.unwrap();
+            assert_eq!(rig.read(5).await, Ok(9));
+        }
+    });
+}
+
+#[test]
+fn what_was_written_on_the_way_is_there_when_the_volume_has_come_back() {
+    told(|world| async move {
+        let going = Going::new(world, "mirror:2", "stripe;extent=4K").await;
+        let rig = &going.rig;
+        rig.write(0, 1, 30).await.unwrap();
+        rig.write(1024, 1, 30).await.unwrap();
+        going.move_on().await;
+        rig.write(10, 2, 1).await.unwrap();
+        rig.write(1034, 2, 1).await.unwrap();
+        let mut now = going.now();
+        let migration = Migration::clone(now.migrations.pop_first().unwrap().1.as_ref());
+        let back = Migration {
+            source: migration.target,
+            target: migration.source,
+            from: migration.to.clone(),
+            to: migration.from.clone(),
+            done: migration.chunks - migration.fence,
+            fence: migration.chunks - migration.done,
+            reversed: true,
+            ..migration
+        };
+        now.volumes.insert(VolumeId(1), TARGET);
+        now.migrations.insert(TARGET, Arc::new(back));
+        going.follow(now);
+        rig.write(11, 3, 1).await.unwrap();
+        going.move_on().await;
+        going.move_on().await;
+        rig.engine.end_unknown_maps(|map| map == SOURCE).await;
+        for (block, byte) in [(0, 1), (10, 2), (11, 3), (12, 1), (1024, 1), (1034, 2), (1035, 1)] {
+            assert_eq!(rig.read(block).await, Ok(byte), "{block}");
+        }
+        assert_eq!(going.held(TARGET), 0);
+    });
+}
