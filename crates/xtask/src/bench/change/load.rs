@@ -12,6 +12,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 /// It's stopped long before.
 const LONGEST: &str = "--runtime=3600";
+/// Its status when it was stopped and no I/O has failed; each failure adds one.
+const STOPPED: i32 = 128;
 /// For what is under way on slow drives, and for the log, which is written at the end.
 const END_LIMIT: Duration = Duration::from_secs(120);
 const LOOK: Duration = Duration::from_millis(10);
@@ -32,7 +34,7 @@ impl Load {
 
     /// Covers what the options say, once: all that it did.
     pub fn once(job: &Job, disk: &Disk, size: &str, more: &[&str]) -> Result<Vec<Io>, Failure> {
-        Load::with(job, disk, size, more)?.record()
+        Load::with(job, disk, size, more)?.record(0)
     }
 
     fn with(job: &Job, disk: &Disk, size: &str, more: &[&str]) -> Result<Load, Failure> {
@@ -55,11 +57,11 @@ impl Load {
             return Err(self.failed(status)); // it should still go on
         }
         process::interrupt(self.fio.id());
-        self.record()
+        self.record(STOPPED)
     }
 
-    /// When it has ended.
-    fn record(mut self) -> Result<Vec<Io>, Failure> {
+    /// When it has ended, with this status.
+    fn record(mut self, expected: i32) -> Result<Vec<Io>, Failure> {
         let began = Instant::now();
         let status = loop {
             let seen = self.fio.try_wait().map_err(|source| Failure::Start { program: "fio".into(), source })?;
@@ -73,7 +75,7 @@ impl Load {
             }
         };
         self.ended = Some(status);
-        if !status.success() {
+        if status.code() != Some(expected) {
             return Err(self.failed(status));
         }
         let log = self.scratch.file("log_lat.1.log");

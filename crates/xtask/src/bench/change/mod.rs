@@ -18,6 +18,7 @@ use clap::{Args, ValueEnum};
 use std::path::Path;
 use std::time::Duration;
 
+const TSV_HEAD: &str = "measurement\twhat\tat\tvalue\n";
 /// For what a fill leaves to be done.
 const SETTLE: Duration = Duration::from_secs(5);
 
@@ -78,9 +79,11 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<(), Failure> {
     let program = workspace.binary("tepal")?;
     let wanted = |measurement: &Measurement| options.tests.is_empty() || options.tests.contains(measurement);
     let mut found = Found::default();
+    print!("{TSV_HEAD}");
     for measurement in Measurement::value_variants().iter().filter(|measurement| wanted(measurement)) {
-        println!("{measurement:?}");
-        found.add(measurement.measure(&program, options)?);
+        let more = measurement.measure(&program, options)?;
+        print!("{}", lines(&more.rows));
+        found.add(more);
     }
     let mut text = report::head(&Circumstances::here(), "change", "Changes under load");
     text += &format!(
@@ -91,7 +94,7 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<(), Failure> {
     );
     text += &report::verdicts(&found.targets);
     text += &found.markdown;
-    let mut files = vec![("change.tsv".to_owned(), tsv(&found.rows))];
+    let mut files = vec![("change.tsv".to_owned(), TSV_HEAD.to_owned() + &lines(&found.rows))];
     files.extend(found.plots);
     let is_whole = options.tests.is_empty() && !options.dry;
     Report { name: "change", text, files, targets: found.targets }.publish(workspace, is_whole, options.strict)
@@ -128,9 +131,9 @@ impl Row {
     }
 }
 
-fn tsv(rows: &[Row]) -> String {
+fn lines(rows: &[Row]) -> String {
     let line = |Row { measurement, what, at, value }: &Row| format!("{measurement}\t{what}\t{at}\t{value:.3}\n");
-    std::iter::once("measurement\twhat\tat\tvalue\n".to_owned()).chain(rows.iter().map(line)).collect()
+    rows.iter().map(line).collect()
 }
 
 fn worst(values: &[f64]) -> Option<f64> {
@@ -148,10 +151,7 @@ mod tests {
     #[test]
     fn every_figure_is_a_line() {
         let rows = Row::numbered("snapshots", "idle_ms", &[12.34567, 7.0]);
-        assert_eq!(
-            tsv(&rows),
-            "measurement\twhat\tat\tvalue\nsnapshots\tidle_ms\t1\t12.346\nsnapshots\tidle_ms\t2\t7.000\n"
-        );
+        assert_eq!(lines(&rows), "snapshots\tidle_ms\t1\t12.346\nsnapshots\tidle_ms\t2\t7.000\n");
     }
 
     #[test]

@@ -102,18 +102,18 @@ impl Measured {
         let side = |side: fn(&(f64, f64)) -> f64| figure(median(tails_us.iter().map(side).collect()));
         let markdown = format!(
             "\n## Snapshots\n\nOf a `chained` volume of {SIZE} on four servers, as whoever gives the command sees it: on an idle volume \
-             {} ms (median) and {} ms (worst), under random writes {} ms and {} ms. In turn, {} s without snapshots and {0} s with one \
+             {} ms (median) and {} ms (worst), under random writes {} ms and {} ms. In turn, {slice} s without snapshots and {slice} s with one \
              each {} ms: the writes' p99.9 was {} us without and {} us with them (medians of {} slices; the target is of the median of \
              the ratios of neighbours). All snapshots are kept.\n",
             figure(median(idle_ms.clone())),
             figure(worst(idle_ms)),
             figure(median(busy_ms.clone())),
             figure(worst(busy_ms)),
-            SLICE.as_secs(),
             EVERY.as_millis(),
             side(|(without, _)| *without),
             side(|(_, with)| *with),
             tails_us.len(),
+            slice = SLICE.as_secs(),
         );
         let mut rows = Row::numbered("snapshots", "idle_ms", idle_ms);
         rows.extend(Row::numbered("snapshots", "busy_ms", busy_ms));
