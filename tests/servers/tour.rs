@@ -23,7 +23,9 @@ fn a_tour_shows_what_four_servers_outlive_and_leaves_them_up_and_a_second_one_fi
         );
         assert_eq!((&told["ok"], steps.join(" ")), (&Value::Bool(true), expected));
     }
-    ring.wait_until_all_are_up(1);
+    // Of five by now.
+    ring.wait_until("all to be up", || ring.json(2, &["status"])["health"] == "ok");
+    assert_eq!(ring.json(1, &["server", "ls"]).as_array().map(Vec::len), Some(5));
     let volume = ring.json(3, &["volume", "show", "v0"]);
     assert_eq!((&volume["layout"], &volume["state"]), (&"chained".into(), &"healthy".into()), "{volume}");
     assert_eq!(ring.json(2, &["status"])["health"], "ok");

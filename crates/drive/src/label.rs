@@ -12,7 +12,7 @@ use tepal_model::{BLOCK, Buffer, ClusterId, DriveId};
 
 const MAGIC: [u8; 8] = *b"TEPALdrv";
 /// The version of everything on the drive. Any other is refused before anything is written.
-pub const FORMAT: u32 = 3;
+pub const FORMAT: u32 = 4;
 const POOL_MAX: usize = 64;
 const SIZE_AT: usize = 48;
 const DOUBTFUL_AT: usize = 65 + POOL_MAX;

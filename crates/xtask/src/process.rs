@@ -76,6 +76,12 @@ pub fn find(program: &str) -> Option<PathBuf> {
     std::env::split_paths(&path).chain(system).map(|folder| folder.join(program)).find(|file| file.is_file())
 }
 
+/// Asks a process to end, as Ctrl-C does.
+pub fn interrupt(id: u32) {
+    // It may have ended by itself meanwhile; then there is nothing to do.
+    let _ = Command::new("kill").args(["-INT", &id.to_string()]).stderr(Stdio::null()).status();
+}
+
 /// Kills a process and all that descend from it.
 pub fn kill_tree(id: u32) {
     let mut doomed = vec![id];

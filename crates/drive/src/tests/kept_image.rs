@@ -1,4 +1,4 @@
-//! A drive as format 3 left it, kept in the tree: later programs must open it, and must not write format 3 otherwise.
+//! A drive as format 4 left it, kept in the tree: later programs must open it, and must not write format 4 otherwise.
 
 use super::{MAP, Rig, TestDevice};
 use crate::geometry::MIN_DRIVE;
@@ -6,7 +6,7 @@ use crate::{Change, Mark, MarkKind};
 use proptest::prelude::*;
 use tepal_model::{BLOCK, DriveId, History, Lineage, Origin, Taken};
 
-const KEPT: &[u8] = include_bytes!("../../images/format-3.image");
+const KEPT: &[u8] = include_bytes!("../../images/format-4.image");
 const BLOCK_BYTES: usize = BLOCK as usize;
 /// What a device holds that was never written.
 const BLANK: u8 = 0xa5;
@@ -112,7 +112,7 @@ fn check_requests(rig: &Rig) {
 }
 
 #[test]
-fn a_drive_of_format_3_is_read_as_it_was_written_and_can_be_written_to() {
+fn a_drive_of_format_4_is_read_as_it_was_written_and_can_be_written_to() {
     let device = unpack(KEPT);
     let mut pool = futures_executor::LocalPool::new();
     let drive = Rig::open(&mut pool, &device, &None).unwrap();
@@ -130,7 +130,7 @@ fn a_drive_of_format_3_is_read_as_it_was_written_and_can_be_written_to() {
 
 #[test]
 #[expect(clippy::disallowed_methods, reason = "a file for whoever looks into the failure, not a drive")]
-fn format_3_is_written_byte_for_byte_as_it_was() {
+fn format_4_is_written_byte_for_byte_as_it_was() {
     let mut rig = story();
     check(&mut rig);
     check_requests(&rig);

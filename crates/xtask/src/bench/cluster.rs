@@ -60,5 +60,5 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<(), Failure> {
         repetitions: jobs.reps,
         size: &jobs.size,
     };
-    jobs.conclude(workspace, &subject, &runs, &targets, (&remark, !options.jobs_only))
+    jobs.conclude(workspace, &subject, &runs, targets, (&remark, !options.jobs_only))
 }

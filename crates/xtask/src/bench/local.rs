@@ -60,7 +60,7 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<(), Failure> {
         repetitions: jobs.reps,
         size: &jobs.size,
     };
-    jobs.conclude(workspace, &subject, &runs, &targets, (&remark, !options.jobs_only))
+    jobs.conclude(workspace, &subject, &runs, targets, (&remark, !options.jobs_only))
 }
 
 /// What a user notices besides speed: memory, rest, and how soon it's back.

@@ -3,6 +3,7 @@
 //! The machine's speed drifts from hour to hour, so nothing is compared with a figure of another run: every job runs on one
 //! system after the other, repetition by repetition, and noise hits all alike.
 
+mod change;
 mod cluster;
 mod footprint;
 mod local;
@@ -18,10 +19,13 @@ use crate::failure::Failure;
 use crate::process;
 use crate::workspace::Workspace;
 use clap::{Args, Subcommand};
-use report::Subject;
-use std::path::{Path, PathBuf};
+use report::{Circumstances, Report, Subject};
+use std::path::PathBuf;
 use suite::{Disk, JOBS, Job, Run, Suite};
 use targets::Target;
+
+/// What the benches run, and the packages that have it. All but the first are for comparisons.
+const TOOLS: [(&str, &str); 3] = [("fio", "fio"), ("nbdkit", "nbdkit"), ("qemu-io", "qemu-utils")];
 
 #[derive(Subcommand)]
 pub enum Bench {
@@ -29,6 +33,8 @@ pub enum Bench {
     Local(local::Options),
     /// Four servers beside nbdkit, and beside Ceph if it can be started
     Cluster(cluster::Options),
+    /// What it costs to change something while it's used: snapshots, clones, another server, another layout
+    Change(change::Options),
 }
 
 /// How jobs are run, of each bench.
@@ -66,12 +72,17 @@ struct Measured {
 }
 
 pub fn run(workspace: &Workspace, bench: &Bench) -> Result<(), Failure> {
-    for (tool, package) in [("fio", "fio"), ("nbdkit", "nbdkit"), ("qemu-io", "qemu-utils")] {
+    let tools = match bench {
+        Bench::Change(_) => &TOOLS[..1],
+        Bench::Local(_) | Bench::Cluster(_) => &TOOLS,
+    };
+    for &(tool, package) in tools {
         process::find(tool).ok_or(Failure::Tool(tool, package))?;
     }
     match bench {
         Bench::Local(options) => local::run(workspace, options),
         Bench::Cluster(options) => cluster::run(workspace, options),
+        Bench::Change(options) => change::run(workspace, options),
     }
 }
 
@@ -109,36 +120,23 @@ impl JobOptions {
         Ok(runs)
     }
 
-    /// Prints the report, saves it if it's whole, and says whether the targets are met.
     fn conclude(
         &self,
         workspace: &Workspace,
         subject: &Subject<'_>,
         runs: &[Run],
-        targets: &[Target],
+        targets: Vec<Target>,
         (remark, is_whole): (&str, bool),
     ) -> Result<(), Failure> {
-        let circumstances = report::Circumstances::here();
-        let text = report::markdown(&circumstances, subject, runs, targets, remark);
-        println!("\n{text}");
-        if self.tests.is_empty() && is_whole {
-            let subtitle = format!("medians of {}, {}", self.reps, circumstances.date);
-            let (folder, name) = (workspace.root.join("bench/results"), subject.name);
-            save(&folder, &format!("{name}.md"), &text)?;
-            save(&folder, &format!("{name}.tsv"), &report::tsv(runs))?;
-            save(&folder, &format!("{name}.svg"), &plot::svg(runs, subject.systems, &subtitle))?;
-            println!("saved: bench/results/{name}.md, {name}.tsv, {name}.svg");
-        }
-        let missed = targets.iter().filter(|target| target.is_missed()).count();
-        if missed > 0 {
-            println!("{missed} targets MISSED");
-        }
-        if missed > 0 && self.strict { Err(Failure::Reported) } else { Ok(()) }
+        let circumstances = Circumstances::here();
+        let text = report::of_jobs(&circumstances, subject, runs, &targets, remark);
+        let subtitle = format!("medians of {}, {}", self.reps, circumstances.date);
+        let name = subject.name;
+        let files = vec![
+            (format!("{name}.tsv"), report::tsv(runs)),
+            (format!("{name}.svg"), plot::jobs::svg(runs, subject.systems, &subtitle)),
+        ];
+        let report = Report { name, text, files, targets };
+        report.publish(workspace, self.tests.is_empty() && is_whole, self.strict)
     }
-}
-
-fn save(folder: &Path, name: &str, text: &str) -> Result<(), Failure> {
-    std::fs::create_dir_all(folder).map_err(Failure::file(folder))?;
-    let file = folder.join(name);
-    std::fs::write(&file, text).map_err(Failure::file(&file))
 }

@@ -1,8 +1,12 @@
-//! The report: a table of targets, a table of medians, and under which circumstances they were measured.
+//! Reports: under which circumstances was measured, a table of targets, and what else there is to say. [`of_jobs`] has the suite's
+//! medians.
 
 use super::suite::{JOBS, Run};
 use super::targets::{Bound, NBDKIT, Quantity, Target, median_of, ratio};
+use crate::failure::Failure;
 use crate::process;
+use crate::workspace::Workspace;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -39,11 +43,70 @@ impl Circumstances {
 
     fn line(&self) -> String {
         let Circumstances { date, kernel, processor, cores, fio, nbdkit } = self;
-        format!("{date}; {kernel}; {processor}, {cores} cores; {fio}; {nbdkit}")
+        // Not every bench needs nbdkit.
+        let nbdkit = if nbdkit.is_empty() { String::new() } else { format!("; {nbdkit}") };
+        format!("{date}; {kernel}; {processor}, {cores} cores; {fio}{nbdkit}")
     }
 }
 
-/// What a report is about.
+/// What a bench has to say.
+pub struct Report {
+    /// Also of its files: `cargo xtask bench NAME`.
+    pub name: &'static str,
+    /// In Markdown.
+    pub text: String,
+    /// What belongs to it: the name of each file in `bench/results/`, and what is in it.
+    pub files: Vec<(String, String)>,
+    pub targets: Vec<Target>,
+}
+
+impl Report {
+    /// Prints the report, saves it if it's whole, and says whether the targets are met: if they must be, it's a failure if not.
+    pub fn publish(&self, workspace: &Workspace, is_whole: bool, is_strict: bool) -> Result<(), Failure> {
+        println!("\n{}", self.text);
+        if is_whole {
+            let folder = workspace.root.join("bench/results");
+            let text = format!("{}.md", self.name);
+            let files = self.files.iter().map(|(name, content)| (name, content));
+            for (name, content) in std::iter::once((&text, &self.text)).chain(files) {
+                save(&folder, name, content)?;
+                println!("saved: bench/results/{name}");
+            }
+        }
+        let missed = self.targets.iter().filter(|target| target.is_missed()).count();
+        if missed > 0 {
+            println!("{missed} targets MISSED");
+        }
+        if missed > 0 && is_strict { Err(Failure::Reported) } else { Ok(()) }
+    }
+}
+
+fn save(folder: &Path, name: &str, text: &str) -> Result<(), Failure> {
+    std::fs::create_dir_all(folder).map_err(Failure::file(folder))?;
+    let file = folder.join(name);
+    std::fs::write(&file, text).map_err(Failure::file(&file))
+}
+
+/// How a report begins.
+pub fn head(circumstances: &Circumstances, name: &str, title: &str) -> String {
+    format!("# {title}\n\nMade by `cargo xtask bench {name}`. {}.\n\n", circumstances.line())
+}
+
+/// The section of the targets.
+pub fn verdicts(targets: &[Target]) -> String {
+    let mut text = "## Targets\n\n| what | target | measured | |\n| --- | --- | --- | --- |\n".to_owned();
+    for target in targets {
+        let bound = match target.bound {
+            Bound::AtLeast(bound) => format!("at least {bound}"),
+            Bound::AtMost(bound) => format!("at most {bound}"),
+        };
+        let measured = target.measured.map_or("-".into(), figure);
+        text += &format!("| {} | {bound} | {measured} | {} |\n", target.what, target.verdict());
+    }
+    text
+}
+
+/// What a bench of the suite's jobs is about.
 pub struct Subject<'a> {
     /// Also the name of its files: `cargo xtask bench NAME`.
     pub name: &'static str,
@@ -57,7 +120,7 @@ pub struct Subject<'a> {
 }
 
 /// `remark` goes below the targets.
-pub fn markdown(
+pub fn of_jobs(
     circumstances: &Circumstances,
     subject: &Subject<'_>,
     runs: &[Run],
@@ -65,23 +128,13 @@ pub fn markdown(
     remark: &str,
 ) -> String {
     let Subject { name, title, setting, systems, seconds, repetitions, size } = subject;
-    let mut text = format!(
-        "# {title}\n\n\
-         Made by `cargo xtask bench {name}`. {}.\n\n\
-         {setting}, in the same run: each job runs on one system after the other, {repetitions} times in turn, {seconds} s \
+    let mut text = head(circumstances, name, title);
+    text += &format!(
+        "{setting}, in the same run: each job runs on one system after the other, {repetitions} times in turn, {seconds} s \
          each, on volumes of {size} filled before. Figures are medians. Every run is in [{name}.tsv]({name}.tsv).\n\n\
-         ![Each job in multiples of nbdkit]({name}.svg)\n\n\
-         ## Targets\n\n| what | target | measured | |\n| --- | --- | --- | --- |\n",
-        circumstances.line()
+         ![Each job in multiples of nbdkit]({name}.svg)\n\n"
     );
-    for target in targets {
-        let bound = match target.bound {
-            Bound::AtLeast(bound) => format!("at least {bound}"),
-            Bound::AtMost(bound) => format!("at most {bound}"),
-        };
-        let measured = target.measured.map_or("-".into(), figure);
-        text += &format!("| {} | {bound} | {measured} | {} |\n", target.what, target.verdict());
-    }
+    text += &verdicts(targets);
     text += remark;
     text += &format!(
         "\n## Medians\n\n| job | | {} |\n| --- | ---{} |\n",
@@ -107,7 +160,7 @@ fn cell(runs: &[Run], system: &str, job: &str) -> String {
 }
 
 /// With as many digits as anybody looks at.
-fn figure(value: f64) -> String {
+pub fn figure(value: f64) -> String {
     if value >= 100.0 { format!("{value:.0}") } else { format!("{value:.2}") }
 }
 

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// Where both keep their data.
-const MEMORY: &str = "/dev/shm";
+pub const MEMORY: &str = "/dev/shm";
 /// A command of ours that takes longer is stuck.
 const LIMIT: Duration = Duration::from_secs(120);
 /// How long the load runs before the server is killed under it.
@@ -31,7 +31,7 @@ impl Scratch {
         Ok(Scratch(folder))
     }
 
-    fn file(&self, name: &str) -> PathBuf {
+    pub fn file(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
 }
@@ -152,6 +152,32 @@ impl Tepal {
         process::succeed(&mut self.command(&["start", server]), LIMIT).map(drop)
     }
 
+    /// Starts more servers, which join, so that there are so many.
+    pub fn grow(&self, servers: u32) -> Result<(), Failure> {
+        let mut up = self.command(&["up", "--detach", "--servers", &servers.to_string()]);
+        process::succeed(&mut up, LIMIT).map(drop)
+    }
+
+    /// Whether the program knows a command.
+    pub fn knows(&self, command: &[&str]) -> bool {
+        let mut help = Command::new(&self.program);
+        process::capture(help.args(command).arg("--help"), LIMIT).is_ok_and(|ended| ended.status.success())
+    }
+
+    /// Has a management command carried out: how long that took, as who gave it sees it.
+    pub fn manage(&self, arguments: &[&str]) -> Result<Duration, Failure> {
+        let mut command = Command::new(&self.program);
+        command.arg("--dir").arg(&self.folder).args(arguments);
+        process::succeed(&mut command, LIMIT).map(|ended| ended.took)
+    }
+
+    /// What a management command has to say.
+    pub fn ask(&self, arguments: &[&str]) -> Result<Value, Failure> {
+        let mut command = Command::new(&self.program);
+        command.arg("--dir").arg(&self.folder).args(["-o", "json"]).args(arguments);
+        parse("tepal", &process::succeed(&mut command, LIMIT)?.stdout)
+    }
+
     pub fn until_healthy(&self, volume: &str) -> Result<(), Failure> {
         until("the volume to be healthy", || self.shown(volume).is_ok_and(|shown| shown["state"] == "healthy"))
     }
@@ -162,9 +188,7 @@ impl Tepal {
     }
 
     fn shown(&self, volume: &str) -> Result<Value, Failure> {
-        let mut show = Command::new(&self.program);
-        show.arg("--dir").arg(&self.folder).args(["-o", "json", "volume", "show", volume]);
-        parse("tepal", &process::succeed(&mut show, LIMIT)?.stdout)
+        self.ask(&["volume", "show", volume])
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
@@ -229,7 +253,7 @@ fn answers(uri: &str) -> bool {
     process::capture(&mut client, LIMIT).is_ok_and(|ended| ended.status.success() && ended.stdout.contains("4096/4096"))
 }
 
-fn until(what: &str, mut ready: impl FnMut() -> bool) -> Result<(), Failure> {
+pub fn until(what: &str, mut ready: impl FnMut() -> bool) -> Result<(), Failure> {
     let began = Instant::now();
     while !ready() {
         if began.elapsed() > LIMIT {
