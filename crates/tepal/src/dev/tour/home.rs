@@ -13,8 +13,9 @@ use std::path::Path;
 use tepal_model::{BLOCK, DriveId, Layout};
 use tepal_server::api::types::{CreateVolume, MapRun, VolumeInfo, path, route};
 
-/// Two copies: on the drives of one server, and on neighbours of several.
-const LAYOUTS: [&str; 2] = ["mirror:2", "chained"];
+/// Two copies: on the drives of one server, and on neighbours of several. First with the usual extents, then with others, wherever there's
+/// room.
+pub const LAYOUTS: [[&str; 2]; 2] = [["mirror:2", "mirror:2;extent=256K"], ["chained", "mirror:2;extent=256K"]];
 /// Bytes that a tour in a new folder may need: two copies, four logs, the metadata.
 pub const ROOM: u64 = 1 << 30;
 
@@ -60,13 +61,13 @@ pub fn volume(cluster: &Cluster, client: &Client) -> Result<VolumeInfo, TourErro
                 return Err(TourError::NotOurs { why: "no tour has made it" });
             }
             let layout = found.layout.parse::<Layout>();
-            if found.size != SIZE || !LAYOUTS.iter().any(|ours| layout == ours.parse()) {
+            if found.size != SIZE || !LAYOUTS.iter().flatten().any(|ours| layout == ours.parse()) {
                 return Err(TourError::NotOurs { why: "its size or layout was changed" });
             }
             Ok(found)
         }
         Err(error) if error.is_not_found() => {
-            let layout = Some(LAYOUTS[usize::from(cluster.servers().len() > 1)].to_owned());
+            let layout = Some(LAYOUTS[usize::from(cluster.servers().len() > 1)][0].to_owned());
             let request = CreateVolume { name: VOLUME.to_owned(), size: SIZE, layout, pool: None };
             Ok(client.post(route::VOLUMES, &request)?)
         }
