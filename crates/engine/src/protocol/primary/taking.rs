@@ -326,15 +326,26 @@ impl<W: World> Group<W> {
                 let took = self.shared.world.now().0.saturating_sub(began.0);
                 self.shared.world.sleep((took * CLIENTS_SHARE).min(LONGEST_TURN)).await;
             }
-            if let Some(rate) = moving.agreed.rate {
-                // Each column has its part.
-                let columns = moving.busy_columns();
-                let due = Duration::from_micros(bytes.saturating_mul(columns).saturating_mul(1_000_000) / rate.max(1));
-                self.shared.world.sleep(due).await;
-            }
+            self.keep_to_rate(moving, bytes).await;
         }
         self.shared.world.give_way().await;
         taken.iter().all(Option::is_some)
+    }
+
+    /// So many bytes were taken over. A rate that is set meanwhile is kept to soon.
+    async fn keep_to_rate(&self, moving: &Moving, bytes: u64) {
+        let began = self.shared.world.now();
+        // Each column has its part.
+        let shared_out = bytes.saturating_mul(moving.busy_columns()).saturating_mul(1_000_000);
+        while self.is_under_way(moving) {
+            let Some(rate) = self.lock().moving.as_ref().and_then(|now| now.agreed.rate) else { return };
+            let due = Duration::from_micros(shared_out / rate.max(1));
+            let waited = self.shared.world.now().0.saturating_sub(began.0);
+            if waited >= due {
+                return;
+            }
+            self.shared.world.sleep((due - waited).min(LONGEST_TURN)).await;
+        }
     }
 
     /// Whether it's still this window that is to be taken over, here.
