@@ -15,8 +15,8 @@ use tepal_model::{Fate, MapId, Origin, Taken};
 const MOST_RUNS: usize = 4096;
 /// Gateways of which requests were forgotten that are remembered at most.
 const MOST_GATEWAYS: usize = 1024;
-/// What part of the log runs may take, and gateways.
-const RUNS_PART: u64 = 64;
+/// What part of the log runs may take, and gateways. What a request has changed side by side may lie in many runs in another map.
+const RUNS_PART: u64 = 16;
 const GATEWAYS_PART: u64 = 256;
 /// One in the log, in bytes.
 const RUN_BYTES: u64 = 49;
