@@ -18,7 +18,7 @@ fn a_drive_is_lost_halfway_and_made_again_and_its_copies_in_both_layouts_with_it
     writer.go_on_for(SOME * 4);
     ring.ask(1, &["snapshot", "create", "v@s"]).succeeded();
     let kept = whole(&ring, 1, "v@s");
-    let layout = "mirror:3;extent=4K";
+    let layout = "mirror:2;extent=4K";
     ring.ask(1, &["volume", "relayout", "v", "--layout", layout, "--rate", "4M", "--no-wait"]).succeeded();
     wait_until_gone(&ring, 1, 8 << 20);
     ring.ask(1, &["volume", "rate", "v", "64K"]).succeeded();
