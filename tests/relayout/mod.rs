@@ -3,6 +3,7 @@
 mod commands;
 mod flattened;
 mod killed;
+mod lost;
 mod ways;
 
 use crate::cluster::Cluster;
@@ -42,7 +43,7 @@ fn wait_until_gone(ring: &Ring, server: u32, bytes: u64) {
 fn wait_until_there(ring: &Ring, server: u32, layout: &str) {
     program::until(&format!("the volume to have {layout}"), LONG, || {
         let asked = ring.ask(server, &["-o", "json", "volume", "show", "v"]);
-        let volume: Value = asked.status.success().then(|| serde_json::from_str(&asked.stdout).expect("JSON"))?;
+        let volume: Value = asked.status.success().then(|| serde_json::from_slice(&asked.stdout).expect("JSON"))?;
         (volume["migration"].is_null() && volume["layout"] == layout).then_some(())
     });
 }

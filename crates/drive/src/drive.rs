@@ -304,6 +304,11 @@ impl<W: World> Drive<W> {
         marks
     }
 
+    /// The maps of which it remembers requests.
+    pub fn maps_of_requests(&self) -> BTreeSet<MapId> {
+        self.shared.lock().requests.maps()
+    }
+
     /// Has the log brought into the tables once the drive has been quiet for a while.
     pub(crate) fn schedule_maintenance(&self, state: &mut State) {
         if state.maintenance == Turn::Running {

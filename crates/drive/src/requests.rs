@@ -7,7 +7,7 @@
 
 use crate::log::Change;
 use smallvec::{SmallVec, smallvec};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use tepal_model::{Fate, MapId, Origin, Taken};
 
@@ -15,12 +15,14 @@ use tepal_model::{Fate, MapId, Origin, Taken};
 const MOST_RUNS: usize = 4096;
 /// Gateways of which requests were forgotten that are remembered at most.
 const MOST_GATEWAYS: usize = 1024;
-/// What part of the log runs may take, and gateways.
-const RUNS_PART: u64 = 64;
+/// What part of the log runs may take, and gateways. What a request has changed side by side may lie in many runs in another map.
+const RUNS_PART: u64 = 16;
 const GATEWAYS_PART: u64 = 256;
 /// One in the log, in bytes.
 const RUN_BYTES: u64 = 49;
 const GATEWAY_BYTES: u64 = 25;
+/// The blocks of a map, however long it is: the first, and how many.
+pub const EVERYTHING: (u64, u64) = (0, u64::MAX);
 /// What else comes with all of them.
 const BYTES_BESIDE: u64 = 16;
 
@@ -97,8 +99,26 @@ impl Requests {
         self.make_room();
     }
 
-    /// These blocks haven't taken any.
+    /// The map is gone: nobody asks about it any more.
+    fn end_map(&mut self, map: MapId) {
+        let runs = &mut self.runs;
+        self.notes.retain(|&(.., of), note| {
+            let is_kept = of != map;
+            *runs -= if is_kept { 0 } else { note.runs() };
+            is_kept
+        });
+    }
+
+    /// The maps of which requests are known.
+    pub fn maps(&self) -> BTreeSet<MapId> {
+        self.notes.keys().map(|&(.., map)| map).collect()
+    }
+
+    /// These blocks haven't taken any; if they are all that a map can have, it's gone.
     pub fn untake(&mut self, map: MapId, first: u64, count: u64) {
+        if (first, count) == EVERYTHING {
+            return self.end_map(map);
+        }
         let blocks = first..first.saturating_add(count);
         for (_, note) in self.notes.iter_mut().filter(|((.., of), _)| *of == map) {
             let before = note.runs();
@@ -192,18 +212,20 @@ impl Requests {
         self.runs as u64 * RUN_BYTES + self.dropped.len() as u64 * GATEWAY_BYTES + BYTES_BESIDE
     }
 
-    /// Drops those that nothing was heard of for the longest, many at a time.
+    /// Drops those that were made in the earliest views, and of these the ones that nothing was heard of for the longest: many at a
+    /// time. What is copied from elsewhere is heard of again however old it is.
     fn make_room(&mut self) {
         if self.runs <= self.most_runs {
             return;
         }
-        let mut used: Vec<u64> = self.notes.values().map(|note| note.used).collect();
-        let kept = used.len() - used.len().div_ceil(4);
-        used.sort_unstable();
-        let oldest = used[used.len() - kept - 1];
+        let age = |note: &Note| (note.view, note.used);
+        let mut ages: Vec<(u64, u64)> = self.notes.values().map(age).collect();
+        let dropped = ages.len().div_ceil(4);
+        ages.sort_unstable();
+        let newest_dropped = ages[dropped - 1];
         let mut dropped = Vec::new();
         self.notes.retain(|&(gateway, ..), note| {
-            let is_kept = note.used > oldest;
+            let is_kept = age(note) > newest_dropped;
             if !is_kept {
                 self.runs -= note.runs();
                 dropped.push((gateway, Dropped { number: note.number, view: note.view }));
@@ -299,8 +321,11 @@ mod tests {
         take(&mut requests, origin(1, 1, 6), 4..5);
         take(&mut requests, origin(1, 1, 6), 5..6);
         assert_eq!(fate(&requests, 6), taken(6, 4, 2), "bit by bit");
-        requests.untake(MAP, 0, u64::MAX);
+        requests.untake(MAP, 0, 1000);
         assert_eq!(fate(&requests, 5), Fate::Superseded, "what nothing is left of is still the newest");
+        requests.take(MapId(2), Taken { origin: origin(1, 1, 6), first: 0, count: 1 });
+        requests.untake(MAP, 0, u64::MAX);
+        assert_eq!((requests.runs, requests.maps()), (1, BTreeSet::from([MapId(2)])), "nothing of a map that is gone");
     }
 
     #[test]
@@ -332,6 +357,18 @@ mod tests {
         assert!(of_one(0) == Fate::Forgotten && matches!(of_one(1), Fate::Known { taken } if taken.len() == 1));
         let again = again(&requests, MOST_RUNS);
         assert_eq!((again.dropped, again.forgotten), (requests.dropped, requests.forgotten));
+    }
+
+    /// Story: a volume went to another layout, and what was taken over of requests of long ago had those forgotten that were in doubt.
+    #[test]
+    fn what_is_copied_from_elsewhere_has_nothing_forgotten_that_is_newer() {
+        let mut requests = Requests::new(1 << 20);
+        let recent = Origin { view: 9, ..origin(1, 1, 1) };
+        take(&mut requests, recent, 0..1);
+        for gateway in 2..2_000 {
+            take(&mut requests, origin(gateway, 1, 1), 0..1);
+        }
+        assert!(matches!(requests.fate(recent, MAP, 0, 1), Fate::Known { taken } if taken.len() == 1));
     }
 
     proptest! {

@@ -401,10 +401,11 @@ impl<W: World> Engine<W> {
         }
     }
 
-    /// Gives back what a drive holds for maps that are gone, marks too: their volumes were removed while it was away.
+    /// Gives back what a drive holds for maps that are gone, notes too: their volumes were removed while it was away.
     pub async fn free_unknown(&self, drive: &Drive<W>, known: impl Fn(MapId) -> bool) -> Result<(), IoError> {
         let marked = drive.marks().into_iter().map(|mark| mark.map);
-        let maps: BTreeSet<MapId> = drive.allocated().into_iter().map(|(map, _)| map).chain(marked).collect();
+        let noted = marked.chain(drive.maps_of_requests());
+        let maps: BTreeSet<MapId> = drive.allocated().into_iter().map(|(map, _)| map).chain(noted).collect();
         for map in maps.into_iter().filter(|&map| !known(map)) {
             drive.remove_map(map).await.map_err(|error| IoError::Unavailable { reason: error.to_string() })?;
         }

@@ -3,6 +3,7 @@
 
 use super::epochs::Writing;
 use super::order::{Place, Turn};
+use super::untaken::is_read_there;
 use super::write::{Data, Written};
 use super::{Blocks, Group};
 use crate::epochs::Subject;
@@ -20,8 +21,11 @@ impl<W: World> Group<W> {
     pub async fn read(&self, subject: Subject, offset: u64, length: u64) -> Result<Segments, IoError> {
         self.shared.served.fetch_add(1, Ordering::Relaxed);
         let blocks = Blocks::touched(offset, offset + length);
-        self.enter(blocks).await?;
-        let segments = self.read_blocks(blocks, subject).await?;
+        let segments = match self.enter(blocks).await {
+            Ok(()) => self.read_blocks(blocks, subject).await?,
+            Err(error) if is_read_there(&error) => Box::pin(self.read_untaken(blocks, subject)).await?,
+            Err(error) => return Err(error),
+        };
         let mut rest = Rest::of(segments);
         rest.next((offset - blocks.first * BLOCK) as usize);
         Ok(rest.next(length as usize))

@@ -8,6 +8,7 @@ use super::epochs::Writing;
 use super::members::Copies;
 use super::order::Turn;
 use super::read::Reader;
+use super::taking::Handed;
 use super::write::Written;
 use super::{Blocks, Group, SHORT};
 use crate::authority::View;
@@ -96,7 +97,7 @@ impl<W: World> Group<W> {
     }
 
     /// Whoever asks has it asked again when it takes long.
-    async fn turn_soon(&self, blocks: Blocks) -> Result<Turn, IoError> {
+    pub(super) async fn turn_soon(&self, blocks: Blocks) -> Result<Turn, IoError> {
         let turn = self.line_up(blocks).turn();
         match select(Box::pin(turn), Box::pin(self.shared.world.sleep(SHORT))).await {
             Either::Left((turn, _)) => Ok(turn),
@@ -106,14 +107,24 @@ impl<W: World> Group<W> {
 
     async fn hand_over(&self, handing: &Handing) -> Result<Reply, IoError> {
         self.gives(handing)?;
-        let column = &self.shared.column;
         let turn = self.turn_soon(handing.blocks).await?;
         let epochs = self.gives(handing)?;
         let newest = newest_line(&epochs);
         let _turn = self.settled_for(turn, &Asker::patient(), (Reader::Copies(&newest), handing.blocks)).await?;
         let epochs = self.gives(handing)?;
+        let (count, handed) = self.all_of(handing.blocks, &epochs).await?;
+        self.gives(handing)?;
+        let Handed { lines, requests, blocks: data, .. } = handed;
+        let answer = VolumeAnswer::HandedOver { count: count as u32, lines, requests };
+        let data = data.into_iter().collect();
+        Ok(Reply { payload: Payload::seal(0, data), ..Answer::Volume(answer).into() })
+    }
+
+    /// What there is here of as many of these blocks as an answer holds. Whoever asks has their turn, and their copies are equal.
+    pub(super) async fn all_of(&self, blocks: Blocks, epochs: &Epochs) -> Result<(u64, Handed), IoError> {
+        let (column, newest) = (&self.shared.column, newest_line(epochs));
         // Those of one region have the same copies.
-        let (first, count) = column.cut(handing.blocks.first, handing.blocks.count).next().ok_or(IoError::Stopping)?;
+        let (first, count) = column.cut(blocks.first, blocks.count).next().ok_or(IoError::Stopping)?;
         let mut blocks = Blocks::new(first, count);
         let (holder, changes) = {
             let state = self.lock();
@@ -125,7 +136,7 @@ impl<W: World> Group<W> {
             (holder.ok_or(IoError::Stopping)?, state.changes)
         };
         let lines = loop {
-            let lines = self.lines_of(&holder, blocks, &epochs).await?;
+            let lines = self.lines_of(&holder, blocks, epochs).await?;
             let held: u64 = lines.iter().flat_map(|line| &line.held).map(|run| u64::from(run.count)).sum();
             if held * BLOCK <= MAX_REQUEST || blocks.count == 1 {
                 break lines;
@@ -145,9 +156,9 @@ impl<W: World> Group<W> {
         if self.lock().changes != changes {
             return Err(IoError::Stopping);
         }
-        self.gives(handing)?;
-        let answer = VolumeAnswer::HandedOver { count: blocks.count as u32, lines, requests };
-        Ok(Reply { payload: Payload::seal(0, data), ..Answer::Volume(answer).into() })
+        let data = tepal_model::buffer::join(&data);
+        let handed = Handed::of(blocks.first, lines, requests, data).ok_or(IoError::Stopping)?;
+        Ok((blocks.count, handed))
     }
 
     /// The requests that blocks of a copy have taken, numbered from the first one.

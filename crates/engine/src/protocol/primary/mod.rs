@@ -31,6 +31,7 @@ pub mod settle;
 pub mod taking;
 #[cfg(test)]
 mod tests;
+mod untaken;
 pub mod write;
 pub mod zero;
 

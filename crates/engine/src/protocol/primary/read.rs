@@ -2,6 +2,7 @@
 
 use super::members::Copies;
 use super::recover::Stuck;
+use super::untaken::is_read_there;
 use super::{Blocks, Group, State};
 use crate::epochs::Subject;
 use crate::holder::Holder;
@@ -239,7 +240,10 @@ impl<W: World> Group<W> {
     /// Runs of bytes that hold something, and that don't: of all these, of whose blocks the first and the last count whole.
     pub async fn status(&self, subject: Subject, offset: u64, length: u64) -> Result<Vec<(u64, bool)>, IoError> {
         let end = offset + length;
-        self.enter(Blocks::touched(offset, end)).await?;
+        match self.enter(Blocks::touched(offset, end)).await {
+            Err(error) if is_read_there(&error) => return Ok(vec![(length, true)]), // it may
+            outcome => outcome?,
+        }
         let (mut runs, mut done): (Vec<(u64, bool)>, _) = (Vec::new(), offset);
         for (first, count) in self.cut(Blocks::touched(offset, end)) {
             for (blocks, mapped) in self.mapped(Blocks { first, count }, subject).await? {

@@ -19,6 +19,7 @@ use super::handing::{Handing, What, newest_line};
 use super::members::Copies;
 use super::order::Turn;
 use super::read::Reader;
+use super::untaken::zero;
 use super::write::{Data, Written};
 use super::{Blocks, Group, State};
 use crate::epochs::Epochs;
@@ -28,6 +29,7 @@ use crate::seen_through::Asker;
 use crate::servers::seat::Taken as Seated;
 use crate::volume::Moving;
 use crate::volume::migrating::Run;
+use bytes::Bytes;
 use futures_util::future::{join_all, select};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -35,8 +37,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tepal_drive::world::{Gather, Tick, World};
-use tepal_model::{BLOCK, Buffer, IoError, Origin, Segments, Taken, VolumeId};
-use tepal_wire::message::volume::HandedLine;
+use tepal_model::{BLOCK, Buffer, Epoch, IoError, Origin, Segments, Taken, VolumeId};
+use tepal_wire::message::volume::{self, HandedLine};
 use tepal_wire::message::{Answer, VolumeAnswer, VolumeFailure, VolumeRequest};
 
 /// Blocks.
@@ -44,7 +46,7 @@ const PIECE: u64 = 16;
 /// Pieces that are taken over at once in the background.
 const AT_ONCE: usize = 8;
 /// Before the source is asked again that couldn't hand anything over.
-const SOON: Duration = Duration::from_millis(20);
+pub(super) const SOON: Duration = Duration::from_millis(20);
 /// How often it's said that everything is taken over.
 const SAY_AGAIN: Duration = Duration::from_secs(1);
 /// Before a piece is tried again for which there was no room, or that can't be read.
@@ -72,13 +74,13 @@ impl TakeOver {
 
     /// What isn't taken over yet of some blocks that are fenced.
     fn missing(&self, blocks: Blocks) -> impl Iterator<Item = u64> + '_ {
-        pieces(blocks).filter(|piece| !self.taken.contains(piece))
+        pieces(blocks).map(|piece| piece.first).filter(|piece| !self.taken.contains(piece))
     }
 }
 
 /// Those that blocks touch.
-fn pieces(blocks: Blocks) -> impl Iterator<Item = u64> {
-    (blocks.first / PIECE..blocks.end().div_ceil(PIECE)).map(|number| number * PIECE)
+pub(super) fn pieces(blocks: Blocks) -> impl Iterator<Item = Blocks> {
+    (blocks.first / PIECE..blocks.end().div_ceil(PIECE)).map(|number| Blocks::new(number * PIECE, PIECE))
 }
 
 /// Who takes a piece over.
@@ -91,10 +93,23 @@ enum Claim {
 }
 
 /// Why something isn't taken over.
-enum NotTaken {
+pub(super) enum NotTaken {
     /// It's to be tried again soon.
     Yet,
     Failed(IoError),
+}
+
+impl NotTaken {
+    /// The source names blocks of its own column.
+    fn of_own(self, run: &Run) -> Self {
+        match self {
+            NotTaken::Failed(IoError::Damaged { offset, length }) => {
+                let offset = (offset + run.own.first * BLOCK).saturating_sub(run.other.first * BLOCK);
+                NotTaken::Failed(IoError::Damaged { offset, length })
+            }
+            other => other,
+        }
+    }
 }
 
 impl From<IoError> for NotTaken {
@@ -107,12 +122,45 @@ impl From<IoError> for NotTaken {
 }
 
 /// What the source has of some blocks, numbered from the first one.
-struct Handed {
-    first: u64,
-    lines: Vec<HandedLine>,
-    requests: Vec<Taken>,
+pub(super) struct Handed {
+    pub first: u64,
+    pub lines: Vec<HandedLine>,
+    pub requests: Vec<Taken>,
     /// One for each block that a line holds, in order.
-    blocks: Vec<bytes::Bytes>,
+    pub blocks: Vec<Bytes>,
+}
+
+impl Handed {
+    /// `None` if the data isn't as long as what the lines hold.
+    pub fn of(first: u64, lines: Vec<HandedLine>, requests: Vec<Taken>, data: Bytes) -> Option<Self> {
+        let held: usize = lines.iter().flat_map(|line| &line.held).map(|run| run.count as usize).sum();
+        let block = |nth: usize| data.slice(nth * BLOCK as usize..(nth + 1) * BLOCK as usize);
+        let blocks = || (0..held).map(block).collect();
+        (data.len() == held * BLOCK as usize).then(|| Handed { first, lines, requests, blocks: blocks() })
+    }
+
+    /// What whoever sees a line sees of a block there; `None` if older lines say that.
+    pub fn shown(&self, newest: Epoch, block: u64) -> Option<Bytes> {
+        let mut before = 0;
+        for line in &self.lines {
+            let is_it = line.newest == newest;
+            for run in &line.held {
+                let run = Blocks::new(self.first + u64::from(run.first), run.count.into());
+                if is_it && (run.first..run.end()).contains(&block) {
+                    return Some(self.blocks[before + (block - run.first) as usize].clone());
+                }
+                before += run.count as usize;
+            }
+            let hides = |run: &volume::Blocks| {
+                let first = self.first + u64::from(run.first);
+                (first..first + u64::from(run.count)).contains(&block)
+            };
+            if is_it && line.hidden.iter().any(hides) {
+                return Some(zero());
+            }
+        }
+        None
+    }
 }
 
 impl<W: World> State<W> {
@@ -287,7 +335,7 @@ impl<W: World> Group<W> {
         let mut is_all = true;
         let mut some: Vec<u64> = Vec::new();
         for blocks in moving.window(number) {
-            for piece in pieces(blocks) {
+            for piece in pieces(blocks).map(|piece| piece.first) {
                 if !self.is_under_way(moving) {
                     // What was begun comes to its end, for clients may wait for it.
                     self.take_over_some(moving, &mut some, &mut served).await;
@@ -326,15 +374,26 @@ impl<W: World> Group<W> {
                 let took = self.shared.world.now().0.saturating_sub(began.0);
                 self.shared.world.sleep((took * CLIENTS_SHARE).min(LONGEST_TURN)).await;
             }
-            if let Some(rate) = moving.agreed.rate {
-                // Each column has its part.
-                let columns = moving.busy_columns();
-                let due = Duration::from_micros(bytes.saturating_mul(columns).saturating_mul(1_000_000) / rate.max(1));
-                self.shared.world.sleep(due).await;
-            }
+            self.keep_to_rate(moving, bytes).await;
         }
         self.shared.world.give_way().await;
         taken.iter().all(Option::is_some)
+    }
+
+    /// So many bytes were taken over. A rate that is set meanwhile is kept to soon.
+    async fn keep_to_rate(&self, moving: &Moving, bytes: u64) {
+        let began = self.shared.world.now();
+        // Each column has its part.
+        let shared_out = bytes.saturating_mul(moving.busy_columns()).saturating_mul(1_000_000);
+        while self.is_under_way(moving) {
+            let Some(rate) = self.lock().moving.as_ref().and_then(|now| now.agreed.rate) else { return };
+            let due = Duration::from_micros(shared_out / rate.max(1));
+            let waited = self.shared.world.now().0.saturating_sub(began.0);
+            if waited >= due {
+                return;
+            }
+            self.shared.world.sleep((due - waited).min(LONGEST_TURN)).await;
+        }
     }
 
     /// Whether it's still this window that is to be taken over, here.
@@ -504,20 +563,22 @@ impl<W: World> Group<W> {
     }
 
     /// What the source has of a run, in as many answers as that takes.
-    async fn handed_over(&self, moving: &Moving, run: &Run, epochs: &Epochs) -> Result<Vec<Handed>, NotTaken> {
+    pub(super) async fn handed_over(
+        &self,
+        moving: &Moving,
+        run: &Run,
+        epochs: &Epochs,
+    ) -> Result<Vec<Handed>, NotTaken> {
         let (mut all, mut done) = (Vec::new(), 0);
         while done < run.own.count {
             let left = Blocks::new(run.other.first + done, run.own.count - done);
-            let (answer, data) = self.ask_source(moving, run.column, (What::HandOver, left), epochs).await?;
+            let asked = self.ask_source(moving, run.column, (What::HandOver, left), epochs).await;
+            let (answer, data) = asked.map_err(|error| error.of_own(run))?;
             let VolumeAnswer::HandedOver { count, lines, requests } = answer else { return Err(NotTaken::Yet) };
             let count = u64::from(count).min(left.count);
-            let held: usize = lines.iter().flat_map(|line| &line.held).map(|run| run.count as usize).sum();
             let data = tepal_model::buffer::join(&data);
-            if count == 0 || data.len() != held * BLOCK as usize {
-                return Err(NotTaken::Yet);
-            }
-            let blocks = (0..held).map(|nth| data.slice(nth * BLOCK as usize..(nth + 1) * BLOCK as usize)).collect();
-            all.push(Handed { first: run.own.first + done, lines, requests, blocks });
+            let handed = Handed::of(run.own.first + done, lines, requests, data).filter(|_| count > 0);
+            all.push(handed.ok_or(NotTaken::Yet)?);
             done += count;
         }
         Ok(all)

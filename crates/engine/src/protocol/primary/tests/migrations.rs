@@ -4,7 +4,11 @@ use super::*;
 use crate::servers::follow::{Agreed, ClusterView, DriveStatus};
 use crate::{CHUNK, Laid, Migration, Stage};
 use std::cell::RefCell;
-use tepal_model::ServerId;
+use std::collections::BTreeSet;
+use tepal_codec::checksum::block_crcs;
+use tepal_drive::Write;
+use tepal_drive::world::Gather;
+use tepal_model::{EXTENT, Lineage, ServerId, Taking};
 
 const ME: ServerId = ServerId(1);
 const SOURCE: MapId = MapId(1);
@@ -18,6 +22,13 @@ struct Going {
 
 impl Going {
     async fn new(world: SimWorld, layout: &'static str, to: &'static str) -> Self {
+        let (going, begins) = Self::before(world, layout, to).await;
+        going.follow(begins);
+        going
+    }
+
+    /// What is agreed once it begins.
+    async fn before(world: SimWorld, layout: &'static str, to: &'static str) -> (Self, ClusterView) {
         let rig = Rig::new(world, layout, 3).await;
         let laid = |layout: &str| Laid { layout: layout.parse().unwrap(), geometry: round(&places(1..=3, layout)) };
         let migration = Migration {
@@ -44,9 +55,7 @@ impl Going {
             migrations: [(SOURCE, Arc::new(migration))].into(),
             ..ClusterView::default()
         };
-        let going = Going { rig, before: RefCell::default() };
-        going.follow(now);
-        going
+        (Going { rig, before: RefCell::default() }, now)
     }
 
     fn follow(&self, now: ClusterView) {
@@ -79,6 +88,24 @@ impl Going {
             now.volumes.insert(VolumeId(1), migration.target);
             now.places.remove(&migration.source);
         }
+        self.follow(now);
+    }
+
+    fn turn_around(&self) {
+        let mut now = self.now();
+        let migration = Migration::clone(now.migrations.pop_first().unwrap().1.as_ref());
+        let back = Migration {
+            source: migration.target,
+            target: migration.source,
+            from: migration.to.clone(),
+            to: migration.from.clone(),
+            done: migration.chunks - migration.fence,
+            fence: migration.chunks - migration.done,
+            reversed: true,
+            ..migration
+        };
+        now.volumes.insert(VolumeId(1), TARGET);
+        now.migrations.insert(TARGET, Arc::new(back));
         self.follow(now);
     }
 
@@ -128,21 +155,7 @@ fn what_was_written_on_the_way_is_there_when_the_volume_has_come_back() {
         going.move_on().await;
         rig.write(10, 2, 1).await.unwrap();
         rig.write(1034, 2, 1).await.unwrap();
-        let mut now = going.now();
-        let migration = Migration::clone(now.migrations.pop_first().unwrap().1.as_ref());
-        let back = Migration {
-            source: migration.target,
-            target: migration.source,
-            from: migration.to.clone(),
-            to: migration.from.clone(),
-            done: migration.chunks - migration.fence,
-            fence: migration.chunks - migration.done,
-            reversed: true,
-            ..migration
-        };
-        now.volumes.insert(VolumeId(1), TARGET);
-        now.migrations.insert(TARGET, Arc::new(back));
-        going.follow(now);
+        going.turn_around();
         rig.write(11, 3, 1).await.unwrap();
         going.move_on().await;
         going.move_on().await;
@@ -151,5 +164,101 @@ fn what_was_written_on_the_way_is_there_when_the_volume_has_come_back() {
             assert_eq!(rig.read(block).await, Ok(byte), "{block}");
         }
         assert_eq!(going.held(TARGET), 0);
+    });
+}
+
+/// Of something else.
+const OTHERS: MapId = MapId(77);
+
+async fn fill(drive: &Drive<SimWorld>) {
+    for extent in 0.. {
+        let data = Gather::from_iter([Bytes::from(vec![3; EXTENT as usize])]);
+        let crcs = data.iter().flat_map(|piece| block_crcs(piece)).collect::<Vec<u32>>().into();
+        let (map, marks, taking, first) = (OTHERS, Vec::new(), Taking::Nothing, extent * EXTENT / BLOCK);
+        let lineage = &Lineage::default();
+        if drive
+            .write(Write { map, first, data, crcs, marks, durable: true, repair: false, taking, lineage })
+            .await
+            .is_err()
+        {
+            break;
+        }
+    }
+}
+
+fn byte_of(block: u64) -> u8 {
+    (block % 251) as u8 + 1
+}
+
+#[test]
+fn what_the_target_has_no_room_for_is_read_where_it_is_until_there_is_room() {
+    told(|world| async move {
+        let (going, begins) = Going::before(world, "stripe", "mirror:3").await;
+        let (rig, blocks) = (&going.rig, || (0..2048).step_by(5));
+        for block in blocks() {
+            rig.write(block, byte_of(block), 1).await.unwrap();
+        }
+        let drive = rig.engine.drive(DriveId(3)).unwrap();
+        fill(&drive).await;
+        going.follow(begins);
+        let mut written = BTreeSet::new();
+        for block in blocks().step_by(13) {
+            match rig.write(block, 255, 1).await {
+                Ok(()) => drop(written.insert(block)),
+                Err(error) => assert_eq!(error, IoError::OutOfSpace),
+            }
+        }
+        assert!(written.len() < blocks().step_by(13).count());
+        let expected = |block| if written.contains(&block) { 255 } else { byte_of(block) };
+        for block in blocks() {
+            assert_eq!(rig.read(block).await, Ok(expected(block)), "{block}");
+            assert_eq!(rig.read(block + 1).await, Ok(0), "{block}");
+        }
+        drive.remove_map(OTHERS).await.unwrap();
+        for _ in 0..2 {
+            going.move_on().await;
+        }
+        for block in blocks() {
+            assert_eq!(rig.read(block).await, Ok(expected(block)), "{block}");
+        }
+    });
+}
+
+#[test]
+fn a_block_that_nobody_can_read_is_an_error_there_only_and_its_piece_is_written_again_when_the_volume_has_turned_around()
+ {
+    told(|world| async move {
+        let (going, mut begins) = Going::before(world, "stripe", "mirror:2;extent=4K").await;
+        let rig = &going.rig;
+        for block in 0..2048 {
+            rig.write(block, byte_of(block), 1).await.unwrap();
+        }
+        let drive = rig.engine.drive(DriveId(1)).unwrap();
+        drive.checkpoint().await.unwrap();
+        rig.disks[0].rot(drive.geometry().slots_start);
+        let mut damaged = Vec::new();
+        for block in 0..2048 {
+            if rig.read(block).await.is_err() {
+                damaged.push(block);
+            }
+        }
+        let [bad] = damaged[..] else { panic!("{damaged:?}") };
+        let (source, migration) = begins.migrations.pop_first().unwrap();
+        let all = Migration { fence: migration.chunks, ..Migration::clone(&migration) };
+        begins.migrations.insert(source, Arc::new(all));
+        going.follow(begins);
+        let error = IoError::Damaged { offset: bad * BLOCK, length: BLOCK };
+        for block in 0..2048 {
+            let expected = if block == bad { Err(error.clone()) } else { Ok(byte_of(block)) };
+            assert_eq!(rig.read(block).await, expected, "{block}");
+        }
+        assert_eq!(rig.write(bad, 7, 1).await, Err(error));
+        going.turn_around();
+        rig.write(bad, 7, 1).await.unwrap();
+        going.move_on().await;
+        for block in 0..2048 {
+            let expected = if block == bad { 7 } else { byte_of(block) };
+            assert_eq!(rig.read(block).await, Ok(expected), "{block}");
+        }
     });
 }
