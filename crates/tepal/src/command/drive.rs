@@ -172,7 +172,7 @@ fn removal(removed: &DriveRemoved) -> String {
     match removed.still_named_by.as_slice() {
         [] => format!("drive {} is removed", removed.id),
         volumes => format!(
-            "drive {} is retired; it stays listed as failed until these volumes are gone, then remove it again: {}",
+            "drive {} isn't used any more; it stays listed as failed until others have what it held of these volumes: {}",
             removed.id,
             volumes.join(", ")
         ),

@@ -1,11 +1,11 @@
 //! The steps of a tour in which the volume and the cluster change on purpose.
 
-use super::pattern::{self, Found, Stamp};
-use super::{AREA, DEPTH, PIECE, Tour, TourError, VOLUME, Writer};
+use super::pattern::{Found, Stamp};
+use super::{AREA, Tour, TourError, VOLUME, Writer};
 use crate::attach::nbd::NbdAddress;
 use crate::cli::UpArguments;
 use crate::dev::up;
-use crate::disk::{Disk, Request};
+use crate::disk::Disk;
 use crate::output;
 use std::time::Instant;
 use tepal_model::{BLOCK, Layout};
@@ -64,29 +64,7 @@ impl Tour<'_> {
         let since = Instant::now();
         let address = NbdAddress::Unix(self.cluster.folder().socket());
         let disk = Disk::open_snapshot(&address, &name(), self.interrupt)?;
-        let mut pieces = (0..AREA / PIECE).map(|piece| Request::read(piece * PIECE, PIECE as u32, piece * PIECE));
-        let mut wrong = None;
-        let interrupt = self.interrupt;
-        disk.keep_busy(
-            DEPTH,
-            || if interrupt.is_raised() { None } else { pieces.next() },
-            |_, bytes| bytes.chunks(BLOCK as usize).map(pattern::read).collect::<Vec<Found>>(),
-            |offset, answer| {
-                let checked = match answer {
-                    Err(errno) => Err(TourError::refused(offset, errno)),
-                    Ok(found) => {
-                        let first = (offset / BLOCK) as usize;
-                        (first..).zip(found).try_for_each(|(block, found)| kept.check(block, found))
-                    }
-                };
-                if let Err(error) = checked {
-                    wrong.get_or_insert(error);
-                }
-            },
-        );
-        if let Some(error) = wrong {
-            return Err(error);
-        }
+        self.read_area(&disk, |block, found| kept.check(block, found))?;
         drop(disk);
         self.remove_snapshot()?;
         let text =

@@ -305,23 +305,21 @@ impl Tour<'_> {
         self.compare("compare", &disk, ledger, server)
     }
 
-    /// Reads the whole area, and compares every byte.
-    fn compare(&mut self, step: &'static str, disk: &Disk, ledger: &Ledger, server: ServerId) -> Result<(), TourError> {
-        let since = Instant::now();
+    /// Reads the whole area, and has each block looked at.
+    fn read_area(&self, disk: &Disk, check: impl Fn(usize, Found) -> Result<(), TourError>) -> Result<(), TourError> {
         let mut pieces = (0..AREA / PIECE).map(|piece| Request::read(piece * PIECE, PIECE as u32, piece * PIECE));
         let mut wrong = None;
-        let look = |_: &u64, bytes: &[u8]| bytes.chunks(BLOCK as usize).map(pattern::read).collect::<Vec<Found>>();
         let interrupt = self.interrupt;
         disk.keep_busy(
             DEPTH,
             || if interrupt.is_raised() { None } else { pieces.next() },
-            look,
+            |_, bytes| bytes.chunks(BLOCK as usize).map(pattern::read).collect::<Vec<Found>>(),
             |offset, answer| {
                 let checked = match answer {
                     Err(errno) => Err(TourError::refused(offset, errno)),
                     Ok(found) => {
                         let first = (offset / BLOCK) as usize;
-                        (first..).zip(found).try_for_each(|(block, found)| ledger.check(block, found))
+                        (first..).zip(found).try_for_each(|(block, found)| check(block, found))
                     }
                 };
                 if let Err(error) = checked {
@@ -329,9 +327,13 @@ impl Tour<'_> {
                 }
             },
         );
-        if let Some(error) = wrong {
-            return Err(error);
-        }
+        wrong.map_or(Ok(()), Err)
+    }
+
+    /// Reads the whole area, and compares every byte.
+    fn compare(&mut self, step: &'static str, disk: &Disk, ledger: &Ledger, server: ServerId) -> Result<(), TourError> {
+        let since = Instant::now();
+        self.read_area(disk, |block, found| ledger.check(block, found))?;
         let speed = output::rate(AREA, since.elapsed());
         let text = match step {
             "read" => format!("read back, every byte as it was written: {speed}"),
