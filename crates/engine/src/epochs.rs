@@ -2,6 +2,7 @@
 
 use crate::authority::View;
 use std::collections::BTreeMap;
+use tepal_codec::checksum::crc_append;
 use tepal_model::history::FIRST_EPOCH;
 use tepal_model::{Epoch, History, Lineage, VolumeId};
 
@@ -72,6 +73,17 @@ impl Epochs {
     /// In no earlier view may anybody act when what is written in any of the heads is told.
     pub(crate) fn since(&self) -> View {
         self.heads.values().map(|head| head.since).max().unwrap_or(0)
+    }
+
+    /// The same wherever the same lines are known. The view isn't: it's that in which a server came to know them.
+    pub(crate) fn lines_digest(&self) -> u64 {
+        let crc = self.history.lines().iter().fold(0, |crc, line| {
+            let crc = crc_append(crc, &line.own().to_le_bytes());
+            let spans = line.spans().iter().flat_map(|&(first, last)| [first, last]);
+            spans.fold(crc, |crc, epoch| crc_append(crc, &epoch.to_le_bytes()))
+        });
+        let newest = self.history.lines().last().map_or(0, Lineage::newest);
+        (u64::from(newest) << 32) | u64::from(crc)
     }
 
     /// Whether there has never been more than one layer of anything.

@@ -79,6 +79,11 @@ pub const KEPT: &[Kept] = &[
         600_002,
         "a scrub called lost what had rotted on a server's drive in columns that another one led",
     ),
+    kept(
+        "long_ring",
+        4340,
+        "zeros of which a copy that caught up kept a layer were handed over again, onto newer writes in the other layout",
+    ),
 ];
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use crate::device;
 use std::path::{Path, PathBuf};
 use tepal_drive::Loss;
 use tepal_drive::geometry::MIN_DRIVE;
-use tepal_metadata::{Command, DriveState, ProposeError, Refusal, Reply, ServerState};
+use tepal_metadata::{Command, DriveState, DriveUse, ProposeError, Refusal, Reply, ServerState};
 use tepal_model::size::Size;
 use tepal_model::{DriveId, ServerId};
 
@@ -94,7 +94,8 @@ impl Drives {
                 Ok(id)
             }
             Verdict::Blank => {
-                let recorded = state.drives_of_server(self.server).find(|record| Path::new(&record.path) == path);
+                let mut own = state.drives_of_server(self.server).filter(|own| own.purpose != DriveUse::Removed);
+                let recorded = own.find(|record| Path::new(&record.path) == path);
                 if let Some(record) = recorded.filter(|_| !request.force) {
                     return Err(DriveOperationError::LabelLost { path, drive: record.id });
                 }

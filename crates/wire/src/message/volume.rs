@@ -88,8 +88,8 @@ pub enum VolumeOperation {
         count: u32,
         /// Which map takes them over.
         target: MapId,
-        /// Of which view its epochs are.
-        epochs: u64,
+        /// A digest of the lines of the history, as it knows them: both know the same.
+        lines: u64,
     },
     /// By the same, which has all of it on stable media: there's nothing of them any more.
     Release {
@@ -100,7 +100,7 @@ pub enum VolumeOperation {
         /// As for [`VolumeOperation::HandOver`].
         target: MapId,
         /// The same.
-        epochs: u64,
+        lines: u64,
     },
 }
 
@@ -214,8 +214,8 @@ tagged!(VolumeOperation, "operation on a volume", {
     5 => Status { offset, length, limit, at },
     6 => Clear { from },
     7 => Repair { offset, copy },
-    8 => HandOver { first, count, target, epochs },
-    9 => Release { first, count, target, epochs },
+    8 => HandOver { first, count, target, lines },
+    9 => Release { first, count, target, lines },
 });
 
 tagged!(VolumeAnswer, "answer of a primary", {

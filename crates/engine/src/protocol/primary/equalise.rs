@@ -64,6 +64,8 @@ struct Step<'a, W: World> {
     target: &'a Copy<W>,
     saying: Saying<'a>,
     how: Comparing,
+    /// Of which blocks the source has something in an older line.
+    hides: &'a [bool],
 }
 
 enum Plan<W: World> {
@@ -173,6 +175,7 @@ impl<W: World> Group<W> {
         let map = self.shared.column.map;
         // Of each target: whether it has taken other requests, and which blocks nobody can read.
         let mut ends: Vec<(bool, BTreeSet<u64>)> = vec![(false, BTreeSet::new()); targets.len()];
+        let mut hides = vec![false; blocks.count as usize];
         for (nth, line) in lines.iter().enumerate() {
             let source = source.on(line);
             let (wanted, taken) = source.content(map, blocks.count).await?;
@@ -187,13 +190,14 @@ impl<W: World> Group<W> {
                     }
                 }
                 let saying = if lines.len() == 1 { Saying::Those(&taken) } else { Saying::Nothing };
-                let step = Step { first: blocks.first, source: &source, target: &target, saying, how };
+                let step = Step { first: blocks.first, source: &source, target: &target, saying, how, hides: &hides };
                 unread.extend(self.copy_differences(&step, &wanted, &found, decided).await?);
                 // Those that were copied have it by now, if there's no other line; of the same content, they may not.
                 if *differs && nth + 1 == lines.len() {
                     target.adopt_all_but(map, unread, blocks.count, &taken).await?;
                 }
             }
+            hides.iter_mut().zip(&wanted).for_each(|(hides, wanted)| *hides |= wanted.is_some());
         }
         Ok(())
     }
@@ -206,9 +210,8 @@ impl<W: World> Group<W> {
         found: &[Option<u32>],
         decided: &mut BTreeSet<usize>,
     ) -> Result<Vec<u64>, Failed> {
-        let hides = !step.target.line.epochs.is_first();
-        let mut differs: Vec<bool> =
-            wanted.iter().zip(found).map(|(wanted, found)| differ(*wanted, *found, hides)).collect();
+        let blocks = wanted.iter().zip(found).zip(step.hides);
+        let mut differs: Vec<bool> = blocks.map(|((wanted, found), hides)| differ(*wanted, *found, *hides)).collect();
         if step.how == Comparing::Data {
             self.compare_data(step.source, step.target, wanted, &mut differs).await?;
         }
@@ -556,7 +559,8 @@ fn taken_by_both(one: &[Taken], other: &[Taken]) -> Vec<Taken> {
 }
 
 /// Whether a copy that has the second is to become like one that has the first. Drives that are to hide many blocks from some
-/// readers, and not from others, may have to write zeros, which stay when there are no snapshots any more.
+/// readers, and not from others, may have to write zeros. Where there's nothing to hide a copy may have none: what is there in a map
+/// that volumes leave was never taken over.
 fn differ(wanted: Option<u32>, found: Option<u32>, hides: bool) -> bool {
     wanted != found && !(hides && wanted.is_none() && found == Some(*ZEROS))
 }

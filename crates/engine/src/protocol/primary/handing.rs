@@ -11,7 +11,6 @@ use super::read::Reader;
 use super::taking::Handed;
 use super::write::Written;
 use super::{Blocks, Group, SHORT};
-use crate::authority::View;
 use crate::epochs::Epochs;
 use crate::holder::Holder;
 use crate::seen_through::{Asker, SeenThrough};
@@ -33,8 +32,8 @@ pub(crate) struct Handing {
     pub blocks: Blocks,
     /// The map that asks.
     pub target: MapId,
-    /// By which state.
-    pub epochs: View,
+    /// By which lines: [`Epochs::lines_digest`].
+    pub lines: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,26 +45,26 @@ pub(crate) enum What {
 impl Handing {
     /// `None` if it's anything else.
     pub fn of(operation: &VolumeOperation) -> Option<Self> {
-        let handing = |what, first, count: u32, target, epochs| {
-            Some(Handing { what, blocks: Blocks::new(first, count.into()), target, epochs })
+        let handing = |what, first, count: u32, target, lines| {
+            Some(Handing { what, blocks: Blocks::new(first, count.into()), target, lines })
         };
         match *operation {
-            VolumeOperation::HandOver { first, count, target, epochs } => {
-                handing(What::HandOver, first, count, target, epochs)
+            VolumeOperation::HandOver { first, count, target, lines } => {
+                handing(What::HandOver, first, count, target, lines)
             }
-            VolumeOperation::Release { first, count, target, epochs } => {
-                handing(What::Release, first, count, target, epochs)
+            VolumeOperation::Release { first, count, target, lines } => {
+                handing(What::Release, first, count, target, lines)
             }
             _ => None,
         }
     }
 
     pub fn message(&self) -> VolumeOperation {
-        let Handing { blocks: Blocks { first, count }, target, epochs, .. } = *self;
+        let Handing { blocks: Blocks { first, count }, target, lines, .. } = *self;
         let count = count as u32;
         match self.what {
-            What::HandOver => VolumeOperation::HandOver { first, count, target, epochs },
-            What::Release => VolumeOperation::Release { first, count, target, epochs },
+            What::HandOver => VolumeOperation::HandOver { first, count, target, lines },
+            What::Release => VolumeOperation::Release { first, count, target, lines },
         }
     }
 
@@ -84,13 +83,13 @@ impl Handing {
 }
 
 impl<W: World> Group<W> {
-    /// Whether these blocks are to be handed over, and by which epochs.
-    fn gives(&self, Handing { blocks, target, epochs, .. }: &Handing) -> Result<Arc<Epochs>, IoError> {
+    /// Whether these blocks are to be handed over, and by which epochs: those of both maps say the same.
+    fn gives(&self, Handing { blocks, target, lines, .. }: &Handing) -> Result<Arc<Epochs>, IoError> {
         let state = self.lock();
         state.serves()?;
         let moving = state.moving.as_ref().filter(|moving| !moving.takes() && moving.agreed.target == *target);
         let is_fenced = moving.is_some_and(|moving| moving.are_fenced(self.shared.column.number, *blocks));
-        match is_fenced && state.epochs.view == *epochs && self.shared.view > 0 {
+        match is_fenced && state.epochs.lines_digest() == *lines && self.shared.view > 0 {
             true => Ok(state.epochs.clone()),
             false => Err(IoError::Stopping),
         }

@@ -73,7 +73,7 @@ impl TakeOver {
     }
 
     /// What isn't taken over yet of some blocks that are fenced.
-    fn missing(&self, blocks: Blocks) -> impl Iterator<Item = u64> + '_ {
+    pub fn missing(&self, blocks: Blocks) -> impl Iterator<Item = u64> + '_ {
         pieces(blocks).map(|piece| piece.first).filter(|piece| !self.taken.contains(piece))
     }
 }
@@ -602,7 +602,7 @@ impl<W: World> Group<W> {
         let engine = self.engine().ok_or(NotTaken::Yet)?;
         let map = engine.map(moving.agreed.source).ok_or(NotTaken::Yet)?;
         let seat = map.seats().get(column).ok_or(NotTaken::Yet)?;
-        let handing = Handing { what, blocks, target: moving.agreed.target, epochs: epochs.view };
+        let handing = Handing { what, blocks, target: moving.agreed.target, lines: epochs.lines_digest() };
         let reply = match seat.now() {
             Seated::Here(group) => {
                 let outcome = handing.at(&group.for_others()).await;
@@ -614,7 +614,7 @@ impl<W: World> Group<W> {
             Seated::There(server, view) => {
                 let operation = handing.message();
                 let request = VolumeRequest { volume: VolumeId(0), map: map.id(), column: column as u32, operation };
-                engine.ask_primary_once((server, view), request).await.ok_or(NotTaken::Yet)?
+                self.answer_of(&engine, seat, (server, view), request).await.ok_or(NotTaken::Yet)?
             }
             Seated::Vacant => return Err(NotTaken::Yet),
         };

@@ -78,11 +78,13 @@ impl<W: World> Group<W> {
                 state.serves_volume(volume)?;
                 let known = state.members.clean(NOT_MISSED) != Copies::Waiting;
                 (
-                    known.then(|| self.away_past(&state, end)).ok_or_else(|| Group::next_change(&mut state)),
+                    known
+                        .then(|| (self.away_past(&state, end), self.untaken_past(&state, end)))
+                        .ok_or_else(|| Group::next_change(&mut state)),
                     state.changes,
                 )
             };
-            let away = match away {
+            let (away, fenced) = match away {
                 Ok(away) => away,
                 Err(change) => {
                     let _ = change.await; // those who know what there is are away; dropped unsent only when the volume goes
@@ -93,7 +95,7 @@ impl<W: World> Group<W> {
             // A drive that left meanwhile may not have been asked.
             if self.lock().changes == changes {
                 let held = held.into_iter().filter_map(|first| step_past((first, EXTENT / BLOCK), end));
-                return Ok(away.into_iter().chain(held).collect());
+                return Ok(away.into_iter().chain(fenced).chain(held).collect());
             }
         }
     }
@@ -103,6 +105,14 @@ impl<W: World> Group<W> {
         let waits = |&region: &u64| state.members.clean(region) == Copies::Waiting;
         let away = state.members.list.iter().flat_map(|member| member.missed.regions()).filter(waits);
         away.map(|region| self.shared.column.blocks_of(region)).filter_map(|run| step_past(run, end)).collect()
+    }
+
+    /// The steps past the end of which something may still be where the volume came from.
+    fn untaken_past(&self, state: &State<W>, end: u64) -> Vec<u64> {
+        let Some(moving) = state.moving.as_ref().filter(|moving| moving.takes()) else { return Vec::new() };
+        let window = moving.window(self.shared.column.number);
+        let past = window.filter(|blocks| state.takeover.missing(*blocks).next().is_some());
+        past.filter_map(|blocks| step_past((blocks.first, blocks.count), end)).collect()
     }
 
     /// The first blocks of the extents that hold anything, of all copies that are here; if `noted`, also of those that have taken

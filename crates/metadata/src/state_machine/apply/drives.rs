@@ -6,7 +6,7 @@ use crate::record::{DriveRecord, DriveState, DriveUse, MapRecord, PoolRecord, Se
 use crate::refusal::{Refusal, Thing};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use tepal_model::{DriveId, Layout, ServerId};
+use tepal_model::{DriveId, Layout, MapId, ServerId};
 
 const MAX_PATH: usize = 4096;
 pub(super) const REMOVED: &str = "removed by the operator";
@@ -151,7 +151,8 @@ impl Draft {
         Ok(Reply::Done)
     }
 
-    /// Those of a server that have copies, or get some, of the same columns as drives of another.
+    /// Those of a server that have copies, or get some, of the same columns as drives of another, or of what volumes leave for
+    /// those.
     fn drives_along_with(&self, server: ServerId, other: ServerId) -> BTreeSet<DriveId> {
         let mut shared = BTreeSet::new();
         let is_of =
@@ -159,6 +160,14 @@ impl Draft {
         for map in self.state.maps.values() {
             for column in map.columns.iter().filter(|column| column.users().any(|id| is_of(&id, other))) {
                 shared.extend(column.users().filter(|id| is_of(id, server)));
+            }
+        }
+        // What volumes leave is asked of whoever leads it: a server that has another copy can.
+        for migration in self.state.migrations.values() {
+            let columns = |map: MapId| self.state.maps.get(&map).into_iter().flat_map(|map| &map.columns);
+            if columns(migration.target).any(|column| column.users().any(|id| is_of(&id, other))) {
+                let left = columns(migration.source).filter(|column| column.holders.len() > 1);
+                shared.extend(left.flat_map(|column| column.users()).filter(|id| is_of(id, server)));
             }
         }
         shared

@@ -42,9 +42,13 @@ impl Ring {
         self.core.note(one.0.into(), || format!("{one} and {other} can't reach each other"));
         self.network.cut((one, other));
         self.network.cut((other, one));
+        if self.random.one_in(2) {
+            self.migration_begins();
+        }
         let workload = self.workload();
         workload.start(&nodes[third].world, &nodes[third].under_test(), self.random.between(20..60));
         self.comes("a third server serves all", || workload.is_done()).await;
+        self.comes("what was to go elsewhere has gone", || !council.migrates()).await;
         // Clients of the two have begun something too by then, and marks have been taken back.
         Sleep::until(&self.core, self.core.now() + Duration::from_secs(5)).await;
         let view = self.council.now().view;

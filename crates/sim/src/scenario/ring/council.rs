@@ -422,8 +422,12 @@ impl State {
         let is_of =
             |id: &DriveId, whose: ServerId| self.now.drives.get(id).is_some_and(|agreed| agreed.server == whose);
         let columns = self.now.places.values().flat_map(|table| &table.columns);
+        let is_left = |map: &MapId| self.now.migrations.contains_key(map);
+        let left = self.now.places.iter().filter(|(map, _)| is_left(map)).flat_map(|(_, table)| &table.columns);
+        let left = left.filter(|placed| placed.holders.len() > 1);
         let shared = columns.filter(|placed| placed.all().any(|id| is_of(&id, other)));
-        shared.flat_map(Placed::all).filter(|id| is_of(id, server)).collect()
+        // What volumes leave is asked of whoever has it.
+        shared.chain(left).flat_map(Placed::all).filter(|id| is_of(id, server)).collect()
     }
 
     fn server_down(&mut self, server: ServerId) {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tepal_drive::world::Clock;
 use tepal_drive::{Drive, Loss, Options};
-use tepal_engine::{ClusterView, DriveStatus, Engine, Standing, Volume, VolumeSpec};
+use tepal_engine::{ClusterView, DriveStatus, Engine, Epochs, Standing, Volume, VolumeSpec};
 use tepal_model::{DriveId, Epoch, ServerId, VolumeId};
 
 /// How often a server looks what was agreed.
@@ -130,7 +130,7 @@ impl Node {
             let heard = self.world.core().now();
             let spec = self.council.spec();
             self.volume.changed(&spec.name, spec.size, spec.revision);
-            let now = Arc::new(self.council.now());
+            let now = Arc::new(dated(self.council.now(), &before));
             if *now != before {
                 match self.machine.drive {
                     Some(_) => self.engine.follow(self.machine.id, &before, &now),
@@ -187,4 +187,14 @@ impl Node {
             });
         }
     }
+}
+
+/// What is said of epochs is of the state in which this process heard it first, which differs from server to server.
+fn dated(mut now: ClusterView, before: &ClusterView) -> ClusterView {
+    for (map, epochs) in now.epochs.iter_mut().filter(|(_, epochs)| !epochs.heads.is_empty()) {
+        let says = |epochs: &Epochs| (epochs.history.clone(), epochs.heads.clone(), epochs.snapshots.clone());
+        let known = before.epochs.get(map).filter(|known| says(known) == says(epochs));
+        *epochs = known.cloned().unwrap_or_else(|| Arc::new(Epochs { view: now.view, ..Epochs::clone(epochs) }));
+    }
+    now
 }

@@ -167,6 +167,27 @@ fn what_was_written_on_the_way_is_there_when_the_volume_has_come_back() {
     });
 }
 
+/// Story: the source left to the target what was fenced, and that looked only where it had something itself.
+#[test]
+fn what_is_cut_off_before_it_is_taken_over_does_not_come_back() {
+    told(|world| async move {
+        let (going, mut begins) = Going::before(world, "mirror:2", "mirror:3;extent=4K").await;
+        let rig = &going.rig;
+        rig.write(1500, 7, 100).await.unwrap();
+        let (source, migration) = begins.migrations.pop_first().unwrap();
+        let paused = Migration { fence: migration.chunks, stage: Stage::Paused, ..Migration::clone(&migration) };
+        begins.migrations.insert(source, Arc::new(paused));
+        going.follow(begins);
+        let size = rig.volume.size();
+        rig.volume.resize(1530 * BLOCK);
+        rig.volume.clear_past_end().await.unwrap();
+        rig.volume.resize(size);
+        for (block, byte) in [(1499, 0), (1500, 7), (1529, 7), (1530, 0), (1599, 0)] {
+            assert_eq!(rig.read(block).await, Ok(byte), "{block}");
+        }
+    });
+}
+
 /// Of something else.
 const OTHERS: MapId = MapId(77);
 

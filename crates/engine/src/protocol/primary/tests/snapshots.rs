@@ -99,6 +99,21 @@ fn a_server_that_starts_alone_writes_in_the_epoch_that_is_agreed() {
     });
 }
 
+/// Story: zeros passed for nothing, so a copy kept them. Of a map that volumes leave, that was handed over once more.
+#[test]
+fn a_copy_keeps_no_zeros_where_the_other_has_nothing() {
+    told(|world| async move {
+        let mut rig = Rig::new(world, "mirror:2", 2).await;
+        rig.follow(&["0-1", "0-2"]);
+        rig.write(0, 0, 16).await.unwrap();
+        rig.lose(1).await;
+        rig.volume.trim(0, 16 * BLOCK).await.unwrap();
+        rig.bring_back(1).await;
+        rig.until_healthy().await;
+        assert_eq!(rig.engine.drive(DriveId(2)).unwrap().epochs_of(MapId(1), 0, 16), []);
+    });
+}
+
 /// Story: a write that hadn't begun when it came to wait for a drive began two snapshots later in the epoch of the first one, which had
 /// been read meanwhile.
 #[test]
