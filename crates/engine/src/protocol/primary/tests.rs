@@ -8,6 +8,7 @@ mod clones;
 mod doubts;
 mod hazards;
 mod moves;
+mod room;
 mod sharing;
 mod snapshots;
 mod waits;
