@@ -250,6 +250,14 @@ impl<W: World> Group<W> {
         hole: bool,
         decided: &mut Decided,
     ) -> Result<Vec<u64>, Failed> {
+        // So what was given up where there was no room takes none on others.
+        if step.why == Why::Unresolved
+            && !step.target.line.epochs.is_first()
+            && self.shows_older(step.source, run.clone()).await?
+        {
+            self.uncover(step.target, run, step.saying).await?;
+            return Ok(Vec::new());
+        }
         let copy = |run| self.copy_run(step.source, step.target, run, hole, step.saying);
         match copy(run.clone()).await {
             Err(Failed::Io(IoError::OutOfSpace)) => return self.do_without_room(step, run, decided).await,
@@ -295,14 +303,37 @@ impl<W: World> Group<W> {
 
     /// One block of a copy becomes that of another, of the same line, which has taken what that has.
     pub(super) async fn make_like(&self, copy: &Copy<W>, other: &Copy<W>) -> Result<(), Failed> {
+        let (crcs, _) = other.content(self.shared.column.map, 1).await?;
+        let taken = self.taken_like(copy, other).await?;
+        self.copy_run(other, copy, 0..1, crcs[0].is_none(), Saying::Those(&taken)).await
+    }
+
+    /// What one block of a copy has taken once it's like another.
+    pub(super) async fn taken_like(&self, copy: &Copy<W>, other: &Copy<W>) -> Result<Vec<Taken>, Failed> {
         let map = self.shared.column.map;
-        let (crcs, taken) = other.content(map, 1).await?;
-        let taken = match self.lines(1, [copy, other].into_iter()).await?.len() {
+        let (_, taken) = other.content(map, 1).await?;
+        Ok(match self.lines(1, [copy, other].into_iter()).await?.len() {
             1 => taken,
             // In other lines it stays as it is, and they may have been written there.
             _ => taken_by_both(&copy.content(map, 1).await?.1, &taken),
-        };
-        self.copy_run(other, copy, 0..1, crcs[0].is_none(), Saying::Those(&taken)).await
+        })
+    }
+
+    /// Has some blocks of a copy be what older lines show.
+    pub(super) async fn uncover(&self, copy: &Copy<W>, run: Range<usize>, saying: Saying<'_>) -> Result<(), Failed> {
+        self.check_line(copy)?;
+        let taking = copy.taking(saying, run.start as u64..run.end as u64);
+        let blocks = (self.shared.column.map, copy.place + run.start as u64, run.len() as u64);
+        let uncovered = copy.drive.uncover(blocks, taking, &copy.line.seen).await;
+        uncovered.map_err(|error| failed(&copy.drive, error))
+    }
+
+    /// Whether some blocks of a copy are what older lines show: this one alone sees nothing of them.
+    pub(super) async fn shows_older(&self, copy: &Copy<W>, run: Range<usize>) -> Result<bool, Failed> {
+        let (first, count) = (copy.place + run.start as u64, run.len() as u64);
+        let epochs = copy.drive.epochs_of(self.shared.column.map, first, count).await;
+        let epochs = epochs.map_err(|error| failed(&copy.drive, error))?;
+        Ok(!epochs.into_iter().any(|epoch| copy.line.seen.owns(epoch)))
     }
 
     /// The clean copies of a block that are here, but the one on this drive.
@@ -352,10 +383,7 @@ impl<W: World> Group<W> {
         saying: Saying<'_>,
     ) -> Result<(), Failed> {
         let (map, first, count) = (self.shared.column.map, target.place + run.start as u64, run.len() as u64);
-        let taking = match saying {
-            Saying::Those(taken) => Taking::Those(target.placed(taken, &(run.start as u64..run.end as u64))),
-            Saying::Nothing => Taking::Nothing,
-        };
+        let taking = target.taking(saying, run.start as u64..run.end as u64);
         let lineage = &target.line.seen;
         let outcome = if hole {
             self.check_line(target)?;
@@ -547,6 +575,13 @@ impl<W: World> Copy<W> {
     fn placed(&self, taken: &[Taken], blocks: &Range<u64>) -> Vec<Taken> {
         let part = taken.iter().filter_map(|taken| taken.within(blocks));
         part.map(|taken| Taken { first: self.place + taken.first, ..taken }).collect()
+    }
+
+    fn taking(&self, saying: Saying<'_>, blocks: Range<u64>) -> Taking {
+        match saying {
+            Saying::Those(taken) => Taking::Those(self.placed(taken, &blocks)),
+            Saying::Nothing => Taking::Nothing,
+        }
     }
 
     /// The same from a later block on.

@@ -5,18 +5,17 @@
 //! that met the write is done again when the write has been refused, and waits, as all others, until the region is resolved. So
 //! any clean copy may decide for a block. The first one does; where a copy has no room for what that has, this copy decides instead.
 //!
-//! The other way there's room. Where a copy would need a new layer of an extent, it has none that only this line sees: so what it
-//! holds is what older lines show, in which copies have been made equal before, or it's hidden. The other has that layer, and
-//! writes in place what is to be seen there, or clears it. What is hidden takes a note, or zeros out of what is kept back for
-//! repairs.
-//!
-//! Of older lines, what was decided first stays: a newer line shows it too, or what was cleared after it, as if the later
-//! write had never been.
+//! The other way no room is needed. Lines are made equal in order, so in what older lines show the copies are equal already. The copy
+//! that has no room for a block has no layer of that extent that only this line sees. So it shows what older lines do, and the other
+//! is uncovered: its own blocks there go, and what hides the others. Or it hides what they show; then the other does too, with a
+//! note, or with zeros in the layer that it has. And where it's the first copy that shows what older lines do, it's the full one
+//! that is uncovered. Either way each line shows what some copy had, or what older lines show, as if the later write had never
+//! been.
 //!
 //! A copy that's behind isn't asked: nobody reads it before it has been brought up to date, which begins again if something was left
 //! out meanwhile. One that joins is given up.
 
-use super::equalise::{Copy, Decided, Step, Why, ZEROS};
+use super::equalise::{Copy, Decided, Saying, Step, Why, ZEROS};
 use super::join::NO_ROOM;
 use super::members::Copies;
 use super::read::Failed;
@@ -59,23 +58,40 @@ impl<W: World> Group<W> {
             }
             // They were equal: something else is wrong, and it isn't known what was acknowledged.
             Full::Clean if step.why == Why::Doubted => Err(Failed::Io(IoError::OutOfSpace)),
-            Full::Clean => {
-                let mut changed = false;
-                for nth in run {
-                    let (source, target) = (step.source.after(nth), step.target.after(nth));
-                    if self.read_alike(&source, &target).await? {
-                        continue;
-                    }
-                    if !decided.no_room.insert((target.line.seen.newest(), nth)) {
-                        return Err(Failed::Io(IoError::OutOfSpace));
-                    }
-                    self.make_like(&source, &target).await?;
-                    changed = true;
-                }
-                // The source has something else now, which all others get.
-                if changed { Err(Failed::Away) } else { Ok(Vec::new()) }
-            }
+            Full::Clean => self.settle_without_room(step, run, decided).await.map(|()| Vec::new()),
         }
+    }
+
+    async fn settle_without_room(
+        &self,
+        step: &Step<'_, W>,
+        run: Range<usize>,
+        decided: &mut Decided,
+    ) -> Result<(), Failed> {
+        let mut is_changed = false;
+        for nth in run {
+            let (source, target) = (step.source.after(nth), step.target.after(nth));
+            if self.read_alike(&source, &target).await? {
+                continue;
+            }
+            if self.shows_older(&source, 0..1).await? {
+                let taken = self.taken_like(&target, &source).await?;
+                self.uncover(&target, 0..1, Saying::Those(&taken)).await?;
+                continue;
+            }
+            if !decided.no_room.insert((target.line.seen.newest(), nth)) {
+                return Err(Failed::Io(IoError::OutOfSpace));
+            }
+            if self.shows_older(&target, 0..1).await? {
+                let taken = self.taken_like(&source, &target).await?;
+                self.uncover(&source, 0..1, Saying::Those(&taken)).await?;
+            } else {
+                self.make_like(&source, &target).await?;
+            }
+            is_changed = true;
+        }
+        // The source has something else now, which all others get.
+        if is_changed { Err(Failed::Away) } else { Ok(()) }
     }
 
     /// Whether one copy of a block holds zeros, and the other nothing.

@@ -99,6 +99,7 @@ fn a_write_beside_a_snapshot_is_taken_back_where_a_copy_has_no_room_for_it_and_t
                 rig.write(0, 1, 8).await.unwrap();
                 rig.follow(&["0-1", "0-2"]);
                 rig.fill_up(full).await;
+                let used = rig.drive(got).usage().used;
                 rig.killed_with_a_write_on(got, 6, 2).await;
                 for block in 0..12 {
                     assert_eq!(rig.read(block).await, Ok(u8::from(block < 8)), "block {block}");
@@ -106,6 +107,7 @@ fn a_write_beside_a_snapshot_is_taken_back_where_a_copy_has_no_room_for_it_and_t
                 }
                 rig.all_say(6, 1).await;
                 rig.all_say(8, 0).await;
+                assert_eq!(rig.drive(got).usage().used, used, "its space is given back");
             });
         }
     }
