@@ -2,6 +2,7 @@
 
 mod filesystem;
 mod folders;
+mod full;
 pub mod gateway;
 mod guards;
 mod moves;

@@ -73,3 +73,32 @@ fn what_a_lost_drive_had_is_made_again_on_a_spare_and_nothing_is_at_risk_any_mor
     (1..=3).for_each(|server| ledger.compare(&mut ring.connect(server, "v")));
     scrub_finds_nothing(&ring, "v");
 }
+
+/// Story: a drive that had held something was removed, and its file was taken for somebody's data: the cluster couldn't be started
+/// again, or said for ever that the file isn't used.
+#[test]
+fn a_drive_that_was_removed_is_an_empty_one_when_its_server_is_started_again() {
+    let ring = Ring::up(3);
+    make(&ring, "v", "mirror:2");
+    let mut ledger = Ledger::new(33, BLOCKS);
+    ledger.fill(&mut ring.connect(1, "v")).expect("written");
+    for is_stopped in [false, true] {
+        let removed = id_of(&ring, "s3");
+        ring.ask(1, &["drive", "rm", &removed]).succeeded();
+        ring.wait_until("others to have what it had", || drive(&ring, |drive| drive["id"] == *removed).is_null());
+        match is_stopped {
+            false => {
+                ring.kill(3);
+                ring.start(&[3]);
+            }
+            true => {
+                ring.dev(&["down"]).succeeded();
+                ring.dev(&["up", "--detach"]).succeeded();
+            }
+        }
+        ring.wait_until_drives_are_up(1);
+        assert_ne!(id_of(&ring, "s3"), removed);
+        ring.wait_until("all to be well", || ring.json(2, &["status"])["health"] == "ok");
+        (1..=3).for_each(|server| ledger.compare(&mut ring.connect(server, "v")));
+    }
+}

@@ -54,6 +54,26 @@ impl<W: World> Drive<W> {
         }
     }
 
+    /// Has blocks be again what this lineage sees of layers that others see too, or nothing: what it alone sees of them goes, and so does
+    /// what hides the others from it. That takes no room. Stable when it returns.
+    pub async fn uncover(
+        &self,
+        map: MapId,
+        (first, count): (u64, u64),
+        taking: Taking,
+        lineage: &Lineage,
+    ) -> Result<(), DriveError> {
+        let blocks = first..first + count;
+        let done = {
+            let mut state = self.shared.lock();
+            let mut changes = state.clears(map, &blocks, lineage);
+            changes.extend(owned(lineage).into_iter().map(|epochs| Change::Unhid { map, epochs, first, count }));
+            changes.extend(notes_of(&taking, map, blocks));
+            self.submit_now(&mut state, Changes::from_vec(changes), Payload::new(), true)
+        };
+        Ok(self.shared.outcome(done).await?)
+    }
+
     /// Whether there's room now to take blocks out: for a note, or for zeros.
     pub fn may_clear(&self, map: MapId, (first, count): (u64, u64), lineage: &Lineage) -> bool {
         let state = self.shared.lock();

@@ -239,7 +239,8 @@ impl<W: World> Drive<W> {
         let extents: u64 = state.map.layers_of().values().sum();
         debug_assert!(u64::from(slots - state.space.free() - freed) >= extents);
         Usage {
-            capacity: u64::from(slots - reserve(slots)) * EXTENT,
+            // What repairs have taken of what is kept back counts too.
+            capacity: (u64::from(slots - reserve(slots))).max(extents) * EXTENT,
             used: extents * EXTENT,
             log_length: state.ring.length,
             log_used: state.ring.used(),

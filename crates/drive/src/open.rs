@@ -19,6 +19,7 @@ use crate::sums::SumCache;
 use crate::table::{self, TableKind};
 use crate::world::{Device, DeviceError, Gather, World};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 use tepal_model::{BLOCK, Buffer, ClusterId, DriveId};
 
@@ -71,16 +72,46 @@ pub async fn format<D: Device>(device: &D, log_device: Option<&D>, new: NewDrive
     Ok(label)
 }
 
-/// Overwrites the labels: the drive is nobody's, and what it held is lost.
+/// How much is zeroed at each end, in bytes: all that tells what was on it.
+const WIPED: u64 = 1 << 20;
+/// So much in one write.
+const WIPED_TOGETHER: u64 = 128 << 10;
+
+/// Makes an empty device of a drive: it's nobody's, and what it held is lost. Without its headers it can't be opened any more, and
+/// the labels go last: if this is cut off, whoever finds it still knows which drive it was.
 pub async fn wipe<D: Device>(device: &D) -> Result<(), DeviceError> {
-    let blank = Buffer::zeroed(BLOCK as usize).freeze();
+    for header in HEADERS {
+        zero(device, header..header + BLOCK).await?;
+    }
+    device.flush().await?;
     // The device may have been lengthened since it was labelled.
     let labelled = Label::read(device).await.map_or(device.size(), |label| label.size);
-    let ends = [labelled, device.size()].map(Geometry::label_last);
-    for offset in ends.into_iter().chain([LABEL_FIRST, HEADERS[0], HEADERS[1]]) {
-        device.write(offset, Gather::from_iter([blank.clone()])).await?;
+    let labels = BTreeSet::from([LABEL_FIRST, Geometry::label_last(labelled), Geometry::label_last(device.size())]);
+    let size = device.size() / BLOCK * BLOCK;
+    for end in [0..WIPED.min(size), size.saturating_sub(WIPED)..size] {
+        let mut from = end.start;
+        for &label in labels.range(end.clone()) {
+            zero(device, from..label).await?;
+            from = label + BLOCK;
+        }
+        zero(device, from..end.end).await?;
+    }
+    device.flush().await?;
+    for label in labels {
+        zero(device, label..label + BLOCK).await?;
     }
     device.flush().await
+}
+
+async fn zero<D: Device>(device: &D, bytes: Range<u64>) -> Result<(), DeviceError> {
+    let zeros = Buffer::zeroed(WIPED_TOGETHER as usize).freeze();
+    let mut at = bytes.start;
+    while at < bytes.end {
+        let length = WIPED_TOGETHER.min(bytes.end - at);
+        device.write(at, Gather::from_iter([zeros.slice(..length as usize)])).await?;
+        at += length;
+    }
+    Ok(())
 }
 
 /// Writes the label of a drive that is taken into use with the generation that it has from now on, on its log's device too;

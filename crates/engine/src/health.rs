@@ -61,7 +61,7 @@ pub enum Trouble {
         /// Each of [`tepal_model::REGION`] bytes. 0 if it isn't known yet what it misses.
         regions: u64,
     },
-    /// Copies of so many regions are being compared after a crash.
+    /// Copies of so many regions are being compared: after a crash, or where a write was refused by some.
     Comparing {
         /// Each of [`tepal_model::REGION`] bytes.
         regions: u64,

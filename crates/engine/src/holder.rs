@@ -283,6 +283,19 @@ impl<W: World> Holder<W> {
         }
     }
 
+    /// See [`Drive::uncover`].
+    pub async fn uncover(
+        &self,
+        (map, first, count): (MapId, u64, u64),
+        taking: Taking,
+        seen: &Lineage,
+    ) -> Result<(), DriveError> {
+        match self {
+            Holder::Here(drive) => drive.uncover(map, (first, count), taking, seen).await,
+            Holder::There(remote) => remote.uncover(first, count, taking, seen).await,
+        }
+    }
+
     /// See [`Drive::record`].
     pub fn record(&self, changes: Vec<Change>, durable: bool) -> impl Future<Output = Result<(), DriveError>> + use<W> {
         match self {

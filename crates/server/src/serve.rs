@@ -231,7 +231,7 @@ impl Running {
         let answers = EngineAnswers { engine: engine.clone(), metadata: metadata.clone() };
         let reception = Reception::new(host, Arc::new(answers), &threads);
         membership.hand_data_to(reception.clone());
-        follow_what_is_agreed(&parts, &links, followed);
+        tokio::spawn(agreed::follow(parts.clone(), links.clone(), followed));
         let migrations = Migrations::default();
         tokio::spawn(migrating::keep_going(parts.clone(), membership.relay.reports().clone(), migrations.clone()));
         if config.open_to_others {
@@ -249,6 +249,7 @@ impl Running {
         let nbd: Vec<String> = front.endpoints().iter().map(ToString::to_string).collect();
         let stop = Arc::new(Notify::new());
         let scrubs = Scrubs::new(threads.clone(), observations.clone());
+        let parts_of_moving = parts.clone();
         let api = api::Front::open(
             listener,
             Api {
@@ -268,6 +269,7 @@ impl Running {
             },
             token,
         );
+        tokio::spawn(moving::keep_even(parts_of_moving, api.survey()));
         tokio::spawn(volumes.follow());
         tokio::spawn(drives::watch(drives.clone()));
         tokio::spawn(membership::return_whenever_down(metadata, drives.clone()));
@@ -293,10 +295,4 @@ impl Running {
             tracing::warn!("the drives didn't close in time: their logs will be replayed");
         }
     }
-}
-
-/// Also says what is to be agreed, while this server leads the metadata.
-fn follow_what_is_agreed(parts: &Parts, links: &Links, followed: Followed) {
-    tokio::spawn(agreed::follow(parts.clone(), links.clone(), followed));
-    tokio::spawn(moving::keep_even(parts.clone()));
 }

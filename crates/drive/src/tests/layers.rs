@@ -316,3 +316,22 @@ fn a_crash_in_the_midst_of_reclaiming_changes_nothing_that_is_seen() {
         assert_eq!((rig.extents(), rig.hides_nothing(), rig.drive.slots_unaccounted()), (3, true, 0));
     }
 }
+
+#[test]
+fn what_is_uncovered_is_what_others_see_again_and_its_space_is_given_back() {
+    let mut rig = with_snapshot();
+    let used = rig.extents();
+    rig.write(4, &[2; 4], true).unwrap();
+    rig.clear(10, 4);
+    rig.write(41, &[3], true).unwrap();
+    let seen = rig.lineage.clone();
+    rig.pool.run_until(rig.drive.uncover(MAP, (0, 48), Taking::Nothing, &seen)).unwrap();
+    for _ in 0..2 {
+        assert_eq!(rig.reader(lineage("0-2")).read(0, 42).unwrap(), [vec![1; 40], vec![0; 2]].concat());
+        assert_eq!(rig.drive.epochs_of(MAP, 0, 48), [1]);
+        assert_eq!((rig.extents(), rig.drive.slots_unaccounted()), (used, 0));
+        assert!(rig.hides_nothing());
+        rig.checkpoint();
+        rig.power_cycle();
+    }
+}

@@ -277,6 +277,11 @@ fn carry_out<W: World>(
             answer(cleared.map_or_else(wont, |()| DriveAnswer::Cleared))
         }
         .boxed_local(),
+        DriveOperation::Uncover { first, count, taking, lineage } => async move {
+            let uncovered = drive.uncover(map, (first, count), taking, &lineage).await;
+            answer(uncovered.map_or_else(wont, |()| DriveAnswer::Uncovered))
+        }
+        .boxed_local(),
         DriveOperation::Mark { changes: marks, durable } => {
             let recorded = drive.record(changes(map, marks), durable);
             async move { answer(recorded.await.map_or_else(wont, |()| DriveAnswer::Marked)) }.boxed_local()

@@ -218,8 +218,11 @@ impl<W: World> Engine<W> {
             } else {
                 continue;
             }
-            let map = map.clone();
-            self.world().spawn(Box::pin(async move { map.ended(column).await }));
+            // Most states change nothing here.
+            if !map.seats()[column].ending().is_empty() {
+                let map = map.clone();
+                self.world().spawn(Box::pin(async move { map.ended(column).await }));
+            }
         }
     }
 

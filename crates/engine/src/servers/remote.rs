@@ -253,6 +253,11 @@ impl Remote {
         self.expect(asked, |answer| matches!(answer, DriveAnswer::Cleared)).await
     }
 
+    pub async fn uncover(&self, first: u64, count: u64, taking: Taking, lineage: &Lineage) -> Result<(), DriveError> {
+        let asked = DriveOperation::Uncover { first, count, taking, lineage: lineage.clone() };
+        self.expect(self.ask(asked, Payload::none()), |answer| matches!(answer, DriveAnswer::Uncovered)).await
+    }
+
     /// They are in line there when this returns, or nothing that is asked later will be done.
     pub fn record(&self, changes: Vec<Change>, durable: bool) -> impl Future<Output = Result<(), DriveError>> + use<> {
         let changes: Vec<MarkChange> = changes.iter().filter_map(change_of).collect();

@@ -118,7 +118,18 @@ impl<W: World> Map<W> {
             let joins = placed.joins.is_some_and(|joins| joins.drive == id);
             let missed = if joins { Missed::unlisted() } else { Missed::default() };
             let left = if joins { Some(0) } else { left };
-            Member { id, presence, left, missed, opening: 0, noted: false, knew: false, stands_in: false, joins }
+            Member {
+                id,
+                presence,
+                left,
+                missed,
+                opening: 0,
+                left_out: 0,
+                noted: false,
+                knew: false,
+                stands_in: false,
+                joins,
+            }
         };
         let members = Members::of(placed.all().map(member));
         let column = Column::new(self.id(), number, self.seats().len());

@@ -10,6 +10,7 @@ use super::types::{
 };
 use super::{Context, Shared, health_text, volumes};
 use crate::drives::Fullness;
+use crate::moving;
 use axum::Json;
 use axum::extract::State;
 use std::collections::BTreeMap;
@@ -27,6 +28,14 @@ pub async fn status(State(context): State<Shared>, scope: Scope) -> Json<Status>
             }
         }
         status.servers.sort_by_key(|server| server.id);
+        if state.drives.values().any(|record| moving::is_emptied(&state, record)) {
+            let mut drives = drives::all(&context, Scope::Cluster).await;
+            drives::say_what_is_stuck(&state, &mut drives);
+            for (drive, why) in drives.iter().filter_map(|drive| Some((drive, drive.stuck.as_ref()?))) {
+                status.health = status.health.max(Health::Degraded);
+                status.reason.push(format!("drive {} at {} isn't emptied: {why}", drive.id, drive.path));
+            }
+        }
     }
     Json(status)
 }
@@ -288,7 +297,8 @@ fn health(context: &Context) -> (Health, Vec<String>) {
             VolumeState::Degraded => Health::Degraded,
             VolumeState::Unavailable => Health::Unavailable,
         };
-        add(health, format!("volume '{}': {}", info.name, info.reason.join("; ")));
+        // One by one, for others say some of it too.
+        info.reason.iter().for_each(|reason| add(health, format!("volume '{}': {reason}", info.name)));
     }
     (worst, reasons)
 }

@@ -8,17 +8,57 @@ use super::types::{
 };
 use super::{Context, Shared};
 use crate::drives::{Fitness, Kept, NOTHING_THERE, NewDriveRequest, OpenDrive, ScannedDrive};
+use crate::moving::{self, DriveSpace, Spaces};
 use axum::Json;
 use axum::extract::State;
 use axum::http::Method;
 use axum::response::{IntoResponse, Response};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
 use tepal_metadata::{self as metadata, ColumnRecord, Command, DEFAULT_POOL, DriveRecord, DriveState, Refusal};
 use tepal_model::DriveId;
 use tepal_model::text::shown;
 
 pub async fn list(State(context): State<Shared>, scope: Scope) -> Json<Vec<DriveInfo>> {
-    Json(all(&context, scope).await)
+    let mut drives = all(&context, scope).await;
+    if scope == Scope::Cluster {
+        say_what_is_stuck(&context.parts.metadata.state(), &mut drives);
+    }
+    Json(drives)
+}
+
+/// Why drives that are to be emptied aren't, among all drives.
+pub fn say_what_is_stuck(state: &metadata::State, all: &mut [DriveInfo]) {
+    if !state.drives.values().any(|record| moving::is_emptied(state, record)) {
+        return;
+    }
+    let stuck = moving::stuck(state, &spaces(all));
+    all.iter_mut().for_each(|drive| drive.stuck = stuck.get(&drive.id).cloned());
+}
+
+/// Of those that are open.
+fn spaces(drives: &[DriveInfo]) -> Spaces {
+    let open = drives.iter().filter(|drive| drive.open.is_some());
+    open.map(|drive| (drive.id, DriveSpace { capacity: drive.capacity, used: drive.used })).collect()
+}
+
+/// What all servers say of their drives, for who moves copies.
+#[derive(Clone)]
+pub struct Survey(Weak<Context>);
+
+impl Survey {
+    pub(super) fn new(context: &Shared) -> Self {
+        Survey(Arc::downgrade(context))
+    }
+}
+
+impl moving::Survey for Survey {
+    async fn spaces(&self) -> Spaces {
+        match self.0.upgrade() {
+            Some(context) => spaces(&all(&context, Scope::Cluster).await),
+            None => Spaces::new(), // the server stops
+        }
+    }
 }
 
 /// The drives of all servers; of those that don't answer, as they are on record.
@@ -111,7 +151,9 @@ pub async fn set_use(
 ) -> Result<Json<DriveInfo>, Failure> {
     let id: DriveId = id.parse()?;
     context.propose(Command::SetDriveUse { id, to }).await?;
-    let found = all(&context, Scope::Cluster).await.into_iter().find(|drive| drive.id == id);
+    let mut drives = all(&context, Scope::Cluster).await;
+    say_what_is_stuck(&context.parts.metadata.state(), &mut drives);
+    let found = drives.into_iter().find(|drive| drive.id == id);
     found.map(Json).ok_or_else(|| Refusal::NoDrive(id).into())
 }
 
@@ -152,6 +194,7 @@ pub fn info(state: &metadata::State, record: &DriveRecord, open: Option<&OpenDri
         purpose: record.purpose,
         copies: columns().filter(|column| column.is_held_by(record.id)).count() as u64,
         moving: columns().filter(moves).count() as u64,
+        stuck: None,
         capacity: usage.map_or(record.capacity, |usage| usage.capacity),
         used: usage.map_or(0, |usage| usage.used),
         open: open.zip(usage).map(|(open, usage)| OpenDriveInfo {

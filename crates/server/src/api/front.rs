@@ -3,7 +3,8 @@
 //! Invariant: whoever has no token keeps nobody else out. If all places are taken, the oldest connection that has shown no
 //! token and waits for nothing of ours makes room for a new one.
 
-use super::{Api, router};
+use super::drives::Survey;
+use super::{Api, Context, router};
 use axum::Router;
 use axum::http::StatusCode;
 use hyper::server::conn::http1;
@@ -33,6 +34,7 @@ pub struct Front {
     stop: watch::Sender<bool>,
     places: Arc<Semaphore>,
     accepting: JoinHandle<()>,
+    survey: Survey,
 }
 
 impl Front {
@@ -41,10 +43,17 @@ impl Front {
         let (stop, stopping) = watch::channel(false);
         let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
         let relay = api.relay.clone();
-        let router = router(api, token);
+        let context = Arc::new(Context::new(api, token));
+        let survey = Survey::new(&context);
+        let router = router(context);
         relay.open(router.clone());
         let accepting = tokio::spawn(accept(listener, router, places.clone(), stopping));
-        Front { stop, places, accepting }
+        Front { stop, places, accepting, survey }
+    }
+
+    /// What all servers say of their drives.
+    pub fn survey(&self) -> Survey {
+        self.survey.clone()
     }
 
     /// Accepts nobody any more, and lets what is under way finish for a while.

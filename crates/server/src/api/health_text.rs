@@ -33,7 +33,9 @@ pub fn reason(trouble: &Trouble, state: &State, volume: &str) -> String {
         Trouble::Behind { drive, regions } => format!("drive {drive} is catching up: {regions} regions to go"),
         Trouble::LedAnew { columns: 1 } => "a part is about to be led by another server".to_owned(),
         Trouble::LedAnew { columns } => format!("{columns} parts are about to be led by other servers"),
-        Trouble::Comparing { regions } => format!("{regions} regions are being compared after a crash"),
+        Trouble::Comparing { regions } => {
+            format!("{regions} regions are being compared: not all copies may have got what was written last")
+        }
         Trouble::Obstacle(text) => text.clone(),
     }
 }
@@ -46,11 +48,13 @@ fn all_wait(drives: &[DriveId], state: &State) -> String {
         let ids = there.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         return format!("reads and writes wait until it's known what drives that have just returned hold ({ids})");
     }
+    // Those that were removed meanwhile have been given up already.
+    let waited_for: Vec<DriveId> = away.iter().copied().filter(|drive| may_return(*drive, state)).collect();
     format!(
         "reads and writes of what only {} held wait until it's back: {}; or, if it's gone for good, have them fail: {}",
-        named(&away, state),
-        comeback(&away, state),
-        each(&away, |drive| format!("`tepal drive rm {drive} --force`")),
+        named(&waited_for, state),
+        comeback(&waited_for, state),
+        each(&waited_for, |drive| format!("`tepal drive rm {drive} --force`")),
     )
 }
 

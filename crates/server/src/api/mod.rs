@@ -104,16 +104,18 @@ impl std::ops::Deref for Context {
 }
 
 impl Context {
+    fn new(api: Api, token: String) -> Self {
+        let (data, resizing) = (Semaphore::new(DATA_REQUESTS), tokio::sync::Mutex::default());
+        Context { api, data, gateways: Gateways::default(), resizing, token }
+    }
+
     /// Has the cluster carry out a command.
     async fn propose(&self, command: Command) -> Result<Reply, Failure> {
         Ok(self.parts.authority.propose(command).await?)
     }
 }
 
-fn router(api: Api, token: String) -> Router {
-    let data = Semaphore::new(DATA_REQUESTS);
-    let (gateways, resizing) = (Gateways::default(), tokio::sync::Mutex::default());
-    let context = Arc::new(Context { api, data, gateways, resizing, token });
+fn router(context: Shared) -> Router {
     let managing = Router::new()
         .route(route::SERVER, get(cluster::server).delete(cluster::remove))
         .route(route::DRIVES, get(drives::list).post(drives::add))

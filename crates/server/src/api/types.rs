@@ -402,6 +402,9 @@ pub struct DriveInfo {
     pub copies: u64,
     /// Copies that it takes now, or that others take from it.
     pub moving: u64,
+    /// Why what it holds can't go now, if it's to be emptied and that is so.
+    #[serde(default)]
+    pub stuck: Option<String>,
     /// Bytes that volumes could take of it when empty.
     pub capacity: u64,
     /// Bytes that volumes take of it, in extents of 64 KiB. 0 if it isn't open.

@@ -182,7 +182,12 @@ pub async fn remove(
         };
         refuse_in_use(&format!("volume '{}'", record.name), that_stay(users).await?)?;
     }
-    let removal = removal(&context, &record);
+    let mut removal = removal(&context, &record);
+    let others = context.ask_others::<VolumeInfo>(&path(route::VOLUME, &record.name)).await;
+    if !is_shared(&context.parts.metadata.state(), &record) {
+        let said = others.iter().filter_map(|(_, said)| said.as_ref()).filter(|said| said.id == removal.id);
+        removal.allocated += said.map(|said| said.allocated).sum::<u64>();
+    }
     context.propose(Command::RemoveVolume { name: name.0, snapshots }).await?;
     context.volumes.settle().await;
     Ok(Json(removal))
@@ -216,19 +221,31 @@ pub async fn that_stay<F: Future<Output = Result<u64, Failure>>>(clients: impl F
     }
 }
 
-pub async fn removals(Extract(context): Extract<Shared>) -> Json<Vec<Removal>> {
+pub async fn removals(Extract(context): Extract<Shared>, scope: Scope) -> Json<Vec<Removal>> {
     let state = context.parts.metadata.state();
     let deleting = state.volumes.values().filter(|record| record.state == metadata::VolumeState::Deleting);
-    Json(deleting.map(|record| removal(&context, record)).collect())
+    let mut removals: Vec<Removal> = deleting.map(|record| removal(&context, record)).collect();
+    if scope == Scope::Cluster && !removals.is_empty() {
+        let others = context.ask_others::<Vec<Removal>>(route::REMOVALS).await;
+        for said in others.into_iter().filter_map(|(_, said)| said).flatten() {
+            let known = removals.iter_mut().find(|removal| removal.id == said.id);
+            known.into_iter().for_each(|removal| removal.allocated += said.allocated);
+        }
+    }
+    Json(removals)
 }
 
-/// What a volume shares with others isn't counted: how much of it is its own nobody knows before it's freed.
+/// As far as this server has it. What a volume shares with others isn't counted: how much of it is its own nobody knows before it's
+/// freed.
 fn removal(context: &Context, record: &VolumeRecord) -> Removal {
-    let state = context.parts.metadata.state();
-    let is_shared = state.volumes_of(record.map).any(|other| other.id != record.id);
+    let is_shared = is_shared(&context.parts.metadata.state(), record);
     let served = context.volumes.served(record.id).filter(|_| !is_shared);
     let allocated = served.map_or(0, |volume| volume.allocated());
     Removal { id: record.id.0, name: record.name.clone(), allocated }
+}
+
+fn is_shared(state: &State, record: &VolumeRecord) -> bool {
+    state.volumes_of(record.map).any(|other| other.id != record.id)
 }
 
 /// Also if another server has just said that it made the volume, and this one hasn't heard of it yet.

@@ -11,7 +11,7 @@ use crate::device;
 use std::path::{Path, PathBuf};
 use tepal_drive::Loss;
 use tepal_drive::geometry::MIN_DRIVE;
-use tepal_metadata::{Command, DriveState, DriveUse, ProposeError, Refusal, Reply, ServerState};
+use tepal_metadata::{Command, DriveState, DriveUse, ProposeError, Refusal, Reply, ServerState, State};
 use tepal_model::size::Size;
 use tepal_model::{DriveId, ServerId};
 
@@ -94,15 +94,20 @@ impl Drives {
                 Ok(id)
             }
             Verdict::Blank => {
-                let mut own = state.drives_of_server(self.server).filter(|own| own.purpose != DriveUse::Removed);
-                let recorded = own.find(|record| Path::new(&record.path) == path);
-                if let Some(record) = recorded.filter(|_| !request.force) {
-                    return Err(DriveOperationError::LabelLost { path, drive: record.id });
+                if let Some(drive) = self.recorded_at(&path, &state).filter(|_| !request.force) {
+                    return Err(DriveOperationError::LabelLost { path, drive });
                 }
                 let content = if request.force { Content::MayBeLost } else { Content::MustBeEmpty };
                 self.make(generations, path, device, None, &request.pool, content).await
             }
         }
+    }
+
+    /// The drive of this server that should be at this path. One that was removed shouldn't be anywhere, though others may not have all
+    /// that it held yet.
+    pub(super) fn recorded_at(&self, path: &Path, state: &State) -> Option<DriveId> {
+        let mut stays = state.drives_of_server(self.server).filter(|record| record.purpose != DriveUse::Removed);
+        stays.find(|record| Path::new(&record.path) == path).map(|record| record.id)
     }
 
     /// Takes a drive out of the cluster for good. The answer names the volumes whose maps still name it. `kept_elsewhere` is what

@@ -103,7 +103,7 @@ impl Drives {
                 }
                 Verdict::Ours(label) => plan.open.push(candidate(label, device)),
                 Verdict::Unrecorded(label) => plan.unrecorded.push(candidate(label, device)),
-                Verdict::Blank if state.drives_of_server(self.server).any(|record| Path::new(&record.path) == path) => {
+                Verdict::Blank if self.recorded_at(&path, state).is_some() => {
                     self.refuse(path, "it has no Tepal label, and the cluster's records have a drive there".to_owned());
                 }
                 Verdict::Blank => plan.blank.push((path, device)),

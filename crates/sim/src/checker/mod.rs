@@ -54,7 +54,7 @@ impl Kind {
         matches!(self, Kind::Write { fua: true } | Kind::Trim { fua: true } | Kind::Zeroes { fua: true })
     }
 
-    fn is_write(self) -> bool {
+    pub fn is_write(self) -> bool {
         matches!(self, Kind::Write { .. } | Kind::Trim { .. } | Kind::Zeroes { .. } | Kind::Cut)
     }
 }

@@ -87,6 +87,13 @@ fn set_use(client: &Client, output: Output, id: &str, to: DriveUse) -> Result<()
     output.show(&drive, |drive| match (drive.purpose, drive.copies) {
         (DriveUse::Active, _) => format!("drive {} is to hold its share", drive.id),
         (DriveUse::Draining, 0) => format!("drive {} is empty: `tepal drive rm {}` removes it", drive.id, drive.id),
+        (DriveUse::Draining, _) if drive.stuck.is_some() => {
+            format!(
+                "drive {} is to be emptied, but now it isn't: {}",
+                drive.id,
+                drive.stuck.as_deref().unwrap_or_default()
+            )
+        }
         (DriveUse::Draining, copies) => {
             format!("drive {} is being emptied of {copies} copies: `tepal drive ls` shows how many are left", drive.id)
         }
@@ -131,7 +138,10 @@ fn list(drives: &[DriveInfo]) -> String {
             output::size(drive.capacity),
             drive.path.clone(),
             backend.unwrap_or_default(),
-            drive.reason.clone(),
+            match &drive.stuck {
+                Some(stuck) => format!("isn't emptied: {stuck}"),
+                None => drive.reason.clone(),
+            },
         ]
     };
     let columns = ["id", "server", "pool", "state", ">copies", ">used", ">capacity", "path", "by", "reason"];

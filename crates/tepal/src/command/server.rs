@@ -6,7 +6,7 @@ use crate::cli::{Global, ServerCommand};
 use crate::locate;
 use crate::output::{self, Outcome, Output};
 use serde_json::json;
-use tepal_server::api::types::{Done, ServerInfo, SetDraining, path, route};
+use tepal_server::api::types::{Done, DriveInfo, ServerInfo, SetDraining, path, route};
 
 pub fn run(global: &Global, output: Output, command: ServerCommand) -> Result<Outcome, CommandError> {
     let client = locate::client(global)?;
@@ -23,8 +23,15 @@ pub fn run(global: &Global, output: Output, command: ServerCommand) -> Result<Ou
             let draining = !cancel;
             let url = path(route::SERVER_DRAINING, &id.to_string());
             let _: Done = client.post(&url, &SetDraining { draining })?;
-            output.show(&json!({ "server": id, "draining": draining }), |_| match draining {
-                true => format!("server {id} is being emptied: `tepal drive ls` shows how many copies are left"),
+            let drives: Vec<DriveInfo> = client.get(route::DRIVES)?;
+            let own = drives.into_iter().filter(|drive| drive.server == id);
+            let stuck: Vec<String> =
+                own.filter_map(|drive| Some(format!("drive {}: {}", drive.id, drive.stuck?))).collect();
+            output.show(&json!({ "server": id, "draining": draining, "stuck": stuck }), |_| match draining {
+                true if stuck.is_empty() => {
+                    format!("server {id} is being emptied: `tepal drive ls` shows how many copies are left")
+                }
+                true => format!("server {id} is to be emptied, but now it isn't:\n{}", stuck.join("\n")),
                 false => format!("the drives of server {id} are to hold their share"),
             })?;
         }

@@ -6,13 +6,9 @@ use serde::Serialize;
 use std::path::{Path, PathBuf};
 use tepal_drive::Label;
 use tepal_drive::label::LabelError;
-use tepal_drive::world::{Device, DeviceError, Gather};
-use tepal_model::{BLOCK, Buffer, ClusterId, DriveId};
+use tepal_drive::world::DeviceError;
+use tepal_model::{ClusterId, DriveId};
 use tepal_server::device::DriveDevice;
-
-/// How much is zeroed at each end, in bytes: all that tells what was on it.
-const ENDS: u64 = 1 << 20;
-const STEP: u64 = 128 << 10;
 
 #[derive(Debug, thiserror::Error)]
 pub enum WipeError {
@@ -65,22 +61,6 @@ async fn wipe_free(
         (Err(_), _) if force => None,
         (Err(error), _) => return Err(WipeError::Unknown { path: owned(), error }),
     };
-    clear(&device).await.map_err(|error| WipeError::Device { path: owned(), error })?;
+    tepal_drive::wipe(&device).await.map_err(|error| WipeError::Device { path: owned(), error })?;
     Ok(WipeReport { path: path.display().to_string(), drive })
-}
-
-/// The labels first, so that what a crash leaves is no drive.
-async fn clear(device: &DriveDevice) -> Result<(), DeviceError> {
-    tepal_drive::wipe(device).await?;
-    let size = device.size() / BLOCK * BLOCK;
-    let zeros = Buffer::zeroed(STEP as usize).freeze();
-    for (from, end) in [(0, ENDS.min(size)), (size.saturating_sub(ENDS), size)] {
-        let mut at = from;
-        while at < end {
-            let length = STEP.min(end - at);
-            device.write(at, Gather::from_iter([zeros.slice(..length as usize)])).await?;
-            at += length;
-        }
-    }
-    device.flush().await
 }

@@ -6,10 +6,11 @@ use super::network::{self, Network};
 use super::process::ProcessState;
 use super::status::nbd_uri;
 use crate::cli::{UpArguments, VolumeRequest};
-use crate::client::Client;
+use crate::client::{Client, ClientError};
 use crate::command::CommandError;
 use crate::interrupt::Interrupt;
 use crate::output::{self, Output};
+use std::io::{self, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use tepal_model::{Layout, ServerId};
@@ -204,8 +205,15 @@ fn add_drives(cluster: &Cluster, client: &Client, server: ServerId) -> Result<()
             && plan.drives > known.len() as u32
         {
             let path = path.display().to_string();
-            let _: DriveInfo =
-                client.post(route::DRIVES, &AddDrive { server, path, pool: None, create: None, force: false })?;
+            let add = AddDrive { server, path, pool: None, create: None, force: false };
+            match client.post::<DriveInfo>(route::DRIVES, &add) {
+                Ok(_) => {}
+                // The others are of use without it. If standard error is closed there is nobody to tell.
+                Err(error @ ClientError::Refused { .. }) => {
+                    let _ = writeln!(io::stderr(), "a drive of server {server} isn't used: {error}");
+                }
+                Err(error) => return Err(error.into()),
+            }
         }
     }
     Ok(())

@@ -82,6 +82,17 @@ pub enum DriveOperation {
         /// As for a write.
         lineage: Lineage,
     },
+    /// These blocks are again what others see of them too, or hold nothing.
+    Uncover {
+        /// Block.
+        first: u64,
+        /// Blocks.
+        count: u64,
+        /// As for a write.
+        taking: Taking,
+        /// As for a write.
+        lineage: Lineage,
+    },
     /// Sets marks and takes them back, in order.
     Mark {
         /// In order.
@@ -217,6 +228,8 @@ pub enum DriveAnswer {
     Written,
     /// Of [`DriveOperation::Clear`].
     Cleared,
+    /// Of [`DriveOperation::Uncover`].
+    Uncovered,
     /// Of [`DriveOperation::Mark`].
     Marked,
     /// Of [`DriveOperation::Flush`].
@@ -323,6 +336,7 @@ tagged!(DriveOperation, "operation on a drive", {
     12 => Fate { origin, first, count },
     13 => Adopt { first, count, requests },
     14 => Epochs { first, count },
+    15 => Uncover { first, count, taking, lineage },
 });
 
 tagged!(MarkKind, "kind of mark", { 1 => Busy, 2 => Stale { drive } });
@@ -344,6 +358,7 @@ tagged!(DriveAnswer, "answer of a drive", {
     12 => Fate(fate),
     13 => Adopted,
     14 => Epochs { epochs },
+    15 => Uncovered,
     128 => Failed(failure),
 });
 
@@ -368,7 +383,7 @@ impl DriveOperation {
             Hear { .. } | Read { .. } | Checksums { .. } | Present { .. } | Extents { .. } => true,
             DriveOperation::Fate { .. } | Epochs { .. } => true,
             Write { .. } | Clear { .. } | DriveOperation::Mark { .. } | Flush | RemoveMap | Noted { .. } => false,
-            Adopt { .. } => false,
+            Adopt { .. } | Uncover { .. } => false,
         }
     }
 
@@ -389,7 +404,8 @@ impl DriveOperation {
                 check_taking(taking, first, count)?;
                 blocks(first, count)
             }
-            DriveOperation::Clear { first, count, ref taking, .. } => {
+            DriveOperation::Clear { first, count, ref taking, .. }
+            | DriveOperation::Uncover { first, count, ref taking, .. } => {
                 check_taking(taking, first, count)?;
                 blocks(first, count)
             }

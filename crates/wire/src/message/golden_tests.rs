@@ -141,6 +141,10 @@ fn requests_to_drives() {
                 "05 0100000000000000 0200000000000000 03 01000000 {origin} 0100000000000000 0200000000000000 {all_marks} {seen}"
             ),
         ),
+        (
+            Uncover { first: 1, count: 2, taking: Taking::Nothing, lineage: lineage() },
+            format!("0f 0100000000000000 0200000000000000 01 {seen}"),
+        ),
         (DriveOperation::Mark { changes: marks, durable: true }, format!("06 01 {all_marks}")),
         (Flush, "07".to_owned()),
         (
@@ -195,6 +199,7 @@ fn answers_of_drives() {
         (DriveAnswer::Fate(tepal_model::Fate::Superseded), "0c 02"),
         (DriveAnswer::Fate(tepal_model::Fate::Forgotten), "0c 03"),
         (Adopted, "0d"),
+        (Uncovered, "0f"),
         (Failed(DriveFailure::Lost { retired: true, reason: "x".into() }), "80 01 01 0100 78"),
         (Failed(DriveFailure::OutOfSpace), "80 02"),
         (Failed(DriveFailure::Damaged { blocks: vec![3] }), "80 03 01000000 0300000000000000"),

@@ -97,6 +97,18 @@ fn any_drive_operation() -> impl Strategy<Value = DriveOperation> {
             taking: Taking::Those(requests),
             lineage: Lineage::default(),
         }),
+        (first(), 1u64..1 << 40).prop_map(|(first, count)| Uncover {
+            first,
+            count,
+            taking: Taking::Nothing,
+            lineage: Lineage::default(),
+        }),
+        any_taken(50..60).prop_map(|requests| Uncover {
+            first: 50,
+            count: 10,
+            taking: Taking::Those(requests),
+            lineage: Lineage::default(),
+        }),
         (marks(), any::<bool>()).prop_map(|(changes, durable)| DriveOperation::Mark { changes, durable }),
         Just(Flush),
         (first(), 1u64..1 << 40, any::<u64>()).prop_map(|(first, count, look)| Present {
@@ -150,6 +162,7 @@ fn any_drive_answer() -> impl Strategy<Value = DriveAnswer> {
         Just(DriveAnswer::Fate(tepal_model::Fate::Superseded)),
         Just(DriveAnswer::Fate(tepal_model::Fate::Forgotten)),
         Just(Adopted),
+        Just(Uncovered),
         failure.prop_map(Failed),
     ]
 }

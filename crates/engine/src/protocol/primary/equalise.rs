@@ -15,41 +15,43 @@ use tepal_codec::checksum::block_crcs;
 use tepal_drive::world::{Gather, World};
 use tepal_drive::{DriveError, Write};
 use tepal_model::buffer::join;
-use tepal_model::{BLOCK, Buffer, DriveId, IoError, Lineage, MapId, Segments, Taken, Taking};
+use tepal_model::{BLOCK, Buffer, DriveId, Epoch, IoError, Lineage, MapId, Segments, Taken, Taking};
 
 /// A region is compared and copied in steps of so many blocks, so many of them at a time.
 const STEP: u64 = 16;
 const STEPS_AT_ONCE: usize = 16;
 
 /// One copy of some blocks: the drive and the first block's place there.
-struct Copy<W: World> {
-    drive: Holder<W>,
+pub(super) struct Copy<W: World> {
+    pub drive: Holder<W>,
     place: u64,
     /// Of which layers this is about.
-    line: Line,
+    pub line: Line,
 }
 
 /// What copies must agree on, seen from one place of the map's history.
 #[derive(Clone)]
-struct Line {
-    seen: Lineage,
+pub(super) struct Line {
+    pub seen: Lineage,
     /// What was agreed when this was found: nothing is changed by it once that is over.
     epochs: Arc<Epochs>,
 }
 
-/// How copies are compared.
+/// Why copies may not be equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Comparing {
-    /// Of what was under way at a crash, or must be the same by now.
-    Checksums,
-    /// Of what a drive missed.
-    Data,
+pub(super) enum Why {
+    /// Something was under way at a crash, or was refused by some copies: nobody was told that it's done, and nobody has read it.
+    Unresolved,
+    /// They were equal once.
+    Doubted,
+    /// The drive of this member has missed writes.
+    Missed(usize),
 }
 
 /// What is said of requests with a run that is copied. They are noted of blocks, whatever they were written in, so what a copy has
 /// taken is its own only when it's equal in all lines.
 #[derive(Clone, Copy)]
-enum Saying<'a> {
+pub(super) enum Saying<'a> {
     /// It has taken these: there's no other line.
     Those(&'a [Taken]),
     /// What was noted before stays, until all lines are equal.
@@ -57,15 +59,24 @@ enum Saying<'a> {
 }
 
 /// Some blocks of two copies, of which one becomes like the other.
-struct Step<'a, W: World> {
+pub(super) struct Step<'a, W: World> {
     /// The first block.
-    first: u64,
-    source: &'a Copy<W>,
-    target: &'a Copy<W>,
+    pub first: u64,
+    pub source: &'a Copy<W>,
+    pub target: &'a Copy<W>,
     saying: Saying<'a>,
-    how: Comparing,
+    pub why: Why,
     /// Of which blocks the source has something in an older line.
     hides: &'a [bool],
+}
+
+/// What was decided while some blocks were made equal. Each thing once: else they might never be.
+#[derive(Default)]
+pub(super) struct Decided {
+    /// Blocks of which a copy that couldn't be read was to decide: it may not be readable afterwards either.
+    unreadable: BTreeSet<usize>,
+    /// Blocks that a copy had no room for, and so had decided instead, each with its epoch.
+    pub no_room: BTreeSet<(Epoch, usize)>,
 }
 
 enum Plan<W: World> {
@@ -79,29 +90,27 @@ enum Plan<W: World> {
 
 impl<W: World> Group<W> {
     /// Some steps at a time, and each to its end.
-    pub async fn equalise_region(&self, region: u64, only: Option<usize>) -> Result<(), Stuck> {
+    pub(super) async fn equalise_region(&self, region: u64, why: Why) -> Result<(), Stuck> {
         let (first, count) = self.shared.column.blocks_of(region);
         let steps: Vec<u64> = (first..first + count).step_by(STEP as usize).collect();
         for some in steps.chunks(STEPS_AT_ONCE) {
-            let outcomes = join_all(some.iter().map(|&first| self.equalise(Blocks { first, count: STEP }, only))).await;
+            let outcomes = join_all(some.iter().map(|&first| self.equalise(Blocks { first, count: STEP }, why))).await;
             outcomes.into_iter().collect::<Result<(), Stuck>>()?;
         }
         Ok(())
     }
 
-    /// Makes copies of some blocks of a region equal to the first clean one: that on one drive, or all clean ones. Doesn't
+    /// Makes copies of some blocks of a region equal to the first clean one: that on one drive, or all that are here. Doesn't
     /// wait for drives: it would have the blocks' turn meanwhile.
-    async fn equalise(&self, blocks: Blocks, only: Option<usize>) -> Result<(), Stuck> {
+    async fn equalise(&self, blocks: Blocks, why: Why) -> Result<(), Stuck> {
         let _turn = self.shared.order.line_up_repair(blocks.first, blocks.count).turn().await;
-        // Blocks of which a copy that couldn't be read was to decide. Once each: it may not be readable afterwards either.
-        let mut decided = BTreeSet::new();
+        let mut decided = Decided::default();
         loop {
-            let (source, targets) = match self.plan_equalise(blocks, only)? {
+            let (source, targets) = match self.plan_equalise(blocks, why)? {
                 Plan::Go { source, targets } => (source, targets),
                 Plan::Nothing => return Ok(()),
             };
-            let how = if only.is_some() { Comparing::Data } else { Comparing::Checksums };
-            match self.copy_all_lines(blocks, &source, &targets, how, &mut decided).await {
+            match self.copy_all_lines(blocks, &source, &targets, why, &mut decided).await {
                 Ok(()) => return Ok(()),
                 Err(Failed::Lost(id, loss)) => {
                     drop((source, targets));
@@ -113,7 +122,11 @@ impl<W: World> Group<W> {
         }
     }
 
-    fn plan_equalise(&self, blocks: Blocks, only: Option<usize>) -> Result<Plan<W>, Stuck> {
+    fn plan_equalise(&self, blocks: Blocks, why: Why) -> Result<Plan<W>, Stuck> {
+        let only = match why {
+            Why::Missed(at) => Some(at),
+            Why::Unresolved | Why::Doubted => None,
+        };
         let mut state = self.lock();
         state.serves().map_err(Stuck::Failed)?;
         let clean = match state.members.clean(self.shared.column.region_of(blocks.first)) {
@@ -168,8 +181,8 @@ impl<W: World> Group<W> {
         blocks: Blocks,
         source: &Copy<W>,
         targets: &[Copy<W>],
-        how: Comparing,
-        decided: &mut BTreeSet<usize>,
+        why: Why,
+        decided: &mut Decided,
     ) -> Result<(), Failed> {
         let lines = self.lines(blocks.count, std::iter::once(source).chain(targets)).await?;
         let map = self.shared.column.map;
@@ -185,12 +198,12 @@ impl<W: World> Group<W> {
                 if nth == 0 {
                     *differs = had != taken;
                     // If this isn't done to its end, and the target decides then, it may call nothing taken that it hasn't.
-                    if *differs && lines.len() > 1 && how == Comparing::Checksums {
+                    if *differs && lines.len() > 1 && !why.compares_data() {
                         target.adopt(map, 0..blocks.count, &taken_by_both(&had, &taken)).await?;
                     }
                 }
                 let saying = if lines.len() == 1 { Saying::Those(&taken) } else { Saying::Nothing };
-                let step = Step { first: blocks.first, source: &source, target: &target, saying, how, hides: &hides };
+                let step = Step { first: blocks.first, source: &source, target: &target, saying, why, hides: &hides };
                 unread.extend(self.copy_differences(&step, &wanted, &found, decided).await?);
                 // Those that were copied have it by now, if there's no other line; of the same content, they may not.
                 if *differs && nth + 1 == lines.len() {
@@ -208,11 +221,11 @@ impl<W: World> Group<W> {
         step: &Step<'_, W>,
         wanted: &[Option<u32>],
         found: &[Option<u32>],
-        decided: &mut BTreeSet<usize>,
+        decided: &mut Decided,
     ) -> Result<Vec<u64>, Failed> {
         let blocks = wanted.iter().zip(found).zip(step.hides);
         let mut differs: Vec<bool> = blocks.map(|((wanted, found), hides)| differ(*wanted, *found, *hides)).collect();
-        if step.how == Comparing::Data {
+        if step.why.compares_data() {
             self.compare_data(step.source, step.target, wanted, &mut differs).await?;
         }
         let mut unread: Vec<u64> = Vec::new();
@@ -231,34 +244,48 @@ impl<W: World> Group<W> {
         Ok(unread)
     }
 
-    /// Copies a run. If not all of it can be read, each block is copied by itself; answered are those that nobody can read.
+    /// Copies a run. If not all of it can be read, each block is copied by itself; answered are those that nobody can read, or that
+    /// are left for later.
     async fn copy_what_can_be_read(
         &self,
         step: &Step<'_, W>,
         run: Range<usize>,
         hole: bool,
-        decided: &mut BTreeSet<usize>,
+        decided: &mut Decided,
     ) -> Result<Vec<u64>, Failed> {
+        // So what was given up where there was no room takes none on others.
+        if step.why == Why::Unresolved
+            && !step.target.line.epochs.is_first()
+            && self.shows_older(step.source, run.clone()).await?
+        {
+            self.uncover(step.target, run, step.saying).await?;
+            return Ok(Vec::new());
+        }
         let copy = |run| self.copy_run(step.source, step.target, run, hole, step.saying);
         match copy(run.clone()).await {
+            Err(Failed::Io(IoError::OutOfSpace)) => return self.do_without_room(step, run, decided).await,
             Err(Failed::Io(IoError::Damaged { .. })) => {}
             outcome => return outcome.map(|()| Vec::new()),
         }
         let mut unread = Vec::new();
         for one in run {
             match copy(one..one + 1).await {
+                Err(Failed::Io(IoError::OutOfSpace)) => {
+                    unread.extend(self.do_without_room(step, one..one + 1, decided).await?);
+                    continue;
+                }
                 Err(Failed::Io(IoError::Damaged { .. })) => {}
                 outcome => {
                     outcome?;
                     continue;
                 }
             }
-            if decided.insert(one) && self.decide_by_another(step.source, step.first, one).await? {
+            if decided.unreadable.insert(one) && self.decide_by_another(step.source, step.first, one).await? {
                 return Err(Failed::Away); // the source has something else now
             }
-            match step.how {
-                Comparing::Data => return Err(damaged(step.first + one as u64)),
-                Comparing::Checksums => unread.push(one as u64),
+            match step.why {
+                Why::Missed(_) => return Err(damaged(step.first + one as u64)),
+                Why::Unresolved | Why::Doubted => unread.push(one as u64),
             }
         }
         Ok(unread)
@@ -267,22 +294,49 @@ impl<W: World> Group<W> {
     /// Where the copy that should decide can't be read, another that is clean does, of what requests did too: what the first one had
     /// must not be there again when it can be read later. `false` if nobody can read it.
     async fn decide_by_another(&self, source: &Copy<W>, first: u64, nth: usize) -> Result<bool, Failed> {
-        let (map, block) = (self.shared.column.map, first + nth as u64);
         let source = source.after(nth);
-        for other in self.clean_copies_but(source.drive.id(), block)? {
-            let other = other.on(&source.line);
-            let (crcs, taken) = other.content(map, 1).await?;
-            let taken = match self.lines(1, [&source, &other].into_iter()).await?.len() {
-                1 => taken,
-                // In other lines it stays as it is, and they may have been written there.
-                _ => taken_by_both(&source.content(map, 1).await?.1, &taken),
-            };
-            match self.copy_run(&other, &source, 0..1, crcs[0].is_none(), Saying::Those(&taken)).await {
+        for other in self.clean_copies_but(source.drive.id(), first + nth as u64)? {
+            match self.make_like(&source, &other.on(&source.line)).await {
                 Err(Failed::Io(IoError::Damaged { .. })) => {}
                 outcome => return outcome.map(|()| true),
             }
         }
         Ok(false)
+    }
+
+    /// One block of a copy becomes that of another, of the same line, which has taken what that has.
+    pub(super) async fn make_like(&self, copy: &Copy<W>, other: &Copy<W>) -> Result<(), Failed> {
+        let (crcs, _) = other.content(self.shared.column.map, 1).await?;
+        let taken = self.taken_like(copy, other).await?;
+        self.copy_run(other, copy, 0..1, crcs[0].is_none(), Saying::Those(&taken)).await
+    }
+
+    /// What one block of a copy has taken once it's like another.
+    pub(super) async fn taken_like(&self, copy: &Copy<W>, other: &Copy<W>) -> Result<Vec<Taken>, Failed> {
+        let map = self.shared.column.map;
+        let (_, taken) = other.content(map, 1).await?;
+        Ok(match self.lines(1, [copy, other].into_iter()).await?.len() {
+            1 => taken,
+            // In other lines it stays as it is, and they may have been written there.
+            _ => taken_by_both(&copy.content(map, 1).await?.1, &taken),
+        })
+    }
+
+    /// Has some blocks of a copy be what older lines show.
+    pub(super) async fn uncover(&self, copy: &Copy<W>, run: Range<usize>, saying: Saying<'_>) -> Result<(), Failed> {
+        self.check_line(copy)?;
+        let taking = copy.taking(saying, run.start as u64..run.end as u64);
+        let blocks = (self.shared.column.map, copy.place + run.start as u64, run.len() as u64);
+        let uncovered = copy.drive.uncover(blocks, taking, &copy.line.seen).await;
+        uncovered.map_err(|error| failed(&copy.drive, error))
+    }
+
+    /// Whether some blocks of a copy are what older lines show: this one alone sees nothing of them.
+    pub(super) async fn shows_older(&self, copy: &Copy<W>, run: Range<usize>) -> Result<bool, Failed> {
+        let (first, count) = (copy.place + run.start as u64, run.len() as u64);
+        let epochs = copy.drive.epochs_of(self.shared.column.map, first, count).await;
+        let epochs = epochs.map_err(|error| failed(&copy.drive, error))?;
+        Ok(!epochs.into_iter().any(|epoch| copy.line.seen.owns(epoch)))
     }
 
     /// The clean copies of a block that are here, but the one on this drive.
@@ -332,10 +386,7 @@ impl<W: World> Group<W> {
         saying: Saying<'_>,
     ) -> Result<(), Failed> {
         let (map, first, count) = (self.shared.column.map, target.place + run.start as u64, run.len() as u64);
-        let taking = match saying {
-            Saying::Those(taken) => Taking::Those(target.placed(taken, &(run.start as u64..run.end as u64))),
-            Saying::Nothing => Taking::Nothing,
-        };
+        let taking = target.taking(saying, run.start as u64..run.end as u64);
         let lineage = &target.line.seen;
         let outcome = if hole {
             self.check_line(target)?;
@@ -484,7 +535,7 @@ impl<W: World> Group<W> {
     /// Whether all clean copies of these blocks of a region hold the same, by their checksums. Makes them equal if not.
     pub async fn compare(&self, blocks: Blocks) -> Result<bool, IoError> {
         let before = self.lock().copied;
-        match self.equalise(blocks, None).await {
+        match self.equalise(blocks, Why::Doubted).await {
             Ok(()) => Ok(self.lock().copied == before),
             Err(Stuck::Waits(_)) => Ok(true), // there's nothing to compare with
             Err(Stuck::Failed(error)) => Err(error),
@@ -498,7 +549,7 @@ impl<W: World> Copy<W> {
     }
 
     /// The CRCs of so many blocks, and the requests that they have taken, numbered from the first one.
-    async fn content(&self, map: MapId, count: u64) -> Result<(Vec<Option<u32>>, Vec<Taken>), Failed> {
+    pub async fn content(&self, map: MapId, count: u64) -> Result<(Vec<Option<u32>>, Vec<Taken>), Failed> {
         let content = self.drive.content(map, self.place, count, &self.line.seen).await;
         let (crcs, taken) = content.map_err(|error| failed(&self.drive, error))?;
         Ok((crcs, taken.into_iter().map(|taken| Taken { first: taken.first - self.place, ..taken }).collect()))
@@ -529,14 +580,28 @@ impl<W: World> Copy<W> {
         part.map(|taken| Taken { first: self.place + taken.first, ..taken }).collect()
     }
 
+    fn taking(&self, saying: Saying<'_>, blocks: Range<u64>) -> Taking {
+        match saying {
+            Saying::Those(taken) => Taking::Those(self.placed(taken, &blocks)),
+            Saying::Nothing => Taking::Nothing,
+        }
+    }
+
     /// The same from a later block on.
-    fn after(&self, blocks: usize) -> Self {
+    pub fn after(&self, blocks: usize) -> Self {
         Copy { drive: self.drive.clone(), place: self.place + blocks as u64, line: self.line.clone() }
     }
 
     /// The same blocks, of other layers.
     fn on(&self, line: &Line) -> Self {
         Copy { drive: self.drive.clone(), place: self.place, line: line.clone() }
+    }
+}
+
+impl Why {
+    /// What a drive missed may be the same in some block by chance.
+    fn compares_data(self) -> bool {
+        matches!(self, Why::Missed(_))
     }
 }
 
@@ -566,7 +631,7 @@ fn differ(wanted: Option<u32>, found: Option<u32>, hides: bool) -> bool {
 }
 
 /// The CRC of a block of zeros.
-static ZEROS: LazyLock<u32> = LazyLock::new(|| tepal_codec::checksum::crc(&[0; BLOCK as usize]));
+pub(super) static ZEROS: LazyLock<u32> = LazyLock::new(|| tepal_codec::checksum::crc(&[0; BLOCK as usize]));
 
 fn damaged(block: u64) -> Failed {
     Failed::Io(IoError::Damaged { offset: block * BLOCK, length: BLOCK })

@@ -29,6 +29,8 @@ pub struct Member<W: World> {
     pub missed: Missed,
     /// How often it was opened: tells whether it left in between.
     pub opening: u64,
+    /// How often it had no room for what was decided where it's behind: tells whether it must be brought up to date again.
+    pub left_out: u64,
     /// Whether its log says all that it and others miss, as far as is known here.
     pub noted: bool,
     /// Whether it knew what it misses when the last that was up left. It has been here since.

@@ -32,6 +32,7 @@ pub mod taking;
 #[cfg(test)]
 mod tests;
 mod untaken;
+mod without_room;
 pub mod write;
 pub mod zero;
 
@@ -128,6 +129,7 @@ pub(crate) struct State<W: World> {
     pub obstacle: Option<IoError>,
     /// How often a drive has come or gone.
     pub changes: u64,
+    pub refusals: Refusals,
     /// What the map's volumes and their snapshots see.
     pub epochs: Arc<Epochs>,
     /// All primaries act in this view or a later one.
@@ -141,6 +143,41 @@ pub(crate) struct State<W: World> {
     pub unflushed: BTreeMap<usize, u64>,
     /// Those that returned without it: flushes must say so.
     pub lost_unflushed: LostUnflushed,
+}
+
+/// When something was planned: it may have to be begun again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Moment {
+    changes: u64,
+    refusals: u64,
+}
+
+/// Writes that reached some copies and were refused by others.
+#[derive(Debug, Default)]
+pub(crate) struct Refusals {
+    count: u64,
+    /// The last one of each region, of those that are remembered.
+    last: BTreeMap<u64, u64>,
+    /// What is forgotten was no later.
+    forgotten: u64,
+}
+
+/// Regions of which the last refusal is remembered.
+const REMEMBERED: usize = 4096;
+
+impl Refusals {
+    pub fn add(&mut self, regions: impl Iterator<Item = u64>) {
+        if self.last.len() > REMEMBERED {
+            self.forgotten = self.count;
+            self.last.clear();
+        }
+        self.count += 1;
+        self.last.extend(regions.map(|region| (region, self.count)));
+    }
+
+    fn last_in(&self, region: u64) -> u64 {
+        self.last.get(&region).copied().unwrap_or(self.forgotten)
+    }
 }
 
 /// The type that shows that a write has its turn.
@@ -196,6 +233,7 @@ impl<W: World> Group<W> {
             copying: Rate::default(),
             obstacle: None,
             changes: 0,
+            refusals: Refusals::default(),
             epochs,
             moving,
             takeover: TakeOver::default(),
@@ -372,6 +410,15 @@ impl<W: World> State<W> {
             true => Err(IoError::Fenced),
             false => Ok(()),
         }
+    }
+
+    pub fn moment(&self) -> Moment {
+        Moment { changes: self.changes, refusals: self.refusals.count }
+    }
+
+    /// Whether no drive has come or gone since, and no write of these regions was refused by some copies when others had it.
+    pub fn is_as_at(&self, then: Moment, mut regions: impl Iterator<Item = u64>) -> bool {
+        self.changes == then.changes && !regions.any(|region| self.refusals.last_in(region) > then.refusals)
     }
 
     pub fn begin_busy(&mut self, column: &Column, blocks: Blocks) {

@@ -3,7 +3,7 @@
 use super::members::Copies;
 use super::recover::Stuck;
 use super::untaken::is_read_there;
-use super::{Blocks, Group, State};
+use super::{Blocks, Group, Moment, State};
 use crate::epochs::Subject;
 use crate::holder::Holder;
 use crate::seen_through::SeenThrough;
@@ -15,8 +15,8 @@ use tepal_drive::world::World;
 use tepal_model::{BLOCK, IoError, Lineage, Segments};
 
 enum Plan<W: World> {
-    /// For each part of the blocks, a copy of it; after so many changes.
-    Go(SmallVec<[Part<W>; 1]>, u64),
+    /// For each part of the blocks, a copy of it; and when that was so.
+    Go(SmallVec<[Part<W>; 1]>, Moment),
     /// This region's copies may differ: settle that first.
     Resolve(u64),
     Wait(oneshot::Receiver<()>),
@@ -48,16 +48,16 @@ impl<W: World> Group<W> {
             if let Some(snapshot) = subject.at {
                 self.until_unchanging((subject.volume, snapshot), blocks).await?;
             }
-            let (segments, changes) = self.read_copies(blocks, Reader::Client(subject)).await?;
+            let (segments, then) = self.read_copies(blocks, Reader::Client(subject)).await?;
             let met = self.shared.order.under_way(blocks.first, blocks.count);
             if !met.is_empty() {
                 join_all(met).await;
             }
-            // A write that it met may have been given up, and gone with the drive that had it.
+            // A write that it met may have been given up, and gone with the drive that had it; or been refused where there was no room.
             let state = self.lock();
             state.seen_at(subject)?; // of one that was removed meanwhile, drives may have given things back
             state.serves_blocks(&self.shared.column, blocks)?; // another map may have it by now, and this one nothing
-            if state.changes == changes {
+            if state.is_as_at(then, self.shared.column.regions(blocks.first, blocks.count)) {
                 return Ok(segments);
             }
         }
@@ -68,12 +68,12 @@ impl<W: World> Group<W> {
         self.read_copies(blocks, Reader::HasTurn(seen)).await.map(|(segments, _)| segments)
     }
 
-    /// Also after how many changes of the drives that are here.
-    pub async fn read_copies(&self, blocks: Blocks, reader: Reader<'_>) -> Result<(Segments, u64), IoError> {
+    /// Also when that was planned.
+    pub async fn read_copies(&self, blocks: Blocks, reader: Reader<'_>) -> Result<(Segments, Moment), IoError> {
         loop {
-            let (parts, changes) = self.planned(blocks, reader).await?;
+            let (parts, then) = self.planned(blocks, reader).await?;
             match self.read_parts(parts).await {
-                Ok(segments) => return Ok((segments, changes)),
+                Ok(segments) => return Ok((segments, then)),
                 Err(Failed::Lost(id, loss)) => Box::pin(self.lose(vec![(id, loss)])).await,
                 Err(Failed::Away) => {} // drives have left since this was planned
                 Err(Failed::Io(error)) => return Err(error),
@@ -104,11 +104,11 @@ impl<W: World> Group<W> {
         Ok(())
     }
 
-    /// From which copies to read, once they are here and settled; and after how many changes that is so.
-    async fn planned(&self, blocks: Blocks, reader: Reader<'_>) -> Result<(SmallVec<[Part<W>; 1]>, u64), IoError> {
+    /// From which copies to read, once they are here and settled; and when that was so.
+    async fn planned(&self, blocks: Blocks, reader: Reader<'_>) -> Result<(SmallVec<[Part<W>; 1]>, Moment), IoError> {
         loop {
             match self.plan_read(blocks, reader) {
-                Plan::Go(parts, changes) => return Ok((parts, changes)),
+                Plan::Go(parts, then) => return Ok((parts, then)),
                 Plan::Refuse(error) => return Err(error),
                 Plan::Resolve(region) => self.resolve_to_the_end(region).await?,
                 Plan::Wait(change) => self.wait(change).await?,
@@ -156,7 +156,7 @@ impl<W: World> Group<W> {
                 }
             }
         }
-        Plan::Go(parts, state.changes)
+        Plan::Go(parts, state.moment())
     }
 
     async fn read_parts(&self, parts: SmallVec<[Part<W>; 1]>) -> Result<Segments, Failed> {
@@ -265,14 +265,14 @@ impl<W: World> Group<W> {
             if let Some(snapshot) = subject.at {
                 self.until_unchanging((subject.volume, snapshot), blocks).await?;
             }
-            let (parts, changes) = self.planned(blocks, Reader::Client(subject)).await?;
+            let (parts, then) = self.planned(blocks, Reader::Client(subject)).await?;
             match self.mapped_in(&parts).await {
                 Ok(runs) => {
                     join_all(self.shared.order.under_way(blocks.first, blocks.count)).await;
                     let state = self.lock();
                     state.seen_at(subject)?;
                     state.serves_blocks(&self.shared.column, blocks)?;
-                    if state.changes == changes {
+                    if state.is_as_at(then, self.shared.column.regions(blocks.first, blocks.count)) {
                         return Ok(runs);
                     }
                 }

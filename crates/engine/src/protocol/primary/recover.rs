@@ -1,6 +1,7 @@
 //! What's known of copies that may differ, after a crash or an absence, and how it comes to be forgotten: when they have been made
 //! equal.
 
+use super::equalise::Why;
 use super::flush::flush_all;
 use super::members::{Copies, Member, Presence};
 use super::read::Failed;
@@ -27,15 +28,15 @@ impl<W: World> Group<W> {
     /// are stale from then on: somebody may read what was decided.
     pub async fn resolve(&self, region: u64) -> Result<(), Stuck> {
         loop {
-            let changes = self.lock().changes;
-            self.equalise_region(region, None).await?;
+            let began = self.lock().moment();
+            self.equalise_region(region, Why::Unresolved).await?;
             self.mark_absent_stale(region).await;
             let mut state = self.lock();
             if state.removed {
                 return Err(Stuck::Failed(IoError::Fenced));
             }
-            // A drive that came meanwhile was not compared everywhere.
-            if state.changes == changes {
+            // A drive that came meanwhile was not compared everywhere, nor were blocks of a write that was refused since.
+            if state.is_as_at(began, std::iter::once(region)) {
                 state.unresolved.remove(&region);
                 return Ok(());
             }
@@ -145,21 +146,25 @@ impl<W: World> Group<W> {
     /// Brings one drive's copy of a region up to date, then takes its stale marks back.
     pub async fn catch_up(&self, at: usize, region: u64) -> Result<(), Stuck> {
         // The drive itself isn't kept meanwhile: if it's pulled, it must be free to be opened again.
-        let opening = self.lock().members.list[at].opening;
-        self.equalise_region(region, Some(at)).await?;
+        let (opening, left_out) = {
+            let member = &self.lock().members.list[at];
+            (member.opening, member.left_out)
+        };
+        self.equalise_region(region, Why::Missed(at)).await?;
         // What it has learned from isn't lost with a cache once it's clean.
         let lost = flush_all(self.drives_but(at)).await;
         if !lost.is_empty() {
             self.lose(lost).await;
             return Ok(()); // it's tried again
         }
-        let here = |member: &Member<W>| member.drive().filter(|_| member.opening == opening).cloned();
+        let is_same = |member: &Member<W>| member.opening == opening && member.left_out == left_out;
+        let here = |member: &Member<W>| member.drive().filter(|_| is_same(member)).cloned();
         let (others, mark) = {
             let mut state = self.lock();
             state.serves().map_err(Stuck::Failed)?;
             let member = &state.members.list[at];
             if here(member).is_none() {
-                return Ok(()); // it left meanwhile, and may miss more now
+                return Ok(()); // it left meanwhile, or had no room for something, and may miss more now
             }
             let mark = Mark { map: self.shared.column.map, region, kind: MarkKind::Stale(member.id) };
             (self.take_back(&mut state, at, mark), mark)

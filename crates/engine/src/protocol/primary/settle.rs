@@ -182,10 +182,6 @@ impl<W: World> Group<W> {
             (Some(Job::CatchUp { at, .. }), Some(joins)) if error == IoError::OutOfSpace && at == joins => {
                 self.give_up_joining(at, NO_ROOM);
             }
-            // Which drive is full isn't told.
-            (Some(Job::Resolve(_)), Some(joins)) if error == IoError::OutOfSpace => {
-                self.give_up_joining(joins, NO_ROOM)
-            }
             _ => self.lock().obstacle = Some(error),
         }
     }

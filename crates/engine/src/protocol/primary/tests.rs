@@ -9,6 +9,7 @@ mod doubts;
 mod hazards;
 mod migrations;
 mod moves;
+mod room;
 mod sharing;
 mod snapshots;
 mod waits;

@@ -131,7 +131,7 @@ impl<W: World> Group<W> {
 
     /// Writes until one pass reaches every copy that is here. Writing again what a copy has already changes nothing.
     async fn write_copies(&self, data: &Data, fua: bool, writing: &mut Writing) -> Result<Written, IoError> {
-        let mut begun = false;
+        let (mut begun, mut reached_some) = (false, false);
         loop {
             let (targets, changes, lineage) = match self.plan_write(data.blocks(), writing) {
                 Plan::Go(targets, changes, lineage) => (targets, changes, lineage),
@@ -142,9 +142,15 @@ impl<W: World> Group<W> {
             match self.write_targets(&targets, data, fua, &lineage).await {
                 Ok(()) if self.took(&targets, data.blocks(), changes) => return Ok(Written::Done),
                 Ok(()) => {}
-                Err(Failed::Space) => return Err(IoError::OutOfSpace),
+                Err(Failed::Space) => {
+                    if reached_some {
+                        self.differ(data.blocks());
+                    }
+                    return Err(IoError::OutOfSpace);
+                }
                 Err(Failed::Lost(drives)) => Box::pin(self.lose(drives)).await,
             }
+            reached_some = true;
         }
     }
 
@@ -280,7 +286,12 @@ impl<W: World> Group<W> {
 
     /// A write reached some copies and won't reach the others: they are made equal, before anything is read there.
     pub fn differ(&self, blocks: Blocks) {
-        self.lock().unresolved.extend(self.shared.column.regions(blocks.first, blocks.count));
+        {
+            let mut state = self.lock();
+            let regions = || self.shared.column.regions(blocks.first, blocks.count);
+            state.refusals.add(regions());
+            state.unresolved.extend(regions());
+        }
         self.start_recovery();
     }
 

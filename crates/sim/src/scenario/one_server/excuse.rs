@@ -27,7 +27,8 @@ pub fn may_fail(plan: &Plan, bays: &[Bay], record: &Record) -> MayFail {
         match error {
             _ if record.state() != VolumeState::Active => true,
             IoError::OutOfRange { .. } => resized,
-            IoError::OutOfSpace => hazard == Hazard::Full,
+            // No read fails for want of room.
+            IoError::OutOfSpace => hazard == Hazard::Full && kind.is_write(),
             IoError::Damaged { .. } => !mirrored && hazard == Hazard::Corruption && struck,
             // What was in the cache of a drive that was pulled is gone, and a flush has to say so, or the write itself.
             IoError::Unavailable { .. } if matches!(kind, Kind::Flush | Kind::Write { .. }) && caches && pulled() => {

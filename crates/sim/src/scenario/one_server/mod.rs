@@ -342,13 +342,7 @@ async fn converge(
     if !plan.mirrored() && retired {
         return Ok(()); // what was on it is lost, and said to be
     }
-    if let Err(unsettled) = become_healthy(server, agreement, plan.drives).await {
-        // What was under way at a crash may want more room than such small drives keep back.
-        if plan.hazard != Hazard::Full || !album.remove_all() {
-            return Err(unsettled);
-        }
-        become_healthy(server, agreement, plan.drives).await?;
-    }
+    become_healthy(server, agreement, plan.drives).await?;
     workload.read_back(&*server.under_test()).await;
     let faulty = matches!(plan.hazard, Hazard::Corruption | Hazard::Broken);
     scrub_clean(server, faulty, faulty && !plan.mirrored()).await?;

@@ -87,11 +87,8 @@ impl Album {
         self.record.remove_snapshot(epoch);
     }
 
-    /// Whether there were any.
-    pub fn remove_all(&self) -> bool {
-        let all = self.record.snapshots();
-        all.iter().for_each(|&epoch| self.remove(epoch));
-        !all.is_empty()
+    pub fn remove_all(&self) {
+        self.record.snapshots().into_iter().for_each(|epoch| self.remove(epoch));
     }
 
     /// Nobody was told of those that were agreed on, but they are there. With a cache, what was acknowledged may be gone from them; from

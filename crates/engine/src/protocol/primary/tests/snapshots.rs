@@ -23,7 +23,7 @@ impl Rig {
     }
 
     /// The same, and the server acts by it.
-    fn follow(&mut self, readers: &[&str]) {
+    pub fn follow(&mut self, readers: &[&str]) {
         let before = self.view();
         self.agree(readers);
         self.engine.follow(ServerId(1), &before, &Arc::new(self.view()));
@@ -35,7 +35,7 @@ impl Rig {
     }
 
     /// What a block is in a snapshot.
-    async fn shown(&self, epoch: Epoch, block: u64) -> Result<u8, IoError> {
+    pub async fn shown(&self, epoch: Epoch, block: u64) -> Result<u8, IoError> {
         let snapshot = self.volume.snapshot(epoch, self.volume.size());
         let data = join(&snapshot.read(block * BLOCK, BLOCK).await?);
         assert!(data.iter().all(|&byte| byte == data[0]), "a mixed block");

@@ -3,9 +3,17 @@
 //!
 //! A drive that is drained or has failed is to hold nothing any more, and so is one that has been away for long: what it had is
 //! made again on others from the copies that are left. For those that were lost, spares step in. Otherwise each drive is to
-//! hold its fair share.
+//! hold its fair share. Nothing is moved to where there's no room for it (`room.rs`), and a drive to which a move was called off
+//! rests (`pauses.rs`).
+
+mod pauses;
+mod room;
+
+pub use room::{DriveSpace, Spaces, is_emptied, stuck};
 
 use crate::drives::Parts;
+use pauses::Pauses;
+use room::Room;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 use tepal_metadata::{
@@ -22,8 +30,8 @@ const LOOK_AGAIN: Duration = Duration::from_secs(5);
 const LONG: Duration = Duration::from_secs(600);
 /// Copies that one drive gets at a time, and that one gives away.
 const AT_ONCE: usize = 2;
-/// A move that was called off isn't begun again for so long: the drive may be full.
-const NOT_AGAIN: Duration = Duration::from_secs(300);
+/// How old what is known of drives' space may be.
+const SPACES_LAST: Duration = Duration::from_secs(2);
 /// One that isn't done after this time waits for something, and keeps no others from being begun.
 const SLOW: Duration = Duration::from_secs(300);
 
@@ -35,7 +43,10 @@ type Way = (MapId, u32, DriveId);
 struct Moves {
     /// Since when they are under way.
     under_way: BTreeMap<Way, Instant>,
-    called_off: BTreeMap<Way, Instant>,
+    pauses: Pauses,
+    spaces: Spaces,
+    /// When servers were asked for these.
+    asked: Option<Instant>,
 }
 
 impl Moves {
@@ -43,14 +54,16 @@ impl Moves {
         let column = |(map, column, _): Way| state.maps.get(&map)?.columns.get(column as usize);
         let is_over = |way: Way| column(way).and_then(|record| record.joining).is_none_or(|join| join.to != way.2);
         for (way, _) in self.under_way.extract_if(.., |&way, _| is_over(way)) {
-            if column(way).is_some_and(|record| !record.is_held_by(way.2)) {
-                self.called_off.insert(way, now);
+            match column(way) {
+                Some(record) if record.is_held_by(way.2) => self.pauses.done(way.2),
+                Some(_) => self.pauses.called_off(way.2, &self.spaces, now),
+                None => {}
             }
         }
         for (map, column, join) in joins(state) {
             self.under_way.entry((map, column, join.to)).or_insert(now);
         }
-        self.called_off.retain(|_, since| now.duration_since(*since) < NOT_AGAIN);
+        self.pauses.look(&self.spaces);
     }
 
     fn is_slow(&self, way: Way, now: Instant) -> bool {
@@ -66,8 +79,14 @@ fn joins(state: &State) -> impl Iterator<Item = (MapId, u32, JoinRecord)> {
     })
 }
 
+/// What all servers say of their drives' space.
+pub trait Survey: Send + Sync + 'static {
+    /// Of those that answer.
+    fn spaces(&self) -> impl Future<Output = Spaces> + Send;
+}
+
 /// Until the server stops.
-pub async fn keep_even(parts: Parts) {
+pub async fn keep_even(parts: Parts, survey: impl Survey) {
     let mut changes = parts.metadata.watch();
     let mut away: BTreeMap<DriveId, Instant> = BTreeMap::new();
     let mut known = Moves::default();
@@ -81,13 +100,20 @@ pub async fn keep_even(parts: Parts) {
             (away, known) = (BTreeMap::new(), Moves::default());
             continue;
         }
-        let now = Instant::now();
+        let mut now = Instant::now();
         away.retain(|id, _| state.drives.get(id).is_some_and(is_away));
         for (&id, _) in state.drives.iter().filter(|(_, record)| is_away(record)) {
             away.entry(id).or_insert(now);
         }
         let gone = away.iter().filter(|(_, since)| now.duration_since(**since) >= LONG).map(|(&id, _)| id).collect();
         known.look(&state, now);
+        let is_old = known.asked.is_none_or(|asked| now.duration_since(asked) >= SPACES_LAST);
+        if is_old && !next(&state, &gone, (&known, now)).is_empty() {
+            known.spaces = survey.spaces().await;
+            now = Instant::now();
+            known.asked = Some(now);
+            known.look(&state, now);
+        }
         for command in next(&state, &gone, (&known, now)) {
             match parts.authority.propose(command.clone()).await {
                 Ok(_) => {}
@@ -154,15 +180,23 @@ fn hopeless_moves(state: &State, gone: &BTreeSet<DriveId>) -> Vec<Command> {
     hopeless.map(cancel).collect()
 }
 
-/// The moves to begin among the drives of a pool.
-fn moves_of(state: &State, pool: &str, gone: &BTreeSet<DriveId>, (known, now): (&Moves, Instant)) -> Vec<Command> {
+/// Those of a pool's volumes.
+fn maps_of<'a>(state: &'a State, pool: &str) -> BTreeMap<MapId, &'a MapRecord> {
     let of_pool = state.active_volumes().filter(|volume| volume.pool == pool);
-    let maps: BTreeMap<MapId, &MapRecord> =
-        of_pool.flat_map(|volume| state.maps_of(volume)).map(|map| (map.id, &**map)).collect();
+    of_pool.flat_map(|volume| state.maps_of(volume)).map(|map| (map.id, &**map)).collect()
+}
+
+/// The drives among which a pool's copies are moved.
+fn candidates_of<'a>(
+    state: &'a State,
+    pool: &str,
+    gone: &BTreeSet<DriveId>,
+    maps: &BTreeMap<MapId, &MapRecord>,
+) -> Vec<Candidate<'a>> {
     // Drives of other pools may hold something since before they were of one.
     let named: BTreeSet<DriveId> =
         maps.values().flat_map(|map| map.columns.iter().flat_map(|column| column.users())).collect();
-    let candidates: Vec<Candidate<'_>> = state
+    state
         .drives
         .values()
         .filter(|record| record.pool == pool || named.contains(&record.id))
@@ -173,7 +207,14 @@ fn moves_of(state: &State, pool: &str, gone: &BTreeSet<DriveId>, (known, now): (
             let capacity = if holds { record.capacity } else { 0 };
             Some(Candidate { drive: record.id, server: record.server, site: server.site.as_deref(), capacity })
         })
-        .collect();
+        .collect()
+}
+
+/// The moves to begin among the drives of a pool.
+fn moves_of(state: &State, pool: &str, gone: &BTreeSet<DriveId>, (known, now): (&Moves, Instant)) -> Vec<Command> {
+    let maps = maps_of(state, pool);
+    let candidates = candidates_of(state, pool, gone, &maps);
+    let mut room = Room::of(state, pool, gone, &known.spaces);
     let mut busy: BTreeMap<DriveId, usize> = BTreeMap::new();
     for (.., join) in joins(state).filter(|&(map, column, join)| !known.is_slow((map, column, join.to), now)) {
         *busy.entry(join.to).or_default() += 1;
@@ -198,8 +239,13 @@ fn moves_of(state: &State, pool: &str, gone: &BTreeSet<DriveId>, (known, now): (
         }
         let is_under_way = maps[&map].columns[column].joining.is_some() || begun.contains(&(map, column));
         let may_give = is_free(change.from) || !is_up(change.from); // others have what one that is lost had
-        let was_called_off = known.called_off.contains_key(&(map, column as u32, change.to));
-        if is_under_way || was_called_off || !is_up(change.to) || !is_free(change.to) || !may_give {
+        let rests = known.pauses.holds(change.to, now);
+        if is_under_way || rests || !is_up(change.to) || !is_free(change.to) || !may_give {
+            continue;
+        }
+        let holders = maps[&map].columns[column].holders.iter().map(|holder| holder.drive);
+        let is_emptied = state.drives.get(&change.from).is_some_and(|record| is_emptied(state, record));
+        if !room.take(holders, change.to, is_emptied) {
             continue;
         }
         begun.insert((map, column));

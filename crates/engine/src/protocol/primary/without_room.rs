@@ -1,0 +1,120 @@
+//! Where a copy has no room for what another has: reads never fail for that.
+//!
+//! Copies differ where a write was under way at a crash, or was refused by a drive that's full when others had it: the region is
+//! unresolved then. What differs there was acknowledged to nobody, for then all clean copies have it. And nobody has read it: a read
+//! that met the write is done again when the write has been refused, and waits, as all others, until the region is resolved. So
+//! any clean copy may decide for a block. The first one does; where a copy has no room for what that has, this copy decides instead.
+//!
+//! The other way no room is needed. Lines are made equal in order, so in what older lines show the copies are equal already. The copy
+//! that has no room for a block has no layer of that extent that only this line sees. So it shows what older lines do, and the other
+//! is uncovered: its own blocks there go, and what hides the others. Or it hides what they show; then the other does too, with a
+//! note, or with zeros in the layer that it has. And where it's the first copy that shows what older lines do, it's the full one
+//! that is uncovered. Either way each line shows what some copy had, or what older lines show, as if the later write had never
+//! been.
+//!
+//! A copy that's behind isn't asked: nobody reads it before it has been brought up to date, which begins again if something was left
+//! out meanwhile. One that joins is given up.
+
+use super::equalise::{Copy, Decided, Saying, Step, Why, ZEROS};
+use super::join::NO_ROOM;
+use super::members::Copies;
+use super::read::Failed;
+use super::{Group, State};
+use std::ops::Range;
+use tepal_drive::world::World;
+use tepal_model::{DriveId, IoError};
+
+/// What the drive is to the region that has no room there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Full {
+    /// Its copy is as good as any.
+    Clean,
+    Behind(usize),
+    Joins(usize),
+    Away,
+}
+
+impl<W: World> Group<W> {
+    /// The target has no room for some blocks of the source. Answers those that are left as they are.
+    pub(super) async fn do_without_room(
+        &self,
+        step: &Step<'_, W>,
+        run: Range<usize>,
+        decided: &mut Decided,
+    ) -> Result<Vec<u64>, Failed> {
+        if matches!(step.why, Why::Missed(_)) {
+            return Err(Failed::Io(IoError::OutOfSpace));
+        }
+        let full = self.lock().full(step.target.drive.id(), self.shared.column.region_of(step.first));
+        match full {
+            Full::Away => Err(Failed::Away),
+            Full::Joins(at) => {
+                self.give_up_joining(at, NO_ROOM);
+                Err(Failed::Away)
+            }
+            Full::Behind(at) => {
+                self.lock().members.list[at].left_out += 1;
+                Ok(run.map(|nth| nth as u64).collect())
+            }
+            // They were equal: something else is wrong, and it isn't known what was acknowledged.
+            Full::Clean if step.why == Why::Doubted => Err(Failed::Io(IoError::OutOfSpace)),
+            Full::Clean => self.settle_without_room(step, run, decided).await.map(|()| Vec::new()),
+        }
+    }
+
+    async fn settle_without_room(
+        &self,
+        step: &Step<'_, W>,
+        run: Range<usize>,
+        decided: &mut Decided,
+    ) -> Result<(), Failed> {
+        let mut is_changed = false;
+        for nth in run {
+            let (source, target) = (step.source.after(nth), step.target.after(nth));
+            if self.read_alike(&source, &target).await? {
+                continue;
+            }
+            if self.shows_older(&source, 0..1).await? {
+                let taken = self.taken_like(&target, &source).await?;
+                self.uncover(&target, 0..1, Saying::Those(&taken)).await?;
+                continue;
+            }
+            if !decided.no_room.insert((target.line.seen.newest(), nth)) {
+                return Err(Failed::Io(IoError::OutOfSpace));
+            }
+            if self.shows_older(&target, 0..1).await? {
+                let taken = self.taken_like(&source, &target).await?;
+                self.uncover(&source, 0..1, Saying::Those(&taken)).await?;
+            } else {
+                self.make_like(&source, &target).await?;
+            }
+            is_changed = true;
+        }
+        // The source has something else now, which all others get.
+        if is_changed { Err(Failed::Away) } else { Ok(()) }
+    }
+
+    /// Whether one copy of a block holds zeros, and the other nothing.
+    async fn read_alike(&self, one: &Copy<W>, other: &Copy<W>) -> Result<bool, Failed> {
+        let (one, other) = (self.crc(one).await?, self.crc(other).await?);
+        Ok(one.unwrap_or(*ZEROS) == other.unwrap_or(*ZEROS))
+    }
+
+    async fn crc(&self, copy: &Copy<W>) -> Result<Option<u32>, Failed> {
+        Ok(copy.content(self.shared.column.map, 1).await?.0[0])
+    }
+}
+
+impl<W: World> State<W> {
+    fn full(&self, id: DriveId, region: u64) -> Full {
+        let Some(at) = self.members.position(id).filter(|&at| self.members.list[at].drive().is_some()) else {
+            return Full::Away;
+        };
+        match self.members.clean(region) {
+            _ if self.members.list[at].joins => Full::Joins(at),
+            Copies::Clean(clean) if clean.contains(&at) => Full::Clean,
+            Copies::Clean(_) => Full::Behind(at),
+            Copies::Waiting | Copies::Lost => Full::Away,
+        }
+    }
+}
