@@ -250,7 +250,7 @@ fn a_column_move_or_migration_that_rotted_is_noticed() {
     let harms = [
         "UPDATE map_columns SET since = 9",
         "UPDATE map_columns SET drive = '0000000000000002' WHERE column = 0",
-        "UPDATE map_columns SET copy = 7 WHERE column = 0",
+        "UPDATE map_columns SET copy = 7 WHERE column = 0 AND map = 1",
         "UPDATE map_columns SET column = 99 WHERE column = 0",
         "DELETE FROM map_columns",
         "UPDATE map_joins SET drive_to = '0000000000000001'",

@@ -364,6 +364,32 @@ fn a_drive_that_holds_what_volumes_go_to_is_one_of_theirs() {
     assert_eq!(state.drives[&DriveId(3)].state, DriveState::Failed);
 }
 
+/// Story: a drive was removed that a volume had copies on; the volume left it behind with its map, or was removed, and the drive was
+/// listed for ever.
+#[test]
+fn a_drive_that_was_removed_is_forgotten_with_the_last_map_that_names_it() {
+    let remove = || Command::RemoveDrive { id: DriveId(4), force: true };
+    // What has gone doesn't need it.
+    let mut state = with_volume();
+    done(&mut state, remove());
+    done(&mut state, begin("v", "mirror:2"));
+    assert!(!state.maps[&MapId(2)].uses(DriveId(4)) && state.maps[&MapId(1)].uses(DriveId(4)));
+    for chunks in [98, 0] {
+        assert!(state.drives.contains_key(&DriveId(4)));
+        let next = next(&state, chunks);
+        done(&mut state, next);
+    }
+    assert!(state.migrations.is_empty() && !state.drives.contains_key(&DriveId(4)));
+    // Nor does what is removed on its way.
+    let mut state = with_volume();
+    done(&mut state, begin("v", "mirror:2"));
+    done(&mut state, remove());
+    done(&mut state, gone("v"));
+    assert!(state.drives.contains_key(&DriveId(4)));
+    done(&mut state, Command::FinishRemoveVolume { id: VolumeId(1) });
+    assert!(state.maps.is_empty() && !state.drives.contains_key(&DriveId(4)));
+}
+
 /// What is done to volumes that go.
 #[derive(Clone, Copy, Debug)]
 enum Step {

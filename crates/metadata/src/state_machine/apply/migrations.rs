@@ -119,6 +119,7 @@ impl Draft {
         }
         if self.state.volumes.values().all(|volume| volume.map != record.source) {
             self.drop_map(record.source);
+            self.forget_removed_drives();
         }
         let text = match (record.leaves, record.cancelled) {
             (_, true) => "is as it was before: all that had gone has come back".to_owned(),
@@ -212,6 +213,7 @@ impl Draft {
                     self.drop_map(map);
                 }
             }
+            self.forget_removed_drives();
         }
     }
 
