@@ -16,6 +16,10 @@ pub(crate) const MOVABLE: u32 = 3;
 /// The form in which volumes are created. It's to be [`MOVABLE`] as soon as maps with more columns than drives are served.
 const CREATE_VOLUME: u32 = MOVABLE;
 
+/// From this form on, a volume may go alone, which leaves the others that have its map. No build proposes it yet: no server
+/// takes over what one of several volumes of a map has.
+pub(crate) const ALONE: u32 = VERSION + 1;
+
 /// A command as it stands in the log, with what its proposer chose for everybody.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Proposal {
@@ -254,7 +258,7 @@ pub enum Command {
         volume: String,
         /// What they shall have; the volume's, if not given.
         layout: Option<String>,
-        /// Whether the volume leaves the others that have the same map.
+        /// Whether the volume leaves the others that have the same map. Refused up to form 3.
         alone: bool,
         /// Random: of the order of chunks.
         seed: u64,

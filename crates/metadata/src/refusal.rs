@@ -155,6 +155,8 @@ pub enum Refusal {
     SameLayout { volume: String, layout: String },
     #[error("volume '{0}' shares nothing with other volumes: there is nothing to flatten")]
     NotShared(String),
+    #[error("volume '{0}' can't be flattened in this version: export it, and import it to a new volume")]
+    CannotLeave(String),
     #[error("volume '{0}' is being flattened: clone it when that is done, or cancel that")]
     Flattening(String),
     #[error("no volume goes to map {}", .0.0)]

@@ -97,6 +97,7 @@ fn kind_of_refusal(refusal: &Refusal) -> ErrorKind {
         | Refusal::MigratesAlready { .. }
         | Refusal::SameLayout { .. }
         | Refusal::NotShared(_)
+        | Refusal::CannotLeave(_)
         | Refusal::Flattening(_)
         | Refusal::WindowChanged { .. }
         | Refusal::MigrationStage(_)

@@ -20,8 +20,6 @@ use tepal_model::{Layout, MapId};
 
 /// Of what is to be taken over, this part must fit besides: a window of it is in both places.
 const BESIDES: u64 = 20;
-/// Whether servers take over what one of several volumes of a map has. What is agreed is made for that.
-const MAY_LEAVE: bool = false;
 
 pub async fn relayout(
     Extract(context): Extract<Shared>,
@@ -36,10 +34,6 @@ pub async fn flatten(
     name: Named,
     Input(Flatten { rate }): Input<Flatten>,
 ) -> Result<Json<VolumeInfo>, Failure> {
-    if !MAY_LEAVE {
-        let error = "a volume can't be flattened in this version: export it, and import it to a new volume";
-        return Err(Failure::bad(error));
-    }
     begin(&context, &name.0, None, true, rate).await
 }
 

@@ -1,7 +1,7 @@
 //! Volumes that go from one map to another.
 
 use super::snapshot_tests::{check_readers, clone, roll_back, take};
-use super::tests::{cluster, create, done, refused};
+use super::tests::{cluster, create, done, proposal, refused};
 use super::*;
 use crate::record::{CHUNK, DriveState, MigrationStage};
 use crate::state_machine::digest::Digest;
@@ -290,6 +290,14 @@ fn a_clone_that_is_flattened_has_a_map_of_its_own_with_what_it_sees_and_the_othe
     done(&mut state, begin("d", "mirror:2"));
 }
 
+/// Story: the API refused to flatten, and what was proposed otherwise took over nothing, for ever.
+#[test]
+fn a_volume_leaves_no_others_before_servers_can_take_over_what_it_alone_has() {
+    let state = with_clone();
+    let refused = apply(&state, &Proposal::new(5, None, flatten("c"))).map(drop);
+    assert_eq!(refused, Err(Refusal::CannotLeave("c".to_owned())));
+}
+
 #[test]
 fn volumes_may_be_removed_at_any_moment_and_the_maps_go_with_the_last_one_that_has_them() {
     let finish = |id| Command::FinishRemoveVolume { id: VolumeId(id) };
@@ -500,7 +508,7 @@ proptest! {
                 Step::Begin(_) | Step::Flatten => vec![],
             };
             for command in commands.drain(..) {
-                let Ok(applied) = apply(&state, &Proposal::new(5, None, command.clone())) else { continue };
+                let Ok(applied) = apply(&state, &proposal(command.clone())) else { continue };
                 digest = digest.after(&state, &applied.changes, &applied.state.counters);
                 match (&command, &record) {
                     // Only when all of them have been taken over.

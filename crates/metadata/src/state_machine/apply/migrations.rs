@@ -5,7 +5,7 @@
 
 use super::drives::parse_layout;
 use super::{Draft, place};
-use crate::command::Reply;
+use crate::command::{ALONE, Reply};
 use crate::record::{CHUNK, MapRecord, MigrationRecord, MigrationStage, VolumeRecord};
 use crate::refusal::Refusal;
 use std::sync::Arc;
@@ -24,6 +24,9 @@ impl Draft {
     ) -> Result<Reply, Refusal> {
         check_rate(rate)?;
         let volume = self.volume(name)?;
+        if alone && self.form < ALONE {
+            return Err(Refusal::CannotLeave(name.to_owned()));
+        }
         let layout = layout.map_or(Ok(volume.layout.clone()), parse_layout)?;
         let source = self.state.maps.get(&volume.map).expect("each volume's map exists").clone();
         if let Some(other) = self.state.migration_about(source.id) {
