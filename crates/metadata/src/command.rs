@@ -268,24 +268,21 @@ pub enum Command {
     /// the target, and a source that nobody has any more is gone.
     MoveWindow {
         id: MapId,
-        cancelled: bool,
-        /// `done` and `fence`: if it has another window, or another direction, the command is refused as
+        /// The record's: if it has another window by now, or another direction, the command is refused as
         /// [`crate::Refusal::WindowChanged`].
-        from: (u64, u64),
-        /// The next ones. It begins where the other ends; at the end of all chunks there is none.
+        since: u64,
+        /// The next `done` and `fence`. It begins where the other ends; at the end of all chunks there is none.
         to: (u64, u64),
     },
     /// It rests, or goes on, in a new view.
     PauseMigration { id: MapId, paused: bool },
     /// It's kept to this rate from now on.
     SetMigrationRate { id: MapId, rate: Option<u64> },
-    /// What has gone is to come back: no more goes, in a new view.
-    CancelMigration { id: MapId },
-    /// Nothing of the window is at the target that the source still has: source and target change places, in a new view.
+    /// What has gone is to come back, or to go after all: source and target change places, in a new view.
     TurnMigration {
         id: MapId,
-        /// As for a move of the window.
-        from: (u64, u64),
+        /// Which way it goes from now on; if it does already, nothing changes.
+        cancelled: bool,
     },
     /// Adds to what people read in `events`.
     RecordEvent { kind: String, subject: String, text: String },
@@ -312,7 +309,6 @@ impl Command {
             | Command::MoveWindow { .. }
             | Command::PauseMigration { .. }
             | Command::SetMigrationRate { .. }
-            | Command::CancelMigration { .. }
             | Command::TurnMigration { .. } => 3,
             Command::CreateVolume { .. } => CREATE_VOLUME,
             _ => 1,

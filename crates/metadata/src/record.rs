@@ -362,7 +362,8 @@ pub struct MigrationRecord {
     pub cancelled: bool,
     /// Bytes a second at most, copies not counted, of the whole cluster.
     pub rate: Option<u64>,
-    /// The view in which its window, its stage or its direction changed last.
+    /// The view in which its window, its stage or its direction changed last: it had no other one in that view, so servers that
+    /// name it mean the same.
     pub since: u64,
     /// By the proposer's wall clock, in milliseconds since 1970; for people.
     pub begun_unix_ms: u64,
@@ -401,8 +402,6 @@ pub enum MigrationStage {
     Running,
     /// Only what clients touch of the window is taken over.
     Paused,
-    /// Nothing is taken over any more; what was in part is taken back. Then it goes the other way.
-    Turning,
 }
 
 /// Something that happened, for people. Only the latest [`EVENTS_KEPT`] are kept.
@@ -470,7 +469,7 @@ state_names!(
     Failed = "failed"
 );
 state_names!(DriveUse, "drive", Active = "active", Draining = "draining", Spare = "spare", Removed = "removed");
-state_names!(MigrationStage, "migration", Running = "running", Paused = "paused", Turning = "turning");
+state_names!(MigrationStage, "migration", Running = "running", Paused = "paused");
 state_names!(VolumeState, "volume", Active = "active", Deleting = "deleting");
 
 #[cfg(test)]

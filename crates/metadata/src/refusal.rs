@@ -167,8 +167,6 @@ pub enum Refusal {
     NoWindow { done: u64, fence: u64 },
     #[error("the migration is {0}: that can't be done then")]
     MigrationStage(MigrationStage),
-    #[error("what has gone comes back already, since it was cancelled: that can't be cancelled once more")]
-    CancelledAlready,
     #[error(
         "volume '{0}' was grown since it began to go: what came to it is in its new place only; let it end, and give it \
          the old layout again then"

@@ -52,12 +52,9 @@ impl Moving {
         self.map == self.agreed.target
     }
 
-    /// Whether the same chunks go the same way.
+    /// Whether the same chunks go the same way, and have gone no other one in between.
     pub fn is_same_window(&self, other: &Moving) -> bool {
-        let window = |moving: &Moving| {
-            let agreed = &moving.agreed;
-            (agreed.source, agreed.target, agreed.done, agreed.fence)
-        };
+        let window = |moving: &Moving| (moving.agreed.target, moving.agreed.since);
         window(self) == window(other)
     }
 

@@ -101,7 +101,6 @@ fn kind_of_refusal(refusal: &Refusal) -> ErrorKind {
         | Refusal::Flattening(_)
         | Refusal::WindowChanged { .. }
         | Refusal::MigrationStage(_)
-        | Refusal::CancelledAlready
         | Refusal::GrownSince(_)
         | Refusal::NoMapsLeft
         | Refusal::NoServersLeft

@@ -216,13 +216,11 @@ fn next(state: &State, record: &MigrationRecord, said: usize, lasted: Duration) 
     if said < columns {
         return None;
     }
-    let (id, cancelled, from) = (record.id, record.cancelled, (record.done, record.fence));
     match record.stage {
         MigrationStage::Paused => None,
-        MigrationStage::Turning => Some(Command::TurnMigration { id, from }),
         MigrationStage::Running => {
             let to = (record.fence, (record.fence + length_of_next(record, lasted)).min(record.chunks));
-            Some(Command::MoveWindow { id, cancelled, from, to })
+            Some(Command::MoveWindow { id: record.id, since: record.since, to })
         }
     }
 }

@@ -278,12 +278,12 @@ fn requests_to_primaries_and_their_answers() {
 fn what_maps_ask_each_other_and_are_answered() {
     let requests = [
         (
-            VolumeOperation::HandOver { first: 1, count: 2, target: MapId(3), epochs: 4 },
-            "08 0100000000000000 02000000 03000000 0400000000000000",
+            VolumeOperation::HandOver { first: 1, count: 2, target: MapId(3), since: 4, epochs: 5 },
+            "08 0100000000000000 02000000 03000000 0400000000000000 0500000000000000",
         ),
         (
-            VolumeOperation::Release { first: 1, count: 2, target: MapId(3), epochs: 4 },
-            "09 0100000000000000 02000000 03000000 0400000000000000",
+            VolumeOperation::Release { first: 1, count: 2, target: MapId(3), since: 4, epochs: 5 },
+            "09 0100000000000000 02000000 03000000 0400000000000000 0500000000000000",
         ),
     ];
     for (operation, hex) in requests {

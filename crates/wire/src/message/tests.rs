@@ -173,10 +173,11 @@ fn any_volume_operation() -> impl Strategy<Value = VolumeOperation> {
         (offset(), any::<u8>())
             .prop_map(|(offset, copy)| VolumeOperation::Repair { offset: offset / BLOCK * BLOCK, copy }),
         (offset(), 1..=volume::MAX_HANDED, any::<u64>()).prop_map(|(offset, count, epochs)| {
-            HandOver { first: offset / BLOCK, count, target: MapId(2), epochs }
+            HandOver { first: offset / BLOCK, count, target: MapId(2), since: 3, epochs }
         }),
-        (offset(), 1..=volume::MAX_HANDED, any::<u64>())
-            .prop_map(|(offset, count, epochs)| { Release { first: offset / BLOCK, count, target: MapId(2), epochs } }),
+        (offset(), 1..=volume::MAX_HANDED, any::<u64>()).prop_map(|(offset, count, epochs)| {
+            Release { first: offset / BLOCK, count, target: MapId(2), since: 3, epochs }
+        }),
     ]
 }
 
@@ -516,7 +517,8 @@ proptest! {
 
 #[test]
 fn what_is_handed_over_is_within_what_was_asked_for_and_comes_with_its_data() {
-    let operation = VolumeOperation::Release { first: 0, count: 1 + volume::MAX_HANDED, target: MapId(1), epochs: 0 };
+    let count = 1 + volume::MAX_HANDED;
+    let operation = VolumeOperation::Release { first: 0, count, target: MapId(1), since: 1, epochs: 0 };
     let request = Request::Volume(VolumeRequest { volume: VolumeId(1), map: MapId(1), column: 0, operation });
     assert!(request.check(&Payload::none()).is_err());
     let blocks = |count: usize| Payload::seal(0, std::iter::once(vec![7; count * BLOCK as usize].into()).collect());

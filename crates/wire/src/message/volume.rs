@@ -88,6 +88,8 @@ pub enum VolumeOperation {
         count: u32,
         /// Which map takes them over.
         target: MapId,
+        /// Since which view it's the one to take them.
+        since: u64,
         /// Of which view its epochs are.
         epochs: u64,
     },
@@ -99,6 +101,8 @@ pub enum VolumeOperation {
         count: u32,
         /// As for [`VolumeOperation::HandOver`].
         target: MapId,
+        /// The same.
+        since: u64,
         /// The same.
         epochs: u64,
     },
@@ -214,8 +218,8 @@ tagged!(VolumeOperation, "operation on a volume", {
     5 => Status { offset, length, limit, at },
     6 => Clear { from },
     7 => Repair { offset, copy },
-    8 => HandOver { first, count, target, epochs },
-    9 => Release { first, count, target, epochs },
+    8 => HandOver { first, count, target, since, epochs },
+    9 => Release { first, count, target, since, epochs },
 });
 
 tagged!(VolumeAnswer, "answer of a primary", {

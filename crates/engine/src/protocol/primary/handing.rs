@@ -14,6 +14,7 @@ use super::{Blocks, Group, SHORT};
 use crate::authority::View;
 use crate::epochs::Epochs;
 use crate::holder::Holder;
+use crate::migration::Migration;
 use crate::seen_through::{Asker, SeenThrough};
 use crate::servers::peers::Reply;
 use futures_util::future::{Either, select};
@@ -33,6 +34,8 @@ pub(crate) struct Handing {
     pub blocks: Blocks,
     /// The map that asks.
     pub target: MapId,
+    /// By which window: [`Migration::since`](crate::Migration::since).
+    pub since: View,
     /// By which state.
     pub epochs: View,
 }
@@ -46,26 +49,26 @@ pub(crate) enum What {
 impl Handing {
     /// `None` if it's anything else.
     pub fn of(operation: &VolumeOperation) -> Option<Self> {
-        let handing = |what, first, count: u32, target, epochs| {
-            Some(Handing { what, blocks: Blocks::new(first, count.into()), target, epochs })
+        let handing = |what, first, count: u32, (target, since, epochs)| {
+            Some(Handing { what, blocks: Blocks::new(first, count.into()), target, since, epochs })
         };
         match *operation {
-            VolumeOperation::HandOver { first, count, target, epochs } => {
-                handing(What::HandOver, first, count, target, epochs)
+            VolumeOperation::HandOver { first, count, target, since, epochs } => {
+                handing(What::HandOver, first, count, (target, since, epochs))
             }
-            VolumeOperation::Release { first, count, target, epochs } => {
-                handing(What::Release, first, count, target, epochs)
+            VolumeOperation::Release { first, count, target, since, epochs } => {
+                handing(What::Release, first, count, (target, since, epochs))
             }
             _ => None,
         }
     }
 
     pub fn message(&self) -> VolumeOperation {
-        let Handing { blocks: Blocks { first, count }, target, epochs, .. } = *self;
+        let Handing { blocks: Blocks { first, count }, target, since, epochs, .. } = *self;
         let count = count as u32;
         match self.what {
-            What::HandOver => VolumeOperation::HandOver { first, count, target, epochs },
-            What::Release => VolumeOperation::Release { first, count, target, epochs },
+            What::HandOver => VolumeOperation::HandOver { first, count, target, since, epochs },
+            What::Release => VolumeOperation::Release { first, count, target, since, epochs },
         }
     }
 
@@ -85,10 +88,11 @@ impl Handing {
 
 impl<W: World> Group<W> {
     /// Whether these blocks are to be handed over, and by which epochs.
-    fn gives(&self, Handing { blocks, target, epochs, .. }: &Handing) -> Result<Arc<Epochs>, IoError> {
+    fn gives(&self, Handing { blocks, target, since, epochs, .. }: &Handing) -> Result<Arc<Epochs>, IoError> {
         let state = self.lock();
         state.serves()?;
-        let moving = state.moving.as_ref().filter(|moving| !moving.takes() && moving.agreed.target == *target);
+        let asks = |agreed: &Migration| (agreed.target, agreed.since) == (*target, *since);
+        let moving = state.moving.as_ref().filter(|moving| !moving.takes() && asks(&moving.agreed));
         let is_fenced = moving.is_some_and(|moving| moving.are_fenced(self.shared.column.number, *blocks));
         match is_fenced && state.epochs.view == *epochs && self.shared.view > 0 {
             true => Ok(state.epochs.clone()),

@@ -319,24 +319,18 @@ impl<W: World> Group<W> {
     async fn say_taken(&self, moving: &Moving) {
         let Some(engine) = self.engine() else { return };
         let agreed = &moving.agreed;
-        let undone = agreed.stage == Stage::Turning;
-        let window = (agreed.done, agreed.fence);
-        engine.shared.authority.taken_over(agreed.target, self.shared.column.number, window, undone).await;
+        engine.shared.authority.taken_over(agreed.target, self.shared.column.number, agreed.since).await;
     }
 
-    /// Whether all of the column's pieces have been taken over. Where it turns around, none has to be: what was taken in part is the
-    /// same on both sides.
+    /// Whether all of the column's pieces have been taken over.
     async fn take_over_window(&self, moving: &Arc<Moving>) -> bool {
         let number = self.shared.column.number;
-        if moving.agreed.stage == Stage::Turning {
-            return true;
-        }
         let mut served = self.shared.served.load(Ordering::Relaxed);
         let mut is_all = true;
         let mut some: Vec<u64> = Vec::new();
         for blocks in moving.window(number) {
             for piece in pieces(blocks).map(|piece| piece.first) {
-                if !self.is_under_way(moving) {
+                if !self.is_window(moving) {
                     // What was begun comes to its end, for clients may wait for it.
                     self.take_over_some(moving, &mut some, &mut served).await;
                     return false;
@@ -352,7 +346,7 @@ impl<W: World> Group<W> {
             }
         }
         is_all &= self.take_over_some(moving, &mut some, &mut served).await;
-        is_all && self.is_under_way(moving)
+        is_all && self.is_window(moving)
     }
 
     fn claim(&self, moving: &Moving, piece: u64) -> Claim {
@@ -385,7 +379,7 @@ impl<W: World> Group<W> {
         let began = self.shared.world.now();
         // Each column has its part.
         let shared_out = bytes.saturating_mul(moving.busy_columns()).saturating_mul(1_000_000);
-        while self.is_under_way(moving) {
+        while self.is_window(moving) {
             let Some(rate) = self.lock().moving.as_ref().and_then(|now| now.agreed.rate) else { return };
             let due = Duration::from_micros(shared_out / rate.max(1));
             let waited = self.shared.world.now().0.saturating_sub(began.0);
@@ -397,12 +391,6 @@ impl<W: World> Group<W> {
     }
 
     /// Whether it's still this window that is to be taken over, here.
-    fn is_under_way(&self, moving: &Moving) -> bool {
-        let state = self.lock();
-        let now = state.moving.as_ref().filter(|now| now.is_same_window(moving) && now.takes());
-        now.is_some_and(|now| now.agreed.stage == moving.agreed.stage) && !state.removed
-    }
-
     fn is_window(&self, moving: &Moving) -> bool {
         let state = self.lock();
         state.moving.as_ref().is_some_and(|now| now.is_same_window(moving) && now.takes()) && !state.removed
@@ -463,7 +451,7 @@ impl<W: World> Group<W> {
         if !self.is_window(moving) {
             return Err(NotTaken::Yet);
         }
-        match self.write_handed(turn, blocks, &handed, &epochs).await {
+        match self.write_handed(turn, (moving, blocks), &handed, &epochs).await {
             Ok(()) => {}
             Err(error) => {
                 self.differ(blocks); // some copies may have what others haven't
@@ -483,7 +471,7 @@ impl<W: World> Group<W> {
     async fn write_handed(
         &self,
         mut turn: Turn,
-        blocks: Blocks,
+        (moving, blocks): (&Moving, Blocks),
         handed: &[Handed],
         epochs: &Arc<Epochs>,
     ) -> Result<(), IoError> {
@@ -517,7 +505,7 @@ impl<W: World> Group<W> {
             }
         }
         if handed.iter().any(|handed| !handed.requests.is_empty()) {
-            self.note_handed(turn, blocks, handed, epochs).await?;
+            self.note_handed(turn, (moving, blocks), handed, epochs).await?;
         }
         Ok(())
     }
@@ -526,12 +514,15 @@ impl<W: World> Group<W> {
     async fn note_handed(
         &self,
         turn: Turn,
-        blocks: Blocks,
+        (moving, blocks): (&Moving, Blocks),
         handed: &[Handed],
         epochs: &Arc<Epochs>,
     ) -> Result<(), IoError> {
         let (asker, line, column) = (Asker::patient(), newest_line(epochs), &self.shared.column);
         let mut turn = self.settled_for(turn, &asker, (Reader::Copies(&line), blocks)).await?;
+        if !self.is_window(moving) {
+            return Err(IoError::Stopping); // the turn was given up in between
+        }
         let (holder, changes) = {
             let state = self.lock();
             let Copies::Clean(clean) = state.members.clean(column.region_of(blocks.first)) else {
@@ -602,7 +593,8 @@ impl<W: World> Group<W> {
         let engine = self.engine().ok_or(NotTaken::Yet)?;
         let map = engine.map(moving.agreed.source).ok_or(NotTaken::Yet)?;
         let seat = map.seats().get(column).ok_or(NotTaken::Yet)?;
-        let handing = Handing { what, blocks, target: moving.agreed.target, epochs: epochs.view };
+        let (target, since) = (moving.agreed.target, moving.agreed.since);
+        let handing = Handing { what, blocks, target, since, epochs: epochs.view };
         let reply = match seat.now() {
             Seated::Here(group) => {
                 let outcome = handing.at(&group.for_others()).await;

@@ -79,21 +79,16 @@ impl Draft {
         Ok(Reply::MigrationBegun { id: target, view })
     }
 
-    pub(super) fn move_window(
-        &mut self,
-        id: MapId,
-        cancelled: bool,
-        from: (u64, u64),
-        to: (u64, u64),
-    ) -> Result<Reply, Refusal> {
+    pub(super) fn move_window(&mut self, id: MapId, since: u64, to: (u64, u64)) -> Result<Reply, Refusal> {
         let mut record = self.migration(id)?;
-        check_window(&record, from)?;
-        if record.cancelled != cancelled {
+        if record.since != since {
             return Err(Refusal::WindowChanged { done: record.done, fence: record.fence });
         }
-        check_stage(&record, MigrationStage::Running)?;
-        let is_last = to == (record.chunks, record.chunks) && from.1 == record.chunks;
-        if !is_last && (to.0 != from.1 || to.1 <= to.0 || to.1 > record.chunks) {
+        if record.stage != MigrationStage::Running {
+            return Err(Refusal::MigrationStage(record.stage));
+        }
+        let is_last = to == (record.chunks, record.chunks) && record.fence == record.chunks;
+        if !is_last && (to.0 != record.fence || to.1 <= to.0 || to.1 > record.chunks) {
             return Err(Refusal::NoWindow { done: to.0, fence: to.1 });
         }
         let view = self.next_view();
@@ -138,9 +133,6 @@ impl Draft {
         if record.stage == to {
             return Ok(Reply::Done);
         }
-        if record.stage == MigrationStage::Turning {
-            return Err(Refusal::MigrationStage(record.stage));
-        }
         (record.stage, record.since) = (to, self.next_view());
         let subject = self.subject_of(&record);
         self.put_migration(record);
@@ -157,35 +149,18 @@ impl Draft {
         Ok(Reply::Done)
     }
 
-    pub(super) fn cancel_migration(&mut self, id: MapId) -> Result<Reply, Refusal> {
-        let mut record = self.migration(id)?;
-        if record.cancelled {
-            return Err(Refusal::CancelledAlready);
-        }
-        if record.stage == MigrationStage::Turning {
+    /// Nothing has to be taken back first: what is at the target in part the source has too.
+    pub(super) fn turn_migration(&mut self, id: MapId, cancelled: bool) -> Result<Reply, Refusal> {
+        let record = self.migration(id)?;
+        if record.cancelled == cancelled {
             return Ok(Reply::Done);
         }
         let subject = self.subject_of(&record);
         if self.longest_of(&record) > record.chunks * CHUNK {
             return Err(Refusal::GrownSince(subject));
         }
-        (record.stage, record.since) = (MigrationStage::Turning, self.next_view());
-        self.put_migration(record);
-        self.event(
-            "volume",
-            &subject,
-            "turns around on its way to another layout: what has gone comes back".to_owned(),
-        );
-        Ok(Reply::Done)
-    }
-
-    pub(super) fn turn_migration(&mut self, id: MapId, from: (u64, u64)) -> Result<Reply, Refusal> {
-        let record = self.migration(id)?;
-        check_window(&record, from)?;
-        check_stage(&record, MigrationStage::Turning)?;
         let volumes = self.state.volumes.values().filter(|volume| record.takes(volume));
         let volumes: Vec<VolumeRecord> = volumes.map(|volume| VolumeRecord::clone(volume)).collect();
-        let subject = self.subject_of(&record);
         let since = self.next_view();
         self.put_migration(MigrationRecord {
             source: record.target,
@@ -193,7 +168,7 @@ impl Draft {
             done: record.chunks - record.fence,
             fence: record.chunks - record.done,
             stage: MigrationStage::Running,
-            cancelled: true,
+            cancelled,
             since,
             ..record
         });
@@ -201,7 +176,11 @@ impl Draft {
             volume.map = record.target;
             self.revise(volume);
         }
-        self.event("volume", &subject, "has turned around: its chunks come back".to_owned());
+        let text = match cancelled {
+            true => "turns around on its way to another layout: what has gone comes back",
+            false => "turns around once more: it goes to its other layout after all",
+        };
+        self.event("volume", &subject, text.to_owned());
         Ok(Reply::Done)
     }
 
@@ -217,17 +196,6 @@ impl Draft {
                 }
             }
             self.forget_removed_drives();
-        }
-    }
-
-    /// Whether a volume may have so many bytes now.
-    pub(super) fn check_growth(&self, volume: &VolumeRecord, size: u64) -> Result<(), Refusal> {
-        match self.state.migration_of(volume) {
-            // What is past the chunks that were counted would be left behind.
-            Some(record) if record.stage == MigrationStage::Turning && size > record.chunks * CHUNK => {
-                Err(Refusal::MigrationStage(record.stage))
-            }
-            _ => Ok(()),
         }
     }
 
@@ -259,15 +227,4 @@ impl Draft {
 
 fn check_rate(rate: Option<u64>) -> Result<(), Refusal> {
     if rate == Some(0) { Err(Refusal::Rate) } else { Ok(()) }
-}
-
-fn check_window(record: &MigrationRecord, (done, fence): (u64, u64)) -> Result<(), Refusal> {
-    match (record.done, record.fence) == (done, fence) {
-        true => Ok(()),
-        false => Err(Refusal::WindowChanged { done: record.done, fence: record.fence }),
-    }
-}
-
-fn check_stage(record: &MigrationRecord, wanted: MigrationStage) -> Result<(), Refusal> {
-    if record.stage == wanted { Ok(()) } else { Err(Refusal::MigrationStage(record.stage)) }
 }

@@ -1,6 +1,8 @@
 //! A volume goes to another layout while it's used, and back.
 
 use super::*;
+use crate::protocol::primary::Blocks;
+use crate::protocol::primary::handing::{Handing, What};
 use crate::servers::follow::{Agreed, ClusterView, DriveStatus};
 use crate::{CHUNK, Laid, Migration, Stage};
 use std::cell::RefCell;
@@ -73,7 +75,7 @@ impl Going {
     async fn move_on(&self) {
         let mut now = self.now();
         let migration = Migration::clone(now.migrations.pop_first().unwrap().1.as_ref());
-        let window = (migration.target, migration.done, migration.fence);
+        let window = (migration.target, migration.since);
         loop {
             let said = self.rig.authority.0.lock().unwrap().taken_over.clone();
             if (0..3).all(|column| said.contains(&(column, window))) {
@@ -82,7 +84,8 @@ impl Going {
             self.rig.world.sleep(Duration::from_millis(5)).await;
         }
         if migration.fence < migration.chunks {
-            let migration = Migration { done: migration.fence, fence: migration.fence + 1, ..migration };
+            let (done, fence, since) = (migration.fence, migration.fence + 1, now.view);
+            let migration = Migration { done, fence, since, ..migration };
             now.migrations.insert(migration.source, Arc::new(migration));
         } else {
             now.volumes.insert(VolumeId(1), migration.target);
@@ -101,11 +104,12 @@ impl Going {
             to: migration.from.clone(),
             done: migration.chunks - migration.fence,
             fence: migration.chunks - migration.done,
-            reversed: true,
+            reversed: !migration.reversed,
+            since: now.view,
             ..migration
         };
-        now.volumes.insert(VolumeId(1), TARGET);
-        now.migrations.insert(TARGET, Arc::new(back));
+        now.volumes.insert(VolumeId(1), back.source);
+        now.migrations.insert(back.source, Arc::new(back));
         self.follow(now);
     }
 
@@ -164,6 +168,42 @@ fn what_was_written_on_the_way_is_there_when_the_volume_has_come_back() {
             assert_eq!(rig.read(block).await, Ok(byte), "{block}");
         }
         assert_eq!(going.held(TARGET), 0);
+    });
+}
+
+/// Story: it was asked to release what it had, and that came when the volume had turned around twice: it had been written again there
+/// meanwhile, and was gone.
+#[test]
+fn what_was_asked_before_a_volume_turned_around_is_refused_however_often_it_has() {
+    told(|world| async move {
+        let (going, mut begins) = Going::before(world, "mirror:2", "stripe;extent=4K").await;
+        let rig = &going.rig;
+        rig.write(0, 1, 40).await.unwrap();
+        let (source, migration) = begins.migrations.pop_first().unwrap();
+        let all = Migration { fence: migration.chunks, ..Migration::clone(&migration) };
+        begins.migrations.insert(source, Arc::new(all));
+        going.follow(begins);
+        for byte in 2..6 {
+            let late = going.before.borrow().migrations.values().next().unwrap().clone();
+            let blocks = Blocks::new(0, 1);
+            let asked = |what, since| Handing { what, blocks, target: late.target, since, epochs: 0 };
+            going.turn_around();
+            rig.write(0, byte, 30).await.unwrap();
+            going.turn_around();
+            let now = going.before.borrow().migrations.values().next().unwrap().clone();
+            assert_eq!((now.target, now.done, now.fence), (late.target, late.done, late.fence));
+            for group in rig.engine.map(now.source).unwrap().groups() {
+                assert!(asked(What::HandOver, now.since).at(&group).await.is_ok());
+                for what in [What::HandOver, What::Release] {
+                    let outcome = asked(what, late.since).at(&group).await.map(drop);
+                    assert_eq!(outcome, Err(IoError::Stopping));
+                }
+            }
+            assert_eq!((rig.read(0).await, rig.read(35).await), (Ok(byte), Ok(1)));
+            going.turn_around();
+        }
+        going.move_on().await;
+        assert_eq!((rig.read(0).await, rig.read(29).await, rig.read(35).await), (Ok(5), Ok(5), Ok(1)));
     });
 }
 
