@@ -372,6 +372,10 @@ pub struct MigrationRecord {
 /// The unit in which volumes go from one map to another, in bytes: as long as the longest extent.
 pub const CHUNK: u64 = MAX_EXTENT as u64;
 
+/// A window has at most so many of them, 16 GiB, however long the volume is. What part of a volume is on its way matters to clients up to
+/// some hundred GiB (Petal 2.3 has one to ten percent); past that, how much memory and how long an answer a window takes.
+pub const LONGEST_WINDOW: u64 = (16 << 30) / CHUNK;
+
 impl MigrationRecord {
     /// Whether the volume goes with it.
     pub fn takes(&self, volume: &VolumeRecord) -> bool {

@@ -285,6 +285,10 @@ fn what_maps_ask_each_other_and_are_answered() {
             VolumeOperation::Release { first: 1, count: 2, target: MapId(3), since: 4, epochs: 5 },
             "09 0100000000000000 02000000 03000000 0400000000000000 0500000000000000",
         ),
+        (
+            VolumeOperation::Holding { target: MapId(3), since: 4, epochs: 5 },
+            "0a 03000000 0400000000000000 0500000000000000",
+        ),
     ];
     for (operation, hex) in requests {
         let request = VolumeRequest { volume: VolumeId(7), map: MapId(8), column: 9, operation };
@@ -306,6 +310,7 @@ fn what_maps_ask_each_other_and_are_answered() {
              01000000 0100000000000000 02000000 0300000000000000 0400000000000000 0000000000000000 0100000000000000",
         ),
         (VolumeAnswer::Released, "08"),
+        (VolumeAnswer::Holding { chunks: vec![1, 2] }, "09 02000000 0100000000000000 0200000000000000"),
     ];
     for (answer, hex) in answers {
         check(&[(Message::Answer(Answer::Volume(answer)), Kind::VolumeAnswer, hex)]);

@@ -178,6 +178,7 @@ fn any_volume_operation() -> impl Strategy<Value = VolumeOperation> {
         (offset(), 1..=volume::MAX_HANDED, any::<u64>()).prop_map(|(offset, count, epochs)| {
             Release { first: offset / BLOCK, count, target: MapId(2), since: 3, epochs }
         }),
+        any::<u64>().prop_map(|epochs| VolumeOperation::Holding { target: MapId(2), since: 3, epochs }),
     ]
 }
 
@@ -214,7 +215,8 @@ fn any_volume_answer() -> impl Strategy<Value = VolumeAnswer> {
         let lines = lines.into_iter().map(line).collect();
         HandedOver { count: 16, lines, requests: vec![Taken { origin: TAG.origin, first: 3, count: 13 }] }
     });
-    let handed = prop_oneof![handed, Just(Released)];
+    let holding = prop::collection::vec(any::<u64>(), 0..9).prop_map(|chunks| Holding { chunks });
+    let handed = prop_oneof![handed, Just(Released), holding];
     prop_oneof![
         handed,
         Just(Read),

@@ -93,6 +93,15 @@ pub enum VolumeOperation {
         /// Of which view its epochs are.
         epochs: u64,
     },
+    /// By who takes over for another map: what of the window the column has anything of.
+    Holding {
+        /// As for [`VolumeOperation::HandOver`].
+        target: MapId,
+        /// The same.
+        since: u64,
+        /// The same.
+        epochs: u64,
+    },
     /// By the same, which has all of it on stable media: there's nothing of them any more.
     Release {
         /// The column's.
@@ -174,6 +183,11 @@ pub enum VolumeAnswer {
     },
     /// Of [`VolumeOperation::Release`].
     Released,
+    /// Of [`VolumeOperation::Holding`].
+    Holding {
+        /// The chunks of the window of which the column may have something.
+        chunks: Vec<u64>,
+    },
     /// It wasn't done.
     Failed(VolumeFailure),
 }
@@ -220,6 +234,7 @@ tagged!(VolumeOperation, "operation on a volume", {
     7 => Repair { offset, copy },
     8 => HandOver { first, count, target, since, epochs },
     9 => Release { first, count, target, since, epochs },
+    10 => Holding { target, since, epochs },
 });
 
 tagged!(VolumeAnswer, "answer of a primary", {
@@ -231,6 +246,7 @@ tagged!(VolumeAnswer, "answer of a primary", {
     6 => Repaired { outcome },
     7 => HandedOver { count, lines, requests },
     8 => Released,
+    9 => Holding { chunks },
     128 => Failed(failure),
 });
 
@@ -284,7 +300,7 @@ impl VolumeOperation {
                 check_range("a number of blocks", 0, count.into(), MAX_HANDED.into())?;
                 check_range("a range of blocks", first, count.into(), MAX_VOLUME / BLOCK)
             }
-            VolumeOperation::Flush => Ok(()),
+            VolumeOperation::Flush | VolumeOperation::Holding { .. } => Ok(()),
         }
     }
 }

@@ -28,9 +28,9 @@ use crate::migration::{Phase, Stage};
 use crate::seen_through::Asker;
 use crate::servers::seat::Taken as Seated;
 use crate::volume::Moving;
-use crate::volume::migrating::Run;
+use crate::volume::migrating::{Held, Run};
 use bytes::Bytes;
-use futures_util::future::{join_all, select};
+use futures_util::future::{Either, join_all, select};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
@@ -45,6 +45,10 @@ use tepal_wire::message::{Answer, VolumeAnswer, VolumeFailure, VolumeRequest};
 const PIECE: u64 = 16;
 /// Pieces that are taken over at once in the background.
 const AT_ONCE: usize = 8;
+/// Pieces that are under way for clients at once; the others of a long request follow them.
+const MOST_UNDER_WAY: usize = 32;
+/// So long it's waited for to know where there's anything.
+const KNOWN_SOON: Duration = Duration::from_millis(500);
 /// Before the source is asked again that couldn't hand anything over.
 pub(super) const SOON: Duration = Duration::from_millis(20);
 /// How often it's said that everything is taken over.
@@ -59,7 +63,10 @@ const LONGEST_TURN: Duration = Duration::from_millis(500);
 #[derive(Debug, Default)]
 pub(crate) struct TakeOver {
     taken: BTreeSet<u64>,
-    under_way: BTreeSet<u64>,
+    /// Since when.
+    under_way: BTreeMap<u64, Tick>,
+    /// Where there's anything to be taken over, once that is known.
+    held: Option<Held>,
     /// Why it couldn't be, and when.
     refused: BTreeMap<u64, (IoError, Tick)>,
     /// Somebody takes over what is left, and says when it's all.
@@ -72,9 +79,16 @@ impl TakeOver {
         self.refused.values().next().map(|(error, _)| error.clone())
     }
 
-    /// What isn't taken over yet of some blocks that are fenced.
-    fn missing(&self, blocks: Blocks) -> impl Iterator<Item = u64> + '_ {
-        pieces(blocks).map(|piece| piece.first).filter(|piece| !self.taken.contains(piece))
+    /// What isn't taken over yet of some blocks of one extent, which are fenced.
+    fn missing(&self, (moving, column): (&Moving, usize), blocks: Blocks) -> impl Iterator<Item = u64> + '_ {
+        let is_nothing = self.has_nothing_in(|| moving.chunk_of(column, blocks.first));
+        let pieces = (!is_nothing).then(|| pieces(blocks)).into_iter().flatten();
+        pieces.map(|piece| piece.first).filter(|piece| !self.taken.contains(piece))
+    }
+
+    /// Whether it's known that there's nothing to be taken over.
+    fn has_nothing_in(&self, chunk: impl FnOnce() -> u64) -> bool {
+        self.held.as_ref().is_some_and(|held| !held.contains(&chunk()))
     }
 }
 
@@ -169,7 +183,7 @@ impl<W: World> State<W> {
         let Some(moving) = &self.moving else { return Ok(()) };
         let is_here = |(part, phase): (Blocks, Phase)| match phase {
             Phase::Old => !moving.takes(),
-            Phase::Fenced => moving.takes() && self.takeover.missing(part).next().is_none(),
+            Phase::Fenced => moving.takes() && self.takeover.missing((moving, column.number), part).next().is_none(),
             Phase::New => moving.takes(),
         };
         match moving.phases(column.number, blocks).all(is_here) {
@@ -236,9 +250,10 @@ impl<W: World> Group<W> {
                     return Err(IoError::Fenced);
                 }
                 let mut missing = BTreeSet::new();
-                for (part, phase) in moving.phases(self.shared.column.number, blocks) {
+                let number = self.shared.column.number;
+                for (part, phase) in moving.phases(number, blocks) {
                     if phase == Phase::Fenced && moving.takes() {
-                        missing.extend(state.takeover.missing(part));
+                        missing.extend(state.takeover.missing((&moving, number), part));
                     }
                 }
                 if missing.is_empty() {
@@ -251,7 +266,13 @@ impl<W: World> Group<W> {
                 {
                     return Err(error.clone());
                 }
-                missing.retain(|&piece| state.takeover.under_way.insert(piece));
+                // Not all of them at once: many may be asked for.
+                let under_way = &mut state.takeover.under_way;
+                let is_begun = |piece: &u64| {
+                    let begins = under_way.len() < MOST_UNDER_WAY && !under_way.contains_key(piece);
+                    begins && under_way.insert(*piece, now).is_none()
+                };
+                missing.retain(is_begun);
                 (Group::next_change(&mut state), moving, missing)
             };
             for piece in begun {
@@ -291,6 +312,7 @@ impl<W: World> Group<W> {
                 };
                 moving
             };
+            self.wait_for_what_is_held(&moving).await;
             let pause = match self.take_over_window(&moving).await {
                 true => {
                     self.say_taken(&moving).await;
@@ -306,13 +328,54 @@ impl<W: World> Group<W> {
             let Some(mut change) = change else { continue };
             // Others ring too.
             let mut rest = Box::pin(self.shared.world.sleep(pause));
-            while let futures_util::future::Either::Left((_, still)) = select(change, rest).await {
+            while let Either::Left((_, still)) = select(change, rest).await {
                 let mut state = self.lock();
                 if !state.moving.as_ref().is_some_and(|now| Arc::ptr_eq(now, &moving)) || state.removed {
                     break;
                 }
                 (change, rest) = (Group::next_change(&mut state), still);
             }
+        }
+    }
+
+    /// Where there's nothing, nothing need be asked for piece by piece; if it isn't known soon, it is.
+    async fn wait_for_what_is_held(&self, moving: &Arc<Moving>) {
+        let map = self.engine().and_then(|engine| engine.map(self.shared.column.map));
+        if let Some(held) = map.and_then(|map| map.held(moving)) {
+            return self.hears_what_is_held(moving, &held);
+        }
+        let mut rest = Box::pin(self.shared.world.sleep(KNOWN_SOON));
+        loop {
+            let change = {
+                let mut state = self.lock();
+                let waits = state.takeover.held.is_none() && !state.removed;
+                let is_window = state.moving.as_ref().is_some_and(|now| now.is_same_window(moving));
+                (waits && is_window).then(|| Group::next_change(&mut state))
+            };
+            let Some(change) = change else { return };
+            match select(change, rest).await {
+                Either::Left((_, still)) => rest = still,
+                Either::Right(_) => return,
+            }
+        }
+    }
+
+    pub(crate) fn hears_what_is_held(&self, moving: &Moving, held: &Held) {
+        {
+            let mut state = self.lock();
+            if state.moving.as_ref().is_some_and(|now| now.is_same_window(moving)) {
+                state.takeover.held = Some(held.clone());
+            }
+        }
+        self.wake();
+    }
+
+    /// The chunks of the window of which one of the source's columns may have anything; `None` if it can't say.
+    pub(crate) async fn asks_what_is_held(&self, moving: &Moving, column: usize) -> Option<Vec<u64>> {
+        let epochs = self.lock().epochs.clone();
+        match self.ask_source(moving, column, (What::Holding, Blocks::new(0, 0)), &epochs).await {
+            Ok((VolumeAnswer::Holding { chunks }, _)) => Some(chunks),
+            _ => None,
         }
     }
 
@@ -328,7 +391,10 @@ impl<W: World> Group<W> {
         let mut served = self.shared.served.load(Ordering::Relaxed);
         let mut is_all = true;
         let mut some: Vec<u64> = Vec::new();
-        for blocks in moving.window(number) {
+        for (chunk, blocks) in moving.window(number) {
+            if self.lock().takeover.has_nothing_in(|| chunk) {
+                continue;
+            }
             for piece in pieces(blocks).map(|piece| piece.first) {
                 if !self.is_window(moving) {
                     // What was begun comes to its end, for clients may wait for it.
@@ -350,12 +416,16 @@ impl<W: World> Group<W> {
     }
 
     fn claim(&self, moving: &Moving, piece: u64) -> Claim {
+        let now = self.shared.world.now();
         let takeover = &mut self.lock().takeover;
-        match takeover.taken.contains(&piece) {
-            true => Claim::Taken,
-            false if moving.agreed.stage == Stage::Running && takeover.under_way.insert(piece) => Claim::Own,
-            false => Claim::Others,
+        if takeover.taken.contains(&piece) {
+            return Claim::Taken;
         }
+        if moving.agreed.stage != Stage::Running || takeover.under_way.contains_key(&piece) {
+            return Claim::Others;
+        }
+        takeover.under_way.insert(piece, now);
+        Claim::Own
     }
 
     async fn take_over_some(&self, moving: &Arc<Moving>, some: &mut Vec<u64>, served: &mut u64) -> bool {

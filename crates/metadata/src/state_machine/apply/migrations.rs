@@ -6,7 +6,7 @@
 use super::drives::parse_layout;
 use super::{Draft, place};
 use crate::command::{ALONE, Reply};
-use crate::record::{CHUNK, MapRecord, MigrationRecord, MigrationStage, VolumeRecord};
+use crate::record::{CHUNK, LONGEST_WINDOW, MapRecord, MigrationRecord, MigrationStage, VolumeRecord};
 use crate::refusal::Refusal;
 use std::sync::Arc;
 use tepal_model::{Epoch, MapId};
@@ -63,7 +63,7 @@ impl Draft {
             begun_unix_ms: self.unix_ms,
         };
         record.chunks = self.longest_of(&record).div_ceil(CHUNK);
-        record.fence = (record.chunks / FIRST_WINDOW).max(1);
+        record.fence = (record.chunks / FIRST_WINDOW).clamp(1, LONGEST_WINDOW);
         let others = if alone { 0 } else { self.state.volumes_of(source.id).count() - 1 };
         let with = match others {
             0 => String::new(),
@@ -87,8 +87,9 @@ impl Draft {
         if record.stage != MigrationStage::Running {
             return Err(Refusal::MigrationStage(record.stage));
         }
+        let is_too_long = to.1.saturating_sub(to.0) > LONGEST_WINDOW;
         let is_last = to == (record.chunks, record.chunks) && record.fence == record.chunks;
-        if !is_last && (to.0 != record.fence || to.1 <= to.0 || to.1 > record.chunks) {
+        if !is_last && (to.0 != record.fence || to.1 <= to.0 || to.1 > record.chunks || is_too_long) {
             return Err(Refusal::NoWindow { done: to.0, fence: to.1 });
         }
         let view = self.next_view();

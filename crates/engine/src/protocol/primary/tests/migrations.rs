@@ -207,6 +207,42 @@ fn what_was_asked_before_a_volume_turned_around_is_refused_however_often_it_has(
     });
 }
 
+/// Story: a volume of a tebibyte with little in it was asked about piece by piece.
+#[test]
+fn the_columns_that_a_volume_leaves_say_which_of_its_chunks_they_have_anything_of() {
+    told(|world| async move {
+        for (byte, expected) in [(Some(1), BTreeSet::from([1])), (None, BTreeSet::new())] {
+            let (going, mut begins) = Going::before(world.clone(), "stripe", "mirror:2;extent=4K").await;
+            let rig = &going.rig;
+            if let Some(byte) = byte {
+                rig.write(1024 + 77, byte, 3).await.unwrap();
+            }
+            let (source, migration) = begins.migrations.pop_first().unwrap();
+            let rests = Migration { fence: migration.chunks, stage: Stage::Paused, ..Migration::clone(&migration) };
+            begins.migrations.insert(source, Arc::new(rests));
+            going.follow(begins);
+            let target = loop {
+                rig.world.sleep(Duration::from_millis(5)).await;
+                match rig.engine.map(TARGET) {
+                    Some(map) if map.groups().len() == 3 => break map,
+                    _ => {}
+                }
+            };
+            let (moving, mut found) = (target.moving().unwrap(), BTreeSet::new());
+            for column in 0..3 {
+                found.extend(target.groups()[0].asks_what_is_held(&moving, column).await.expect("it's known"));
+            }
+            assert_eq!(found, expected);
+            // A request goes where it's to go, whatever is known.
+            for block in [5, 1024 + 78] {
+                rig.write(block, 9, 1).await.unwrap();
+                assert_eq!(rig.read(block).await, Ok(9));
+            }
+            assert_eq!(rig.read(1024 + 77).await, Ok(byte.unwrap_or(0)));
+        }
+    });
+}
+
 /// Of something else.
 const OTHERS: MapId = MapId(77);
 
