@@ -49,6 +49,8 @@ const AT_ONCE: usize = 8;
 const MOST_UNDER_WAY: usize = 32;
 /// So long it's waited for to know where there's anything.
 const KNOWN_SOON: Duration = Duration::from_millis(500);
+/// A piece that takes longer is said to wait.
+const LONG: Duration = Duration::from_secs(10);
 /// Before the source is asked again that couldn't hand anything over.
 pub(super) const SOON: Duration = Duration::from_millis(20);
 /// How often it's said that everything is taken over.
@@ -89,6 +91,11 @@ impl TakeOver {
     /// Whether it's known that there's nothing to be taken over.
     fn has_nothing_in(&self, chunk: impl FnOnce() -> u64) -> bool {
         self.held.as_ref().is_some_and(|held| !held.contains(&chunk()))
+    }
+
+    /// The piece that has been under way for the longest, and since when.
+    fn oldest(&self) -> Option<(u64, Tick)> {
+        self.under_way.iter().map(|(&piece, &since)| (piece, since)).min_by_key(|(_, since)| since.0)
     }
 }
 
@@ -650,6 +657,27 @@ impl<W: World> Group<W> {
             (VolumeAnswer::Released, _) => Ok(()),
             _ => Err(NotTaken::Yet),
         }
+    }
+
+    /// What waits for too long to be taken over, for people: who is to hand it over.
+    pub(super) fn waiting_for(&self, state: &State<W>) -> Option<String> {
+        let moving = state.moving.as_ref().filter(|moving| moving.takes())?;
+        let (piece, since) = state.takeover.oldest()?;
+        let waited = self.shared.world.now().0.saturating_sub(since.0);
+        if waited < LONG {
+            return None;
+        }
+        let source = self.engine()?.map(moving.agreed.source)?;
+        let columns =
+            moving.fenced(self.shared.column.number, Blocks::new(piece, PIECE)).into_iter().map(|run| run.column);
+        let who = |column: usize| match source.seats().get(column)?.now() {
+            Seated::Here(_) => Some("this server".to_owned()),
+            Seated::There(server, _) => Some(format!("server {server}")),
+            Seated::Vacant => Some("a server that isn't there".to_owned()),
+        };
+        let from: BTreeSet<String> = columns.filter_map(who).collect();
+        let from = from.into_iter().collect::<Vec<_>>().join(", ");
+        Some(format!("a part of it has been waiting for {} s to be handed over by {from}", waited.as_secs()))
     }
 
     /// Asks the primary of the source's column, once.
