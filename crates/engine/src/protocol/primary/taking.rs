@@ -7,10 +7,10 @@
 //! 3. The source releases all of it, for good.
 //!
 //! Nothing is noted of how far this is: what the source still has wasn't taken over, and what it hasn't, was. Whoever leads
-//! later does it again, which changes nothing: before the third step is over no client has written here. Nothing is ever taken
-//! out here, so what the source has let go in part isn't lost. Newer lines come first, so that what is here in part is never
+//! later does it again, which changes nothing: before the third step is over no client has written here. Nothing else is ever
+//! taken out here, so what the source has let go in part isn't lost. Newer lines come first, so that what is here in part is never
 //! older than what the source has, when a snapshot is gone meanwhile and what it parted is one; what a line hides is
-//! therefore zeros, for what it hides isn't here yet.
+//! therefore zeros at first, for what it hides isn't here yet; when that is, it's hidden, and the zeros are taken out.
 //!
 //! Memory has which pieces have been taken in this window. When all of the column's have, that is said until the window moves on.
 
@@ -577,6 +577,27 @@ impl<W: World> Group<W> {
                                 turn = self.wait_for_copies(turn, &asker, change, true, blocks).await?;
                             }
                         }
+                    }
+                }
+            }
+        }
+        // What a line hides is here by now: zeros take no room any more where they can be hidden.
+        for line in epochs.history.lines() {
+            let own = handed.iter().flat_map(|handed| {
+                let of_line = handed.lines.iter().filter(|own| own.newest == line.newest());
+                let hidden = of_line.flat_map(|own| &own.hidden);
+                hidden.map(|run| Blocks::new(handed.first + u64::from(run.first), run.count.into()))
+            });
+            for hidden in own {
+                let mut writing = Writing::line(epochs.clone(), line);
+                loop {
+                    match self.clear_line(&turn, hidden, &mut writing).await {
+                        Ok(Written::Waits { change, .. }) => {
+                            turn = self.wait_for_copies(turn, &asker, change, true, blocks).await?;
+                        }
+                        // Where there's no room for that, zeros stay.
+                        Ok(Written::Done) | Err(IoError::OutOfSpace) => break,
+                        Err(error) => return Err(error),
                     }
                 }
             }

@@ -4,13 +4,13 @@ use super::*;
 use crate::protocol::primary::Blocks;
 use crate::protocol::primary::handing::{Handing, What};
 use crate::servers::follow::{Agreed, ClusterView, DriveStatus};
-use crate::{CHUNK, Laid, Migration, Stage};
+use crate::{CHUNK, Head, Laid, Migration, Stage};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use tepal_codec::checksum::block_crcs;
 use tepal_drive::Write;
 use tepal_drive::world::Gather;
-use tepal_model::{EXTENT, Lineage, ServerId, Taking};
+use tepal_model::{EXTENT, History, Lineage, ServerId, Taking};
 
 const ME: ServerId = ServerId(1);
 const SOURCE: MapId = MapId(1);
@@ -240,6 +240,33 @@ fn the_columns_that_a_volume_leaves_say_which_of_its_chunks_they_have_anything_o
             }
             assert_eq!(rig.read(1024 + 77).await, Ok(byte.unwrap_or(0)));
         }
+    });
+}
+
+/// Story: what had been trimmed after a snapshot took room in the new layout, though nobody had asked whether there was any.
+#[test]
+fn what_a_volume_has_trimmed_and_a_snapshot_has_takes_no_room_where_they_go() {
+    told(|world| async move {
+        let (going, mut begins) = Going::before(world, "mirror:2", "mirror:3").await;
+        let rig = &going.rig;
+        rig.write(0, 1, 64).await.unwrap();
+        let readers = ["0-1", "0-2"].map(|reader| reader.parse::<Lineage>().unwrap());
+        let heads = [(VolumeId(1), Head { epoch: 2, since: 5 })].into();
+        let snapshots = [(1, rig.volume.size())].into();
+        let epochs = Arc::new(Epochs { history: History::new(readers.to_vec(), 0), heads, snapshots, view: 5 });
+        begins.epochs = [(SOURCE, epochs.clone()), (TARGET, epochs)].into();
+        let migrations = std::mem::take(&mut begins.migrations);
+        going.follow(begins);
+        rig.volume.trim(0, 32 * BLOCK).await.unwrap();
+        let before = going.held(SOURCE);
+        going.follow(ClusterView { migrations, ..going.now() });
+        going.move_on().await;
+        going.move_on().await;
+        rig.engine.end_unknown_maps(|map| map == TARGET).await;
+        assert_eq!((going.held(TARGET), going.held(SOURCE)), (before / 2 * 3, 0));
+        assert_eq!((rig.read(0).await, rig.read(31).await, rig.read(32).await), (Ok(0), Ok(0), Ok(1)));
+        let snapshot = rig.volume.snapshot(1, rig.volume.size());
+        assert!(join(&snapshot.read(0, 64 * BLOCK).await.unwrap()).iter().all(|&byte| byte == 1));
     });
 }
 
