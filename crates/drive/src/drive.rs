@@ -5,10 +5,12 @@ use crate::geometry::Geometry;
 use crate::label::Label;
 use crate::log::Mark;
 use crate::log::change::ExtentKey;
+use crate::requests::EVERYTHING;
 use crate::state::{State, Turn, reserve};
 use crate::world::{Device, DeviceError, World};
 use futures_channel::oneshot;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -276,6 +278,31 @@ impl<W: World> Drive<W> {
             extents.extend((begin..end).map(|index| index * in_extent));
         }
         extents.into_iter().collect()
+    }
+
+    /// Which of some runs of a map's blocks, in whole extents, hold anything, or have taken requests that are known.
+    pub fn hold_anything(&self, map: MapId, runs: &[Range<u64>]) -> Vec<bool> {
+        let state = self.shared.lock();
+        let mut noted: BTreeMap<u64, u64> = BTreeMap::new();
+        let (first, count) = EVERYTHING;
+        for taken in state.requests.within(map, first, count) {
+            let end = noted.entry(taken.first).or_default();
+            *end = (*end).max(taken.first + taken.count);
+        }
+        // Ascending, with gaps between.
+        let mut apart: Vec<Range<u64>> = Vec::new();
+        for (start, end) in noted {
+            match apart.last_mut() {
+                Some(last) if start <= last.end => last.end = last.end.max(end),
+                _ => apart.push(start..end),
+            }
+        }
+        let is_noted = |run: &Range<u64>| {
+            let after = apart.partition_point(|noted| noted.end <= run.start);
+            apart.get(after).is_some_and(|noted| noted.start < run.end)
+        };
+        let holds = |run: &Range<u64>| state.map.layers_of_blocks(map, run.clone()).next().is_some();
+        runs.iter().map(|run| holds(run) || is_noted(run)).collect()
     }
 
     /// Of which parts of maps the drive holds anything, where a part is so many blocks: of maps of which that is known. Looks at all that it

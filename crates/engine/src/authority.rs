@@ -41,10 +41,10 @@ pub trait Authority: Send + Sync + 'static {
         Box::pin(ready(false))
     }
 
-    /// Of a column of a map that volumes go to, everything of this window (`done` and `fence`) has been taken over. It's said again every
-    /// second or so until there's another window: it stays true, also when this server isn't the column's primary any more. `undone`: the
-    /// migration is about to turn around, and nothing of the window is in the way. Whether it's agreed, or noted by who moves windows on.
-    fn taken_over(&self, _: MapId, _: usize, _: (u64, u64), _undone: bool) -> BoxFuture<'static, bool> {
+    /// Of a column of a map that volumes go to, everything of the window that is agreed since this view has been taken over. It's
+    /// said again every second or so until there's another window: it stays true, also when this server isn't the column's primary
+    /// any more. Whether it's agreed, or noted by who moves windows on.
+    fn taken_over(&self, _: MapId, _: usize, _: View) -> BoxFuture<'static, bool> {
         Box::pin(ready(false))
     }
 

@@ -42,7 +42,7 @@ pub struct Migration {
     pub done: u64,
     /// Up to which position chunks are new or fenced.
     pub fence: u64,
-    /// Source and target have been swapped since it began: positions are counted from the other end.
+    /// Source and target are swapped, compared with how it began: positions are counted from the other end.
     pub reversed: bool,
     /// Whether it goes on.
     pub stage: Stage,
@@ -50,7 +50,8 @@ pub struct Migration {
     pub rate: Option<u64>,
     /// The only volume that goes, with its snapshots; `None` if all do.
     pub leaves: Option<VolumeId>,
-    /// The view in which it became what it is.
+    /// The view in which its window, its stage or its direction became what it is. Those who name it mean the same window,
+    /// however often it has turned around.
     pub since: View,
 }
 
@@ -61,8 +62,6 @@ pub enum Stage {
     Running,
     /// Only what clients touch of what is fenced is taken over.
     Paused,
-    /// The same: it's about to go the other way.
-    Turning,
 }
 
 /// Whose a part of a volume is.

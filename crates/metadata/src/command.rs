@@ -16,6 +16,10 @@ pub(crate) const MOVABLE: u32 = 3;
 /// The form in which volumes are created. It's to be [`MOVABLE`] as soon as maps with more columns than drives are served.
 const CREATE_VOLUME: u32 = MOVABLE;
 
+/// From this form on, a volume may go alone, which leaves the others that have its map. No build proposes it yet: no server
+/// takes over what one of several volumes of a map has.
+pub(crate) const ALONE: u32 = VERSION + 1;
+
 /// A command as it stands in the log, with what its proposer chose for everybody.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Proposal {
@@ -254,7 +258,7 @@ pub enum Command {
         volume: String,
         /// What they shall have; the volume's, if not given.
         layout: Option<String>,
-        /// Whether the volume leaves the others that have the same map.
+        /// Whether the volume leaves the others that have the same map. Refused up to form 3.
         alone: bool,
         /// Random: of the order of chunks.
         seed: u64,
@@ -264,24 +268,21 @@ pub enum Command {
     /// the target, and a source that nobody has any more is gone.
     MoveWindow {
         id: MapId,
-        cancelled: bool,
-        /// `done` and `fence`: if it has another window, or another direction, the command is refused as
+        /// The record's: if it has another window by now, or another direction, the command is refused as
         /// [`crate::Refusal::WindowChanged`].
-        from: (u64, u64),
-        /// The next ones. It begins where the other ends; at the end of all chunks there is none.
+        since: u64,
+        /// The next `done` and `fence`. It begins where the other ends; at the end of all chunks there is none.
         to: (u64, u64),
     },
     /// It rests, or goes on, in a new view.
     PauseMigration { id: MapId, paused: bool },
     /// It's kept to this rate from now on.
     SetMigrationRate { id: MapId, rate: Option<u64> },
-    /// What has gone is to come back: no more goes, in a new view.
-    CancelMigration { id: MapId },
-    /// Nothing of the window is at the target that the source still has: source and target change places, in a new view.
+    /// What has gone is to come back, or to go after all: source and target change places, in a new view.
     TurnMigration {
         id: MapId,
-        /// As for a move of the window.
-        from: (u64, u64),
+        /// Which way it goes from now on; if it does already, nothing changes.
+        cancelled: bool,
     },
     /// Adds to what people read in `events`.
     RecordEvent { kind: String, subject: String, text: String },
@@ -308,7 +309,6 @@ impl Command {
             | Command::MoveWindow { .. }
             | Command::PauseMigration { .. }
             | Command::SetMigrationRate { .. }
-            | Command::CancelMigration { .. }
             | Command::TurnMigration { .. } => 3,
             Command::CreateVolume { .. } => CREATE_VOLUME,
             _ => 1,

@@ -41,8 +41,8 @@ pub use peers::{Caller, Calling, MAX_MESSAGE, NoTransport, Transport, TransportE
 pub use query::{QueryError, QueryLimits, Rows, Value};
 pub use record::{
     CHUNK, ClusterRecord, ColumnRecord, DEFAULT_POOL, DriveRecord, DriveState, DriveUse, EVENTS_KEPT, EventRecord,
-    HolderRecord, JoinRecord, MapRecord, MigrationRecord, MigrationStage, PoolRecord, ServerRecord, ServerState,
-    SnapshotId, SnapshotRecord, StateNameError, VolumeRecord, VolumeState,
+    HolderRecord, JoinRecord, LONGEST_WINDOW, MapRecord, MigrationRecord, MigrationStage, PoolRecord, ServerRecord,
+    ServerState, SnapshotId, SnapshotRecord, StateNameError, VolumeRecord, VolumeState,
 };
 pub use refusal::{Refusal, Thing};
 pub use state::State;

@@ -362,7 +362,8 @@ pub struct MigrationRecord {
     pub cancelled: bool,
     /// Bytes a second at most, copies not counted, of the whole cluster.
     pub rate: Option<u64>,
-    /// The view in which its window, its stage or its direction changed last.
+    /// The view in which its window, its stage or its direction changed last: it had no other one in that view, so servers that
+    /// name it mean the same.
     pub since: u64,
     /// By the proposer's wall clock, in milliseconds since 1970; for people.
     pub begun_unix_ms: u64,
@@ -370,6 +371,10 @@ pub struct MigrationRecord {
 
 /// The unit in which volumes go from one map to another, in bytes: as long as the longest extent.
 pub const CHUNK: u64 = MAX_EXTENT as u64;
+
+/// A window has at most so many of them, 16 GiB, however long the volume is. What part of a volume is on its way matters to clients up to
+/// some hundred GiB (Petal 2.3 has one to ten percent); past that, how much memory and how long an answer a window takes.
+pub const LONGEST_WINDOW: u64 = (16 << 30) / CHUNK;
 
 impl MigrationRecord {
     /// Whether the volume goes with it.
@@ -401,8 +406,6 @@ pub enum MigrationStage {
     Running,
     /// Only what clients touch of the window is taken over.
     Paused,
-    /// Nothing is taken over any more; what was in part is taken back. Then it goes the other way.
-    Turning,
 }
 
 /// Something that happened, for people. Only the latest [`EVENTS_KEPT`] are kept.
@@ -470,7 +473,7 @@ state_names!(
     Failed = "failed"
 );
 state_names!(DriveUse, "drive", Active = "active", Draining = "draining", Spare = "spare", Removed = "removed");
-state_names!(MigrationStage, "migration", Running = "running", Paused = "paused", Turning = "turning");
+state_names!(MigrationStage, "migration", Running = "running", Paused = "paused");
 state_names!(VolumeState, "volume", Active = "active", Deleting = "deleting");
 
 #[cfg(test)]

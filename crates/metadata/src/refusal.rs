@@ -155,6 +155,8 @@ pub enum Refusal {
     SameLayout { volume: String, layout: String },
     #[error("volume '{0}' shares nothing with other volumes: there is nothing to flatten")]
     NotShared(String),
+    #[error("volume '{0}' can't be flattened in this version: export it, and import it to a new volume")]
+    CannotLeave(String),
     #[error("volume '{0}' is being flattened: clone it when that is done, or cancel that")]
     Flattening(String),
     #[error("no volume goes to map {}", .0.0)]
@@ -165,8 +167,6 @@ pub enum Refusal {
     NoWindow { done: u64, fence: u64 },
     #[error("the migration is {0}: that can't be done then")]
     MigrationStage(MigrationStage),
-    #[error("what has gone comes back already, since it was cancelled: that can't be cancelled once more")]
-    CancelledAlready,
     #[error(
         "volume '{0}' was grown since it began to go: what came to it is in its new place only; let it end, and give it \
          the old layout again then"

@@ -120,7 +120,6 @@ fn migration_of(state: &State, record: &MigrationRecord, before: &ClusterView) -
         stage: match record.stage {
             MigrationStage::Running => Stage::Running,
             MigrationStage::Paused => Stage::Paused,
-            MigrationStage::Turning => Stage::Turning,
         },
         rate: record.rate,
         leaves: record.leaves,

@@ -271,9 +271,9 @@ impl Authority for MetadataAuthority {
         called_off.map(|called_off| called_off.is_some()).boxed()
     }
 
-    fn taken_over(&self, map: MapId, column: usize, window: (u64, u64), undone: bool) -> BoxFuture<'static, bool> {
+    fn taken_over(&self, map: MapId, column: usize, since: View) -> BoxFuture<'static, bool> {
         let Some(reporter) = self.reporter.clone() else { return ready(false).boxed() };
-        let report = TakenOver { target: map.0, column: column as u32, window, undone };
+        let report = TakenOver { target: map.0, column: column as u32, since };
         let told = self.on_control(async move { Some(reporter.tell(report).await) });
         told.map(|told| told == Some(true)).boxed()
     }

@@ -132,6 +132,8 @@ impl<W: World> Volume<W> {
                     let change = map.has_moved().then(|| seat.change());
                     let outcome = operation.at(&group, self.id(), tag(is_in_doubt)).await;
                     let is_fenced = matches!(outcome, Err(IoError::Fenced));
+                    // It may have begun to go while this was under way.
+                    let change = change.or_else(|| (is_fenced && map.has_moved()).then(|| seat.change()));
                     match change.filter(|_| is_fenced && group.serves(self.id())) {
                         // It doesn't know yet what is known here, or the other way round; else another map has it.
                         Some(change) => {

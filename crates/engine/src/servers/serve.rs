@@ -93,7 +93,7 @@ fn reaches_past(operation: &VolumeOperation, payload: &Payload, end: u64) -> boo
         VolumeOperation::Zero { offset, length, .. } | VolumeOperation::Status { offset, length, .. } => {
             offset + length
         }
-        VolumeOperation::HandOver { .. } | VolumeOperation::Release { .. } => 0,
+        VolumeOperation::HandOver { .. } | VolumeOperation::Release { .. } | VolumeOperation::Holding { .. } => 0,
         // The other way round: the volume must have been cut there.
         VolumeOperation::Clear { from } => return end > from,
         // Of the last block, only the beginning may be within.
@@ -133,7 +133,9 @@ async fn serve<W: World>(
             VolumeAnswer::Flushed
         }
         // Answered before.
-        VolumeOperation::HandOver { .. } | VolumeOperation::Release { .. } => return Err(IoError::Stopping),
+        VolumeOperation::HandOver { .. } | VolumeOperation::Release { .. } | VolumeOperation::Holding { .. } => {
+            return Err(IoError::Stopping);
+        }
         VolumeOperation::Repair { offset, copy } => {
             VolumeAnswer::Repaired { outcome: group.try_repair(offset / BLOCK, copy.into()).await? }
         }

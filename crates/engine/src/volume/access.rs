@@ -226,8 +226,10 @@ impl<W: World> Volume<W> {
         allocate: bool,
         again: Option<&Again>,
     ) -> Result<Vec<(Range<u64>, Option<Again>)>, IoError> {
+        let step = if allocate { ZEROS_STEP } else { STEP };
         let within = (0..map.seats().len()).map(|column| (column, map.striping().within(column, bytes.clone())));
-        let parts: Vec<(usize, Range<u64>)> = within.filter(|(_, range)| !range.is_empty()).collect();
+        let parts = within.flat_map(|(column, range)| in_steps(range, step).map(move |range| (column, range)));
+        let parts: Vec<(usize, Range<u64>)> = parts.collect();
         let zero = async |(column, range): &(usize, Range<u64>)| {
             self.at_primary(map, *column, &Zero { range: range.clone(), allocate }, again).await
         };
@@ -378,6 +380,16 @@ fn in_volume<W: World>(map: &Map<W>, column: usize, bytes: Range<u64>) -> impl I
     })
 }
 
+/// Cut so that none is done in part when it's refused: what has been done must not be done again, over what others wrote since.
+fn in_steps(range: Range<u64>, step: u64) -> impl Iterator<Item = Range<u64>> {
+    let Range { start, end } = range;
+    let count = if start < end { end.div_ceil(step) - start / step } else { 0 };
+    (0..count).map(move |nth| {
+        let from = (start / step + nth) * step;
+        from.max(start)..(from + step).min(end)
+    })
+}
+
 /// What was refused because another map has it by now; or the first error.
 fn moved<T>(outcomes: impl Iterator<Item = (T, Result<(), Undone>)>) -> Result<Vec<(T, Again)>, IoError> {
     let mut moved = Vec::new();
@@ -398,4 +410,18 @@ fn in_order_of_going<W: World>(maps: &[Map<W>]) -> impl Iterator<Item = &Map<W>>
     let is_target = targets.clone();
     let sources = maps.iter().zip(targets).filter(|(_, takes)| !takes).map(|(map, _)| map);
     sources.chain(maps.iter().zip(is_target).filter(|(_, takes)| *takes).map(|(map, _)| map))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Story: zeros of two steps were refused at the second one, for the volume had begun to go elsewhere; both were done again, the
+    /// first one over what had been written since.
+    #[test]
+    fn zeros_are_asked_for_step_by_step() {
+        let steps = |range| in_steps(range, 10).collect::<Vec<_>>();
+        assert_eq!(steps(3..25), [3..10, 10..20, 20..25]);
+        assert_eq!([steps(10..20), steps(12..13), steps(7..7)].concat(), [10..20, 12..13]);
+    }
 }

@@ -1,15 +1,22 @@
 //! A volume that goes from one map to another: which of the two has which of its bytes.
 
 use super::{Map, Volume};
+use crate::authority::View;
 use crate::map::{Column, Striping};
-use crate::migration::{Migration, Phase, cut_at_chunks};
+use crate::migration::{CHUNK, Migration, Phase, cut_at_chunks};
 use crate::protocol::primary::Blocks;
 use crate::servers::seat::Seat;
+use futures_util::future::join_all;
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
 use tepal_drive::world::World;
 use tepal_model::{BLOCK, IoError, MapId};
+
+/// Before columns are asked again that couldn't say what they hold.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// What one of the two maps knows of it.
 #[derive(Debug)]
@@ -29,7 +36,12 @@ pub(super) struct Migrating {
     /// Whether it has ever been a migration's: all that is done is to look at this, else.
     ever: AtomicBool,
     now: Mutex<Option<Arc<Moving>>>,
+    /// Of the map that takes over: what is found of a window, by the view since which it's agreed.
+    looked: Mutex<Option<(View, Option<Held>)>>,
 }
+
+/// The chunks of a window of which the map that is left may have anything. Of the others there's nothing to be taken over.
+pub(crate) type Held = Arc<BTreeSet<u64>>;
 
 /// Some bytes of a volume that lie side by side in one column of each of the two maps.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,12 +64,9 @@ impl Moving {
         self.map == self.agreed.target
     }
 
-    /// Whether the same chunks go the same way.
+    /// Whether the same chunks go the same way, and have gone no other one in between.
     pub fn is_same_window(&self, other: &Moving) -> bool {
-        let window = |moving: &Moving| {
-            let agreed = &moving.agreed;
-            (agreed.source, agreed.target, agreed.done, agreed.fence)
-        };
+        let window = |moving: &Moving| (moving.agreed.target, moving.agreed.since);
         window(self) == window(other)
     }
 
@@ -122,11 +131,17 @@ impl Moving {
     }
 
     /// The blocks of a column that are in the chunks that are fenced, chunk by chunk.
-    pub fn window(&self, column: usize) -> impl Iterator<Item = Blocks> + '_ {
+    pub fn window(&self, column: usize) -> impl Iterator<Item = (u64, Blocks)> + '_ {
         self.agreed.fenced().filter_map(move |bytes| {
+            let chunk = bytes.start / CHUNK;
             let within = self.own.within(column, bytes);
-            (!within.is_empty()).then(|| Blocks::touched(within.start, within.end))
+            (!within.is_empty()).then(|| (chunk, Blocks::touched(within.start, within.end)))
         })
+    }
+
+    /// The chunk that a block of a column is in.
+    pub fn chunk_of(&self, column: usize, block: u64) -> u64 {
+        self.own.offset_of(column, block * BLOCK) / CHUNK
     }
 }
 
@@ -166,6 +181,58 @@ impl<W: World> Map<W> {
         self.groups().iter().for_each(|group| group.moves(&now));
         self.seats().iter().for_each(Seat::ring);
         true
+    }
+
+    /// What was found of a window. Has it found, if nobody does that already.
+    pub fn held(&self, moving: &Arc<Moving>) -> Option<Held> {
+        let since = moving.agreed.since;
+        {
+            let mut looked = self.shared.migrating.looked.lock().expect("nothing panics while it holds it");
+            match &*looked {
+                Some((of, found)) if *of >= since => return found.clone().filter(|_| *of == since),
+                _ => *looked = Some((since, None)),
+            }
+        }
+        if let Some(engine) = self.engine() {
+            let (map, moving) = (self.clone(), moving.clone());
+            engine.world().spawn(Box::pin(async move { map.look_what_is_held(&moving).await }));
+        }
+        None
+    }
+
+    /// Asks each column of the map that is left, until all have answered.
+    async fn look_what_is_held(&self, moving: &Arc<Moving>) {
+        let Some(engine) = self.engine() else { return };
+        let Some(source) = engine.map(moving.agreed.source) else { return };
+        let mut left: Vec<usize> = (0..source.seats().len()).collect();
+        let mut held = BTreeSet::new();
+        while self.moving().is_some_and(|now| now.is_same_window(moving)) {
+            let Some(group) = self.groups().into_iter().next() else { break };
+            let answers = join_all(left.iter().map(|&column| group.asks_what_is_held(moving, column))).await;
+            let asked = std::mem::take(&mut left);
+            for (column, answer) in asked.into_iter().zip(answers) {
+                match answer {
+                    Some(chunks) => held.extend(chunks),
+                    None => left.push(column),
+                }
+            }
+            if left.is_empty() {
+                let held = Arc::new(held);
+                self.has_looked(moving.agreed.since, Some(held.clone()));
+                self.groups().iter().for_each(|group| group.hears_what_is_held(moving, &held));
+                return;
+            }
+            engine.world().sleep(LOOK_AGAIN).await;
+        }
+        self.has_looked(moving.agreed.since, None);
+    }
+
+    /// What hasn't been found is looked for again when somebody asks.
+    fn has_looked(&self, since: View, found: Option<Held>) {
+        let mut looked = self.shared.migrating.looked.lock().expect("nothing panics while it holds it");
+        if looked.as_ref().is_some_and(|(of, _)| *of == since) {
+            *looked = found.map(|found| (since, Some(found)));
+        }
     }
 
     /// Everything has gone: nobody is served any more, and all that is left is given back when it isn't known any more.

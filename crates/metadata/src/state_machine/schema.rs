@@ -109,7 +109,7 @@ pub const KIND: Kind = Kind {
             chunks INTEGER NOT NULL,        -- of 4 MiB, in all
             done INTEGER NOT NULL,
             fence INTEGER NOT NULL,
-            stage TEXT NOT NULL,            -- running, paused, turning
+            stage TEXT NOT NULL,            -- running, paused
             cancelled INTEGER NOT NULL,     -- 1 if it goes back
             rate INTEGER,                   -- bytes a second at most; null if none was set
             since INTEGER NOT NULL,         -- the view in which window, stage or direction changed last

@@ -108,17 +108,17 @@ fn move_command() -> impl Strategy<Value = Command> {
 fn migration_command() -> impl Strategy<Value = Command> {
     let volume = prop_oneof![4 => Just("a"), 1 => Just("b")].prop_map(str::to_owned);
     let layout = prop::option::of(prop_oneof![Just("stripe"), Just("mirror:2"), Just("stripe;extent=4K")]);
-    (0u8..9, volume, layout, (1u32..5).prop_map(MapId), any::<bool>()).prop_map(|(what, volume, layout, id, yes)| {
+    let given = (0u8..9, volume, layout, (1u32..5).prop_map(MapId), any::<bool>(), 3u64..9);
+    given.prop_map(|(what, volume, layout, id, yes, since)| {
         let layout = layout.map(str::to_owned);
         match what {
             0..3 => {
                 Command::BeginMigration { volume, layout, alone: yes, seed: u64::MAX, rate: yes.then_some(1 << 20) }
             }
-            3..5 => Command::MoveWindow { id, cancelled: yes, from: (0, 1), to: (1, 1) },
+            3..5 => Command::MoveWindow { id, since, to: (1, 1) },
             5 => Command::PauseMigration { id, paused: yes },
-            6 => Command::CancelMigration { id },
-            7 => Command::SetMigrationRate { id, rate: yes.then_some(u64::MAX) },
-            _ => Command::TurnMigration { id, from: (0, 1) },
+            6 => Command::SetMigrationRate { id, rate: yes.then_some(u64::MAX) },
+            _ => Command::TurnMigration { id, cancelled: yes },
         }
     })
 }
@@ -250,7 +250,7 @@ fn a_column_move_or_migration_that_rotted_is_noticed() {
     let harms = [
         "UPDATE map_columns SET since = 9",
         "UPDATE map_columns SET drive = '0000000000000002' WHERE column = 0",
-        "UPDATE map_columns SET copy = 7 WHERE column = 0",
+        "UPDATE map_columns SET copy = 7 WHERE column = 0 AND map = 1",
         "UPDATE map_columns SET column = 99 WHERE column = 0",
         "DELETE FROM map_columns",
         "UPDATE map_joins SET drive_to = '0000000000000001'",

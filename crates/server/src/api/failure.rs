@@ -97,10 +97,10 @@ fn kind_of_refusal(refusal: &Refusal) -> ErrorKind {
         | Refusal::MigratesAlready { .. }
         | Refusal::SameLayout { .. }
         | Refusal::NotShared(_)
+        | Refusal::CannotLeave(_)
         | Refusal::Flattening(_)
         | Refusal::WindowChanged { .. }
         | Refusal::MigrationStage(_)
-        | Refusal::CancelledAlready
         | Refusal::GrownSince(_)
         | Refusal::NoMapsLeft
         | Refusal::NoServersLeft

@@ -20,8 +20,6 @@ use tepal_model::{Layout, MapId};
 
 /// Of what is to be taken over, this part must fit besides: a window of it is in both places.
 const BESIDES: u64 = 20;
-/// Whether servers take over what one of several volumes of a map has. What is agreed is made for that.
-const MAY_LEAVE: bool = false;
 
 pub async fn relayout(
     Extract(context): Extract<Shared>,
@@ -36,10 +34,6 @@ pub async fn flatten(
     name: Named,
     Input(Flatten { rate }): Input<Flatten>,
 ) -> Result<Json<VolumeInfo>, Failure> {
-    if !MAY_LEAVE {
-        let error = "a volume can't be flattened in this version: export it, and import it to a new volume";
-        return Err(Failure::bad(error));
-    }
     begin(&context, &name.0, None, true, rate).await
 }
 
@@ -57,6 +51,16 @@ async fn begin(
         Some(text) => text.parse().ok(),
         None => Some(record.layout.clone()),
     };
+    // What comes back from there goes there after all.
+    let comes_back =
+        |migration: &&Arc<MigrationRecord>| migration.cancelled && !alone && wanted.as_ref() == Some(&migration.layout);
+    if let Some(migration) = state.migration_of(&record).filter(comes_back) {
+        context.propose(Command::TurnMigration { id: migration.id, cancelled: false }).await?;
+        if rate.is_some() {
+            context.propose(Command::SetMigrationRate { id: migration.id, rate }).await?;
+        }
+        return volumes::one(context, name).await;
+    }
     if let Some(wanted) = wanted.filter(|_| state.migration_about(record.map).is_none()) {
         check_room(context, &state, &record, &wanted, alone).await?;
     }
@@ -111,7 +115,7 @@ pub async fn resume(Extract(context): Extract<Shared>, name: Named) -> Result<Js
 }
 
 pub async fn cancel(Extract(context): Extract<Shared>, name: Named) -> Result<Json<VolumeInfo>, Failure> {
-    change(&context, &name.0, |id| Command::CancelMigration { id }).await
+    change(&context, &name.0, |id| Command::TurnMigration { id, cancelled: true }).await
 }
 
 pub async fn set_rate(
@@ -184,12 +188,11 @@ pub fn of_volume(context: &Context, state: &State, record: &VolumeRecord) -> Opt
         seconds_left: (rate > 0).then(|| (total_bytes - done_bytes).div_ceil(rate)),
         state: match migration.stage {
             MigrationStage::Paused => MigrationState::Paused,
-            MigrationStage::Turning => MigrationState::Turning,
             MigrationStage::Running if !reason.is_empty() => MigrationState::Blocked,
             MigrationStage::Running => MigrationState::Running,
         },
         reason,
-        cancelled: migration.cancelled || migration.stage == MigrationStage::Turning,
+        cancelled: migration.cancelled,
         flattens: migration.leaves.is_some(),
         most_rate: migration.rate,
     })

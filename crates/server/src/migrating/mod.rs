@@ -12,7 +12,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tepal_metadata::{
-    CHUNK, ColumnRecord, Command, DriveState, MapRecord, MigrationRecord, MigrationStage, ProposeError, State,
+    CHUNK, ColumnRecord, Command, DriveState, LONGEST_WINDOW, MapRecord, MigrationRecord, MigrationStage, ProposeError,
+    State,
 };
 use tepal_model::MapId;
 
@@ -26,7 +27,7 @@ const SHORT: Duration = Duration::from_secs(1);
 const LONG: Duration = Duration::from_secs(10);
 /// A window has at least one of so many parts of all chunks, if there are so many,
 const FINEST: u64 = 100;
-/// and at most one of so many.
+/// and at most one of so many; and never more than [`LONGEST_WINDOW`].
 const COARSEST: u64 = 10;
 /// Over how long its rate is measured.
 const MEASURED: Duration = Duration::from_secs(30);
@@ -216,13 +217,11 @@ fn next(state: &State, record: &MigrationRecord, said: usize, lasted: Duration) 
     if said < columns {
         return None;
     }
-    let (id, cancelled, from) = (record.id, record.cancelled, (record.done, record.fence));
     match record.stage {
         MigrationStage::Paused => None,
-        MigrationStage::Turning => Some(Command::TurnMigration { id, from }),
         MigrationStage::Running => {
             let to = (record.fence, (record.fence + length_of_next(record, lasted)).min(record.chunks));
-            Some(Command::MoveWindow { id, cancelled, from, to })
+            Some(Command::MoveWindow { id: record.id, since: record.since, to })
         }
     }
 }
@@ -235,7 +234,8 @@ fn length_of_next(record: &MigrationRecord, lasted: Duration) -> u64 {
         lasted if lasted > LONG => length / 2,
         _ => length,
     };
-    wanted.clamp((record.chunks / FINEST).max(1), (record.chunks / COARSEST).max(1))
+    let finest = (record.chunks / FINEST).clamp(1, LONGEST_WINDOW / (FINEST / COARSEST));
+    wanted.clamp(finest, (record.chunks / COARSEST).clamp(1, LONGEST_WINDOW))
 }
 
 fn remarks(state: &State, migrations: &Migrations, now: Instant) -> Vec<Command> {

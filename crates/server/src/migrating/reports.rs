@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tepal_metadata::{Metadata, MigrationRecord, MigrationStage};
+use tepal_metadata::{Metadata, MigrationRecord};
 use tepal_model::MapId;
 use tokio::sync::{Notify, mpsc, oneshot};
 
@@ -21,10 +21,8 @@ pub struct TakenOver {
     /// To which volumes go.
     pub target: u32,
     pub column: u32,
-    /// `done` and `fence`.
-    pub window: (u64, u64),
-    /// Nothing of the window is in the way of turning around.
-    pub undone: bool,
+    /// The view since which that window is agreed.
+    pub since: u64,
 }
 
 /// What was said to this server. Clones are the same.
@@ -58,14 +56,12 @@ impl Reports {
         said.retain(|(target, _), _| is_target(MapId(*target)));
     }
 
-    /// How many of the target's columns have said what is needed for the window to move on, or for the way back.
+    /// How many of the target's columns have said that they have everything of the window.
     pub fn count(&self, migration: &MigrationRecord) -> usize {
         let said = self.0.said.lock().unwrap_or_else(PoisonError::into_inner);
         let target = migration.target.0;
         let of_target = said.range((target, 0)..=(target, u32::MAX)).map(|(_, report)| report);
-        let window = (migration.done, migration.fence);
-        let undone = migration.stage == MigrationStage::Turning;
-        of_target.filter(|report| report.window == window && report.undone == undone).count()
+        of_target.filter(|report| report.since == migration.since).count()
     }
 }
 
@@ -115,12 +111,13 @@ async fn tell_leader(metadata: &Metadata, relay: &Relay, reports: Vec<TakenOver>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tepal_metadata::MigrationStage;
 
-    fn report(column: u32, window: (u64, u64), undone: bool) -> TakenOver {
-        TakenOver { target: 2, column, window, undone }
+    fn report(column: u32, since: u64) -> TakenOver {
+        TakenOver { target: 2, column, since }
     }
 
-    fn migration(window: (u64, u64), stage: MigrationStage) -> MigrationRecord {
+    fn migration(since: u64) -> MigrationRecord {
         MigrationRecord {
             id: MapId(2),
             source: MapId(1),
@@ -129,38 +126,37 @@ mod tests {
             leaves: None,
             seed: 1,
             chunks: 9,
-            done: window.0,
-            fence: window.1,
-            stage,
+            done: 0,
+            fence: 1,
+            stage: MigrationStage::Running,
             cancelled: false,
             rate: None,
-            since: 1,
+            since,
             begun_unix_ms: 0,
         }
     }
 
     #[test]
-    fn only_what_was_said_of_this_window_and_this_way_counts() {
-        let (running, turning) = (MigrationStage::Running, MigrationStage::Turning);
+    fn only_what_was_said_since_the_window_is_what_it_is_counts() {
         let reports = Reports::default();
-        reports.hear(&[report(0, (0, 1), false), report(1, (0, 1), false), report(1, (0, 1), false)]);
-        reports.hear(&[TakenOver { target: 3, ..report(2, (0, 1), false) }]);
-        assert_eq!(reports.count(&migration((0, 1), running)), 2);
-        assert_eq!((reports.count(&migration((1, 2), running)), reports.count(&migration((0, 1), turning))), (0, 0));
-        reports.hear(&[report(0, (0, 1), true)]);
-        assert_eq!((reports.count(&migration((0, 1), running)), reports.count(&migration((0, 1), turning))), (1, 1));
+        reports.hear(&[report(0, 5), report(1, 5), report(1, 5)]);
+        reports.hear(&[TakenOver { target: 3, ..report(2, 5) }]);
+        // In view 7 it may have come to the same window again.
+        assert_eq!([5, 6, 7].map(|since| reports.count(&migration(since))), [2, 0, 0]);
+        reports.hear(&[report(0, 7)]);
+        assert_eq!([5, 7].map(|since| reports.count(&migration(since))), [1, 1]);
         reports.keep(|map| map == MapId(3));
-        assert_eq!(reports.count(&migration((0, 1), running)), 0);
+        assert_eq!(reports.count(&migration(5)), 0);
     }
 
     #[tokio::test(flavor = "current_thread")]
     async fn who_waits_for_news_is_woken_by_what_was_not_said_before() {
         let reports = Reports::default();
-        reports.hear(&[report(0, (0, 1), false)]);
+        reports.hear(&[report(0, 5)]);
         reports.news().await;
-        reports.hear(&[report(0, (0, 1), false)]);
+        reports.hear(&[report(0, 5)]);
         assert!(tokio::time::timeout(Duration::from_millis(20), reports.news()).await.is_err());
-        reports.hear(&[report(0, (1, 2), false)]);
+        reports.hear(&[report(0, 6)]);
         reports.news().await;
     }
 }

@@ -175,7 +175,6 @@ fn state(migration: &Migration) -> &'static str {
         MigrationState::Running if migration.cancelled => "coming back",
         MigrationState::Running => "running",
         MigrationState::Paused => "paused",
-        MigrationState::Turning => "turning around",
         MigrationState::Blocked => "blocked",
     }
 }

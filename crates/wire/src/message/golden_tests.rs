@@ -141,10 +141,6 @@ fn requests_to_drives() {
                 "05 0100000000000000 0200000000000000 03 01000000 {origin} 0100000000000000 0200000000000000 {all_marks} {seen}"
             ),
         ),
-        (
-            Uncover { first: 1, count: 2, taking: Taking::Nothing, lineage: lineage() },
-            format!("0f 0100000000000000 0200000000000000 01 {seen}"),
-        ),
         (DriveOperation::Mark { changes: marks, durable: true }, format!("06 01 {all_marks}")),
         (Flush, "07".to_owned()),
         (
@@ -199,7 +195,6 @@ fn answers_of_drives() {
         (DriveAnswer::Fate(tepal_model::Fate::Superseded), "0c 02"),
         (DriveAnswer::Fate(tepal_model::Fate::Forgotten), "0c 03"),
         (Adopted, "0d"),
-        (Uncovered, "0f"),
         (Failed(DriveFailure::Lost { retired: true, reason: "x".into() }), "80 01 01 0100 78"),
         (Failed(DriveFailure::OutOfSpace), "80 02"),
         (Failed(DriveFailure::Damaged { blocks: vec![3] }), "80 03 01000000 0300000000000000"),
@@ -283,12 +278,16 @@ fn requests_to_primaries_and_their_answers() {
 fn what_maps_ask_each_other_and_are_answered() {
     let requests = [
         (
-            VolumeOperation::HandOver { first: 1, count: 2, target: MapId(3), lines: 4 },
-            "08 0100000000000000 02000000 03000000 0400000000000000",
+            VolumeOperation::HandOver { first: 1, count: 2, target: MapId(3), since: 4, lines: 5 },
+            "08 0100000000000000 02000000 03000000 0400000000000000 0500000000000000",
         ),
         (
-            VolumeOperation::Release { first: 1, count: 2, target: MapId(3), lines: 4 },
-            "09 0100000000000000 02000000 03000000 0400000000000000",
+            VolumeOperation::Release { first: 1, count: 2, target: MapId(3), since: 4, lines: 5 },
+            "09 0100000000000000 02000000 03000000 0400000000000000 0500000000000000",
+        ),
+        (
+            VolumeOperation::Holding { target: MapId(3), since: 4, lines: 5 },
+            "0a 03000000 0400000000000000 0500000000000000",
         ),
     ];
     for (operation, hex) in requests {
@@ -311,6 +310,7 @@ fn what_maps_ask_each_other_and_are_answered() {
              01000000 0100000000000000 02000000 0300000000000000 0400000000000000 0000000000000000 0100000000000000",
         ),
         (VolumeAnswer::Released, "08"),
+        (VolumeAnswer::Holding { chunks: vec![1, 2] }, "09 02000000 0100000000000000 0200000000000000"),
     ];
     for (answer, hex) in answers {
         check(&[(Message::Answer(Answer::Volume(answer)), Kind::VolumeAnswer, hex)]);

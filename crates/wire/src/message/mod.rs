@@ -163,7 +163,7 @@ impl Request {
             Request::Drive(request) => request.operation.is_repeatable(),
             Request::Volume(request) => match request.operation {
                 VolumeOperation::Read { .. } | VolumeOperation::Status { .. } | VolumeOperation::Repair { .. } => true,
-                VolumeOperation::HandOver { .. } => true,
+                VolumeOperation::HandOver { .. } | VolumeOperation::Holding { .. } => true,
                 VolumeOperation::Write { .. }
                 | VolumeOperation::Zero { .. }
                 | VolumeOperation::Clear { .. }

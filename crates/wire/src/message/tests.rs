@@ -97,18 +97,6 @@ fn any_drive_operation() -> impl Strategy<Value = DriveOperation> {
             taking: Taking::Those(requests),
             lineage: Lineage::default(),
         }),
-        (first(), 1u64..1 << 40).prop_map(|(first, count)| Uncover {
-            first,
-            count,
-            taking: Taking::Nothing,
-            lineage: Lineage::default(),
-        }),
-        any_taken(50..60).prop_map(|requests| Uncover {
-            first: 50,
-            count: 10,
-            taking: Taking::Those(requests),
-            lineage: Lineage::default(),
-        }),
         (marks(), any::<bool>()).prop_map(|(changes, durable)| DriveOperation::Mark { changes, durable }),
         Just(Flush),
         (first(), 1u64..1 << 40, any::<u64>()).prop_map(|(first, count, look)| Present {
@@ -162,7 +150,6 @@ fn any_drive_answer() -> impl Strategy<Value = DriveAnswer> {
         Just(DriveAnswer::Fate(tepal_model::Fate::Superseded)),
         Just(DriveAnswer::Fate(tepal_model::Fate::Forgotten)),
         Just(Adopted),
-        Just(Uncovered),
         failure.prop_map(Failed),
     ]
 }
@@ -185,10 +172,13 @@ fn any_volume_operation() -> impl Strategy<Value = VolumeOperation> {
         offset().prop_map(|from| Clear { from }),
         (offset(), any::<u8>())
             .prop_map(|(offset, copy)| VolumeOperation::Repair { offset: offset / BLOCK * BLOCK, copy }),
-        (offset(), 1..=volume::MAX_HANDED, any::<u64>())
-            .prop_map(|(offset, count, lines)| { HandOver { first: offset / BLOCK, count, target: MapId(2), lines } }),
-        (offset(), 1..=volume::MAX_HANDED, any::<u64>())
-            .prop_map(|(offset, count, lines)| { Release { first: offset / BLOCK, count, target: MapId(2), lines } }),
+        (offset(), 1..=volume::MAX_HANDED, any::<u64>()).prop_map(|(offset, count, lines)| {
+            HandOver { first: offset / BLOCK, count, target: MapId(2), since: 3, epochs }
+        }),
+        (offset(), 1..=volume::MAX_HANDED, any::<u64>()).prop_map(|(offset, count, lines)| {
+            Release { first: offset / BLOCK, count, target: MapId(2), since: 3, epochs }
+        }),
+        any::<u64>().prop_map(|epochs| VolumeOperation::Holding { target: MapId(2), since: 3, epochs }),
     ]
 }
 
@@ -225,7 +215,8 @@ fn any_volume_answer() -> impl Strategy<Value = VolumeAnswer> {
         let lines = lines.into_iter().map(line).collect();
         HandedOver { count: 16, lines, requests: vec![Taken { origin: TAG.origin, first: 3, count: 13 }] }
     });
-    let handed = prop_oneof![handed, Just(Released)];
+    let holding = prop::collection::vec(any::<u64>(), 0..9).prop_map(|chunks| Holding { chunks });
+    let handed = prop_oneof![handed, Just(Released), holding];
     prop_oneof![
         handed,
         Just(Read),
@@ -528,7 +519,8 @@ proptest! {
 
 #[test]
 fn what_is_handed_over_is_within_what_was_asked_for_and_comes_with_its_data() {
-    let operation = VolumeOperation::Release { first: 0, count: 1 + volume::MAX_HANDED, target: MapId(1), lines: 0 };
+    let count = 1 + volume::MAX_HANDED;
+    let operation = VolumeOperation::Release { first: 0, count, target: MapId(1), since: 1, lines: 0 };
     let request = Request::Volume(VolumeRequest { volume: VolumeId(1), map: MapId(1), column: 0, operation });
     assert!(request.check(&Payload::none()).is_err());
     let blocks = |count: usize| Payload::seal(0, std::iter::once(vec![7; count * BLOCK as usize].into()).collect());

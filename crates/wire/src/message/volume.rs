@@ -88,7 +88,18 @@ pub enum VolumeOperation {
         count: u32,
         /// Which map takes them over.
         target: MapId,
+        /// Since which view it's the one to take them.
+        since: u64,
         /// A digest of the lines of the history, as it knows them: both know the same.
+        lines: u64,
+    },
+    /// By who takes over for another map: what of the window the column has anything of.
+    Holding {
+        /// As for [`VolumeOperation::HandOver`].
+        target: MapId,
+        /// The same.
+        since: u64,
+        /// The same.
         lines: u64,
     },
     /// By the same, which has all of it on stable media: there's nothing of them any more.
@@ -99,6 +110,8 @@ pub enum VolumeOperation {
         count: u32,
         /// As for [`VolumeOperation::HandOver`].
         target: MapId,
+        /// The same.
+        since: u64,
         /// The same.
         lines: u64,
     },
@@ -170,6 +183,11 @@ pub enum VolumeAnswer {
     },
     /// Of [`VolumeOperation::Release`].
     Released,
+    /// Of [`VolumeOperation::Holding`].
+    Holding {
+        /// The chunks of the window of which the column may have something.
+        chunks: Vec<u64>,
+    },
     /// It wasn't done.
     Failed(VolumeFailure),
 }
@@ -214,8 +232,9 @@ tagged!(VolumeOperation, "operation on a volume", {
     5 => Status { offset, length, limit, at },
     6 => Clear { from },
     7 => Repair { offset, copy },
-    8 => HandOver { first, count, target, lines },
-    9 => Release { first, count, target, lines },
+    8 => HandOver { first, count, target, since, lines },
+    9 => Release { first, count, target, since, lines },
+    10 => Holding { target, since, lines },
 });
 
 tagged!(VolumeAnswer, "answer of a primary", {
@@ -227,6 +246,7 @@ tagged!(VolumeAnswer, "answer of a primary", {
     6 => Repaired { outcome },
     7 => HandedOver { count, lines, requests },
     8 => Released,
+    9 => Holding { chunks },
     128 => Failed(failure),
 });
 
@@ -280,7 +300,7 @@ impl VolumeOperation {
                 check_range("a number of blocks", 0, count.into(), MAX_HANDED.into())?;
                 check_range("a range of blocks", first, count.into(), MAX_VOLUME / BLOCK)
             }
-            VolumeOperation::Flush => Ok(()),
+            VolumeOperation::Flush | VolumeOperation::Holding { .. } => Ok(()),
         }
     }
 }

@@ -71,7 +71,7 @@ impl<W: World> Group<W> {
         Ok(turn)
     }
 
-    fn is_settled(&self, blocks: Blocks) -> Result<bool, IoError> {
+    pub(super) fn is_settled(&self, blocks: Blocks) -> Result<bool, IoError> {
         let state = self.lock();
         state.serves()?;
         let mut regions = self.shared.column.regions(blocks.first, blocks.count);

@@ -11,16 +11,19 @@ use super::read::Reader;
 use super::taking::Handed;
 use super::write::Written;
 use super::{Blocks, Group, SHORT};
+use crate::authority::View;
 use crate::epochs::Epochs;
 use crate::holder::Holder;
+use crate::migration::Migration;
 use crate::seen_through::{Asker, SeenThrough};
 use crate::servers::peers::Reply;
-use futures_util::future::{Either, select};
-use std::collections::BTreeSet;
+use futures_util::future::{Either, join_all, select};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
-use tepal_drive::DriveError;
 use tepal_drive::world::World;
-use tepal_model::{BLOCK, IoError, Lineage, MAX_REQUEST, MapId, Segments, Taken};
+use tepal_drive::{Drive, DriveError};
+use tepal_model::{BLOCK, DriveId, IoError, Lineage, MAX_REQUEST, MapId, Segments, Taken};
 use tepal_wire::Payload;
 use tepal_wire::message::volume::{self, HandedLine};
 use tepal_wire::message::{Answer, VolumeAnswer, VolumeOperation};
@@ -32,12 +35,16 @@ pub(crate) struct Handing {
     pub blocks: Blocks,
     /// The map that asks.
     pub target: MapId,
+    /// By which window: [`Migration::since`](crate::Migration::since).
+    pub since: View,
     /// By which lines: [`Epochs::lines_digest`].
     pub lines: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum What {
+    /// Of which chunks of the window there's anything; of no blocks.
+    Holding,
     HandOver,
     Release,
 }
@@ -45,32 +52,35 @@ pub(crate) enum What {
 impl Handing {
     /// `None` if it's anything else.
     pub fn of(operation: &VolumeOperation) -> Option<Self> {
-        let handing = |what, first, count: u32, target, lines| {
-            Some(Handing { what, blocks: Blocks::new(first, count.into()), target, lines })
+        let handing = |what, first, count: u32, (target, since, lines)| {
+            Some(Handing { what, blocks: Blocks::new(first, count.into()), target, since, lines })
         };
         match *operation {
-            VolumeOperation::HandOver { first, count, target, lines } => {
-                handing(What::HandOver, first, count, target, lines)
+            VolumeOperation::Holding { target, since, lines } => handing(What::Holding, 0, 0, (target, since, lines)),
+            VolumeOperation::HandOver { first, count, target, since, lines } => {
+                handing(What::HandOver, first, count, (target, since, lines))
             }
-            VolumeOperation::Release { first, count, target, lines } => {
-                handing(What::Release, first, count, target, lines)
+            VolumeOperation::Release { first, count, target, since, lines } => {
+                handing(What::Release, first, count, (target, since, lines))
             }
             _ => None,
         }
     }
 
     pub fn message(&self) -> VolumeOperation {
-        let Handing { blocks: Blocks { first, count }, target, lines, .. } = *self;
+        let Handing { blocks: Blocks { first, count }, target, since, lines, .. } = *self;
         let count = count as u32;
         match self.what {
-            What::HandOver => VolumeOperation::HandOver { first, count, target, lines },
-            What::Release => VolumeOperation::Release { first, count, target, lines },
+            What::Holding => VolumeOperation::Holding { target, since, lines },
+            What::HandOver => VolumeOperation::HandOver { first, count, target, since, lines },
+            What::Release => VolumeOperation::Release { first, count, target, since, lines },
         }
     }
 
     /// [`IoError::Stopping`] if it's to be asked again: then nothing is lost that wasn't to be.
     pub async fn at<W: World>(&self, group: &Group<W>) -> Result<Reply, IoError> {
         match self.what {
+            What::Holding => group.holding(self).await,
             What::HandOver => group.hand_over(self).await,
             What::Release => {
                 let (group, handing) = (group.clone(), *self);
@@ -82,12 +92,16 @@ impl Handing {
     }
 }
 
+/// Runs of places on a drive, each with the chunk that it's in.
+type OfDrive<W> = (Drive<W>, Vec<(u64, Range<u64>)>);
+
 impl<W: World> Group<W> {
     /// Whether these blocks are to be handed over, and by which epochs: those of both maps say the same.
-    fn gives(&self, Handing { blocks, target, lines, .. }: &Handing) -> Result<Arc<Epochs>, IoError> {
+    fn gives(&self, Handing { blocks, target, since, lines, .. }: &Handing) -> Result<Arc<Epochs>, IoError> {
         let state = self.lock();
         state.serves()?;
-        let moving = state.moving.as_ref().filter(|moving| !moving.takes() && moving.agreed.target == *target);
+        let asks = |agreed: &Migration| (agreed.target, agreed.since) == (*target, *since);
+        let moving = state.moving.as_ref().filter(|moving| !moving.takes() && asks(&moving.agreed));
         let is_fenced = moving.is_some_and(|moving| moving.are_fenced(self.shared.column.number, *blocks));
         match is_fenced && state.epochs.lines_digest() == *lines && self.shared.view > 0 {
             true => Ok(state.epochs.clone()),
@@ -102,6 +116,68 @@ impl<W: World> Group<W> {
             Either::Left((turn, _)) => Ok(turn),
             Either::Right(_) => Err(IoError::Stopping),
         }
+    }
+
+    /// The chunks of the window of which this column may have anything: all but those that a copy here, which is like the others,
+    /// has nothing of.
+    async fn holding(&self, handing: &Handing) -> Result<Reply, IoError> {
+        self.gives(handing)?;
+        let (moving, changes) = {
+            let state = self.lock();
+            (state.moving.clone().ok_or(IoError::Stopping)?, state.changes)
+        };
+        let window: Vec<(u64, Blocks)> = moving.window(self.shared.column.number).collect();
+        // What had begun before. What begins from here on is refused.
+        let ends = window.iter().flat_map(|(_, blocks)| self.shared.order.under_way(blocks.first, blocks.count));
+        let ended = join_all(ends.collect::<Vec<_>>());
+        if let Either::Right(_) = select(ended, Box::pin(self.shared.world.sleep(SHORT))).await {
+            return Err(IoError::Stopping);
+        }
+        let column = &self.shared.column;
+        let mut chunks: Vec<u64> = Vec::new();
+        let mut runs: BTreeMap<DriveId, OfDrive<W>> = BTreeMap::new();
+        for (chunk, blocks) in window {
+            match self.equal_copy_here(blocks)? {
+                None => chunks.push(chunk),
+                Some(drive) => {
+                    let places = column.cut(blocks.first, blocks.count).map(|(first, count)| {
+                        let place = column.place(first);
+                        (chunk, place..place + count)
+                    });
+                    runs.entry(drive.id()).or_insert_with(|| (drive, Vec::new())).1.extend(places);
+                }
+            }
+        }
+        for (drive, runs) in runs.into_values() {
+            let (of, places): (Vec<u64>, Vec<Range<u64>>) = runs.into_iter().unzip();
+            let hold = drive.hold_anything(column.map, &places);
+            chunks.extend(of.into_iter().zip(hold).filter(|(_, holds)| *holds).map(|(chunk, _)| chunk));
+        }
+        if self.lock().changes != changes {
+            return Err(IoError::Stopping);
+        }
+        self.gives(handing)?;
+        chunks.sort_unstable();
+        chunks.dedup();
+        Ok(Answer::Volume(VolumeAnswer::Holding { chunks }).into())
+    }
+
+    /// The drive of this server that has a copy of these blocks which is like all others; `None` if there's none.
+    fn equal_copy_here(&self, blocks: Blocks) -> Result<Option<Drive<W>>, IoError> {
+        if !self.is_settled(blocks)? {
+            return Ok(None);
+        }
+        let state = self.lock();
+        let mut regions = self.shared.column.regions(blocks.first, blocks.count);
+        let is_clean = |at: usize, region| match state.members.clean(region) {
+            Copies::Clean(clean) => clean.contains(&at),
+            Copies::Waiting | Copies::Lost => false,
+        };
+        let here =
+            state.members.list.iter().enumerate().filter_map(|(at, member)| Some((at, member.drive()?.local()?)));
+        let regions: Vec<u64> = regions.by_ref().collect();
+        let mut clean = here.filter(|(at, _)| regions.iter().all(|&region| is_clean(*at, region)));
+        Ok(clean.next().map(|(_, drive)| drive.clone()))
     }
 
     async fn hand_over(&self, handing: &Handing) -> Result<Reply, IoError> {

@@ -45,7 +45,8 @@ impl<W: World> Group<W> {
                 Some(map) => map.in_volume(self.shared.column.number, error).to_string(),
                 None => error.to_string(),
             };
-            wanting.obstacle = state.obstacle.clone().or_else(|| state.takeover.obstacle()).map(error);
+            let obstacle = state.obstacle.clone().or_else(|| state.takeover.obstacle());
+            wanting.obstacle = obstacle.map(error).or_else(|| self.waiting_for(&state));
         }
     }
 

@@ -7,10 +7,10 @@
 //! 3. The source releases all of it, for good.
 //!
 //! Nothing is noted of how far this is: what the source still has wasn't taken over, and what it hasn't, was. Whoever leads
-//! later does it again, which changes nothing: before the third step is over no client has written here. Nothing is ever taken
-//! out here, so what the source has let go in part isn't lost. Newer lines come first, so that what is here in part is never
+//! later does it again, which changes nothing: before the third step is over no client has written here. Nothing else is ever
+//! taken out here, so what the source has let go in part isn't lost. Newer lines come first, so that what is here in part is never
 //! older than what the source has, when a snapshot is gone meanwhile and what it parted is one; what a line hides is
-//! therefore zeros, for what it hides isn't here yet.
+//! therefore zeros at first, for what it hides isn't here yet; when that is, it's hidden, and the zeros are taken out.
 //!
 //! Memory has which pieces have been taken in this window. When all of the column's have, that is said until the window moves on.
 
@@ -28,9 +28,9 @@ use crate::migration::{Phase, Stage};
 use crate::seen_through::Asker;
 use crate::servers::seat::Taken as Seated;
 use crate::volume::Moving;
-use crate::volume::migrating::Run;
+use crate::volume::migrating::{Held, Run};
 use bytes::Bytes;
-use futures_util::future::{join_all, select};
+use futures_util::future::{Either, join_all, select};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
@@ -45,6 +45,12 @@ use tepal_wire::message::{Answer, VolumeAnswer, VolumeFailure, VolumeRequest};
 const PIECE: u64 = 16;
 /// Pieces that are taken over at once in the background.
 const AT_ONCE: usize = 8;
+/// Pieces that are under way for clients at once; the others of a long request follow them.
+const MOST_UNDER_WAY: usize = 32;
+/// So long it's waited for to know where there's anything.
+const KNOWN_SOON: Duration = Duration::from_millis(500);
+/// A piece that takes longer is said to wait.
+const LONG: Duration = Duration::from_secs(10);
 /// Before the source is asked again that couldn't hand anything over.
 pub(super) const SOON: Duration = Duration::from_millis(20);
 /// How often it's said that everything is taken over.
@@ -59,7 +65,10 @@ const LONGEST_TURN: Duration = Duration::from_millis(500);
 #[derive(Debug, Default)]
 pub(crate) struct TakeOver {
     taken: BTreeSet<u64>,
-    under_way: BTreeSet<u64>,
+    /// Since when.
+    under_way: BTreeMap<u64, Tick>,
+    /// Where there's anything to be taken over, once that is known.
+    held: Option<Held>,
     /// Why it couldn't be, and when.
     refused: BTreeMap<u64, (IoError, Tick)>,
     /// Somebody takes over what is left, and says when it's all.
@@ -72,9 +81,21 @@ impl TakeOver {
         self.refused.values().next().map(|(error, _)| error.clone())
     }
 
-    /// What isn't taken over yet of some blocks that are fenced.
-    pub fn missing(&self, blocks: Blocks) -> impl Iterator<Item = u64> + '_ {
-        pieces(blocks).map(|piece| piece.first).filter(|piece| !self.taken.contains(piece))
+    /// What isn't taken over yet of some blocks of one extent, which are fenced.
+    pub fn missing(&self, (moving, column): (&Moving, usize), blocks: Blocks) -> impl Iterator<Item = u64> + '_ {
+        let is_nothing = self.has_nothing_in(|| moving.chunk_of(column, blocks.first));
+        let pieces = (!is_nothing).then(|| pieces(blocks)).into_iter().flatten();
+        pieces.map(|piece| piece.first).filter(|piece| !self.taken.contains(piece))
+    }
+
+    /// Whether it's known that there's nothing to be taken over.
+    fn has_nothing_in(&self, chunk: impl FnOnce() -> u64) -> bool {
+        self.held.as_ref().is_some_and(|held| !held.contains(&chunk()))
+    }
+
+    /// The piece that has been under way for the longest, and since when.
+    fn oldest(&self) -> Option<(u64, Tick)> {
+        self.under_way.iter().map(|(&piece, &since)| (piece, since)).min_by_key(|(_, since)| since.0)
     }
 }
 
@@ -169,7 +190,7 @@ impl<W: World> State<W> {
         let Some(moving) = &self.moving else { return Ok(()) };
         let is_here = |(part, phase): (Blocks, Phase)| match phase {
             Phase::Old => !moving.takes(),
-            Phase::Fenced => moving.takes() && self.takeover.missing(part).next().is_none(),
+            Phase::Fenced => moving.takes() && self.takeover.missing((moving, column.number), part).next().is_none(),
             Phase::New => moving.takes(),
         };
         match moving.phases(column.number, blocks).all(is_here) {
@@ -236,9 +257,10 @@ impl<W: World> Group<W> {
                     return Err(IoError::Fenced);
                 }
                 let mut missing = BTreeSet::new();
-                for (part, phase) in moving.phases(self.shared.column.number, blocks) {
+                let number = self.shared.column.number;
+                for (part, phase) in moving.phases(number, blocks) {
                     if phase == Phase::Fenced && moving.takes() {
-                        missing.extend(state.takeover.missing(part));
+                        missing.extend(state.takeover.missing((&moving, number), part));
                     }
                 }
                 if missing.is_empty() {
@@ -251,7 +273,13 @@ impl<W: World> Group<W> {
                 {
                     return Err(error.clone());
                 }
-                missing.retain(|&piece| state.takeover.under_way.insert(piece));
+                // Not all of them at once: many may be asked for.
+                let under_way = &mut state.takeover.under_way;
+                let is_begun = |piece: &u64| {
+                    let begins = under_way.len() < MOST_UNDER_WAY && !under_way.contains_key(piece);
+                    begins && under_way.insert(*piece, now).is_none()
+                };
+                missing.retain(is_begun);
                 (Group::next_change(&mut state), moving, missing)
             };
             for piece in begun {
@@ -291,6 +319,7 @@ impl<W: World> Group<W> {
                 };
                 moving
             };
+            self.wait_for_what_is_held(&moving).await;
             let pause = match self.take_over_window(&moving).await {
                 true => {
                     self.say_taken(&moving).await;
@@ -306,7 +335,7 @@ impl<W: World> Group<W> {
             let Some(mut change) = change else { continue };
             // Others ring too.
             let mut rest = Box::pin(self.shared.world.sleep(pause));
-            while let futures_util::future::Either::Left((_, still)) = select(change, rest).await {
+            while let Either::Left((_, still)) = select(change, rest).await {
                 let mut state = self.lock();
                 if !state.moving.as_ref().is_some_and(|now| Arc::ptr_eq(now, &moving)) || state.removed {
                     break;
@@ -316,27 +345,65 @@ impl<W: World> Group<W> {
         }
     }
 
+    /// Where there's nothing, nothing need be asked for piece by piece; if it isn't known soon, it is.
+    async fn wait_for_what_is_held(&self, moving: &Arc<Moving>) {
+        let map = self.engine().and_then(|engine| engine.map(self.shared.column.map));
+        if let Some(held) = map.and_then(|map| map.held(moving)) {
+            return self.hears_what_is_held(moving, &held);
+        }
+        let mut rest = Box::pin(self.shared.world.sleep(KNOWN_SOON));
+        loop {
+            let change = {
+                let mut state = self.lock();
+                let waits = state.takeover.held.is_none() && !state.removed;
+                let is_window = state.moving.as_ref().is_some_and(|now| now.is_same_window(moving));
+                (waits && is_window).then(|| Group::next_change(&mut state))
+            };
+            let Some(change) = change else { return };
+            match select(change, rest).await {
+                Either::Left((_, still)) => rest = still,
+                Either::Right(_) => return,
+            }
+        }
+    }
+
+    pub(crate) fn hears_what_is_held(&self, moving: &Moving, held: &Held) {
+        {
+            let mut state = self.lock();
+            if state.moving.as_ref().is_some_and(|now| now.is_same_window(moving)) {
+                state.takeover.held = Some(held.clone());
+            }
+        }
+        self.wake();
+    }
+
+    /// The chunks of the window of which one of the source's columns may have anything; `None` if it can't say.
+    pub(crate) async fn asks_what_is_held(&self, moving: &Moving, column: usize) -> Option<Vec<u64>> {
+        let epochs = self.lock().epochs.clone();
+        match self.ask_source(moving, column, (What::Holding, Blocks::new(0, 0)), &epochs).await {
+            Ok((VolumeAnswer::Holding { chunks }, _)) => Some(chunks),
+            _ => None,
+        }
+    }
+
     async fn say_taken(&self, moving: &Moving) {
         let Some(engine) = self.engine() else { return };
         let agreed = &moving.agreed;
-        let undone = agreed.stage == Stage::Turning;
-        let window = (agreed.done, agreed.fence);
-        engine.shared.authority.taken_over(agreed.target, self.shared.column.number, window, undone).await;
+        engine.shared.authority.taken_over(agreed.target, self.shared.column.number, agreed.since).await;
     }
 
-    /// Whether all of the column's pieces have been taken over. Where it turns around, none has to be: what was taken in part is the
-    /// same on both sides.
+    /// Whether all of the column's pieces have been taken over.
     async fn take_over_window(&self, moving: &Arc<Moving>) -> bool {
         let number = self.shared.column.number;
-        if moving.agreed.stage == Stage::Turning {
-            return true;
-        }
         let mut served = self.shared.served.load(Ordering::Relaxed);
         let mut is_all = true;
         let mut some: Vec<u64> = Vec::new();
-        for blocks in moving.window(number) {
+        for (chunk, blocks) in moving.window(number) {
+            if self.lock().takeover.has_nothing_in(|| chunk) {
+                continue;
+            }
             for piece in pieces(blocks).map(|piece| piece.first) {
-                if !self.is_under_way(moving) {
+                if !self.is_window(moving) {
                     // What was begun comes to its end, for clients may wait for it.
                     self.take_over_some(moving, &mut some, &mut served).await;
                     return false;
@@ -352,16 +419,20 @@ impl<W: World> Group<W> {
             }
         }
         is_all &= self.take_over_some(moving, &mut some, &mut served).await;
-        is_all && self.is_under_way(moving)
+        is_all && self.is_window(moving)
     }
 
     fn claim(&self, moving: &Moving, piece: u64) -> Claim {
+        let now = self.shared.world.now();
         let takeover = &mut self.lock().takeover;
-        match takeover.taken.contains(&piece) {
-            true => Claim::Taken,
-            false if moving.agreed.stage == Stage::Running && takeover.under_way.insert(piece) => Claim::Own,
-            false => Claim::Others,
+        if takeover.taken.contains(&piece) {
+            return Claim::Taken;
         }
+        if moving.agreed.stage != Stage::Running || takeover.under_way.contains_key(&piece) {
+            return Claim::Others;
+        }
+        takeover.under_way.insert(piece, now);
+        Claim::Own
     }
 
     async fn take_over_some(&self, moving: &Arc<Moving>, some: &mut Vec<u64>, served: &mut u64) -> bool {
@@ -385,7 +456,7 @@ impl<W: World> Group<W> {
         let began = self.shared.world.now();
         // Each column has its part.
         let shared_out = bytes.saturating_mul(moving.busy_columns()).saturating_mul(1_000_000);
-        while self.is_under_way(moving) {
+        while self.is_window(moving) {
             let Some(rate) = self.lock().moving.as_ref().and_then(|now| now.agreed.rate) else { return };
             let due = Duration::from_micros(shared_out / rate.max(1));
             let waited = self.shared.world.now().0.saturating_sub(began.0);
@@ -397,12 +468,6 @@ impl<W: World> Group<W> {
     }
 
     /// Whether it's still this window that is to be taken over, here.
-    fn is_under_way(&self, moving: &Moving) -> bool {
-        let state = self.lock();
-        let now = state.moving.as_ref().filter(|now| now.is_same_window(moving) && now.takes());
-        now.is_some_and(|now| now.agreed.stage == moving.agreed.stage) && !state.removed
-    }
-
     fn is_window(&self, moving: &Moving) -> bool {
         let state = self.lock();
         state.moving.as_ref().is_some_and(|now| now.is_same_window(moving) && now.takes()) && !state.removed
@@ -463,7 +528,7 @@ impl<W: World> Group<W> {
         if !self.is_window(moving) {
             return Err(NotTaken::Yet);
         }
-        match self.write_handed(turn, blocks, &handed, &epochs).await {
+        match self.write_handed(turn, (moving, blocks), &handed, &epochs).await {
             Ok(()) => {}
             Err(error) => {
                 self.differ(blocks); // some copies may have what others haven't
@@ -483,7 +548,7 @@ impl<W: World> Group<W> {
     async fn write_handed(
         &self,
         mut turn: Turn,
-        blocks: Blocks,
+        (moving, blocks): (&Moving, Blocks),
         handed: &[Handed],
         epochs: &Arc<Epochs>,
     ) -> Result<(), IoError> {
@@ -516,8 +581,29 @@ impl<W: World> Group<W> {
                 }
             }
         }
+        // What a line hides is here by now: zeros take no room any more where they can be hidden.
+        for line in epochs.history.lines() {
+            let own = handed.iter().flat_map(|handed| {
+                let of_line = handed.lines.iter().filter(|own| own.newest == line.newest());
+                let hidden = of_line.flat_map(|own| &own.hidden);
+                hidden.map(|run| Blocks::new(handed.first + u64::from(run.first), run.count.into()))
+            });
+            for hidden in own {
+                let mut writing = Writing::line(epochs.clone(), line);
+                loop {
+                    match self.clear_line(&turn, hidden, &mut writing).await {
+                        Ok(Written::Waits { change, .. }) => {
+                            turn = self.wait_for_copies(turn, &asker, change, true, blocks).await?;
+                        }
+                        // Where there's no room for that, zeros stay.
+                        Ok(Written::Done) | Err(IoError::OutOfSpace) => break,
+                        Err(error) => return Err(error),
+                    }
+                }
+            }
+        }
         if handed.iter().any(|handed| !handed.requests.is_empty()) {
-            self.note_handed(turn, blocks, handed, epochs).await?;
+            self.note_handed(turn, (moving, blocks), handed, epochs).await?;
         }
         Ok(())
     }
@@ -526,12 +612,15 @@ impl<W: World> Group<W> {
     async fn note_handed(
         &self,
         turn: Turn,
-        blocks: Blocks,
+        (moving, blocks): (&Moving, Blocks),
         handed: &[Handed],
         epochs: &Arc<Epochs>,
     ) -> Result<(), IoError> {
         let (asker, line, column) = (Asker::patient(), newest_line(epochs), &self.shared.column);
         let mut turn = self.settled_for(turn, &asker, (Reader::Copies(&line), blocks)).await?;
+        if !self.is_window(moving) {
+            return Err(IoError::Stopping); // the turn was given up in between
+        }
         let (holder, changes) = {
             let state = self.lock();
             let Copies::Clean(clean) = state.members.clean(column.region_of(blocks.first)) else {
@@ -591,6 +680,27 @@ impl<W: World> Group<W> {
         }
     }
 
+    /// What waits for too long to be taken over, for people: who is to hand it over.
+    pub(super) fn waiting_for(&self, state: &State<W>) -> Option<String> {
+        let moving = state.moving.as_ref().filter(|moving| moving.takes())?;
+        let (piece, since) = state.takeover.oldest()?;
+        let waited = self.shared.world.now().0.saturating_sub(since.0);
+        if waited < LONG {
+            return None;
+        }
+        let source = self.engine()?.map(moving.agreed.source)?;
+        let columns =
+            moving.fenced(self.shared.column.number, Blocks::new(piece, PIECE)).into_iter().map(|run| run.column);
+        let who = |column: usize| match source.seats().get(column)?.now() {
+            Seated::Here(_) => Some("this server".to_owned()),
+            Seated::There(server, _) => Some(format!("server {server}")),
+            Seated::Vacant => Some("a server that isn't there".to_owned()),
+        };
+        let from: BTreeSet<String> = columns.filter_map(who).collect();
+        let from = from.into_iter().collect::<Vec<_>>().join(", ");
+        Some(format!("a part of it has been waiting for {} s to be handed over by {from}", waited.as_secs()))
+    }
+
     /// Asks the primary of the source's column, once.
     async fn ask_source(
         &self,
@@ -602,7 +712,8 @@ impl<W: World> Group<W> {
         let engine = self.engine().ok_or(NotTaken::Yet)?;
         let map = engine.map(moving.agreed.source).ok_or(NotTaken::Yet)?;
         let seat = map.seats().get(column).ok_or(NotTaken::Yet)?;
-        let handing = Handing { what, blocks, target: moving.agreed.target, lines: epochs.lines_digest() };
+        let (target, since) = (moving.agreed.target, moving.agreed.since);
+        let handing = Handing { what, blocks, target, since, lines: epochs.lines_digest() };
         let reply = match seat.now() {
             Seated::Here(group) => {
                 let outcome = handing.at(&group.for_others()).await;

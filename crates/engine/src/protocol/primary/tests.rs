@@ -49,7 +49,7 @@ struct Agreed {
     /// Drives that can't have a column that they were to have, each as often as it was said.
     hopeless: Vec<(usize, Placing)>,
     /// Columns that have taken over all of a window: of which map, and which.
-    taken_over: Vec<(usize, (MapId, u64, u64))>,
+    taken_over: Vec<(usize, (MapId, View))>,
 }
 
 impl Agrees {
@@ -101,8 +101,8 @@ impl Authority for Agrees {
         state.hopeless.push((column, joins));
         Box::pin(ready(is_agreed))
     }
-    fn taken_over(&self, map: MapId, column: usize, window: (u64, u64), _: bool) -> BoxFuture<'static, bool> {
-        self.0.lock().unwrap().taken_over.push((column, (map, window.0, window.1)));
+    fn taken_over(&self, map: MapId, column: usize, since: View) -> BoxFuture<'static, bool> {
+        self.0.lock().unwrap().taken_over.push((column, (map, since)));
         Box::pin(ready(true))
     }
     fn drive_down(&self, drive: DriveId, _: Loss) -> BoxFuture<'static, Option<View>> {

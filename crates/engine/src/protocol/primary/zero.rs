@@ -110,8 +110,9 @@ impl<W: World> Group<W> {
     /// The steps past the end of which something may still be where the volume came from.
     fn untaken_past(&self, state: &State<W>, end: u64) -> Vec<u64> {
         let Some(moving) = state.moving.as_ref().filter(|moving| moving.takes()) else { return Vec::new() };
-        let window = moving.window(self.shared.column.number);
-        let past = window.filter(|blocks| state.takeover.missing(*blocks).next().is_some());
+        let column = self.shared.column.number;
+        let window = moving.window(column).map(|(_, blocks)| blocks);
+        let past = window.filter(|blocks| state.takeover.missing((moving, column), *blocks).next().is_some());
         past.filter_map(|blocks| step_past((blocks.first, blocks.count), end)).collect()
     }
 

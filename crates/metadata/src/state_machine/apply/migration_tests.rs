@@ -1,7 +1,7 @@
 //! Volumes that go from one map to another.
 
 use super::snapshot_tests::{check_readers, clone, roll_back, take};
-use super::tests::{cluster, create, done, refused};
+use super::tests::{cluster, create, done, proposal, refused};
 use super::*;
 use crate::record::{CHUNK, DriveState, MigrationStage};
 use crate::state_machine::digest::Digest;
@@ -43,11 +43,11 @@ fn next(state: &State, chunks: u64) -> Command {
     } else {
         (record.fence, record.fence + chunks)
     };
-    Command::MoveWindow { id: record.id, cancelled: record.cancelled, from: window(state), to }
+    Command::MoveWindow { id: record.id, since: record.since, to }
 }
 
 fn turn(state: &State) -> Command {
-    Command::TurnMigration { id: only(state).id, from: window(state) }
+    Command::TurnMigration { id: only(state).id, cancelled: !only(state).cancelled }
 }
 
 fn map_of(state: &State, name: &str) -> MapId {
@@ -130,10 +130,9 @@ fn what_cannot_go_is_refused_with_the_reason() {
     let id = MapId(2);
     for command in [
         Command::PauseMigration { id, paused: true },
-        Command::CancelMigration { id },
+        Command::TurnMigration { id, cancelled: true },
         Command::SetMigrationRate { id, rate: None },
-        Command::TurnMigration { id, from: (0, 2) },
-        Command::MoveWindow { id, cancelled: false, from: (0, 2), to: (2, 4) },
+        Command::MoveWindow { id, since: 1, to: (2, 4) },
     ] {
         assert_eq!(refused(&state, command), Refusal::NoMigration(id));
     }
@@ -155,26 +154,28 @@ fn a_window_moves_only_from_where_it_is_and_the_next_begins_where_it_ends() {
     let mut state = with_volume();
     done(&mut state, begin("v", "mirror:2"));
     let id = MapId(2);
-    let to = |from, to| Command::MoveWindow { id, cancelled: false, from, to };
+    let to = |state: &State, to| Command::MoveWindow { id, since: only(state).since, to };
     let changed = Refusal::WindowChanged { done: 0, fence: 2 };
-    assert_eq!(refused(&state, to((0, 1), (1, 2))), changed);
-    assert_eq!(refused(&state, Command::MoveWindow { id, cancelled: true, from: (0, 2), to: (2, 4) }), changed);
-    for wrong in [(1, 4), (3, 4), (2, 2), (2, 101), (100, 100), (0, 2), (u64::MAX, u64::MAX)] {
-        assert_eq!(refused(&state, to((0, 2), wrong)), Refusal::NoWindow { done: wrong.0, fence: wrong.1 });
+    for since in [0, only(&state).since - 1, only(&state).since + 1] {
+        assert_eq!(refused(&state, Command::MoveWindow { id, since, to: (2, 4) }), changed);
     }
-    let turned = refused(&state, Command::TurnMigration { id, from: (0, 2) });
-    assert_eq!(turned, Refusal::MigrationStage(MigrationStage::Running));
+    for wrong in [(1, 4), (3, 4), (2, 2), (2, 101), (100, 100), (0, 2), (u64::MAX, u64::MAX)] {
+        assert_eq!(refused(&state, to(&state, wrong)), Refusal::NoWindow { done: wrong.0, fence: wrong.1 });
+    }
     done(&mut state, Command::PauseMigration { id, paused: true });
-    assert_eq!(refused(&state, to((0, 2), (2, 4))), Refusal::MigrationStage(MigrationStage::Paused));
+    assert_eq!(refused(&state, to(&state, (2, 4))), Refusal::MigrationStage(MigrationStage::Paused));
     let view = state.view();
     done(&mut state, Command::PauseMigration { id, paused: true });
     assert_eq!(state.view(), view, "it rests already");
     done(&mut state, Command::PauseMigration { id, paused: false });
-    done(&mut state, to((0, 2), (2, 90)));
+    let next = to(&state, (2, 90));
+    done(&mut state, next);
     done(&mut state, Command::SetMigrationRate { id, rate: Some(u64::MAX) });
     assert_eq!((window(&state), only(&state).rate), ((2, 90), Some(i64::MAX as u64)));
-    done(&mut state, to((2, 90), (90, 100)));
-    done(&mut state, to((90, 100), (100, 100)));
+    for window in [(90, 100), (100, 100)] {
+        let next = to(&state, window);
+        done(&mut state, next);
+    }
     assert!(state.migrations.is_empty());
 }
 
@@ -191,17 +192,10 @@ fn what_is_cancelled_goes_back_from_the_other_end_and_is_as_it_was_then() {
         assert_eq!(window(&state), (7, 12));
         let id = MapId(2);
         done(&mut state, Command::PauseMigration { id, paused });
-        done(&mut state, Command::CancelMigration { id });
-        assert_eq!((only(&state).stage, only(&state).source), (MigrationStage::Turning, MapId(1)));
-        done(&mut state, Command::CancelMigration { id });
-        let stands = Refusal::MigrationStage(MigrationStage::Turning);
-        for command in [next(&state, 1), Command::PauseMigration { id, paused: true }] {
-            assert_eq!(refused(&state, command), stands);
-        }
-        // What came past the chunks that were counted would be left behind.
-        assert_eq!(refused(&state, resize("v", 101 * CHUNK)), stands);
-        let (view, turned) = (state.view(), turn(&state));
-        done(&mut state, turned);
+        let (view, late) = (state.view(), next(&state, 1));
+        done(&mut state, Command::TurnMigration { id, cancelled: true });
+        done(&mut state, Command::TurnMigration { id, cancelled: true });
+        assert_eq!(refused(&state, late), Refusal::WindowChanged { done: 88, fence: 93 });
         let record = only(&state);
         assert_eq!((record.source, record.target, record.stage), (MapId(2), MapId(1), MigrationStage::Running));
         assert_eq!(
@@ -209,7 +203,6 @@ fn what_is_cancelled_goes_back_from_the_other_end_and_is_as_it_was_then() {
             (true, (88, 93), view + 1, view + 1)
         );
         assert_eq!((map_of(&state, "v"), map_of(&state, "c")), (MapId(2), MapId(2)), "where they come from");
-        assert_eq!(refused(&state, Command::CancelMigration { id }), Refusal::CancelledAlready);
         done(&mut state, take("c", "meanwhile"));
         done(&mut state, resize("v", 200 * CHUNK));
         done(&mut state, resize("v", 100 * CHUNK));
@@ -232,7 +225,7 @@ fn a_volume_that_was_grown_meanwhile_goes_on_and_does_not_come_back() {
     let mut state = with_volume();
     done(&mut state, begin("v", "mirror:2"));
     done(&mut state, resize("v", 100 * CHUNK + 512));
-    let cancel = Command::CancelMigration { id: MapId(2) };
+    let cancel = Command::TurnMigration { id: MapId(2), cancelled: true };
     assert_eq!(refused(&state, cancel.clone()), Refusal::GrownSince("v".to_owned()));
     done(&mut state, take("v", "long"));
     done(&mut state, resize("v", 512));
@@ -241,6 +234,38 @@ fn a_volume_that_was_grown_meanwhile_goes_on_and_does_not_come_back() {
     done(&mut state, Command::RemoveSnapshot { volume: "v".to_owned(), name: "long".to_owned() });
     done(&mut state, resize("v", 512));
     done(&mut state, cancel);
+    // On the way back, what is grown comes where that leads.
+    done(&mut state, resize("v", 101 * CHUNK));
+    let forth = Command::TurnMigration { id: MapId(2), cancelled: false };
+    assert_eq!(refused(&state, forth), Refusal::GrownSince("v".to_owned()));
+}
+
+/// Story: on its way back to drives that were full a volume could neither come back nor go on.
+#[test]
+fn a_volume_may_turn_around_again_and_again_and_nothing_of_an_earlier_way_counts() {
+    let mut state = with_clone();
+    done(&mut state, begin("v", "mirror:2"));
+    for chunks in [40, 8] {
+        let next = next(&state, chunks);
+        done(&mut state, next);
+    }
+    let mut late: Vec<Command> = Vec::new();
+    for (turns, has_it) in (1..=5).zip([MapId(2), MapId(1)].into_iter().cycle()) {
+        let before = only(&state).clone();
+        late.push(next(&state, 3));
+        let turned = turn(&state);
+        done(&mut state, turned);
+        let record = only(&state).clone();
+        assert_eq!((record.source, record.target, record.cancelled), (before.target, before.source, turns % 2 == 1));
+        assert_eq!((record.done, record.fence), (100 - before.fence, 100 - before.done));
+        assert_eq!((map_of(&state, "v"), map_of(&state, "c")), (has_it, has_it));
+        assert!(record.since > before.since && record.stage == MigrationStage::Running);
+        for late in &late {
+            assert!(matches!(refused(&state, late.clone()), Refusal::WindowChanged { .. }));
+        }
+        let next = next(&state, 1);
+        done(&mut state, next);
+    }
 }
 
 #[test]
@@ -263,17 +288,12 @@ fn a_clone_that_is_flattened_has_a_map_of_its_own_with_what_it_sees_and_the_othe
     assert_eq!(refused(&state, clone("c", "own", "e")), Refusal::Flattening("c".to_owned()));
     let newest = state.maps[&MapId(1)].newest_epoch;
     let last = |state: &State| {
-        let (record, from) = (only(state), window(state));
-        let (id, cancelled, end) = (record.id, record.cancelled, record.chunks);
-        [(from, (from.1, end)), ((from.1, end), (end, end))].map(|(from, to)| Command::MoveWindow {
-            id,
-            cancelled,
-            from,
-            to,
-        })
+        let record = only(state);
+        Command::MoveWindow { id: record.id, since: record.since, to: (record.fence, record.chunks) }
     };
-    for command in last(&state) {
-        done(&mut state, command);
+    for _ in 0..2 {
+        let last = last(&state);
+        done(&mut state, last);
     }
     let clone = state.volume_named("c").unwrap();
     assert_eq!((clone.map, clone.origin, clone.layout.to_string()), (MapId(2), None, "stripe".to_owned()));
@@ -290,6 +310,14 @@ fn a_clone_that_is_flattened_has_a_map_of_its_own_with_what_it_sees_and_the_othe
     done(&mut state, begin("d", "mirror:2"));
 }
 
+/// Story: the API refused to flatten, and what was proposed otherwise took over nothing, for ever.
+#[test]
+fn a_volume_leaves_no_others_before_servers_can_take_over_what_it_alone_has() {
+    let state = with_clone();
+    let refused = apply(&state, &Proposal::new(5, None, flatten("c"))).map(drop);
+    assert_eq!(refused, Err(Refusal::CannotLeave("c".to_owned())));
+}
+
 #[test]
 fn volumes_may_be_removed_at_any_moment_and_the_maps_go_with_the_last_one_that_has_them() {
     let finish = |id| Command::FinishRemoveVolume { id: VolumeId(id) };
@@ -298,7 +326,6 @@ fn volumes_may_be_removed_at_any_moment_and_the_maps_go_with_the_last_one_that_h
             let mut state = with_clone();
             done(&mut state, first);
             if way_back {
-                done(&mut state, Command::CancelMigration { id: MapId(2) });
                 let turned = turn(&state);
                 done(&mut state, turned);
             }
@@ -353,7 +380,7 @@ fn volumes_may_be_removed_at_any_moment_and_the_maps_go_with_the_last_one_that_h
 fn a_drive_that_holds_what_volumes_go_to_is_one_of_theirs() {
     let mut state = cluster(&[(1, 1), (2, 2)]);
     done(&mut state, create("v", "stripe"));
-    done(&mut state, super::tests::add_drive(3, 3_u32.min(2)));
+    done(&mut state, super::tests::add_drive(3, 2));
     done(&mut state, begin("v", "mirror:2"));
     let target = only(&state).target;
     let used = state.maps[&target].drives();
@@ -364,6 +391,32 @@ fn a_drive_that_holds_what_volumes_go_to_is_one_of_theirs() {
     assert_eq!(state.drives[&DriveId(3)].state, DriveState::Failed);
 }
 
+/// Story: a drive was removed that a volume had copies on; the volume left it behind with its map, or was removed, and the drive was
+/// listed for ever.
+#[test]
+fn a_drive_that_was_removed_is_forgotten_with_the_last_map_that_names_it() {
+    let remove = || Command::RemoveDrive { id: DriveId(4), force: true };
+    // What has gone doesn't need it.
+    let mut state = with_volume();
+    done(&mut state, remove());
+    done(&mut state, begin("v", "mirror:2"));
+    assert!(!state.maps[&MapId(2)].uses(DriveId(4)) && state.maps[&MapId(1)].uses(DriveId(4)));
+    for chunks in [98, 0] {
+        assert!(state.drives.contains_key(&DriveId(4)));
+        let next = next(&state, chunks);
+        done(&mut state, next);
+    }
+    assert!(state.migrations.is_empty() && !state.drives.contains_key(&DriveId(4)));
+    // Nor does what is removed on its way.
+    let mut state = with_volume();
+    done(&mut state, begin("v", "mirror:2"));
+    done(&mut state, remove());
+    done(&mut state, gone("v"));
+    assert!(state.drives.contains_key(&DriveId(4)));
+    done(&mut state, Command::FinishRemoveVolume { id: VolumeId(1) });
+    assert!(state.maps.is_empty() && !state.drives.contains_key(&DriveId(4)));
+}
+
 /// What is done to volumes that go.
 #[derive(Clone, Copy, Debug)]
 enum Step {
@@ -372,8 +425,7 @@ enum Step {
     Next(u64),
     Take(u64),
     Pause(bool),
-    Cancel,
-    Turn,
+    Turn(bool),
     Snapshot,
     Clone,
     Resize(u64),
@@ -387,8 +439,7 @@ fn step() -> impl Strategy<Value = Step> {
         8 => (1u64..9).prop_map(Step::Next),
         4 => any::<u64>().prop_map(Step::Take),
         1 => any::<bool>().prop_map(Step::Pause),
-        2 => Just(Step::Cancel),
-        3 => Just(Step::Turn),
+        3 => any::<bool>().prop_map(Step::Turn),
         2 => Just(Step::Snapshot),
         2 => Just(Step::Clone),
         2 => (1u64..24).prop_map(Step::Resize),
@@ -448,22 +499,19 @@ proptest! {
             let names: Vec<String> = state.active_volumes().map(|volume| volume.name.clone()).collect();
             let Some(name) = names.get(nth % names.len().max(1)).cloned() else { break };
             let name = name.as_str();
-            let from = record.as_ref().map_or((0, 0), |record| (record.done, record.fence));
             let mut commands = match step {
                 Step::Begin(layout) if record.is_none() => vec![begin(name, layout)],
                 Step::Flatten if record.is_none() => vec![flatten(name)],
                 Step::Take(which) => {
-                    let record = record.as_ref().filter(|record| record.stage != MigrationStage::Turning);
-                    record.inspect(|record| chunks.take(record, |chunk| which >> (chunk % 64) & 1 == 1));
+                    record.as_ref().inspect(|record| chunks.take(record, |chunk| which >> (chunk % 64) & 1 == 1));
                     vec![]
                 }
                 Step::Next(count) => record.as_ref().map_or(vec![], |record| {
                     let to = (record.fence, (record.fence + count).min(record.chunks));
-                    vec![Command::MoveWindow { id, cancelled: record.cancelled, from, to }]
+                    vec![Command::MoveWindow { id, since: record.since, to }]
                 }),
                 Step::Pause(paused) => vec![Command::PauseMigration { id, paused }],
-                Step::Cancel => vec![Command::CancelMigration { id }],
-                Step::Turn => vec![Command::TurnMigration { id, from }],
+                Step::Turn(cancelled) => vec![Command::TurnMigration { id, cancelled }],
                 Step::Snapshot => vec![take(name, &format!("s{nth}"))],
                 Step::Clone => vec![take(name, &format!("s{nth}")), clone(name, &format!("s{nth}"), &format!("c{nth}"))],
                 Step::Resize(size) => vec![resize(name, size * CHUNK)],
@@ -474,7 +522,7 @@ proptest! {
                 Step::Begin(_) | Step::Flatten => vec![],
             };
             for command in commands.drain(..) {
-                let Ok(applied) = apply(&state, &Proposal::new(5, None, command.clone())) else { continue };
+                let Ok(applied) = apply(&state, &proposal(command.clone())) else { continue };
                 digest = digest.after(&state, &applied.changes, &applied.state.counters);
                 match (&command, &record) {
                     // Only when all of them have been taken over.

@@ -5,8 +5,8 @@
 
 use super::drives::parse_layout;
 use super::{Draft, place};
-use crate::command::Reply;
-use crate::record::{CHUNK, MapRecord, MigrationRecord, MigrationStage, VolumeRecord};
+use crate::command::{ALONE, Reply};
+use crate::record::{CHUNK, LONGEST_WINDOW, MapRecord, MigrationRecord, MigrationStage, VolumeRecord};
 use crate::refusal::Refusal;
 use std::sync::Arc;
 use tepal_model::{Epoch, MapId};
@@ -24,6 +24,9 @@ impl Draft {
     ) -> Result<Reply, Refusal> {
         check_rate(rate)?;
         let volume = self.volume(name)?;
+        if alone && self.form < ALONE {
+            return Err(Refusal::CannotLeave(name.to_owned()));
+        }
         let layout = layout.map_or(Ok(volume.layout.clone()), parse_layout)?;
         let source = self.state.maps.get(&volume.map).expect("each volume's map exists").clone();
         if let Some(other) = self.state.migration_about(source.id) {
@@ -60,7 +63,7 @@ impl Draft {
             begun_unix_ms: self.unix_ms,
         };
         record.chunks = self.longest_of(&record).div_ceil(CHUNK);
-        record.fence = (record.chunks / FIRST_WINDOW).max(1);
+        record.fence = (record.chunks / FIRST_WINDOW).clamp(1, LONGEST_WINDOW);
         let others = if alone { 0 } else { self.state.volumes_of(source.id).count() - 1 };
         let with = match others {
             0 => String::new(),
@@ -76,21 +79,17 @@ impl Draft {
         Ok(Reply::MigrationBegun { id: target, view })
     }
 
-    pub(super) fn move_window(
-        &mut self,
-        id: MapId,
-        cancelled: bool,
-        from: (u64, u64),
-        to: (u64, u64),
-    ) -> Result<Reply, Refusal> {
+    pub(super) fn move_window(&mut self, id: MapId, since: u64, to: (u64, u64)) -> Result<Reply, Refusal> {
         let mut record = self.migration(id)?;
-        check_window(&record, from)?;
-        if record.cancelled != cancelled {
+        if record.since != since {
             return Err(Refusal::WindowChanged { done: record.done, fence: record.fence });
         }
-        check_stage(&record, MigrationStage::Running)?;
-        let is_last = to == (record.chunks, record.chunks) && from.1 == record.chunks;
-        if !is_last && (to.0 != from.1 || to.1 <= to.0 || to.1 > record.chunks) {
+        if record.stage != MigrationStage::Running {
+            return Err(Refusal::MigrationStage(record.stage));
+        }
+        let is_too_long = to.1.saturating_sub(to.0) > LONGEST_WINDOW;
+        let is_last = to == (record.chunks, record.chunks) && record.fence == record.chunks;
+        if !is_last && (to.0 != record.fence || to.1 <= to.0 || to.1 > record.chunks || is_too_long) {
             return Err(Refusal::NoWindow { done: to.0, fence: to.1 });
         }
         let view = self.next_view();
@@ -119,6 +118,7 @@ impl Draft {
         }
         if self.state.volumes.values().all(|volume| volume.map != record.source) {
             self.drop_map(record.source);
+            self.forget_removed_drives();
         }
         let text = match (record.leaves, record.cancelled) {
             (_, true) => "is as it was before: all that had gone has come back".to_owned(),
@@ -133,9 +133,6 @@ impl Draft {
         let to = if paused { MigrationStage::Paused } else { MigrationStage::Running };
         if record.stage == to {
             return Ok(Reply::Done);
-        }
-        if record.stage == MigrationStage::Turning {
-            return Err(Refusal::MigrationStage(record.stage));
         }
         (record.stage, record.since) = (to, self.next_view());
         let subject = self.subject_of(&record);
@@ -153,35 +150,18 @@ impl Draft {
         Ok(Reply::Done)
     }
 
-    pub(super) fn cancel_migration(&mut self, id: MapId) -> Result<Reply, Refusal> {
-        let mut record = self.migration(id)?;
-        if record.cancelled {
-            return Err(Refusal::CancelledAlready);
-        }
-        if record.stage == MigrationStage::Turning {
+    /// Nothing has to be taken back first: what is at the target in part the source has too.
+    pub(super) fn turn_migration(&mut self, id: MapId, cancelled: bool) -> Result<Reply, Refusal> {
+        let record = self.migration(id)?;
+        if record.cancelled == cancelled {
             return Ok(Reply::Done);
         }
         let subject = self.subject_of(&record);
         if self.longest_of(&record) > record.chunks * CHUNK {
             return Err(Refusal::GrownSince(subject));
         }
-        (record.stage, record.since) = (MigrationStage::Turning, self.next_view());
-        self.put_migration(record);
-        self.event(
-            "volume",
-            &subject,
-            "turns around on its way to another layout: what has gone comes back".to_owned(),
-        );
-        Ok(Reply::Done)
-    }
-
-    pub(super) fn turn_migration(&mut self, id: MapId, from: (u64, u64)) -> Result<Reply, Refusal> {
-        let record = self.migration(id)?;
-        check_window(&record, from)?;
-        check_stage(&record, MigrationStage::Turning)?;
         let volumes = self.state.volumes.values().filter(|volume| record.takes(volume));
         let volumes: Vec<VolumeRecord> = volumes.map(|volume| VolumeRecord::clone(volume)).collect();
-        let subject = self.subject_of(&record);
         let since = self.next_view();
         self.put_migration(MigrationRecord {
             source: record.target,
@@ -189,7 +169,7 @@ impl Draft {
             done: record.chunks - record.fence,
             fence: record.chunks - record.done,
             stage: MigrationStage::Running,
-            cancelled: true,
+            cancelled,
             since,
             ..record
         });
@@ -197,7 +177,11 @@ impl Draft {
             volume.map = record.target;
             self.revise(volume);
         }
-        self.event("volume", &subject, "has turned around: its chunks come back".to_owned());
+        let text = match cancelled {
+            true => "turns around on its way to another layout: what has gone comes back",
+            false => "turns around once more: it goes to its other layout after all",
+        };
+        self.event("volume", &subject, text.to_owned());
         Ok(Reply::Done)
     }
 
@@ -212,17 +196,7 @@ impl Draft {
                     self.drop_map(map);
                 }
             }
-        }
-    }
-
-    /// Whether a volume may have so many bytes now.
-    pub(super) fn check_growth(&self, volume: &VolumeRecord, size: u64) -> Result<(), Refusal> {
-        match self.state.migration_of(volume) {
-            // What is past the chunks that were counted would be left behind.
-            Some(record) if record.stage == MigrationStage::Turning && size > record.chunks * CHUNK => {
-                Err(Refusal::MigrationStage(record.stage))
-            }
-            _ => Ok(()),
+            self.forget_removed_drives();
         }
     }
 
@@ -254,15 +228,4 @@ impl Draft {
 
 fn check_rate(rate: Option<u64>) -> Result<(), Refusal> {
     if rate == Some(0) { Err(Refusal::Rate) } else { Ok(()) }
-}
-
-fn check_window(record: &MigrationRecord, (done, fence): (u64, u64)) -> Result<(), Refusal> {
-    match (record.done, record.fence) == (done, fence) {
-        true => Ok(()),
-        false => Err(Refusal::WindowChanged { done: record.done, fence: record.fence }),
-    }
-}
-
-fn check_stage(record: &MigrationRecord, wanted: MigrationStage) -> Result<(), Refusal> {
-    if record.stage == wanted { Ok(()) } else { Err(Refusal::MigrationStage(record.stage)) }
 }

@@ -149,11 +149,10 @@ impl Draft {
             Command::BeginMigration { volume, layout, alone, seed, rate } => {
                 self.begin_migration(volume, layout.as_deref(), *alone, (*seed, *rate))
             }
-            Command::MoveWindow { id, cancelled, from, to } => self.move_window(*id, *cancelled, *from, *to),
+            Command::MoveWindow { id, since, to } => self.move_window(*id, *since, *to),
             Command::PauseMigration { id, paused } => self.pause_migration(*id, *paused),
             Command::SetMigrationRate { id, rate } => self.set_migration_rate(*id, *rate),
-            Command::CancelMigration { id } => self.cancel_migration(*id),
-            Command::TurnMigration { id, from } => self.turn_migration(*id, *from),
+            Command::TurnMigration { id, cancelled } => self.turn_migration(*id, *cancelled),
             Command::SetLease { ms } => self.set_lease(*ms),
             Command::EndLongLeases { ms } => self.end_long_leases(*ms),
             Command::RecordEvent { kind, subject, text } => {

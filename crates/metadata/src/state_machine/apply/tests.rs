@@ -45,9 +45,13 @@ fn attempt(state: &mut State, command: Command) -> Result<Reply, Refusal> {
     Ok(applied.reply)
 }
 
-/// With volumes of one column for each drive, which can be told one by one.
-fn proposal(command: Command) -> Proposal {
-    let version = if matches!(command, Command::CreateVolume { .. }) { 1 } else { command.version() };
+/// With volumes of one column for each drive, which can be told one by one; and those that leave others may, as in a form to come.
+pub fn proposal(command: Command) -> Proposal {
+    let version = match command {
+        Command::CreateVolume { .. } => 1,
+        Command::BeginMigration { alone: true, .. } => crate::command::ALONE,
+        _ => command.version(),
+    };
     Proposal { version, ..Proposal::new(5, None, command) }
 }
 

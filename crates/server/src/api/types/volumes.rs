@@ -107,8 +107,6 @@ pub enum MigrationState {
     Running,
     /// It rests until it's resumed: only what clients touch of what is on its way goes.
     Paused,
-    /// It was cancelled, and is about to go back.
-    Turning,
     /// It would, and something is in its way.
     Blocked,
 }

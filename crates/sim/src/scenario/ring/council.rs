@@ -69,8 +69,8 @@ enum Change {
     Joined((MapId, usize), Placing, View),
     /// It has no room.
     CannotJoin((MapId, usize), Placing),
-    /// A column of a map that volumes go to has taken over all of a window; or nothing of it is in the way of turning around.
-    TakenOver((MapId, usize), (u64, u64), bool),
+    /// A column of a map that volumes go to has taken over all of the window that is agreed since that view.
+    TakenOver((MapId, usize), View),
 }
 
 /// What a process has heard.
@@ -269,18 +269,40 @@ impl Council {
         true
     }
 
-    /// It rests, or goes on, or turns around.
+    /// It rests, or goes on.
     pub fn change_migration(&self, to: Stage) {
         let mut state = self.lock();
         let state = &mut *state;
         let Some(migration) = state.now.migrations.values_mut().next() else { return };
-        let may_turn = !migration.reversed || to != Stage::Turning;
-        if migration.stage != Stage::Turning && migration.stage != to && may_turn {
+        if migration.stage != to {
             state.now.view += 1;
             let migration = Arc::make_mut(migration);
             (migration.stage, migration.since) = (to, state.now.view);
             state.taken_over.clear();
         }
+    }
+
+    /// It goes the other way from now on.
+    pub fn turn_migration(&self) {
+        let mut state = self.lock();
+        let Some((_, was)) = state.now.migrations.pop_first() else { return };
+        state.now.view += 1;
+        state.taken_over.clear();
+        let was = Migration::clone(&was);
+        let next = Migration {
+            source: was.target,
+            target: was.source,
+            from: was.to,
+            to: was.from,
+            done: was.chunks - was.fence,
+            fence: was.chunks - was.done,
+            stage: Stage::Running,
+            reversed: !was.reversed,
+            since: state.now.view,
+            ..was
+        };
+        state.has_map(&next.source, &next.from);
+        state.now.migrations.insert(next.source, Arc::new(next));
     }
 
     /// Whether volumes go anywhere.
@@ -381,20 +403,24 @@ impl State {
         self.now.volumes = self.readers.volumes().into_iter().map(|id| (id, self.spec.map)).collect();
     }
 
-    /// The next chunk; or they go the other way; or they have arrived.
+    /// A column has everything of the window; with the last one it's over.
+    fn take_over(&mut self, map: MapId, column: usize, since: View) -> Option<View> {
+        let is_said = |now: &&Arc<Migration>| (now.target, now.since) == (map, since);
+        self.now.migrations.values().find(is_said)?;
+        self.taken_over.insert(column);
+        if self.taken_over.len() == self.now.places[&map].columns.len() {
+            self.window_is_over();
+        }
+        Some(self.now.view)
+    }
+
+    /// The next chunk; or they have arrived.
     fn window_is_over(&mut self) {
         self.now.view += 1;
         self.taken_over.clear();
         let Some((_, was)) = self.now.migrations.pop_first() else { return };
         let mut next = Migration { since: self.now.view, ..(*was).clone() };
-        if was.stage == Stage::Turning {
-            (next.source, next.target) = (was.target, was.source);
-            (next.from, next.to) = (was.to.clone(), was.from.clone());
-            (next.done, next.fence) = (was.chunks - was.fence, was.chunks - was.done);
-            (next.stage, next.reversed) = (Stage::Running, true);
-            self.has_map(&next.source.clone(), &next.from.clone());
-            self.now.migrations.insert(next.source, Arc::new(next));
-        } else if was.fence < was.chunks {
+        if was.fence < was.chunks {
             (next.done, next.fence) = (was.fence, was.fence + 1);
             self.now.migrations.insert(next.source, Arc::new(next));
         } else {
@@ -540,22 +566,7 @@ impl State {
                 self.tell_volumes();
                 Some(id.0)
             }
-            Change::TakenOver((map, column), window, undone) => {
-                let now = self.now.migrations.values().find(|now| now.target == *map);
-                let now = now.filter(|now| (now.done, now.fence) == *window)?.clone();
-                let is_said = match now.stage {
-                    Stage::Running => !undone,
-                    Stage::Turning => *undone,
-                    Stage::Paused => false,
-                };
-                if is_said {
-                    self.taken_over.insert(*column);
-                }
-                if self.taken_over.len() == self.now.places[map].columns.len() {
-                    self.window_is_over();
-                }
-                Some(self.now.view)
-            }
+            Change::TakenOver((map, column), since) => self.take_over(*map, *column, *since),
         }
     }
 }
@@ -663,8 +674,8 @@ impl Authority for Voice {
         Box::pin(async move { agreed.await.is_some() })
     }
 
-    fn taken_over(&self, target: MapId, column: usize, window: (u64, u64), undone: bool) -> BoxFuture<'static, bool> {
-        let agreed = self.ask(Change::TakenOver((target, column), window, undone));
+    fn taken_over(&self, target: MapId, column: usize, since: View) -> BoxFuture<'static, bool> {
+        let agreed = self.ask(Change::TakenOver((target, column), since));
         Box::pin(async move { agreed.await.is_some() })
     }
 

@@ -133,6 +133,7 @@ const EVENTS: &[Event] = &[
     Event::MigrationRests,
     Event::MigrationGoesOn,
     Event::MigrationTurns,
+    Event::MigrationTurns,
     Event::AllStart,
 ];
 /// So many of them, from the first on, where all happens within a moment.
@@ -352,7 +353,7 @@ impl Ring {
             Event::MigrationBegins => self.migration_begins(),
             Event::MigrationRests => self.council.change_migration(Stage::Paused),
             Event::MigrationGoesOn => self.council.change_migration(Stage::Running),
-            Event::MigrationTurns => self.council.change_migration(Stage::Turning),
+            Event::MigrationTurns => self.council.turn_migration(),
             Event::AllStart => self.start_all(),
         }
     }

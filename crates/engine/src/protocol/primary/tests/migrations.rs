@@ -1,14 +1,16 @@
 //! A volume goes to another layout while it's used, and back.
 
 use super::*;
+use crate::protocol::primary::Blocks;
+use crate::protocol::primary::handing::{Handing, What};
 use crate::servers::follow::{Agreed, ClusterView, DriveStatus};
-use crate::{CHUNK, Laid, Migration, Stage};
+use crate::{CHUNK, Head, Laid, Migration, Stage};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use tepal_codec::checksum::block_crcs;
 use tepal_drive::Write;
 use tepal_drive::world::Gather;
-use tepal_model::{EXTENT, Lineage, ServerId, Taking};
+use tepal_model::{EXTENT, History, Lineage, ServerId, Taking};
 
 const ME: ServerId = ServerId(1);
 const SOURCE: MapId = MapId(1);
@@ -73,7 +75,7 @@ impl Going {
     async fn move_on(&self) {
         let mut now = self.now();
         let migration = Migration::clone(now.migrations.pop_first().unwrap().1.as_ref());
-        let window = (migration.target, migration.done, migration.fence);
+        let window = (migration.target, migration.since);
         loop {
             let said = self.rig.authority.0.lock().unwrap().taken_over.clone();
             if (0..3).all(|column| said.contains(&(column, window))) {
@@ -82,7 +84,8 @@ impl Going {
             self.rig.world.sleep(Duration::from_millis(5)).await;
         }
         if migration.fence < migration.chunks {
-            let migration = Migration { done: migration.fence, fence: migration.fence + 1, ..migration };
+            let (done, fence, since) = (migration.fence, migration.fence + 1, now.view);
+            let migration = Migration { done, fence, since, ..migration };
             now.migrations.insert(migration.source, Arc::new(migration));
         } else {
             now.volumes.insert(VolumeId(1), migration.target);
@@ -101,11 +104,12 @@ impl Going {
             to: migration.from.clone(),
             done: migration.chunks - migration.fence,
             fence: migration.chunks - migration.done,
-            reversed: true,
+            reversed: !migration.reversed,
+            since: now.view,
             ..migration
         };
-        now.volumes.insert(VolumeId(1), TARGET);
-        now.migrations.insert(TARGET, Arc::new(back));
+        now.volumes.insert(VolumeId(1), back.source);
+        now.migrations.insert(back.source, Arc::new(back));
         self.follow(now);
     }
 
@@ -164,6 +168,105 @@ fn what_was_written_on_the_way_is_there_when_the_volume_has_come_back() {
             assert_eq!(rig.read(block).await, Ok(byte), "{block}");
         }
         assert_eq!(going.held(TARGET), 0);
+    });
+}
+
+/// Story: it was asked to release what it had, and that came when the volume had turned around twice: it had been written again there
+/// meanwhile, and was gone.
+#[test]
+fn what_was_asked_before_a_volume_turned_around_is_refused_however_often_it_has() {
+    told(|world| async move {
+        let (going, mut begins) = Going::before(world, "mirror:2", "stripe;extent=4K").await;
+        let rig = &going.rig;
+        rig.write(0, 1, 40).await.unwrap();
+        let (source, migration) = begins.migrations.pop_first().unwrap();
+        let all = Migration { fence: migration.chunks, ..Migration::clone(&migration) };
+        begins.migrations.insert(source, Arc::new(all));
+        going.follow(begins);
+        for byte in 2..6 {
+            let late = going.before.borrow().migrations.values().next().unwrap().clone();
+            let (blocks, lines) = (Blocks::new(0, 1), Epochs::default().lines_digest());
+            let asked = |what, since| Handing { what, blocks, target: late.target, since, lines };
+            going.turn_around();
+            rig.write(0, byte, 30).await.unwrap();
+            going.turn_around();
+            let now = going.before.borrow().migrations.values().next().unwrap().clone();
+            assert_eq!((now.target, now.done, now.fence), (late.target, late.done, late.fence));
+            for group in rig.engine.map(now.source).unwrap().groups() {
+                assert!(asked(What::HandOver, now.since).at(&group).await.is_ok());
+                for what in [What::HandOver, What::Release] {
+                    let outcome = asked(what, late.since).at(&group).await.map(drop);
+                    assert_eq!(outcome, Err(IoError::Stopping));
+                }
+            }
+            assert_eq!((rig.read(0).await, rig.read(35).await), (Ok(byte), Ok(1)));
+            going.turn_around();
+        }
+        going.move_on().await;
+        assert_eq!((rig.read(0).await, rig.read(29).await, rig.read(35).await), (Ok(5), Ok(5), Ok(1)));
+    });
+}
+
+/// Story: a volume of a tebibyte with little in it was asked about piece by piece.
+#[test]
+fn the_columns_that_a_volume_leaves_say_which_of_its_chunks_they_have_anything_of() {
+    told(|world| async move {
+        for (byte, expected) in [(Some(1), BTreeSet::from([1])), (None, BTreeSet::new())] {
+            let (going, mut begins) = Going::before(world.clone(), "stripe", "mirror:2;extent=4K").await;
+            let rig = &going.rig;
+            if let Some(byte) = byte {
+                rig.write(1024 + 77, byte, 3).await.unwrap();
+            }
+            let (source, migration) = begins.migrations.pop_first().unwrap();
+            let rests = Migration { fence: migration.chunks, stage: Stage::Paused, ..Migration::clone(&migration) };
+            begins.migrations.insert(source, Arc::new(rests));
+            going.follow(begins);
+            let target = loop {
+                rig.world.sleep(Duration::from_millis(5)).await;
+                match rig.engine.map(TARGET) {
+                    Some(map) if map.groups().len() == 3 => break map,
+                    _ => {}
+                }
+            };
+            let (moving, mut found) = (target.moving().unwrap(), BTreeSet::new());
+            for column in 0..3 {
+                found.extend(target.groups()[0].asks_what_is_held(&moving, column).await.expect("it's known"));
+            }
+            assert_eq!(found, expected);
+            // A request goes where it's to go, whatever is known.
+            for block in [5, 1024 + 78] {
+                rig.write(block, 9, 1).await.unwrap();
+                assert_eq!(rig.read(block).await, Ok(9));
+            }
+            assert_eq!(rig.read(1024 + 77).await, Ok(byte.unwrap_or(0)));
+        }
+    });
+}
+
+/// Story: what had been trimmed after a snapshot took room in the new layout, though nobody had asked whether there was any.
+#[test]
+fn what_a_volume_has_trimmed_and_a_snapshot_has_takes_no_room_where_they_go() {
+    told(|world| async move {
+        let (going, mut begins) = Going::before(world, "mirror:2", "mirror:3").await;
+        let rig = &going.rig;
+        rig.write(0, 1, 64).await.unwrap();
+        let readers = ["0-1", "0-2"].map(|reader| reader.parse::<Lineage>().unwrap());
+        let heads = [(VolumeId(1), Head { epoch: 2, since: 5 })].into();
+        let snapshots = [(1, rig.volume.size())].into();
+        let epochs = Arc::new(Epochs { history: History::new(readers.to_vec(), 0), heads, snapshots, view: 5 });
+        begins.epochs = [(SOURCE, epochs.clone()), (TARGET, epochs)].into();
+        let migrations = std::mem::take(&mut begins.migrations);
+        going.follow(begins);
+        rig.volume.trim(0, 32 * BLOCK).await.unwrap();
+        let before = going.held(SOURCE);
+        going.follow(ClusterView { migrations, ..going.now() });
+        going.move_on().await;
+        going.move_on().await;
+        rig.engine.end_unknown_maps(|map| map == TARGET).await;
+        assert_eq!((going.held(TARGET), going.held(SOURCE)), (before / 2 * 3, 0));
+        assert_eq!((rig.read(0).await, rig.read(31).await, rig.read(32).await), (Ok(0), Ok(0), Ok(1)));
+        let snapshot = rig.volume.snapshot(1, rig.volume.size());
+        assert!(join(&snapshot.read(0, 64 * BLOCK).await.unwrap()).iter().all(|&byte| byte == 1));
     });
 }
 
