@@ -50,7 +50,7 @@ fn a_full_data_folder_is_told_holds_back_what_needs_it_and_is_over_when_there_is
     cluster.tepal(&["volume", "show", "later"]).refused(1);
     cluster.create("later", "1M", "stripe");
     std::fs::rename(drive.with_extension("aside"), &drive).expect("our own drive");
-    cluster.wait_until_healthy("v0");
+    ["v0", "later"].iter().for_each(|volume| cluster.wait_until_healthy(volume));
     let status = cluster.ask(&["status"]);
     assert_eq!(status["health"], "ok", "{status}");
     assert!(cluster.log().contains("can be written again"));

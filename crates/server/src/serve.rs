@@ -249,12 +249,11 @@ impl Running {
         let nbd: Vec<String> = front.endpoints().iter().map(ToString::to_string).collect();
         let stop = Arc::new(Notify::new());
         let scrubs = Scrubs::new(threads.clone(), observations.clone());
-        let parts_of_moving = parts.clone();
         let api = api::Front::open(
             listener,
             Api {
                 server,
-                parts,
+                parts: parts.clone(),
                 drives: drives.clone(),
                 volumes: volumes.clone(),
                 observations,
@@ -269,14 +268,12 @@ impl Running {
             },
             token,
         );
-        tokio::spawn(moving::keep_even(parts_of_moving, api.survey()));
+        tokio::spawn(moving::keep_even(parts, api.survey()));
         tokio::spawn(volumes.follow());
-        tokio::spawn(drives::watch(drives.clone()));
         tokio::spawn(membership::return_whenever_down(metadata, drives.clone()));
         tokio::spawn(damage.clone().keep());
         tokio::spawn(events.keep());
-        tokio::spawn(drives::settle_doubts(drives.clone(), scrubs));
-        tokio::spawn(drives::watch_labels(drives.clone()));
+        look_after(&drives, scrubs);
         let addresses = Addresses { server, pid: std::process::id(), api: api_address.to_string(), nbd };
         data_folder::write_addresses(&config.data, &addresses)?;
         tracing::info!(%server, api = addresses.api, nbd = ?addresses.nbd, after = ?started.elapsed(), "serving");
@@ -295,4 +292,11 @@ impl Running {
             tracing::warn!("the drives didn't close in time: their logs will be replayed");
         }
     }
+}
+
+/// Until the server stops.
+fn look_after(drives: &Arc<Drives>, scrubs: Scrubs) {
+    tokio::spawn(drives::watch(drives.clone()));
+    tokio::spawn(drives::settle_doubts(drives.clone(), scrubs));
+    tokio::spawn(drives::watch_labels(drives.clone()));
 }

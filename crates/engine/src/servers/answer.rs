@@ -293,9 +293,7 @@ fn carry_out<W: World>(
         .boxed_local(),
         DriveOperation::Present { first, count, look, lineage } => {
             let runs = drive.present(map, first, count, look.clamp(1, MOST_RUNS as u64), &lineage);
-            let run = |(length, holds)| Run { length, holds };
-            let runs = runs.into_iter().take(MOST_RUNS).map(run).collect();
-            ready(answer(DriveAnswer::Present { runs })).boxed_local()
+            ready(answer(DriveAnswer::Present { runs: first_runs(runs) })).boxed_local()
         }
         DriveOperation::Extents { first, count, noted } => {
             let mut rest = drive.extents_of(map, first, count, noted).into_iter();
@@ -332,6 +330,11 @@ async fn read<W: World>(drive: Drive<W>, map: MapId, (first, count): (u64, u64),
         },
         Err(error) => failure_of(why(error)),
     }
+}
+
+/// As many as one answer has room for.
+fn first_runs(runs: Vec<(u64, bool)>) -> Vec<Run> {
+    runs.into_iter().take(MOST_RUNS).map(|(length, holds)| Run { length, holds }).collect()
 }
 
 fn wont(error: DriveError) -> DriveAnswer {

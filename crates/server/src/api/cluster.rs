@@ -298,7 +298,8 @@ fn health(context: &Context) -> (Health, Vec<String>) {
             VolumeState::Unavailable => Health::Unavailable,
         };
         // One by one, for others say some of it too.
-        info.reason.iter().for_each(|reason| add(health, format!("volume '{}': {reason}", info.name)));
+        let reasons = info.reason.iter().map(|reason| format!("volume '{}': {reason}", info.name));
+        reasons.for_each(|reason| add(health, reason));
     }
     (worst, reasons)
 }

@@ -50,6 +50,9 @@ fn all_wait(drives: &[DriveId], state: &State) -> String {
     }
     // Those that were removed meanwhile have been given up already.
     let waited_for: Vec<DriveId> = away.iter().copied().filter(|drive| may_return(*drive, state)).collect();
+    if waited_for.is_empty() {
+        return format!("reads and writes wait until it's known what others have of what {} held", named(&away, state));
+    }
     format!(
         "reads and writes of what only {} held wait until it's back: {}; or, if it's gone for good, have them fail: {}",
         named(&waited_for, state),

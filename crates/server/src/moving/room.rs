@@ -27,7 +27,7 @@ impl DriveSpace {
     }
 
     /// For what others are emptied of.
-    fn to_take(&self) -> u64 {
+    fn for_others(&self) -> u64 {
         self.left().saturating_sub(self.capacity / KEPT)
     }
 }
@@ -47,7 +47,7 @@ impl Demand {
         for record in state.drives_of_pool(pool) {
             let Some(space) = spaces.get(&record.id) else { continue };
             match is_to_hold(state, record, gone) {
-                true if record.state == DriveState::Up => demand.left += space.to_take(),
+                true if record.state == DriveState::Up => demand.left += space.for_others(),
                 true => {}
                 false => demand.held += space.used,
             }
@@ -91,7 +91,7 @@ impl<'a> Room<'a> {
     pub fn take(&mut self, of: impl Iterator<Item = DriveId>, to: DriveId, is_emptied: bool) -> bool {
         let wanted = of.map(|drive| self.of_copy(drive)).max().unwrap_or(0);
         let promised = self.promised.get(&to).copied().unwrap_or(0);
-        let left = self.spaces.get(&to).map(|space| if is_emptied { space.to_take() } else { space.left() });
+        let left = self.spaces.get(&to).map(|space| if is_emptied { space.for_others() } else { space.left() });
         let fits = left.is_none_or(|left| wanted + promised <= left) && (!is_emptied || self.demand.fits());
         if fits {
             *self.promised.entry(to).or_default() += wanted;
