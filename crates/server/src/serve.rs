@@ -234,11 +234,7 @@ impl Running {
         tokio::spawn(agreed::follow(parts.clone(), links.clone(), followed));
         let migrations = Migrations::default();
         tokio::spawn(migrating::keep_going(parts.clone(), membership.relay.reports().clone(), migrations.clone()));
-        if config.open_to_others {
-            tracing::warn!(
-                "other machines can reach this server: there is no encryption, and any NBD client may read and write every volume"
-            );
-        }
+        warn_if_open(&config);
         let observations = Observations::default();
         let is_there = |volume| metadata.state().volumes.contains_key(&volume);
         let damage = Arc::new(DamageFile::open(&config.data, observations.clone(), is_there));
@@ -299,4 +295,12 @@ fn look_after(drives: &Arc<Drives>, scrubs: Scrubs) {
     tokio::spawn(drives::watch(drives.clone()));
     tokio::spawn(drives::settle_doubts(drives.clone(), scrubs));
     tokio::spawn(drives::watch_labels(drives.clone()));
+}
+
+fn warn_if_open(config: &Config) {
+    if config.open_to_others {
+        tracing::warn!(
+            "other machines can reach this server: there is no encryption, and any NBD client may read and write every volume"
+        );
+    }
 }

@@ -173,12 +173,12 @@ fn any_volume_operation() -> impl Strategy<Value = VolumeOperation> {
         (offset(), any::<u8>())
             .prop_map(|(offset, copy)| VolumeOperation::Repair { offset: offset / BLOCK * BLOCK, copy }),
         (offset(), 1..=volume::MAX_HANDED, any::<u64>()).prop_map(|(offset, count, lines)| {
-            HandOver { first: offset / BLOCK, count, target: MapId(2), since: 3, epochs }
+            HandOver { first: offset / BLOCK, count, target: MapId(2), since: 3, lines }
         }),
         (offset(), 1..=volume::MAX_HANDED, any::<u64>()).prop_map(|(offset, count, lines)| {
-            Release { first: offset / BLOCK, count, target: MapId(2), since: 3, epochs }
+            Release { first: offset / BLOCK, count, target: MapId(2), since: 3, lines }
         }),
-        any::<u64>().prop_map(|epochs| VolumeOperation::Holding { target: MapId(2), since: 3, epochs }),
+        any::<u64>().prop_map(|lines| VolumeOperation::Holding { target: MapId(2), since: 3, lines }),
     ]
 }
 
