@@ -624,10 +624,11 @@ fn taken_by_both(one: &[Taken], other: &[Taken]) -> Vec<Taken> {
 }
 
 /// Whether a copy that has the second is to become like one that has the first. Drives that are to hide many blocks from some
-/// readers, and not from others, may have to write zeros. Where there's nothing to hide a copy may have none: what is there in a map
-/// that volumes leave was never taken over.
+/// readers, and not from others, may have to write zeros: it's the same where there's something to hide. Where there's nothing, a
+/// copy may have none: what is there in a map that volumes leave was never taken over.
 fn differ(wanted: Option<u32>, found: Option<u32>, hides: bool) -> bool {
-    wanted != found && !(hides && wanted.is_none() && found == Some(*ZEROS))
+    let shown = |crc: Option<u32>| crc.filter(|crc| !(hides && *crc == *ZEROS));
+    shown(wanted) != shown(found)
 }
 
 /// The CRC of a block of zeros.

@@ -325,7 +325,7 @@ impl<W: World> Group<W> {
                     self.say_taken(&moving).await;
                     SAY_AGAIN
                 }
-                false => RETRY,
+                false => self.rest_before_the_others(&moving),
             };
             let change = {
                 let mut state = self.lock();
@@ -343,6 +343,12 @@ impl<W: World> Group<W> {
                 (change, rest) = (Group::next_change(&mut state), still);
             }
         }
+    }
+
+    /// Pieces that are under way for clients are over soon.
+    fn rest_before_the_others(&self, moving: &Moving) -> Duration {
+        let is_refused = !self.lock().takeover.refused.is_empty();
+        if is_refused || moving.agreed.stage != Stage::Running { RETRY } else { SOON }
     }
 
     /// Where there's nothing, nothing need be asked for piece by piece; if it isn't known soon, it is.
