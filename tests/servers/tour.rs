@@ -39,5 +39,5 @@ fn a_tour_of_one_server_shows_what_that_outlives() {
     let steps: Vec<&str> =
         told["steps"].as_array().expect("a list").iter().filter_map(|step| step["step"].as_str()).collect();
     assert_eq!(steps.join(" "), "up write read snapshot pull return kill relayout compare rewind scrub speed space");
-    assert_eq!(ring.json(1, &["volume", "show", "v0"])["layout"], "mirror:2");
+    assert_eq!(ring.json(1, &["volume", "show", "v0"])["layout"], "mirror:2;extent=256K");
 }
