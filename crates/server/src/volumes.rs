@@ -210,7 +210,8 @@ impl Volumes {
         }
         // It was removed while this server stood still, or was told only what the state has come to.
         for volume in self.engine.volumes().into_iter().filter(|volume| !state.volumes.contains_key(&volume.id())) {
-            let has_map = state.maps.contains_key(&volume.spec().map);
+            // Perhaps not the one that it was opened with: clones may have gone with it to another, and still be there.
+            let has_map = volume.has_any_map_of(|map| state.maps.contains_key(&map));
             self.begin_end(volume, if has_map { Goes::Alone } else { Goes::WithItsMap });
         }
         self.give_back_maps_that_are_gone(&state);

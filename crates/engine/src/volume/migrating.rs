@@ -293,6 +293,11 @@ impl<W: World> Volume<W> {
         std::iter::once(map.clone()).chain(other).collect()
     }
 
+    /// Whether one of its maps is among these.
+    pub fn has_any_map_of(&self, are_among: impl Fn(MapId) -> bool) -> bool {
+        self.maps().iter().any(|map| are_among(map.id()))
+    }
+
     /// Whether it has any of its bytes there.
     pub(crate) fn has(&self, map: MapId) -> bool {
         self.map().id() == map || self.map().moving().is_some_and(|moving| moving.agreed.is_about(map))
