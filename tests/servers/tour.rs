@@ -19,7 +19,7 @@ fn a_tour_shows_what_four_servers_outlive_and_leaves_them_up_and_a_second_one_fi
             told["steps"].as_array().expect("a list").iter().filter_map(|step| step["step"].as_str()).collect();
         let grow = if round == 0 { " grow" } else { "" };
         let expected = format!(
-            "up write read snapshot pull return kill lose rejoin lose rejoin{grow} compare rewind scrub speed space"
+            "up write read snapshot pull return kill lose rejoin lose rejoin{grow} relayout compare rewind scrub speed space"
         );
         assert_eq!((&told["ok"], steps.join(" ")), (&Value::Bool(true), expected));
     }
@@ -38,6 +38,6 @@ fn a_tour_of_one_server_shows_what_that_outlives() {
     let told: Value = serde_json::from_str(&said).expect("JSON");
     let steps: Vec<&str> =
         told["steps"].as_array().expect("a list").iter().filter_map(|step| step["step"].as_str()).collect();
-    assert_eq!(steps.join(" "), "up write read snapshot pull return kill compare rewind scrub speed space");
-    assert_eq!(ring.json(1, &["volume", "show", "v0"])["layout"], "mirror:2");
+    assert_eq!(steps.join(" "), "up write read snapshot pull return kill relayout compare rewind scrub speed space");
+    assert_eq!(ring.json(1, &["volume", "show", "v0"])["layout"], "mirror:2;extent=256K");
 }

@@ -8,8 +8,10 @@ use crate::dev::up;
 use crate::disk::Disk;
 use crate::output;
 use std::time::Instant;
-use tepal_model::BLOCK;
-use tepal_server::api::types::{CreateSnapshot, Done, DriveInfo, SnapshotInfo, SnapshotName, path, route};
+use tepal_model::{BLOCK, Layout};
+use tepal_server::api::types::{
+    CreateSnapshot, Done, DriveInfo, Relayout, SnapshotInfo, SnapshotName, VolumeInfo, path, route,
+};
 
 const SNAPSHOT: &str = "tour";
 /// With so many servers none is added any more: a tour can be taken again and again.
@@ -77,6 +79,28 @@ impl Tour<'_> {
             Err(error) if !error.is_not_found() => Err(error.into()),
             _ => Ok(()),
         }
+    }
+
+    /// The volume goes to another layout, over all drives that there are by now: to extents of another size, or back.
+    pub(super) fn give_another_layout(&mut self, writer: &Writer) -> Result<(), TourError> {
+        let (since, before) = (Instant::now(), writer.answered());
+        writer.forget_waits();
+        let volume: VolumeInfo = self.client.get(&path(route::VOLUME, VOLUME))?;
+        let is_first = volume.layout.parse::<Layout>() == self.layouts()[0].parse();
+        let layout = self.layouts()[usize::from(is_first)].to_owned();
+        let request = Relayout { layout: layout.clone(), rate: None };
+        let _: VolumeInfo = self.client.post(&path(route::VOLUME_RELAYOUT, VOLUME), &request)?;
+        let gone = || {
+            let volume: VolumeInfo = self.client.get(&path(route::VOLUME, VOLUME))?;
+            Ok(volume.migration.is_none().then_some(()))
+        };
+        self.until(|| format!("volume {VOLUME} to be {layout}"), gone)?;
+        let (took, answered) = (since.elapsed().as_secs_f64(), writer.answered() - before);
+        let wait = writer.longest_wait().as_millis();
+        let text = format!(
+            "volume {VOLUME} is {layout} now, snapshot and all, after {took:.1} s: {answered} reads and writes meanwhile, none waited over {wait} ms"
+        );
+        self.tell("relayout", since, text)
     }
 
     /// One more than there are, unless a tour has done so before.

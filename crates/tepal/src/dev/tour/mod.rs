@@ -198,7 +198,13 @@ impl Tour<'_> {
         self.kill_the_server(writer)?;
         self.lose_servers(writer)?;
         self.add_a_server(writer)?;
+        self.give_another_layout(writer)?;
         Ok(kept)
+    }
+
+    /// What the volume has at first, and what it's given: a tour after this one gives the first again.
+    fn layouts(&self) -> [&'static str; 2] {
+        home::LAYOUTS[usize::from(self.cluster.servers().len() > 1)]
     }
 
     fn tell(&mut self, step: &'static str, since: Instant, text: String) -> Result<(), TourError> {
