@@ -123,10 +123,13 @@ impl<W: World> Map<W> {
         self.start_reclaiming();
     }
 
-    /// Returns when it's known here that a volume is none of its any more.
+    /// Returns when it's known here that a volume is none of its any more, or that it has none.
     pub async fn has_lost(&self, volume: VolumeId) {
         while self.epochs().head_of(volume).is_some() {
             let Some(engine) = self.engine() else { return };
+            if engine.followed_state().is_some_and(|(_, now)| !now.places.contains_key(&self.id())) {
+                return;
+            }
             engine.world().sleep(LOOK_AGAIN).await;
         }
     }
