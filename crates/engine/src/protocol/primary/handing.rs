@@ -220,10 +220,11 @@ impl<W: World> Group<W> {
         };
         let mut data = Segments::new();
         for line in &lines {
-            let own = epochs.history.line_of(line.newest).and_then(own_part).ok_or(IoError::Stopping)?;
+            // All that it sees: another copy may show there what an older line has, if that is the same.
+            let seen = epochs.history.line_of(line.newest).ok_or(IoError::Stopping)?;
             for run in &line.held {
                 let run = Blocks::new(blocks.first + u64::from(run.first), run.count.into());
-                data.extend(self.read_copies(run, Reader::HasTurn(&own)).await?.0);
+                data.extend(self.read_copies(run, Reader::HasTurn(seen)).await?.0);
             }
         }
         let requests = self.requests_of(&holder, blocks, &newest).await?;

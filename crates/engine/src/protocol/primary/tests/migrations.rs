@@ -294,6 +294,36 @@ fn what_a_volume_has_trimmed_and_a_snapshot_has_takes_no_room_where_they_go() {
     });
 }
 
+/// Story: one copy had a block in the line that was written, the other showed the same by an older line. The first one's was rotten, and
+/// of the other that line alone was asked for, where it has nothing: zeros went to the new layout.
+#[test]
+fn what_one_copy_shows_by_an_older_line_goes_to_another_layout_though_it_is_rotten_in_the_other() {
+    told(|world| async move {
+        let (going, mut begins) = Going::before(world, "mirror:2", "mirror:3").await;
+        let rig = &going.rig;
+        rig.write(0, 7, 16).await.unwrap();
+        let readers = ["0-1", "0-2"].map(|reader| reader.parse::<Lineage>().unwrap());
+        let heads = [(VolumeId(1), Head { epoch: 2, since: 5 })].into();
+        let snapshots = [(1, rig.volume.size())].into();
+        let epochs = Arc::new(Epochs { history: History::new(readers.to_vec(), 0), heads, snapshots, view: 5 });
+        begins.epochs = [(SOURCE, epochs.clone()), (TARGET, epochs)].into();
+        let migrations = std::mem::take(&mut begins.migrations);
+        going.follow(begins);
+        rig.lose(1).await;
+        rig.write(0, 7, 16).await.unwrap();
+        rig.bring_back(1).await;
+        rig.until_healthy().await;
+        let slots = rig.engine.drive(DriveId(1)).unwrap().geometry().slots_start;
+        (0..4).for_each(|slot| rig.disks[0].rot(slots + slot * EXTENT));
+        going.follow(ClusterView { migrations, ..going.now() });
+        going.move_on().await;
+        going.move_on().await;
+        assert_eq!((rig.read(0).await, rig.read(1).await), (Ok(7), Ok(7)));
+        let snapshot = rig.volume.snapshot(1, rig.volume.size());
+        assert!(join(&snapshot.read(0, 16 * BLOCK).await.unwrap()).iter().all(|&byte| byte == 7));
+    });
+}
+
 /// Story: the source left to the target what was fenced, and that looked only where it had something itself.
 #[test]
 fn what_is_cut_off_before_it_is_taken_over_does_not_come_back() {
