@@ -29,6 +29,8 @@ pub struct StateOrder {
     pub view: u64,
     /// How many events there had been.
     pub events: u64,
+    /// The random number of the cluster's last rebuild; 0 before the first. Two of one number are of one past.
+    pub history: u64,
 }
 
 impl fmt::Display for StateOrder {
@@ -38,7 +40,7 @@ impl fmt::Display for StateOrder {
 }
 
 /// A state to keep. Clones share the bytes.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StateCopy {
     order: StateOrder,
     length: u64,
@@ -136,7 +138,8 @@ impl Header {
         page[32..40].copy_from_slice(&self.order.view.to_le_bytes());
         page[40..48].copy_from_slice(&self.order.events.to_le_bytes());
         page[48..56].copy_from_slice(&self.length.to_le_bytes());
-        page[56..60].copy_from_slice(&self.sum.to_le_bytes());
+        page[56..64].copy_from_slice(&self.order.history.to_le_bytes());
+        page[64..68].copy_from_slice(&self.sum.to_le_bytes());
         let sum = crc(&page[..CRC_AT]);
         page[CRC_AT..].copy_from_slice(&sum.to_le_bytes());
         page.freeze()
@@ -149,9 +152,9 @@ impl Header {
         let cluster = u128::from_le_bytes(page[16..32].try_into().expect("16 bytes"));
         let is_ours = page[0..8] == MAGIC && u64_at(8) == label.drive.0 && cluster == label.cluster.0;
         let header = Header {
-            order: StateOrder { view: u64_at(32), events: u64_at(40) },
+            order: StateOrder { view: u64_at(32), events: u64_at(40), history: u64_at(56) },
             length: u64_at(48),
-            sum: u32_at(56),
+            sum: u32_at(64),
         };
         let fits = header.length <= label.state_length.saturating_sub(BLOCK);
         (is_ours && fits && u32_at(CRC_AT) == crc(&page[..CRC_AT])).then_some(header)

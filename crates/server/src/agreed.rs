@@ -1,6 +1,6 @@
 //! What is agreed about servers and drives, told to the engine and to the links between servers, state after state.
 //!
-//! Whoever asks for a lease or heeds a primary compares with the state that the engine has followed, not with the newest one
+//! A state is followed once the drives here keep it ([`crate::keeping`]). Whoever asks for a lease or heeds a primary compares with the state that the engine has followed, not with the newest one
 //! that the metadata has: only then this server acts by it.
 
 use crate::authority::left;
@@ -169,6 +169,7 @@ pub async fn follow(parts: Parts, links: Links, followed: Followed) {
         tell_links(&links, &state, &parts);
         let now = Arc::new(cluster_view(&state, &before));
         if now != before {
+            parts.keeper.kept(&state).await;
             let (engine, earlier, later) = (parts.engine.clone(), before.clone(), now.clone());
             let followed_it = parts.threads.run_on(0, move || async move { engine.follow(me, &earlier, &later) }).await;
             if followed_it.is_err() {

@@ -10,6 +10,7 @@ use crate::data_links::{EngineAnswers, Links, Reception};
 use crate::data_threads::{self, DataThreads};
 use crate::drives::{self, Drives, Generations, GenerationsError, Parts};
 use crate::exports::ServerExports;
+use crate::keeping::Keeper;
 use crate::log::{self, LogError};
 use crate::membership::{self, Membership};
 use crate::migrating::{self, Migrations, Reporter};
@@ -222,7 +223,9 @@ impl Running {
             engine: engine.clone(),
             authority: authority.clone(),
             threads: threads.clone(),
+            keeper: Keeper::new(metadata.clone(), threads.clone()),
         };
+        tokio::spawn(parts.keeper.clone().follow());
         let drives = Arc::new(Drives::new(&config, parts.clone(), generations));
         drives.start().await?;
         let volumes = Volumes::new(parts.clone());

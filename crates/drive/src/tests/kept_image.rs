@@ -40,7 +40,7 @@ fn story() -> Rig {
 }
 
 fn state(view: u64) -> StateCopy {
-    StateCopy::new(StateOrder { view, events: 7 }, &[view as u8; 5000])
+    StateCopy::new(StateOrder { view, events: 7, history: 8 }, &[view as u8; 5000])
 }
 
 /// Two snapshots, of which the first one is given up.

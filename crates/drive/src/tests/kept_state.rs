@@ -6,7 +6,7 @@ use crate::{KeepError, KeptStates, Label, StateCopy, StateOrder, kept_states};
 use tepal_model::{BLOCK, DriveId};
 
 fn order(view: u64) -> StateOrder {
-    StateOrder { view, events: 0 }
+    StateOrder { view, events: 0, history: 0 }
 }
 
 /// Longer than what is written together.

@@ -104,6 +104,7 @@ fn kind_of_refusal(refusal: &Refusal) -> ErrorKind {
         | Refusal::GrownSince(_)
         | Refusal::NoMapsLeft
         | Refusal::NoServersLeft
+        | Refusal::StateTooLong { .. }
         | Refusal::ServerReplaced(_)
         | Refusal::FolderOld(_)
         | Refusal::Late => ErrorKind::Conflict,
@@ -186,6 +187,7 @@ impl From<DriveOperationError> for Failure {
             E::Device(_) | E::Open { .. } => ErrorKind::BadRequest,
             E::Refused { .. }
             | E::Ahead { .. }
+            | E::Later { .. }
             | E::NotEmpty { .. }
             | E::IsLog { .. }
             | E::LabelLost { .. }

@@ -6,6 +6,7 @@ use crate::agreed::Followed;
 use crate::authority::MetadataAuthority;
 use crate::config::Config;
 use crate::data_threads::DataThreads;
+use crate::keeping::Keeper;
 use crate::volumes::Volumes;
 use crate::world::ServerWorld;
 use bytes::Bytes;
@@ -39,7 +40,9 @@ impl Rig {
         let authority = MetadataAuthority::new(metadata.clone(), Followed::default());
         let engine = Engine::new(ServerWorld, Arc::new(authority.clone()));
         let threads = Arc::new(DataThreads::start(1).expect("a thread"));
-        let parts = Parts { metadata, engine, authority, threads };
+        let keeper = Keeper::new(metadata.clone(), threads.clone());
+        tokio::spawn(keeper.clone().follow());
+        let parts = Parts { metadata, engine, authority, threads, keeper };
         let config = Config {
             data: folder.clone(),
             server: Some(ServerId(1)),
