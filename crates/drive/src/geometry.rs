@@ -172,7 +172,9 @@ mod tests {
     #[test]
     fn nothing_overlaps_and_everything_fits() {
         for size in [MIN_DRIVE, MIN_DRIVE + 4097, 64 << 20, (1 << 30) + 513, 1 << 40, 100 << 40] {
-            for (log, state) in [(None, 0), (Some(MIN_LOG), 0), (None, default_state(size)), (Some(MIN_LOG), default_state(size))] {
+            for (log, state) in
+                [(None, 0), (Some(MIN_LOG), 0), (None, default_state(size)), (Some(MIN_LOG), default_state(size))]
+            {
                 let g = Geometry::new(size, log, state).unwrap();
                 let mut parts = vec![
                     (g.state_start, g.state_length),

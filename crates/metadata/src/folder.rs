@@ -73,16 +73,15 @@ pub fn create_with(folder: &Path, identity: &Identity, state: &State) -> Result<
         return Err(FolderError::AlreadyThere(folder.to_owned()));
     }
     // What an attempt has left that was interrupted: without a log, it's of no use.
-    if exists(folder, state_machine::FILE)? && !state_machine::read(folder).is_ok_and(|found| is_rebuilt(&found.state)) {
+    if exists(folder, state_machine::FILE)? && !state_machine::read(folder).is_ok_and(|found| is_rebuilt(&found.state))
+    {
         check_unused(folder)?;
     }
     database::remove_database(&folder.join(state_machine::FILE))?;
     let node = consensus::node_id(identity.server, identity.incarnation);
     let first = LogId { leader_id: LeaderId::new(1, node), index: 1 };
-    let members = Members {
-        voters: vec![BTreeSet::from([node])],
-        addresses: BTreeMap::from([(node, identity.address.clone())]),
-    };
+    let members =
+        Members { voters: vec![BTreeSet::from([node])], addresses: BTreeMap::from([(node, identity.address.clone())]) };
     let members = MembershipForm { since: Some(EntryId::from(&first)), members };
     let members = StoredMembership::try_from(members).expect("it has one member, which votes");
     state_machine::create_with(folder, state, first, members)?;

@@ -39,12 +39,12 @@ pub use leases::held::Lease;
 pub use leases::{Term, Tick};
 pub use members::join::{JoinError, JoinRequest};
 pub use peers::{Caller, Calling, MAX_MESSAGE, NoTransport, Transport, TransportError};
-pub use rebuild::{FoundDrive, Rebuild, RebuildError, SavedState};
 pub use query::{QueryError, QueryLimits, Rows, Value};
+pub use rebuild::{FoundDrive, Rebuild, RebuildError, SavedState};
 pub use record::{
     CHUNK, ClusterRecord, ColumnRecord, DEFAULT_POOL, DriveRecord, DriveState, DriveUse, EVENTS_KEPT, EventRecord,
-    HolderRecord, JoinRecord, LONGEST_WINDOW, LostStates, MapRecord, MigrationRecord, MigrationStage, PoolRecord, ServerRecord,
-    ServerState, SnapshotId, SnapshotRecord, StateNameError, VolumeRecord, VolumeState,
+    HolderRecord, JoinRecord, LONGEST_WINDOW, LostStates, MapRecord, MigrationRecord, MigrationStage, PoolRecord,
+    ServerRecord, ServerState, SnapshotId, SnapshotRecord, StateNameError, VolumeRecord, VolumeState,
 };
 pub use refusal::{Refusal, Thing};
 pub use state::State;

@@ -126,11 +126,7 @@ fn count_on(state: &mut State) -> Result<(), RebuildError> {
 }
 
 /// Every folder that there was is void.
-fn server(
-    record: &ServerRecord,
-    rebuild: &Rebuild,
-    (view, folder): (u64, u64),
-) -> Result<ServerRecord, RebuildError> {
+fn server(record: &ServerRecord, rebuild: &Rebuild, (view, folder): (u64, u64)) -> Result<ServerRecord, RebuildError> {
     let incarnation = record.incarnation.checked_add(1).ok_or(RebuildError::NoNumbers)?;
     let is_first = record.id == rebuild.server;
     Ok(ServerRecord {

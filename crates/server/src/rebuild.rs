@@ -165,8 +165,8 @@ pub fn plan(request: Request) -> Result<Plan, RebuildError> {
     let seen = of_one_cluster(seen)?;
     let newest = seen.iter().filter_map(|one| Some((one, one.kept.whole.first()?))).max_by_key(|(_, kept)| kept.order);
     let (at, kept) = newest.ok_or(RebuildError::NoState)?;
-    let saved = SavedState::read(&kept.content)
-        .map_err(|error| RebuildError::Saved { path: at.path.clone(), error })?;
+    let saved =
+        SavedState::read(&kept.content).map_err(|error| RebuildError::Saved { path: at.path.clone(), error })?;
     let order = kept.order;
     for (one, kept) in seen.iter().filter_map(|one| Some((one, one.kept.whole.first()?.order))) {
         if !saved.state().has_past(kept.history, kept.view, kept.events) {
@@ -246,9 +246,7 @@ fn found(seen: &Seen) -> Found {
 }
 
 fn absent(state: &State, found: &BTreeSet<DriveId>) -> Vec<Absent> {
-    let is_absent = |record: &&DriveRecord| {
-        !found.contains(&record.id) && record.state != DriveState::Failed
-    };
+    let is_absent = |record: &&DriveRecord| !found.contains(&record.id) && record.state != DriveState::Failed;
     let absent = |record: &DriveRecord| Absent {
         drive: record.id,
         server: record.server,
@@ -263,9 +261,8 @@ fn first_server(state: &State, found: &BTreeSet<DriveId>, wanted: Option<ServerI
     if let Some(server) = wanted {
         return if has.contains(&server) { Ok(server) } else { Err(RebuildError::NoServer { server, has }) };
     }
-    let drives = |server: &ServerId| {
-        state.drives_of_server(*server).filter(|record| found.contains(&record.id)).count()
-    };
+    let drives =
+        |server: &ServerId| state.drives_of_server(*server).filter(|record| found.contains(&record.id)).count();
     let most = has.iter().rev().max_by_key(|server| drives(server)).copied();
     most.ok_or(RebuildError::NoServer { server: crate::config::FIRST_SERVER, has })
 }

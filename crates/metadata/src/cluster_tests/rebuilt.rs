@@ -17,12 +17,8 @@ fn rebuild(folder: &Path, saved: &[u8], server: u32, found: &[u64]) -> Result<()
         let drive = FoundDrive { server: ServerId(server), path: format!("/now/{id}"), generation: 9 };
         (DriveId(*id), drive)
     });
-    let how = Rebuild {
-        server: ServerId(server),
-        address: address(server),
-        found: found.collect(),
-        gives_up_others: false,
-    };
+    let how =
+        Rebuild { server: ServerId(server), address: address(server), found: found.collect(), gives_up_others: false };
     block_on(Metadata::rebuild(folder, &SavedState::read(saved).unwrap(), &how))
 }
 
@@ -74,7 +70,9 @@ fn a_cluster_that_lost_all_folders_goes_on_from_a_saved_state_with_every_server_
     let rebuilt_in = now.lost[0].before_view;
     let history = now.history();
     assert!(now.has_past(0, before.view(), before.events()) && now.has_past(history, now.view() + 5, 0));
-    for (history, view, events) in [(0, before.view(), before.events() + 1), (0, before.view() + 1, 0), (history ^ 2, 1, 1)] {
+    for (history, view, events) in
+        [(0, before.view(), before.events() + 1), (0, before.view() + 1, 0), (history ^ 2, 1, 1)]
+    {
         assert!(!now.has_past(history, view, events), "{history} {view} {events}");
     }
     // Who wasn't found may have gone on alone.

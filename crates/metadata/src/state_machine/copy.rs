@@ -38,7 +38,9 @@ pub enum SavedStateError {
     #[error("the copy of the cluster's state is damaged: {0}")]
     Damaged(String),
     /// Use a newer build.
-    #[error("the copy of the cluster's state was written by a newer version (format {found}, this build knows {known})")]
+    #[error(
+        "the copy of the cluster's state was written by a newer version (format {found}, this build knows {known})"
+    )]
     Newer { found: u64, known: u64 },
 }
 
@@ -263,7 +265,10 @@ impl<'a> Reader<'a> {
     /// Of things of which each takes a byte at least.
     fn count(&mut self) -> Result<usize, SavedStateError> {
         let count = self.number()?;
-        usize::try_from(count).ok().filter(|count| *count <= self.left.len()).ok_or_else(|| damaged("it ends too early"))
+        usize::try_from(count)
+            .ok()
+            .filter(|count| *count <= self.left.len())
+            .ok_or_else(|| damaged("it ends too early"))
     }
 
     fn text(&mut self) -> Result<&'a str, SavedStateError> {
@@ -406,7 +411,8 @@ mod tests {
         let map = state.volume_named("v").expect("made").map;
         let from = state.maps[&map].columns[0].holders[0].drive;
         let mut others = [1, 2, 3].map(DriveId).into_iter();
-        let to = others.find(|drive| !state.maps[&map].columns[0].is_held_by(*drive)).expect("three drives, two copies");
+        let to =
+            others.find(|drive| !state.maps[&map].columns[0].is_held_by(*drive)).expect("three drives, two copies");
         done(&mut state, Command::BeginMove { map, column: 0, from, to });
         state
     }

@@ -58,10 +58,12 @@ pub enum ClusterCommand {
         lease: u64,
     },
     /// Begin again with a cluster whose servers have all lost their data folders: its state is on each of its drives
-    #[command(after_help = "Examples:\n  tepal cluster rebuild --from-drives --dir /var/lib/tepal --drive /dev/sdb --drive /dev/sdc \
+    #[command(
+        after_help = "Examples:\n  tepal cluster rebuild --from-drives --dir /var/lib/tepal --drive /dev/sdb --drive /dev/sdc \
         --dry-run\n  tepal cluster rebuild --from-drives --dir ./tepal-dev\n\nIt makes the data folder of one server, which is then \
         started with these drives; the other servers join it with empty folders (--server ID --join ADDR) and bring theirs. Nothing \
-        is written to the drives. Of all drives, the latest state counts, so the command is for the server whose drives keep that.")]
+        is written to the drives. Of all drives, the latest state counts, so the command is for the server whose drives keep that."
+    )]
     Rebuild(RebuildArguments),
 }
 
