@@ -166,10 +166,13 @@ pub async fn follow(parts: Parts, links: Links, followed: Followed) {
     parts.metadata.acts_by(parts.metadata.state().view());
     loop {
         let state = changes.borrow_and_update().clone();
-        tell_links(&links, &state, &parts);
         let now = Arc::new(cluster_view(&state, &before));
         if now != before {
             parts.keeper.kept(&state).await;
+        }
+        // Not before: what is asked of a server that is back would be what is known of its last run.
+        tell_links(&links, &state, &parts);
+        if now != before {
             let (engine, earlier, later) = (parts.engine.clone(), before.clone(), now.clone());
             let followed_it = parts.threads.run_on(0, move || async move { engine.follow(me, &earlier, &later) }).await;
             if followed_it.is_err() {

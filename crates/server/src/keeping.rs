@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tepal_drive::geometry::default_state;
 use tepal_drive::{Drive, KeepError, StateCopy, StateOrder};
+use tepal_engine::Engine;
 use tepal_metadata::{DriveState, Metadata, State};
 use tepal_model::{BLOCK, DriveId};
 use tokio::sync::watch;
@@ -27,6 +28,7 @@ pub struct Keeper(Arc<Shared>);
 
 struct Shared {
     metadata: Metadata,
+    engine: Engine<ServerWorld>,
     threads: Arc<DataThreads>,
     latest: watch::Sender<Option<StateCopy>>,
     drives: watch::Sender<BTreeMap<DriveId, Kept>>,
@@ -53,9 +55,9 @@ pub fn order_of(state: &State) -> StateOrder {
 }
 
 impl Keeper {
-    pub fn new(metadata: Metadata, threads: Arc<DataThreads>) -> Self {
+    pub fn new(metadata: Metadata, engine: Engine<ServerWorld>, threads: Arc<DataThreads>) -> Self {
         let (latest, drives, openings) = Default::default();
-        Keeper(Arc::new(Shared { metadata, threads, latest, drives, openings }))
+        Keeper(Arc::new(Shared { metadata, engine, threads, latest, drives, openings }))
     }
 
     /// Has the drives keep each state, until it's dropped.
@@ -90,15 +92,15 @@ impl Keeper {
         self.0.metadata.limit_state(least.map(|room| (room - BLOCK) / 8 * 7));
     }
 
-    /// A drive that is in use from now on keeps each state, as long as it's open.
-    pub fn begin(&self, drive: Drive<ServerWorld>, thread: usize) {
+    /// A drive that the engine has now keeps each state from now on, as long as it's there.
+    pub fn begin(&self, drive: &Drive<ServerWorld>, thread: usize) {
+        let id = drive.id();
         let opening = self.0.openings.fetch_add(1, Ordering::Relaxed);
         let kept = Kept { opening, room: drive.geometry().state_length, ..Kept::default() };
-        self.0.drives.send_modify(|drives| drop(drives.insert(drive.id(), kept)));
+        self.0.drives.send_modify(|drives| drop(drives.insert(id, kept)));
         let keeper = self.clone();
         tokio::spawn(async move {
-            let id = drive.id();
-            keeper.keep_on(drive, opening, thread).await;
+            keeper.keep_on(id, opening, thread).await;
             keeper.0.drives.send_if_modified(|drives| {
                 let is_over = drives.get(&id).is_some_and(|kept| kept.opening == opening);
                 is_over && drives.remove(&id).is_some()
@@ -106,16 +108,19 @@ impl Keeper {
         });
     }
 
-    async fn keep_on(&self, drive: Drive<ServerWorld>, opening: u64, thread: usize) {
+    /// The drive isn't held between states: nobody could open it anew.
+    async fn keep_on(&self, id: DriveId, opening: u64, thread: usize) {
         let mut latest = self.0.latest.subscribe();
         loop {
             let copy = latest.borrow_and_update().clone();
+            let is_open = self.0.drives.borrow().get(&id).is_some_and(|kept| kept.opening == opening);
             if let Some(copy) = copy {
-                let (order, open) = (copy.order(), drive.clone());
+                let order = copy.order();
+                let Some(open) = self.0.engine.drive(id).filter(|_| is_open) else { return };
                 let keeping = self.0.threads.run_on(thread, move || async move { open.keep_state(&copy).await });
                 match keeping.await {
                     Ok(Err(KeepError::Lost(_))) | Err(_) => return,
-                    Ok(outcome) => self.note(drive.id(), opening, order, outcome),
+                    Ok(outcome) => self.note(id, opening, order, outcome),
                 }
             }
             if latest.changed().await.is_err() {

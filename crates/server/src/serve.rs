@@ -223,7 +223,7 @@ impl Running {
             engine: engine.clone(),
             authority: authority.clone(),
             threads: threads.clone(),
-            keeper: Keeper::new(metadata.clone(), threads.clone()),
+            keeper: Keeper::new(metadata.clone(), engine.clone(), threads.clone()),
         };
         tokio::spawn(parts.keeper.clone().follow());
         let drives = Arc::new(Drives::new(&config, parts.clone(), generations));

@@ -402,10 +402,11 @@ mod tests {
         done(&mut state, create("w", "stripe"));
         done(&mut state, Command::CreateSnapshot { volume: v(), name: snapshot() });
         done(&mut state, Command::CloneVolume { volume: v(), snapshot: snapshot(), name: "clone".to_owned() });
-        done(&mut state, Command::ResizeVolume { name: "w".to_owned(), size: 1 << 63, shrink: false });
+        done(&mut state, create("big", "stripe"));
+        done(&mut state, Command::ResizeVolume { name: "big".to_owned(), size: 1 << 63, shrink: false });
         done(&mut state, Command::CreatePool { name: "p".to_owned(), layout: Some("mirror:2".to_owned()) });
         done(&mut state, set(4, DriveState::Missing, None));
-        let layout = Some("stripe".to_owned());
+        let layout = Some("mirror:2".to_owned());
         let begin = Command::BeginMigration { volume: "w".to_owned(), layout, alone: false, seed: 7, rate: Some(8) };
         done(&mut state, begin);
         let map = state.volume_named("v").expect("made").map;

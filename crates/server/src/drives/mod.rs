@@ -137,7 +137,6 @@ impl Drives {
     }
 
     fn accept(&self, open: OpenDrive) {
-        self.parts.keeper.begin(open.drive.clone(), self.some_thread());
         let mut table = self.table();
         table.refused.remove(&open.path);
         if table.doubtful.contains(&open.drive.id()) {

@@ -153,7 +153,9 @@ impl Drives {
                 tracing::warn!(drive = %id, %error, "space of removed volumes can't be given back now");
             }
         };
-        Ok(self.parts.threads.run_on(self.some_thread(), work).await?)
+        self.parts.threads.run_on(self.some_thread(), work).await?;
+        self.parts.keeper.begin(&open.drive, self.some_thread());
+        Ok(())
     }
 
     /// Where the drive is, and in which generation: any other image of it is an older one from here on, also for other servers.
