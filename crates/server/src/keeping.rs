@@ -55,13 +55,15 @@ pub fn order_of(state: &State) -> StateOrder {
 }
 
 impl Keeper {
-    pub fn new(metadata: Metadata, engine: Engine<ServerWorld>, threads: Arc<DataThreads>) -> Self {
+    /// Has the drives that the engine gets keep each state, until the runtime ends.
+    pub fn start(metadata: Metadata, engine: Engine<ServerWorld>, threads: Arc<DataThreads>) -> Self {
         let (latest, drives, openings) = Default::default();
-        Keeper(Arc::new(Shared { metadata, engine, threads, latest, drives, openings }))
+        let keeper = Keeper(Arc::new(Shared { metadata, engine, threads, latest, drives, openings }));
+        tokio::spawn(keeper.clone().follow());
+        keeper
     }
 
-    /// Has the drives keep each state, until it's dropped.
-    pub async fn follow(self) {
+    async fn follow(self) {
         let mut states = self.0.metadata.watch();
         loop {
             let state = states.borrow_and_update().clone();

@@ -223,9 +223,8 @@ impl Running {
             engine: engine.clone(),
             authority: authority.clone(),
             threads: threads.clone(),
-            keeper: Keeper::new(metadata.clone(), engine.clone(), threads.clone()),
+            keeper: Keeper::start(metadata.clone(), engine.clone(), threads.clone()),
         };
-        tokio::spawn(parts.keeper.clone().follow());
         let drives = Arc::new(Drives::new(&config, parts.clone(), generations));
         drives.start().await?;
         let volumes = Volumes::new(parts.clone());

@@ -50,6 +50,7 @@ fn said_of(refusal: &Refusal) -> String {
     }
 }
 
+#[expect(clippy::too_many_lines, reason = "a table: a line for each refusal")]
 fn kind_of_refusal(refusal: &Refusal) -> ErrorKind {
     match refusal {
         Refusal::NoServer(_)
