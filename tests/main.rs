@@ -21,6 +21,7 @@ mod filesystems;
 mod metadata;
 mod metrics;
 mod power;
+mod rebuild;
 mod relayout;
 mod servers;
 mod snapshots;

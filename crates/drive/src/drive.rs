@@ -2,6 +2,7 @@
 
 use crate::error::{DriveError, Loss};
 use crate::geometry::Geometry;
+use crate::kept::Places;
 use crate::label::Label;
 use crate::log::Mark;
 use crate::log::change::ExtentKey;
@@ -43,6 +44,8 @@ pub(crate) struct Shared<W: World> {
     flush_turns: [futures_util::lock::Mutex<()>; 2],
     /// A drive reclaims for one at a time.
     pub reclaim_turn: futures_util::lock::Mutex<()>,
+    /// What is in the places for the cluster's state, if that is known.
+    pub kept: futures_util::lock::Mutex<Option<Places>>,
     /// Reads under way.
     pub reading: AtomicUsize,
     state: Mutex<State>,
@@ -98,8 +101,8 @@ impl<W: World> Shared<W> {
         state: State,
     ) -> Self {
         let state = Mutex::new(state);
-        let (flush_turns, reclaim_turn, reading) = Default::default();
-        Shared { world, device, log_device, label, geometry, options, flush_turns, reclaim_turn, reading, state }
+        let (flush_turns, reclaim_turn, kept, reading) = Default::default();
+        Shared { world, device, log_device, label, geometry, options, flush_turns, reclaim_turn, kept, reading, state }
     }
 
     pub fn lock(&self) -> MutexGuard<'_, State> {

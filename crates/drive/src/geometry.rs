@@ -1,10 +1,11 @@
 //! Where everything lies on a drive. All offsets are bytes from the drive's start; byte tables are in `docs/formats.md`.
 //!
 //! ```text
-//! label | header 0 | header 1 | log | map A | sums A | map B | sums B | slots ... | label
+//! label | header 0 | header 1 | log | state 0 | state 1 | map A | sums A | map B | sums B | slots ... | label
 //! ```
 
 use crate::table::{Table, TableKind};
+use std::ops::RangeInclusive;
 use tepal_model::{BLOCK, EXTENT};
 
 /// Smallest drive, in bytes.
@@ -28,6 +29,10 @@ pub struct Geometry {
     pub log_start: u64,
     /// Bytes of the log; 0 if it's on a device of its own, until that device's is filled in.
     pub log_length: u64,
+    /// Where the first of the two places starts in which the cluster's state is kept; the other one follows.
+    pub state_start: u64,
+    /// Bytes of each of these; 0 on drives that keep none.
+    pub state_length: u64,
     /// Which extent each slot holds.
     pub map: Table,
     /// The checksums of each slot's blocks.
@@ -55,6 +60,12 @@ pub enum GeometryError {
         /// What was asked for, in whole blocks; or what a log device has room for.
         length: u64,
     },
+    /// The label says a length that no drive has.
+    #[error("two places of {length} bytes for the cluster's state don't fit: they take an eighth of the drive at most")]
+    State {
+        /// Of each.
+        length: u64,
+    },
 }
 
 /// Where the first copy of the label is.
@@ -68,9 +79,18 @@ pub fn default_log(size: u64) -> u64 {
     (size / 64).clamp(MIN_LOG, 256 << 20) / BLOCK * BLOCK
 }
 
+/// The shortest and the longest place for the cluster's state, in bytes.
+const STATE: RangeInclusive<u64> = 128 << 10..=64 << 20;
+
+/// Room for the state of about a hundred volumes on the smallest drives, and of as many as a cluster may have on those of a few GiB.
+pub fn default_state(size: u64) -> u64 {
+    (size / 256).clamp(*STATE.start(), *STATE.end()) / BLOCK * BLOCK
+}
+
 impl Geometry {
-    /// `log_length` is what the drive's own log takes, `None` if the log is on a device of its own.
-    pub fn new(size: u64, log_length: Option<u64>) -> Result<Self, GeometryError> {
+    /// `log_length` is what the drive's own log takes, `None` if the log is on a device of its own. `state_length` is what each place
+    /// for the cluster's state takes, 0 if there is none.
+    pub fn new(size: u64, log_length: Option<u64>, state_length: u64) -> Result<Self, GeometryError> {
         let size = size / BLOCK * BLOCK;
         if size < MIN_DRIVE {
             return Err(GeometryError::TooSmall { size });
@@ -79,14 +99,29 @@ impl Geometry {
         if log_length.is_some() && (!(MIN_LOG..=MAX_LOG).contains(&own_log) || own_log > size / 4) {
             return Err(GeometryError::Log { length: own_log });
         }
-        let tables_start = LOG_START + own_log;
+        let state_start = LOG_START + own_log;
+        if state_length > size / 16 {
+            return Err(GeometryError::State { length: state_length });
+        }
+        let tables_start = state_start + 2 * state_length;
         let room = size - BLOCK - tables_start;
         let mut slots = u32::try_from(room / EXTENT).unwrap_or(u32::MAX - 1);
         loop {
             let (map, sums, end) = tables(tables_start, slots);
             let slots_start = end.next_multiple_of(EXTENT);
             if slots_start + u64::from(slots) * EXTENT <= size - BLOCK {
-                return Ok(Geometry { size, log_start: LOG_START, log_length: own_log, map, sums, slots_start, slots });
+                let log_start = LOG_START;
+                return Ok(Geometry {
+                    size,
+                    log_start,
+                    log_length: own_log,
+                    state_start,
+                    state_length,
+                    map,
+                    sums,
+                    slots_start,
+                    slots,
+                });
             }
             slots -= 1 + slots / 4096;
         }
@@ -137,9 +172,13 @@ mod tests {
     #[test]
     fn nothing_overlaps_and_everything_fits() {
         for size in [MIN_DRIVE, MIN_DRIVE + 4097, 64 << 20, (1 << 30) + 513, 1 << 40, 100 << 40] {
-            for log in [None, Some(MIN_LOG)] {
-                let g = Geometry::new(size, log).unwrap();
+            for (log, state) in
+                [(None, 0), (Some(MIN_LOG), 0), (None, default_state(size)), (Some(MIN_LOG), default_state(size))]
+            {
+                let g = Geometry::new(size, log, state).unwrap();
                 let mut parts = vec![
+                    (g.state_start, g.state_length),
+                    (g.state_start + g.state_length, g.state_length),
                     (0, BLOCK),
                     (HEADERS[0], BLOCK),
                     (HEADERS[1], BLOCK),
@@ -156,15 +195,17 @@ mod tests {
                 let (start, length) = parts[parts.len() - 1];
                 assert!(start + length <= size);
                 let lost = size - u64::from(g.slots) * EXTENT;
-                assert!(lost < size / 200 + log.unwrap_or(0) + (1 << 20), "{size}: {lost} bytes hold no data");
+                let known = log.unwrap_or(0) + 2 * state;
+                assert!(lost < size / 200 + known + (1 << 20), "{size}: {lost} bytes hold no data");
             }
         }
     }
 
     #[test]
     fn what_is_too_small_is_refused() {
-        assert_eq!(Geometry::new(MIN_DRIVE - 1, None), Err(GeometryError::TooSmall { size: MIN_DRIVE - BLOCK }));
-        assert!(matches!(Geometry::new(MIN_DRIVE, Some(4 << 20)), Err(GeometryError::Log { .. })));
-        assert!(matches!(Geometry::new(MIN_DRIVE, Some(4096)), Err(GeometryError::Log { .. })));
+        assert_eq!(Geometry::new(MIN_DRIVE - 1, None, 0), Err(GeometryError::TooSmall { size: MIN_DRIVE - BLOCK }));
+        assert!(matches!(Geometry::new(MIN_DRIVE, Some(4 << 20), 0), Err(GeometryError::Log { .. })));
+        assert!(matches!(Geometry::new(MIN_DRIVE, Some(4096), 0), Err(GeometryError::Log { .. })));
+        assert!(matches!(Geometry::new(MIN_DRIVE, None, MIN_DRIVE / 8), Err(GeometryError::State { .. })));
     }
 }

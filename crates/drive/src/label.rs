@@ -3,7 +3,7 @@
 //! A drive is found by its label, never by its path. Two copies tell a drive that was cut short (the last is missing)
 //! from one that was never ours.
 
-use crate::geometry::{Geometry, LABEL_FIRST};
+use crate::geometry::{Geometry, GeometryError, LABEL_FIRST};
 use crate::world::{Device, DeviceError, Gather};
 use smallvec::SmallVec;
 use std::fmt;
@@ -11,11 +11,14 @@ use tepal_codec::checksum::crc;
 use tepal_model::{BLOCK, Buffer, ClusterId, DriveId};
 
 const MAGIC: [u8; 8] = *b"TEPALdrv";
-/// The version of everything on the drive. Any other is refused before anything is written.
-pub const FORMAT: u32 = 4;
+/// The version of everything on the drive. Any other is refused before anything is written, but the one before.
+pub const FORMAT: u32 = 5;
+/// The same but for the places in which the cluster's state is kept.
+pub const WITHOUT_STATE: u32 = 4;
 const POOL_MAX: usize = 64;
 const SIZE_AT: usize = 48;
 const DOUBTFUL_AT: usize = 65 + POOL_MAX;
+const STATE_AT: usize = 136;
 const CRC_AT: usize = BLOCK as usize - 4;
 
 /// What a drive says it is; byte table in `docs/formats.md`.
@@ -35,6 +38,9 @@ pub struct Label {
     pub role: Role,
     /// Some of what is on it may be gone, and nothing has looked through all of it since.
     pub doubtful: bool,
+    /// Bytes of each of the two places in which the cluster's state is kept; 0 if there are none, as on log devices and drives that
+    /// were labelled by earlier versions.
+    pub state_length: u64,
 }
 
 /// What the rest of the drive holds.
@@ -64,7 +70,7 @@ pub enum LabelError {
     #[error("it has no Tepal label")]
     Missing,
     /// Use a version of Tepal that knows it. Nothing was written.
-    #[error("it has a Tepal label of format {found}, and this version knows format {FORMAT}")]
+    #[error("it has a Tepal label of format {found}, and this version knows {WITHOUT_STATE} and {FORMAT}")]
     Format {
         /// Which format the label says.
         found: u32,
@@ -90,7 +96,8 @@ impl Label {
     pub fn encode(&self) -> Buffer {
         let mut page = Buffer::zeroed(BLOCK as usize);
         page[0..8].copy_from_slice(&MAGIC);
-        page[8..12].copy_from_slice(&FORMAT.to_le_bytes());
+        let format = if self.state_length > 0 { FORMAT } else { WITHOUT_STATE };
+        page[8..12].copy_from_slice(&format.to_le_bytes());
         let (role, detail) = match self.role {
             Role::Data { log_length } => (1u32, log_length),
             Role::DataWithLogOn { log } => (2, log.0),
@@ -106,6 +113,7 @@ impl Label {
         page[64] = pool.len() as u8;
         page[65..65 + pool.len()].copy_from_slice(pool);
         page[DOUBTFUL_AT] = self.doubtful.into();
+        page[STATE_AT..STATE_AT + 8].copy_from_slice(&self.state_length.to_le_bytes());
         let sum = crc(&page[..CRC_AT]);
         page[CRC_AT..].copy_from_slice(&sum.to_le_bytes());
         page
@@ -121,17 +129,20 @@ impl Label {
         if u32_at(CRC_AT) != crc(&page[..CRC_AT]) {
             return Err(LabelError::Damaged);
         }
-        if u32_at(8) != FORMAT {
-            return Err(LabelError::Format { found: u32_at(8) });
-        }
+        let state_length = match u32_at(8) {
+            FORMAT => u64_at(STATE_AT),
+            WITHOUT_STATE => 0,
+            found => return Err(LabelError::Format { found }),
+        };
         let role = match (u32_at(12), u64_at(56)) {
             (1, log_length) => Role::Data { log_length },
             (2, log) => Role::DataWithLogOn { log: DriveId(log) },
             (3, drive) => Role::LogOf { drive: DriveId(drive) },
             _ => return Err(LabelError::Damaged),
         };
-        if u64_at(SIZE_AT) < 2 * BLOCK {
-            return Err(LabelError::Damaged); // it has two copies
+        // It has two copies; and each place a header.
+        if u64_at(SIZE_AT) < 2 * BLOCK || state_length % BLOCK != 0 || state_length == BLOCK {
+            return Err(LabelError::Damaged);
         }
         let pool_length = usize::from(page[64]);
         let pool = page.get(65..65 + pool_length.min(POOL_MAX)).and_then(|bytes| std::str::from_utf8(bytes).ok());
@@ -143,7 +154,17 @@ impl Label {
             size: u64_at(SIZE_AT),
             role,
             doubtful: page[DOUBTFUL_AT] != 0,
+            state_length,
         })
+    }
+
+    /// Where everything is on a drive of data; of a log elsewhere, nothing is said.
+    pub(crate) fn geometry(&self) -> Result<Geometry, GeometryError> {
+        let log_length = match self.role {
+            Role::Data { log_length } => Some(log_length),
+            Role::DataWithLogOn { .. } | Role::LogOf { .. } => None,
+        };
+        Geometry::new(self.size, log_length, self.state_length)
     }
 
     /// Reads both copies and settles which counts.
@@ -244,6 +265,7 @@ mod tests {
             size: 64 << 20,
             role: Role::Data { log_length: 1 << 20 },
             doubtful: false,
+            state_length: 1 << 20,
         }
     }
 
@@ -254,8 +276,10 @@ mod tests {
             Role::DataWithLogOn { log: DriveId(8) },
             Role::LogOf { drive: DriveId(9) },
         ] {
-            let label = Label { role, doubtful: role != label().role, ..label() };
-            assert_eq!(Label::decode(&label.encode()), Ok(label));
+            for state_length in [0, 2 * BLOCK] {
+                let label = Label { role, doubtful: role != label().role, state_length, ..label() };
+                assert_eq!(Label::decode(&label.encode()), Ok(label));
+            }
         }
     }
 
@@ -279,7 +303,7 @@ mod tests {
 
     #[test]
     fn another_format_is_refused_by_its_number() {
-        for other in [FORMAT - 1, FORMAT + 1] {
+        for other in [WITHOUT_STATE - 1, FORMAT + 1] {
             let mut page = label().encode();
             page[8] = other as u8;
             let sum = crc(&page[..CRC_AT]);

@@ -22,6 +22,7 @@ pub mod error;
 pub mod geometry;
 mod hidden;
 mod join;
+mod kept;
 pub mod label;
 mod layers;
 pub mod log;
@@ -46,6 +47,7 @@ mod write;
 
 pub use drive::{Drive, Options, Usage};
 pub use error::{DriveError, Loss, OpenError};
+pub use kept::{KeepError, KeptError, KeptState, KeptStates, StateCopy, StateOrder, kept_states};
 pub use label::Label;
 pub use log::{Change, Mark, MarkKind};
 pub use open::{NewDrive, format, raise, wipe};

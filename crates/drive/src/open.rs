@@ -3,7 +3,7 @@
 use crate::checkpoint::{Header, map_sum};
 use crate::drive::{Drive, Options, Shared};
 use crate::error::OpenError;
-use crate::geometry::{Geometry, HEADERS, LABEL_FIRST, default_log};
+use crate::geometry::{Geometry, HEADERS, LABEL_FIRST, default_log, default_state};
 use crate::hidden::Hidden;
 use crate::label::{Label, LabelError, Role};
 use crate::log::replay::{Found, LogReader, erase, read_patiently, write_unsure};
@@ -52,7 +52,8 @@ pub async fn format<D: Device>(device: &D, log_device: Option<&D>, new: NewDrive
         }
         None => Some(new.log_length.unwrap_or(default_log(device.size())) / BLOCK * BLOCK),
     };
-    let geometry = Geometry::new(device.size(), own_log)?;
+    let state_length = default_state(device.size());
+    let geometry = Geometry::new(device.size(), own_log, state_length)?;
     let start = Position { offset: 0, sequence: 1, previous: 0 };
     let header = Header { checkpoint: 1, cut: 0, tail: start, map_pages: 0, map_sum: map_sum(&[]) }.encode(new.drive);
     for offset in HEADERS {
@@ -62,11 +63,11 @@ pub async fn format<D: Device>(device: &D, log_device: Option<&D>, new: NewDrive
     let role =
         own_log.map_or(Role::DataWithLogOn { log: log_device_id(new.drive) }, |log_length| Role::Data { log_length });
     let (cluster, drive, pool, size) = (new.cluster, new.drive, new.pool, geometry.size);
-    let label = Label { cluster, drive, pool, generation: 1, size, role, doubtful: false };
+    let label = Label { cluster, drive, pool, generation: 1, size, role, doubtful: false, state_length };
     if let Some(log) = log_device {
         let role = Role::LogOf { drive: new.drive };
         let size = log.size() / BLOCK * BLOCK;
-        Label { drive: log_device_id(new.drive), size, role, ..label.clone() }.write(log).await?;
+        Label { drive: log_device_id(new.drive), size, role, state_length: 0, ..label.clone() }.write(log).await?;
     }
     label.write(device).await?; // last: with it, the drive exists
     Ok(label)
@@ -158,8 +159,8 @@ async fn newest_batch<D: Device>(label: &Label, device: &D, log: Option<(&D, &La
             let (start, length) = Geometry::log_device(found.size)?;
             (log, start, length)
         }
-        (None, Role::Data { log_length }) => {
-            let geometry = Geometry::new(label.size, Some(log_length))?;
+        (None, Role::Data { .. }) => {
+            let geometry = label.geometry()?;
             (device, geometry.log_start, geometry.log_length)
         }
         (None, role) => return Err(OpenError::Role { found: role.to_string() }),
@@ -203,12 +204,12 @@ impl<W: World> Drive<W> {
     ) -> Result<Self, OpenError> {
         let label = Label::read(&device).await?;
         let (geometry, log) = match label.role {
-            Role::Data { log_length } => (Geometry::new(label.size, Some(log_length))?, None),
+            Role::Data { .. } => (label.geometry()?, None),
             Role::DataWithLogOn { log: wanted } => {
                 let log = log_device.ok_or(OpenError::LogMissing { wanted })?;
                 let found = read_log_label(&log, wanted, label.drive, label.generation).await?;
                 let (start, length) = Geometry::log_device(found.size)?;
-                (Geometry { log_length: length, ..Geometry::new(label.size, None)? }, Some((log, start)))
+                (Geometry { log_length: length, ..label.geometry()? }, Some((log, start)))
             }
             Role::LogOf { .. } => return Err(OpenError::Role { found: label.role.to_string() }),
         };

@@ -4,6 +4,7 @@
 mod device;
 mod joins;
 mod kept_image;
+mod kept_state;
 mod labels;
 mod layers;
 mod layers_model;

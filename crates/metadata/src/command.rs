@@ -314,6 +314,20 @@ impl Command {
             _ => 1,
         }
     }
+
+    /// Whether the state has more records after it, which only the user takes away again.
+    pub(crate) fn lengthens(&self) -> bool {
+        use Command::{AddDrive, BeginMigration, CloneVolume, CreatePool, CreateSnapshot, CreateVolume};
+        matches!(
+            self,
+            AddDrive { .. }
+                | BeginMigration { .. }
+                | CloneVolume { .. }
+                | CreatePool { .. }
+                | CreateSnapshot { .. }
+                | CreateVolume { .. }
+        )
+    }
 }
 
 /// What an accepted command came to.

@@ -187,6 +187,7 @@ impl Metadata {
             vouched: watch::Sender::new(false),
             lease: watch::Sender::new(Lease::None),
             acts_by: watch::Sender::new(None),
+            state_limit: watch::Sender::new(None),
             leading: Mutex::default(),
             granted: watch::Sender::default(),
             confirmed: tokio::sync::Mutex::default(),
@@ -260,7 +261,23 @@ impl Metadata {
     /// shows in [`Metadata::state`] of this server. Dropping the future doesn't stop the command. If there is no room for
     /// it, that is said after a few seconds.
     pub async fn propose(&self, command: Command) -> Result<Reply, ProposeError> {
+        self.check_length(&command)?;
         self.member.propose(command).await
+    }
+
+    /// What makes the state so long that [`State::save`] gives more bytes is refused from now on.
+    pub fn limit_state(&self, bytes: Option<u64>) {
+        self.member.state_limit.send_replace(bytes);
+    }
+
+    fn check_length(&self, command: &Command) -> Result<(), Refusal> {
+        let Some(limit) = self.member.state_limit.borrow().filter(|_| command.lengthens()) else { return Ok(()) };
+        let proposal = Proposal::new(0, None, command.clone());
+        // What is refused by the state is for whoever leads to say.
+        match crate::state_machine::apply::apply(&self.state(), &proposal) {
+            Ok(applied) if applied.state.save().len() as u64 > limit => Err(Refusal::StateTooLong { limit }),
+            _ => Ok(()),
+        }
     }
 
     /// What keeps this server's part of the state from being written now: commands wait until it can.

@@ -11,9 +11,15 @@
 //! Whatever was acknowledged is in both databases: in the log, flushed, and applied, flushed. So what rot or a
 //! restored backup took from one alone shows here, and nothing is ever begun anew in silence.
 
+use crate::consensus::{self, LeaderId, LogId, StoredMembership};
 use crate::database::{self, StoreError};
+use crate::format::{EntryId, Members, MembershipForm};
 use crate::log_store::{self, Identity, LogStore, LogSummary, LogTable};
+use crate::rebuild::is_rebuilt;
+use crate::state::State;
 use crate::state_machine::{self, Content, Machine, StateMachine};
+use openraft::vote::RaftLeaderId;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::Write;
@@ -54,14 +60,41 @@ pub struct Opened {
 /// Makes the databases of a new member. An earlier attempt that was interrupted is begun again.
 pub fn create(folder: &Path, identity: &Identity) -> Result<(), FolderError> {
     let _lock = lock(folder)?;
+    check_empty(folder)?;
+    state_machine::create(folder)?;
+    log_store::create(folder, identity)?;
+    Ok(())
+}
+
+/// Makes those of the only member of a cluster that has come to this state.
+pub fn create_with(folder: &Path, identity: &Identity, state: &State) -> Result<(), FolderError> {
+    let _lock = lock(folder)?;
+    if exists(folder, log_store::FILE)? {
+        return Err(FolderError::AlreadyThere(folder.to_owned()));
+    }
+    // What an attempt has left that was interrupted: without a log, it's of no use.
+    if exists(folder, state_machine::FILE)? && !state_machine::read(folder).is_ok_and(|found| is_rebuilt(&found.state))
+    {
+        check_unused(folder)?;
+    }
+    database::remove_database(&folder.join(state_machine::FILE))?;
+    let node = consensus::node_id(identity.server, identity.incarnation);
+    let first = LogId { leader_id: LeaderId::new(1, node), index: 1 };
+    let members =
+        Members { voters: vec![BTreeSet::from([node])], addresses: BTreeMap::from([(node, identity.address.clone())]) };
+    let members = MembershipForm { since: Some(EntryId::from(&first)), members };
+    let members = StoredMembership::try_from(members).expect("it has one member, which votes");
+    state_machine::create_with(folder, state, first, members)?;
+    log_store::create_after(folder, identity, &first)?;
+    Ok(())
+}
+
+fn check_empty(folder: &Path) -> Result<(), FolderError> {
     if exists(folder, log_store::FILE)? {
         return Err(FolderError::AlreadyThere(folder.to_owned()));
     }
     check_unused(folder)?;
-    database::remove_database(&folder.join(state_machine::FILE))?;
-    state_machine::create(folder)?;
-    log_store::create(folder, identity)?;
-    Ok(())
+    Ok(database::remove_database(&folder.join(state_machine::FILE))?)
 }
 
 /// The random number of a folder that is about to join: the same if it's asked for again after an interruption.

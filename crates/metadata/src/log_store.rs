@@ -12,7 +12,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-pub use table::{FILE, Identity, LogSummary, LogTable, create};
+pub use table::{FILE, Identity, LogSummary, LogTable, create, create_after};
 
 use crate::consensus::{Entry, LogId, Types, Vote};
 use crate::database::{StoreError, Task, Worker, task};

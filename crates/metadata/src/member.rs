@@ -42,6 +42,8 @@ pub struct Member {
     pub lease: watch::Sender<Lease>,
     /// The view that this server acts by; none while nobody acts by any, and the state counts that is known here.
     pub acts_by: watch::Sender<Option<u64>>,
+    /// So many bytes the state that is saved may have.
+    pub state_limit: watch::Sender<Option<u64>>,
     pub leading: Mutex<Option<Leading>>,
     /// Counts the leases that were granted.
     pub granted: watch::Sender<u64>,

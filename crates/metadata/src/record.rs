@@ -31,6 +31,23 @@ pub struct ClusterRecord {
     pub longest_lease_ms: Option<u64>,
 }
 
+/// One rebuild of the cluster from its drives: what had been agreed after the state from which that was done is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LostStates {
+    /// Its random number, never 0: what is agreed from then on has this history.
+    pub history: u64,
+    /// The view of the state from which it was rebuilt.
+    pub after_view: u64,
+    /// How many events there had been in that state.
+    pub after_events: u64,
+    /// The first view of the cluster that was rebuilt.
+    pub before_view: u64,
+    /// The first map that may have been made by then, and isn't known.
+    pub first_map: MapId,
+    /// No such map has this number or a higher one.
+    pub end_map: MapId,
+}
+
 /// One server: a `tepal serve` process, on one machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerRecord {

@@ -36,6 +36,11 @@ pub enum Refusal {
     FolderOld(ServerId),
     #[error("the cluster has used up its 2^32 server ids or this server its 2^32 folders")]
     NoServersLeft,
+    #[error(
+        "the state of the cluster, of which each drive keeps a copy, would take more than the {limit} bytes that the smallest drive has \
+         for it: remove volumes or snapshots, or that drive"
+    )]
+    StateTooLong { limit: u64 },
     #[error("the command arrived once more after it had been answered: nothing was changed")]
     Late,
     #[error("server {id} is already {state}")]

@@ -2,8 +2,8 @@
 //! next one, which shares every record that stayed the same.
 
 use crate::record::{
-    ClusterRecord, ColumnRecord, DriveRecord, DriveState, DriveUse, HolderRecord, MapRecord, MigrationRecord,
-    PoolRecord, ServerRecord, SnapshotRecord, VolumeRecord, VolumeState,
+    ClusterRecord, ColumnRecord, DriveRecord, DriveState, DriveUse, HolderRecord, LostStates, MapRecord,
+    MigrationRecord, PoolRecord, ServerRecord, SnapshotRecord, VolumeRecord, VolumeState,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -29,6 +29,8 @@ pub struct State {
     pub maps: BTreeMap<MapId, Arc<MapRecord>>,
     /// What goes from one map to another. A map is in one of them at most.
     pub migrations: BTreeMap<MapId, Arc<MigrationRecord>>,
+    /// What is lost of what was agreed, since the cluster was rebuilt: each time, in order. No command changes it.
+    pub lost: Arc<Vec<LostStates>>,
     /// Of the volumes that have some.
     pub(crate) snapshots: BTreeMap<VolumeId, Arc<Snapshots>>,
     /// The active volumes by name.
@@ -66,6 +68,7 @@ impl State {
             volumes: BTreeMap::new(),
             maps: BTreeMap::new(),
             migrations: BTreeMap::new(),
+            lost: Arc::default(),
             snapshots: BTreeMap::new(),
             names: BTreeMap::new(),
             counters: Counters { server: 1, volume: 1, map: 1, event: 1 },
@@ -92,6 +95,38 @@ impl State {
     /// No map has had this number or a higher one yet.
     pub fn next_map(&self) -> MapId {
         MapId(self.counters.map)
+    }
+
+    /// How many events there have been. Of two states of one view, the later one has more, unless people would see no difference.
+    pub fn events(&self) -> u64 {
+        self.counters.event
+    }
+
+    /// The random number of the last rebuild; 0 if there was none.
+    pub fn history(&self) -> u64 {
+        self.lost.last().map_or(0, |lost| lost.history)
+    }
+
+    /// Whether a state of that history and view, after so many events, is of this one's past, or of this history: no other rebuild, and
+    /// nothing that was lost by one.
+    pub fn has_past(&self, history: u64, view: u64, events: u64) -> bool {
+        if history == self.history() {
+            return true;
+        }
+        let before = std::iter::once(0).chain(self.lost.iter().map(|lost| lost.history));
+        let mut ends = before.zip(&*self.lost);
+        ends.any(|(of, lost)| of == history && (view, events) <= (lost.after_view, lost.after_events))
+    }
+
+    /// Whether what has this number may be another map than it was made for: one of before the cluster was rebuilt, or one to come.
+    pub fn is_strange_map(&self, map: MapId) -> bool {
+        map >= self.next_map() || self.lost.iter().any(|lost| (lost.first_map..lost.end_map).contains(&map))
+    }
+
+    /// The state, but for its events, to be kept on drives: [`crate::SavedState`] reads it. It takes milliseconds where there are
+    /// thousands of volumes.
+    pub fn save(&self) -> Vec<u8> {
+        crate::state_machine::copy::encode(self)
     }
 
     /// The active volume of this name.

@@ -1,6 +1,6 @@
 //! What is agreed about servers and drives, told to the engine and to the links between servers, state after state.
 //!
-//! Whoever asks for a lease or heeds a primary compares with the state that the engine has followed, not with the newest one
+//! A state is followed once the drives here keep it ([`crate::keeping`]). Whoever asks for a lease or heeds a primary compares with the state that the engine has followed, not with the newest one
 //! that the metadata has: only then this server acts by it.
 
 use crate::authority::left;
@@ -166,8 +166,12 @@ pub async fn follow(parts: Parts, links: Links, followed: Followed) {
     parts.metadata.acts_by(parts.metadata.state().view());
     loop {
         let state = changes.borrow_and_update().clone();
-        tell_links(&links, &state, &parts);
         let now = Arc::new(cluster_view(&state, &before));
+        if now != before {
+            parts.keeper.kept(&state).await;
+        }
+        // Not before: what is asked of a server that is back would be what is known of its last run.
+        tell_links(&links, &state, &parts);
         if now != before {
             let (engine, earlier, later) = (parts.engine.clone(), before.clone(), now.clone());
             let followed_it = parts.threads.run_on(0, move || async move { engine.follow(me, &earlier, &later) }).await;

@@ -22,6 +22,7 @@ mod exports;
 pub mod gateway;
 #[cfg(test)]
 mod idle;
+mod keeping;
 mod log;
 mod membership;
 mod meter;
@@ -33,6 +34,7 @@ mod observed;
 mod peers;
 mod private_file;
 mod reader;
+pub mod rebuild;
 #[cfg(test)]
 mod scratch;
 mod serve;

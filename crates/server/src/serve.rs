@@ -10,6 +10,7 @@ use crate::data_links::{EngineAnswers, Links, Reception};
 use crate::data_threads::{self, DataThreads};
 use crate::drives::{self, Drives, Generations, GenerationsError, Parts};
 use crate::exports::ServerExports;
+use crate::keeping::Keeper;
 use crate::log::{self, LogError};
 use crate::membership::{self, Membership};
 use crate::migrating::{self, Migrations, Reporter};
@@ -222,6 +223,7 @@ impl Running {
             engine: engine.clone(),
             authority: authority.clone(),
             threads: threads.clone(),
+            keeper: Keeper::start(metadata.clone(), engine.clone(), threads.clone()),
         };
         let drives = Arc::new(Drives::new(&config, parts.clone(), generations));
         drives.start().await?;

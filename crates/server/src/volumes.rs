@@ -5,13 +5,15 @@
 //! 2. The space of a removed volume is free on every drive of the server that has the metadata forget it. Other servers free
 //!    theirs when they learn of it, also of one that is forgotten by then; what drives hold of it that are away is freed when
 //!    they return.
-//! 3. While any volume is active that has the same map, only what nobody sees any more is freed of it.
+//! 3. Drives here keep the state by which a volume is opened, or given back.
+//! 4. While any volume is active that has the same map, only what nobody sees any more is freed of it.
 
 use crate::agreed::epochs_of;
 use crate::authority::MetadataAuthority;
 use crate::data_threads::{DataThreads, Stopped};
 use crate::drives::Parts;
 use crate::exports::in_a_moment;
+use crate::keeping::Keeper;
 use crate::world::ServerWorld;
 use futures_util::future::join_all;
 use std::collections::{BTreeMap, BTreeSet};
@@ -141,6 +143,7 @@ pub struct Volumes {
     authority: MetadataAuthority,
     engine: Engine<ServerWorld>,
     threads: Arc<DataThreads>,
+    keeper: Keeper,
     closed: Closed,
     all_opened: AtomicBool,
     /// Removals that go on.
@@ -155,12 +158,13 @@ pub struct Volumes {
 
 impl Volumes {
     pub fn new(parts: Parts) -> Arc<Self> {
-        let Parts { metadata, engine, authority, threads } = parts;
+        let Parts { metadata, engine, authority, threads, keeper } = parts;
         Arc::new(Volumes {
             metadata,
             authority,
             engine,
             threads,
+            keeper,
             closed: Closed::default(),
             all_opened: AtomicBool::new(false),
             removing: Mutex::default(),
@@ -203,6 +207,7 @@ impl Volumes {
     pub async fn settle(self: &Arc<Self>) {
         let _turn = self.turn.lock().await;
         let state = self.metadata.state();
+        self.keeper.kept(&state).await;
         let opening = state.active_volumes().map(|record| self.settle_one(&state, record));
         join_all(opening).await;
         for record in state.volumes.values().filter(|record| record.state == VolumeState::Deleting) {

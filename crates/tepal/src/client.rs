@@ -45,6 +45,11 @@ impl ClientError {
         matches!(self, ClientError::Refused { kind: ErrorKind::NotFound, .. })
     }
 
+    /// The server has another token than was known.
+    pub fn is_token(&self) -> bool {
+        matches!(self, ClientError::Token { .. })
+    }
+
     /// The server isn't there, or not yet.
     pub fn is_no_answer(&self) -> bool {
         matches!(self, ClientError::NoAnswer { .. } | ClientError::Lost { .. } | ClientError::TooSlow { .. })

@@ -1,12 +1,13 @@
-//! A drive as format 4 left it, kept in the tree: later programs must open it, and must not write format 4 otherwise.
+//! Drives as each format left them, kept in the tree: later programs must open them, and must not write the latest format otherwise.
 
 use super::{MAP, Rig, TestDevice};
 use crate::geometry::MIN_DRIVE;
-use crate::{Change, Mark, MarkKind};
+use crate::{Change, KeepError, Mark, MarkKind, StateCopy, StateOrder};
 use proptest::prelude::*;
 use tepal_model::{BLOCK, DriveId, History, Lineage, Origin, Taken};
 
-const KEPT: &[u8] = include_bytes!("../../images/format-4.image");
+const FORMAT_4: &[u8] = include_bytes!("../../images/format-4.image");
+const FORMAT_5: &[u8] = include_bytes!("../../images/format-5.image");
 const BLOCK_BYTES: usize = BLOCK as usize;
 /// What a device holds that was never written.
 const BLANK: u8 = 0xa5;
@@ -32,7 +33,14 @@ fn story() -> Rig {
     rig.write_of(REQUEST, 1, 1);
     rig.pool.run_until(rig.drive.adopt(MAP, (20, 4), vec![Taken { origin: OTHER, first: 22, count: 1 }])).unwrap();
     tell_of_layers(&mut rig);
+    for view in 1..=3 {
+        rig.pool.run_until(rig.drive.keep_state(&state(view))).unwrap();
+    }
     rig
+}
+
+fn state(view: u64) -> StateCopy {
+    StateCopy::new(StateOrder { view, events: 7, history: 8 }, &[view as u8; 5000])
 }
 
 /// Two snapshots, of which the first one is given up.
@@ -111,9 +119,8 @@ fn check_requests(rig: &Rig) {
     assert_eq!(rig.drive.requests(MAP, 0, 100), taken);
 }
 
-#[test]
-fn a_drive_of_format_4_is_read_as_it_was_written_and_can_be_written_to() {
-    let device = unpack(KEPT);
+fn check_older_drive(image: &[u8], keeps: Result<(), KeepError>) {
+    let device = unpack(image);
     let mut pool = futures_executor::LocalPool::new();
     let drive = Rig::open(&mut pool, &device, &None).unwrap();
     let mut rig = Rig { pool, device, log: None, drive, lineage: Lineage::default() };
@@ -126,16 +133,34 @@ fn a_drive_of_format_4_is_read_as_it_was_written_and_can_be_written_to() {
     assert_eq!(rig.read(39, 2).unwrap(), [1, 5]);
     check_layers(&mut rig);
     check_requests(&rig);
+    assert_eq!(rig.pool.run_until(rig.drive.keep_state(&state(4))), keeps);
+}
+
+#[test]
+fn a_drive_of_each_format_is_read_as_it_was_written_and_can_be_written_to() {
+    check_older_drive(FORMAT_4, Err(KeepError::NoPlace));
+    check_older_drive(FORMAT_5, Ok(()));
+}
+
+#[test]
+fn the_state_that_a_drive_of_format_5_kept_is_read() {
+    let device = unpack(FORMAT_5);
+    let mut pool = futures_executor::LocalPool::new();
+    let label = pool.run_until(crate::Label::read(&device)).unwrap();
+    let found = pool.run_until(crate::kept_states(&device, &label)).unwrap();
+    let orders: Vec<u64> = found.whole.iter().map(|kept| kept.order.view).collect();
+    assert_eq!((orders, found.damaged.len()), (vec![3, 2], 0));
+    assert_eq!(found.whole[0].content[..], [3; 5000]);
 }
 
 #[test]
 #[expect(clippy::disallowed_methods, reason = "a file for whoever looks into the failure, not a drive")]
-fn format_4_is_written_byte_for_byte_as_it_was() {
+fn format_5_is_written_byte_for_byte_as_it_was() {
     let mut rig = story();
     check(&mut rig);
     check_requests(&rig);
     let written = pack(&rig.device.0.borrow().stable);
-    if written != KEPT {
+    if written != FORMAT_5 {
         let now = std::env::temp_dir().join("tepal-format.image");
         std::fs::write(&now, written).unwrap();
         let now = now.display();
@@ -186,7 +211,7 @@ proptest! {
     fn a_drive_that_was_tampered_with_gives_right_bytes_or_errors(
         places in prop::collection::vec((any::<prop::sample::Index>(), 0..BLOCK_BYTES, 1..=255u8), 1..5),
     ) {
-        let device = unpack(KEPT);
+        let device = unpack(FORMAT_5);
         {
             let mut platter = device.0.borrow_mut();
             let written = written(&platter.now);
@@ -202,7 +227,7 @@ proptest! {
 
     #[test]
     fn blocks_that_changed_places_give_right_bytes_or_errors(from in any::<prop::sample::Index>(), to in any::<prop::sample::Index>()) {
-        let device = unpack(KEPT);
+        let device = unpack(FORMAT_5);
         {
             let mut platter = device.0.borrow_mut();
             let written = written(&platter.now);

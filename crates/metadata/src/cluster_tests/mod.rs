@@ -3,4 +3,5 @@
 mod faults;
 mod folders;
 mod growth;
+mod rebuilt;
 mod rig;

@@ -64,6 +64,16 @@ pub fn create(folder: &Path, identity: &Identity) -> Result<(), StoreError> {
     database::create(&folder.join(FILE), KIND, |connection| put_meta(connection, IDENTITY, identity))
 }
 
+/// One whose entries up to that one are in the state machine, and whose member led when it was agreed.
+pub fn create_after(folder: &Path, identity: &Identity, first: &LogId) -> Result<(), StoreError> {
+    let EntryId { term, node, .. } = first.into();
+    database::create(&folder.join(FILE), KIND, |connection| {
+        put_meta(connection, IDENTITY, identity)?;
+        put_meta(connection, VOTE, &VoteForm { term, node, committed: true })?;
+        put_meta(connection, PURGED, &EntryId::from(first))
+    })
+}
+
 /// Form 1 was of clusters of one server, whose first folder it is.
 fn from_form_1(connection: &Connection, file: &Path) -> Result<(), StoreError> {
     let identity: Option<serde_json::Value> = meta(connection, file, IDENTITY)?;

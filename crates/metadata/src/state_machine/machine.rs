@@ -21,6 +21,8 @@ const MEMBERSHIP: &str = "membership";
 pub(super) const DIGEST: &str = "digest";
 /// The last entry of the snapshot that was last installed here: the log may rightly end before it.
 const INSTALLED: &str = "installed";
+/// What was lost when the cluster was rebuilt.
+const LOST: &str = "lost";
 
 pub struct Machine {
     pub(super) folder: PathBuf,
@@ -49,8 +51,9 @@ impl Content {
 
     /// Reads and checks all of it.
     pub fn load(connection: &Connection, file: &Path) -> Result<Content, StoreError> {
-        let state = rows::load(connection).map_err(StoreError::sqlite(file))?;
+        let mut state = rows::load(connection).map_err(StoreError::sqlite(file))?;
         let digest = Digest::of(&state);
+        state.lost = Arc::new(meta(connection, file, LOST)?.unwrap_or_default());
         let stored: Option<u32> = meta(connection, file, DIGEST)?;
         let membership: Option<MembershipForm> = meta(connection, file, MEMBERSHIP)?;
         let applied: Option<EntryId> = meta(connection, file, APPLIED)?;
@@ -73,6 +76,24 @@ impl Content {
 
 pub fn create(folder: &Path) -> Result<(), StoreError> {
     database::create(&folder.join(FILE), KIND, |_| Ok(()))
+}
+
+/// Makes one that holds this state as that after its first entry, with one member; and the snapshot of that, which others begin with.
+pub fn create_with(folder: &Path, state: &State, first: LogId, members: StoredMembership) -> Result<(), StoreError> {
+    let fill = |connection: &Connection| {
+        let nothing = State::before_everything();
+        rows::write(connection, &rows::all_of(state), &nothing.counters, &state.counters)?;
+        for key in [APPLIED, INSTALLED] {
+            put_meta(connection, key, &Some(EntryId::from(&first)))?;
+        }
+        put_meta(connection, MEMBERSHIP, &MembershipForm::from(&members))?;
+        put_meta(connection, LOST, &*state.lost)?;
+        put_meta(connection, DIGEST, &Digest::of(state).0)
+    };
+    for file in [FILE, super::snapshot::FILE] {
+        database::create(&folder.join(file), KIND, fill)?;
+    }
+    Ok(())
 }
 
 /// Reads what a folder's state machine holds, and changes nothing.

@@ -7,6 +7,7 @@
 //! 3. How a command changes the state is decided by [`apply`] alone, which is a pure function.
 
 pub mod apply;
+pub mod copy;
 mod digest;
 mod machine;
 mod rows;
@@ -16,7 +17,7 @@ mod snapshot;
 pub mod tests;
 mod upgrade;
 
-pub use machine::{Content, Machine, create, read};
+pub use machine::{Content, Machine, create, create_with, read};
 pub use schema::FILE;
 #[cfg(test)]
 pub use schema::KIND;

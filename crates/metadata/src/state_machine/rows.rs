@@ -395,12 +395,12 @@ impl Record for MapRow {
     }
 }
 
-struct Counter {
-    name: &'static str,
-    next: u64,
+pub struct Counter {
+    pub name: &'static str,
+    pub next: u64,
 }
 
-fn counters(counters: &Counters) -> [Counter; 4] {
+pub fn counters(counters: &Counters) -> [Counter; 4] {
     [
         Counter { name: "server", next: counters.server.into() },
         Counter { name: "volume", next: counters.volume },
@@ -452,6 +452,24 @@ pub fn write(connection: &Connection, changes: &[Change], before: &Counters, aft
         }
     }
     Ok(())
+}
+
+/// All of a state, as it is written to a database that has nothing yet.
+pub fn all_of(state: &State) -> Vec<Change> {
+    let columns = |map: &Arc<MapRecord>| {
+        let id = map.id;
+        (0..).zip(map.columns.clone()).map(move |(number, column)| Change::Column(id, number, column))
+    };
+    let changes = std::iter::once(Change::Cluster(state.cluster.clone()));
+    let changes = changes.chain(state.servers.values().cloned().map(Change::Server));
+    let changes = changes.chain(state.drives.values().cloned().map(Change::Drive));
+    let changes = changes.chain(state.pools.values().cloned().map(Change::Pool));
+    let changes = changes.chain(state.volumes.values().cloned().map(Change::Volume));
+    let changes = changes.chain(state.maps.values().cloned().map(Change::Map));
+    let changes = changes.chain(state.maps.values().flat_map(columns));
+    let changes = changes.chain(state.migrations.values().cloned().map(Change::Migration));
+    let snapshots = state.snapshots.values().flat_map(|all| all.values().cloned());
+    changes.chain(snapshots.map(Change::Snapshot)).collect()
 }
 
 fn put<R: Record>(connection: &Connection, record: &R) -> rusqlite::Result<()> {

@@ -11,7 +11,7 @@ use std::io;
 use std::path::Path;
 
 /// The latest snapshot. It can always be made again, so it's not an error if it's damaged.
-const FILE: &str = "snapshot.db";
+pub(super) const FILE: &str = "snapshot.db";
 /// One that is being made.
 const UNFINISHED: &str = "snapshot.db.new";
 /// One that came from another server and is being checked.

@@ -50,6 +50,7 @@ fn said_of(refusal: &Refusal) -> String {
     }
 }
 
+#[expect(clippy::too_many_lines, reason = "a table: a line for each refusal")]
 fn kind_of_refusal(refusal: &Refusal) -> ErrorKind {
     match refusal {
         Refusal::NoServer(_)
@@ -104,6 +105,7 @@ fn kind_of_refusal(refusal: &Refusal) -> ErrorKind {
         | Refusal::GrownSince(_)
         | Refusal::NoMapsLeft
         | Refusal::NoServersLeft
+        | Refusal::StateTooLong { .. }
         | Refusal::ServerReplaced(_)
         | Refusal::FolderOld(_)
         | Refusal::Late => ErrorKind::Conflict,
@@ -186,6 +188,7 @@ impl From<DriveOperationError> for Failure {
             E::Device(_) | E::Open { .. } => ErrorKind::BadRequest,
             E::Refused { .. }
             | E::Ahead { .. }
+            | E::Later { .. }
             | E::NotEmpty { .. }
             | E::IsLog { .. }
             | E::LabelLost { .. }

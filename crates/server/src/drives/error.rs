@@ -6,6 +6,7 @@ use crate::config::PathError;
 use crate::data_threads::Stopped;
 use crate::device;
 use std::path::PathBuf;
+use tepal_drive::StateOrder;
 use tepal_drive::geometry::MIN_DRIVE;
 use tepal_drive::world::DeviceError;
 use tepal_metadata::{DriveState, ProposeError};
@@ -41,6 +42,12 @@ pub enum DriveOperationError {
          cluster.db seems to be an older copy; put the newest one back", path.display()
     )]
     Ahead { path: PathBuf, drive: DriveId, maps: usize },
+    #[error(
+        "{}: drive {drive} was used by a later state of the cluster ({kept}) than that from which the cluster was rebuilt, or by \
+         another rebuild: what it holds isn't understood here. Rebuild the cluster once more, from this drive; or, if what only it \
+         has may be lost, `tepal drive wipe`", path.display()
+    )]
+    Later { path: PathBuf, drive: DriveId, kept: StateOrder },
     #[error("{}: {reason}", path.display())]
     Io { path: PathBuf, reason: DeviceError },
     #[error("drive {drive} is not at {}: {found}", path.display())]

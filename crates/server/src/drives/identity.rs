@@ -150,7 +150,16 @@ mod tests {
 
     fn label(drive: DriveId, generation: u64) -> Label {
         let role = Role::Data { log_length: 1 << 20 };
-        Label { cluster: CLUSTER, drive, pool: "default".into(), generation, size: 64 << 20, role, doubtful: false }
+        Label {
+            cluster: CLUSTER,
+            drive,
+            pool: "default".into(),
+            generation,
+            size: 64 << 20,
+            role,
+            doubtful: false,
+            state_length: 0,
+        }
     }
 
     fn seen(path: &str, label: Label) -> Seen {

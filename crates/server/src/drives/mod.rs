@@ -32,7 +32,7 @@ pub use fullness::Fullness;
 pub use generations::{Generations, GenerationsError};
 pub use kept::Kept;
 pub use manage::NewDriveRequest;
-pub use scan::{Fitness, ScannedDrive};
+pub use scan::{Fitness, ScannedDrive, block_devices};
 pub use start::StartError;
 
 use self::batches::Batches;
@@ -41,6 +41,7 @@ use crate::config::{Config, DrivePath};
 use crate::data_threads::DataThreads;
 use crate::device::DriveDevice;
 use crate::device::emulate::Model;
+use crate::keeping::Keeper;
 use crate::world::ServerWorld;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -69,6 +70,7 @@ pub struct Parts {
     pub engine: Engine<ServerWorld>,
     pub authority: MetadataAuthority,
     pub threads: Arc<DataThreads>,
+    pub keeper: Keeper,
 }
 
 pub struct Drives {

@@ -127,7 +127,7 @@ async fn glance(path: &Path) -> Result<Glanced, device::OpenError> {
 }
 
 /// This machine's block devices, by the kernel's list.
-fn block_devices() -> Vec<PathBuf> {
+pub fn block_devices() -> Vec<PathBuf> {
     let list = std::fs::read_to_string("/proc/partitions").unwrap_or_default();
     let names = list.lines().skip(2).filter_map(|line| line.split_whitespace().nth(3));
     names.filter(|name| !name.starts_with("ram")).map(|name| Path::new("/dev").join(name.replace('!', "/"))).collect()

@@ -159,6 +159,7 @@ impl Drives {
                 Err(error) => match &error {
                     DriveOperationError::Open { path, .. }
                     | DriveOperationError::Io { path, .. }
+                    | DriveOperationError::Later { path, .. }
                     | DriveOperationError::Ahead { path, .. } => self.refuse(path.clone(), error.to_string()),
                     _ => return Err(error.into()),
                 },

@@ -13,7 +13,7 @@ use crate::world::ServerWorld;
 use futures_util::future::join_all;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tepal_drive::{Drive, Label, Options};
+use tepal_drive::{Drive, Label, Options, StateOrder};
 use tepal_engine::Standing;
 use tepal_metadata::{Command, DriveRecord, DriveState, ProposeError};
 use tepal_model::DriveId;
@@ -71,9 +71,15 @@ impl Drives {
         let meter = Arc::<Meter>::default();
         let metered = |device: &DriveDevice| MeteredDevice::new(device.clone(), meter.clone());
         let (for_drive, for_log) = (metered(&device), log.as_ref().map(metered));
-        let work = move || async move { Drive::open(ServerWorld, for_drive, for_log, Options::default()).await };
+        let work = move || async move {
+            let drive = Drive::open(ServerWorld, for_drive, for_log, Options::default()).await?;
+            // One that can't say it is lost by now, which whoever uses it finds out.
+            let kept = drive.kept_order().await.unwrap_or(None);
+            Ok((drive, kept))
+        };
         match self.parts.threads.run_on(self.some_thread(), work).await? {
-            Ok(drive) => {
+            Ok((drive, kept)) => {
+                self.check_not_lost(&drive, kept, &path)?;
                 self.check_not_ahead(&drive, &path)?;
                 Ok(OpenDrive { path, drive, device, log })
             }
@@ -81,11 +87,26 @@ impl Drives {
         }
     }
 
+    /// A drive that keeps a state which was lost when the cluster was rebuilt, or one of another rebuild, may hold what was written by it:
+    /// of volumes of which these records say something else, and what others don't have.
+    fn check_not_lost(
+        &self,
+        drive: &Drive<ServerWorld>,
+        kept: Option<StateOrder>,
+        path: &Path,
+    ) -> Result<(), DriveOperationError> {
+        let state = self.parts.metadata.state();
+        let is_lost = |kept: &StateOrder| !state.has_past(kept.history, kept.view, kept.events);
+        let Some(kept) = kept.filter(is_lost) else { return Ok(()) };
+        drive.pull("it keeps a state that is none of this cluster's past");
+        Err(DriveOperationError::Later { path: path.to_owned(), drive: drive.id(), kept })
+    }
+
     /// Maps are numbered in the order in which they are made. A drive that holds one of those to come has seen a later
     /// state than these records: its unknown maps are no removed volumes, and new volumes would get their numbers.
     fn check_not_ahead(&self, drive: &Drive<ServerWorld>, path: &Path) -> Result<(), DriveOperationError> {
-        let next = self.parts.metadata.state().next_map();
-        let maps = drive.allocated().into_iter().filter(|(map, _)| *map >= next).count();
+        let state = self.parts.metadata.state();
+        let maps = drive.allocated().into_iter().filter(|(map, _)| state.is_strange_map(*map)).count();
         if maps == 0 {
             return Ok(());
         }
@@ -132,7 +153,9 @@ impl Drives {
                 tracing::warn!(drive = %id, %error, "space of removed volumes can't be given back now");
             }
         };
-        Ok(self.parts.threads.run_on(self.some_thread(), work).await?)
+        self.parts.threads.run_on(self.some_thread(), work).await?;
+        self.parts.keeper.begin(&open.drive, self.some_thread());
+        Ok(())
     }
 
     /// Where the drive is, and in which generation: any other image of it is an older one from here on, also for other servers.

@@ -6,6 +6,7 @@ use crate::agreed::Followed;
 use crate::authority::MetadataAuthority;
 use crate::config::Config;
 use crate::data_threads::DataThreads;
+use crate::keeping::{Keeper, order_of};
 use crate::volumes::Volumes;
 use crate::world::ServerWorld;
 use bytes::Bytes;
@@ -13,9 +14,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tepal_drive::geometry::MIN_DRIVE;
-use tepal_drive::{Label, Loss};
+use tepal_drive::{Label, Loss, StateOrder};
 use tepal_engine::{Engine, Volume};
-use tepal_metadata::{Command, DEFAULT_POOL, DriveRecord, DriveState, Metadata, State};
+use tepal_metadata::{Command, DEFAULT_POOL, DriveRecord, DriveState, Metadata, ProposeError, Refusal, State};
 use tepal_model::{BLOCK, ClusterId, DriveId, IoError, ServerId};
 
 /// How long is waited for what must not happen.
@@ -39,7 +40,8 @@ impl Rig {
         let authority = MetadataAuthority::new(metadata.clone(), Followed::default());
         let engine = Engine::new(ServerWorld, Arc::new(authority.clone()));
         let threads = Arc::new(DataThreads::start(1).expect("a thread"));
-        let parts = Parts { metadata, engine, authority, threads };
+        let keeper = Keeper::start(metadata.clone(), engine.clone(), threads.clone());
+        let parts = Parts { metadata, engine, authority, threads, keeper };
         let config = Config {
             data: folder.clone(),
             server: Some(ServerId(1)),
@@ -236,5 +238,61 @@ async fn a_volume_that_was_removed_unnoticed_is_served_no_more_and_its_space_is_
         }
     };
     tokio::time::timeout(PATIENCE, is_over).await.expect("it's closed, and its space is free");
+    rig.end().await;
+}
+
+impl Rig {
+    /// The state that a drive keeps.
+    async fn kept_by(&self, drive: DriveId) -> Option<StateOrder> {
+        let open = self.parts.engine.drive(drive).expect("in use");
+        let local = open.clone();
+        self.parts
+            .threads
+            .run_on(0, move || async move { local.kept_order().await.expect("it's there") })
+            .await
+            .unwrap()
+    }
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_volume_is_served_when_all_drives_keep_the_state_that_has_it_also_one_that_is_back() {
+    let rig = Rig::new("keeps").await;
+    let drives = [rig.add("a").await, rig.add("b").await];
+    rig.create("mirror:2").await.expect("both are here");
+    let made = order_of(&rig.state());
+    for drive in drives {
+        assert!(rig.kept_by(drive).await >= Some(made), "the volume could be written to, and nobody would know of it");
+    }
+    rig.drives.offline(drives[0]).await.expect("it's here");
+    rig.propose(Command::RenameVolume { name: "v".to_owned(), new_name: "w".to_owned() }).await;
+    rig.drives.online(drives[0]).await.expect("it's here");
+    rig.parts.keeper.kept(&rig.state()).await;
+    let now = order_of(&rig.state());
+    assert_eq!([rig.kept_by(drives[0]).await, rig.kept_by(drives[1]).await], [Some(now); 2]);
+    rig.end().await;
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn the_state_does_not_become_longer_than_the_smallest_drive_has_room_for() {
+    let rig = Rig::new("long-state").await;
+    let drive = rig.add("a").await;
+    rig.parts.keeper.kept(&rig.state()).await;
+    let create = |number: u32| {
+        let (layout, pool) = (Some("stripe".to_owned()), DEFAULT_POOL.to_owned());
+        Command::CreateVolume { name: format!("v{number}"), size: 1 << 20, layout, pool }
+    };
+    let mut count = 0;
+    let refused = loop {
+        match rig.parts.metadata.propose(create(count)).await {
+            Ok(_) if count < 2000 => count += 1,
+            other => break other,
+        }
+    };
+    assert!(matches!(refused, Err(ProposeError::Refused(Refusal::StateTooLong { .. }))), "{count}: {refused:?}");
+    assert!(count > 50, "{count} volumes on the smallest drive");
+    let after = order_of(&rig.state());
+    rig.parts.keeper.kept(&rig.state()).await;
+    assert_eq!(rig.kept_by(drive).await, Some(after));
+    rig.propose(Command::RemoveVolume { name: "v0".to_owned(), snapshots: false }).await;
     rig.end().await;
 }

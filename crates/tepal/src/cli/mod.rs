@@ -12,7 +12,7 @@ pub use local::{AttachArguments, BenchArguments, DetachArguments, GatewayArgumen
 pub use snapshot::SnapshotCommand;
 pub use storage::{
     AddDriveArguments, ClusterCommand, CreatePoolArguments, CreateVolumeArguments, DriveCommand, ImportArguments,
-    PoolCommand, ServerCommand, VolumeCommand,
+    PoolCommand, RebuildArguments, ServerCommand, VolumeCommand,
 };
 pub use usage::Usage;
 pub use value::{Group, Rate, VolumeRequest};

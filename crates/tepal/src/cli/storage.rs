@@ -57,6 +57,39 @@ pub enum ClusterCommand {
         #[arg(long, value_name = "TIME", value_parser = value::milliseconds)]
         lease: u64,
     },
+    /// Begin again with a cluster whose servers have all lost their data folders: its state is on each of its drives
+    #[command(
+        after_help = "Examples:\n  tepal cluster rebuild --from-drives --dir /var/lib/tepal --drive /dev/sdb --drive /dev/sdc \
+        --dry-run\n  tepal cluster rebuild --from-drives --dir ./tepal-dev\n\nIt makes the data folder of one server, which is then \
+        started with these drives; the other servers join it with empty folders (--server ID --join ADDR) and bring theirs. Nothing \
+        is written to the drives. Of all drives, the latest state counts, so the command is for the server whose drives keep that."
+    )]
+    Rebuild(RebuildArguments),
+}
+
+#[derive(Debug, Args)]
+pub struct RebuildArguments {
+    /// From the state that is kept on drives; there is no other way
+    #[arg(long, required = true)]
+    pub from_drives: bool,
+    /// A drive, wherever it is now. May be given again [default: those of a development cluster, else this machine's block devices]
+    #[arg(long = "drive", value_name = "PATH")]
+    pub drives: Vec<PathBuf>,
+    /// Which of the cluster's servers this is to be, as s1 [default: the one that had most of these drives]
+    #[arg(long, value_name = "ID")]
+    pub server: Option<ServerId>,
+    /// Where other servers will find this one, as `tepal serve --peers` says it [default: where it was]
+    #[arg(long, value_name = "ADDR", value_parser = value::peers)]
+    pub peers: Option<String>,
+    /// Drives that aren't found will come with their servers: what only they held waits for them
+    #[arg(long, conflicts_with = "without_missing")]
+    pub partial: bool,
+    /// Drives that aren't found are gone for good: what only they held is lost
+    #[arg(long)]
+    pub without_missing: bool,
+    /// Only say what is there, and what would be done
+    #[arg(long)]
+    pub dry_run: bool,
 }
 
 #[derive(Debug, Subcommand)]

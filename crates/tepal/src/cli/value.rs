@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::str::FromStr;
 use tepal_drive::geometry::MIN_DRIVE;
+use tepal_gateway::nbd::{Endpoint, EndpointError};
 use tepal_model::layout::LayoutError;
 use tepal_model::size::{Size, SizeError};
 use tepal_model::text::{self, NAME_RULE, is_name, shown};
@@ -106,6 +107,11 @@ pub fn servers(text: &str) -> Result<String, ValueError> {
         Ok(_) => Ok(text.to_owned()),
         Err(_) => Err(ValueError::Servers(shown(text))),
     }
+}
+
+/// Where servers find each other: `unix:PATH` or `IP:PORT`, kept as it was typed.
+pub fn peers(text: &str) -> Result<String, EndpointError> {
+    text.parse::<Endpoint>().map(|_| text.to_owned())
 }
 
 /// The size of a volume for a bench.

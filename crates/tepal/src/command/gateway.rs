@@ -5,9 +5,9 @@ use crate::cli::{GatewayArguments, Global};
 use crate::client::Client;
 use crate::locate;
 use crate::output::Outcome;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::io;
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use tepal_server::api::types::route;
 use tepal_server::config::ConfigError;
@@ -57,16 +57,17 @@ struct Asker {
 impl Asker {
     /// Each server is asked by itself: one that stands still keeps no news of others back.
     fn ask_whoever_is_there(&self, global: &Global, known: u64) {
-        let mut asked = BTreeSet::new();
+        let mut asked: BTreeMap<String, JoinHandle<()>> = BTreeMap::new();
         while !self.tell.is_closed() {
+            asked.retain(|_, asking| !asking.is_finished());
             // A folder names only servers that run.
             if let Ok(client) = locate::client(global) {
-                let new = client.servers().iter().filter(|server| !asked.contains(*server)).cloned();
+                let new = client.servers().iter().filter(|server| !asked.contains_key(*server)).cloned();
                 for server in new.collect::<Vec<_>>() {
                     let (one, asker) = (client.of(&server).impatient(), self.clone());
                     let asking = thread::Builder::new().name("ask".into()).spawn(move || asker.ask(&one, known));
-                    if asking.is_ok() {
-                        asked.insert(server);
+                    if let Ok(asking) = asking {
+                        asked.insert(server, asking);
                     }
                 }
             }
@@ -74,6 +75,7 @@ impl Asker {
         }
     }
 
+    /// Until the server has another token than was known: it has another data folder then.
     fn ask(&self, server: &Client, mut known: u64) {
         while !self.tell.is_closed() {
             match server.post::<Directory>(route::DIRECTORY, &self.account.news(known)) {
@@ -82,6 +84,7 @@ impl Asker {
                     let _ = self.tell.send(directory); // the gateway may be ending
                 }
                 Ok(_) => {}
+                Err(error) if error.is_token() => return,
                 Err(_) => thread::sleep(AGAIN),
             }
         }

@@ -9,6 +9,7 @@ mod migration;
 mod offline;
 mod overlay;
 mod pool;
+mod rebuild;
 mod serve;
 mod server;
 mod snapshot;
@@ -65,6 +66,8 @@ pub enum CommandError {
     Serve(#[from] serve::ServeError),
     #[error(transparent)]
     Gateway(#[from] gateway::GatewayError),
+    #[error(transparent)]
+    Rebuild(#[from] rebuild::RebuildError),
 }
 
 pub fn run(cli: Cli) -> Result<Outcome, CommandError> {
@@ -85,6 +88,7 @@ pub fn run(cli: Cli) -> Result<Outcome, CommandError> {
         Command::Snapshot(command) => snapshot::run(&global, output, command),
         Command::Cluster(cli::ClusterCommand::Show) => cluster::show(&global, output),
         Command::Cluster(cli::ClusterCommand::Set { lease }) => cluster::set(&global, output, lease),
+        Command::Cluster(cli::ClusterCommand::Rebuild(arguments)) => rebuild::run(&global, output, arguments),
         Command::Sql { query } => sql::run(&global, output, query),
         Command::Bench(arguments) => bench::run(&global, output, &arguments),
         Command::Completions { shell } => {

@@ -50,6 +50,8 @@ struct LabelReport {
     generation: u64,
     size: u64,
     role: String,
+    /// Bytes of each place for the cluster's state; 0 if it keeps none.
+    state_length: u64,
     /// A server has it open, so only the label could be read.
     in_use: bool,
     content: Option<Content>,
@@ -146,6 +148,7 @@ fn label_report(path: &Path, label: Label, in_use: bool, content: Option<Content
         generation: label.generation,
         size: label.size,
         role: label.role.to_string(),
+        state_length: label.state_length,
         in_use,
         content,
     }

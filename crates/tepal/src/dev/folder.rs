@@ -257,6 +257,24 @@ impl Folder {
         self.data(server).join(format!("drive{number}"))
     }
 
+    /// The servers of the cluster.
+    pub fn servers(&self) -> Result<Vec<ServerId>, DevError> {
+        let plan = self.plan()?.ok_or_else(|| DevError::NoCluster(self.named.clone()))?;
+        Ok((1..=plan.servers).map(ServerId).collect())
+    }
+
+    /// The server's drives that are in its folder now.
+    pub fn drives_there(&self, server: ServerId) -> Vec<PathBuf> {
+        let entries = fs::read_dir(self.data(server)).into_iter().flatten().filter_map(Result::ok);
+        let is_drive = |path: &PathBuf| {
+            let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+            name.strip_prefix("drive").is_some_and(|number| number.parse::<u32>().is_ok())
+        };
+        let mut drives: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(is_drive).collect();
+        drives.sort();
+        drives
+    }
+
     pub fn tour_file(&self) -> PathBuf {
         self.path.join("tour.json")
     }

@@ -27,7 +27,7 @@ mod status;
 mod tour;
 mod up;
 
-pub use folder::DevError;
+pub use folder::{DevError, FIRST, Folder};
 pub use tour::TourError;
 
 use crate::cli::{DevCommand, DownArguments, Global, ServersArguments};
@@ -36,7 +36,6 @@ use crate::interrupt::Interrupt;
 use crate::locate;
 use crate::output::{Outcome, Output};
 use cluster::Cluster;
-use folder::Folder;
 use process::ProcessState;
 use serde_json::json;
 use std::path::Path;

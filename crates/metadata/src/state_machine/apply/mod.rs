@@ -32,7 +32,7 @@ mod server_tests;
 pub mod snapshot_tests;
 mod snapshots;
 #[cfg(test)]
-mod tests;
+pub mod tests;
 mod volumes;
 
 use crate::command::{Command, Proposal, Reply};

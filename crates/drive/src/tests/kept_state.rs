@@ -1,0 +1,125 @@
+//! The copy of the cluster's state: torn, rotten, too long, earlier than what is there.
+
+use super::{Rig, TestDevice};
+use crate::geometry::MIN_DRIVE;
+use crate::{KeepError, KeptStates, Label, StateCopy, StateOrder, kept_states};
+use tepal_model::{BLOCK, DriveId};
+
+fn order(view: u64) -> StateOrder {
+    StateOrder { view, events: 0, history: 0 }
+}
+
+/// Longer than what is written together.
+fn state(view: u64) -> StateCopy {
+    StateCopy::new(order(view), &vec![view as u8; 70_001])
+}
+
+impl Rig {
+    fn keep(&mut self, copy: &StateCopy) -> Result<(), KeepError> {
+        self.pool.run_until(self.drive.keep_state(copy))
+    }
+
+    fn kept(&mut self) -> KeptStates {
+        let label = self.drive.label().clone();
+        self.pool.run_until(kept_states(&self.device, &label)).unwrap()
+    }
+
+    /// The views of what is whole, and how many places are damaged.
+    fn views(&mut self) -> (Vec<u64>, usize) {
+        let kept = self.kept();
+        let content = |view: u64| vec![view as u8; 70_001];
+        assert!(kept.whole.iter().all(|kept| kept.content[..] == content(kept.order.view)));
+        (kept.whole.iter().map(|kept| kept.order.view).collect(), kept.damaged.len())
+    }
+
+    /// Where a place of the state starts.
+    fn place(&self, number: u64) -> usize {
+        let geometry = self.drive.geometry();
+        (geometry.state_start + number * geometry.state_length) as usize
+    }
+}
+
+#[test]
+fn the_latest_state_is_kept_and_outlives_power_loss_and_restarts() {
+    let mut rig = Rig::new();
+    assert_eq!(rig.views(), (vec![], 0));
+    for view in 1..=5 {
+        rig.keep(&state(view)).unwrap();
+        rig.device.lose_power();
+        assert_eq!(rig.views().0[0], view);
+        rig.reopen();
+        assert_eq!(rig.pool.run_until(rig.drive.kept_order()).unwrap(), Some(order(view)));
+        rig.keep(&state(view)).unwrap();
+    }
+    assert_eq!(rig.views(), (vec![5, 4], 0));
+}
+
+#[test]
+fn a_torn_write_leaves_the_state_before_it() {
+    for reached in [0, 1, 2, 17] {
+        let mut rig = Rig::new();
+        rig.keep(&state(1)).unwrap();
+        rig.keep(&state(2)).unwrap();
+        let before = rig.device.0.borrow().now.clone();
+        rig.keep(&state(3)).unwrap();
+        {
+            let (start, from) = (rig.place(0), rig.place(0) + reached * BLOCK as usize);
+            let mut platter = rig.device.0.borrow_mut();
+            let end = start + rig.drive.geometry().state_length as usize;
+            platter.now[from..end].copy_from_slice(&before[from..end]);
+            platter.stable = platter.now.clone();
+        }
+        rig.reopen();
+        let (whole, _) = rig.views();
+        assert_eq!(whole[0], 2, "{reached} blocks were written");
+        rig.keep(&state(4)).unwrap();
+        assert_eq!(rig.views(), (vec![4, 2], 0));
+    }
+}
+
+#[test]
+fn a_rotten_copy_is_known_as_one_and_the_other_is_not_given_up_for_it() {
+    for at in [40, 3000, BLOCK as usize, 70_000] {
+        let mut rig = Rig::new();
+        rig.keep(&state(1)).unwrap();
+        rig.keep(&state(2)).unwrap();
+        let rotten = rig.place(1) + at;
+        rig.device.0.borrow_mut().now[rotten] ^= 1;
+        assert_eq!(rig.views(), (vec![1], 1), "byte {at}");
+        rig.reopen();
+        rig.keep(&state(3)).unwrap();
+        assert_eq!(rig.views(), (vec![3, 1], 0));
+    }
+}
+
+#[test]
+fn what_is_too_long_or_earlier_is_refused_and_what_was_kept_stays() {
+    let mut rig = Rig::on(TestDevice::new(MIN_DRIVE), None);
+    rig.keep(&state(5)).unwrap();
+    assert_eq!(rig.keep(&state(4)), Err(KeepError::Later { kept: order(5) }));
+    let room = rig.drive.geometry().state_length;
+    let long = StateCopy::new(order(6), &vec![0; (room - BLOCK + 1) as usize]);
+    assert_eq!(rig.keep(&long), Err(KeepError::TooLong { needed: room + BLOCK, room }));
+    assert_eq!(rig.views(), (vec![5], 0));
+    let longest = StateCopy::new(order(6), &vec![6; (room - BLOCK) as usize]);
+    rig.keep(&longest).unwrap();
+    assert_eq!(rig.kept().whole[0].content.len() as u64, room - BLOCK);
+}
+
+#[test]
+fn what_another_drive_kept_on_this_device_is_nothing() {
+    let mut rig = Rig::new();
+    rig.keep(&state(1)).unwrap();
+    let stranger = Label { drive: DriveId(77), ..rig.drive.label().clone() };
+    let found = rig.pool.run_until(kept_states(&rig.device, &stranger)).unwrap();
+    assert!(found.whole.is_empty());
+}
+
+#[test]
+fn a_drive_whose_flush_fails_has_not_kept_it_and_is_lost() {
+    let mut rig = Rig::new();
+    rig.keep(&state(1)).unwrap();
+    rig.device.0.borrow_mut().flush_fails = true;
+    assert!(matches!(rig.keep(&state(2)), Err(KeepError::Lost(_))));
+    assert!(rig.drive.loss().is_some());
+}

@@ -1,0 +1,169 @@
+//! A copy of the agreed state on every drive that is in use here, from which the cluster can be rebuilt.
+//!
+//! Invariants:
+//! 1. Before this server does anything by a state, its drives have kept that state or a later one: what they hold is understood by what
+//!    they keep. A drive that takes longer than [`PATIENCE`] isn't waited for until it has caught up.
+//! 2. Only the latest state is written, and only if it says something else than the one before. All drives are written to at once.
+
+use crate::data_threads::DataThreads;
+use crate::world::ServerWorld;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tepal_drive::geometry::default_state;
+use tepal_drive::{Drive, KeepError, StateCopy, StateOrder};
+use tepal_engine::Engine;
+use tepal_metadata::{DriveState, Metadata, State};
+use tepal_model::{BLOCK, DriveId};
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+/// How long drives are waited for at most. Shorter than a lease.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Clones are the same.
+#[derive(Clone)]
+pub struct Keeper(Arc<Shared>);
+
+struct Shared {
+    metadata: Metadata,
+    engine: Engine<ServerWorld>,
+    threads: Arc<DataThreads>,
+    latest: watch::Sender<Option<StateCopy>>,
+    drives: watch::Sender<BTreeMap<DriveId, Kept>>,
+    openings: AtomicU64,
+}
+
+/// What one drive has kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Kept {
+    opening: u64,
+    /// The latest state; none since it was opened.
+    order: Option<StateOrder>,
+    /// Bytes of each of its places.
+    room: u64,
+    /// It isn't waited for.
+    is_late: bool,
+    /// Why it can't keep the latest one.
+    lacks: Option<KeepError>,
+}
+
+/// Which of two states is the later one.
+pub fn order_of(state: &State) -> StateOrder {
+    StateOrder { view: state.view(), events: state.events(), history: state.history() }
+}
+
+impl Keeper {
+    /// Has the drives that the engine gets keep each state, until the runtime ends.
+    pub fn start(metadata: Metadata, engine: Engine<ServerWorld>, threads: Arc<DataThreads>) -> Self {
+        let (latest, drives, openings) = Default::default();
+        let keeper = Keeper(Arc::new(Shared { metadata, engine, threads, latest, drives, openings }));
+        tokio::spawn(keeper.clone().follow());
+        keeper
+    }
+
+    async fn follow(self) {
+        let mut states = self.0.metadata.watch();
+        loop {
+            let state = states.borrow_and_update().clone();
+            let order = order_of(&state);
+            if order.view > 0 {
+                self.limit(&state);
+                let saving = tokio::task::spawn_blocking(move || StateCopy::new(order, &state.save()));
+                let Ok(copy) = saving.await else { return };
+                self.0.latest.send_if_modified(|latest| {
+                    let is_other = latest.as_ref() != Some(&copy);
+                    *latest = Some(copy);
+                    is_other
+                });
+            }
+            if states.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// How long the state may become: on other servers are drives too.
+    fn limit(&self, state: &State) {
+        let here = self.0.drives.borrow();
+        let is_there = state.drives.values().filter(|record| record.state != DriveState::Failed);
+        let room = is_there.map(|record| here.get(&record.id).map_or(default_state(record.capacity), |kept| kept.room));
+        let least = room.filter(|room| *room > 0).min();
+        // An eighth is for what nobody asks for: reasons, moves, windows.
+        self.0.metadata.limit_state(least.map(|room| (room - BLOCK) / 8 * 7));
+    }
+
+    /// A drive that the engine has now keeps each state from now on, as long as it's there.
+    pub fn begin(&self, drive: &Drive<ServerWorld>, thread: usize) {
+        let id = drive.id();
+        let opening = self.0.openings.fetch_add(1, Ordering::Relaxed);
+        let kept = Kept { opening, room: drive.geometry().state_length, ..Kept::default() };
+        self.0.drives.send_modify(|drives| drop(drives.insert(id, kept)));
+        let keeper = self.clone();
+        tokio::spawn(async move {
+            keeper.keep_on(id, opening, thread).await;
+            keeper.0.drives.send_if_modified(|drives| {
+                let is_over = drives.get(&id).is_some_and(|kept| kept.opening == opening);
+                is_over && drives.remove(&id).is_some()
+            });
+        });
+    }
+
+    /// The drive isn't held between states: nobody could open it anew.
+    async fn keep_on(&self, id: DriveId, opening: u64, thread: usize) {
+        let mut latest = self.0.latest.subscribe();
+        loop {
+            let copy = latest.borrow_and_update().clone();
+            let is_open = self.0.drives.borrow().get(&id).is_some_and(|kept| kept.opening == opening);
+            if let Some(copy) = copy {
+                let order = copy.order();
+                let Some(open) = self.0.engine.drive(id).filter(|_| is_open) else { return };
+                let keeping = self.0.threads.run_on(thread, move || async move { open.keep_state(&copy).await });
+                match keeping.await {
+                    Ok(Err(KeepError::Lost(_))) | Err(_) => return,
+                    Ok(outcome) => self.note(id, opening, order, outcome),
+                }
+            }
+            if latest.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    fn note(&self, id: DriveId, opening: u64, order: StateOrder, outcome: Result<(), KeepError>) {
+        let is_latest = self.0.latest.borrow().as_ref().is_some_and(|latest| latest.order() == order);
+        self.0.drives.send_modify(|drives| {
+            let Some(kept) = drives.get_mut(&id).filter(|kept| kept.opening == opening) else { return };
+            let before = kept.lacks.take();
+            match outcome {
+                Ok(()) => {
+                    kept.order = Some(order);
+                    kept.is_late &= !is_latest;
+                }
+                Err(why) => {
+                    if before.as_ref().map(std::mem::discriminant) != Some(std::mem::discriminant(&why)) {
+                        tracing::warn!(drive = %id, %why, "a drive doesn't keep the cluster's state");
+                    }
+                    kept.lacks = Some(why);
+                }
+            }
+        });
+    }
+
+    /// Returns once the drives have kept that state or a later one, or have had long enough for it.
+    pub async fn kept(&self, state: &State) {
+        let wanted = order_of(state);
+        let lags = |kept: &Kept| !kept.is_late && kept.lacks.is_none() && kept.order < Some(wanted);
+        let mut drives = self.0.drives.subscribe();
+        if timeout(PATIENCE, drives.wait_for(|drives| !drives.values().any(lags))).await.is_ok() {
+            return;
+        }
+        self.0.drives.send_modify(|drives| {
+            for (id, kept) in drives.iter_mut().filter(|(_, kept)| lags(kept)) {
+                tracing::warn!(drive = %id, "a drive is slow to keep the cluster's state: it isn't waited for");
+                kept.is_late = true;
+            }
+        });
+    }
+}
