@@ -330,7 +330,7 @@ impl<W: World> Group<W> {
             let (mut writing, mut begun) = (Writing::line(epochs.clone(), line), false);
             loop {
                 // Those that are away miss it as any other change.
-                let gone = match moving.others_stay() {
+                let gone = match moving.agreed.leaves.is_some() {
                     true => self.uncover_line(&turn, blocks, &mut writing).await,
                     false => self.clear_line(&turn, blocks, &mut writing).await,
                 };

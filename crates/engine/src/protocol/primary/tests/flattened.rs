@@ -162,7 +162,17 @@ fn a_clone_that_comes_back_shares_again_what_it_shared() {
             leaving.going.turn_around();
             leaving.is_right(&changed).await;
         }
-        for _ in 0..2 {
+        let mut changed = changed.to_vec();
+        for byte in 10..12 {
+            // What has come back is asked for again, and mustn't come again.
+            for (block, of_origin) in [(4, 1), (1503, 2), (21, 1)] {
+                write(&leaving.clone, block, byte).await.unwrap();
+                changed.push((block, of_origin, byte));
+            }
+            leaving.begins_its_window_anew();
+            leaving.is_right(&changed).await;
+            leaving.clone.trim(21 * BLOCK, BLOCK).await.unwrap();
+            changed.push((21, 1, 0));
             leaving.going.move_on().await;
             leaving.is_right(&changed).await;
         }
