@@ -17,6 +17,13 @@ impl<W: World> Engine<W> {
             self.world().spawn(Box::pin(async move { engine.share_map(&map).await }));
         }
     }
+
+    /// Nobody has it any more, as is followed now: nothing that counts is there.
+    fn end_left_map(&self, map: &Map<W>) {
+        map.is_left();
+        let (engine, map) = (self.clone(), map.clone());
+        self.world().spawn(Box::pin(async move { engine.end_maps(vec![map], None).await }));
+    }
 }
 
 impl<W: World> State<W> {
@@ -50,7 +57,8 @@ impl<W: World> State<W> {
                 && now.volumes.values().all(|id| *id != map.id())
                 && self.volumes.values().all(|volume| volume.map().id() != map.id());
             match is_left {
-                true => map.is_left(),
+                true if map.is_cut_off() => {} // its end has begun
+                true => engine.end_left_map(map),
                 false => drop(map.moves(agreed)),
             }
         }

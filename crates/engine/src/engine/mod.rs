@@ -243,7 +243,8 @@ impl<W: World> Engine<W> {
 
     /// The columns of which a drive holds a copy, with their groups if this server is the primary.
     fn columns_of(&self, id: DriveId) -> impl Iterator<Item = (MapId, usize, Option<Group<W>>)> {
-        self.maps().into_iter().flat_map(move |map| {
+        // What is being ended counts no more.
+        self.maps().into_iter().filter(|map| !map.is_cut_off()).flat_map(move |map| {
             let seats = map.seats().len();
             let of_drive = (0..seats).filter(|&column| map.placed(column).has(id)).collect::<Vec<_>>();
             of_drive.into_iter().map(move |column| (map.id(), column, map.seats()[column].group()))
@@ -357,7 +358,12 @@ impl<W: World> Engine<W> {
     pub async fn remove_volume(&self, id: VolumeId) {
         let Some(volume) = self.volume(id) else { return };
         volume.cut_off();
-        let maps = volume.maps();
+        self.end_maps(volume.maps(), Some(id)).await;
+    }
+
+    /// Ends all use of maps that no volume has any more, but for one that goes with them, and gives the space back on the drives that
+    /// are here.
+    async fn end_maps(&self, maps: Vec<Map<W>>, volume: Option<VolumeId>) {
         maps.iter().for_each(Map::cut_off);
         for map in &maps {
             self.shared.askers.end(map.id()).await;
@@ -365,11 +371,11 @@ impl<W: World> Engine<W> {
         }
         let drives: Vec<DriveId> = {
             let mut state = self.lock();
-            state.volumes.remove(&id);
+            volume.map(|id| state.volumes.remove(&id));
             maps.iter().for_each(|map| drop(state.maps.remove(&map.id())));
             state.drives.keys().copied().collect()
         };
-        drives.into_iter().for_each(|id| self.settle_if_known(id)); // they may have been behind in this volume only
+        drives.into_iter().for_each(|id| self.settle_if_known(id)); // they may have been behind in these only
     }
 
     /// Ends all use of a volume whose map others have too, whether or not they are open here. Returns when what only it saw is
@@ -393,12 +399,7 @@ impl<W: World> Engine<W> {
             let is_in_use = |id: MapId| state.volumes.values().any(|volume| volume.has(id));
             state.maps.values().filter(|map| !known(map.id()) && !is_in_use(map.id())).cloned().collect()
         };
-        for map in unknown {
-            map.cut_off();
-            self.shared.askers.end(map.id()).await;
-            map.remove().await;
-            self.lock().maps.remove(&map.id());
-        }
+        self.end_maps(unknown, None).await;
     }
 
     /// Gives back what a drive holds for maps that are gone, notes too: their volumes were removed while it was away.

@@ -1,6 +1,6 @@
 //! Drives that have returned: once all know what they miss, it's agreed that they are up.
 
-use super::{AGREE_SOON, Engine, Status};
+use super::{AGREE_SOON, Engine};
 use crate::authority::View;
 use crate::holder::Holder;
 use crate::servers::answer::CopyId;
@@ -21,16 +21,16 @@ impl<W: World> Engine<W> {
         if self.behind(id).is_none() || !self.maps().iter().all(|map| self.is_known_in(map, id, view)) {
             return;
         }
-        let Some(drive) = self.begin_settling(id) else { return };
+        let Some(opening) = self.begin_settling(id) else { return };
         let engine = self.clone();
         self.world().spawn(Box::pin(async move {
+            // The drive itself isn't kept meanwhile: if it's pulled, it must be free to be opened again.
             let agreed = engine.shared.authority.up_again(id, view).await.is_some();
             // It may have left meanwhile, and even be back: then it may miss something again.
-            if agreed && engine.note_current(&drive) {
+            if agreed && let Some(drive) = engine.note_current(id, opening) {
                 tracing::debug!(drive = %id, "drive is up again");
                 engine.maps().iter().for_each(|map| map.member_is_current(&Holder::Here(drive.clone())));
             }
-            drop(drive);
             if !agreed {
                 engine.world().sleep(if view == 0 { AGREE_AGAIN } else { AGREE_SOON }).await;
             }
@@ -41,6 +41,9 @@ impl<W: World> Engine<W> {
 
     /// Whether what a drive of this server misses in a map is known: to this server or to the other primaries.
     fn is_known_in(&self, map: &Map<W>, id: DriveId, view: View) -> bool {
+        if map.is_cut_off() {
+            return true; // nothing of it counts any more
+        }
         let Some((_, opening)) = self.opened(id) else { return false };
         let mut columns = (0..map.seats().len()).filter(|&column| map.placed(column).has(id));
         columns.all(|column| match map.seats()[column].now() {
@@ -52,17 +55,17 @@ impl<W: World> Engine<W> {
         })
     }
 
-    /// The drive, if it's here, wasn't up when it was added, and all volumes are open.
-    fn behind(&self, id: DriveId) -> Option<Drive<W>> {
+    /// The drive's opening, if it's here, wasn't up when it was added, and all volumes are open.
+    fn behind(&self, id: DriveId) -> Option<u64> {
         let state = self.lock();
         let entry = state.drives.get(&id).filter(|entry| state.complete && entry.left.is_some())?;
-        entry.drive().cloned()
+        entry.drive().map(|_| entry.opening)
     }
 
     /// The same, if nobody is at it already.
-    fn begin_settling(&self, id: DriveId) -> Option<Drive<W>> {
-        let drive = self.behind(id)?;
-        self.lock().settling.insert(id).then_some(drive)
+    fn begin_settling(&self, id: DriveId) -> Option<u64> {
+        let opening = self.behind(id)?;
+        self.lock().settling.insert(id).then_some(opening)
     }
 
     /// Whether it's being agreed that the drive is up.
@@ -74,13 +77,12 @@ impl<W: World> Engine<W> {
         self.lock().settling.remove(&id);
     }
 
-    fn note_current(&self, drive: &Drive<W>) -> bool {
+    /// The drive, if it's still that opening of it.
+    fn note_current(&self, id: DriveId, opening: u64) -> Option<Drive<W>> {
         let mut state = self.lock();
-        let Some(entry) = state.drives.get_mut(&drive.id()) else { return false };
-        let same = matches!(&entry.status, Status::Here(now) if now.is_same(drive));
-        if same {
-            entry.left = None;
-        }
-        same
+        let entry = state.drives.get_mut(&id).filter(|entry| entry.opening == opening)?;
+        let drive = entry.drive()?.clone();
+        entry.left = None;
+        Some(drive)
     }
 }

@@ -63,6 +63,8 @@ struct Disk {
     size: u64,
     /// Handles of another attachment get [`DeviceError::Gone`].
     attachment: u64,
+    /// Handles of this attachment have it too.
+    opened: Rc<()>,
     plugged: bool,
     media: Media,
     flights: BTreeMap<u64, Flight>,
@@ -86,6 +88,7 @@ pub struct SimDevice {
     disk: Rc<RefCell<Disk>>,
     size: u64,
     attachment: u64,
+    _opened: Rc<()>,
 }
 
 impl SimDisk {
@@ -99,6 +102,7 @@ impl SimDisk {
             name,
             size: image.size / BLOCK * BLOCK,
             attachment: 0,
+            opened: Rc::default(),
             plugged: true,
             media: Media::from_image(&image.blocks),
             flights: BTreeMap::new(),
@@ -112,15 +116,17 @@ impl SimDisk {
         SimDisk { disk: Rc::new(RefCell::new(disk)) }
     }
 
-    /// Whether something is under way that changes what's on it.
-    pub fn is_being_written(&self) -> bool {
-        !self.disk.borrow().flights.is_empty()
+    /// Whether the process that runs has it open, or something is under way that changes what's on it.
+    pub fn is_open(&self) -> bool {
+        let disk = self.disk.borrow();
+        Rc::strong_count(&disk.opened) > 1 || !disk.flights.is_empty()
     }
 
     /// Opens it, as a starting process does.
     pub fn open(&self) -> SimDevice {
         let disk = self.disk.borrow();
-        SimDevice { disk: self.disk.clone(), size: disk.size, attachment: disk.attachment }
+        let (size, attachment) = (disk.size, disk.attachment);
+        SimDevice { disk: self.disk.clone(), size, attachment, _opened: disk.opened.clone() }
     }
 
     pub fn name(&self) -> &'static str {
@@ -277,6 +283,7 @@ impl Disk {
         }
         // Answers that still come are for a process, or an attachment, that is no more.
         self.attachment += 1;
+        self.opened = Rc::default();
     }
 
     fn gone(&self) -> DeviceError {

@@ -47,7 +47,7 @@ use crate::volume::Moving;
 use flush::LostUnflushed;
 use futures_channel::oneshot;
 use futures_util::future::{Either, select};
-use members::{BusyRegions, Member, Members};
+use members::{BusyRegions, Member, Members, Presence};
 use order::{Turn, WriteOrder};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -381,10 +381,17 @@ impl<W: World> Group<W> {
         self.wake();
     }
 
-    /// As [`Group::cut_off`]. Returns when all writes have ended.
+    /// As [`Group::cut_off`]. Returns when all writes have ended. From then on it holds no drive, whoever still has it: one that is
+    /// pulled must be free to be opened again.
     pub async fn remove(&self) {
         self.cut_off();
         drop(self.every_turn().await); // none will begin
+        {
+            let mut state = self.lock();
+            state.members.list.iter_mut().for_each(|member| member.presence = Presence::Missing);
+            state.changes += 1;
+        }
+        self.wake();
     }
 
     /// Whether clients of that volume are served.

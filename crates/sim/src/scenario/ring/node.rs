@@ -18,6 +18,8 @@ use tepal_model::{DriveId, Epoch, ServerId, VolumeId};
 
 /// How often a server looks what was agreed.
 const LOOK: Duration = Duration::from_micros(1_300);
+/// Until a drive is closed that was given up: a minute.
+const MOST_LOOKS: u32 = 46_000;
 
 /// What outlives its processes.
 pub struct Machine {
@@ -106,8 +108,14 @@ impl Node {
     }
 
     async fn open_drive(&self, id: DriveId, disk: SimDisk) {
-        while disk.is_being_written() {
-            self.world.sleep(LOOK).await; // nobody opens a drive that is open: it's closed once nothing is under way there
+        // Nobody opens a drive that is open.
+        let mut looks = 0;
+        while disk.is_open() {
+            if looks == MOST_LOOKS {
+                return self.world.core().fail(format!("drive {id} was given up, and is still open"));
+            }
+            looks += 1;
+            self.world.sleep(LOOK).await;
         }
         match Drive::open(self.world.clone(), disk.open(), None, Options::default()).await {
             Ok(drive) => {

@@ -173,6 +173,30 @@ fn what_was_written_on_the_way_is_there_when_the_volume_has_come_back() {
     });
 }
 
+/// Story: a server knew that a map was left before it followed that, didn't end it then, and never looked again. No drive of it that
+/// came back was ever found to know what it misses.
+#[test]
+fn a_map_that_was_left_is_given_back_and_keeps_no_drive_from_being_up() {
+    told(|world| async move {
+        let going = Going::new(world, "mirror:2", "mirror:3;extent=4K").await;
+        let rig = &going.rig;
+        rig.write(0, 1, 30).await.unwrap();
+        going.move_on().await;
+        rig.engine.end_unknown_maps(|map| map == TARGET).await;
+        going.move_on().await;
+        rig.lose(0).await;
+        rig.write(5, 2, 1).await.unwrap();
+        rig.bring_back(0).await;
+        for _ in 0..1000 {
+            rig.world.sleep(Duration::from_millis(10)).await;
+            if (rig.authority.standing(DriveId(1)), going.held(SOURCE)) == (Standing::Current, 0) {
+                return assert_eq!((rig.read(5).await, rig.read(6).await), (Ok(2), Ok(1)));
+            }
+        }
+        panic!("drive 1 is {:?}, {} bytes are held", rig.authority.standing(DriveId(1)), going.held(SOURCE));
+    });
+}
+
 /// Story: it was asked to release what it had, and that came when the volume had turned around twice: it had been written again there
 /// meanwhile, and was gone.
 #[test]
