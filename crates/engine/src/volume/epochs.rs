@@ -4,7 +4,6 @@ use super::map::Map;
 use super::{Run, Volume};
 use crate::epochs::Epochs;
 use crate::protocol::primary::Group;
-use crate::servers::follow::ClusterView;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tepal_drive::world::World;
@@ -124,13 +123,11 @@ impl<W: World> Map<W> {
         self.start_reclaiming();
     }
 
-    /// Returns when it's known here that a volume is none of its any more, or that nobody has it.
+    /// Returns when it's known here that a volume is none of its any more, or that it has none.
     pub async fn has_lost(&self, volume: VolumeId) {
         while self.epochs().head_of(volume).is_some() {
             let Some(engine) = self.engine() else { return };
-            let is_known = |(_, now): (_, Arc<ClusterView>)| now.places.contains_key(&self.id());
-            let is_told_of = || !self.has_moved() || engine.followed_state().is_none_or(is_known);
-            if engine.map(self.id()).is_none() || !is_told_of() {
+            if engine.followed_state().is_some_and(|(_, now)| !now.places.contains_key(&self.id())) {
                 return;
             }
             engine.world().sleep(LOOK_AGAIN).await;
