@@ -14,8 +14,8 @@ pub struct Epochs {
     /// Where each of its volumes writes. Of a map that has never had a snapshot none is named: its only volume writes in the first
     /// epoch.
     pub heads: BTreeMap<VolumeId, Head>,
-    /// The snapshots that can be read: the bytes of each.
-    pub snapshots: BTreeMap<Epoch, u64>,
+    /// The snapshots that can be read: the volume of each.
+    pub snapshots: BTreeMap<Epoch, VolumeId>,
     /// Of a state that says all this. One with a higher view says it anew, or something later.
     pub view: View,
 }
@@ -75,15 +75,46 @@ impl Epochs {
         self.heads.values().map(|head| head.since).max().unwrap_or(0)
     }
 
-    /// The same wherever the same lines are known. The view isn't: it's that in which a server came to know them.
-    pub(crate) fn lines_digest(&self) -> u64 {
+    /// The same wherever the same lines are known, and the same of them are those of a volume that leaves the others. The view isn't:
+    /// it's that in which a server came to know them.
+    pub(crate) fn lines_digest(&self, leaves: Option<VolumeId>) -> u64 {
         let crc = self.history.lines().iter().fold(0, |crc, line| {
             let crc = crc_append(crc, &line.own().to_le_bytes());
             let spans = line.spans().iter().flat_map(|&(first, last)| [first, last]);
             spans.fold(crc, |crc, epoch| crc_append(crc, &epoch.to_le_bytes()))
         });
+        let parts = leaves.map(|volume| [self.seen_of(volume), self.seen_only_of(volume)]).into_iter().flatten();
+        let crc = parts.fold(crc, |crc, part| {
+            let epochs = part.into_iter().map(Lineage::newest).chain([Epoch::MAX]);
+            epochs.fold(crc, |crc, epoch| crc_append(crc, &epoch.to_le_bytes()))
+        });
         let newest = self.history.lines().last().map_or(0, Lineage::newest);
         (u64::from(newest) << 32) | u64::from(crc)
+    }
+
+    /// The lines that this volume and its snapshots see, older ones first.
+    pub(crate) fn seen_of(&self, volume: VolumeId) -> Vec<&Lineage> {
+        let own: Vec<&Lineage> = self.readers_of(volume).collect();
+        let lines = self.history.lines().iter();
+        lines.filter(|line| own.iter().any(|reader| reader.sees(line.newest()))).collect()
+    }
+
+    /// Those of them that no other volume sees, nor a snapshot of one.
+    pub(crate) fn seen_only_of(&self, volume: VolumeId) -> Vec<&Lineage> {
+        let own: Vec<Epoch> = self.readers_of(volume).map(Lineage::newest).collect();
+        let others = self.history.readers().iter().filter(|reader| !own.contains(&reader.newest()));
+        let others: Vec<&Lineage> = others.collect();
+        let lines = self.seen_of(volume).into_iter();
+        lines.filter(|line| !others.iter().any(|reader| reader.sees(line.newest()))).collect()
+    }
+
+    fn readers_of(&self, volume: VolumeId) -> impl Iterator<Item = &Lineage> {
+        let head = self.heads.get(&volume).map(|head| head.epoch);
+        let is_own = move |reader: &&Lineage| {
+            let newest = reader.newest();
+            head == Some(newest) || self.snapshots.get(&newest) == Some(&volume)
+        };
+        self.history.readers().iter().filter(is_own)
     }
 
     /// Whether there has never been more than one layer of anything.

@@ -108,6 +108,11 @@ impl Migration {
         })
     }
 
+    /// Whether a volume that has one of its maps goes with it.
+    pub(crate) fn takes(&self, volume: VolumeId) -> bool {
+        self.leaves.is_none_or(|leaver| leaver == volume)
+    }
+
     /// Whether it's about this map.
     pub fn is_about(&self, map: MapId) -> bool {
         self.source == map || self.target == map

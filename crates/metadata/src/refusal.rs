@@ -164,6 +164,11 @@ pub enum Refusal {
     CannotLeave(String),
     #[error("volume '{0}' is being flattened: clone it when that is done, or cancel that")]
     Flattening(String),
+    #[error(
+        "volume '{0}' is being flattened, and what it hasn't taken with it yet nobody else would have: do that when it's done (`tepal \
+         volume migrations` shows it), or cancel it (`tepal volume cancel {0}`)"
+    )]
+    FlattenedFrom(String),
     #[error("no volume goes to map {}", .0.0)]
     NoMigration(MapId),
     #[error("the window is from {done} to {fence} by now; look again")]

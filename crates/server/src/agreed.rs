@@ -148,7 +148,7 @@ fn epochs_among(
     let head = |record: &&VolumeRecord| (record.id, Head { epoch: record.epoch, since: record.epoch_since });
     let heads: BTreeMap<_, _> = volumes.iter().map(head).collect();
     let kept = volumes.iter().flat_map(|record| state.snapshots_of(record.id));
-    let snapshots: BTreeMap<_, _> = kept.map(|snapshot| (snapshot.epoch, snapshot.size)).collect();
+    let snapshots: BTreeMap<_, _> = kept.map(|snapshot| (snapshot.epoch, snapshot.volume)).collect();
     // An epoch's lineage never changes.
     let is_same = |before: &&Arc<Epochs>| {
         (&before.heads, &before.snapshots) == (&heads, &snapshots) && !before.history.is_unknown(map.newest_epoch)

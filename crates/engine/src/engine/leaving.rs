@@ -2,6 +2,7 @@
 
 use super::{AGREE_SOON, Engine, Entry, Standing, Status};
 use crate::authority::View;
+use crate::protocol::primary::Group;
 use crate::servers::follow::DriveStatus;
 use crate::volume::Map;
 use futures_channel::oneshot;
@@ -32,7 +33,7 @@ impl<W: World> Engine<W> {
 
     async fn leave(&self, id: DriveId, loss: Loss, agreed: Option<View>) {
         let end = match self.begin_leave(id, &loss) {
-            Leave::Gone => return,
+            Leave::Gone => return self.left_later(id, agreed),
             Leave::UnderWay(end) => end,
             Leave::Begun(loss) => {
                 let (over, end) = oneshot::channel();
@@ -49,6 +50,17 @@ impl<W: World> Engine<W> {
             }
         };
         let _ = end.await; // dropped unsent when that can't be agreed, or the engine goes
+    }
+
+    /// Who is cut off doesn't hear of all returns: a drive may have been up since it left here, and know what it would miss else.
+    fn left_later(&self, id: DriveId, agreed: Option<View>) {
+        let groups: Vec<Group<W>> = {
+            let mut state = self.lock();
+            let Some(entry) = state.drives.get_mut(&id).filter(|entry| entry.left < agreed) else { return };
+            entry.left = agreed;
+            state.maps.values().flat_map(Map::groups).collect()
+        };
+        groups.iter().for_each(|group| group.member_left_later(id, agreed));
     }
 
     /// A drive of another server that was given up here may have been back already, as agreed: then nothing new will be heard of

@@ -30,8 +30,7 @@ impl<W: World> State<W> {
     /// Opens the maps that volumes go to, or come from, and has all of them know what is agreed of that.
     pub(super) fn arrange(&mut self, engine: &Engine<W>) {
         let Some((_, now)) = self.followed.clone() else { return };
-        let migrations = || now.migrations.values().filter(|agreed| agreed.leaves.is_none());
-        for agreed in migrations() {
+        for agreed in now.migrations.values() {
             for (id, other) in [(agreed.source, agreed.target), (agreed.target, agreed.source)] {
                 if self.maps.contains_key(&other) {
                     self.open_map(engine, &now, (id, agreed.laid(id)));
@@ -52,7 +51,7 @@ impl<W: World> State<W> {
             }
         }
         for map in self.maps.values() {
-            let agreed: Option<&Arc<_>> = migrations().find(|agreed| agreed.is_about(map.id()));
+            let agreed: Option<&Arc<_>> = now.migrations.values().find(|agreed| agreed.is_about(map.id()));
             let is_left = agreed.is_none()
                 && !now.volumes.is_empty()
                 && now.volumes.values().all(|id| *id != map.id())

@@ -53,7 +53,7 @@ impl<W: World> Volume<W> {
     /// Of a snapshot, or what the volume has now.
     pub(super) async fn read_at(&self, offset: u64, length: u64, at: Option<Epoch>) -> Result<Segments, IoError> {
         let map = self.map();
-        if map.moving().is_none() {
+        if self.moving().is_none() {
             match self.read_in(map, offset, length, at).await {
                 Ok(segments) => return Ok(segments),
                 Err(Undone::Io(error)) => return Err(error),
@@ -114,7 +114,7 @@ impl<W: World> Volume<W> {
     pub async fn write(&self, offset: u64, data: Bytes, fua: bool) -> Result<(), IoError> {
         self.check_range(offset, data.len() as u64)?;
         let map = self.map();
-        if map.moving().is_some() {
+        if self.moving().is_some() {
             return Box::pin(self.write_moving(vec![Piece { offset, data, again: None }], fua)).await;
         }
         let parts = map.striping().parts(offset, data.len() as u64);
@@ -201,12 +201,12 @@ impl<W: World> Volume<W> {
         while at < offset + length {
             let map = self.map();
             // One step of each column at a time.
-            let step = match map.moving() {
+            let step = match self.moving() {
                 None => (if allocate { ZEROS_STEP } else { STEP }) * map.seats().len() as u64,
                 Some(_) => CHUNKS_AT_ONCE * CHUNK,
             };
             let next = ((at / step + 1) * step).min(offset + length);
-            let mut left = match map.moving() {
+            let mut left = match self.moving() {
                 None => self.zero_in(map, at..next, allocate, None).await?,
                 Some(_) => vec![(at..next, None)],
             };

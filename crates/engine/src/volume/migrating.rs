@@ -2,6 +2,7 @@
 
 use super::{Map, Volume};
 use crate::authority::View;
+use crate::epochs::Epochs;
 use crate::map::{Column, Striping};
 use crate::migration::{CHUNK, Migration, Phase, cut_at_chunks};
 use crate::protocol::primary::Blocks;
@@ -13,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 use tepal_drive::world::World;
-use tepal_model::{BLOCK, IoError, MapId};
+use tepal_model::{BLOCK, Epoch, IoError, Lineage, MapId};
 
 /// Before columns are asked again that couldn't say what they hold.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
@@ -62,6 +63,30 @@ impl Moving {
     /// Whether this map takes over.
     pub fn takes(&self) -> bool {
         self.map == self.agreed.target
+    }
+
+    /// Whether other volumes have this map, and stay there.
+    pub fn others_stay(&self) -> bool {
+        self.agreed.leaves.is_some() && self.takes() == self.agreed.reversed
+    }
+
+    /// The lines that the source hands over, older ones first. Of a volume that leaves others these are all that it sees; of one that
+    /// comes back, those that only it sees: the others it has in common with them.
+    pub fn handed<'a>(&self, epochs: &'a Epochs) -> Vec<&'a Lineage> {
+        match self.agreed.leaves {
+            None => epochs.history.lines().iter().collect(),
+            Some(volume) if self.agreed.reversed => epochs.seen_only_of(volume),
+            Some(volume) => epochs.seen_of(volume),
+        }
+    }
+
+    /// Those of them that the source releases, the newest epochs of them: what others see stays.
+    pub fn released(&self, epochs: &Epochs) -> BTreeSet<Epoch> {
+        let lines = match self.agreed.leaves {
+            None => self.handed(epochs),
+            Some(volume) => epochs.seen_only_of(volume),
+        };
+        lines.into_iter().map(Lineage::newest).collect()
     }
 
     /// Whether the same chunks go the same way, and have gone no other one in between.
@@ -277,15 +302,28 @@ impl<W: World> Maps<W> {
 }
 
 impl<W: World> Volume<W> {
-    /// As agreed it has this map from now on.
+    /// As agreed it has this map from now on. Others may still have the one before, and this server may have missed that it was left.
     pub(crate) fn goes_to(&self, map: Map<W>) {
+        let before = self.map().clone();
         self.shared.maps.add(map);
+        before.shared.migrating.ever.store(true, Ordering::Release);
+        before.seats().iter().for_each(Seat::ring);
+    }
+
+    /// How it goes from one map to another, if it does.
+    pub(crate) fn moving(&self) -> Option<Arc<Moving>> {
+        self.moving_in(self.map())
+    }
+
+    /// The same, as one of its maps knows it. Others that have the map may go from it alone.
+    fn moving_in(&self, map: &Map<W>) -> Option<Arc<Moving>> {
+        map.moving().filter(|moving| moving.agreed.takes(self.id()))
     }
 
     /// Its map, and the one that it goes to, or comes from.
     pub(crate) fn maps(&self) -> Vec<Map<W>> {
         let map = self.map();
-        let other = map.moving().and_then(|moving| {
+        let other = self.moving().and_then(|moving| {
             let agreed = &moving.agreed;
             let other = if agreed.source == map.id() { agreed.target } else { agreed.source };
             self.engine()?.map(other)
@@ -300,7 +338,7 @@ impl<W: World> Volume<W> {
 
     /// Whether it has any of its bytes there.
     pub(crate) fn has(&self, map: MapId) -> bool {
-        self.map().id() == map || self.map().moving().is_some_and(|moving| moving.agreed.is_about(map))
+        self.map().id() == map || self.moving().is_some_and(|moving| moving.agreed.is_about(map))
     }
 
     /// Whether a column of that map is asked for these bytes of it.
@@ -308,7 +346,7 @@ impl<W: World> Volume<W> {
         if !self.has(map.id()) {
             return false;
         }
-        match map.moving() {
+        match self.moving_in(map) {
             Some(moving) => moving.serves(column, Blocks::touched(bytes.start, bytes.end.max(bytes.start + 1))),
             None => self.map().id() == map.id(),
         }
@@ -317,7 +355,7 @@ impl<W: World> Volume<W> {
     /// The map that is to be asked for a byte.
     pub(crate) fn map_at(&self, offset: u64) -> Map<W> {
         let map = self.map();
-        let Some(moving) = map.moving() else { return map.clone() };
+        let Some(moving) = self.moving() else { return map.clone() };
         match moving.agreed.serves(offset) {
             id if id == map.id() => map.clone(),
             id => self.engine().and_then(|engine| engine.map(id)).unwrap_or_else(|| map.clone()),
@@ -326,7 +364,7 @@ impl<W: World> Volume<W> {
 
     /// Bytes of the volume, cut so that each part is to be asked for at one of its maps.
     pub(crate) fn routed(&self, bytes: Range<u64>) -> Vec<(Map<W>, Range<u64>)> {
-        let Some(moving) = self.map().moving() else { return vec![(self.map().clone(), bytes)] };
+        let Some(moving) = self.moving() else { return vec![(self.map().clone(), bytes)] };
         let maps = self.maps();
         let mut routed: Vec<(Map<W>, Range<u64>)> = Vec::new();
         for part in cut_at_chunks(bytes) {

@@ -100,6 +100,7 @@ fn kind_of_refusal(refusal: &Refusal) -> ErrorKind {
         | Refusal::NotShared(_)
         | Refusal::CannotLeave(_)
         | Refusal::Flattening(_)
+        | Refusal::FlattenedFrom(_)
         | Refusal::WindowChanged { .. }
         | Refusal::MigrationStage(_)
         | Refusal::GrownSince(_)

@@ -1,11 +1,12 @@
 //! The readers of a map, as the metadata would keep them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use tepal_engine::{Epochs, Head, View};
 use tepal_model::history::FIRST_EPOCH;
 use tepal_model::{Epoch, History, Lineage, VolumeId};
 
 /// A volume, its clones, and the snapshots of all of them.
+#[derive(Clone)]
 pub struct Readers {
     /// What each volume sees, and the view in which it began to write in its epoch.
     heads: BTreeMap<VolumeId, (Lineage, View)>,
@@ -16,6 +17,7 @@ pub struct Readers {
     kept: BTreeMap<Epoch, Kept>,
 }
 
+#[derive(Clone)]
 struct Kept {
     of: VolumeId,
     lineage: Lineage,
@@ -79,19 +81,41 @@ impl Readers {
         self.kept.retain(|_, kept| kept.of != id);
     }
 
-    /// What the volumes, which have so many bytes, and their snapshots see, as agreed in that view.
-    pub fn epochs(&self, size: u64, view: View) -> Epochs {
+    /// Whose snapshot that is.
+    pub fn volume_of(&self, epoch: Epoch) -> Option<VolumeId> {
+        self.kept.get(&epoch).map(|kept| kept.of)
+    }
+
+    /// What the volumes and their snapshots see, as agreed in that view.
+    pub fn epochs(&self, view: View) -> Epochs {
+        self.epochs_of(|_| true, view)
+    }
+
+    /// What these of them do.
+    pub fn epochs_of(&self, is_one: impl Fn(VolumeId) -> bool, view: View) -> Epochs {
         if self.newest == FIRST_EPOCH {
             return Epochs::default();
         }
-        let kept = self.kept.values().map(|kept| &kept.lineage);
-        let readers = kept.chain(self.heads.values().map(|(lineage, _)| lineage)).cloned();
+        let heads = || self.heads.iter().filter(|(id, _)| is_one(**id));
+        let kept = || self.kept.iter().filter(|(_, kept)| is_one(kept.of));
+        let readers = kept().map(|(_, kept)| &kept.lineage).chain(heads().map(|(_, (lineage, _))| lineage)).cloned();
         let history = History::new(readers, self.newest);
         let head = |(&id, (lineage, since)): (&VolumeId, &(Lineage, View))| {
             (id, Head { epoch: lineage.newest(), since: *since })
         };
-        let heads = self.heads.iter().map(head).collect();
-        let snapshots = self.kept.keys().map(|&epoch| (epoch, size)).collect();
+        let heads = heads().map(head).collect();
+        let snapshots = kept().map(|(&epoch, kept)| (epoch, kept.of)).collect();
         Epochs { history, heads, snapshots, view }
+    }
+
+    /// The epochs that this volume or a snapshot of it sees; and those that others do, of these volumes.
+    pub fn seen_by(&self, volume: VolumeId, is_other: impl Fn(VolumeId) -> bool) -> [BTreeSet<Epoch>; 2] {
+        let kept = self.kept.values().map(|kept| (kept.of, &kept.lineage));
+        let all: Vec<_> = kept.chain(self.heads.iter().map(|(&of, (lineage, _))| (of, lineage))).collect();
+        let seen = |is_one: &dyn Fn(VolumeId) -> bool| {
+            let readers = all.iter().filter(|(of, _)| is_one(*of)).map(|(_, lineage)| lineage);
+            readers.flat_map(|reader| (0..=self.newest).filter(|&epoch| reader.sees(epoch))).collect()
+        };
+        [seen(&|of| of == volume), seen(&|of| of != volume && is_other(of))]
     }
 }

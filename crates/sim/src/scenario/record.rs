@@ -41,7 +41,7 @@ impl Record {
 
     /// What the volume and its snapshots see.
     pub fn epochs(&self) -> Arc<Epochs> {
-        Arc::new(self.readers.borrow().epochs(self.size.get(), self.view()))
+        Arc::new(self.readers.borrow().epochs(self.view()))
     }
 
     /// The newest state of what can be followed; 0 if the volume never had a snapshot.

@@ -21,7 +21,7 @@ impl<W: World> Group<W> {
     pub async fn read(&self, subject: Subject, offset: u64, length: u64) -> Result<Segments, IoError> {
         self.shared.served.fetch_add(1, Ordering::Relaxed);
         let blocks = Blocks::touched(offset, offset + length);
-        let segments = match self.enter(blocks).await {
+        let segments = match self.enter((subject.volume, blocks)).await {
             Ok(()) => self.read_blocks(blocks, subject).await?,
             Err(error) if is_read_there(&error) => Box::pin(self.read_untaken(blocks, subject)).await?,
             Err(error) => return Err(error),
@@ -48,7 +48,7 @@ impl<W: World> Group<W> {
         let group = self.clone();
         Either::Right(Box::pin(async move {
             let end = offset + data.iter().map(|piece| piece.len() as u64).sum::<u64>();
-            group.enter(Blocks::touched(offset, end)).await?;
+            group.enter((volume, Blocks::touched(offset, end))).await?;
             group.write_here(volume, offset, data, fua, tag).await
         }))
     }
@@ -96,7 +96,7 @@ impl<W: World> Group<W> {
         let origin = tag.map(|tag| tag.origin);
         loop {
             if !begun {
-                self.may_begin(blocks)?;
+                self.may_begin((writing.volume, blocks))?;
             }
             let data = match whole {
                 true => data.clone(),

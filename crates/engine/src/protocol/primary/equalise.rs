@@ -189,11 +189,15 @@ impl<W: World> Group<W> {
         // Of each target: whether it has taken other requests, and which blocks nobody can read.
         let mut ends: Vec<(bool, BTreeSet<u64>)> = vec![(false, BTreeSet::new()); targets.len()];
         let mut hides = vec![false; blocks.count as usize];
+        let are_left = self.lock().moving.as_ref().is_some_and(|moving| moving.agreed.leaves.is_some());
         for (nth, line) in lines.iter().enumerate() {
             let source = source.on(line);
             let (wanted, taken) = source.content(map, blocks.count).await?;
             for (target, (differs, unread)) in targets.iter().zip(&mut ends) {
                 let target = target.on(line);
+                if are_left {
+                    self.uncover_what_left(&source, &target, blocks.count as usize).await?;
+                }
                 let (found, had) = target.content(map, blocks.count).await?;
                 if nth == 0 {
                     *differs = had != taken;
@@ -329,6 +333,22 @@ impl<W: World> Group<W> {
         let blocks = (self.shared.column.map, copy.place + run.start as u64, run.len() as u64);
         let uncovered = copy.drive.uncover(blocks, taking, &copy.line.seen).await;
         uncovered.map_err(|error| failed(&copy.drive, error))
+    }
+
+    /// Where a volume leaves others, what is gone of a line mustn't be handed over again, though older lines may show the same.
+    async fn uncover_what_left(&self, source: &Copy<W>, target: &Copy<W>, count: usize) -> Result<(), Failed> {
+        if self.shows_older(target, 0..count).await? {
+            return Ok(());
+        }
+        if self.shows_older(source, 0..count).await? {
+            return self.uncover(target, 0..count, Saying::Nothing).await;
+        }
+        for one in (0..count).map(|nth| nth..nth + 1) {
+            if !self.shows_older(target, one.clone()).await? && self.shows_older(source, one.clone()).await? {
+                self.uncover(target, one, Saying::Nothing).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Whether some blocks of a copy are what older lines show: this one alone sees nothing of them.

@@ -1,6 +1,9 @@
 //! What a map that volumes leave hands over to the one that they go to: all that it has of some blocks, and then nothing is left of
 //! them. Only of blocks that are fenced, as this server knows: so no client is served any more that isn't answered yet.
 //!
+//! Where a volume leaves others that have the map, only what it sees is handed over, and only what nobody else sees is released: it's as
+//! if the volume had never written it. The others go on meanwhile, and see that no more than before.
+//!
 //! A line of the map's history is released after those that it sees: if this stops in between, what is left is newer than
 //! what is gone. Each of them is taken out of all copies before the next one is, so copies differ in one of them at most.
 
@@ -17,6 +20,7 @@ use crate::holder::Holder;
 use crate::migration::Migration;
 use crate::seen_through::{Asker, SeenThrough};
 use crate::servers::peers::Reply;
+use crate::volume::Moving;
 use futures_util::future::{Either, join_all, select};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -92,20 +96,27 @@ impl Handing {
     }
 }
 
+/// How it goes, and what its readers see.
+type Giving = (Arc<Moving>, Arc<Epochs>);
+
 /// Runs of places on a drive, each with the chunk that it's in.
 type OfDrive<W> = (Drive<W>, Vec<(u64, Range<u64>)>);
 
 impl<W: World> Group<W> {
-    /// Whether these blocks are to be handed over, and by which epochs: those of both maps say the same.
-    fn gives(&self, Handing { blocks, target, since, lines, .. }: &Handing) -> Result<Arc<Epochs>, IoError> {
+    /// Whether these blocks are to be handed over, on which way, and by which epochs: those of both maps say the same.
+    fn gives(&self, Handing { blocks, target, since, lines, .. }: &Handing) -> Result<Giving, IoError> {
         let state = self.lock();
         state.serves()?;
         let asks = |agreed: &Migration| (agreed.target, agreed.since) == (*target, *since);
         let moving = state.moving.as_ref().filter(|moving| !moving.takes() && asks(&moving.agreed));
         let is_fenced = moving.is_some_and(|moving| moving.are_fenced(self.shared.column.number, *blocks));
-        match is_fenced && state.epochs.lines_digest() == *lines && self.shared.view > 0 {
-            true => Ok(state.epochs.clone()),
-            false => Err(IoError::Stopping),
+        // Of a volume that is gone nothing is known any more.
+        let leaves = moving.and_then(|moving| moving.agreed.leaves);
+        let is_known = leaves.is_none_or(|volume| state.epochs.heads.contains_key(&volume));
+        let is_same = || is_known && state.epochs.lines_digest(leaves) == *lines;
+        match moving.filter(|_| is_fenced && is_same() && self.shared.view > 0) {
+            Some(moving) => Ok((moving.clone(), state.epochs.clone())),
+            None => Err(IoError::Stopping),
         }
     }
 
@@ -121,11 +132,8 @@ impl<W: World> Group<W> {
     /// The chunks of the window of which this column may have anything: all but those that a copy here, which is like the others,
     /// has nothing of.
     async fn holding(&self, handing: &Handing) -> Result<Reply, IoError> {
-        self.gives(handing)?;
-        let (moving, changes) = {
-            let state = self.lock();
-            (state.moving.clone().ok_or(IoError::Stopping)?, state.changes)
-        };
+        let (moving, _) = self.gives(handing)?;
+        let changes = self.lock().changes;
         let window: Vec<(u64, Blocks)> = moving.window(self.shared.column.number).collect();
         // What had begun before. What begins from here on is refused.
         let ends = window.iter().flat_map(|(_, blocks)| self.shared.order.under_way(blocks.first, blocks.count));
@@ -183,11 +191,11 @@ impl<W: World> Group<W> {
     async fn hand_over(&self, handing: &Handing) -> Result<Reply, IoError> {
         self.gives(handing)?;
         let turn = self.turn_soon(handing.blocks).await?;
-        let epochs = self.gives(handing)?;
+        let (_, epochs) = self.gives(handing)?;
         let newest = newest_line(&epochs);
         let _turn = self.settled_for(turn, &Asker::patient(), (Reader::Copies(&newest), handing.blocks)).await?;
-        let epochs = self.gives(handing)?;
-        let (count, handed) = self.all_of(handing.blocks, &epochs).await?;
+        let (moving, epochs) = self.gives(handing)?;
+        let (count, handed) = self.all_of(handing.blocks, (&moving.handed(&epochs), &epochs)).await?;
         self.gives(handing)?;
         let Handed { lines, requests, blocks: data, .. } = handed;
         let answer = VolumeAnswer::HandedOver { count: count as u32, lines, requests };
@@ -195,8 +203,13 @@ impl<W: World> Group<W> {
         Ok(Reply { payload: Payload::seal(0, data), ..Answer::Volume(answer).into() })
     }
 
-    /// What there is here of as many of these blocks as an answer holds. Whoever asks has their turn, and their copies are equal.
-    pub(super) async fn all_of(&self, blocks: Blocks, epochs: &Epochs) -> Result<(u64, Handed), IoError> {
+    /// What there is here in these lines, of as many of these blocks as an answer holds. Whoever asks has their turn, and their copies
+    /// are equal.
+    pub(super) async fn all_of(
+        &self,
+        blocks: Blocks,
+        (of, epochs): (&[&Lineage], &Epochs),
+    ) -> Result<(u64, Handed), IoError> {
         let (column, newest) = (&self.shared.column, newest_line(epochs));
         // Those of one region have the same copies.
         let (first, count) = column.cut(blocks.first, blocks.count).next().ok_or(IoError::Stopping)?;
@@ -211,7 +224,7 @@ impl<W: World> Group<W> {
             (holder.ok_or(IoError::Stopping)?, state.changes)
         };
         let lines = loop {
-            let lines = self.lines_of(&holder, blocks, epochs).await?;
+            let lines = self.lines_of(&holder, blocks, of).await?;
             let held: u64 = lines.iter().flat_map(|line| &line.held).map(|run| u64::from(run.count)).sum();
             if held * BLOCK <= MAX_REQUEST || blocks.count == 1 {
                 break lines;
@@ -249,14 +262,14 @@ impl<W: World> Group<W> {
     }
 
     /// What each line has of these blocks, newer ones first.
-    async fn lines_of(&self, holder: &Holder<W>, blocks: Blocks, epochs: &Epochs) -> Result<Vec<HandedLine>, IoError> {
+    async fn lines_of(&self, holder: &Holder<W>, blocks: Blocks, of: &[&Lineage]) -> Result<Vec<HandedLine>, IoError> {
         let (column, place) = (&self.shared.column, self.shared.column.place(blocks.first));
         let found = match holder.epochs_of(column.map, place, blocks.count).await {
             Ok(found) => found,
             Err(error) => return Err(self.gone(holder, error).await),
         };
         let mut lines = Vec::new();
-        for line in epochs.history.lines().iter().rev().filter(|line| found.iter().any(|&epoch| line.owns(epoch))) {
+        for line in of.iter().rev().filter(|line| found.iter().any(|&epoch| line.owns(epoch))) {
             let own = own_part(line).ok_or(IoError::Stopping)?;
             let held = self.present_in(holder, blocks, &own).await?;
             let hidden = match older_part(line) {
@@ -311,13 +324,18 @@ impl<W: World> Group<W> {
         self.gives(handing)?;
         let (blocks, asker) = (handing.blocks, Asker::patient());
         let mut turn = self.turn_soon(blocks).await?;
-        let epochs = self.gives(handing)?;
-        let found = self.epochs_anywhere(blocks).await?;
-        for line in epochs.history.lines().iter().filter(|line| found.iter().any(|&epoch| line.owns(epoch))) {
+        let (moving, epochs) = self.gives(handing)?;
+        let (found, released) = (self.epochs_anywhere(blocks).await?, moving.released(&epochs));
+        let is_there = |line: &&Lineage| found.iter().any(|&epoch| line.owns(epoch));
+        for line in epochs.history.lines().iter().filter(|line| released.contains(&line.newest())).filter(is_there) {
             let (mut writing, mut begun) = (Writing::line(epochs.clone(), line), false);
             loop {
                 // Those that are away miss it as any other change.
-                match self.clear_line(&turn, blocks, &mut writing).await {
+                let gone = match moving.agreed.leaves.is_some() {
+                    true => self.uncover_line(&turn, blocks, &mut writing).await,
+                    false => self.clear_line(&turn, blocks, &mut writing).await,
+                };
+                match gone {
                     Ok(Written::Done) => break,
                     Ok(Written::Waits { change, begun: now }) => {
                         begun |= now;
@@ -333,7 +351,10 @@ impl<W: World> Group<W> {
                 }
             }
         }
-        self.forget_requests(turn, blocks, &epochs).await
+        match moving.others_stay() {
+            true => Ok(()), // they may be of others
+            false => self.forget_requests(turn, blocks, &epochs).await,
+        }
     }
 
     /// Who has taken the blocks over has noted them.

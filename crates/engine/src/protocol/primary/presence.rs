@@ -63,6 +63,19 @@ impl<W: World> Group<W> {
         self.start_recovery();
     }
 
+    /// It had left, and was up again before it left in that view.
+    pub fn member_left_later(&self, id: DriveId, left: Option<View>) {
+        {
+            let mut state = self.lock();
+            let Some(at) = state.members.position(id) else { return };
+            let member = &mut state.members.list[at];
+            if matches!(member.presence, Presence::Missing) && member.left < left {
+                member.set_left(left);
+            }
+        }
+        self.wake();
+    }
+
     /// It had left, and won't return.
     pub fn member_retired(&self, id: DriveId) {
         {

@@ -56,7 +56,7 @@ impl<W: World> Group<W> {
             // A write that it met may have been given up, and gone with the drive that had it; or been refused where there was no room.
             let state = self.lock();
             state.seen_at(subject)?; // of one that was removed meanwhile, drives may have given things back
-            state.serves_blocks(&self.shared.column, blocks)?; // another map may have it by now, and this one nothing
+            state.serves_blocks(&self.shared.column, (subject.volume, blocks))?; // another map may have it by now, and this one nothing
             if state.is_as_at(then, self.shared.column.regions(blocks.first, blocks.count)) {
                 return Ok(segments);
             }
@@ -122,7 +122,7 @@ impl<W: World> Group<W> {
             Reader::HasTurn(seen) | Reader::Copies(seen) => state.serves().map(|()| seen.clone()),
             Reader::Client(subject) => state
                 .serves_volume(subject.volume)
-                .and_then(|()| state.serves_blocks(&self.shared.column, blocks))
+                .and_then(|()| state.serves_blocks(&self.shared.column, (subject.volume, blocks)))
                 .and_then(|()| state.seen_at(subject)),
         };
         let seen = match seen {
@@ -240,7 +240,7 @@ impl<W: World> Group<W> {
     /// Runs of bytes that hold something, and that don't: of all these, of whose blocks the first and the last count whole.
     pub async fn status(&self, subject: Subject, offset: u64, length: u64) -> Result<Vec<(u64, bool)>, IoError> {
         let end = offset + length;
-        match self.enter(Blocks::touched(offset, end)).await {
+        match self.enter((subject.volume, Blocks::touched(offset, end))).await {
             Err(error) if is_read_there(&error) => return Ok(vec![(length, true)]), // it may
             outcome => outcome?,
         }
@@ -271,7 +271,7 @@ impl<W: World> Group<W> {
                     join_all(self.shared.order.under_way(blocks.first, blocks.count)).await;
                     let state = self.lock();
                     state.seen_at(subject)?;
-                    state.serves_blocks(&self.shared.column, blocks)?;
+                    state.serves_blocks(&self.shared.column, (subject.volume, blocks))?;
                     if state.is_as_at(then, self.shared.column.regions(blocks.first, blocks.count)) {
                         return Ok(runs);
                     }

@@ -185,9 +185,9 @@ impl Handed {
 }
 
 impl<W: World> State<W> {
-    /// Whether these blocks are this map's to serve now.
-    pub fn serves_blocks(&self, column: &Column, blocks: Blocks) -> Result<(), IoError> {
-        let Some(moving) = &self.moving else { return Ok(()) };
+    /// Whether these blocks of a volume are this map's to serve now.
+    pub fn serves_blocks(&self, column: &Column, (volume, blocks): (VolumeId, Blocks)) -> Result<(), IoError> {
+        let Some(moving) = self.moving_of(volume)? else { return Ok(()) };
         let is_here = |(part, phase): (Blocks, Phase)| match phase {
             Phase::Old => !moving.takes(),
             Phase::Fenced => moving.takes() && self.takeover.missing((moving, column.number), part).next().is_none(),
@@ -196,6 +196,17 @@ impl<W: World> State<W> {
         match moving.phases(column.number, blocks).all(is_here) {
             true => Ok(()),
             false => Err(IoError::Fenced),
+        }
+    }
+}
+
+impl<W: World> State<W> {
+    /// How this volume goes from one map to another, if it does. `Fenced` of one that has never had this map.
+    pub(super) fn moving_of(&self, volume: VolumeId) -> Result<Option<&Arc<Moving>>, IoError> {
+        match &self.moving {
+            Some(moving) if moving.agreed.takes(volume) => Ok(Some(moving)),
+            Some(moving) if !moving.others_stay() => Err(IoError::Fenced),
+            Some(_) | None => Ok(None),
         }
     }
 }
@@ -218,17 +229,22 @@ impl<W: World> Group<W> {
         self.start_taking_over();
     }
 
-    /// Whoever has the turn of these blocks may begin to change them.
-    pub fn may_begin(&self, blocks: Blocks) -> Result<(), IoError> {
+    /// Whoever has the turn of these blocks of a volume may begin to change them.
+    pub fn may_begin(&self, blocks: (VolumeId, Blocks)) -> Result<(), IoError> {
         match self.shared.moves.load(Ordering::Acquire) {
             true => self.lock().serves_blocks(&self.shared.column, blocks),
             false => Ok(()),
         }
     }
 
-    /// The bytes of the column that are this map's to serve, of these.
-    pub fn own(&self, bytes: Range<u64>) -> Vec<Range<u64>> {
-        let Some(moving) = self.lock().moving.clone() else { return vec![bytes] };
+    /// The bytes of the column that are this map's to serve, of these of a volume.
+    pub fn own(&self, volume: VolumeId, bytes: Range<u64>) -> Vec<Range<u64>> {
+        let moving = self.lock().moving_of(volume).map(|moving| moving.cloned());
+        let moving = match moving {
+            Ok(Some(moving)) => moving,
+            Ok(None) => return vec![bytes],
+            Err(_) => return Vec::new(),
+        };
         let mut own: Vec<Range<u64>> = Vec::new();
         for (part, phase) in moving.phases(self.shared.column.number, Blocks::touched(bytes.start, bytes.end)) {
             if (phase == Phase::Old) == moving.takes() {
@@ -243,8 +259,9 @@ impl<W: World> Group<W> {
         own
     }
 
-    /// Returns when these blocks may be served here: what is to be taken over of them has been. `Fenced` if another map has them.
-    pub async fn enter(&self, blocks: Blocks) -> Result<(), IoError> {
+    /// Returns when these blocks of a volume may be served here: what is to be taken over of them has been. `Fenced` if another map has
+    /// them.
+    pub async fn enter(&self, (volume, blocks): (VolumeId, Blocks)) -> Result<(), IoError> {
         if !self.shared.moves.load(Ordering::Acquire) {
             return Ok(());
         }
@@ -252,7 +269,7 @@ impl<W: World> Group<W> {
             let (change, moving, begun) = {
                 let mut state = self.lock();
                 state.serves()?;
-                let Some(moving) = state.moving.clone() else { return Ok(()) };
+                let Some(moving) = state.moving_of(volume)?.cloned() else { return Ok(()) };
                 if !moving.serves(self.shared.column.number, blocks) {
                     return Err(IoError::Fenced);
                 }
@@ -541,8 +558,11 @@ impl<W: World> Group<W> {
                 return Err(error.into());
             }
         }
+        // What others see stays with them.
+        let released = moving.released(&epochs);
+        let is_left = |handed: &Handed| handed.lines.iter().any(|line| released.contains(&line.newest));
         let left = runs.iter().filter(|run| {
-            handed.iter().any(|handed| holds(handed) && (run.own.first..run.own.end()).contains(&handed.first))
+            handed.iter().any(|handed| is_left(handed) && (run.own.first..run.own.end()).contains(&handed.first))
         });
         for released in join_all(left.map(|run| self.released(moving, run, &epochs))).await {
             released?;
@@ -719,7 +739,7 @@ impl<W: World> Group<W> {
         let map = engine.map(moving.agreed.source).ok_or(NotTaken::Yet)?;
         let seat = map.seats().get(column).ok_or(NotTaken::Yet)?;
         let (target, since) = (moving.agreed.target, moving.agreed.since);
-        let handing = Handing { what, blocks, target, since, lines: epochs.lines_digest() };
+        let handing = Handing { what, blocks, target, since, lines: epochs.lines_digest(moving.agreed.leaves) };
         let reply = match seat.now() {
             Seated::Here(group) => {
                 let outcome = handing.at(&group.for_others()).await;

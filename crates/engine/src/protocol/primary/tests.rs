@@ -6,6 +6,7 @@ mod balance;
 mod belief;
 mod clones;
 mod doubts;
+mod flattened;
 mod hazards;
 mod migrations;
 mod moves;

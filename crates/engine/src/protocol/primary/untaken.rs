@@ -16,7 +16,7 @@ use crate::volume::Moving;
 use crate::volume::migrating::Run;
 use bytes::Bytes;
 use tepal_drive::world::World;
-use tepal_model::{BLOCK, Epoch, IoError, Segments};
+use tepal_model::{BLOCK, Epoch, IoError, Lineage, Segments};
 
 /// Whether what can't be taken over for this is read where it is.
 pub(super) fn is_read_there(error: &IoError) -> bool {
@@ -36,7 +36,7 @@ impl<W: World> Group<W> {
 
     async fn read_piece(&self, blocks: Blocks, subject: Subject) -> Result<Segments, IoError> {
         loop {
-            match self.enter(blocks).await {
+            match self.enter((subject.volume, blocks)).await {
                 Ok(()) => return self.read_blocks(blocks, subject).await,
                 Err(error) if is_read_there(&error) => {}
                 Err(error) => return Err(error),
@@ -67,9 +67,10 @@ impl<W: World> Group<W> {
         for run in moving.fenced(self.shared.column.number, blocks) {
             all.extend(self.handed_of_each(&moving, &run, &epochs).await?);
         }
+        let all_lines: Vec<&Lineage> = epochs.history.lines().iter().collect();
         let mut at = blocks.first;
         while at < blocks.end() {
-            let (count, handed) = self.all_of(Blocks::new(at, blocks.end() - at), &epochs).await?;
+            let (count, handed) = self.all_of(Blocks::new(at, blocks.end() - at), (&all_lines, &epochs)).await?;
             all.push(handed);
             at += count;
         }

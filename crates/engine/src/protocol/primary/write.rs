@@ -368,10 +368,25 @@ impl<W: World> Group<W> {
         requests: &[Taken],
         writing: &mut Writing,
     ) -> Result<Written, IoError> {
+        self.change_copies(blocks, Changed::Notes(requests), writing).await
+    }
+
+    /// What one line of the map's history has of these blocks goes, and what hides older ones too: they are seen again. The caller has
+    /// the turn.
+    pub async fn uncover_line(&self, _: &HasTurn, blocks: Blocks, writing: &mut Writing) -> Result<Written, IoError> {
+        self.change_copies(blocks, Changed::Uncovered, writing).await
+    }
+
+    async fn change_copies(
+        &self,
+        blocks: Blocks,
+        changed: Changed<'_>,
+        writing: &mut Writing,
+    ) -> Result<Written, IoError> {
         if self.is_mirrored() {
             self.lock().begin_busy(&self.shared.column, blocks);
         }
-        let outcome = self.note_on_copies(blocks, requests, writing).await;
+        let outcome = self.change_on_copies(blocks, changed, writing).await;
         if self.is_mirrored() {
             self.lock().end_busy(&self.shared.column, blocks);
             self.start_settling();
@@ -379,28 +394,35 @@ impl<W: World> Group<W> {
         outcome
     }
 
-    async fn note_on_copies(
+    async fn change_on_copies(
         &self,
         blocks: Blocks,
-        requests: &[Taken],
+        changed: Changed<'_>,
         writing: &mut Writing,
     ) -> Result<Written, IoError> {
         let (column, mut begun) = (&self.shared.column, false);
         loop {
-            let (targets, changes) = match self.plan_write(blocks, writing) {
-                Plan::Go(targets, changes, _) => (targets, changes),
+            let (targets, changes, lineage) = match self.plan_write(blocks, writing) {
+                Plan::Go(targets, changes, lineage) => (targets, changes, lineage),
                 Plan::Refuse(error) => return Err(error),
                 Plan::Wait(change) => return Ok(Written::Waits { change, begun }),
             };
             begun = true;
             let place = column.place(blocks.first);
-            let note = async |target: &Target<W>| {
+            let change = async |target: &Target<W>| {
                 if !target.marks.is_empty() {
                     target.drive.record(target.marks.clone(), true).await?;
                 }
-                target.drive.adopt(column.map, (place, blocks.count), requests.to_vec()).await
+                match changed {
+                    Changed::Notes(taken) => {
+                        target.drive.adopt(column.map, (place, blocks.count), taken.to_vec()).await
+                    }
+                    Changed::Uncovered => {
+                        target.drive.uncover((column.map, place, blocks.count), Taking::Nothing, &lineage).await
+                    }
+                }
             };
-            let outcomes = join_all(targets.iter().map(note)).await;
+            let outcomes = join_all(targets.iter().map(change)).await;
             let (mut lost, mut is_full) = (Vec::new(), false);
             for (target, outcome) in targets.iter().zip(outcomes) {
                 match outcome {
@@ -521,6 +543,15 @@ impl<W: World> Group<W> {
             self.lose(lost).await;
         }
     }
+}
+
+/// What becomes of blocks, whose data isn't written.
+#[derive(Clone, Copy)]
+enum Changed<'a> {
+    /// They have taken these requests, and no others.
+    Notes(&'a [Taken]),
+    /// What a line has of them is gone.
+    Uncovered,
 }
 
 fn taking_of(origin: Option<Origin>) -> Taking {

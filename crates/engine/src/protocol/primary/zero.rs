@@ -37,7 +37,7 @@ impl<W: World> Group<W> {
             if allocate || whole_blocks(&(at..next)).is_empty() {
                 group.write(volume, at, zeros(at..next), true, tag).await?;
             } else {
-                group.enter(Blocks::touched(at, next)).await?;
+                group.enter((volume, Blocks::touched(at, next))).await?;
                 let place = self.line_up(Blocks::touched(at, next));
                 let writing = Writing::of(volume);
                 let clear = |asker| async move { group.clear((place, asker), writing, at..next, tag).await };
@@ -58,11 +58,13 @@ impl<W: World> Group<W> {
                 return Err(IoError::Unavailable { reason: "the volume has grown meanwhile".to_owned() });
             }
             // What another map has is cleared there.
-            let mut left = self.own(end.max(step * STEP)..(step + 1) * STEP);
+            let mut left = self.own(volume, end.max(step * STEP)..(step + 1) * STEP);
             while let Some(own) = left.pop() {
                 match self.zero(volume, own.clone(), false, None).await {
                     // Some of it goes there just now.
-                    Err(IoError::Fenced) if self.own(own.clone()) != [own.clone()] => left.extend(self.own(own)),
+                    Err(IoError::Fenced) if self.own(volume, own.clone()) != [own.clone()] => {
+                        left.extend(self.own(volume, own));
+                    }
                     outcome => outcome?,
                 }
             }
@@ -79,7 +81,7 @@ impl<W: World> Group<W> {
                 let known = state.members.clean(NOT_MISSED) != Copies::Waiting;
                 (
                     known
-                        .then(|| (self.away_past(&state, end), self.untaken_past(&state, end)))
+                        .then(|| (self.away_past(&state, end), self.untaken_past(&state, volume, end)))
                         .ok_or_else(|| Group::next_change(&mut state)),
                     state.changes,
                 )
@@ -108,8 +110,9 @@ impl<W: World> Group<W> {
     }
 
     /// The steps past the end of which something may still be where the volume came from.
-    fn untaken_past(&self, state: &State<W>, end: u64) -> Vec<u64> {
-        let Some(moving) = state.moving.as_ref().filter(|moving| moving.takes()) else { return Vec::new() };
+    fn untaken_past(&self, state: &State<W>, volume: VolumeId, end: u64) -> Vec<u64> {
+        let moving = state.moving_of(volume).ok().flatten();
+        let Some(moving) = moving.filter(|moving| moving.takes()) else { return Vec::new() };
         let column = self.shared.column.number;
         let window = moving.window(column).map(|(_, blocks)| blocks);
         let past = window.filter(|blocks| state.takeover.missing((moving, column), *blocks).next().is_some());
@@ -156,7 +159,7 @@ impl<W: World> Group<W> {
         let parts: Vec<Range<u64>> = parts.iter().map(bytes).collect();
         loop {
             if !begun {
-                self.may_begin(blocks)?;
+                self.may_begin((writing.volume, blocks))?;
             }
             match self.clear_under_turn(&turn, &parts, (origin, &mut writing), begun).await? {
                 Written::Done => return self.until_all_act(&writing).await,

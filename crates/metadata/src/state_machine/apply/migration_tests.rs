@@ -144,6 +144,10 @@ fn what_cannot_go_is_refused_with_the_reason() {
             assert!(matches!(refused(&state, second), Refusal::MigratesAlready { .. }));
         }
     }
+    let mut state_of_c = state.clone();
+    done(&mut state_of_c, flatten("c"));
+    let refusal = refused(&state_of_c, begin("v", "mirror:3"));
+    assert!(matches!(&refusal, Refusal::MigratesAlready { volume, .. } if volume == "c"), "{refusal}");
     let mut alone = with_volume();
     done(&mut alone, take("v", "s"));
     assert_eq!(refused(&alone, flatten("v")), Refusal::NotShared("v".to_owned()));
@@ -310,12 +314,43 @@ fn a_clone_that_is_flattened_has_a_map_of_its_own_with_what_it_sees_and_the_othe
     done(&mut state, begin("d", "mirror:2"));
 }
 
+/// Story: what a clone shared with its origin became its own while it was being flattened, when the origin was removed: it was taken over
+/// again, over what had been written since.
+#[test]
+fn what_a_volume_that_is_flattened_shares_stays_shared_until_it_has_left() {
+    let snapshot_gone = |volume: &str, name: &str| {
+        let (volume, name) = (volume.to_owned(), name.to_owned());
+        Command::RemoveSnapshot { volume, name }
+    };
+    let mut state = with_clone();
+    done(&mut state, clone("v", "s", "d"));
+    done(&mut state, take("v", "t"));
+    done(&mut state, clone("v", "t", "e"));
+    done(&mut state, roll_back("v", "s"));
+    done(&mut state, take("e", "u"));
+    done(&mut state, flatten("e"));
+    let refusal = Refusal::FlattenedFrom("e".to_owned());
+    assert_eq!(refused(&state, snapshot_gone("v", "t")), refusal, "the volume sees it no more, and the clone does");
+    assert_eq!(refused(&state, gone("v")), refusal);
+    for other in [gone("c"), snapshot_gone("v", "s"), snapshot_gone("e", "u"), roll_back("v", "t"), gone("e")] {
+        done(&mut state.clone(), other);
+    }
+    // Of those that share all of it one must stay.
+    done(&mut state, roll_back("v", "t"));
+    done(&mut state, snapshot_gone("v", "t"));
+    assert_eq!(refused(&state, roll_back("v", "s")), refusal);
+    let turned = turn(&state);
+    done(&mut state, turned);
+    assert_eq!(refused(&state, roll_back("v", "s")), refusal, "also on its way back");
+}
+
 /// Story: the API refused to flatten, and what was proposed otherwise took over nothing, for ever.
 #[test]
-fn a_volume_leaves_no_others_before_servers_can_take_over_what_it_alone_has() {
+fn a_volume_leaves_no_others_where_servers_cannot_take_over_what_it_alone_has() {
     let state = with_clone();
-    let refused = apply(&state, &Proposal::new(5, None, flatten("c"))).map(drop);
-    assert_eq!(refused, Err(Refusal::CannotLeave("c".to_owned())));
+    let earlier = Proposal { version: 3, ..Proposal::new(5, None, flatten("c")) };
+    assert_eq!(apply(&state, &earlier).map(drop), Err(Refusal::CannotLeave("c".to_owned())));
+    assert!(apply(&state, &Proposal::new(5, None, flatten("c"))).is_ok());
 }
 
 #[test]
@@ -348,11 +383,9 @@ fn volumes_may_be_removed_at_any_moment_and_the_maps_go_with_the_last_one_that_h
         done(&mut state, finish(2));
         assert_eq!((maps(&state), state.migrations.len()), (vec![1], 0));
         done(&mut state, begin("v", "mirror:2"));
-        // Those that it leaves are removed.
+        // Those that it leaves stay until it has left.
         let mut state = under_way(flatten("c"));
-        done(&mut state, gone("v"));
-        done(&mut state, finish(1));
-        assert_eq!((maps(&state), state.migrations.len()), (vec![1, 2], 1));
+        assert_eq!(refused(&state, gone("v")), Refusal::FlattenedFrom("c".to_owned()));
         let target = only(&state).target;
         for _ in 0..60 {
             if !state.migrations.is_empty() {
@@ -360,7 +393,11 @@ fn volumes_may_be_removed_at_any_moment_and_the_maps_go_with_the_last_one_that_h
                 done(&mut state, next);
             }
         }
-        assert_eq!((maps(&state), map_of(&state, "c")), (vec![target.0], target));
+        let with_c = if way_back { vec![1] } else { vec![1, 2] };
+        assert_eq!((maps(&state), map_of(&state, "c")), (with_c, target));
+        done(&mut state, gone("v"));
+        done(&mut state, finish(1));
+        assert_eq!(maps(&state), [target.0]);
         // One that is being removed while the last window ends.
         let mut state = under_way(begin("v", "mirror:2"));
         let target = only(&state).target;

@@ -8,8 +8,9 @@ use super::{Draft, place};
 use crate::command::{ALONE, Reply};
 use crate::record::{CHUNK, LONGEST_WINDOW, MapRecord, MigrationRecord, MigrationStage, VolumeRecord};
 use crate::refusal::Refusal;
+use crate::state::State;
 use std::sync::Arc;
-use tepal_model::{Epoch, MapId};
+use tepal_model::{Epoch, Lineage, MapId, VolumeId};
 
 /// The first window is a fiftieth of all chunks: large enough that few are agreed, small enough that clients seldom meet it.
 const FIRST_WINDOW: u64 = 50;
@@ -31,7 +32,8 @@ impl Draft {
         let source = self.state.maps.get(&volume.map).expect("each volume's map exists").clone();
         if let Some(other) = self.state.migration_about(source.id) {
             let to = self.state.maps.get(&other.target).map_or_else(String::new, |map| map.layout.to_string());
-            return Err(Refusal::MigratesAlready { volume: name.to_owned(), to });
+            let goes = if other.takes(&volume) { name.to_owned() } else { self.subject_of(other) };
+            return Err(Refusal::MigratesAlready { volume: goes, to });
         }
         if alone && self.state.volumes.values().all(|other| other.map != source.id || other.id == volume.id) {
             return Err(Refusal::NotShared(name.to_owned()));
@@ -200,6 +202,24 @@ impl Draft {
         }
     }
 
+    /// What a volume that leaves others sees together with them stays where it is. So it's to be seen by others until the volume has
+    /// left: else it would be the volume's alone, and nobody could tell what of it has gone.
+    pub(super) fn check_what_is_shared(&self, before: &State) -> Result<(), Refusal> {
+        let leave = before.migrations.values().filter(|record| self.state.migrations.contains_key(&record.id));
+        for (record, leaver) in leave.filter_map(|record| Some((record, record.leaves?))) {
+            let (was, is) = (readers(before, record.source), readers(&self.state, record.source));
+            let sees = |readers: &[(VolumeId, Lineage)], is_own: bool, epoch| {
+                readers.iter().any(|(of, lineage)| (*of == leaver) == is_own && lineage.sees(epoch))
+            };
+            let is_shared = |all: &[_], epoch| sees(all, true, epoch) && sees(all, false, epoch);
+            let is_lost = |&epoch: &Epoch| is_shared(&was, epoch) && sees(&is, true, epoch) && !sees(&is, false, epoch);
+            if was != is && before.history_of(record.source).lines().iter().map(Lineage::newest).any(|e| is_lost(&e)) {
+                return Err(Refusal::FlattenedFrom(self.subject_of(record)));
+            }
+        }
+        Ok(())
+    }
+
     /// The size of the longest volume or snapshot that goes, in bytes.
     fn longest_of(&self, record: &MigrationRecord) -> u64 {
         let sizes = self
@@ -224,6 +244,16 @@ impl Draft {
     fn migration(&self, id: MapId) -> Result<MigrationRecord, Refusal> {
         self.state.migrations.get(&id).map(|record| MigrationRecord::clone(record)).ok_or(Refusal::NoMigration(id))
     }
+}
+
+/// What each volume that may read a map sees, and each of their snapshots.
+fn readers(state: &State, map: MapId) -> Vec<(VolumeId, Lineage)> {
+    let of_volume = |volume: &Arc<VolumeRecord>| {
+        let snapshots = state.snapshots_of(volume.id).map(|snapshot| snapshot.lineage.clone());
+        let seen: Vec<Lineage> = snapshots.chain([volume.lineage.clone()]).collect();
+        seen.into_iter().map(|lineage| (volume.id, lineage)).collect::<Vec<_>>()
+    };
+    state.readers_of(map).flat_map(of_volume).collect()
 }
 
 fn check_rate(rate: Option<u64>) -> Result<(), Refusal> {

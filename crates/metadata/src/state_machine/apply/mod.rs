@@ -82,6 +82,7 @@ pub struct Applied {
 pub fn apply(state: &State, proposal: &Proposal) -> Result<Applied, Refusal> {
     let mut draft = Draft::new(state, proposal);
     let reply = draft.carry_out(&proposal.command)?;
+    draft.check_what_is_shared(state)?;
     Ok(Applied { state: draft.state, changes: draft.changes, reply })
 }
 

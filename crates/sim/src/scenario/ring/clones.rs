@@ -179,10 +179,11 @@ impl Ring {
     }
 
     fn remove_volume(&mut self, id: VolumeId) {
-        self.core.note(id.0, || format!("volume {} is removed", id.0));
-        self.volumes.remove(id);
-        self.taken.forget(|of| of.id == id);
-        self.council.remove_volume(id);
+        if self.council.remove_volume(id) {
+            self.core.note(id.0, || format!("volume {} is removed", id.0));
+            self.volumes.remove(id);
+            self.taken.forget(|of| of.id == id);
+        }
     }
 
     /// Once all is right: each clone has what was written to it.
@@ -227,7 +228,8 @@ impl Ring {
             }
         }
         let servers = nodes[..self.plan.servers].to_vec();
-        let (epochs, map) = (self.council.epochs(), self.council.spec().map);
+        let map = self.council.maps()[&stays];
+        let epochs = self.council.epochs(map);
         let newest = epochs.heads.get(&stays).map_or(1, |head| head.epoch);
         let head = epochs.history.reader(newest).expect("the volume is a reader").clone();
         self.comes("the space of what was removed is given back", || {

@@ -6,10 +6,11 @@ use crate::device::{Faults, Rate, SimDisk};
 use crate::executor::Sleep;
 use crate::scenario::life::on_machine;
 use crate::world::SimWorld;
+use std::collections::BTreeMap;
 use std::time::Duration;
 use tepal_engine::Stage;
 use tepal_model::buffer::join;
-use tepal_model::{BLOCK, EXTENT};
+use tepal_model::{BLOCK, EXTENT, MapId, VolumeId};
 
 /// How long the volume may take to come right, once nothing goes wrong.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -142,20 +143,31 @@ impl Ring {
     /// `mended`: who has left nothing damaged on its drive, as it says.
     async fn all_scrub(&self, when: &'static str, mended: &mut [bool]) {
         for (at, node) in self.all_nodes().into_iter().enumerate() {
-            let (is_here, id, volume) =
-                (node.drive().is_some() || node.disk().is_none(), node.id(), node.volume.clone());
-            let scrub = on_machine(&self.core, &node.world, "scrub", async move { volume.scrub(|_| {}).await });
-            let found = match scrub.await {
-                Ok(found) => found,
-                Err(error) => return self.core.fail(format!("{id} can't scrub: {error}")),
-            };
-            self.core.note(id.0.into(), || format!("the {when} scrub of {id}: {found:?}"));
-            if !found.lost.is_empty() || (mended[at] && found.repaired > 0) {
-                self.core
-                    .fail(format!("the {when} scrub of {id} ends with {found:?}; it had mended all: {}", mended[at]));
+            let (is_here, had_mended) = (node.drive().is_some() || node.disk().is_none(), mended[at]);
+            mended[at] = is_here;
+            for of in self.one_of_each_map().into_values() {
+                mended[at] &= self.scrub(&node, of, (when, had_mended)).await;
             }
-            mended[at] = is_here && found.unrepaired.is_empty();
         }
+    }
+
+    /// Whether nothing damaged is left of the map of a volume.
+    async fn scrub(&self, node: &Node, of: VolumeId, (when, had_mended): (&'static str, bool)) -> bool {
+        let id = node.id();
+        let Some(volume) = node.volume_of(of) else { return false }; // it was started just now
+        let scrub = on_machine(&self.core, &node.world, "scrub", async move { volume.scrub(|_| {}).await });
+        let found = match scrub.await {
+            Ok(found) => found,
+            Err(error) => {
+                self.core.fail(format!("{id} can't scrub: {error}"));
+                return false;
+            }
+        };
+        self.core.note(id.0.into(), || format!("the {when} scrub of {id}, volume {}: {found:?}", of.0));
+        if !found.lost.is_empty() || (had_mended && found.repaired > 0) {
+            self.core.fail(format!("the {when} scrub of {id} ends with {found:?}; it had mended all: {had_mended}"));
+        }
+        found.unrepaired.is_empty()
     }
 
     /// All copies are equal now: whatever becomes of one drive's, others have what is read. Its reads go wrong anywhere.
@@ -174,13 +186,30 @@ impl Ring {
         }
     }
 
+    /// One volume of each map.
+    fn one_of_each_map(&self) -> BTreeMap<MapId, VolumeId> {
+        self.council.maps().into_iter().map(|(id, map)| (map, id)).collect()
+    }
+
     /// What was moved is given back.
     async fn nothing_lies_where_it_has_no_place(&self, nodes: &[Node]) {
-        let spec = &self.council.spec();
+        for id in self.one_of_each_map().into_values() {
+            self.nothing_of_its_map_does(nodes, id).await;
+        }
+        let maps = self.one_of_each_map();
+        let drives: Vec<_> = nodes.iter().filter_map(Node::drive).collect();
+        let is_known =
+            |drive: &tepal_drive::Drive<SimWorld>| drive.allocated().iter().all(|(map, _)| maps.contains_key(map));
+        self.comes("no map is left that volumes have left", || drives.iter().all(is_known)).await;
+    }
+
+    async fn nothing_of_its_map_does(&self, nodes: &[Node], id: VolumeId) {
+        let (spec, volume) = (&self.council.spec_of_clone(id), nodes[0].volume_of(id));
+        let Some(volume) = volume else { return self.core.fail(format!("volume {} isn't known", id.0)) };
         let table = self.council.now().places[&spec.map].clone();
         let (extent, map) = (u64::from(spec.layout.extent), spec.map);
         // The first block of each column, on all drives that have it.
-        let first = |column| nodes[0].volume.copies_at(spec.geometry.extent_at(column, 0) * extent)[0].1;
+        let first = |column| volume.copies_at(spec.geometry.extent_at(column, 0) * extent)[0].1;
         let firsts: Vec<u64> = (0..table.columns.len()).map(first).collect();
         let drives: Vec<_> = nodes.iter().filter_map(Node::drive).collect();
         let has_none = |at: usize, count: u64, of: &tepal_drive::Drive<SimWorld>| {
@@ -189,19 +218,24 @@ impl Ring {
         let count = firsts.get(1).map_or(u64::MAX, |second| second - firsts[0]);
         let all = || (0..firsts.len()).all(|at| drives.iter().all(|drive| has_none(at, count, drive)));
         self.comes("what was moved is given back", all).await;
-        let is_only_map = |drive: &tepal_drive::Drive<SimWorld>| drive.allocated().iter().all(|(of, _)| *of == map);
-        self.comes("no map is left that volumes have left", || drives.iter().all(is_only_map)).await;
     }
 
     /// And all of them can be read.
     async fn copies_are_equal(&self, nodes: &[Node]) {
-        let spec = &self.council.spec();
+        for id in self.one_of_each_map().into_values() {
+            self.copies_of_its_map_are(nodes, id).await;
+        }
+    }
+
+    async fn copies_of_its_map_are(&self, nodes: &[Node], id: VolumeId) {
+        let (spec, volume) = (&self.council.spec_of_clone(id), nodes[0].volume_of(id));
+        let Some(volume) = volume else { return self.core.fail(format!("volume {} isn't known", id.0)) };
         let extent = u64::from(spec.layout.extent);
-        let epochs = self.council.epochs();
+        let epochs = self.council.epochs(spec.map);
         let extents = 0..spec.size.div_ceil(extent);
         for (number, seen) in extents.flat_map(|number| epochs.history.lines().iter().map(move |seen| (number, seen))) {
             let (mut sums, mut all_data) = (Vec::new(), Vec::new());
-            for (id, first) in nodes[0].volume.copies_at(number * extent) {
+            for (id, first) in volume.copies_at(number * extent) {
                 let at = id.0 as usize - 1;
                 let Some(drive) = nodes[at].drive() else {
                     return self.core.fail(format!("drive {at} is up and not here"));

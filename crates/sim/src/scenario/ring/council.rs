@@ -199,33 +199,38 @@ impl Council {
 
     /// What a clone is opened with.
     pub fn spec_of_clone(&self, id: VolumeId) -> VolumeSpec {
-        VolumeSpec { id, name: format!("v{}", id.0), revision: 1, epochs: self.epochs(), ..self.spec() }
+        let state = self.lock();
+        let map = state.now.volumes[&id];
+        let (laid, places) = (&state.now.laid[&map], state.now.places[&map].clone());
+        let (layout, geometry) = (laid.layout.clone(), laid.geometry);
+        let epochs = state.now.epochs.get(&map).cloned().unwrap_or_default();
+        let (name, revision) = (format!("v{}", id.0), 1);
+        VolumeSpec { id, name, revision, map, layout, geometry, places, epochs, ..state.spec.clone() }
     }
 
-    /// Nobody needs a snapshot any more.
-    pub fn remove_snapshot(&self, epoch: Epoch) {
-        let mut state = self.lock();
-        state.readers.remove(epoch);
-        state.now.view += 1;
-        state.tell_epochs();
+    /// Which map each volume has; of one that goes, the one that it leaves.
+    pub fn maps(&self) -> BTreeMap<VolumeId, MapId> {
+        self.lock().now.volumes.clone()
     }
 
-    /// Nobody needs a volume any more, nor its snapshots.
-    pub fn remove_volume(&self, id: VolumeId) {
-        let mut state = self.lock();
-        state.readers.remove_volume(id);
-        state.now.view += 1;
-        state.tell_epochs();
-        state.tell_volumes();
+    /// Nobody needs a snapshot any more: whether that is agreed.
+    pub fn remove_snapshot(&self, epoch: Epoch) -> bool {
+        self.lock().change_readers(|readers, _| readers.remove(epoch))
     }
 
-    /// The volume is again what it was.
-    pub fn roll_back(&self, to: Epoch) {
+    /// Nobody needs a volume any more, nor its snapshots: whether that is agreed.
+    pub fn remove_volume(&self, id: VolumeId) -> bool {
         let mut state = self.lock();
-        state.now.view += 1;
-        let view = state.now.view;
-        state.readers.roll_back(to, view);
-        state.tell_epochs();
+        let is_agreed = state.change_readers(|readers, _| readers.remove_volume(id));
+        if is_agreed {
+            state.forget_volume(id);
+        }
+        is_agreed
+    }
+
+    /// The volume is again what it was: whether that is agreed.
+    pub fn roll_back(&self, to: Epoch) -> bool {
+        self.lock().change_readers(|readers, view| readers.roll_back(to, view))
     }
 
     /// A drive is to take another's place in a column, if it's up and has none there: whether that is agreed.
@@ -250,21 +255,26 @@ impl Council {
         }
     }
 
-    /// The volumes are to go to a map of that form, unless they go somewhere already: whether that is agreed.
-    pub fn begin_migration(&self, to: Laid, places: Places, seed: u64) -> bool {
+    /// All volumes that have this one's map, or this one alone, are to go to a map of that form, unless some go somewhere already:
+    /// whether that is agreed.
+    pub fn begin_migration(&self, (of, alone): (VolumeId, bool), (to, places): (Laid, Places), seed: u64) -> bool {
         let mut state = self.lock();
-        if !state.now.migrations.is_empty() {
+        let source = state.now.volumes[&of];
+        let is_shared = state.now.volumes.values().filter(|map| **map == source).count() > 1;
+        if !state.now.migrations.is_empty() || (alone && !is_shared) {
             return false;
         }
         state.now.view += 1;
         state.newest_map.0 += 1;
-        let (source, target) = (state.spec.map, state.newest_map);
-        let (from, chunks, since) = (laid_of(&state.spec), state.spec.size.div_ceil(CHUNK), state.now.view);
-        let (done, fence, reversed, stage, rate, leaves) = (0, 1, false, Stage::Running, None, None);
+        let target = state.newest_map;
+        let (from, chunks) = (Laid::clone(&state.now.laid[&source]), state.spec.size.div_ceil(CHUNK));
+        let (done, fence, reversed, stage, rate, since) = (0, 1, false, Stage::Running, None, state.now.view);
+        let leaves = alone.then_some(of);
         let migration =
             Migration { source, target, from, to, chunks, seed, done, fence, reversed, stage, rate, leaves, since };
         state.now.places.insert(target, Arc::new(places));
         state.now.migrations.insert(source, Arc::new(migration));
+        state.tell_epochs();
         state.taken_over.clear();
         true
     }
@@ -301,8 +311,9 @@ impl Council {
             since: state.now.view,
             ..was
         };
-        state.has_map(&next.source, &next.from);
-        state.now.migrations.insert(next.source, Arc::new(next));
+        let (map, laid, leaves) = (next.source, next.from.clone(), next.leaves);
+        state.now.migrations.insert(map, Arc::new(next));
+        state.has_map(was.source, leaves, (map, &laid));
     }
 
     /// Whether volumes go anywhere.
@@ -315,10 +326,9 @@ impl Council {
         !self.lock().moving.is_empty()
     }
 
-    /// What the volumes and their snapshots see.
-    pub fn epochs(&self) -> Arc<Epochs> {
-        let state = self.lock();
-        state.now.epochs.get(&state.spec.map).cloned().unwrap_or_default()
+    /// What the volumes of a map and their snapshots see.
+    pub fn epochs(&self, map: MapId) -> Arc<Epochs> {
+        self.lock().now.epochs.get(&map).cloned().unwrap_or_default()
     }
 
     /// Whether one acts by it that the others go on without another.
@@ -364,6 +374,10 @@ fn laid_of(spec: &VolumeSpec) -> Laid {
     Laid { layout: spec.layout.clone(), geometry: spec.geometry }
 }
 
+fn goes_with(agreed: &Migration, id: VolumeId) -> bool {
+    agreed.leaves.is_none_or(|leaver| leaver == id)
+}
+
 /// Whether by this state the others go on without a server.
 fn is_away(state: &ClusterView, server: ServerId) -> bool {
     let mut of_server = state.drives.values().filter(|agreed| agreed.server == server).peekable();
@@ -399,8 +413,44 @@ impl State {
         }
     }
 
-    fn tell_volumes(&mut self) {
-        self.now.volumes = self.readers.volumes().into_iter().map(|id| (id, self.spec.map)).collect();
+    /// What a volume that leaves others shares with them stays shared: whether it's agreed.
+    fn change_readers(&mut self, change: impl Fn(&mut Readers, View)) -> bool {
+        let mut readers = self.readers.clone();
+        change(&mut readers, self.now.view + 1);
+        let leaver = self.now.migrations.values().next().and_then(|agreed| Some((agreed.leaves?, agreed)));
+        if let Some((leaver, agreed)) = leaver {
+            let is_other = |id| self.now.volumes.get(&id).is_some_and(|map| agreed.is_about(*map));
+            let [seen, by_others] = self.readers.seen_by(leaver, is_other);
+            let [still, still_by_others] = readers.seen_by(leaver, is_other);
+            let shared = seen.intersection(&by_others);
+            if shared.into_iter().any(|epoch| still.contains(epoch) && !still_by_others.contains(epoch)) {
+                return false;
+            }
+        }
+        self.readers = readers;
+        self.now.view += 1;
+        self.tell_epochs();
+        true
+    }
+
+    /// Maps that nobody has any more are forgotten, and who goes alone goes nowhere.
+    fn forget_volume(&mut self, id: VolumeId) {
+        self.now.volumes.remove(&id);
+        let volumes = &self.now.volumes;
+        let goes = |agreed: &Migration| volumes.iter().any(|(&id, &map)| map == agreed.source && goes_with(agreed, id));
+        self.now.migrations.retain(|_, agreed| goes(agreed));
+        self.forget_maps();
+        self.tell_epochs();
+    }
+
+    fn forget_maps(&mut self) {
+        let targets: Vec<MapId> = self.now.migrations.values().map(|agreed| agreed.target).collect();
+        let volumes: BTreeSet<MapId> = self.now.volumes.values().copied().collect();
+        let is_used = |map: &MapId| volumes.contains(map) || targets.contains(map);
+        self.now.places.retain(|map, _| is_used(map));
+        self.now.epochs.retain(|map, _| is_used(map));
+        self.now.laid.retain(|map, _| is_used(map));
+        self.moving.retain(|(map, _), _| is_used(map));
     }
 
     /// A column has everything of the window; with the last one it's over.
@@ -424,24 +474,22 @@ impl State {
             (next.done, next.fence) = (was.fence, was.fence + 1);
             self.now.migrations.insert(next.source, Arc::new(next));
         } else {
-            self.has_map(&was.target, &was.to);
-            self.now.places.remove(&was.source);
-            self.now.epochs.remove(&was.source);
-            self.now.laid.remove(&was.source);
-            self.moving.retain(|(map, _), _| *map != was.source);
+            self.has_map(was.source, was.leaves, (was.target, &was.to));
+            self.forget_maps();
         }
     }
 
-    /// The volumes' records name that map from now on.
-    fn has_map(&mut self, map: &MapId, laid: &Laid) {
-        let before = std::mem::replace(&mut self.spec.map, *map);
-        (self.spec.layout, self.spec.geometry) = (laid.layout.clone(), laid.geometry);
-        self.spec.places = self.now.places[map].clone();
-        self.now.laid.insert(*map, Arc::new(laid.clone()));
-        if let Some(epochs) = self.now.epochs.get(&before).cloned() {
-            self.now.epochs.insert(*map, epochs);
+    /// The records of volumes that have gone from a map, or of one that has left the others, name another one from now on.
+    fn has_map(&mut self, before: MapId, leaves: Option<VolumeId>, (map, laid): (MapId, &Laid)) {
+        let goes = |id: &VolumeId| leaves.is_none_or(|leaver| leaver == *id);
+        self.now.volumes.iter_mut().filter(|(id, at)| **at == before && goes(id)).for_each(|(_, at)| *at = map);
+        self.now.laid.insert(map, Arc::new(laid.clone()));
+        if self.now.volumes.get(&self.spec.id) == Some(&map) {
+            self.spec.map = map;
+            (self.spec.layout, self.spec.geometry) = (laid.layout.clone(), laid.geometry);
+            self.spec.places = self.now.places[&map].clone();
         }
-        self.tell_volumes();
+        self.tell_epochs();
     }
 
     fn drives_along_with(&self, server: ServerId, other: ServerId) -> BTreeSet<DriveId> {
@@ -481,10 +529,16 @@ impl State {
         left
     }
 
-    /// As of now.
+    /// As of now. Of two maps between which volumes go it's the same.
     fn tell_epochs(&mut self) {
-        let epochs = self.readers.epochs(self.spec.size, self.now.view);
-        self.now.epochs.insert(self.spec.map, Arc::new(epochs));
+        let maps: Vec<MapId> = self.now.places.keys().copied().collect();
+        for map in maps {
+            let about = self.now.migrations.values().find(|agreed| agreed.is_about(map));
+            let are_one = |other: MapId| other == map || about.is_some_and(|agreed| agreed.is_about(other));
+            let is_reader = |id: VolumeId| self.now.volumes.get(&id).is_some_and(|map| are_one(*map));
+            let epochs = self.readers.epochs_of(is_reader, self.now.view);
+            self.now.epochs.insert(map, Arc::new(epochs));
+        }
     }
 
     /// In a new view.
@@ -560,10 +614,14 @@ impl State {
                 Some(epoch.into())
             }
             Change::Clone(epoch) => {
+                let of = self.readers.volume_of(*epoch)?;
+                if self.now.migrations.values().any(|agreed| agreed.leaves == Some(of)) {
+                    return None; // it would have to leave the others too
+                }
                 let id = self.readers.clone_snapshot(*epoch, self.now.view + 1)?;
                 self.now.view += 1;
+                self.now.volumes.insert(id, self.now.volumes[&of]);
                 self.tell_epochs();
-                self.tell_volumes();
                 Some(id.0)
             }
             Change::TakenOver((map, column), since) => self.take_over(*map, *column, *since),

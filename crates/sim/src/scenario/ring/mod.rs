@@ -381,9 +381,11 @@ impl Ring {
     /// To another number of copies perhaps, other extents, other places.
     fn migration_begins(&mut self) {
         let (to, places) = plan::another(&mut self.random, self.plan.servers);
-        let seed = self.random.draw();
-        if self.council.begin_migration(to.clone(), places, seed) {
-            self.core.note(seed, || format!("the volumes are to go to {to:?}"));
+        let (seed, alone) = (self.random.draw(), self.random.one_in(2));
+        let of = *self.random.pick(&self.council.volumes());
+        if self.council.begin_migration((of, alone), (to.clone(), places), seed) {
+            let which = if alone { "volume" } else { "all with the map of volume" };
+            self.core.note(seed, || format!("{which} {} is to go to {to:?}", of.0));
         }
     }
 

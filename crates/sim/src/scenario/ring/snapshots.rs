@@ -78,9 +78,10 @@ impl Ring {
     }
 
     pub(super) fn remove_snapshot(&self, epoch: Epoch) {
-        self.core.note(epoch.into(), || format!("the snapshot of epoch {epoch} is removed"));
-        self.taken.remove(epoch);
-        self.council.remove_snapshot(epoch);
+        if self.council.remove_snapshot(epoch) {
+            self.core.note(epoch.into(), || format!("the snapshot of epoch {epoch} is removed"));
+            self.taken.remove(epoch);
+        }
     }
 
     /// Once all is right: each snapshot shows what it should, through any server.

@@ -215,3 +215,23 @@ fn a_drive_with_many_read_errors_is_kept_while_it_has_the_only_copy_of_something
         }
     });
 }
+
+/// Story: a server was cut off while the other drive returned, took what was written, and left again. It heard only that the drive had left,
+/// as it knew, and took its own, which had left in between, for the one that knew most: what was new read as zeros.
+#[test]
+fn a_drive_that_was_up_again_while_a_server_was_cut_off_is_waited_for() {
+    told(|world| async move {
+        let rig = Rig::new(world, "mirror:2", 2).await;
+        rig.write(0, 1, 1).await.unwrap();
+        rig.lose(1).await;
+        rig.lose(0).await;
+        let other = DriveId(2);
+        rig.engine.has_left(other, Loss::Gone { drive: other, reason: "as agreed".into() }, 9).await;
+        rig.bring_back(0).await;
+        let (read, wait) = (Box::pin(rig.read(0)), Box::pin(rig.world.sleep(Duration::from_secs(1))));
+        let Either::Right((_, read)) = select(read, wait).await else { panic!("it can't know") };
+        let drive = Drive::open(rig.world.clone(), rig.disks[1].open(), None, Options::default()).await.unwrap();
+        rig.engine.add_drive(drive, Standing::Behind(9));
+        assert_eq!(read.await, Ok(1));
+    });
+}

@@ -10,8 +10,8 @@ use tepal_model::{History, Lineage, Origin, ServerId, Taking};
 use tepal_wire::message::Tag;
 
 const ME: ServerId = ServerId(1);
-const ORIGIN: VolumeId = VolumeId(1);
-const CLONE: VolumeId = VolumeId(2);
+pub const ORIGIN: VolumeId = VolumeId(1);
+pub const CLONE: VolumeId = VolumeId(2);
 const REQUEST: Origin = Origin { gateway: 1, slot: 2, number: 3, view: 4 };
 
 fn lineage(text: &str) -> Lineage {
@@ -19,10 +19,10 @@ fn lineage(text: &str) -> Lineage {
 }
 
 /// What is agreed in a view: these volumes, by what they see, and the snapshots of these epochs.
-fn epochs(view: View, volumes: &[(VolumeId, &str)], snapshots: &[&str]) -> Arc<Epochs> {
+pub fn epochs(view: View, volumes: &[(VolumeId, &str)], snapshots: &[&str]) -> Arc<Epochs> {
     let head = |&(id, text): &(VolumeId, &str)| (id, Head { epoch: lineage(text).newest(), since: 0 });
     let readers = volumes.iter().map(|(_, text)| *text).chain(snapshots.iter().copied()).map(lineage);
-    let snapshots = snapshots.iter().map(|text| (lineage(text).newest(), 8 << 20)).collect();
+    let snapshots = snapshots.iter().map(|text| (lineage(text).newest(), ORIGIN)).collect();
     Arc::new(Epochs { history: History::new(readers, 3), heads: volumes.iter().map(head).collect(), snapshots, view })
 }
 
@@ -47,7 +47,7 @@ impl Rig {
     }
 
     /// With a clone of what the volume holds now.
-    async fn cloned(&mut self) -> Volume<SimWorld> {
+    pub async fn cloned(&mut self) -> Volume<SimWorld> {
         self.epochs = with_clone();
         self.acts_by(&self.epochs);
         self.open_clone().await

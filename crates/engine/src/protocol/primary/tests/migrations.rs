@@ -13,13 +13,13 @@ use tepal_drive::world::Gather;
 use tepal_model::{EXTENT, History, Lineage, ServerId, Taking};
 
 const ME: ServerId = ServerId(1);
-const SOURCE: MapId = MapId(1);
-const TARGET: MapId = MapId(2);
+pub const SOURCE: MapId = MapId(1);
+pub const TARGET: MapId = MapId(2);
 
 /// What is agreed, and who follows it.
-struct Going {
-    rig: Rig,
-    before: RefCell<Arc<ClusterView>>,
+pub struct Going {
+    pub rig: Rig,
+    pub before: RefCell<Arc<ClusterView>>,
 }
 
 impl Going {
@@ -30,7 +30,7 @@ impl Going {
     }
 
     /// What is agreed once it begins.
-    async fn before(world: SimWorld, layout: &'static str, to: &'static str) -> (Self, ClusterView) {
+    pub async fn before(world: SimWorld, layout: &'static str, to: &'static str) -> (Self, ClusterView) {
         let rig = Rig::new(world, layout, 3).await;
         let laid = |layout: &str| Laid { layout: layout.parse().unwrap(), geometry: round(&places(1..=3, layout)) };
         let migration = Migration {
@@ -60,19 +60,19 @@ impl Going {
         (Going { rig, before: RefCell::default() }, now)
     }
 
-    fn follow(&self, now: ClusterView) {
+    pub fn follow(&self, now: ClusterView) {
         let now = Arc::new(now);
         let before = self.before.replace(now.clone());
         self.rig.engine.follow(ME, &before, &now);
     }
 
-    fn now(&self) -> ClusterView {
+    pub fn now(&self) -> ClusterView {
         let now = ClusterView::clone(&self.before.borrow());
         ClusterView { view: now.view + 1, ..now }
     }
 
     /// Everything of the window has been taken over: the next one begins, or the volume has arrived.
-    async fn move_on(&self) {
+    pub async fn move_on(&self) {
         let mut now = self.now();
         let migration = Migration::clone(now.migrations.pop_first().unwrap().1.as_ref());
         let window = (migration.target, migration.since);
@@ -87,6 +87,8 @@ impl Going {
             let (done, fence, since) = (migration.fence, migration.fence + 1, now.view);
             let migration = Migration { done, fence, since, ..migration };
             now.migrations.insert(migration.source, Arc::new(migration));
+        } else if let Some(leaver) = migration.leaves {
+            now.volumes.insert(leaver, migration.target);
         } else {
             now.volumes.insert(VolumeId(1), migration.target);
             now.places.remove(&migration.source);
@@ -94,7 +96,7 @@ impl Going {
         self.follow(now);
     }
 
-    fn turn_around(&self) {
+    pub fn turn_around(&self) {
         let mut now = self.now();
         let migration = Migration::clone(now.migrations.pop_first().unwrap().1.as_ref());
         let back = Migration {
@@ -108,12 +110,12 @@ impl Going {
             since: now.view,
             ..migration
         };
-        now.volumes.insert(VolumeId(1), back.source);
+        now.volumes.insert(back.leaves.unwrap_or(VolumeId(1)), back.source);
         now.migrations.insert(back.source, Arc::new(back));
         self.follow(now);
     }
 
-    fn held(&self, map: MapId) -> u64 {
+    pub fn held(&self, map: MapId) -> u64 {
         self.rig.engine.drives_here().iter().map(|drive| drive.allocated_of(map)).sum()
     }
 }
@@ -209,7 +211,7 @@ fn what_was_asked_before_a_volume_turned_around_is_refused_however_often_it_has(
         going.follow(begins);
         for byte in 2..6 {
             let late = going.before.borrow().migrations.values().next().unwrap().clone();
-            let (blocks, lines) = (Blocks::new(0, 1), Epochs::default().lines_digest());
+            let (blocks, lines) = (Blocks::new(0, 1), Epochs::default().lines_digest(None));
             let asked = |what, since| Handing { what, blocks, target: late.target, since, lines };
             going.turn_around();
             rig.write(0, byte, 30).await.unwrap();
@@ -276,7 +278,7 @@ fn what_a_volume_has_trimmed_and_a_snapshot_has_takes_no_room_where_they_go() {
         rig.write(0, 1, 64).await.unwrap();
         let readers = ["0-1", "0-2"].map(|reader| reader.parse::<Lineage>().unwrap());
         let heads = [(VolumeId(1), Head { epoch: 2, since: 5 })].into();
-        let snapshots = [(1, rig.volume.size())].into();
+        let snapshots = [(1, VolumeId(1))].into();
         let epochs = Arc::new(Epochs { history: History::new(readers.to_vec(), 0), heads, snapshots, view: 5 });
         begins.epochs = [(SOURCE, epochs.clone()), (TARGET, epochs)].into();
         let migrations = std::mem::take(&mut begins.migrations);

@@ -18,7 +18,7 @@ impl Rig {
         let (head, snapshots) = readers.split_last().unwrap();
         let view = self.epochs.view + 1;
         let heads = [(self.volume.id(), Head { epoch: head.newest(), since: view })].into();
-        let snapshots = snapshots.iter().map(|reader| (reader.newest(), self.volume.size())).collect();
+        let snapshots = snapshots.iter().map(|reader| (reader.newest(), self.volume.id())).collect();
         self.epochs = Arc::new(Epochs { history: History::new(readers, 0), heads, snapshots, view });
     }
 

@@ -1,0 +1,183 @@
+//! A clone leaves the volumes that it shares data with, while all of them are used.
+
+use super::clones::{CLONE, ORIGIN, epochs, read, write};
+use super::migrations::{Going, SOURCE, TARGET};
+use super::*;
+use crate::{ClusterView, Migration, Stage};
+
+/// For space to be given back.
+const GIVEN_BACK: Duration = Duration::from_secs(12);
+
+struct Leaving {
+    going: Going,
+    clone: Volume<SimWorld>,
+    /// What the origin and its snapshot have on drives, without the clone.
+    of_others: u64,
+}
+
+/// Blocks in both chunks: what the origin has had since the snapshot, and what the clone has there.
+const BOTH: [(u64, u8, u8); 9] =
+    [(0, 1, 1), (3, 2, 3), (4, 1, 4), (7, 2, 1), (21, 1, 0), (300, 0, 5), (1500, 1, 1), (1503, 2, 3), (1521, 1, 0)];
+
+impl Leaving {
+    async fn begin(world: SimWorld, layout: &'static str, to: &'static str) -> Self {
+        let (mut going, mut begins) = Going::before(world, layout, to).await;
+        let rig = &mut going.rig;
+        rig.write(0, 1, 40).await.unwrap();
+        rig.write(1500, 1, 40).await.unwrap();
+        let clone = rig.cloned().await;
+        for block in [3, 7, 1503] {
+            rig.write(block, 2, 1).await.unwrap();
+        }
+        let of_others = going.held(SOURCE);
+        for (block, byte) in [(3, 3), (4, 4), (300, 5), (1503, 3)] {
+            write(&clone, block, byte).await.unwrap();
+        }
+        // As the snapshot has it, all the same.
+        write(&clone, 5, 1).await.unwrap();
+        for block in [20, 1520] {
+            clone.trim(block * BLOCK, 4 * BLOCK).await.unwrap();
+        }
+        let epochs = going.rig.epochs.clone();
+        begins.epochs = [(SOURCE, epochs.clone()), (TARGET, epochs)].into();
+        begins.volumes.insert(CLONE, SOURCE);
+        let (source, agreed) = begins.migrations.pop_first().unwrap();
+        begins.migrations.insert(source, Arc::new(Migration { leaves: Some(CLONE), ..Migration::clone(&agreed) }));
+        going.follow(begins);
+        Leaving { going, clone, of_others }
+    }
+
+    async fn has(&self, block: u64) -> (u8, u8) {
+        (self.going.rig.read(block).await.unwrap(), read(&self.clone, block).await.unwrap())
+    }
+
+    async fn is_right(&self, changed: &[(u64, u8, u8)]) {
+        for (block, of_origin, of_clone) in BOTH {
+            let now = changed.iter().rfind(|(at, ..)| *at == block);
+            let expected = now.map_or((of_origin, of_clone), |&(_, of_origin, of_clone)| (of_origin, of_clone));
+            assert_eq!(self.has(block).await, expected, "block {block}");
+        }
+        let snapshot = self.going.rig.volume.snapshot(1, 8 << 20);
+        for block in [0, 3, 21, 1503, 1521] {
+            assert_eq!(join(&snapshot.read(block * BLOCK, 1).await.unwrap())[0], 1);
+        }
+    }
+
+    /// What was taken over is known no more.
+    fn begins_its_window_anew(&self) {
+        for stage in [Stage::Paused, Stage::Running] {
+            let mut now = self.going.now();
+            let (source, agreed) = now.migrations.pop_first().unwrap();
+            let agreed = Migration { stage, since: now.view, ..Migration::clone(&agreed) };
+            now.migrations.insert(source, Arc::new(agreed));
+            self.going.follow(now);
+        }
+    }
+
+    /// Each map is read by its own volumes alone.
+    async fn have_parted(&self) {
+        let now = self.going.now();
+        let epochs = [
+            (SOURCE, epochs(now.view, &[(ORIGIN, "0-2")], &["0-1"])),
+            (TARGET, epochs(now.view, &[(CLONE, "0-1,3-3")], &[])),
+        ];
+        self.going.follow(ClusterView { epochs: epochs.into(), ..now });
+        self.going.rig.world.sleep(GIVEN_BACK).await;
+    }
+}
+
+#[test]
+fn a_clone_that_leaves_takes_what_it_sees_and_the_others_keep_what_they_have() {
+    told(|world| async move {
+        for (layout, to) in [("mirror:2", "mirror:3;extent=4K"), ("stripe;extent=4K", "mirror:2;extent=1M")] {
+            let leaving = Leaving::begin(world.clone(), layout, to).await;
+            let mut changed = Vec::new();
+            for round in 1..=2u8 {
+                for block in [4, 1503] {
+                    leaving.going.rig.write(block, 10 + round, 1).await.unwrap();
+                    write(&leaving.clone, block, 20 + round).await.unwrap();
+                    changed.push((block, 10 + round, 20 + round));
+                }
+                leaving.is_right(&changed).await;
+                leaving.going.move_on().await;
+                leaving.is_right(&changed).await;
+            }
+            leaving.have_parted().await;
+            leaving.is_right(&changed).await;
+            // One block was new to the origin.
+            let copies = u64::from(layout.starts_with("mirror")) + 1;
+            let of_others = leaving.going.held(SOURCE);
+            assert!(of_others <= leaving.of_others + copies * (64 << 10), "{of_others} of {}", leaving.of_others);
+            // Nothing binds them any more.
+            leaving.going.rig.engine.remove_one_of_several(ORIGIN).now_or_never();
+            leaving.going.rig.engine.end_unknown_maps(|map| map == TARGET).await;
+            assert_eq!(leaving.going.held(SOURCE), 0);
+            for (block, _, of_clone) in changed {
+                let last = if of_clone == 21 { 22 } else { of_clone };
+                assert_eq!(read(&leaving.clone, block).await, Ok(last));
+            }
+        }
+    });
+}
+
+/// Story: what a clone sees of its origin stays at the source, so it's handed over again by whoever leads next: the clone's own mustn't be.
+#[test]
+fn what_was_written_since_a_piece_was_taken_over_stays_however_often_it_is_taken_over_again() {
+    told(|world| async move {
+        let leaving = Leaving::begin(world, "mirror:2", "mirror:3;extent=4K").await;
+        let mut changed = Vec::new();
+        for fenced in 0..2 {
+            for byte in 30..33 {
+                leaving.begins_its_window_anew();
+                leaving.is_right(&changed).await;
+                // As it was in the snapshot, trimmed, and something else.
+                for (block, is_own) in [(3, byte), (1503, byte), (4, 1), (300, 0)] {
+                    match is_own {
+                        0 => leaving.clone.trim(block * BLOCK, BLOCK).await.unwrap(),
+                        byte => write(&leaving.clone, block, byte).await.unwrap(),
+                    }
+                    let of_origin = BOTH.iter().find(|(at, ..)| *at == block).unwrap().1;
+                    changed.push((block, of_origin, is_own));
+                }
+                leaving.is_right(&changed).await;
+            }
+            leaving.going.move_on().await;
+            leaving.is_right(&changed).await;
+            assert_eq!(read(&leaving.clone, 5).await, Ok(1), "in window {fenced}");
+        }
+    });
+}
+
+#[test]
+fn a_clone_that_comes_back_shares_again_what_it_shared() {
+    told(|world| async move {
+        let leaving = Leaving::begin(world, "mirror:2", "stripe;extent=4K").await;
+        let before = leaving.going.held(SOURCE);
+        leaving.going.move_on().await;
+        let changed = [(4, 1, 9), (1503, 2, 9)];
+        for (block, _, of_clone) in changed {
+            write(&leaving.clone, block, of_clone).await.unwrap();
+        }
+        for _ in 0..3 {
+            leaving.going.turn_around();
+            leaving.is_right(&changed).await;
+        }
+        let mut changed = changed.to_vec();
+        for byte in 10..12 {
+            // What has come back is asked for again, and mustn't come again.
+            for (block, of_origin) in [(4, 1), (1503, 2), (21, 1)] {
+                write(&leaving.clone, block, byte).await.unwrap();
+                changed.push((block, of_origin, byte));
+            }
+            leaving.begins_its_window_anew();
+            leaving.is_right(&changed).await;
+            leaving.clone.trim(21 * BLOCK, BLOCK).await.unwrap();
+            changed.push((21, 1, 0));
+            leaving.going.move_on().await;
+            leaving.is_right(&changed).await;
+        }
+        leaving.going.rig.engine.end_unknown_maps(|map| map == SOURCE).await;
+        assert_eq!((leaving.going.held(SOURCE), leaving.going.held(TARGET)), (before, 0));
+        leaving.is_right(&changed).await;
+    });
+}
