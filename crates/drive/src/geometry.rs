@@ -100,7 +100,7 @@ impl Geometry {
             return Err(GeometryError::Log { length: own_log });
         }
         let state_start = LOG_START + own_log;
-        if state_length > size / 16 {
+        if state_length > size / 16 || state_length > *STATE.end() {
             return Err(GeometryError::State { length: state_length });
         }
         let tables_start = state_start + 2 * state_length;

@@ -217,7 +217,7 @@ async fn read_place<D: Device>(device: &D, label: &Label, start: u64) -> Result<
     let Some(header) = Header::decode(&page, label) else {
         return Ok(if page[0..8] == MAGIC { Place::Damaged(None) } else { Place::Empty });
     };
-    let mut content = Vec::with_capacity(header.length as usize);
+    let mut content = Vec::new();
     while (content.len() as u64) < header.length {
         let at = start + BLOCK + content.len() as u64;
         let left = (header.length as usize - content.len()).min(TOGETHER);

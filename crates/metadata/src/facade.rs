@@ -86,6 +86,15 @@ pub enum OpenError {
 /// A lone voter leads at once, unless its disk hangs.
 const LEAD_WITHIN: Duration = Duration::from_secs(30);
 
+/// How long the state may become, as it's saved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StateLimit {
+    /// Bytes.
+    pub bytes: u64,
+    /// How long it is.
+    pub used: u64,
+}
+
 impl Metadata {
     /// Makes a new cluster of one voter, this server, in `dir`, which must exist and hold none. `now_ms` is the wall
     /// clock.
@@ -266,12 +275,16 @@ impl Metadata {
     }
 
     /// What makes the state so long that [`State::save`] gives more bytes is refused from now on.
-    pub fn limit_state(&self, bytes: Option<u64>) {
-        self.member.state_limit.send_replace(bytes);
+    pub fn limit_state(&self, limit: Option<StateLimit>) {
+        self.member.state_limit.send_replace(limit);
     }
 
     fn check_length(&self, command: &Command) -> Result<(), Refusal> {
-        let Some(limit) = self.member.state_limit.borrow().filter(|_| command.lengthens()) else { return Ok(()) };
+        let limit = self.member.state_limit.borrow().filter(|_| command.lengthens());
+        // No command is half of it: most needn't be looked at, which takes long where the state is.
+        let Some(StateLimit { bytes: limit, .. }) = limit.filter(|limit| limit.used > limit.bytes / 2) else {
+            return Ok(());
+        };
         let proposal = Proposal::new(0, None, command.clone());
         // What is refused by the state is for whoever leads to say.
         match crate::state_machine::apply::apply(&self.state(), &proposal) {

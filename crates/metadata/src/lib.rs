@@ -34,7 +34,7 @@ mod timing;
 
 pub use command::{Command, Reply};
 pub use facade::propose::ProposeError;
-pub use facade::{Cause, Metadata, OpenError};
+pub use facade::{Cause, Metadata, OpenError, StateLimit};
 pub use leases::held::Lease;
 pub use leases::{Term, Tick};
 pub use members::join::{JoinError, JoinRequest};

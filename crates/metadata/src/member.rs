@@ -1,6 +1,7 @@
 //! What this process is in the cluster: its consensus core, its databases, and everything that its tasks share.
 
 use crate::consensus::{self, LeaderId, LogId, Types};
+use crate::facade::StateLimit;
 use crate::leases::held::Lease;
 use crate::leases::watchman::Leading;
 use crate::leases::{Term, Tick};
@@ -43,7 +44,7 @@ pub struct Member {
     /// The view that this server acts by; none while nobody acts by any, and the state counts that is known here.
     pub acts_by: watch::Sender<Option<u64>>,
     /// So many bytes the state that is saved may have.
-    pub state_limit: watch::Sender<Option<u64>>,
+    pub state_limit: watch::Sender<Option<StateLimit>>,
     pub leading: Mutex<Option<Leading>>,
     /// Counts the leases that were granted.
     pub granted: watch::Sender<u64>,

@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! 1. Before this server does anything by a state, its drives have kept that state or a later one: what they hold is understood by what
-//!    they keep. A drive that takes longer than [`PATIENCE`] isn't waited for until it has caught up.
+//!    they keep. A drive that takes longer than [`PATIENCE`], or than a third of a lease, isn't waited for until it has caught up.
 //! 2. Only the latest state is written, and only if it says something else than the one before. All drives are written to at once.
 
 use crate::data_threads::DataThreads;
@@ -14,12 +14,12 @@ use std::time::Duration;
 use tepal_drive::geometry::default_state;
 use tepal_drive::{Drive, KeepError, StateCopy, StateOrder};
 use tepal_engine::Engine;
-use tepal_metadata::{DriveState, Metadata, State};
+use tepal_metadata::{DriveState, Metadata, State, StateLimit};
 use tepal_model::{BLOCK, DriveId};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-/// How long drives are waited for at most. Shorter than a lease.
+/// How long drives are waited for at most.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Clones are the same.
@@ -69,9 +69,10 @@ impl Keeper {
             let state = states.borrow_and_update().clone();
             let order = order_of(&state);
             if order.view > 0 {
-                self.limit(&state);
-                let saving = tokio::task::spawn_blocking(move || StateCopy::new(order, &state.save()));
+                let saved = state.clone();
+                let saving = tokio::task::spawn_blocking(move || StateCopy::new(order, &saved.save()));
                 let Ok(copy) = saving.await else { return };
+                self.limit(&state, copy.room() - BLOCK);
                 self.0.latest.send_if_modified(|latest| {
                     let is_other = latest.as_ref() != Some(&copy);
                     *latest = Some(copy);
@@ -84,28 +85,33 @@ impl Keeper {
         }
     }
 
-    /// How long the state may become: on other servers are drives too.
-    fn limit(&self, state: &State) {
+    /// How long the state may become, which has so many bytes: on other servers are drives too.
+    fn limit(&self, state: &State, used: u64) {
         let here = self.0.drives.borrow();
         let is_there = state.drives.values().filter(|record| record.state != DriveState::Failed);
         let room = is_there.map(|record| here.get(&record.id).map_or(default_state(record.capacity), |kept| kept.room));
         let least = room.filter(|room| *room > 0).min();
         // An eighth is for what nobody asks for: reasons, moves, windows.
-        self.0.metadata.limit_state(least.map(|room| (room - BLOCK) / 8 * 7));
+        self.0.metadata.limit_state(least.map(|room| StateLimit { bytes: (room - BLOCK) / 8 * 7, used }));
     }
 
     /// A drive that the engine has now keeps each state from now on, as long as it's there.
     pub fn begin(&self, drive: &Drive<ServerWorld>, thread: usize) {
         let id = drive.id();
         let opening = self.0.openings.fetch_add(1, Ordering::Relaxed);
-        let kept = Kept { opening, room: drive.geometry().state_length, ..Kept::default() };
-        self.0.drives.send_modify(|drives| drop(drives.insert(id, kept)));
+        let room = drive.geometry().state_length;
+        self.0.drives.send_modify(|drives| {
+            // One that was slow is so again, until it shows otherwise.
+            let is_late = drives.get(&id).is_some_and(|before| before.is_late);
+            drives.insert(id, Kept { opening, room, is_late, ..Kept::default() });
+        });
         let keeper = self.clone();
         tokio::spawn(async move {
             keeper.keep_on(id, opening, thread).await;
             keeper.0.drives.send_if_modified(|drives| {
                 let is_over = drives.get(&id).is_some_and(|kept| kept.opening == opening);
-                is_over && drives.remove(&id).is_some()
+                let is_late = drives.get(&id).is_some_and(|kept| kept.is_late);
+                is_over && !is_late && drives.remove(&id).is_some()
             });
         });
     }
@@ -156,7 +162,8 @@ impl Keeper {
         let wanted = order_of(state);
         let lags = |kept: &Kept| !kept.is_late && kept.lacks.is_none() && kept.order < Some(wanted);
         let mut drives = self.0.drives.subscribe();
-        if timeout(PATIENCE, drives.wait_for(|drives| !drives.values().any(lags))).await.is_ok() {
+        let patience = PATIENCE.min(self.0.metadata.lease_length() / 3);
+        if timeout(patience, drives.wait_for(|drives| !drives.values().any(lags))).await.is_ok() {
             return;
         }
         self.0.drives.send_modify(|drives| {

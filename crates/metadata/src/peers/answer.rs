@@ -39,11 +39,6 @@ fn admit(member: &Member, envelope: &Envelope) -> Result<(), Reason> {
     if envelope.cluster != Some(identity.cluster) && !(joins && envelope.cluster.is_none()) {
         return Err(Reason::OtherCluster { id: identity.cluster, name: identity.name.clone() });
     }
-    let state = member.state();
-    // First: it may know no member that there is now.
-    if let Some(why) = envelope.from.as_ref().and_then(|sender| void(&state, sender.node)) {
-        return Err(Reason::Expelled(why));
-    }
     if envelope.to.is_some_and(|to| to != member.node) {
         return Err(Reason::NotMe);
     }
@@ -56,6 +51,10 @@ fn admit(member: &Member, envelope: &Envelope) -> Result<(), Reason> {
     let Some(server) = consensus::server_id(sender.node) else {
         return Err(Reason::Unreadable("its sender is no server".to_owned()));
     };
+    let state = member.state();
+    if let Some(why) = void(&state, sender.node) {
+        return Err(Reason::Expelled(why));
+    }
     if member.is_alone() && state.is_set_up() && server.0 >= state.counters.server {
         // The others have long been a cluster with this server, of which this folder knows nothing.
         let why = Expelled::Forgot(identity.server);

@@ -52,10 +52,8 @@ async fn begin(
         None => Some(record.layout.clone()),
     };
     // What comes back from there goes there after all.
-    let comes_back = |migration: &&Arc<MigrationRecord>| {
-        let is_same = alone == migration.leaves.is_some() && wanted.as_ref() == Some(&migration.layout);
-        migration.cancelled && is_same
-    };
+    let comes_back =
+        |migration: &&Arc<MigrationRecord>| migration.cancelled && !alone && wanted.as_ref() == Some(&migration.layout);
     if let Some(migration) = state.migration_of(&record).filter(comes_back) {
         context.propose(Command::TurnMigration { id: migration.id, cancelled: false }).await?;
         if rate.is_some() {

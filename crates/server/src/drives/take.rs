@@ -145,17 +145,18 @@ impl Drives {
         let (backend, why) = (open.device.backend(), open.device.backend_reason());
         tracing::info!(drive = %id, path = %open.path.display(), ?standing, %backend, %why, "drive in service");
         let (engine, metadata) = (self.parts.engine.clone(), self.parts.metadata.clone());
+        let (adding, added) = (engine.clone(), drive.clone());
+        let adding = move || async move { adding.add_drive(added, standing) };
+        self.parts.threads.run_on(self.some_thread(), adding).await?;
+        self.parts.keeper.begin(&open.drive, self.some_thread());
         let work = move || async move {
-            engine.add_drive(drive.clone(), standing);
             // Volumes that were removed while it was away.
             let known = |map| metadata.state().maps.contains_key(&map);
             if let Err(error) = engine.free_unknown(&drive, known).await {
                 tracing::warn!(drive = %id, %error, "space of removed volumes can't be given back now");
             }
         };
-        self.parts.threads.run_on(self.some_thread(), work).await?;
-        self.parts.keeper.begin(&open.drive, self.some_thread());
-        Ok(())
+        Ok(self.parts.threads.run_on(self.some_thread(), work).await?)
     }
 
     /// Where the drive is, and in which generation: any other image of it is an older one from here on, also for other servers.

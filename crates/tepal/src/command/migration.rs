@@ -32,7 +32,7 @@ pub fn relayout(
         output.show(&volume, |_| format!("volume {name} goes to {layout} in the background; {}", commands(name)))?;
         return Ok(());
     }
-    let Some((volume, _)) = see_through(client, output, name, &format!("{name} to {layout}"))? else { return Ok(()) };
+    let Some(volume) = see_through(client, output, name, &format!("{name} to {layout}"))? else { return Ok(()) };
     if volume.layout != layout {
         return Err(VolumeError::CameBack { volume: name.to_owned(), layout: volume.layout }.into());
     }
@@ -51,13 +51,9 @@ pub fn flatten(
         output.show(&volume, |_| format!("volume {name} is being flattened in the background; {}", commands(name)))?;
         return Ok(());
     }
-    let Some((volume, came_back)) = see_through(client, output, name, &format!("flattening {name}"))? else {
-        return Ok(());
-    };
-    if came_back {
-        return Err(VolumeError::StillShares(name.to_owned()).into());
+    if let Some(volume) = see_through(client, output, name, &format!("flattening {name}"))? {
+        output.show(&volume, |_| format!("volume {name} shares no data with other volumes now"))?;
     }
-    output.show(&volume, |_| format!("volume {name} shares no data with other volumes now"))?;
     Ok(())
 }
 
@@ -67,7 +63,7 @@ pub fn cancel(client: &Client, output: Output, name: &str, wait: bool) -> Result
         output.show(&volume, |_| format!("volume {name} goes back in the background; {}", commands(name)))?;
         return Ok(());
     }
-    if let Some((volume, _)) = see_through(client, output, name, &format!("{name} back"))? {
+    if let Some(volume) = see_through(client, output, name, &format!("{name} back"))? {
         output.show(&volume, |volume| format!("volume {name} is as it was before: {}", volume.layout))?;
     }
     Ok(())
@@ -77,15 +73,9 @@ fn commands(name: &str) -> String {
     format!("`tepal volume migrations` shows how far it is, `tepal volume cancel {name}` calls it off")
 }
 
-/// The volume when it's there, and whether it was on its way back; none if the user doesn't want to wait any more.
-fn see_through(
-    client: &Client,
-    output: Output,
-    name: &str,
-    what: &str,
-) -> Result<Option<(VolumeInfo, bool)>, CommandError> {
+/// The volume when it's there; none if the user doesn't want to wait any more.
+fn see_through(client: &Client, output: Output, name: &str, what: &str) -> Result<Option<VolumeInfo>, CommandError> {
     let interrupt = Interrupt::catch()?;
-    let mut comes_back = false;
     let mut progress = Progress::new(what);
     let mut heard = Instant::now();
     let mut hindrances = Vec::new();
@@ -93,14 +83,13 @@ fn see_through(
         match client.get::<VolumeInfo>(&path(route::VOLUME, name)) {
             Ok(VolumeInfo { migration: Some(migration), .. }) => {
                 heard = Instant::now();
-                comes_back = migration.cancelled;
                 progress.set(migration.done_bytes, migration.total_bytes);
                 if migration.reason != hindrances {
                     hindrances = migration.reason;
                     hindrances.iter().for_each(|reason| eprintln!("{what}: {reason}"));
                 }
             }
-            Ok(volume) => return Ok(Some((volume, comes_back))),
+            Ok(volume) => return Ok(Some(volume)),
             Err(error) if error.is_no_answer() && heard.elapsed() < AWAY => {}
             Err(error) => return Err(error.into()),
         }

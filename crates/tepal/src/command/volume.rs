@@ -19,8 +19,6 @@ use tepal_server::api::types::{
 pub enum VolumeError {
     #[error("volume '{volume}' has {layout} as before: its change was cancelled")]
     CameBack { volume: String, layout: String },
-    #[error("volume '{0}' shares its data as before: its flattening was cancelled")]
-    StillShares(String),
     #[error("volume '{volume}' can't be scrubbed: {reason}")]
     Scrub { volume: String, reason: String },
     #[error("volume '{volume}': what drives have that are away wasn't checked ({}): scrub again when they are back", names(.drives))]

@@ -306,7 +306,7 @@ fn what_one_copy_shows_by_an_older_line_goes_to_another_layout_though_it_is_rott
         rig.write(0, 7, 16).await.unwrap();
         let readers = ["0-1", "0-2"].map(|reader| reader.parse::<Lineage>().unwrap());
         let heads = [(VolumeId(1), Head { epoch: 2, since: 5 })].into();
-        let snapshots = [(1, rig.volume.size())].into();
+        let snapshots = [(1, VolumeId(1))].into();
         let epochs = Arc::new(Epochs { history: History::new(readers.to_vec(), 0), heads, snapshots, view: 5 });
         begins.epochs = [(SOURCE, epochs.clone()), (TARGET, epochs)].into();
         let migrations = std::mem::take(&mut begins.migrations);
