@@ -189,7 +189,7 @@ impl<W: World> Group<W> {
         // Of each target: whether it has taken other requests, and which blocks nobody can read.
         let mut ends: Vec<(bool, BTreeSet<u64>)> = vec![(false, BTreeSet::new()); targets.len()];
         let mut hides = vec![false; blocks.count as usize];
-        let are_left = self.lock().moving.as_ref().is_some_and(|moving| moving.agreed.leaves.is_some());
+        let are_left = self.lock().moving.is_some();
         for (nth, line) in lines.iter().enumerate() {
             let source = source.on(line);
             let (wanted, taken) = source.content(map, blocks.count).await?;
@@ -335,7 +335,7 @@ impl<W: World> Group<W> {
         uncovered.map_err(|error| failed(&copy.drive, error))
     }
 
-    /// Where a volume leaves others, what is gone of a line mustn't be handed over again, though older lines may show the same.
+    /// Where a volume goes to another map, what is gone of a line mustn't be handed over again, though without it the same may be shown.
     async fn uncover_what_left(&self, source: &Copy<W>, target: &Copy<W>, count: usize) -> Result<(), Failed> {
         if self.shows_older(target, 0..count).await? {
             return Ok(());

@@ -99,6 +99,9 @@ impl Handing {
 /// How it goes, and what its readers see.
 type Giving = (Arc<Moving>, Arc<Epochs>);
 
+/// Blocks of a drive that are asked about at once.
+const SPAN: u64 = 1 << 16;
+
 /// Runs of places on a drive, each with the chunk that it's in.
 type OfDrive<W> = (Drive<W>, Vec<(u64, Range<u64>)>);
 
@@ -157,9 +160,12 @@ impl<W: World> Group<W> {
             }
         }
         for (drive, runs) in runs.into_values() {
-            let (of, places): (Vec<u64>, Vec<Range<u64>>) = runs.into_iter().unzip();
+            let places: Vec<Range<u64>> = runs.iter().map(|(_, places)| places.clone()).collect();
             let hold = drive.hold_anything(column.map, &places);
-            chunks.extend(of.into_iter().zip(hold).filter(|(_, holds)| *holds).map(|(chunk, _)| chunk));
+            let (holding, empty): (Vec<_>, Vec<_>) = runs.into_iter().zip(hold).partition(|(_, holds)| *holds);
+            chunks.extend(holding.into_iter().map(|((chunk, _), _)| chunk));
+            let empty: Vec<(u64, Range<u64>)> = empty.into_iter().map(|(run, _)| run).collect();
+            chunks.extend(self.held_elsewhere(drive.id(), empty).await?);
         }
         if self.lock().changes != changes {
             return Err(IoError::Stopping);
@@ -168,6 +174,44 @@ impl<W: World> Group<W> {
         chunks.sort_unstable();
         chunks.dedup();
         Ok(Answer::Volume(VolumeAnswer::Holding { chunks }).into())
+    }
+
+    /// The chunks of these runs of places of which another copy has anything: what it shows is the same, and may yet be in a line of its
+    /// own, or zeros. All, if one is away.
+    async fn held_elsewhere(&self, but: DriveId, mut runs: Vec<(u64, Range<u64>)>) -> Result<Vec<u64>, IoError> {
+        runs.sort_unstable_by_key(|(_, places)| places.start);
+        let others: Vec<Option<Holder<W>>> = {
+            let state = self.lock();
+            let others = state.members.list.iter().filter(|member| member.id != but);
+            others.map(|member| member.drive().cloned()).collect()
+        };
+        let mut chunks = Vec::new();
+        for other in others {
+            let Some(other) = other else { return Ok(runs.into_iter().map(|(chunk, _)| chunk).collect()) };
+            let mut left: Vec<&[(u64, Range<u64>)]> = vec![&runs];
+            while let Some(some) = left.pop() {
+                let [(_, from), .., (_, to)] = some else {
+                    let [(chunk, places)] = some else { continue };
+                    if !self.is_empty_at(&other, places.clone()).await? {
+                        chunks.push(*chunk);
+                    }
+                    continue;
+                };
+                let span = from.start..to.end;
+                if span.end - span.start > SPAN || !self.is_empty_at(&other, span).await? {
+                    left.extend(<[_; 2]>::from(some.split_at(some.len() / 2)));
+                }
+            }
+        }
+        Ok(chunks)
+    }
+
+    async fn is_empty_at(&self, holder: &Holder<W>, places: Range<u64>) -> Result<bool, IoError> {
+        let found = holder.epochs_of(self.shared.column.map, places.start, places.end - places.start).await;
+        match found {
+            Ok(epochs) => Ok(epochs.is_empty()),
+            Err(error) => Err(self.gone(holder, error).await),
+        }
     }
 
     /// The drive of this server that has a copy of these blocks which is like all others; `None` if there's none.
@@ -196,8 +240,17 @@ impl<W: World> Group<W> {
         let _turn = self.settled_for(turn, &Asker::patient(), (Reader::Copies(&newest), handing.blocks)).await?;
         let (moving, epochs) = self.gives(handing)?;
         let (count, handed) = self.all_of(handing.blocks, (&moving.handed(&epochs), &epochs)).await?;
+        let held = Blocks::new(handing.blocks.first, count);
+        let left = self.left_of(held, (&moving, &epochs)).await?;
         self.gives(handing)?;
-        let Handed { lines, requests, blocks: data, .. } = handed;
+        let Handed { mut lines, requests, blocks: data, .. } = handed;
+        // What only other copies have of a line shows no difference. But it's to be released, or else it would be handed over later.
+        let is_named = |lines: &[HandedLine], newest| lines.iter().any(|line| line.newest == newest);
+        for newest in left.iter().map(|line| line.newest()) {
+            if !is_named(&lines, newest) {
+                lines.push(HandedLine { newest, held: Vec::new(), hidden: Vec::new() });
+            }
+        }
         let answer = VolumeAnswer::HandedOver { count: count as u32, lines, requests };
         let data = data.into_iter().collect();
         Ok(Reply { payload: Payload::seal(0, data), ..Answer::Volume(answer).into() })
@@ -325,9 +378,7 @@ impl<W: World> Group<W> {
         let (blocks, asker) = (handing.blocks, Asker::patient());
         let mut turn = self.turn_soon(blocks).await?;
         let (moving, epochs) = self.gives(handing)?;
-        let (found, released) = (self.epochs_anywhere(blocks).await?, moving.released(&epochs));
-        let is_there = |line: &&Lineage| found.iter().any(|&epoch| line.owns(epoch));
-        for line in epochs.history.lines().iter().filter(|line| released.contains(&line.newest())).filter(is_there) {
+        for line in self.left_of(blocks, (&moving, &epochs)).await? {
             let (mut writing, mut begun) = (Writing::line(epochs.clone(), line), false);
             loop {
                 // Those that are away miss it as any other change.
@@ -377,6 +428,26 @@ impl<W: World> Group<W> {
                 }
             }
         }
+    }
+
+    /// The lines to be released of which any copy may have something of these blocks, older ones first.
+    async fn left_of<'a>(
+        &self,
+        blocks: Blocks,
+        (moving, epochs): (&Moving, &'a Epochs),
+    ) -> Result<Vec<&'a Lineage>, IoError> {
+        let (are_here, changes) = {
+            let state = self.lock();
+            (state.members.list.iter().all(|member| member.drive().is_some()), state.changes)
+        };
+        let found = self.epochs_anywhere(blocks).await?;
+        if self.lock().changes != changes {
+            return Err(IoError::Stopping);
+        }
+        let released = moving.released(epochs);
+        let may_be_there = |line: &&Lineage| !are_here || found.iter().any(|&epoch| line.owns(epoch));
+        let lines = epochs.history.lines().iter().filter(|line| released.contains(&line.newest()));
+        Ok(lines.filter(may_be_there).collect())
     }
 
     /// Of all copies that are here.

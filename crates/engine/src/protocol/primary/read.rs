@@ -55,6 +55,7 @@ impl<W: World> Group<W> {
             }
             // A write that it met may have been given up, and gone with the drive that had it; or been refused where there was no room.
             let state = self.lock();
+            state.serves_volume(subject.volume)?; // it may have gone from here with its snapshots
             state.seen_at(subject)?; // of one that was removed meanwhile, drives may have given things back
             state.serves_blocks(&self.shared.column, (subject.volume, blocks))?; // another map may have it by now, and this one nothing
             if state.is_as_at(then, self.shared.column.regions(blocks.first, blocks.count)) {
@@ -270,6 +271,7 @@ impl<W: World> Group<W> {
                 Ok(runs) => {
                     join_all(self.shared.order.under_way(blocks.first, blocks.count)).await;
                     let state = self.lock();
+                    state.serves_volume(subject.volume)?;
                     state.seen_at(subject)?;
                     state.serves_blocks(&self.shared.column, (subject.volume, blocks))?;
                     if state.is_as_at(then, self.shared.column.regions(blocks.first, blocks.count)) {

@@ -3,7 +3,7 @@
 use super::clones::{CLONE, ORIGIN, epochs, read, write};
 use super::migrations::{Going, SOURCE, TARGET};
 use super::*;
-use crate::{ClusterView, Migration, Stage};
+use crate::{ClusterView, Migration};
 
 /// For space to be given back.
 const GIVEN_BACK: Duration = Duration::from_secs(12);
@@ -63,17 +63,6 @@ impl Leaving {
         }
     }
 
-    /// What was taken over is known no more.
-    fn begins_its_window_anew(&self) {
-        for stage in [Stage::Paused, Stage::Running] {
-            let mut now = self.going.now();
-            let (source, agreed) = now.migrations.pop_first().unwrap();
-            let agreed = Migration { stage, since: now.view, ..Migration::clone(&agreed) };
-            now.migrations.insert(source, Arc::new(agreed));
-            self.going.follow(now);
-        }
-    }
-
     /// Each map is read by its own volumes alone.
     async fn have_parted(&self) {
         let now = self.going.now();
@@ -128,7 +117,7 @@ fn what_was_written_since_a_piece_was_taken_over_stays_however_often_it_is_taken
         let mut changed = Vec::new();
         for fenced in 0..2 {
             for byte in 30..33 {
-                leaving.begins_its_window_anew();
+                leaving.going.begins_its_window_anew();
                 leaving.is_right(&changed).await;
                 // As it was in the snapshot, trimmed, and something else.
                 for (block, is_own) in [(3, byte), (1503, byte), (4, 1), (300, 0)] {
@@ -169,7 +158,7 @@ fn a_clone_that_comes_back_shares_again_what_it_shared() {
                 write(&leaving.clone, block, byte).await.unwrap();
                 changed.push((block, of_origin, byte));
             }
-            leaving.begins_its_window_anew();
+            leaving.going.begins_its_window_anew();
             leaving.is_right(&changed).await;
             leaving.clone.trim(21 * BLOCK, BLOCK).await.unwrap();
             changed.push((21, 1, 0));
