@@ -16,8 +16,8 @@ pub(crate) const MOVABLE: u32 = 3;
 /// The form in which volumes are created. It's to be [`MOVABLE`] as soon as maps with more columns than drives are served.
 const CREATE_VOLUME: u32 = MOVABLE;
 
-/// From this form on, a volume may go alone, which leaves the others that have its map. No build proposes it yet: no server
-/// takes over what one of several volumes of a map has.
+/// From this form on, a volume may go alone, which leaves the others that have its map. No build proposes it yet: it's
+/// simulated, but not for long enough.
 pub(crate) const ALONE: u32 = VERSION + 1;
 
 /// A command as it stands in the log, with what its proposer chose for everybody.

@@ -40,7 +40,7 @@ pub struct LostStates {
     pub after_view: u64,
     /// How many events there had been in that state.
     pub after_events: u64,
-    /// The first view of the cluster that was rebuilt.
+    /// The view in which the drives that were found count as having left. The rebuilt cluster begins with the next one.
     pub before_view: u64,
     /// The first map that may have been made by then, and isn't known.
     pub first_map: MapId,

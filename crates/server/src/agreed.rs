@@ -1,7 +1,7 @@
 //! What is agreed about servers and drives, told to the engine and to the links between servers, state after state.
 //!
-//! A state is followed once the drives here keep it ([`crate::keeping`]). Whoever asks for a lease or heeds a primary compares with the state that the engine has followed, not with the newest one
-//! that the metadata has: only then this server acts by it.
+//! A state is followed once the drives here keep it ([`crate::keeping`]). Whoever asks for a lease or heeds a primary compares with
+//! the state that the engine has followed, not with the newest one that the metadata has: only then this server acts by it.
 
 use crate::authority::left;
 use crate::data_links::Links;

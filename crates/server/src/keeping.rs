@@ -1,7 +1,7 @@
 //! A copy of the agreed state on every drive that is in use here, from which the cluster can be rebuilt.
 //!
 //! Invariants:
-//! 1. Before this server does anything by a state, its drives have kept that state or a later one: what they hold is understood by what
+//! 1. Before this server follows a view, opens a volume or gives back what was removed, its drives have kept that state or a later one: what they hold is understood by what
 //!    they keep. A drive that takes longer than [`PATIENCE`], or than a third of a lease, isn't waited for until it has caught up.
 //! 2. Only the latest state is written, and only if it says something else than the one before. All drives are written to at once.
 

@@ -5,7 +5,7 @@
 //! 2. The space of a removed volume is free on every drive of the server that has the metadata forget it. Other servers free
 //!    theirs when they learn of it, also of one that is forgotten by then; what drives hold of it that are away is freed when
 //!    they return.
-//! 3. Drives here keep the state by which a volume is opened, or given back.
+//! 3. Drives here keep the state by which a volume is opened, or given back, unless they are slow ([`crate::keeping`]).
 //! 4. While any volume is active that has the same map, only what nobody sees any more is freed of it.
 
 use crate::agreed::epochs_of;
