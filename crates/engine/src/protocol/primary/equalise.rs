@@ -189,15 +189,13 @@ impl<W: World> Group<W> {
         // Of each target: whether it has taken other requests, and which blocks nobody can read.
         let mut ends: Vec<(bool, BTreeSet<u64>)> = vec![(false, BTreeSet::new()); targets.len()];
         let mut hides = vec![false; blocks.count as usize];
-        let are_left = self.lock().moving.is_some();
+        // Data that is compared may be rotten: then nothing is taken out because another copy does without it.
+        let are_left = self.lock().moving.is_some() && !why.compares_data();
         for (nth, line) in lines.iter().enumerate() {
             let source = source.on(line);
             let (wanted, taken) = source.content(map, blocks.count).await?;
             for (target, (differs, unread)) in targets.iter().zip(&mut ends) {
                 let target = target.on(line);
-                if are_left {
-                    self.uncover_what_left(&source, &target, blocks.count as usize).await?;
-                }
                 let (found, had) = target.content(map, blocks.count).await?;
                 if nth == 0 {
                     *differs = had != taken;
@@ -209,6 +207,11 @@ impl<W: World> Group<W> {
                 let saying = if lines.len() == 1 { Saying::Those(&taken) } else { Saying::Nothing };
                 let step = Step { first: blocks.first, source: &source, target: &target, saying, why, hides: &hides };
                 unread.extend(self.copy_differences(&step, &wanted, &found, decided).await?);
+                if are_left {
+                    let shown = wanted.iter().zip(&found).zip(&hides);
+                    let same = shown.map(|((wanted, found), hides)| !differ(*wanted, *found, *hides)).collect();
+                    self.uncover_what_left(&source, &target, same).await?;
+                }
                 // Those that were copied have it by now, if there's no other line; of the same content, they may not.
                 if *differs && nth + 1 == lines.len() {
                     target.adopt_all_but(map, unread, blocks.count, &taken).await?;
@@ -335,15 +338,13 @@ impl<W: World> Group<W> {
         uncovered.map_err(|error| failed(&copy.drive, error))
     }
 
-    /// Where a volume goes to another map, what is gone of a line mustn't be handed over again, though without it the same may be shown.
-    async fn uncover_what_left(&self, source: &Copy<W>, target: &Copy<W>, count: usize) -> Result<(), Failed> {
-        if self.shows_older(target, 0..count).await? {
+    /// Where a volume goes to another map, what is gone of a line mustn't be handed over again. Of blocks that show the same on both, so
+    /// that what is noted of requests stays true.
+    async fn uncover_what_left(&self, source: &Copy<W>, target: &Copy<W>, same: Vec<bool>) -> Result<(), Failed> {
+        if self.shows_older(target, 0..same.len()).await? {
             return Ok(());
         }
-        if self.shows_older(source, 0..count).await? {
-            return self.uncover(target, 0..count, Saying::Nothing).await;
-        }
-        for one in (0..count).map(|nth| nth..nth + 1) {
+        for one in (0..same.len()).filter(|nth| same[*nth]).map(|nth| nth..nth + 1) {
             if !self.shows_older(target, one.clone()).await? && self.shows_older(source, one.clone()).await? {
                 self.uncover(target, one, Saying::Nothing).await?;
             }

@@ -8,7 +8,7 @@
 //! what is gone. Each of them is taken out of all copies before the next one is, so copies differ in one of them at most.
 
 use super::epochs::Writing;
-use super::members::Copies;
+use super::members::{Copies, Member, Presence};
 use super::order::Turn;
 use super::read::Reader;
 use super::taking::Handed;
@@ -176,18 +176,13 @@ impl<W: World> Group<W> {
         Ok(Answer::Volume(VolumeAnswer::Holding { chunks }).into())
     }
 
-    /// The chunks of these runs of places of which another copy has anything: what it shows is the same, and may yet be in a line of its
-    /// own, or zeros. All, if one is away.
+    /// The chunks of these runs of places of which another copy that is here has anything: what it shows is the same, and may yet be in a
+    /// line of its own, or zeros.
     async fn held_elsewhere(&self, but: DriveId, mut runs: Vec<(u64, Range<u64>)>) -> Result<Vec<u64>, IoError> {
         runs.sort_unstable_by_key(|(_, places)| places.start);
-        let others: Vec<Option<Holder<W>>> = {
-            let state = self.lock();
-            let others = state.members.list.iter().filter(|member| member.id != but);
-            others.map(|member| member.drive().cloned()).collect()
-        };
+        let others: Vec<Holder<W>> = self.lock().members.here().filter(|other| other.id() != but).cloned().collect();
         let mut chunks = Vec::new();
         for other in others {
-            let Some(other) = other else { return Ok(runs.into_iter().map(|(chunk, _)| chunk).collect()) };
             let mut left: Vec<&[(u64, Range<u64>)]> = vec![&runs];
             while let Some(some) = left.pop() {
                 let [(_, from), .., (_, to)] = some else {
@@ -378,8 +373,9 @@ impl<W: World> Group<W> {
         let (blocks, asker) = (handing.blocks, Asker::patient());
         let mut turn = self.turn_soon(blocks).await?;
         let (moving, epochs) = self.gives(handing)?;
+        let mut begun = false; // once one is, copies may show other things until the last is done
         for line in self.left_of(blocks, (&moving, &epochs)).await? {
-            let (mut writing, mut begun) = (Writing::line(epochs.clone(), line), false);
+            let mut writing = Writing::line(epochs.clone(), line);
             loop {
                 // Those that are away miss it as any other change.
                 let gone = match moving.agreed.leaves.is_some() {
@@ -387,7 +383,10 @@ impl<W: World> Group<W> {
                     false => self.clear_line(&turn, blocks, &mut writing).await,
                 };
                 match gone {
-                    Ok(Written::Done) => break,
+                    Ok(Written::Done) => {
+                        begun = true;
+                        break;
+                    }
                     Ok(Written::Waits { change, begun: now }) => {
                         begun |= now;
                         if !begun {
@@ -436,16 +435,20 @@ impl<W: World> Group<W> {
         blocks: Blocks,
         (moving, epochs): (&Moving, &'a Epochs),
     ) -> Result<Vec<&'a Lineage>, IoError> {
-        let (are_here, changes) = {
+        let (is_one_away, changes) = {
             let state = self.lock();
-            (state.members.list.iter().all(|member| member.drive().is_some()), state.changes)
+            let is_away = |member: &Member<W>| member.drive().is_none() && !member.joins;
+            let may_return = |member: &&Member<W>| !matches!(member.presence, Presence::Failed);
+            (state.members.list.iter().filter(may_return).any(is_away), state.changes)
         };
         let found = self.epochs_anywhere(blocks).await?;
         if self.lock().changes != changes {
             return Err(IoError::Stopping);
         }
         let released = moving.released(epochs);
-        let may_be_there = |line: &&Lineage| !are_here || found.iter().any(|&epoch| line.owns(epoch));
+        // Where nothing is here, one that is away isn't asked to miss anything: there's too much of that in a thin volume.
+        let is_away_there = is_one_away && !found.is_empty();
+        let may_be_there = |line: &&Lineage| is_away_there || found.iter().any(|&epoch| line.owns(epoch));
         let lines = epochs.history.lines().iter().filter(|line| released.contains(&line.newest()));
         Ok(lines.filter(may_be_there).collect())
     }

@@ -357,7 +357,8 @@ impl<W: World> Group<W> {
         let member = state.members.list.iter().find(|member| member.id == id);
         match member.and_then(Member::drive) {
             Some(Holder::There(remote)) => state.removed || !remote.is_lost(),
-            _ => false,
+            Some(Holder::Here(_)) => false,
+            None => state.removed, // it has let go of all
         }
     }
 
