@@ -95,8 +95,9 @@ fn a_cluster_that_lost_all_folders_goes_on_from_a_saved_state_with_every_server_
     std::fs::rename(cluster.folder(3), cluster.folder(91)).unwrap();
     std::fs::rename(&old, cluster.folder(3)).unwrap();
     cluster.start(3).unwrap();
-    cluster.propose(1, pool("without it")).unwrap();
-    assert!(!has_pool(&cluster.state(3), "without it"));
+    cluster.propose(1, pool("without-it")).unwrap();
+    cluster.eventually("the other one knows", |cluster| has_pool(&cluster.state(2), "without-it"));
+    assert!(!has_pool(&cluster.state(3), "without-it"));
     // All of this is there after a restart.
     for server in [1, 2] {
         cluster.kill(server);
