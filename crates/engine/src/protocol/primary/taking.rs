@@ -198,9 +198,7 @@ impl<W: World> State<W> {
             false => Err(IoError::Fenced),
         }
     }
-}
 
-impl<W: World> State<W> {
     /// How this volume goes from one map to another, if it does. `Fenced` of one that has never had this map.
     pub(super) fn moving_of(&self, volume: VolumeId) -> Result<Option<&Arc<Moving>>, IoError> {
         match &self.moving {

@@ -6,7 +6,7 @@ use crate::protocol::primary::handing::{Handing, What};
 use crate::servers::follow::{Agreed, ClusterView, DriveStatus};
 use crate::{CHUNK, Head, Laid, Migration, Stage};
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use tepal_codec::checksum::block_crcs;
 use tepal_drive::Write;
 use tepal_drive::world::Gather;
@@ -58,6 +58,20 @@ impl Going {
             ..ClusterView::default()
         };
         (Going { rig, before: RefCell::default() }, now)
+    }
+
+    /// Of which some blocks were written, then a snapshot was taken; with what is to begin.
+    async fn with_snapshot(world: SimWorld, (byte, count): (u8, usize)) -> (Self, BTreeMap<MapId, Arc<Migration>>) {
+        let (going, mut begins) = Self::before(world, "mirror:2", "mirror:3").await;
+        going.rig.write(0, byte, count).await.unwrap();
+        let readers = ["0-1", "0-2"].map(|reader| reader.parse::<Lineage>().unwrap());
+        let heads = [(VolumeId(1), Head { epoch: 2, since: 5 })].into();
+        let snapshots = [(1, VolumeId(1))].into();
+        let epochs = Arc::new(Epochs { history: History::new(readers.to_vec(), 0), heads, snapshots, view: 5 });
+        begins.epochs = [(SOURCE, epochs.clone()), (TARGET, epochs)].into();
+        let migrations = std::mem::take(&mut begins.migrations);
+        going.follow(begins);
+        (going, migrations)
     }
 
     pub fn follow(&self, now: ClusterView) {
@@ -286,16 +300,8 @@ fn the_columns_that_a_volume_leaves_say_which_of_its_chunks_they_have_anything_o
 #[test]
 fn what_a_volume_has_trimmed_and_a_snapshot_has_takes_no_room_where_they_go() {
     told(|world| async move {
-        let (going, mut begins) = Going::before(world, "mirror:2", "mirror:3").await;
+        let (going, migrations) = Going::with_snapshot(world, (1, 64)).await;
         let rig = &going.rig;
-        rig.write(0, 1, 64).await.unwrap();
-        let readers = ["0-1", "0-2"].map(|reader| reader.parse::<Lineage>().unwrap());
-        let heads = [(VolumeId(1), Head { epoch: 2, since: 5 })].into();
-        let snapshots = [(1, VolumeId(1))].into();
-        let epochs = Arc::new(Epochs { history: History::new(readers.to_vec(), 0), heads, snapshots, view: 5 });
-        begins.epochs = [(SOURCE, epochs.clone()), (TARGET, epochs)].into();
-        let migrations = std::mem::take(&mut begins.migrations);
-        going.follow(begins);
         rig.volume.trim(0, 32 * BLOCK).await.unwrap();
         let before = going.held(SOURCE);
         going.follow(ClusterView { migrations, ..going.now() });
@@ -314,16 +320,8 @@ fn what_a_volume_has_trimmed_and_a_snapshot_has_takes_no_room_where_they_go() {
 #[test]
 fn what_one_copy_shows_by_an_older_line_goes_to_another_layout_though_it_is_rotten_in_the_other() {
     told(|world| async move {
-        let (going, mut begins) = Going::before(world, "mirror:2", "mirror:3").await;
+        let (going, migrations) = Going::with_snapshot(world, (7, 16)).await;
         let rig = &going.rig;
-        rig.write(0, 7, 16).await.unwrap();
-        let readers = ["0-1", "0-2"].map(|reader| reader.parse::<Lineage>().unwrap());
-        let heads = [(VolumeId(1), Head { epoch: 2, since: 5 })].into();
-        let snapshots = [(1, VolumeId(1))].into();
-        let epochs = Arc::new(Epochs { history: History::new(readers.to_vec(), 0), heads, snapshots, view: 5 });
-        begins.epochs = [(SOURCE, epochs.clone()), (TARGET, epochs)].into();
-        let migrations = std::mem::take(&mut begins.migrations);
-        going.follow(begins);
         rig.lose(1).await;
         rig.write(0, 7, 16).await.unwrap();
         rig.bring_back(1).await;
