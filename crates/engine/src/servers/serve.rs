@@ -5,7 +5,7 @@ use crate::authority::View;
 use crate::engine::Engine;
 use crate::epochs::Subject;
 use crate::protocol::primary::Group;
-use crate::protocol::primary::handing::Handing;
+use crate::protocol::primary::migrating::handing::Handing;
 use tepal_drive::world::{Gather, World};
 use tepal_model::{BLOCK, IoError, VolumeId};
 use tepal_wire::Payload;

@@ -2,8 +2,8 @@
 //! seen through even if its client goes away, so nothing is left half done.
 
 use super::epochs::Writing;
+use super::migrating::is_read_there;
 use super::order::{Place, Turn};
-use super::untaken::is_read_there;
 use super::write::{Data, Written};
 use super::{Blocks, Group};
 use crate::epochs::Subject;

@@ -1,8 +1,8 @@
 //! Reading from any clean copy.
 
 use super::members::Copies;
+use super::migrating::is_read_there;
 use super::recover::Stuck;
-use super::untaken::is_read_there;
 use super::{Blocks, Group, Moment, State};
 use crate::epochs::Subject;
 use crate::holder::Holder;

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::protocol::primary::Blocks;
-use crate::protocol::primary::handing::{Handing, What};
+use crate::protocol::primary::migrating::handing::{Handing, What};
 use crate::servers::follow::{Agreed, ClusterView, DriveStatus};
 use crate::{CHUNK, Head, Laid, Migration, Stage};
 use std::cell::RefCell;

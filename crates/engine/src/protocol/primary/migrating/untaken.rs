@@ -6,11 +6,12 @@
 //! A piece of which a block can't be read stays where it is, and with it the migration: the block's readers are told of exactly that
 //! block. If the volumes turn around, it's the source's again, to be written.
 
+use super::handed::Handed;
 use super::handing::newest_line;
-use super::read::Reader;
-use super::taking::{Handed, NotTaken, SOON, pieces};
-use super::{Blocks, Group, Patience};
+use super::taking::{NotTaken, SOON, pieces};
 use crate::epochs::{Epochs, Subject};
+use crate::protocol::primary::read::Reader;
+use crate::protocol::primary::{Blocks, Group, Patience};
 use crate::seen_through::Asker;
 use crate::volume::Moving;
 use crate::volume::migrating::Run;
@@ -19,13 +20,13 @@ use tepal_drive::world::World;
 use tepal_model::{BLOCK, Epoch, IoError, Lineage, Segments};
 
 /// Whether what can't be taken over for this is read where it is.
-pub(super) fn is_read_there(error: &IoError) -> bool {
+pub fn is_read_there(error: &IoError) -> bool {
     matches!(error, IoError::OutOfSpace | IoError::Damaged { .. })
 }
 
 impl<W: World> Group<W> {
     /// As [`Group::read_blocks`], of blocks that may not all be here.
-    pub(super) async fn read_untaken(&self, blocks: Blocks, subject: Subject) -> Result<Segments, IoError> {
+    pub async fn read_untaken(&self, blocks: Blocks, subject: Subject) -> Result<Segments, IoError> {
         let mut segments = Segments::new();
         for piece in pieces(blocks) {
             let (first, end) = (piece.first.max(blocks.first), piece.end().min(blocks.end()));

@@ -1,44 +1,22 @@
-//! What a map that volumes go to takes over from the one that they leave.
-//!
-//! The unit is a *piece*: the fenced blocks of [`PIECE`] of a column that lie side by side. Before anything of it is served, it's taken
-//! over:
-//! 1. The source hands over what each line of the history has of it, and the notes of requests. No client is served there any more.
-//! 2. All copies here take that, newer lines first, as any write that is acknowledged. Then the notes.
-//! 3. The source releases all of it, for good.
-//!
-//! Nothing is noted of how far this is: what the source still has wasn't taken over, and what it hasn't, was. Whoever leads
-//! later does it again, which changes nothing: before the third step is over no client has written here. Nothing else is ever
-//! taken out here, so what the source has let go in part isn't lost. Newer lines come first, so that what is here in part is never
-//! older than what the source has, when a snapshot is gone meanwhile and what it parted is one; what a line hides is
-//! therefore zeros at first, for what it hides isn't here yet; when that is, it's hidden, and the zeros are taken out.
+//! How the target takes over all of a window, and each piece before anybody is served there.
 //!
 //! Memory has which pieces have been taken in this window. When all of the column's have, that is said until the window moves on.
 
-use super::epochs::Writing;
-use super::handing::{Handing, What, newest_line};
-use super::members::Copies;
-use super::order::Turn;
-use super::read::Reader;
-use super::untaken::zero;
-use super::write::{Data, Written};
-use super::{Blocks, Group, State};
+use super::handed::Handed;
+use super::handing::{Handing, What};
 use crate::epochs::Epochs;
-use crate::map::Column;
 use crate::migration::{Phase, Stage};
-use crate::seen_through::Asker;
+use crate::protocol::primary::{Blocks, Group, State};
 use crate::servers::seat::Taken as Seated;
 use crate::volume::Moving;
 use crate::volume::migrating::{Held, Run};
-use bytes::Bytes;
 use futures_util::future::{Either, join_all, select};
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tepal_drive::world::{Gather, Tick, World};
-use tepal_model::{BLOCK, Buffer, Epoch, IoError, Origin, Segments, Taken, VolumeId};
-use tepal_wire::message::volume::{self, HandedLine};
+use tepal_drive::world::{Tick, World};
+use tepal_model::{BLOCK, IoError, Segments, VolumeId};
 use tepal_wire::message::{Answer, VolumeAnswer, VolumeFailure, VolumeRequest};
 
 /// Blocks.
@@ -76,6 +54,11 @@ pub(crate) struct TakeOver {
 }
 
 impl TakeOver {
+    /// Nothing of another window is.
+    pub fn begin_anew(&mut self) {
+        *self = TakeOver { walking: self.walking, ..TakeOver::default() };
+    }
+
     /// What keeps volumes from going on.
     pub fn obstacle(&self) -> Option<IoError> {
         self.refused.values().next().map(|(error, _)| error.clone())
@@ -142,121 +125,7 @@ impl From<IoError> for NotTaken {
     }
 }
 
-/// What the source has of some blocks, numbered from the first one.
-pub(super) struct Handed {
-    pub first: u64,
-    pub lines: Vec<HandedLine>,
-    pub requests: Vec<Taken>,
-    /// One for each block that a line holds, in order.
-    pub blocks: Vec<Bytes>,
-}
-
-impl Handed {
-    /// `None` if the data isn't as long as what the lines hold.
-    pub fn of(first: u64, lines: Vec<HandedLine>, requests: Vec<Taken>, data: Bytes) -> Option<Self> {
-        let held: usize = lines.iter().flat_map(|line| &line.held).map(|run| run.count as usize).sum();
-        let block = |nth: usize| data.slice(nth * BLOCK as usize..(nth + 1) * BLOCK as usize);
-        let blocks = || (0..held).map(block).collect();
-        (data.len() == held * BLOCK as usize).then(|| Handed { first, lines, requests, blocks: blocks() })
-    }
-
-    /// What whoever sees a line sees of a block there; `None` if older lines say that.
-    pub fn shown(&self, newest: Epoch, block: u64) -> Option<Bytes> {
-        let mut before = 0;
-        for line in &self.lines {
-            let is_it = line.newest == newest;
-            for run in &line.held {
-                let run = Blocks::new(self.first + u64::from(run.first), run.count.into());
-                if is_it && (run.first..run.end()).contains(&block) {
-                    return Some(self.blocks[before + (block - run.first) as usize].clone());
-                }
-                before += run.count as usize;
-            }
-            let hides = |run: &volume::Blocks| {
-                let first = self.first + u64::from(run.first);
-                (first..first + u64::from(run.count)).contains(&block)
-            };
-            if is_it && line.hidden.iter().any(hides) {
-                return Some(zero());
-            }
-        }
-        None
-    }
-}
-
-impl<W: World> State<W> {
-    /// Whether these blocks of a volume are this map's to serve now.
-    pub fn serves_blocks(&self, column: &Column, (volume, blocks): (VolumeId, Blocks)) -> Result<(), IoError> {
-        let Some(moving) = self.moving_of(volume)? else { return Ok(()) };
-        let is_here = |(part, phase): (Blocks, Phase)| match phase {
-            Phase::Old => !moving.takes(),
-            Phase::Fenced => moving.takes() && self.takeover.missing((moving, column.number), part).next().is_none(),
-            Phase::New => moving.takes(),
-        };
-        match moving.phases(column.number, blocks).all(is_here) {
-            true => Ok(()),
-            false => Err(IoError::Fenced),
-        }
-    }
-
-    /// How this volume goes from one map to another, if it does. `Fenced` of one that has never had this map.
-    pub(super) fn moving_of(&self, volume: VolumeId) -> Result<Option<&Arc<Moving>>, IoError> {
-        match &self.moving {
-            Some(moving) if moving.agreed.takes(volume) => Ok(Some(moving)),
-            Some(moving) if !moving.others_stay() => Err(IoError::Fenced),
-            Some(_) | None => Ok(None),
-        }
-    }
-}
-
 impl<W: World> Group<W> {
-    /// As agreed from now on.
-    pub fn moves(&self, moving: &Option<Arc<Moving>>) {
-        {
-            let mut state = self.lock();
-            let is_same = |(one, other): (&Arc<Moving>, &Arc<Moving>)| one.is_same_window(other);
-            if !state.moving.as_ref().zip(moving.as_ref()).is_some_and(is_same) {
-                let walking = state.takeover.walking;
-                state.takeover = TakeOver { walking, ..TakeOver::default() };
-            }
-            state.moving = moving.clone();
-            state.changes += 1; // what is read from here on may be elsewhere already
-            self.shared.moves.store(true, Ordering::Release);
-        }
-        self.wake();
-        self.start_taking_over();
-    }
-
-    /// Whoever has the turn of these blocks of a volume may begin to change them.
-    pub fn may_begin(&self, blocks: (VolumeId, Blocks)) -> Result<(), IoError> {
-        match self.shared.moves.load(Ordering::Acquire) {
-            true => self.lock().serves_blocks(&self.shared.column, blocks),
-            false => Ok(()),
-        }
-    }
-
-    /// The bytes of the column that are this map's to serve, of these of a volume.
-    pub fn own(&self, volume: VolumeId, bytes: Range<u64>) -> Vec<Range<u64>> {
-        let moving = self.lock().moving_of(volume).map(|moving| moving.cloned());
-        let moving = match moving {
-            Ok(Some(moving)) => moving,
-            Ok(None) => return vec![bytes],
-            Err(_) => return Vec::new(),
-        };
-        let mut own: Vec<Range<u64>> = Vec::new();
-        for (part, phase) in moving.phases(self.shared.column.number, Blocks::touched(bytes.start, bytes.end)) {
-            if (phase == Phase::Old) == moving.takes() {
-                continue;
-            }
-            let part = bytes.start.max(part.first * BLOCK)..bytes.end.min(part.end() * BLOCK);
-            match own.last_mut() {
-                Some(last) if last.end == part.start => last.end = part.end,
-                _ => own.push(part),
-            }
-        }
-        own
-    }
-
     /// Returns when these blocks of a volume may be served here: what is to be taken over of them has been. `Fenced` if another map has
     /// them.
     pub async fn enter(&self, (volume, blocks): (VolumeId, Blocks)) -> Result<(), IoError> {
@@ -388,7 +257,7 @@ impl<W: World> Group<W> {
         }
     }
 
-    pub(crate) fn hears_what_is_held(&self, moving: &Moving, held: &Held) {
+    pub fn hears_what_is_held(&self, moving: &Moving, held: &Held) {
         {
             let mut state = self.lock();
             if state.moving.as_ref().is_some_and(|now| now.is_same_window(moving)) {
@@ -399,7 +268,7 @@ impl<W: World> Group<W> {
     }
 
     /// The chunks of the window of which one of the source's columns may have anything; `None` if it can't say.
-    pub(crate) async fn asks_what_is_held(&self, moving: &Moving, column: usize) -> Option<Vec<u64>> {
+    pub async fn asks_what_is_held(&self, moving: &Moving, column: usize) -> Option<Vec<u64>> {
         let epochs = self.lock().epochs.clone();
         match self.ask_source(moving, column, (What::Holding, Blocks::new(0, 0)), &epochs).await {
             Ok((VolumeAnswer::Holding { chunks }, _)) => Some(chunks),
@@ -489,7 +358,7 @@ impl<W: World> Group<W> {
     }
 
     /// Whether it's still this window that is to be taken over, here.
-    fn is_window(&self, moving: &Moving) -> bool {
+    pub(super) fn is_window(&self, moving: &Moving) -> bool {
         let state = self.lock();
         state.moving.as_ref().is_some_and(|now| now.is_same_window(moving) && now.takes()) && !state.removed
     }
@@ -568,113 +437,6 @@ impl<W: World> Group<W> {
         Ok(handed.iter().map(|handed| handed.blocks.len() as u64 * BLOCK).sum())
     }
 
-    /// All that was handed over is on all copies when this returns.
-    async fn write_handed(
-        &self,
-        mut turn: Turn,
-        (moving, blocks): (&Moving, Blocks),
-        handed: &[Handed],
-        epochs: &Arc<Epochs>,
-    ) -> Result<(), IoError> {
-        let asker = Asker::patient();
-        let mut at: Vec<usize> = vec![0; handed.len()];
-        for line in epochs.history.lines().iter().rev() {
-            for (handed, at) in handed.iter().zip(&mut at) {
-                let Some(own) = handed.lines.iter().find(|own| own.newest == line.newest()) else { continue };
-                let mut writes: Vec<(u64, Gather)> = Vec::new();
-                for run in &own.held {
-                    let data = handed.blocks[*at..*at + run.count as usize].iter().cloned().collect();
-                    *at += run.count as usize;
-                    writes.push((handed.first + u64::from(run.first), data));
-                }
-                for run in &own.hidden {
-                    let zeros = Buffer::zeroed(run.count as usize * BLOCK as usize).freeze();
-                    writes.push((handed.first + u64::from(run.first), Gather::from_iter([zeros])));
-                }
-                for (first, data) in writes {
-                    let mut writing = Writing::line(epochs.clone(), line);
-                    loop {
-                        let data = Data::new(first, data.clone(), None);
-                        match self.write_blocks(&turn, data, true, &mut writing).await? {
-                            Written::Done => break,
-                            Written::Waits { change, .. } => {
-                                turn = self.wait_for_copies(turn, &asker, change, true, blocks).await?;
-                            }
-                        }
-                    }
-                }
-            }
-        }
-        // What a line hides is here by now: zeros take no room any more where they can be hidden.
-        for line in epochs.history.lines() {
-            let own = handed.iter().flat_map(|handed| {
-                let of_line = handed.lines.iter().filter(|own| own.newest == line.newest());
-                let hidden = of_line.flat_map(|own| &own.hidden);
-                hidden.map(|run| Blocks::new(handed.first + u64::from(run.first), run.count.into()))
-            });
-            for hidden in own {
-                let mut writing = Writing::line(epochs.clone(), line);
-                loop {
-                    match self.clear_line(&turn, hidden, &mut writing).await {
-                        Ok(Written::Waits { change, .. }) => {
-                            turn = self.wait_for_copies(turn, &asker, change, true, blocks).await?;
-                        }
-                        // Where there's no room for that, zeros stay.
-                        Ok(Written::Done) | Err(IoError::OutOfSpace) => break,
-                        Err(error) => return Err(error),
-                    }
-                }
-            }
-        }
-        if handed.iter().any(|handed| !handed.requests.is_empty()) {
-            self.note_handed(turn, (moving, blocks), handed, epochs).await?;
-        }
-        Ok(())
-    }
-
-    /// What the blocks have taken of requests, there or here, is noted on all copies.
-    async fn note_handed(
-        &self,
-        turn: Turn,
-        (moving, blocks): (&Moving, Blocks),
-        handed: &[Handed],
-        epochs: &Arc<Epochs>,
-    ) -> Result<(), IoError> {
-        let (asker, line, column) = (Asker::patient(), newest_line(epochs), &self.shared.column);
-        let mut turn = self.settled_for(turn, &asker, (Reader::Copies(&line), blocks)).await?;
-        if !self.is_window(moving) {
-            return Err(IoError::Stopping); // the turn was given up in between
-        }
-        let (holder, changes) = {
-            let state = self.lock();
-            let Copies::Clean(clean) = state.members.clean(column.region_of(blocks.first)) else {
-                return Err(IoError::Stopping);
-            };
-            let holder = clean.into_iter().find_map(|at| state.members.list[at].drive().cloned());
-            (holder.ok_or(IoError::Stopping)?, state.changes)
-        };
-        let own = self.requests_of(&holder, blocks, &line).await?;
-        if self.lock().changes != changes {
-            return Err(IoError::Stopping);
-        }
-        let place = column.place(blocks.first);
-        let theirs = handed.iter().flat_map(|handed| {
-            let by = handed.first - blocks.first;
-            handed.requests.iter().map(move |taken| Taken { first: taken.first + by, ..*taken })
-        });
-        let all = newest_of_each(own.into_iter().chain(theirs));
-        let all: Vec<Taken> = all.into_iter().map(|taken| Taken { first: taken.first + place, ..taken }).collect();
-        let mut writing = Writing::line(epochs.clone(), &line);
-        loop {
-            match self.note_requests(&turn, blocks, &all, &mut writing).await? {
-                Written::Done => return Ok(()),
-                Written::Waits { change, .. } => {
-                    turn = self.wait_for_copies(turn, &asker, change, true, blocks).await?;
-                }
-            }
-        }
-    }
-
     /// What the source has of a run, in as many answers as that takes.
     pub(super) async fn handed_over(
         &self,
@@ -705,7 +467,7 @@ impl<W: World> Group<W> {
     }
 
     /// What waits for too long to be taken over, for people: who is to hand it over.
-    pub(super) fn waiting_for(&self, state: &State<W>) -> Option<String> {
+    pub fn waiting_for(&self, state: &State<W>) -> Option<String> {
         let moving = state.moving.as_ref().filter(|moving| moving.takes())?;
         let (piece, since) = state.takeover.oldest()?;
         let waited = self.shared.world.now().0.saturating_sub(since.0);
@@ -760,28 +522,4 @@ impl<W: World> Group<W> {
             Answer::Metadata | Answer::Api | Answer::Drive(_) => Err(NotTaken::Yet),
         }
     }
-}
-
-/// Of each slot of a gateway, the newest request and the blocks that have taken it.
-fn newest_of_each(taken: impl Iterator<Item = Taken>) -> Vec<Taken> {
-    let mut newest: BTreeMap<(u64, u32), (Origin, BTreeSet<u64>)> = BTreeMap::new();
-    for Taken { origin, first, count } in taken {
-        let (of, blocks) = newest.entry((origin.gateway, origin.slot)).or_insert((origin, BTreeSet::new()));
-        if of.number < origin.number {
-            (*of, *blocks) = (origin, BTreeSet::new());
-        }
-        if of.number == origin.number {
-            blocks.extend(first..first + count);
-        }
-    }
-    let mut all: Vec<Taken> = Vec::new();
-    for (origin, blocks) in newest.into_values() {
-        for block in blocks {
-            match all.last_mut() {
-                Some(last) if last.origin == origin && last.first + last.count == block => last.count += 1,
-                _ => all.push(Taken { origin, first: block, count: 1 }),
-            }
-        }
-    }
-    all
 }

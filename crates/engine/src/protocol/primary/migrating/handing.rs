@@ -7,17 +7,17 @@
 //! A line of the map's history is released after those that it sees: if this stops in between, what is left is newer than
 //! what is gone. Each of them is taken out of all copies before the next one is, so copies differ in one of them at most.
 
-use super::epochs::Writing;
-use super::members::{Copies, Member, Presence};
-use super::order::Turn;
-use super::read::Reader;
-use super::taking::Handed;
-use super::write::Written;
-use super::{Blocks, Group, SHORT};
+use super::handed::Handed;
 use crate::authority::View;
 use crate::epochs::Epochs;
 use crate::holder::Holder;
 use crate::migration::Migration;
+use crate::protocol::primary::epochs::Writing;
+use crate::protocol::primary::members::{Copies, Member, Presence};
+use crate::protocol::primary::order::Turn;
+use crate::protocol::primary::read::Reader;
+use crate::protocol::primary::write::Written;
+use crate::protocol::primary::{Blocks, Group, SHORT};
 use crate::seen_through::{Asker, SeenThrough};
 use crate::servers::peers::Reply;
 use crate::volume::Moving;
