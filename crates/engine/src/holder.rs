@@ -5,6 +5,7 @@
 
 use crate::servers::remote::Remote;
 use futures_util::future::Either;
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::sync::Arc;
 use tepal_drive::world::World;
@@ -182,6 +183,16 @@ impl<W: World> Holder<W> {
             Holder::Here(drive) => Ok(drive.present(map, first, count, u64::MAX, seen)),
             Holder::There(remote) => remote.present(first, count, seen).await,
         }
+    }
+
+    /// Those of the blocks that hold something, numbered from the first one.
+    pub async fn held(&self, map: MapId, first: u64, count: u64, seen: &Lineage) -> Result<BTreeSet<u64>, DriveError> {
+        let (mut held, mut at) = (BTreeSet::new(), 0);
+        for (run, holds) in self.present(map, first, count, seen).await? {
+            held.extend((at..at + run).filter(|_| holds));
+            at += run;
+        }
+        Ok(held)
     }
 
     /// Whether none of the blocks hold anything.

@@ -75,6 +75,19 @@ impl Lineage {
         epoch >= self.own && self.sees(epoch)
     }
 
+    /// Of what is seen, that which nobody else sees; `None` if that isn't one.
+    pub fn own_part(&self) -> Option<Lineage> {
+        let spans = self.spans.iter().filter(|span| span.1 >= self.own);
+        Lineage::new(spans.map(|&(first, last)| (first.max(self.own), last)), self.own)
+    }
+
+    /// The rest; `None` if there's none.
+    pub fn older_part(&self) -> Option<Lineage> {
+        let last = self.own.checked_sub(1)?;
+        let spans = self.spans.iter().filter(|span| span.0 <= last);
+        Lineage::new(spans.map(|&(first, end)| (first, end.min(last))), 0)
+    }
+
     /// The same epochs and a new one, which is higher than all.
     #[must_use]
     pub fn with(&self, epoch: Epoch) -> Option<Lineage> {

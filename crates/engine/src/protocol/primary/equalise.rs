@@ -189,8 +189,7 @@ impl<W: World> Group<W> {
         // Of each target: whether it has taken other requests, and which blocks nobody can read.
         let mut ends: Vec<(bool, BTreeSet<u64>)> = vec![(false, BTreeSet::new()); targets.len()];
         let mut hides = vec![false; blocks.count as usize];
-        // Data that is compared may be rotten: then nothing is taken out because another copy does without it.
-        let are_left = self.lock().moving.is_some() && !why.compares_data();
+        let are_left = self.lock().moving.is_some();
         for (nth, line) in lines.iter().enumerate() {
             let source = source.on(line);
             let (wanted, taken) = source.content(map, blocks.count).await?;
@@ -208,9 +207,7 @@ impl<W: World> Group<W> {
                 let step = Step { first: blocks.first, source: &source, target: &target, saying, why, hides: &hides };
                 unread.extend(self.copy_differences(&step, &wanted, &found, decided).await?);
                 if are_left {
-                    let shown = wanted.iter().zip(&found).zip(&hides);
-                    let same = shown.map(|((wanted, found), hides)| !differ(*wanted, *found, *hides)).collect();
-                    self.uncover_what_left(&source, &target, same).await?;
+                    self.uncover_what_left(&source, &target, blocks.count, unread).await?;
                 }
                 // Those that were copied have it by now, if there's no other line; of the same content, they may not.
                 if *differs && nth + 1 == lines.len() {
@@ -339,13 +336,23 @@ impl<W: World> Group<W> {
     }
 
     /// Where a volume goes to another map, what is gone of a line mustn't be handed over again. Of blocks that show the same on both, so
-    /// that what is noted of requests stays true.
-    async fn uncover_what_left(&self, source: &Copy<W>, target: &Copy<W>, same: Vec<bool>) -> Result<(), Failed> {
-        if self.shows_older(target, 0..same.len()).await? {
+    /// that what is noted of requests stays true: all but those that couldn't be read.
+    async fn uncover_what_left(
+        &self,
+        source: &Copy<W>,
+        target: &Copy<W>,
+        count: u64,
+        unread: &BTreeSet<u64>,
+    ) -> Result<(), Failed> {
+        if self.shows_older(target, 0..count as usize).await? {
             return Ok(());
         }
-        for one in (0..same.len()).filter(|nth| same[*nth]).map(|nth| nth..nth + 1) {
-            if !self.shows_older(target, one.clone()).await? && self.shows_older(source, one.clone()).await? {
+        let map = self.shared.column.map;
+        let (own, wanted) = (target.held_itself(map, count).await?, source.held_itself(map, count).await?);
+        for nth in own.difference(&wanted).filter(|nth| !unread.contains(nth)) {
+            let one = *nth as usize..*nth as usize + 1;
+            // It may hide what is older.
+            if self.shows_older(source, one.clone()).await? {
                 self.uncover(target, one, Saying::Nothing).await?;
             }
         }
@@ -574,6 +581,12 @@ impl<W: World> Copy<W> {
         let content = self.drive.content(map, self.place, count, &self.line.seen).await;
         let (crcs, taken) = content.map_err(|error| failed(&self.drive, error))?;
         Ok((crcs, taken.into_iter().map(|taken| Taken { first: taken.first - self.place, ..taken }).collect()))
+    }
+
+    /// The blocks that its line itself has data of, older ones apart.
+    async fn held_itself(&self, map: MapId, count: u64) -> Result<BTreeSet<u64>, Failed> {
+        let Some(own) = self.line.seen.own_part() else { return Ok(BTreeSet::new()) };
+        self.drive.held(map, self.place, count, &own).await.map_err(|error| failed(&self.drive, error))
     }
 
     /// Some of these blocks have taken these requests, and nothing else.

@@ -181,21 +181,24 @@ impl<W: World> Group<W> {
     async fn held_elsewhere(&self, but: DriveId, mut runs: Vec<(u64, Range<u64>)>) -> Result<Vec<u64>, IoError> {
         runs.sort_unstable_by_key(|(_, places)| places.start);
         let others: Vec<Holder<W>> = self.lock().members.here().filter(|other| other.id() != but).cloned().collect();
-        let mut chunks = Vec::new();
-        for other in others {
-            let mut left: Vec<&[(u64, Range<u64>)]> = vec![&runs];
-            while let Some(some) = left.pop() {
-                let [(_, from), .., (_, to)] = some else {
-                    let [(chunk, places)] = some else { continue };
-                    if !self.is_empty_at(&other, places.clone()).await? {
-                        chunks.push(*chunk);
-                    }
-                    continue;
-                };
-                let span = from.start..to.end;
-                if span.end - span.start > SPAN || !self.is_empty_at(&other, span).await? {
-                    left.extend(<[_; 2]>::from(some.split_at(some.len() / 2)));
+        let asked = join_all(others.iter().map(|other| self.held_at(other, &runs))).await;
+        Ok(asked.into_iter().collect::<Result<Vec<_>, IoError>>()?.concat())
+    }
+
+    /// The same of one copy, of runs that ascend.
+    async fn held_at(&self, holder: &Holder<W>, runs: &[(u64, Range<u64>)]) -> Result<Vec<u64>, IoError> {
+        let (mut chunks, mut left) = (Vec::new(), vec![runs]);
+        while let Some(some) = left.pop() {
+            let [(_, from), .., (_, to)] = some else {
+                let [(chunk, places)] = some else { continue };
+                if !self.is_empty_at(holder, places.clone()).await? {
+                    chunks.push(*chunk);
                 }
+                continue;
+            };
+            let span = from.start..to.end;
+            if span.end - span.start > SPAN || !self.is_empty_at(holder, span).await? {
+                left.extend(<[_; 2]>::from(some.split_at(some.len() / 2)));
             }
         }
         Ok(chunks)
@@ -318,9 +321,9 @@ impl<W: World> Group<W> {
         };
         let mut lines = Vec::new();
         for line in of.iter().rev().filter(|line| found.iter().any(|&epoch| line.owns(epoch))) {
-            let own = own_part(line).ok_or(IoError::Stopping)?;
+            let own = line.own_part().ok_or(IoError::Stopping)?;
             let held = self.present_in(holder, blocks, &own).await?;
-            let hidden = match older_part(line) {
+            let hidden = match line.older_part() {
                 None => BTreeSet::new(),
                 Some(older) => {
                     let all = self.present_in(holder, blocks, line).await?;
@@ -329,7 +332,11 @@ impl<W: World> Group<W> {
                 }
             };
             if !held.is_empty() || !hidden.is_empty() {
-                lines.push(HandedLine { newest: line.newest(), held: runs_of(&held), hidden: runs_of(&hidden) });
+                lines.push(HandedLine {
+                    newest: line.newest(),
+                    held: runs_of(&held),
+                    hidden: runs_of(&hidden),
+                });
             }
         }
         Ok(lines)
@@ -337,24 +344,11 @@ impl<W: World> Group<W> {
 
     /// Which of these blocks hold something, numbered from the first one.
     async fn present_in(&self, holder: &Holder<W>, blocks: Blocks, seen: &Lineage) -> Result<BTreeSet<u32>, IoError> {
-        let column = &self.shared.column;
-        let (mut present, mut at) = (BTreeSet::new(), 0);
-        while at < blocks.count {
-            let place = column.place(blocks.first + at);
-            let runs = match holder.present(column.map, place, blocks.count - at, seen).await {
-                Ok(runs) => runs,
-                Err(error) => return Err(self.gone(holder, error).await),
-            };
-            let before = at;
-            for (count, holds) in runs {
-                present.extend((at..at + count).filter(|_| holds).map(|block| block as u32));
-                at += count;
-            }
-            if at == before {
-                return Err(IoError::Stopping);
-            }
+        let (column, place) = (&self.shared.column, self.shared.column.place(blocks.first));
+        match holder.held(column.map, place, blocks.count, seen).await {
+            Ok(held) => Ok(held.into_iter().map(|block| block as u32).collect()),
+            Err(error) => Err(self.gone(holder, error).await),
         }
-        Ok(present)
     }
 
     /// Why a copy couldn't say anything.
@@ -470,19 +464,6 @@ impl<W: World> Group<W> {
 
 pub(super) fn newest_line(epochs: &Epochs) -> Lineage {
     epochs.history.lines().last().cloned().unwrap_or_default()
-}
-
-/// Of what a line sees, that which older ones don't.
-fn own_part(line: &Lineage) -> Option<Lineage> {
-    let spans = line.spans().iter().filter(|span| span.1 >= line.own());
-    Lineage::new(spans.map(|&(first, last)| (first.max(line.own()), last)), line.own())
-}
-
-/// The rest; `None` if there's none.
-fn older_part(line: &Lineage) -> Option<Lineage> {
-    let last = line.own().checked_sub(1)?;
-    let spans = line.spans().iter().filter(|span| span.0 <= last);
-    Lineage::new(spans.map(|&(first, end)| (first, end.min(last))), 0)
 }
 
 fn runs_of(blocks: &BTreeSet<u32>) -> Vec<volume::Blocks> {

@@ -5,6 +5,8 @@ use super::migrations::{Going, SOURCE, TARGET};
 use super::*;
 use crate::{ClusterView, Migration};
 
+/// For copies to be made equal, and busy marks to be taken back.
+const SETTLED: Duration = Duration::from_secs(10);
 /// For space to be given back.
 const GIVEN_BACK: Duration = Duration::from_secs(12);
 
@@ -20,31 +22,53 @@ const BOTH: [(u64, u8, u8); 9] =
     [(0, 1, 1), (3, 2, 3), (4, 1, 4), (7, 2, 1), (21, 1, 0), (300, 0, 5), (1500, 1, 1), (1503, 2, 3), (1521, 1, 0)];
 
 impl Leaving {
-    async fn begin(world: SimWorld, layout: &'static str, to: &'static str) -> Self {
+    /// A clone that shares what was written to these blocks and those after them; and what is agreed once it leaves.
+    async fn before(world: SimWorld, layout: &'static str, to: &'static str, shared: &[u64]) -> (Self, ClusterView) {
         let (mut going, mut begins) = Going::before(world, layout, to).await;
-        let rig = &mut going.rig;
-        rig.write(0, 1, 40).await.unwrap();
-        rig.write(1500, 1, 40).await.unwrap();
-        let clone = rig.cloned().await;
-        for block in [3, 7, 1503] {
-            rig.write(block, 2, 1).await.unwrap();
+        for &first in shared {
+            going.rig.write(first, 1, 40).await.unwrap();
         }
-        let of_others = going.held(SOURCE);
-        for (block, byte) in [(3, 3), (4, 4), (300, 5), (1503, 3)] {
-            write(&clone, block, byte).await.unwrap();
-        }
-        // As the snapshot has it, all the same.
-        write(&clone, 5, 1).await.unwrap();
-        for block in [20, 1520] {
-            clone.trim(block * BLOCK, 4 * BLOCK).await.unwrap();
-        }
+        let clone = going.rig.cloned().await;
         let epochs = going.rig.epochs.clone();
         begins.epochs = [(SOURCE, epochs.clone()), (TARGET, epochs)].into();
         begins.volumes.insert(CLONE, SOURCE);
         let (source, agreed) = begins.migrations.pop_first().unwrap();
         begins.migrations.insert(source, Arc::new(Migration { leaves: Some(CLONE), ..Migration::clone(&agreed) }));
+        (Leaving { going, clone, of_others: 0 }, begins)
+    }
+
+    async fn begin(world: SimWorld, layout: &'static str, to: &'static str) -> Self {
+        let (mut leaving, begins) = Leaving::before(world, layout, to, &[0, 1500]).await;
+        let Leaving { going, clone, .. } = &leaving;
+        for block in [3, 7, 1503] {
+            going.rig.write(block, 2, 1).await.unwrap();
+        }
+        let of_others = going.held(SOURCE);
+        for (block, byte) in [(3, 3), (4, 4), (300, 5), (1503, 3)] {
+            write(clone, block, byte).await.unwrap();
+        }
+        // As the snapshot has it, all the same.
+        write(clone, 5, 1).await.unwrap();
+        for block in [20, 1520] {
+            clone.trim(block * BLOCK, 4 * BLOCK).await.unwrap();
+        }
         going.follow(begins);
-        Leaving { going, clone, of_others }
+        leaving.of_others = of_others;
+        leaving
+    }
+
+    /// All of it is on its way at once.
+    fn leaves_at_once(&self, begins: ClusterView) {
+        let whole = |(source, agreed): (MapId, Arc<Migration>)| {
+            (source, Arc::new(Migration { fence: agreed.chunks, ..Migration::clone(&agreed) }))
+        };
+        let migrations = begins.migrations.into_iter().map(whole).collect();
+        self.going.follow(ClusterView { migrations, ..begins });
+    }
+
+    /// No copy that is here is behind, and no log says any more that something is under way.
+    async fn until_settled(&self) {
+        self.going.rig.world.sleep(SETTLED).await;
     }
 
     async fn has(&self, block: u64) -> (u8, u8) {
@@ -168,5 +192,48 @@ fn a_clone_that_comes_back_shares_again_what_it_shared() {
         leaving.going.rig.engine.end_unknown_maps(|map| map == SOURCE).await;
         assert_eq!((leaving.going.held(SOURCE), leaving.going.held(TARGET)), (before, 0));
         leaving.is_right(&changed).await;
+    });
+}
+
+/// Story: a drive was away when a clone wrote what it shares once more, or when what the clone had was released. When it was back, one copy
+/// had something as the clone's own that the other hadn't; and it handed that over, onto what the clone had written since.
+#[test]
+fn what_only_one_copy_has_as_the_clones_own_is_written_over_nothing_that_is_newer() {
+    told(|world| async move {
+        for (away, byte, is_away_when_it_leaves) in
+            [(0, 1, false), (1, 1, false), (0, 1, true), (1, 1, true), (0, 5, true), (1, 5, true)]
+        {
+            let (leaving, begins) = Leaving::before(world.clone(), "mirror:2", "mirror:3", &[0]).await;
+            let (rig, clone) = (&leaving.going.rig, &leaving.clone);
+            let migrations = begins.migrations.clone();
+            leaving.going.follow(ClusterView { migrations: [].into(), ..begins });
+            if is_away_when_it_leaves {
+                write(clone, 0, byte).await.unwrap();
+                leaving.until_settled().await;
+                rig.lose(away).await;
+            } else {
+                rig.lose(away).await;
+                write(clone, 0, byte).await.unwrap();
+                rig.bring_back(away).await;
+            }
+            leaving.until_settled().await;
+            leaving.leaves_at_once(ClusterView { migrations, ..leaving.going.now() });
+            leaving.going.until_taken().await;
+            write(clone, 0, 9).await.unwrap();
+            leaving.until_settled().await;
+            if is_away_when_it_leaves {
+                rig.bring_back(away).await;
+                leaving.until_settled().await;
+            }
+            for other in [1 - away, away] {
+                rig.lose(other).await;
+                leaving.going.begins_its_window_anew();
+                assert_eq!((leaving.has(0).await, leaving.has(1).await), ((1, 9), (1, 1)), "without drive {other}");
+                rig.bring_back(other).await;
+                leaving.until_settled().await;
+            }
+            leaving.going.move_on().await;
+            assert_eq!(leaving.has(0).await, (1, 9));
+        }
     });
 }
