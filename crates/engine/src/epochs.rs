@@ -108,7 +108,8 @@ impl Epochs {
         lines.filter(|line| !others.iter().any(|reader| reader.sees(line.newest()))).collect()
     }
 
-    fn readers_of(&self, volume: VolumeId) -> impl Iterator<Item = &Lineage> {
+    /// What this volume and its snapshots see.
+    pub(crate) fn readers_of(&self, volume: VolumeId) -> impl Iterator<Item = &Lineage> {
         let head = self.heads.get(&volume).map(|head| head.epoch);
         let is_own = move |reader: &&Lineage| {
             let newest = reader.newest();

@@ -89,6 +89,14 @@ impl Moving {
         lines.into_iter().map(Lineage::newest).collect()
     }
 
+    /// What each of those sees who go.
+    pub fn readers<'a>(&self, epochs: &'a Epochs) -> Vec<&'a Lineage> {
+        match self.agreed.leaves {
+            None => epochs.history.readers().iter().collect(),
+            Some(volume) => epochs.readers_of(volume).collect(),
+        }
+    }
+
     /// Whether the same chunks go the same way, and have gone no other one in between.
     pub fn is_same_window(&self, other: &Moving) -> bool {
         let window = |moving: &Moving| (moving.agreed.target, moving.agreed.since);

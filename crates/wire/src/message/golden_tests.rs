@@ -303,10 +303,12 @@ fn what_maps_ask_each_other_and_are_answered() {
                     newest: 3,
                     held: vec![volume::Blocks { first: 0, count: 1 }],
                     hidden: vec![volume::Blocks { first: 1, count: 2 }],
+                    damaged: vec![volume::Blocks { first: 3, count: 1 }],
                 }],
                 requests: vec![Taken { origin: TAG.origin, first: 0, count: 1 }],
             },
             "07 04000000 01000000 03000000 01000000 00000000 01000000 01000000 01000000 02000000
+             01000000 03000000 01000000
              01000000 0100000000000000 02000000 0300000000000000 0400000000000000 0000000000000000 0100000000000000",
         ),
         (VolumeAnswer::Released, "08"),

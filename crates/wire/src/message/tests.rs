@@ -210,6 +210,7 @@ fn any_volume_answer() -> impl Strategy<Value = VolumeAnswer> {
         newest,
         held: Vec::new(),
         hidden: vec![volume::Blocks { first: first % 16, count: 1 }],
+        damaged: vec![volume::Blocks { first: first % 15, count: 2 }],
     };
     let handed = prop::collection::vec(any::<(u32, u32)>(), 0..4).prop_map(move |lines| {
         let lines = lines.into_iter().map(line).collect();
@@ -231,7 +232,8 @@ fn any_volume_answer() -> impl Strategy<Value = VolumeAnswer> {
 
 /// So many blocks, of which one line holds some.
 fn handed(count: u32, held: u32) -> VolumeAnswer {
-    let line = HandedLine { newest: 1, held: vec![volume::Blocks { first: 0, count: held }], hidden: Vec::new() };
+    let held = vec![volume::Blocks { first: 0, count: held }];
+    let line = HandedLine { newest: 1, held, hidden: Vec::new(), damaged: Vec::new() };
     VolumeAnswer::HandedOver { count, lines: vec![line], requests: Vec::new() }
 }
 

@@ -129,6 +129,8 @@ pub struct HandedLine {
     pub held: Vec<Blocks>,
     /// Those that older lines have, and this one hasn't.
     pub hidden: Vec<Blocks>,
+    /// Those that it has itself too, and nobody can read.
+    pub damaged: Vec<Blocks>,
 }
 
 /// A run of blocks.
@@ -221,7 +223,7 @@ pub enum VolumeFailure {
 }
 
 record!(VolumeRequest { volume, map, column, operation });
-record!(HandedLine { newest, held, hidden });
+record!(HandedLine { newest, held, hidden, damaged });
 record!(Blocks { first, count });
 
 tagged!(VolumeOperation, "operation on a volume", {
@@ -308,7 +310,7 @@ impl VolumeOperation {
 impl VolumeAnswer {
     pub(super) fn check(&self, payload: &Payload) -> Result<(), MessageError> {
         let VolumeAnswer::HandedOver { count, lines, requests } = self else { return Ok(()) };
-        let runs = || lines.iter().flat_map(|line| line.held.iter().chain(&line.hidden));
+        let runs = || lines.iter().flat_map(|line| line.held.iter().chain(&line.hidden).chain(&line.damaged));
         let is_within =
             |run: &Blocks| run.count > 0 && run.first.checked_add(run.count).is_some_and(|end| end <= *count);
         let held: u64 = lines.iter().flat_map(|line| &line.held).map(|run| u64::from(run.count)).sum();

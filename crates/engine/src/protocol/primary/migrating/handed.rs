@@ -1,7 +1,6 @@
 //! What the source has handed over, and how all copies here come to have it.
 
 use super::handing::newest_line;
-use super::untaken::zero;
 use crate::epochs::Epochs;
 use crate::protocol::primary::epochs::Writing;
 use crate::protocol::primary::members::Copies;
@@ -18,7 +17,7 @@ use tepal_drive::world::{Gather, World};
 use tepal_model::{BLOCK, Buffer, Epoch, IoError, Origin, Taken};
 use tepal_wire::message::volume::{self, HandedLine};
 
-/// What the source has of some blocks, numbered from the first one.
+/// What one side has of some blocks, numbered from the first one.
 pub(super) struct Handed {
     pub first: u64,
     pub lines: Vec<HandedLine>,
@@ -37,27 +36,54 @@ impl Handed {
     }
 
     /// What whoever sees a line sees of a block there; `None` if older lines say that.
-    pub fn shown(&self, newest: Epoch, block: u64) -> Option<Bytes> {
+    fn shown(&self, newest: Epoch, block: u64) -> Option<Result<Bytes, IoError>> {
         let mut before = 0;
         for line in &self.lines {
             let is_it = line.newest == newest;
             for run in &line.held {
                 let run = Blocks::new(self.first + u64::from(run.first), run.count.into());
                 if is_it && (run.first..run.end()).contains(&block) {
-                    return Some(self.blocks[before + (block - run.first) as usize].clone());
+                    return Some(Ok(self.blocks[before + (block - run.first) as usize].clone()));
                 }
                 before += run.count as usize;
             }
-            let hides = |run: &volume::Blocks| {
-                let first = self.first + u64::from(run.first);
-                (first..first + u64::from(run.count)).contains(&block)
-            };
-            if is_it && line.hidden.iter().any(hides) {
-                return Some(zero());
+            let has = |runs: &[volume::Blocks]| self.each_of(runs).any(|one| one == block);
+            if is_it && has(&line.damaged) {
+                return Some(Err(IoError::Damaged { offset: block * BLOCK, length: BLOCK }));
+            }
+            if is_it && has(&line.hidden) {
+                return Some(Ok(zero()));
             }
         }
         None
     }
+
+    /// The blocks that can't be read in some line.
+    pub fn damaged(&self) -> impl Iterator<Item = u64> {
+        self.lines.iter().flat_map(|line| self.each_of(&line.damaged))
+    }
+
+    fn each_of(&self, runs: &[volume::Blocks]) -> impl Iterator<Item = u64> {
+        runs.iter().flat_map(|run| {
+            let first = self.first + u64::from(run.first);
+            first..first + u64::from(run.count)
+        })
+    }
+}
+
+/// What whoever sees these lines sees of a block, of each of them where it can be read; newer ones come first.
+pub(super) fn shown_on_both(
+    (source, own): (&[Handed], &[Handed]),
+    lines: &[Epoch],
+    block: u64,
+) -> Result<Bytes, IoError> {
+    let sides = || source.iter().chain(own);
+    let shown = |line: &Epoch| sides().filter_map(|side| side.shown(*line, block)).reduce(Result::or);
+    lines.iter().find_map(shown).unwrap_or_else(|| Ok(zero()))
+}
+
+fn zero() -> Bytes {
+    Buffer::zeroed(BLOCK as usize).freeze()
 }
 
 impl<W: World> Group<W> {

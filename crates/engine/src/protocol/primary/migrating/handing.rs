@@ -246,7 +246,7 @@ impl<W: World> Group<W> {
         let is_named = |lines: &[HandedLine], newest| lines.iter().any(|line| line.newest == newest);
         for newest in left.iter().map(|line| line.newest()) {
             if !is_named(&lines, newest) {
-                lines.push(HandedLine { newest, held: Vec::new(), hidden: Vec::new() });
+                lines.push(HandedLine { newest, held: Vec::new(), hidden: Vec::new(), damaged: Vec::new() });
             }
         }
         let answer = VolumeAnswer::HandedOver { count: count as u32, lines, requests };
@@ -274,7 +274,7 @@ impl<W: World> Group<W> {
             let holder = here.min_by_key(|holder| holder.local().is_none()).cloned();
             (holder.ok_or(IoError::Stopping)?, state.changes)
         };
-        let lines = loop {
+        let mut lines = loop {
             let lines = self.lines_of(&holder, blocks, of).await?;
             let held: u64 = lines.iter().flat_map(|line| &line.held).map(|run| u64::from(run.count)).sum();
             if held * BLOCK <= MAX_REQUEST || blocks.count == 1 {
@@ -283,13 +283,8 @@ impl<W: World> Group<W> {
             blocks.count /= 2;
         };
         let mut data = Segments::new();
-        for line in &lines {
-            // All that it sees: another copy may show there what an older line has, if that is the same.
-            let seen = epochs.history.line_of(line.newest).ok_or(IoError::Stopping)?;
-            for run in &line.held {
-                let run = Blocks::new(blocks.first + u64::from(run.first), run.count.into());
-                data.extend(self.read_copies(run, Reader::HasTurn(seen)).await?.0);
-            }
+        for line in &mut lines {
+            data.extend(self.read_held(blocks.first, line, epochs).await?);
         }
         let requests = self.requests_of(&holder, blocks, &newest).await?;
         // Whoever has come or gone meanwhile may have had the holder lag behind.
@@ -299,6 +294,41 @@ impl<W: World> Group<W> {
         let data = tepal_model::buffer::join(&data);
         let handed = Handed::of(blocks.first, lines, requests, data).ok_or(IoError::Stopping)?;
         Ok((blocks.count, handed))
+    }
+
+    /// What a line holds of blocks that are numbered from this one on. Those that can't be read are named as damaged, and not as held.
+    async fn read_held(&self, first: u64, line: &mut HandedLine, epochs: &Epochs) -> Result<Segments, IoError> {
+        // All that it sees: another copy may show there what an older line has, if that is the same.
+        let seen = epochs.history.line_of(line.newest).ok_or(IoError::Stopping)?;
+        let (mut data, mut held, mut damaged) = (Segments::new(), BTreeSet::new(), BTreeSet::new());
+        for run in std::mem::take(&mut line.held) {
+            let of_run = Blocks::new(first + u64::from(run.first), run.count.into());
+            if let Some(read) = self.read_if_right(of_run, seen).await? {
+                data.extend(read);
+                held.extend(run.first..run.first + run.count);
+                continue;
+            }
+            for (one, number) in of_run.each().zip(run.first..) {
+                match self.read_if_right(one, seen).await? {
+                    Some(read) => {
+                        data.extend(read);
+                        held.insert(number);
+                    }
+                    None => drop(damaged.insert(number)),
+                }
+            }
+        }
+        (line.held, line.damaged) = (runs_of(&held), runs_of(&damaged));
+        Ok(data)
+    }
+
+    /// `None` if some of it is damaged. The caller has the turn.
+    async fn read_if_right(&self, blocks: Blocks, seen: &Lineage) -> Result<Option<Segments>, IoError> {
+        match self.read_copies(blocks, Reader::HasTurn(seen)).await {
+            Ok((read, _)) => Ok(Some(read)),
+            Err(IoError::Damaged { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// The requests that blocks of a copy have taken, numbered from the first one.
@@ -336,6 +366,7 @@ impl<W: World> Group<W> {
                     newest: line.newest(),
                     held: runs_of(&held),
                     hidden: runs_of(&hidden),
+                    damaged: Vec::new(),
                 });
             }
         }

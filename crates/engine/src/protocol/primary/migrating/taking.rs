@@ -103,19 +103,6 @@ pub(super) enum NotTaken {
     Failed(IoError),
 }
 
-impl NotTaken {
-    /// The source names blocks of its own column.
-    fn of_own(self, run: &Run) -> Self {
-        match self {
-            NotTaken::Failed(IoError::Damaged { offset, length }) => {
-                let offset = (offset + run.own.first * BLOCK).saturating_sub(run.other.first * BLOCK);
-                NotTaken::Failed(IoError::Damaged { offset, length })
-            }
-            other => other,
-        }
-    }
-}
-
 impl From<IoError> for NotTaken {
     fn from(error: IoError) -> Self {
         match error {
@@ -414,7 +401,10 @@ impl<W: World> Group<W> {
         if handed.iter().all(|handed| !holds(handed) && handed.requests.is_empty()) {
             return Ok(0);
         }
-        let turn = self.line_up(blocks).turn().await;
+        let mut turn = self.line_up(blocks).turn().await;
+        if handed.iter().any(|handed| handed.damaged().next().is_some()) {
+            turn = self.has_what_is_damaged(turn, (moving, blocks), &handed, &epochs).await?;
+        }
         if !self.is_window(moving) {
             return Err(NotTaken::Yet);
         }
@@ -448,7 +438,7 @@ impl<W: World> Group<W> {
         while done < run.own.count {
             let left = Blocks::new(run.other.first + done, run.own.count - done);
             let asked = self.ask_source(moving, run.column, (What::HandOver, left), epochs).await;
-            let (answer, data) = asked.map_err(|error| error.of_own(run))?;
+            let (answer, data) = asked?;
             let VolumeAnswer::HandedOver { count, lines, requests } = answer else { return Err(NotTaken::Yet) };
             let count = u64::from(count).min(left.count);
             let data = tepal_model::buffer::join(&data);

@@ -1,23 +1,23 @@
 //! Reads of pieces that can't be taken over now: there's no room for them here, or nobody can read some block of them.
 //!
 //! What the source has is read there, and what is here, line by line: nobody writes either, for whoever reads has the turn here, and
-//! writes wait for the piece to be taken. What the source still has goes first. What it has let go in part is here.
+//! writes wait for the piece to be taken. What the source can't read, or has let go in part, may be here.
 //!
-//! A piece of which a block can't be read stays where it is, and with it the migration: the block's readers are told of exactly that
-//! block. If the volumes turn around, it's the source's again, to be written.
+//! A piece of which a block can't be read anywhere stays where it is, and with it the migration: the block's readers are told of exactly
+//! that block. If the volumes turn around, it's the source's again, to be written. A block that nobody who goes is shown any more is
+//! in nobody's way.
 
-use super::handed::Handed;
+use super::handed::{Handed, shown_on_both};
 use super::handing::newest_line;
 use super::taking::{NotTaken, SOON, pieces};
 use crate::epochs::{Epochs, Subject};
+use crate::protocol::primary::order::Turn;
 use crate::protocol::primary::read::Reader;
 use crate::protocol::primary::{Blocks, Group, Patience};
 use crate::seen_through::Asker;
 use crate::volume::Moving;
-use crate::volume::migrating::Run;
-use bytes::Bytes;
 use tepal_drive::world::World;
-use tepal_model::{BLOCK, Epoch, IoError, Lineage, Segments};
+use tepal_model::{Epoch, IoError, Lineage, Segments};
 
 /// Whether what can't be taken over for this is read where it is.
 pub fn is_read_there(error: &IoError) -> bool {
@@ -64,17 +64,11 @@ impl<W: World> Group<W> {
         let turn = self.turn_soon(blocks).await?;
         let newest = newest_line(&epochs);
         let _turn = self.settled_for(turn, &Asker::patient(), (Reader::Copies(&newest), blocks)).await?;
-        let mut all: Vec<Handed> = Vec::new();
+        let mut source: Vec<Handed> = Vec::new();
         for run in moving.fenced(self.shared.column.number, blocks) {
-            all.extend(self.handed_of_each(&moving, &run, &epochs).await?);
+            source.extend(self.handed_over(&moving, &run, &epochs).await?);
         }
-        let all_lines: Vec<&Lineage> = epochs.history.lines().iter().collect();
-        let mut at = blocks.first;
-        while at < blocks.end() {
-            let (count, handed) = self.all_of(Blocks::new(at, blocks.end() - at), (&all_lines, &epochs)).await?;
-            all.push(handed);
-            at += count;
-        }
+        let own = self.all_here(blocks, &epochs).await?;
         {
             let state = self.lock();
             let is_same = state.moving.as_ref().is_some_and(|now| now.is_same_window(&moving));
@@ -82,29 +76,46 @@ impl<W: World> Group<W> {
                 return Err(NotTaken::Yet);
             }
         }
-        // Newer ones hide older ones.
-        let lines: Vec<Epoch> = epochs.history.lines().iter().rev().map(|line| line.newest()).collect();
-        let seen: Vec<Epoch> = lines.into_iter().filter(|&newest| seen.sees(newest)).collect();
-        let shown = |block: u64| seen.iter().find_map(|&line| all.iter().find_map(|handed| handed.shown(line, block)));
-        Ok(blocks.each().map(|block| shown(block.first).unwrap_or_else(zero)).collect())
+        let lines = lines_seen(&epochs, &seen);
+        let shown = blocks.each().map(|block| shown_on_both((&source, &own), &lines, block.first));
+        shown.collect::<Result<Segments, IoError>>().map_err(NotTaken::Failed)
     }
 
-    /// What the source has of a run. Of blocks of which some can't be read each is asked for by itself, so the error is of one.
-    async fn handed_of_each(&self, moving: &Moving, run: &Run, epochs: &Epochs) -> Result<Vec<Handed>, NotTaken> {
-        match self.handed_over(moving, run, epochs).await {
-            Err(NotTaken::Failed(IoError::Damaged { .. })) if run.own.count > 1 => {}
-            outcome => return outcome,
-        }
-        let mut all = Vec::new();
-        for by in 0..run.own.count {
-            let one = |blocks: Blocks| Blocks::new(blocks.first + by, 1);
-            let run = Run { own: one(run.own), column: run.column, other: one(run.other) };
-            all.extend(self.handed_over(moving, &run, epochs).await?);
+    /// What there is here of these blocks, in all lines. Whoever asks has their turn, and their copies are equal.
+    async fn all_here(&self, blocks: Blocks, epochs: &Epochs) -> Result<Vec<Handed>, IoError> {
+        let lines: Vec<&Lineage> = epochs.history.lines().iter().collect();
+        let (mut all, mut at) = (Vec::new(), blocks.first);
+        while at < blocks.end() {
+            let (count, handed) = self.all_of(Blocks::new(at, blocks.end() - at), (&lines, epochs)).await?;
+            all.push(handed);
+            at += count;
         }
         Ok(all)
     }
+
+    /// Whether these blocks may be taken over, of which the source can't read some: each of those is here, or whoever goes sees a newer one.
+    pub(super) async fn has_what_is_damaged(
+        &self,
+        turn: Turn,
+        (moving, blocks): (&Moving, Blocks),
+        handed: &[Handed],
+        epochs: &Epochs,
+    ) -> Result<Turn, NotTaken> {
+        let newest = newest_line(epochs);
+        let turn = self.settled_for(turn, &Asker::patient(), (Reader::Copies(&newest), blocks)).await?;
+        let own = self.all_here(blocks, epochs).await?;
+        for reader in moving.readers(epochs) {
+            let lines = lines_seen(epochs, reader);
+            for block in handed.iter().flat_map(Handed::damaged) {
+                shown_on_both((handed, &own), &lines, block)?;
+            }
+        }
+        Ok(turn)
+    }
 }
 
-pub(super) fn zero() -> Bytes {
-    tepal_model::Buffer::zeroed(BLOCK as usize).freeze()
+/// Newer ones first: they hide older ones.
+fn lines_seen(epochs: &Epochs, reader: &Lineage) -> Vec<Epoch> {
+    let lines = epochs.history.lines().iter().rev().map(Lineage::newest);
+    lines.filter(|&newest| reader.sees(newest)).collect()
 }

@@ -71,6 +71,22 @@ impl Leaving {
         self.going.rig.world.sleep(SETTLED).await;
     }
 
+    /// One of the shared blocks can't be read any more where it was written. Which it is.
+    async fn rots(&self) -> u64 {
+        let rig = &self.going.rig;
+        let drive = rig.engine.drive(DriveId(1)).unwrap();
+        drive.checkpoint().await.unwrap();
+        rig.disks[0].rot(drive.geometry().slots_start);
+        let (snapshot, mut damaged) = (rig.volume.snapshot(1, 8 << 20), Vec::new());
+        for block in 0..40 {
+            if snapshot.read(block * BLOCK, BLOCK).await.is_err() {
+                damaged.push(block);
+            }
+        }
+        let [bad] = damaged[..] else { panic!("{damaged:?}") };
+        bad
+    }
+
     async fn has(&self, block: u64) -> (u8, u8) {
         (self.going.rig.read(block).await.unwrap(), read(&self.clone, block).await.unwrap())
     }
@@ -235,5 +251,61 @@ fn what_only_one_copy_has_as_the_clones_own_is_written_over_nothing_that_is_newe
             leaving.going.move_on().await;
             assert_eq!(leaving.has(0).await, (1, 9));
         }
+    });
+}
+
+/// Story: a block that a clone shares rotted when the clone had it already. It was handed over again, as all that is shared, couldn't be,
+/// and writes around it failed until the clone was called back.
+#[test]
+fn what_rots_where_a_clone_has_taken_it_from_is_in_nobodys_way() {
+    told(|world| async move {
+        let (leaving, begins) = Leaving::before(world, "stripe", "mirror:2;extent=4K", &[0]).await;
+        leaving.leaves_at_once(begins);
+        leaving.going.until_taken().await;
+        let bad = leaving.rots().await;
+        let mut expected = 1;
+        for byte in 7..10 {
+            leaving.going.begins_its_window_anew();
+            assert_eq!(read(&leaving.clone, bad).await, Ok(expected));
+            for block in (0..40).filter(|block| byte > 7 || *block != bad) {
+                write(&leaving.clone, block, byte).await.unwrap();
+            }
+            if byte > 7 {
+                expected = byte;
+            }
+        }
+        leaving.going.move_on().await;
+        assert_eq!((read(&leaving.clone, bad).await, read(&leaving.clone, bad + 1).await), (Ok(9), Ok(9)));
+    });
+}
+
+#[test]
+fn a_shared_block_that_nobody_can_read_is_an_error_there_only_and_goes_with_the_clone_once_the_clone_has_its_own() {
+    told(|world| async move {
+        let (leaving, begins) = Leaving::before(world, "stripe", "mirror:2;extent=4K", &[0]).await;
+        let (going, clone) = (&leaving.going, &leaving.clone);
+        let bad = leaving.rots().await;
+        leaving.leaves_at_once(begins);
+        let error = IoError::Damaged { offset: bad * BLOCK, length: BLOCK };
+        for block in 0..40 {
+            let expected = if block == bad { Err(error.clone()) } else { Ok(1) };
+            assert_eq!(read(clone, block).await, expected, "{block}");
+        }
+        assert_eq!(write(clone, bad, 7).await, Err(error.clone()));
+        going.turn_around();
+        write(clone, bad, 7).await.unwrap();
+        going.turn_around();
+        going.until_taken().await;
+        for byte in 8..10 {
+            assert_eq!(read(clone, bad).await, Ok(byte - 1));
+            write(clone, bad, byte).await.unwrap();
+            // Where it came from it's as damaged as it was.
+            going.begins_its_window_anew();
+        }
+        going.move_on().await;
+        for block in 0..40 {
+            assert_eq!(read(clone, block).await, Ok(if block == bad { 9 } else { 1 }), "{block}");
+        }
+        assert_eq!(going.rig.read(bad).await, Err(error));
     });
 }
