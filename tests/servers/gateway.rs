@@ -110,6 +110,32 @@ fn a_gateway_learns_of_volumes_as_they_are_made_grow_and_go() {
     assert_eq!(gateway.connect("v").read(0, BLOCK as u32).expect("read"), [7; BLOCK]);
 }
 
+/// Story: a clone had got another layout along with its origin. When the origin was removed, the gateway gave up the map that they had gone
+/// to: the clone's requests were sent to where its columns had been led then, for ever.
+#[test]
+fn a_clone_that_has_gone_to_another_layout_with_its_origin_is_served_by_a_gateway_when_the_origin_is_removed() {
+    let ring = up(3, "16M");
+    let gateway = Gateway::start(&ring, "a");
+    ring.ask(1, &["snapshot", "create", "v@a"]).succeeded();
+    ring.ask(1, &["volume", "clone", "v@a", "c"]).succeeded();
+    let mut clone = gateway.connect("c");
+    let pattern = |round: u64| [round as u8 + 1; BLOCK];
+    let blocks = || (0..16).map(|block| block << 20);
+    blocks().for_each(|at| clone.write(at, &pattern(0)).expect("written"));
+    ring.ask(2, &["volume", "relayout", "v", "--layout", "mirror:3"]).succeeded();
+    ring.ask(1, &["volume", "rm", "v", "--snapshots", "--force"]).succeeded();
+    program::until("the gateway to forget it", SOON, || Nbd::open(&gateway.address(), "v").is_err().then_some(()));
+    for victim in 1..=3 {
+        ring.kill(victim);
+        ring.wait_for_state(victim % 3 + 1, victim, "down");
+        let round = u64::from(victim);
+        blocks().for_each(|at| assert_eq!(clone.read(at, BLOCK as u32).expect("read"), pattern(round - 1)));
+        blocks().for_each(|at| clone.write(at, &pattern(round)).expect("written"));
+        ring.start(&[victim]);
+        ring.wait_until_healthy(victim, "c");
+    }
+}
+
 #[test]
 fn a_gateway_that_finds_no_server_or_may_not_listen_says_so_and_ends() {
     let ring = Ring::up(1);

@@ -49,6 +49,8 @@ pub(crate) struct Shared<W: World> {
     pub askers: Askers,
     /// For what this server asks as a gateway.
     pub slots: Slots,
+    /// No state of a cluster is followed.
+    is_alone: bool,
     /// See [`Engine::followed`].
     followed_view: AtomicU64,
     state: Mutex<State<W>>,
@@ -121,12 +123,17 @@ impl Standing {
 impl<W: World> Engine<W> {
     /// A server that is alone.
     pub fn new(world: W, authority: Arc<dyn Authority>) -> Self {
-        Self::among(world, authority, Arc::new(Alone))
+        Self::with(world, authority, None)
     }
 
     /// One of several.
     pub fn among(world: W, authority: Arc<dyn Authority>, peers: Arc<dyn Peers>) -> Self {
+        Self::with(world, authority, Some(peers))
+    }
+
+    fn with(world: W, authority: Arc<dyn Authority>, peers: Option<Arc<dyn Peers>>) -> Self {
         let slots = Slots::new(world.next_u64());
+        let (is_alone, peers) = (peers.is_none(), peers.unwrap_or_else(|| Arc::new(Alone)));
         let state = Mutex::new(State {
             complete: false,
             drives: BTreeMap::new(),
@@ -142,6 +149,7 @@ impl<W: World> Engine<W> {
                 peers,
                 askers: Askers::default(),
                 slots,
+                is_alone,
                 followed_view: AtomicU64::new(0),
                 state,
             }),
@@ -320,7 +328,8 @@ impl<W: World> Engine<W> {
         state.arrange(self);
     }
 
-    /// Call this once all volumes that exist have been opened: only then can a drive be found to know what it misses.
+    /// Call this once all volumes that exist have been opened: only then can a drive be found to know what it misses, and among
+    /// others only once a state was followed, which names the maps that volumes go to.
     pub fn all_volumes_opened(&self) {
         let drives: Vec<DriveId> = {
             let mut state = self.lock();

@@ -55,10 +55,11 @@ impl<W: World> Engine<W> {
         })
     }
 
-    /// The drive's opening, if it's here, wasn't up when it was added, and all volumes are open.
+    /// The drive's opening, if it's here, wasn't up when it was added, and all maps are open.
     fn behind(&self, id: DriveId) -> Option<u64> {
         let state = self.lock();
-        let entry = state.drives.get(&id).filter(|entry| state.complete && entry.left.is_some())?;
+        let all_are_open = state.complete && (self.shared.is_alone || state.followed.is_some());
+        let entry = state.drives.get(&id).filter(|entry| all_are_open && entry.left.is_some())?;
         entry.drive().map(|_| entry.opening)
     }
 

@@ -157,6 +157,11 @@ impl<W: World> Volume<W> {
         all.into_values().collect()
     }
 
+    /// Whether columns of its maps are on that drive, as far as is known here.
+    pub fn is_on(&self, drive: DriveId) -> bool {
+        self.maps().iter().any(|map| map.places().drives().contains(&drive))
+    }
+
     /// Bytes on the drives that are here, copies counted; all that its snapshots and clones have is among them.
     pub fn allocated(&self) -> u64 {
         self.maps().iter().map(Map::allocated).sum()

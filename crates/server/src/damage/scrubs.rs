@@ -83,12 +83,17 @@ impl Scrubs {
         });
     }
 
-    /// Has one, and waits for its end.
+    /// Has one, and waits for its end. One that runs already has perhaps passed what this is for.
     pub async fn run(&self, volume: Volume<ServerWorld>) -> Scrub {
         let (id, name) = (volume.id(), volume.spec().name);
+        self.ended(id, &name).await;
         self.start(volume);
+        self.ended(id, &name).await
+    }
+
+    async fn ended(&self, id: VolumeId, name: &str) -> Scrub {
         loop {
-            match self.report(id, &name) {
+            match self.report(id, name) {
                 Scrub { state: ScrubState::Running, .. } => tokio::time::sleep(LOOK).await,
                 ended => return ended,
             }

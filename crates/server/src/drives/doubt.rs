@@ -36,10 +36,11 @@ impl Drives {
         let Some(open) = self.open().remove(&id) else { return };
         let volumes = self.parts.engine.volumes();
         let (mut repaired_blocks, mut is_done) = (0, true);
-        for volume in volumes.into_iter().filter(|volume| volume.spec().places.drives().contains(&id)) {
+        for volume in volumes.into_iter().filter(|volume| volume.is_on(id)) {
             let scrub = scrubs.run(volume).await;
             repaired_blocks += scrub.repaired_blocks;
             is_done &= scrub.state == ScrubState::Done && scrub.unrepaired.is_empty();
+            is_done &= scrub.checked_drives.contains(&id);
         }
         if !is_done {
             return;

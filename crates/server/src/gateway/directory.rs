@@ -71,7 +71,8 @@ async fn tell_engine(engine: &Engine<ServerWorld>, now: &Directory) {
         now.volumes.iter().map(|volume| (VolumeId(volume.id), volume)).collect();
     for volume in engine.volumes() {
         match volumes.get(&volume.id()) {
-            None if now.volumes.iter().any(|other| has_map(other, volume.spec().map)) => {
+            // Perhaps not the one that it was opened with: clones may have gone with it to another.
+            None if volume.has_any_map_of(|map| now.volumes.iter().any(|other| has_map(other, map))) => {
                 engine.remove_one_of_several(volume.id()).await;
             }
             None => engine.remove_volume(volume.id()).await,

@@ -30,14 +30,15 @@ impl Peers for Silent {
 struct Among {
     world: SimWorld,
     disks: Vec<SimDisk>,
+    authority: Arc<Agrees>,
     peers: Arc<Silent>,
     engine: Engine<SimWorld>,
 }
 
 impl Among {
     async fn new(world: SimWorld, drives: usize) -> Self {
-        let peers = Arc::new(Silent::default());
-        let engine = Engine::among(world.clone(), Arc::new(Agrees::default()), peers.clone());
+        let (authority, peers) = (Arc::new(Agrees::default()), Arc::new(Silent::default()));
+        let engine = Engine::among(world.clone(), authority.clone(), peers.clone());
         let mut disks = Vec::new();
         for (nth, name) in NAMES[..drives].iter().enumerate() {
             let disk = SimDisk::new(world.core(), name, 16 << 20);
@@ -48,7 +49,7 @@ impl Among {
             engine.add_drive(drive, Standing::Current);
             disks.push(disk);
         }
-        Among { world, disks, peers, engine }
+        Among { world, disks, authority, peers, engine }
     }
 
     fn spec(&self, id: u32, drives: &[u64]) -> VolumeSpec {
@@ -94,6 +95,27 @@ fn a_drive_that_has_come_up_at_another_server_is_asked_there_though_its_move_was
         rig.engine.follow(ME, &behind, &rig.view(7, THIRD, DriveStatus::Up(7)));
         let now = rig.asked().await;
         assert!(now.contains(&THIRD) && !now.contains(&OTHER), "asked {now:?}");
+    });
+}
+
+/// Story: a server was started while a volume went to another map. Only the one that it came from was open, in which a drive had
+/// nothing that it could miss: the drive was said to be up, and served what it had missed in the other.
+#[test]
+fn a_drive_is_not_up_again_before_it_is_known_which_maps_volumes_go_to() {
+    told(|world| async move {
+        let rig = Among::new(world, 2).await;
+        rig.engine.lose_drive(DriveId(2), Loss::Gone { drive: DriveId(2), reason: "pulled".into() }).await;
+        let drive = Drive::open(rig.world.clone(), rig.disks[1].open(), None, Options::default()).await.unwrap();
+        rig.engine.add_drive(drive, Standing::Behind(3));
+        rig.engine.open_volume_among(rig.spec(1, &[1, 9])).unwrap();
+        let last_said = || rig.authority.0.lock().unwrap().view;
+        let before = last_said();
+        rig.engine.all_volumes_opened();
+        rig.world.sleep(Duration::from_secs(1)).await;
+        assert_eq!(last_said(), before, "a map in which it's behind may not be open yet");
+        rig.engine.follow(ME, &ClusterView::default(), &rig.view(4, OTHER, DriveStatus::Up(1)));
+        rig.world.sleep(Duration::from_secs(1)).await;
+        assert!(last_said() > before, "there's none");
     });
 }
 

@@ -118,6 +118,8 @@ fn a_column_moves_to_another_drive_while_it_is_written_and_the_drive_that_had_it
             let change = async {
                 moving.begin();
                 moving.finish().await;
+                // What else it has of mirrors, it keeps.
+                assert_eq!(moving.rig.volume.is_on(DriveId(1)), layout != "stripe");
                 moving.until_given_back(1).await;
             };
             join(write, change).await;
