@@ -25,6 +25,12 @@ pub(crate) enum Taken<W: World> {
     Vacant,
 }
 
+impl<W: World> Taken<W> {
+    pub fn is_vacant(&self) -> bool {
+        matches!(self, Taken::Vacant)
+    }
+}
+
 impl<W: World> Clone for Taken<W> {
     fn clone(&self) -> Self {
         match self {

@@ -52,8 +52,9 @@ async fn begin(
         None => Some(record.layout.clone()),
     };
     // What comes back from there goes there after all.
-    let comes_back =
-        |migration: &&Arc<MigrationRecord>| migration.cancelled && !alone && wanted.as_ref() == Some(&migration.layout);
+    let comes_back = |migration: &&Arc<MigrationRecord>| {
+        migration.cancelled && migration.leaves.is_some() == alone && wanted.as_ref() == Some(&migration.layout)
+    };
     if let Some(migration) = state.migration_of(&record).filter(comes_back) {
         context.propose(Command::TurnMigration { id: migration.id, cancelled: false }).await?;
         if rate.is_some() {

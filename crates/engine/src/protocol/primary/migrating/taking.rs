@@ -25,6 +25,8 @@ const PIECE: u64 = 16;
 const AT_ONCE: usize = 8;
 /// Pieces that are under way for clients at once; the others of a long request follow them.
 const MOST_UNDER_WAY: usize = 32;
+/// The same with those that wait for nobody but the source, which keep no others from being begun.
+const MOST_BEGUN: usize = 1024;
 /// So long it's waited for to know where there's anything.
 const KNOWN_SOON: Duration = Duration::from_millis(500);
 /// A piece that takes longer is said to wait.
@@ -45,6 +47,10 @@ pub(crate) struct TakeOver {
     taken: BTreeSet<u64>,
     /// Since when.
     under_way: BTreeMap<u64, Tick>,
+    /// Those of them for which the source couldn't hand anything over when it was asked last.
+    waiting: BTreeSet<u64>,
+    /// One that wasn't begun since nobody leads its column at the source, and since when.
+    passed_over: Option<(u64, Tick)>,
     /// Where there's anything to be taken over, once that is known.
     held: Option<Held>,
     /// Why it couldn't be, and when.
@@ -76,9 +82,22 @@ impl TakeOver {
         self.held.as_ref().is_some_and(|held| !held.contains(&chunk()))
     }
 
-    /// The piece that has been under way for the longest, and since when.
+    /// The piece that has been under way, or passed over, for the longest, and since when.
     fn oldest(&self) -> Option<(u64, Tick)> {
-        self.under_way.iter().map(|(&piece, &since)| (piece, since)).min_by_key(|(_, since)| since.0)
+        let under_way = self.under_way.iter().map(|(&piece, &since)| (piece, since));
+        under_way.chain(self.passed_over).min_by_key(|(_, since)| since.0)
+    }
+
+    /// Whether whoever asks for a client is to take a piece over, from now on. Not all of them at once: many may be asked for.
+    fn begins(&mut self, piece: u64, now: Tick) -> bool {
+        let is_their_turn = self.under_way.len() - self.waiting.len() < MOST_UNDER_WAY;
+        let begins = is_their_turn && self.under_way.len() < MOST_BEGUN && !self.under_way.contains_key(&piece);
+        begins && self.under_way.insert(piece, now).is_none()
+    }
+
+    fn ends(&mut self, piece: u64) {
+        self.under_way.remove(&piece);
+        self.waiting.remove(&piece);
     }
 }
 
@@ -94,6 +113,14 @@ enum Claim {
     Own,
     /// A client does, or nobody yet.
     Others,
+}
+
+/// Who waits for a piece.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum For {
+    Client,
+    /// It's not insisted on if its source is away.
+    Nobody,
 }
 
 /// Why something isn't taken over.
@@ -144,19 +171,13 @@ impl<W: World> Group<W> {
                 {
                     return Err(error.clone());
                 }
-                // Not all of them at once: many may be asked for.
-                let under_way = &mut state.takeover.under_way;
-                let is_begun = |piece: &u64| {
-                    let begins = under_way.len() < MOST_UNDER_WAY && !under_way.contains_key(piece);
-                    begins && under_way.insert(*piece, now).is_none()
-                };
-                missing.retain(is_begun);
+                missing.retain(|&piece| state.takeover.begins(piece, now));
                 (Group::next_change(&mut state), moving, missing)
             };
             for piece in begun {
                 let (group, moving) = (self.for_what_has_begun(), moving.clone());
                 self.shared.world.spawn(Box::pin(async move {
-                    let _ = group.take_over(&moving, piece).await; // whoever waits looks
+                    let _ = group.take_over(&moving, piece, For::Client).await; // whoever waits looks
                 }));
             }
             self.wait(change).await?;
@@ -218,8 +239,12 @@ impl<W: World> Group<W> {
 
     /// Pieces that are under way for clients are over soon.
     fn rest_before_the_others(&self, moving: &Moving) -> Duration {
-        let is_refused = !self.lock().takeover.refused.is_empty();
-        if is_refused || moving.agreed.stage != Stage::Running { RETRY } else { SOON }
+        let takeover = &self.lock().takeover;
+        match moving.agreed.stage {
+            Stage::Running if takeover.refused.is_empty() && takeover.passed_over.is_some() => LONGEST_TURN,
+            Stage::Running if takeover.refused.is_empty() => SOON,
+            _ => RETRY,
+        }
     }
 
     /// Where there's nothing, nothing need be asked for piece by piece; if it isn't known soon, it is.
@@ -301,6 +326,8 @@ impl<W: World> Group<W> {
 
     fn claim(&self, moving: &Moving, piece: u64) -> Claim {
         let now = self.shared.world.now();
+        let is_taken = self.lock().takeover.taken.contains(&piece);
+        let has_source = is_taken || self.has_source(moving, piece);
         let takeover = &mut self.lock().takeover;
         if takeover.taken.contains(&piece) {
             return Claim::Taken;
@@ -308,13 +335,26 @@ impl<W: World> Group<W> {
         if moving.agreed.stage != Stage::Running || takeover.under_way.contains_key(&piece) {
             return Claim::Others;
         }
+        if !has_source {
+            takeover.passed_over.get_or_insert((piece, now));
+            return Claim::Others;
+        }
+        takeover.passed_over.take_if(|(passed, _)| *passed == piece);
         takeover.under_way.insert(piece, now);
         Claim::Own
     }
 
+    /// Whether all that a piece comes from is led by somebody.
+    fn has_source(&self, moving: &Moving, piece: u64) -> bool {
+        let Some(source) = self.engine().and_then(|engine| engine.map(moving.agreed.source)) else { return false };
+        let runs = moving.fenced(self.shared.column.number, Blocks::new(piece, PIECE));
+        let is_led = |column: usize| source.seats().get(column).is_some_and(|seat| !seat.now().is_vacant());
+        runs.iter().all(|run| is_led(run.column))
+    }
+
     async fn take_over_some(&self, moving: &Arc<Moving>, some: &mut Vec<u64>, served: &mut u64) -> bool {
         let began = self.shared.world.now();
-        let taken = join_all(some.drain(..).map(|piece| self.take_over(moving, piece))).await;
+        let taken = join_all(some.drain(..).map(|piece| self.take_over(moving, piece, For::Nobody))).await;
         let bytes: u64 = taken.iter().flatten().sum();
         if bytes > 0 {
             let before = std::mem::replace(served, self.shared.served.load(Ordering::Relaxed));
@@ -351,13 +391,17 @@ impl<W: World> Group<W> {
     }
 
     /// How many bytes that were; `None` if it can't be now.
-    async fn take_over(&self, moving: &Arc<Moving>, piece: u64) -> Option<u64> {
+    async fn take_over(&self, moving: &Arc<Moving>, piece: u64, by: For) -> Option<u64> {
         loop {
             if !self.is_window(moving) {
                 return None;
             }
             let outcome = self.try_to_take_over(moving, piece).await;
-            if matches!(outcome, Err(NotTaken::Yet)) {
+            let is_tried_again = || by == For::Client || self.has_source(moving, piece);
+            if matches!(outcome, Err(NotTaken::Yet)) && is_tried_again() {
+                if self.lock().takeover.waiting.insert(piece) {
+                    self.wake();
+                }
                 self.shared.world.sleep(SOON).await;
                 continue;
             }
@@ -366,7 +410,7 @@ impl<W: World> Group<W> {
                 if !state.moving.as_ref().is_some_and(|now| now.is_same_window(moving)) {
                     return None;
                 }
-                state.takeover.under_way.remove(&piece);
+                state.takeover.ends(piece);
                 state.takeover.refused.remove(&piece);
                 match outcome {
                     Ok(bytes) => {
@@ -511,5 +555,26 @@ impl<W: World> Group<W> {
             Answer::Volume(answer) => Ok((answer, reply.payload.into_parts().0)),
             Answer::Metadata | Answer::Api | Answer::Drive(_) => Err(NotTaken::Yet),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Story: pieces whose source was away filled all places, and what was to come from others was waited for as long.
+    #[test]
+    fn pieces_that_wait_for_their_source_keep_no_others_from_being_begun() {
+        let (mut takeover, now) = (TakeOver::default(), Tick::default());
+        let begun = |takeover: &mut TakeOver, from: u64| {
+            (from..from + 40).filter(|piece| takeover.begins(piece * PIECE, now)).collect::<Vec<_>>()
+        };
+        let first = begun(&mut takeover, 0);
+        assert_eq!((first.len(), begun(&mut takeover, 40)), (MOST_UNDER_WAY, vec![]));
+        takeover.waiting.extend(first.iter().map(|piece| piece * PIECE));
+        let others = begun(&mut takeover, 40);
+        assert_eq!(others.len(), MOST_UNDER_WAY);
+        others.iter().chain(&first).for_each(|piece| takeover.ends(piece * PIECE));
+        assert!(takeover.oldest().is_none() && takeover.waiting.is_empty());
     }
 }
