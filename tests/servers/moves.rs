@@ -35,7 +35,7 @@ fn a_drive_that_is_added_gets_its_share_and_one_that_is_drained_is_emptied_under
     let (added, drained) = (add(&ring, "s2", 2), id_of(&ring, "s3"));
     ring.wait_until("the new drive to have its share", || copies(&ring, &added) >= 16);
     writer.go_on_for(SOME);
-    ring.ask(2, &["drive", "drain", &drained]).succeeded();
+    ring.ask(2, &["drive", "drain", &drained, "--no-wait"]).succeeded();
     writer.go_on_for(SOME);
     ring.kill(4);
     ring.wait_for_state(1, 4, "down");

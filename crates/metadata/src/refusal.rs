@@ -140,7 +140,7 @@ pub enum Refusal {
     #[error("volume '{volume}' has {limit} snapshots and clones, and no more are possible: remove some first")]
     TooManySnapshots { volume: String, limit: usize },
     #[error(
-        "volume '{name}' still has {snapshots} {}: remove {} first, or with it",
+        "volume '{name}' still has {snapshots} {}: remove {} first, or with it by --snapshots",
         if *.snapshots == 1 { "snapshot" } else { "snapshots" },
         if *.snapshots == 1 { "that" } else { "them" }
     )]

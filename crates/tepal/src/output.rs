@@ -154,7 +154,14 @@ pub fn rate(bytes: u64, time: Duration) -> String {
 /// How far long work is: a bar on a terminal, lines on a pipe. On standard error, so that standard output stays clean.
 pub struct Progress {
     what: String,
+    unit: Unit,
     way: Way,
+}
+
+enum Unit {
+    Bytes,
+    /// By this name.
+    Pieces(&'static str),
 }
 
 enum Way {
@@ -165,12 +172,26 @@ enum Way {
 const BETWEEN_LINES: Duration = Duration::from_secs(2);
 
 impl Progress {
+    /// Of bytes.
     pub fn new(what: impl Into<String>) -> Self {
-        let what = what.into();
+        Self::in_units(what.into(), Unit::Bytes)
+    }
+
+    /// Of something that is counted, as copies.
+    pub fn counting(what: impl Into<String>, name: &'static str) -> Self {
+        Self::in_units(what.into(), Unit::Pieces(name))
+    }
+
+    fn in_units(what: String, unit: Unit) -> Self {
         let way = if io::stderr().is_terminal() {
             let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
-            let style = "{msg} [{bar:30}] {bytes} of {total_bytes}, {binary_bytes_per_sec}, {eta} left";
-            if let Ok(style) = ProgressStyle::with_template(style) {
+            let style = match unit {
+                Unit::Bytes => {
+                    "{msg} [{bar:30}] {bytes} of {total_bytes}, {binary_bytes_per_sec}, {eta} left".to_owned()
+                }
+                Unit::Pieces(name) => format!("{{msg}} [{{bar:30}}] {{pos}} of {{len}} {name}, {{eta}} left"),
+            };
+            if let Ok(style) = ProgressStyle::with_template(&style) {
                 bar.set_style(style.progress_chars("=> "));
             }
             bar.set_message(what.clone());
@@ -178,7 +199,7 @@ impl Progress {
         } else {
             Way::Lines { last: Instant::now(), told: None }
         };
-        Progress { what, way }
+        Progress { what, unit, way }
     }
 
     pub fn set(&mut self, done: u64, total: u64) {
@@ -191,9 +212,24 @@ impl Progress {
             Way::Lines { last, told } if last.elapsed() >= BETWEEN_LINES && *told != Some(done) => {
                 (*last, *told) = (Instant::now(), Some(done));
                 let percent = (done as f64 * 100.0 / total.max(1) as f64).min(100.0);
-                let _ = writeln!(io::stderr(), "{}: {percent:.0}% ({} of {})", self.what, size(done), size(total));
+                let parts = match self.unit {
+                    Unit::Bytes => format!("{} of {}", size(done), size(total)),
+                    Unit::Pieces(name) => format!("{done} of {total} {name}"),
+                };
+                let _ = writeln!(io::stderr(), "{}: {percent:.0}% ({parts})", self.what);
             }
             Way::Lines { .. } => {}
+        }
+    }
+
+    /// A line beside it.
+    pub fn say(&self, text: &str) {
+        let line = format!("{}: {text}", self.what);
+        match &self.way {
+            Way::Bar(bar) => bar.println(line),
+            Way::Lines { .. } => {
+                let _ = writeln!(io::stderr(), "{line}");
+            }
         }
     }
 }

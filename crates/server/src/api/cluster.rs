@@ -160,10 +160,14 @@ pub async fn set_draining(
 /// A server of which only the records tell.
 fn on_record(state: &metadata::State, id: ServerId) -> ServerInfo {
     let record = state.servers.get(&id);
-    let is_up = record.is_some_and(|record| record.state == metadata::ServerState::Up);
+    let up = record.filter(|record| record.state == metadata::ServerState::Up);
     ServerInfo {
         id,
-        state: if is_up { ServerState::Up } else { ServerState::Down },
+        state: match up.map(|record| record.draining) {
+            Some(true) => ServerState::Draining,
+            Some(false) => ServerState::Up,
+            None => ServerState::Down,
+        },
         site: record.and_then(|record| record.site.clone()),
         api: String::new(),
         nbd: Vec::new(),

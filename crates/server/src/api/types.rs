@@ -13,6 +13,7 @@
 //! | POST `/v1/cluster` | [`ChangeCluster`] | [`ClusterInfo`] |
 //! | GET `/v1/servers`, `/v1/servers/{id}` | | [`ServerInfo`] (a list of) |
 //! | DELETE `/v1/servers/{id}` | | [`Done`] |
+//! | POST `/v1/servers/{id}/draining` | [`SetDraining`] | [`Done`] |
 //! | GET `/v1/directory` | | [`Directory`] |
 //! | POST `/v1/directory` | [`GatewayNews`] | [`Directory`], as soon as it isn't the one that the gateway has, or after a short while |
 //! | GET `/v1/drives` | | list of [`DriveInfo`] |
@@ -20,6 +21,7 @@
 //! | GET `/v1/drives/scan` | | list of [`FoundDrive`] |
 //! | DELETE `/v1/drives/{id}?force=BOOL` | | [`DriveRemoved`] |
 //! | POST `/v1/drives/{id}/offline`, `/online` | | [`DriveInfo`] |
+//! | POST `/v1/drives/{id}/use` | [`SetDriveUse`] | [`DriveInfo`] |
 //! | GET `/v1/pools`, `/v1/pools/{name}` | | [`PoolInfo`] (a list of) |
 //! | POST `/v1/pools` | [`CreatePool`] | [`PoolInfo`] |
 //! | DELETE `/v1/pools/{name}` | | [`Done`] |
@@ -509,7 +511,7 @@ pub enum Found {
 pub struct DriveRemoved {
     /// Which drive.
     pub id: DriveId,
-    /// Volumes whose maps still name it: it stays listed as failed until they are gone. Empty: it's out for good.
+    /// Volumes whose maps still name it: it stays listed as failed until others have what it held. Empty: it's out for good.
     pub still_named_by: Vec<String>,
 }
 

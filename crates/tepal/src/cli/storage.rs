@@ -39,6 +39,8 @@ pub enum ServerCommand {
         /// Its drives are to hold their share again
         #[arg(long)]
         cancel: bool,
+        #[command(flatten)]
+        wait: WaitArguments,
     },
     /// Take a server without drives out of the cluster for good
     Rm {
@@ -117,6 +119,8 @@ pub enum DriveCommand {
         /// It's to hold its share again
         #[arg(long)]
         cancel: bool,
+        #[command(flatten)]
+        wait: WaitArguments,
     },
     /// Keep a drive empty until another one has to be replaced
     Spare {

@@ -1,11 +1,13 @@
 //! `tepal drive`.
 
+use super::wait::{self, Left, Waited};
 use super::{CommandError, offline, wipe};
 use crate::cli::{AddDriveArguments, DriveCommand, Global};
-use crate::client::Client;
+use crate::client::{Client, ClientError};
 use crate::locate;
-use crate::output::{self, Outcome, Output};
+use crate::output::{self, Outcome, Output, Progress};
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 use tepal_model::DriveId;
 use tepal_server::api::types::{
     AddDrive, DriveInfo, DriveRemoved, DriveUse, Found, FoundDrive, SetDriveUse, path, route,
@@ -21,7 +23,16 @@ pub enum DriveArgumentError {
     NotUnicode(PathBuf),
     #[error("{}: {error}", path.display())]
     Path { path: PathBuf, error: std::io::Error },
+    #[error("{what} isn't emptied now, but goes on when that is over, unless it's called off by `--cancel`: {why}")]
+    Stuck { what: String, why: String },
+    #[error("{0} is to hold its share again: emptying it was called off")]
+    CalledOff(String),
 }
+
+/// For so long a drive that is being emptied may stand still.
+const STUCK: Duration = Duration::from_secs(10);
+/// By then all servers say what has been agreed.
+const ALL_KNOW: Duration = Duration::from_secs(2);
 
 pub fn run(global: &Global, output: Output, command: DriveCommand) -> Result<Outcome, CommandError> {
     let client = match &command {
@@ -52,10 +63,8 @@ pub fn run(global: &Global, output: Output, command: DriveCommand) -> Result<Out
             let removed: DriveRemoved = client.delete(&url)?;
             output.show(&removed, removal)?;
         }
-        DriveCommand::Drain { id, cancel } => {
-            let to = if cancel { DriveUse::Active } else { DriveUse::Draining };
-            set_use(&client, output, &id, to)?;
-        }
+        DriveCommand::Drain { id, cancel: true, .. } => set_use(&client, output, &id, DriveUse::Active)?,
+        DriveCommand::Drain { id, cancel: false, wait } => drain(&client, output, &id, wait.waits())?,
         DriveCommand::Spare { id, cancel } => {
             let to = if cancel { DriveUse::Active } else { DriveUse::Spare };
             set_use(&client, output, &id, to)?;
@@ -102,6 +111,64 @@ fn set_use(client: &Client, output: Output, id: &str, to: DriveUse) -> Result<()
         (DriveUse::Spare, copies) => format!("drive {} is a spare, once others have its {copies} copies", drive.id),
     })?;
     Ok(())
+}
+
+fn drain(client: &Client, output: Output, id: &str, wait: bool) -> Result<(), CommandError> {
+    if !wait {
+        return set_use(client, output, id, DriveUse::Draining);
+    }
+    let id = find(client, id)?;
+    let url = path(route::DRIVE_USE, &id.to_string());
+    let drive: DriveInfo = client.post(&url, &SetDriveUse { to: DriveUse::Draining })?;
+    let emptying = |drives: Vec<DriveInfo>| {
+        let drives: Vec<DriveInfo> = drives.into_iter().filter(|drive| drive.id == id).collect();
+        Emptying { goes_on: drives.iter().any(|drive| drive.purpose != DriveUse::Active), drives }
+    };
+    let look = || Ok(emptying(client.get(route::DRIVES)?));
+    let (drives, text) = match emptied(emptying(vec![drive]), &format!("drive {id}"), look)? {
+        Waited::Done(now) => (now.drives, format!("drive {id} is empty: `tepal drive rm {id}` removes it")),
+        Waited::Interrupted(now) => (now.drives, format!("drive {id} is being emptied in the background")),
+    };
+    output.show(&drives.first(), |_| text)?;
+    Ok(())
+}
+
+/// Drives of which others take what they hold.
+pub struct Emptying {
+    pub drives: Vec<DriveInfo>,
+    /// Nobody has called it off.
+    pub goes_on: bool,
+}
+
+/// Waits until none of the drives holds copies any more.
+pub fn emptied(
+    first: Emptying,
+    what: &str,
+    look: impl FnMut() -> Result<Emptying, ClientError>,
+) -> Result<Waited<Emptying>, CommandError> {
+    let copies = |drives: &[DriveInfo]| drives.iter().map(|drive| drive.copies).sum::<u64>();
+    let total = copies(&first.drives);
+    let (mut stuck_since, mut called_off_since, mut before) = (None, None, total);
+    // Since it was first seen so, without a break.
+    let lasts = |since: &mut Option<Instant>, is_so: bool, length: Duration| {
+        let began = is_so.then(|| since.unwrap_or_else(Instant::now));
+        *since = began;
+        began.is_some_and(|began| began.elapsed() >= length)
+    };
+    let left = |Emptying { drives, goes_on }: &Emptying| {
+        let now = copies(drives);
+        if lasts(&mut called_off_since, now > 0 && !goes_on, ALL_KNOW) {
+            return Err(DriveArgumentError::CalledOff(what.to_owned()).into());
+        }
+        let obstacles: Vec<String> = drives.iter().filter_map(|drive| drive.stuck.clone()).collect();
+        if lasts(&mut stuck_since, !obstacles.is_empty() && now == before, STUCK) {
+            return Err(DriveArgumentError::Stuck { what: what.to_owned(), why: obstacles.join("; ") }.into());
+        }
+        before = now;
+        let total = total.max(now);
+        Ok((now > 0).then_some(Left { done: total - now, total, obstacles }))
+    };
+    wait::until(Progress::counting(format!("emptying {what}"), "copies"), first, look, left)
 }
 
 /// The drive whose id begins so.

@@ -2,21 +2,16 @@
 
 use super::CommandError;
 use super::volume::VolumeError;
+use super::wait::{self, Left, Waited};
 use crate::cli::Rate;
 use crate::client::{Client, ClientError};
-use crate::interrupt::Interrupt;
 use crate::output::{self, Output, Progress};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tepal_model::Layout;
 use tepal_model::size::Size;
 use tepal_server::api::types::{
     Done, Flatten, Migration, MigrationInfo, MigrationState, Relayout, SetRate, VolumeInfo, path, route,
 };
-
-/// Between two looks at something that goes on.
-const LOOK: Duration = Duration::from_millis(500);
-/// For so long servers may be away while something is waited for that goes on without the command.
-const AWAY: Duration = Duration::from_secs(120);
 
 pub fn relayout(
     client: &Client,
@@ -32,7 +27,7 @@ pub fn relayout(
         output.show(&volume, |_| format!("volume {name} goes to {layout} in the background; {}", commands(name)))?;
         return Ok(());
     }
-    let Some(volume) = see_through(client, output, name, &format!("{name} to {layout}"))? else { return Ok(()) };
+    let Some((volume, _)) = see_through(client, output, volume, &format!("{name} to {layout}"))? else { return Ok(()) };
     if volume.layout != layout {
         return Err(VolumeError::CameBack { volume: name.to_owned(), layout: volume.layout }.into());
     }
@@ -51,9 +46,12 @@ pub fn flatten(
         output.show(&volume, |_| format!("volume {name} is being flattened in the background; {}", commands(name)))?;
         return Ok(());
     }
-    if let Some(volume) = see_through(client, output, name, &format!("flattening {name}"))? {
-        output.show(&volume, |_| format!("volume {name} shares no data with other volumes now"))?;
+    let flattened = see_through(client, output, volume, &format!("flattening {name}"))?;
+    let Some((volume, came_back)) = flattened else { return Ok(()) };
+    if came_back {
+        return Err(VolumeError::StillShares(name.to_owned()).into());
     }
+    output.show(&volume, |_| format!("volume {name} shares no data with other volumes now"))?;
     Ok(())
 }
 
@@ -63,7 +61,7 @@ pub fn cancel(client: &Client, output: Output, name: &str, wait: bool) -> Result
         output.show(&volume, |_| format!("volume {name} goes back in the background; {}", commands(name)))?;
         return Ok(());
     }
-    if let Some(volume) = see_through(client, output, name, &format!("{name} back"))? {
+    if let Some((volume, _)) = see_through(client, output, volume, &format!("{name} back"))? {
         output.show(&volume, |volume| format!("volume {name} is as it was before: {}", volume.layout))?;
     }
     Ok(())
@@ -73,30 +71,26 @@ fn commands(name: &str) -> String {
     format!("`tepal volume migrations` shows how far it is, `tepal volume cancel {name}` calls it off")
 }
 
-/// The volume when it's there; none if the user doesn't want to wait any more.
-fn see_through(client: &Client, output: Output, name: &str, what: &str) -> Result<Option<VolumeInfo>, CommandError> {
-    let interrupt = Interrupt::catch()?;
-    let mut progress = Progress::new(what);
-    let mut heard = Instant::now();
-    let mut hindrances = Vec::new();
-    loop {
-        match client.get::<VolumeInfo>(&path(route::VOLUME, name)) {
-            Ok(VolumeInfo { migration: Some(migration), .. }) => {
-                heard = Instant::now();
-                progress.set(migration.done_bytes, migration.total_bytes);
-                if migration.reason != hindrances {
-                    hindrances = migration.reason;
-                    hindrances.iter().for_each(|reason| eprintln!("{what}: {reason}"));
-                }
-            }
-            Ok(volume) => return Ok(Some(volume)),
-            Err(error) if error.is_no_answer() && heard.elapsed() < AWAY => {}
-            Err(error) => return Err(error.into()),
-        }
-        if interrupt.wait(LOOK) {
-            drop(progress);
-            output.say(&format!("volume {name} goes on in the background; {}", commands(name)))?;
-            return Ok(None);
+/// The volume when it's there, and whether it was on its way back; none if the user doesn't want to wait any more.
+fn see_through(
+    client: &Client,
+    output: Output,
+    volume: VolumeInfo,
+    what: &str,
+) -> Result<Option<(VolumeInfo, bool)>, CommandError> {
+    let (name, mut came_back) = (volume.name.clone(), false);
+    let left = |volume: &VolumeInfo| {
+        let Some(migration) = &volume.migration else { return Ok(None) };
+        came_back = migration.cancelled;
+        let (done, total, obstacles) = (migration.done_bytes, migration.total_bytes, migration.reason.clone());
+        Ok(Some(Left { done, total, obstacles }))
+    };
+    let look = || client.get(&path(route::VOLUME, &name));
+    match wait::until(Progress::new(what), volume, look, left)? {
+        Waited::Done(volume) => Ok(Some((volume, came_back))),
+        Waited::Interrupted(volume) => {
+            output.show(&volume, |_| format!("volume {name} goes on in the background; {}", commands(&name)))?;
+            Ok(None)
         }
     }
 }

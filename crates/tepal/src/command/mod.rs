@@ -17,6 +17,7 @@ mod sql;
 mod status;
 mod transfer;
 mod volume;
+mod wait;
 mod wipe;
 
 use crate::attach::AttachError;

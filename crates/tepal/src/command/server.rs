@@ -1,12 +1,14 @@
 //! `tepal server`.
 
 use super::CommandError;
+use super::drive::{Emptying, emptied};
 use super::status::server_state;
+use super::wait::Waited;
 use crate::cli::{Global, ServerCommand};
 use crate::locate;
 use crate::output::{self, Outcome, Output};
 use serde_json::json;
-use tepal_server::api::types::{Done, DriveInfo, ServerInfo, SetDraining, path, route};
+use tepal_server::api::types::{Done, DriveInfo, ServerInfo, ServerState, SetDraining, path, route};
 
 pub fn run(global: &Global, output: Output, command: ServerCommand) -> Result<Outcome, CommandError> {
     let client = locate::client(global)?;
@@ -19,14 +21,30 @@ pub fn run(global: &Global, output: Output, command: ServerCommand) -> Result<Ou
             let server: ServerInfo = client.get(&path(route::SERVER, &id.to_string()))?;
             output.show(&server, page)?;
         }
-        ServerCommand::Drain { id, cancel } => {
+        ServerCommand::Drain { id, cancel, wait } => {
             let draining = !cancel;
             let url = path(route::SERVER_DRAINING, &id.to_string());
             let _: Done = client.post(&url, &SetDraining { draining })?;
-            let drives: Vec<DriveInfo> = client.get(route::DRIVES)?;
-            let own = drives.into_iter().filter(|drive| drive.server == id);
+            let look = || {
+                let server: ServerInfo = client.get(&path(route::SERVER, &id.to_string()))?;
+                let drives: Vec<DriveInfo> = client.get(route::DRIVES)?;
+                let drives = drives.into_iter().filter(|drive| drive.server == id).collect();
+                let goes_on = !matches!(server.state, ServerState::Up | ServerState::Recovering);
+                Ok(Emptying { drives, goes_on })
+            };
+            let mut now = look()?;
+            if draining && wait.waits() {
+                now = match emptied(now, &format!("server {id}"), look)? {
+                    Waited::Done(_) => {
+                        let answer = json!({ "server": id, "draining": true, "stuck": [] });
+                        output.show(&answer, |_| format!("the drives of server {id} are empty"))?;
+                        return Ok(Outcome::Done);
+                    }
+                    Waited::Interrupted(now) => now,
+                };
+            }
             let stuck: Vec<String> =
-                own.filter_map(|drive| Some(format!("drive {}: {}", drive.id, drive.stuck?))).collect();
+                now.drives.into_iter().filter_map(|drive| Some(format!("drive {}: {}", drive.id, drive.stuck?))).collect();
             output.show(&json!({ "server": id, "draining": draining, "stuck": stuck }), |_| match draining {
                 true if stuck.is_empty() => {
                     format!("server {id} is being emptied: `tepal drive ls` shows how many copies are left")

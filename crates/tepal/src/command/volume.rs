@@ -1,13 +1,12 @@
 //! `tepal volume`.
 
 use super::status::volume_state;
+use super::wait::{self, Left, Waited};
 use super::{CommandError, migration, transfer};
 use crate::cli::{CreateVolumeArguments, Global, VolumeCommand};
 use crate::client::Client;
 use crate::locate;
 use crate::output::{self, Outcome, Output, Progress};
-use std::thread::sleep;
-use std::time::Duration;
 use tepal_model::DriveId;
 use tepal_model::size::Size;
 use tepal_server::api::types::{
@@ -19,6 +18,8 @@ use tepal_server::api::types::{
 pub enum VolumeError {
     #[error("volume '{volume}' has {layout} as before: its change was cancelled")]
     CameBack { volume: String, layout: String },
+    #[error("volume '{0}' shares its data as before: its flattening was cancelled")]
+    StillShares(String),
     #[error("volume '{volume}' can't be scrubbed: {reason}")]
     Scrub { volume: String, reason: String },
     #[error("volume '{volume}': what drives have that are away wasn't checked ({}): scrub again when they are back", names(.drives))]
@@ -28,10 +29,6 @@ pub enum VolumeError {
     #[error("volume '{volume}' is damaged on every copy that is here; bring back the drives that are away, and scrub again: {}", ranges(.unrepaired))]
     Unrepaired { volume: String, unrepaired: Vec<Range> },
 }
-
-/// Between two looks at something that goes on.
-const LOOK: Duration = Duration::from_millis(200);
-const FIRST_LOOK: Duration = Duration::from_millis(10);
 
 pub fn run(global: &Global, output: Output, command: VolumeCommand) -> Result<Outcome, CommandError> {
     let client = locate::client(global)?;
@@ -94,23 +91,19 @@ fn request(arguments: CreateVolumeArguments) -> CreateVolume {
 
 fn remove(client: &Client, output: Output, name: &str, route: &str, wait: bool) -> Result<(), CommandError> {
     let mut removal: Removal = client.delete(route)?;
-    if !wait {
-        output.show(&removal, |_| format!("volume {name} is removed; its space is being freed"))?;
+    let (id, total) = (removal.id, removal.allocated);
+    let look = || Ok(client.get::<Vec<Removal>>(route::REMOVALS)?.into_iter().find(|other| other.id == id));
+    let left = |going_on: &Option<Removal>| {
+        let done = |now: &Removal| Left { done: total.saturating_sub(now.allocated), total, obstacles: Vec::new() };
+        Ok(going_on.as_ref().map(done))
+    };
+    let (progress, first) = (Progress::new(format!("freeing the space of {name}")), Some(removal.clone()));
+    let waited = if wait { wait::until(progress, first, look, left)? } else { Waited::Interrupted(first) };
+    if let Waited::Interrupted(going_on) = waited {
+        let going_on = going_on.unwrap_or(removal);
+        output.show(&going_on, |_| format!("volume {name} is removed; its space is being freed"))?;
         return Ok(());
     }
-    let total = removal.allocated;
-    let mut progress = Progress::new(format!("freeing the space of {name}"));
-    let mut pause = FIRST_LOOK;
-    loop {
-        let going_on: Vec<Removal> = client.get(route::REMOVALS)?;
-        match going_on.into_iter().find(|other| other.id == removal.id) {
-            None => break,
-            Some(now) => progress.set(total.saturating_sub(now.allocated), total),
-        }
-        sleep(pause);
-        pause = (pause * 2).min(LOOK);
-    }
-    drop(progress);
     removal.allocated = 0;
     output.show(&removal, |_| match total {
         0 => format!("volume {name} is removed"),
@@ -121,20 +114,20 @@ fn remove(client: &Client, output: Output, name: &str, route: &str, wait: bool) 
 
 fn scrub(client: &Client, output: Output, name: &str, wait: bool) -> Result<(), CommandError> {
     let route = path(route::VOLUME_SCRUB, name);
-    let mut scrub: Scrub = client.post(&route, &serde_json::json!({}))?;
-    if !wait {
-        output.show(&scrub, |_| format!("volume {name} is being scrubbed"))?;
-        return Ok(());
-    }
-    let mut progress = Progress::new(format!("scrubbing {name}"));
-    let mut pause = FIRST_LOOK;
-    while scrub.state == ScrubState::Running {
-        progress.set(scrub.checked_bytes, scrub.total_bytes);
-        sleep(pause);
-        pause = (pause * 2).min(LOOK);
-        scrub = client.get(&route)?;
-    }
-    drop(progress);
+    let begun: Scrub = client.post(&route, &serde_json::json!({}))?;
+    let left = |scrub: &Scrub| {
+        let runs = scrub.state == ScrubState::Running;
+        Ok(runs.then(|| Left { done: scrub.checked_bytes, total: scrub.total_bytes, obstacles: Vec::new() }))
+    };
+    let (progress, look) = (Progress::new(format!("scrubbing {name}")), || client.get(&route));
+    let waited = if wait { wait::until(progress, begun, look, left)? } else { Waited::Interrupted(begun) };
+    let scrub = match waited {
+        Waited::Done(scrub) => scrub,
+        Waited::Interrupted(scrub) => {
+            output.show(&scrub, |_| format!("volume {name} is being scrubbed"))?;
+            return Ok(());
+        }
+    };
     output.show(&scrub, |scrub| {
         let checked = output::size(scrub.checked_bytes);
         let verdict = match scrub {

@@ -160,7 +160,7 @@ fn a_volume_is_removed_with_its_snapshots_only_if_that_is_said() {
     let gone = |snapshots| Command::RemoveVolume { name: "v".to_owned(), snapshots };
     let refusal = refused(&state, gone(false));
     assert_eq!(refusal, Refusal::VolumeHasSnapshots { name: "v".to_owned(), snapshots: 2 });
-    assert_eq!(refusal.to_string(), "volume 'v' still has 2 snapshots: remove them first, or with it");
+    assert_eq!(refusal.to_string(), "volume 'v' still has 2 snapshots: remove them first, or with it by --snapshots");
     done(&mut state, gone(true));
     assert_eq!(state.count_snapshots(VolumeId(1)), 0);
     assert_eq!(state.history_of(MapId(1)), History::new([], 3), "nobody reads it any more");
