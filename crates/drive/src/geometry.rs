@@ -61,8 +61,13 @@ pub enum GeometryError {
         length: u64,
     },
     /// The label says a length that no drive has.
-    #[error("two places of {length} bytes for the cluster's state don't fit: they take an eighth of the drive at most")]
+    #[error(
+        "the label says that the drive, of {size} bytes, has two places of {length} bytes for copies of the cluster's state: each has a \
+         sixteenth of the drive at most, and no more than {}. It is damaged, or of a later version", STATE.end()
+    )]
     State {
+        /// What the device has, in whole blocks.
+        size: u64,
         /// Of each.
         length: u64,
     },
@@ -101,7 +106,7 @@ impl Geometry {
         }
         let state_start = LOG_START + own_log;
         if state_length > size / 16 || state_length > *STATE.end() {
-            return Err(GeometryError::State { length: state_length });
+            return Err(GeometryError::State { size, length: state_length });
         }
         let tables_start = state_start + 2 * state_length;
         let room = size - BLOCK - tables_start;

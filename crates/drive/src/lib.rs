@@ -22,7 +22,6 @@ pub mod error;
 pub mod geometry;
 mod hidden;
 mod join;
-mod kept;
 pub mod label;
 mod layers;
 pub mod log;
@@ -37,6 +36,7 @@ mod requests;
 mod scrub;
 mod space;
 mod state;
+mod state_copy;
 mod sums;
 pub mod table;
 #[cfg(test)]
@@ -47,9 +47,9 @@ mod write;
 
 pub use drive::{Drive, Options, Usage};
 pub use error::{DriveError, Loss, OpenError};
-pub use kept::{KeepError, KeptError, KeptState, KeptStates, StateCopy, StateOrder, kept_states};
 pub use label::Label;
 pub use log::{Change, Mark, MarkKind};
 pub use open::{NewDrive, format, raise, wipe};
 pub use scrub::ScrubReport;
+pub use state_copy::{KeepError, ReadCopiesError, StateCopies, StateCopy, StateOrder, read_state_copies};
 pub use write::{Prepared, Refused, Write};

@@ -4,7 +4,6 @@
 mod device;
 mod joins;
 mod kept_image;
-mod kept_state;
 mod labels;
 mod layers;
 mod layers_model;
@@ -12,6 +11,7 @@ mod limits;
 mod log_device;
 mod log_end;
 mod requests;
+mod state_copy;
 mod tables;
 
 use crate::world::{Clock, Gather, Random, Spawn, Tick, World};

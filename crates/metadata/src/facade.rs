@@ -21,7 +21,7 @@ use crate::member::Member;
 use crate::members::join::{self, JoinError, JoinRequest};
 use crate::members::{begin, housekeeping};
 use crate::peers::Caller;
-use crate::peers::message::{Answer, Request};
+use crate::peers::message::{Answer, Request, Sender};
 use crate::peers::network::Peers;
 use crate::peers::snapshot::Arriving;
 use crate::peers::witness::Witness;
@@ -125,6 +125,7 @@ impl Metadata {
             server,
             incarnation: 0,
             folder: 0,
+            history: 0,
             address: address.to_owned(),
             created_unix_ms: now_ms,
             joined: None,
@@ -171,11 +172,12 @@ impl Metadata {
         surroundings.transport.introduce(caller(&identity, boot));
         let peers = Arc::new(Peers {
             cluster: identity.cluster,
-            me: crate::peers::message::Sender { node, boot },
+            me: Sender { node, boot, history: identity.history },
             transport: surroundings.transport.clone(),
             state: machine.state(),
             witness: Witness::default(),
             expelled: watch::Sender::new(None),
+            apart: Mutex::default(),
         });
         let raft = Raft::new(node, Arc::new(config), peers.clone(), log.clone(), machine.clone())
             .await
@@ -274,7 +276,7 @@ impl Metadata {
         self.member.propose(command).await
     }
 
-    /// What makes the state so long that [`State::save`] gives more bytes is refused from now on.
+    /// What makes the copy of the state that drives keep ([`State::to_copy`]) longer is refused from now on.
     pub fn limit_state(&self, limit: Option<StateLimit>) {
         self.member.state_limit.send_replace(limit);
     }
@@ -287,10 +289,9 @@ impl Metadata {
         };
         let proposal = Proposal::new(0, None, command.clone());
         // What is refused by the state is for whoever leads to say.
-        match crate::state_machine::apply::apply(&self.state(), &proposal) {
-            Ok(applied) if applied.state.save().len() as u64 > limit => Err(Refusal::StateTooLong { limit }),
-            _ => Ok(()),
-        }
+        let Ok(applied) = crate::state_machine::apply::apply(&self.state(), &proposal) else { return Ok(()) };
+        let needed = applied.state.to_copy().len() as u64;
+        if needed > limit { Err(Refusal::StateTooLong { needed, limit }) } else { Ok(()) }
     }
 
     /// What keeps this server's part of the state from being written now: commands wait until it can.
@@ -462,13 +463,13 @@ async fn close(log: &LogStore, machine: &StateMachine) {
     machine.close().await;
 }
 
-/// The first command of a cluster.
 /// A server's boots are counted anew in each data folder, and there are not 2^48 of them.
 fn caller(identity: &Identity, boot: u64) -> Caller {
     let run = u64::from(identity.incarnation) << 48 | boot & ((1 << 48) - 1);
     Caller { cluster: identity.cluster, server: identity.server, run }
 }
 
+/// The first command of a cluster.
 fn setup(identity: &Identity) -> Proposal {
     let command = Command::InitCluster {
         id: identity.cluster,

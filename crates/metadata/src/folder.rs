@@ -60,7 +60,7 @@ pub struct Opened {
 /// Makes the databases of a new member. An earlier attempt that was interrupted is begun again.
 pub fn create(folder: &Path, identity: &Identity) -> Result<(), FolderError> {
     let _lock = lock(folder)?;
-    check_empty(folder)?;
+    clear_unused(folder)?;
     state_machine::create(folder)?;
     log_store::create(folder, identity)?;
     Ok(())
@@ -89,7 +89,8 @@ pub fn create_with(folder: &Path, identity: &Identity, state: &State) -> Result<
     Ok(())
 }
 
-fn check_empty(folder: &Path) -> Result<(), FolderError> {
+/// Removes what an attempt has left that was interrupted.
+fn clear_unused(folder: &Path) -> Result<(), FolderError> {
     if exists(folder, log_store::FILE)? {
         return Err(FolderError::AlreadyThere(folder.to_owned()));
     }
@@ -176,6 +177,11 @@ fn check_together(folder: &Path, identity: &Identity, log: &LogSummary, machine:
         return Err(StoreError::damaged(&log_file, what));
     }
     let cluster = &machine.state.cluster;
+    if machine.state.is_set_up() && machine.state.history() != identity.history {
+        let (found, log) = (machine.state.history(), identity.history);
+        let what = format!("it is of rebuild {found:x} of the cluster, and the log of {log:x}");
+        return Err(StoreError::damaged(&machine_file, what));
+    }
     if machine.state.is_set_up() && cluster.id != identity.cluster {
         let what = format!("it is of cluster {}, and the log of {}", cluster.id, identity.cluster);
         return Err(StoreError::damaged(&machine_file, what));

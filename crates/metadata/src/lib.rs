@@ -40,13 +40,13 @@ pub use leases::{Term, Tick};
 pub use members::join::{JoinError, JoinRequest};
 pub use peers::{Caller, Calling, MAX_MESSAGE, NoTransport, Transport, TransportError};
 pub use query::{QueryError, QueryLimits, Rows, Value};
-pub use rebuild::{FoundDrive, Rebuild, RebuildError, SavedState};
+pub use rebuild::{FoundDrive, Rebuild, RebuildError};
 pub use record::{
     CHUNK, ClusterRecord, ColumnRecord, DEFAULT_POOL, DriveRecord, DriveState, DriveUse, EVENTS_KEPT, EventRecord,
-    HolderRecord, JoinRecord, LONGEST_WINDOW, LostStates, MapRecord, MigrationRecord, MigrationStage, PoolRecord,
+    HolderRecord, JoinRecord, LONGEST_WINDOW, MapRecord, MigrationRecord, MigrationStage, PoolRecord, RebuildRecord,
     ServerRecord, ServerState, SnapshotId, SnapshotRecord, StateNameError, VolumeRecord, VolumeState,
 };
 pub use refusal::{Refusal, Thing};
 pub use state::State;
-pub use state_machine::copy::SavedStateError;
+pub use state_machine::copy::StateCopyError;
 pub use timing::{Clock, Surroundings, Timing};

@@ -2,18 +2,19 @@
 //!
 //! Invariants:
 //! 1. Whatever was acted by before is of an earlier view, of lower revisions and epochs, and of other folders than what is rebuilt, also
-//!    what was agreed after that state and is lost. Each rebuild begins a history of its own ([`LostStates`]), so what is of another is known.
+//!    what was agreed after that state and is lost. Each rebuild begins a history of its own ([`RebuildRecord`]), so what is of another is known.
 //! 2. No drive is up: each one shows itself what it misses, as after a power failure of all servers.
-//! 3. What wasn't found was up last, unless it's given up. So nobody goes on without what may have gone on alone.
+//! 3. What wasn't found, or keeps no copy of that view, was up last, unless it's given up. So nobody goes on without what may have gone
+//!    on alone.
+//! 4. Two rebuilds from one state are two clusters: servers of the one don't hear those of the other, whatever numbers they have.
 
 use crate::facade::{Metadata, OpenError, blocking};
 use crate::folder;
 use crate::log_store::Identity;
 use crate::record::{
-    ClusterRecord, DriveRecord, DriveState, LostStates, MapRecord, ServerRecord, ServerState, VolumeRecord,
+    ClusterRecord, DriveRecord, DriveState, MapRecord, RebuildRecord, ServerRecord, ServerState, VolumeRecord,
 };
 use crate::state::State;
-use crate::state_machine::copy::{SavedStateError, decode};
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::Path;
@@ -25,10 +26,6 @@ const VIEWS: u64 = 1_000_000;
 /// The same of epochs, maps, volumes and the changes of a volume's record.
 const OTHERS: u32 = 10_000;
 
-/// A state that was kept on a drive.
-#[derive(Clone, Debug)]
-pub struct SavedState(State);
-
 /// How a cluster is to be rebuilt.
 #[derive(Clone, Debug)]
 pub struct Rebuild {
@@ -38,8 +35,8 @@ pub struct Rebuild {
     pub address: String,
     /// The drives that are there.
     pub found: BTreeMap<DriveId, FoundDrive>,
-    /// No other drive will return: those that were found are believed.
-    pub gives_up_others: bool,
+    /// Drives that nobody waits for any more, and why, for people: what only they held is lost.
+    pub given_up: BTreeMap<DriveId, String>,
 }
 
 /// A drive that is there.
@@ -51,6 +48,8 @@ pub struct FoundDrive {
     pub path: String,
     /// As its label says.
     pub generation: u64,
+    /// Whether it keeps a copy of the view from which the cluster is rebuilt: without others it did nothing later then.
+    pub keeps_view: bool,
 }
 
 /// Why a cluster wasn't rebuilt. Nothing was changed.
@@ -67,46 +66,34 @@ pub enum RebuildError {
     Open(#[from] OpenError),
 }
 
-impl SavedState {
-    /// What [`State::save`] gave, checked.
-    pub fn read(bytes: &[u8]) -> Result<SavedState, SavedStateError> {
-        Ok(SavedState(decode(bytes)?))
+/// What the cluster begins with.
+fn rebuilt(last: &State, rebuild: &Rebuild, (history, folder): (u64, u64)) -> Result<State, RebuildError> {
+    let mut state = last.clone();
+    let view = state.view().checked_add(VIEWS).filter(|view| *view < i64::MAX as u64);
+    let view = view.ok_or(RebuildError::NoNumbers)?;
+    let first_map = state.next_map();
+    let (after_view, after_events) = (state.view(), state.events());
+    count_on(&mut state)?;
+    let end_map = state.next_map();
+    let record = RebuildRecord { history, after_view, after_events, before_view: view, first_map, end_map };
+    state.rebuilds = Arc::new(state.rebuilds.iter().copied().chain([record]).collect());
+    state.cluster = Arc::new(ClusterRecord { view: view + 1, ..ClusterRecord::clone(&state.cluster) });
+    if !state.servers.contains_key(&rebuild.server) {
+        return Err(RebuildError::NoServer(rebuild.server));
     }
-
-    /// What was agreed then.
-    pub fn state(&self) -> &State {
-        &self.0
+    for record in state.servers.values_mut() {
+        *record = Arc::new(server(record, rebuild, (view, folder))?);
     }
-
-    /// What the cluster begins with.
-    fn rebuilt(&self, rebuild: &Rebuild, (history, folder): (u64, u64)) -> Result<State, RebuildError> {
-        let mut state = self.0.clone();
-        let view = state.view().checked_add(VIEWS).filter(|view| *view < i64::MAX as u64);
-        let view = view.ok_or(RebuildError::NoNumbers)?;
-        let first_map = state.next_map();
-        let (after_view, after_events) = (state.view(), state.events());
-        count_on(&mut state)?;
-        let end_map = state.next_map();
-        let lost = LostStates { history, after_view, after_events, before_view: view, first_map, end_map };
-        state.lost = Arc::new(state.lost.iter().copied().chain([lost]).collect());
-        state.cluster = Arc::new(ClusterRecord { view: view + 1, ..ClusterRecord::clone(&state.cluster) });
-        if !state.servers.contains_key(&rebuild.server) {
-            return Err(RebuildError::NoServer(rebuild.server));
-        }
-        for record in state.servers.values_mut() {
-            *record = Arc::new(server(record, rebuild, (view, folder))?);
-        }
-        for record in state.drives.values_mut() {
-            *record = Arc::new(drive(record, rebuild, view));
-        }
-        call_off_joins(&mut state);
-        Ok(state)
+    for record in state.drives.values_mut() {
+        *record = Arc::new(drive(record, rebuild, view));
     }
+    call_off_joins(&mut state);
+    Ok(state)
 }
 
 /// Whether it's what a rebuild makes, and nothing was agreed since.
 pub fn is_rebuilt(state: &State) -> bool {
-    state.lost.last().is_some_and(|lost| lost.before_view + 1 == state.view())
+    state.rebuilds.last().is_some_and(|rebuild| rebuild.before_view + 1 == state.view())
 }
 
 /// Numbers that may have been given after that state aren't given again, and requests that name them are old.
@@ -141,17 +128,15 @@ fn server(record: &ServerRecord, rebuild: &Rebuild, (view, folder): (u64, u64)) 
 }
 
 fn drive(record: &DriveRecord, rebuild: &Rebuild, view: u64) -> DriveRecord {
-    let was_up = record.state.takes_writes();
-    let (to, reason, left) = match rebuild.found.get(&record.id) {
-        Some(_) => (DriveState::Missing, "the cluster was rebuilt", view),
-        None if rebuild.gives_up_others && record.state != DriveState::Failed => {
-            (DriveState::Failed, "the cluster was rebuilt without it", view)
-        }
-        None => (DriveState::Missing, "it was not found when the cluster was rebuilt", view + 1),
+    let (to, reason, left) = match (rebuild.given_up.get(&record.id), rebuild.found.get(&record.id)) {
+        (Some(why), _) => (DriveState::Failed, &**why, view),
+        (None, Some(FoundDrive { keeps_view: true, .. })) => (DriveState::Missing, "the cluster was rebuilt", view),
+        (None, Some(_)) => (DriveState::Missing, "the cluster was rebuilt, and it kept no copy of that view", view + 1),
+        (None, None) => (DriveState::Missing, "it was not found when the cluster was rebuilt", view + 1),
     };
-    let changes = was_up || to == DriveState::Failed;
+    let is_given_up = to == DriveState::Failed && record.state != DriveState::Failed;
     let mut drive = record.clone();
-    if changes {
+    if record.state.takes_writes() || is_given_up {
         drive.state = to;
         drive.state_view = view;
         drive.reason = reason.to_owned();
@@ -185,10 +170,10 @@ fn call_off_joins(state: &mut State) {
 impl Metadata {
     /// Makes the folder of a server with which a cluster begins again from that state, to be opened. The others have to join with
     /// empty folders, each under its id.
-    pub async fn rebuild(dir: &Path, saved: &SavedState, rebuild: &Rebuild) -> Result<(), RebuildError> {
+    pub async fn rebuild(dir: &Path, last: &State, rebuild: &Rebuild) -> Result<(), RebuildError> {
         let draw = || RandomState::new().build_hasher().finish() >> 1 | 1;
         let (history, folder) = (draw(), draw());
-        let state = saved.rebuilt(rebuild, (history, folder))?;
+        let state = rebuilt(last, rebuild, (history, folder))?;
         let record = &state.servers[&rebuild.server];
         let identity = Identity {
             cluster: state.cluster.id,
@@ -196,6 +181,7 @@ impl Metadata {
             server: rebuild.server,
             incarnation: record.incarnation,
             folder,
+            history,
             address: rebuild.address.clone(),
             created_unix_ms: state.cluster.created_unix_ms,
             joined: None,

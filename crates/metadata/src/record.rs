@@ -33,7 +33,7 @@ pub struct ClusterRecord {
 
 /// One rebuild of the cluster from its drives: what had been agreed after the state from which that was done is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LostStates {
+pub struct RebuildRecord {
     /// Its random number, never 0: what is agreed from then on has this history.
     pub history: u64,
     /// The view of the state from which it was rebuilt.

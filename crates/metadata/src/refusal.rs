@@ -37,10 +37,10 @@ pub enum Refusal {
     #[error("the cluster has used up its 2^32 server ids or this server its 2^32 folders")]
     NoServersLeft,
     #[error(
-        "the state of the cluster, of which each drive keeps a copy, would take more than the {limit} bytes that the smallest drive has \
-         for it: remove volumes or snapshots, or that drive"
+        "the state of the cluster, of which each drive keeps a copy, would take {needed} bytes, and the smallest drive has room for \
+         {limit}: remove volumes or snapshots, or put a larger drive in its place"
     )]
-    StateTooLong { limit: u64 },
+    StateTooLong { needed: u64, limit: u64 },
     #[error("the command arrived once more after it had been answered: nothing was changed")]
     Late,
     #[error("server {id} is already {state}")]

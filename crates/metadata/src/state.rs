@@ -2,9 +2,10 @@
 //! next one, which shares every record that stayed the same.
 
 use crate::record::{
-    ClusterRecord, ColumnRecord, DriveRecord, DriveState, DriveUse, HolderRecord, LostStates, MapRecord,
-    MigrationRecord, PoolRecord, ServerRecord, SnapshotRecord, VolumeRecord, VolumeState,
+    ClusterRecord, ColumnRecord, DriveRecord, DriveState, DriveUse, HolderRecord, MapRecord, MigrationRecord,
+    PoolRecord, RebuildRecord, ServerRecord, SnapshotRecord, VolumeRecord, VolumeState,
 };
+use crate::state_machine::copy::StateCopyError;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tepal_model::history::FIRST_EPOCH;
@@ -29,8 +30,8 @@ pub struct State {
     pub maps: BTreeMap<MapId, Arc<MapRecord>>,
     /// What goes from one map to another. A map is in one of them at most.
     pub migrations: BTreeMap<MapId, Arc<MigrationRecord>>,
-    /// What is lost of what was agreed, since the cluster was rebuilt: each time, in order. No command changes it.
-    pub lost: Arc<Vec<LostStates>>,
+    /// The rebuilds of the cluster, in order. No command changes it.
+    pub rebuilds: Arc<Vec<RebuildRecord>>,
     /// Of the volumes that have some.
     pub(crate) snapshots: BTreeMap<VolumeId, Arc<Snapshots>>,
     /// The active volumes by name.
@@ -68,7 +69,7 @@ impl State {
             volumes: BTreeMap::new(),
             maps: BTreeMap::new(),
             migrations: BTreeMap::new(),
-            lost: Arc::default(),
+            rebuilds: Arc::default(),
             snapshots: BTreeMap::new(),
             names: BTreeMap::new(),
             counters: Counters { server: 1, volume: 1, map: 1, event: 1 },
@@ -104,7 +105,7 @@ impl State {
 
     /// The random number of the last rebuild; 0 if there was none.
     pub fn history(&self) -> u64 {
-        self.lost.last().map_or(0, |lost| lost.history)
+        self.rebuilds.last().map_or(0, |rebuild| rebuild.history)
     }
 
     /// Whether a state of that history and view, after so many events, is of this one's past, or of this history: no other rebuild, and
@@ -113,20 +114,25 @@ impl State {
         if history == self.history() {
             return true;
         }
-        let before = std::iter::once(0).chain(self.lost.iter().map(|lost| lost.history));
-        let mut ends = before.zip(&*self.lost);
-        ends.any(|(of, lost)| of == history && (view, events) <= (lost.after_view, lost.after_events))
+        let before = std::iter::once(0).chain(self.rebuilds.iter().map(|rebuild| rebuild.history));
+        let mut ends = before.zip(&*self.rebuilds);
+        ends.any(|(of, end)| of == history && (view, events) <= (end.after_view, end.after_events))
     }
 
     /// Whether what has this number may be another map than it was made for: one of before the cluster was rebuilt, or one to come.
-    pub fn is_strange_map(&self, map: MapId) -> bool {
-        map >= self.next_map() || self.lost.iter().any(|lost| (lost.first_map..lost.end_map).contains(&map))
+    pub fn is_map_of_another_past(&self, map: MapId) -> bool {
+        map >= self.next_map()
+            || self.rebuilds.iter().any(|rebuild| (rebuild.first_map..rebuild.end_map).contains(&map))
     }
 
-    /// The state, but for its events, to be kept on drives: [`crate::SavedState`] reads it. It takes milliseconds where there are
-    /// thousands of volumes.
-    pub fn save(&self) -> Vec<u8> {
+    /// The copy of the state that drives keep, without its events. It takes milliseconds where there are thousands of volumes.
+    pub fn to_copy(&self) -> Vec<u8> {
         crate::state_machine::copy::encode(self)
+    }
+
+    /// The state that a copy is of, checked.
+    pub fn from_copy(bytes: &[u8]) -> Result<State, StateCopyError> {
+        crate::state_machine::copy::decode(bytes)
     }
 
     /// The active volume of this name.

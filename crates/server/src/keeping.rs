@@ -1,8 +1,10 @@
 //! A copy of the agreed state on every drive that is in use here, from which the cluster can be rebuilt.
 //!
 //! Invariants:
-//! 1. Before this server follows a view, opens a volume or gives back what was removed, its drives have kept that state or a later one: what they hold is understood by what
-//!    they keep. A drive that takes longer than [`PATIENCE`], or than a third of a lease, isn't waited for until it has caught up.
+//! 1. Before this server follows a view, opens or resizes a volume, or gives back what was removed, its drives have kept that state or a
+//!    later one: what they hold is understood by what they keep. A drive that takes longer than [`PATIENCE`], or than a third of a lease,
+//!    isn't waited for until it has caught up; nor is it when it's opened again: one that comes and goes as it's slow would have all wait
+//!    each time.
 //! 2. Only the latest state is written, and only if it says something else than the one before. All drives are written to at once.
 
 use crate::data_threads::DataThreads;
@@ -21,6 +23,20 @@ use tokio::time::timeout;
 
 /// How long drives are waited for at most.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The longest that the state may become where a drive has a place of so many bytes for a copy. An eighth is for what nobody asks
+/// for: reasons, moves, windows.
+pub fn longest_state(place: u64) -> u64 {
+    place.saturating_sub(BLOCK) / 8 * 7
+}
+
+/// The smallest place for a copy of the state on the drives that are in use or will return; none if none has one. Of drives that aren't
+/// here it's that of a new drive of their capacity, also if they are of format 4 and have none.
+fn smallest_place(state: &State, here: &BTreeMap<DriveId, Kept>) -> Option<u64> {
+    let returns = state.drives.values().filter(|record| record.state != DriveState::Failed);
+    let place = returns.map(|record| here.get(&record.id).map_or(default_state(record.capacity), |kept| kept.place));
+    place.filter(|place| *place > 0).min()
+}
 
 /// Clones are the same.
 #[derive(Clone)]
@@ -41,8 +57,8 @@ struct Kept {
     opening: u64,
     /// The latest state; none since it was opened.
     order: Option<StateOrder>,
-    /// Bytes of each of its places.
-    room: u64,
+    /// Bytes of each of its places; 0 if it has none.
+    place: u64,
     /// It isn't waited for.
     is_late: bool,
     /// Why it can't keep the latest one.
@@ -69,10 +85,10 @@ impl Keeper {
             let state = states.borrow_and_update().clone();
             let order = order_of(&state);
             if order.view > 0 {
-                let saved = state.clone();
-                let saving = tokio::task::spawn_blocking(move || StateCopy::new(order, &saved.save()));
-                let Ok(copy) = saving.await else { return };
-                self.limit(&state, copy.room() - BLOCK);
+                let latest = state.clone();
+                let copying = tokio::task::spawn_blocking(move || StateCopy::new(order, &latest.to_copy()));
+                let Ok(copy) = copying.await else { return };
+                self.limit(&state, copy.content().len() as u64);
                 self.0.latest.send_if_modified(|latest| {
                     let is_other = latest.as_ref() != Some(&copy);
                     *latest = Some(copy);
@@ -87,23 +103,19 @@ impl Keeper {
 
     /// How long the state may become, which has so many bytes: on other servers are drives too.
     fn limit(&self, state: &State, used: u64) {
-        let here = self.0.drives.borrow();
-        let is_there = state.drives.values().filter(|record| record.state != DriveState::Failed);
-        let room = is_there.map(|record| here.get(&record.id).map_or(default_state(record.capacity), |kept| kept.room));
-        let least = room.filter(|room| *room > 0).min();
-        // An eighth is for what nobody asks for: reasons, moves, windows.
-        self.0.metadata.limit_state(least.map(|room| StateLimit { bytes: (room - BLOCK) / 8 * 7, used }));
+        let smallest = smallest_place(state, &self.0.drives.borrow());
+        self.0.metadata.limit_state(smallest.map(|place| StateLimit { bytes: longest_state(place), used }));
     }
 
     /// A drive that the engine has now keeps each state from now on, as long as it's there.
     pub fn begin(&self, drive: &Drive<ServerWorld>, thread: usize) {
         let id = drive.id();
         let opening = self.0.openings.fetch_add(1, Ordering::Relaxed);
-        let room = drive.geometry().state_length;
+        let place = drive.geometry().state_length;
         self.0.drives.send_modify(|drives| {
             // One that was slow is so again, until it shows otherwise.
             let is_late = drives.get(&id).is_some_and(|before| before.is_late);
-            drives.insert(id, Kept { opening, room, is_late, ..Kept::default() });
+            drives.insert(id, Kept { opening, place, is_late, ..Kept::default() });
         });
         let keeper = self.clone();
         tokio::spawn(async move {
@@ -157,13 +169,17 @@ impl Keeper {
         });
     }
 
+    /// Tests don't depend on how busy the machine is.
+    fn patience(&self) -> Duration {
+        if cfg!(test) { PATIENCE * 60 } else { PATIENCE.min(self.0.metadata.lease_length() / 3) }
+    }
+
     /// Returns once the drives have kept that state or a later one, or have had long enough for it.
     pub async fn kept(&self, state: &State) {
         let wanted = order_of(state);
         let lags = |kept: &Kept| !kept.is_late && kept.lacks.is_none() && kept.order < Some(wanted);
         let mut drives = self.0.drives.subscribe();
-        let patience = PATIENCE.min(self.0.metadata.lease_length() / 3);
-        if timeout(patience, drives.wait_for(|drives| !drives.values().any(lags))).await.is_ok() {
+        if timeout(self.patience(), drives.wait_for(|drives| !drives.values().any(lags))).await.is_ok() {
             return;
         }
         self.0.drives.send_modify(|drives| {
@@ -172,5 +188,37 @@ impl Keeper {
                 kept.is_late = true;
             }
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tepal_metadata::{Command, DEFAULT_POOL};
+    use tepal_model::{ClusterId, ServerId};
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn the_smallest_place_counts_of_drives_that_are_here_or_will_return() {
+        let folder = crate::scratch::folder("places");
+        let metadata =
+            Metadata::create(&folder, ClusterId(1), "test", ServerId(1), "unix:/s", 0).await.expect("a cluster");
+        let (here, older, away, failed) = (DriveId(1), DriveId(2), DriveId(3), DriveId(4));
+        for (id, capacity) in [(here, 1 << 30), (older, 1 << 20), (away, 1 << 31), (failed, 1 << 20)] {
+            let (server, pool, path) = (ServerId(1), DEFAULT_POOL.to_owned(), format!("/{id}"));
+            let add = Command::AddDrive { id, server, pool, path, capacity, spare: false };
+            metadata.propose(add).await.expect("a drive");
+        }
+        let fail =
+            Command::SetDriveState { id: failed, to: DriveState::Failed, reason: String::new(), expected_view: None };
+        metadata.propose(fail).await.expect("it was up");
+        let state = metadata.state();
+        let kept = |place| Kept { place, ..Kept::default() };
+        let all = BTreeMap::from([(here, kept(1 << 26)), (older, kept(0))]);
+        assert_eq!(smallest_place(&state, &all), Some(default_state(1 << 31)), "one of format 4 has none");
+        let smaller = BTreeMap::from([(here, kept(1 << 20)), (older, kept(0))]);
+        assert_eq!(smallest_place(&state, &smaller), Some(1 << 20));
+        assert_eq!(longest_state(0), 0);
+        metadata.shutdown().await;
+        std::fs::remove_dir_all(folder).expect("ours");
     }
 }

@@ -38,6 +38,7 @@ pub mod rebuild;
 #[cfg(test)]
 mod scratch;
 mod serve;
+pub mod unserved;
 mod volumes;
 pub mod world;
 

@@ -147,10 +147,10 @@ fn the_state_that_a_drive_of_format_5_kept_is_read() {
     let device = unpack(FORMAT_5);
     let mut pool = futures_executor::LocalPool::new();
     let label = pool.run_until(crate::Label::read(&device)).unwrap();
-    let found = pool.run_until(crate::kept_states(&device, &label)).unwrap();
-    let orders: Vec<u64> = found.whole.iter().map(|kept| kept.order.view).collect();
+    let found = pool.run_until(crate::read_state_copies(&device, &label)).unwrap();
+    let orders: Vec<u64> = found.whole.iter().map(|copy| copy.order().view).collect();
     assert_eq!((orders, found.damaged.len()), (vec![3, 2], 0));
-    assert_eq!(found.whole[0].content[..], [3; 5000]);
+    assert_eq!(found.whole[0].content(), [3; 5000]);
 }
 
 #[test]

@@ -79,7 +79,7 @@ fn a_server_of_another_cluster_is_refused_by_name() {
     // Nor is it heard among the members.
     let other = crate::peers::message::Envelope {
         cluster: Some(ClusterId(77)),
-        from: Some(crate::peers::message::Sender { node: 2, boot: u64::MAX }),
+        from: Some(crate::peers::message::Sender { node: 2, boot: u64::MAX, history: 0 }),
         to: Some(1),
         request: crate::peers::message::Request::Adopted { view: 1 },
     };

@@ -134,6 +134,7 @@ fn a_creation_that_was_interrupted_is_finished_or_begun_again() {
         created_unix_ms: 1_000,
         incarnation: 0,
         folder: 0,
+        history: 0,
         joined: None,
     };
     on_runtime(async {

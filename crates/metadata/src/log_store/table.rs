@@ -42,6 +42,9 @@ pub struct Identity {
     pub incarnation: u32,
     /// The random number of this folder; 0 of the first server's.
     pub folder: u64,
+    /// The random number of the cluster's last rebuild; 0 before the first.
+    #[serde(default)]
+    pub history: u64,
     pub address: String,
     pub created_unix_ms: u64,
     /// Who voted when this server joined, with their addresses; none if it began the cluster.

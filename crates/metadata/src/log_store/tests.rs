@@ -12,6 +12,7 @@ pub fn identity() -> Identity {
         name: "c".to_owned(),
         server: ServerId(1),
         incarnation: 0,
+        history: 0,
         folder: 0,
         address: "127.0.0.1:1".to_owned(),
         created_unix_ms: 1,

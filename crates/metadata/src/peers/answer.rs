@@ -39,6 +39,10 @@ fn admit(member: &Member, envelope: &Envelope) -> Result<(), Reason> {
     if envelope.cluster != Some(identity.cluster) && !(joins && envelope.cluster.is_none()) {
         return Err(Reason::OtherCluster { id: identity.cluster, name: identity.name.clone() });
     }
+    // Neither is told to stop: which of both goes on is for people to say.
+    if let Some(sender) = envelope.from.filter(|sender| sender.history != identity.history) {
+        return Err(Reason::OtherRebuild { there: identity.history, here: sender.history });
+    }
     if envelope.to.is_some_and(|to| to != member.node) {
         return Err(Reason::NotMe);
     }

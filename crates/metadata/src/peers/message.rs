@@ -23,6 +23,14 @@ pub struct Envelope {
 pub struct Sender {
     pub node: u64,
     pub boot: u64,
+    /// The random number of the cluster's last rebuild that it knows of.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub history: u64,
+}
+
+/// No rebuild, as in messages of before there were any.
+fn is_none(history: &u64) -> bool {
+    *history == 0
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -168,6 +176,9 @@ pub struct Joined {
     pub cluster: ClusterId,
     pub name: String,
     pub created_unix_ms: u64,
+    /// The random number of the cluster's last rebuild.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub history: u64,
     pub server: ServerId,
     pub incarnation: u32,
     /// Who votes now, with their addresses.
@@ -180,6 +191,11 @@ pub struct Joined {
 pub enum Reason {
     #[error("that server is of another cluster, '{name}' ({id})")]
     OtherCluster { id: ClusterId, name: String },
+    #[error(
+        "that server is of another rebuild of the cluster ({there:x}) than this one ({here:x}): start servers of one of them only, and have \
+         the others join it with empty data folders"
+    )]
+    OtherRebuild { there: u64, here: u64 },
     #[error("that server isn't the one that is meant")]
     NotMe,
     #[error("that server isn't ready: it has only begun")]

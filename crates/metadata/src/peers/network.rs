@@ -18,8 +18,9 @@ use openraft::raft::{
     VoteRequest, VoteResponse,
 };
 use openraft::type_config::alias::SnapshotOf;
+use std::collections::BTreeSet;
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tepal_model::ClusterId;
 use tokio::sync::watch;
@@ -36,6 +37,8 @@ pub struct Peers {
     pub witness: Witness,
     /// Set once this server may not take part any more.
     pub expelled: watch::Sender<Option<Expelled>>,
+    /// Members of another rebuild of the cluster, of which it was said.
+    pub apart: Mutex<BTreeSet<u64>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -69,10 +72,18 @@ impl Peers {
         };
         let envelope = Envelope { cluster: Some(self.cluster), from: Some(self.me), to: Some(to), request };
         let answer = call(&*self.transport, address, &envelope, payload, within).await;
-        if let Err(CallError::Refused(Reason::Expelled(why))) = &answer {
-            self.expel(why.clone());
+        match &answer {
+            Err(CallError::Refused(Reason::Expelled(why))) => self.expel(why.clone()),
+            Err(CallError::Refused(reason @ Reason::OtherRebuild { .. })) => self.is_apart(to, address, reason),
+            _ => {}
         }
         answer
+    }
+
+    fn is_apart(&self, node: u64, address: &str, reason: &Reason) {
+        if self.apart.lock().unwrap_or_else(PoisonError::into_inner).insert(node) {
+            tracing::error!(address, %reason, "another server isn't heard");
+        }
     }
 
     pub fn expel(&self, why: Expelled) {

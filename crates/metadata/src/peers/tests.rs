@@ -25,7 +25,7 @@ fn append() -> Envelope {
     let append = Append { vote: vote(), previous: Some(id(10)), entries, committed: None };
     Envelope {
         cluster: Some(ClusterId(0xabc)),
-        from: Some(Sender { node: 1, boot: 4 }),
+        from: Some(Sender { node: 1, boot: 4, history: 0 }),
         to: Some(2),
         request: Request::Append(append),
     }
@@ -76,6 +76,7 @@ fn answers() -> Vec<Answer> {
         Answer::Proposed(Proposed::Answered { index: 3, answer: Ok(Reply::Done) }),
         Answer::Proposed(Proposed::Answered { index: 3, answer: Err(crate::Refusal::Late) }),
         Answer::Refused(Reason::OtherCluster { id: ClusterId(1), name: "c".to_owned() }),
+        Answer::Refused(Reason::OtherRebuild { there: 5, here: 0 }),
     ]
 }
 
@@ -86,6 +87,8 @@ fn every_message_reads_back_as_it_was_written() {
         let bytes = frame::encode(&envelope, b"abc");
         assert_eq!(frame::decode::<Envelope>(&bytes), Ok((envelope, &b"abc"[..])));
     }
+    let rebuilt = Envelope { from: Some(Sender { node: 1, boot: 4, history: 7 }), ..append() };
+    assert_eq!(frame::decode::<Envelope>(&frame::encode(&rebuilt, &[])), Ok((rebuilt, &b""[..])));
     for answer in answers() {
         assert_eq!(frame::decode::<Answer>(&frame::encode(&answer, &[])), Ok((answer, &b""[..])));
     }

@@ -113,7 +113,7 @@ mod tests {
     #[test]
     fn of_two_processes_of_one_folder_only_the_later_is_heard() {
         let witness = Witness::default();
-        let process = |boot| Sender { node: 2, boot };
+        let process = |boot| Sender { node: 2, boot, history: 0 };
         assert_eq!(witness.speaks(&process(4), SERVER), Ok(()));
         assert_eq!(witness.speaks(&process(5), SERVER), Ok(()));
         assert_eq!(witness.speaks(&process(4), SERVER), Err(Expelled::Twin(SERVER)));

@@ -8,7 +8,7 @@ use super::rows::{self, MapRow, Record};
 use super::schema::KIND;
 use crate::database::StoreError;
 use crate::meta_table::put_meta;
-use crate::record::{ColumnRecord, LostStates, MapRecord};
+use crate::record::{ColumnRecord, MapRecord, RebuildRecord};
 use crate::state::State;
 use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
@@ -33,7 +33,7 @@ const AS_ABOVE: u8 = 0xff;
 /// Why a copy of the state can't be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "each message says what it is")]
-pub enum SavedStateError {
+pub enum StateCopyError {
     /// Use another copy.
     #[error("the copy of the cluster's state is damaged: {0}")]
     Damaged(String),
@@ -44,17 +44,17 @@ pub enum SavedStateError {
     Newer { found: u64, known: u64 },
 }
 
-fn damaged(what: impl ToString) -> SavedStateError {
-    SavedStateError::Damaged(what.to_string())
+fn damaged(what: impl ToString) -> StateCopyError {
+    StateCopyError::Damaged(what.to_string())
 }
 
-impl From<StoreError> for SavedStateError {
+impl From<StoreError> for StateCopyError {
     fn from(error: StoreError) -> Self {
         damaged(error)
     }
 }
 
-impl From<rusqlite::Error> for SavedStateError {
+impl From<rusqlite::Error> for StateCopyError {
     fn from(error: rusqlite::Error) -> Self {
         damaged(error)
     }
@@ -171,7 +171,7 @@ fn put_cell(out: &mut Vec<u8>, cell: Cell) {
 const COLUMNS: [&str; 5] = ["map", "column", "copy", "drive", "since"];
 const JOINS: [&str; 5] = ["map", "column", "drive_to", "drive_from", "since"];
 
-/// All of it, but the events.
+/// All of the state, but the events.
 pub fn encode(state: &State) -> Vec<u8> {
     let mut writer = Writer::default();
     let counters = rows::counters(&state.counters);
@@ -196,9 +196,9 @@ pub fn encode(state: &State) -> Vec<u8> {
     put(&mut out, FORMAT);
     put(&mut out, KIND.version() as u64);
     put(&mut out, Digest::of(state).0.into());
-    put(&mut out, state.lost.len() as u64);
-    for lost in &*state.lost {
-        let LostStates { history, after_view, after_events, before_view, first_map, end_map } = *lost;
+    put(&mut out, state.rebuilds.len() as u64);
+    for rebuild in &*state.rebuilds {
+        let RebuildRecord { history, after_view, after_events, before_view, first_map, end_map } = *rebuild;
         [history, after_view, after_events, before_view, first_map.0.into(), end_map.0.into()]
             .into_iter()
             .for_each(|number| put(&mut out, number));
@@ -239,18 +239,18 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn bytes(&mut self, length: u64) -> Result<&'a [u8], SavedStateError> {
+    fn bytes(&mut self, length: u64) -> Result<&'a [u8], StateCopyError> {
         let length = usize::try_from(length).ok().filter(|length| *length <= self.left.len());
         let (bytes, left) = self.left.split_at(length.ok_or_else(|| damaged("it ends too early"))?);
         self.left = left;
         Ok(bytes)
     }
 
-    fn byte(&mut self) -> Result<u8, SavedStateError> {
+    fn byte(&mut self) -> Result<u8, StateCopyError> {
         Ok(self.bytes(1)?[0])
     }
 
-    fn number(&mut self) -> Result<u64, SavedStateError> {
+    fn number(&mut self) -> Result<u64, StateCopyError> {
         let mut number = 0;
         for shift in (0..64).step_by(7) {
             let byte = self.byte()?;
@@ -263,7 +263,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Of things of which each takes a byte at least.
-    fn count(&mut self) -> Result<usize, SavedStateError> {
+    fn count(&mut self) -> Result<usize, StateCopyError> {
         let count = self.number()?;
         usize::try_from(count)
             .ok()
@@ -271,24 +271,24 @@ impl<'a> Reader<'a> {
             .ok_or_else(|| damaged("it ends too early"))
     }
 
-    fn text(&mut self) -> Result<&'a str, SavedStateError> {
+    fn text(&mut self) -> Result<&'a str, StateCopyError> {
         let number = self.number()?;
         self.text_of(number)
     }
 
-    fn text_of(&self, number: u64) -> Result<&'a str, SavedStateError> {
+    fn text_of(&self, number: u64) -> Result<&'a str, StateCopyError> {
         let text = usize::try_from(number).ok().and_then(|number| self.texts.get(number));
         text.copied().ok_or_else(|| damaged("it has no such text"))
     }
 
     /// A name as tables and columns have them.
-    fn name(&mut self) -> Result<&'a str, SavedStateError> {
+    fn name(&mut self) -> Result<&'a str, StateCopyError> {
         let name = self.text()?;
         let is_name = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
         if is_name { Ok(name) } else { Err(damaged("a table has a name that none has")) }
     }
 
-    fn read_texts(&mut self) -> Result<(), SavedStateError> {
+    fn read_texts(&mut self) -> Result<(), StateCopyError> {
         for _ in 0..self.count()? {
             let length = self.number()?;
             let text = std::str::from_utf8(self.bytes(length)?).map_err(damaged)?;
@@ -297,7 +297,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    fn cell(&mut self, above: Option<Cell>) -> Result<Cell, SavedStateError> {
+    fn cell(&mut self, above: Option<Cell>) -> Result<Cell, StateCopyError> {
         match (self.byte()?, above) {
             (NULL, _) => Ok(Cell::Null),
             (INTEGER, _) => Ok(Cell::Integer(self.number()?)),
@@ -314,7 +314,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn value(&self, cell: Cell) -> Result<Value, SavedStateError> {
+    fn value(&self, cell: Cell) -> Result<Value, StateCopyError> {
         Ok(match cell {
             Cell::Null => Value::Null,
             Cell::Integer(number) => Value::Integer(i64::try_from(number).map_err(damaged)?),
@@ -324,7 +324,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Makes a table of the same name and columns, and fills it.
-    fn table(&mut self, connection: &Connection) -> Result<(), SavedStateError> {
+    fn table(&mut self, connection: &Connection) -> Result<(), StateCopyError> {
         let table = self.name()?;
         let columns = (0..self.count()?).map(|_| self.name()).collect::<Result<Vec<_>, _>>()?;
         let quoted = columns.iter().map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(", ");
@@ -345,27 +345,27 @@ impl<'a> Reader<'a> {
     }
 }
 
-fn known_format(found: u64, known: u64) -> Result<u64, SavedStateError> {
+fn known_format(found: u64, known: u64) -> Result<u64, StateCopyError> {
     match found {
         0 => Err(damaged("its format never was")),
-        found if found > known => Err(SavedStateError::Newer { found, known }),
+        found if found > known => Err(StateCopyError::Newer { found, known }),
         found => Ok(found),
     }
 }
 
 /// The state that was encoded, checked as one that is read from `cluster.db`.
-pub fn decode(bytes: &[u8]) -> Result<State, SavedStateError> {
+pub fn decode(bytes: &[u8]) -> Result<State, StateCopyError> {
     let mut reader = Reader { left: bytes, texts: Vec::new() };
     known_format(reader.number()?, FORMAT)?;
     let form = known_format(reader.number()?, KIND.version() as u64)?;
     let digest = u32::try_from(reader.number()?).map_err(damaged)?;
-    let mut lost = Vec::new();
+    let mut rebuilds = Vec::new();
     for _ in 0..reader.count()? {
         let history = reader.number()?;
         let (after_view, after_events, before_view) = (reader.number()?, reader.number()?, reader.number()?);
         let map = |number: u64| u32::try_from(number).map(MapId).map_err(damaged);
         let (first_map, end_map) = (map(reader.number()?)?, map(reader.number()?)?);
-        lost.push(LostStates { history, after_view, after_events, before_view, first_map, end_map });
+        rebuilds.push(RebuildRecord { history, after_view, after_events, before_view, first_map, end_map });
     }
     reader.read_texts()?;
     let (mut connection, place) = (Connection::open_in_memory()?, Path::new("the copy"));
@@ -384,7 +384,7 @@ pub fn decode(bytes: &[u8]) -> Result<State, SavedStateError> {
         return Err(damaged("its records don't have the checksum that was stored with them"));
     }
     drop(transaction);
-    Ok(State { lost: Arc::new(lost), ..state })
+    Ok(State { rebuilds: Arc::new(rebuilds), ..state })
 }
 
 #[cfg(test)]
@@ -421,7 +421,7 @@ mod tests {
     #[test]
     fn a_state_reads_back_as_it_was() {
         let mut state = busy_state();
-        let lost = LostStates {
+        let rebuild = RebuildRecord {
             history: 5,
             after_view: 3,
             after_events: 900,
@@ -429,7 +429,7 @@ mod tests {
             first_map: MapId(7),
             end_map: MapId(1007),
         };
-        state.lost = Arc::new(vec![lost]);
+        state.rebuilds = Arc::new(vec![rebuild]);
         let bytes = encode(&state);
         assert_eq!(decode(&bytes), Ok(state));
     }
@@ -444,9 +444,9 @@ mod tests {
         for at in (0..bytes.len()).step_by(3) {
             let mut other = bytes.clone();
             other[at] ^= 1 << (at % 8);
-            // What no digest is over: how often the state was lost before. The drive's own checksum is over all.
+            // What no digest is over: the rebuilds. The drive's own checksum is over all.
             if let Ok(read) = decode(&other) {
-                assert_eq!(State { lost: Arc::default(), ..read }, state, "byte {at}");
+                assert_eq!(State { rebuilds: Arc::default(), ..read }, state, "byte {at}");
             }
         }
     }
@@ -456,6 +456,6 @@ mod tests {
         let mut bytes = encode(&busy_state());
         bytes[1] += 1;
         let known = KIND.version() as u64;
-        assert_eq!(decode(&bytes), Err(SavedStateError::Newer { found: known + 1, known }));
+        assert_eq!(decode(&bytes), Err(StateCopyError::Newer { found: known + 1, known }));
     }
 }

@@ -21,8 +21,8 @@ const MEMBERSHIP: &str = "membership";
 pub(super) const DIGEST: &str = "digest";
 /// The last entry of the snapshot that was last installed here: the log may rightly end before it.
 const INSTALLED: &str = "installed";
-/// What was lost when the cluster was rebuilt.
-const LOST: &str = "lost";
+/// The rebuilds of the cluster.
+const REBUILDS: &str = "lost";
 
 pub struct Machine {
     pub(super) folder: PathBuf,
@@ -53,7 +53,7 @@ impl Content {
     pub fn load(connection: &Connection, file: &Path) -> Result<Content, StoreError> {
         let mut state = rows::load(connection).map_err(StoreError::sqlite(file))?;
         let digest = Digest::of(&state);
-        state.lost = Arc::new(meta(connection, file, LOST)?.unwrap_or_default());
+        state.rebuilds = Arc::new(meta(connection, file, REBUILDS)?.unwrap_or_default());
         let stored: Option<u32> = meta(connection, file, DIGEST)?;
         let membership: Option<MembershipForm> = meta(connection, file, MEMBERSHIP)?;
         let applied: Option<EntryId> = meta(connection, file, APPLIED)?;
@@ -87,7 +87,7 @@ pub fn create_with(folder: &Path, state: &State, first: LogId, members: StoredMe
             put_meta(connection, key, &Some(EntryId::from(&first)))?;
         }
         put_meta(connection, MEMBERSHIP, &MembershipForm::from(&members))?;
-        put_meta(connection, LOST, &*state.lost)?;
+        put_meta(connection, REBUILDS, &*state.rebuilds)?;
         put_meta(connection, DIGEST, &Digest::of(state).0)
     };
     for file in [FILE, super::snapshot::FILE] {

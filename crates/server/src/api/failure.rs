@@ -190,6 +190,7 @@ impl From<DriveOperationError> for Failure {
             E::Refused { .. }
             | E::Ahead { .. }
             | E::Later { .. }
+            | E::NoRoomForState { .. }
             | E::NotEmpty { .. }
             | E::IsLog { .. }
             | E::LabelLost { .. }

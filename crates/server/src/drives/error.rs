@@ -38,16 +38,24 @@ pub enum DriveOperationError {
     #[error("{}: {reason}", path.display())]
     Open { path: PathBuf, reason: tepal_drive::OpenError },
     #[error(
-        "{}: drive {drive} holds data of {maps} volumes that were made after this state of the cluster's records: \
-         cluster.db seems to be an older copy; put the newest one back", path.display()
+        "{}: drive {drive} holds data of {maps} volumes that were made after this state of the cluster's records, view {view}: \
+         cluster.db seems to be an older copy; put the newest one back. Or the cluster was rebuilt from an earlier state: then rebuild \
+         it once more with the drives that keep a later one, or, if there are none and what only this drive has may be lost, \
+         `tepal drive rm {drive} --force`, `tepal drive wipe {} --drive {drive}`, and add it anew", path.display(), path.display()
     )]
-    Ahead { path: PathBuf, drive: DriveId, maps: usize },
+    Ahead { path: PathBuf, drive: DriveId, maps: usize, view: u64 },
     #[error(
         "{}: drive {drive} was used by a later state of the cluster ({kept}) than that from which the cluster was rebuilt, or by \
-         another rebuild: what it holds isn't understood here. Rebuild the cluster once more, from this drive; or, if what only it \
-         has may be lost, `tepal drive wipe`", path.display()
+         another rebuild: what it holds isn't understood here. Rebuild the cluster once more, with this drive; or, if what only it \
+         has may be lost, `tepal drive rm {drive} --force`, `tepal drive wipe {} --drive {drive}`, and add it anew", path.display(),
+        path.display()
     )]
     Later { path: PathBuf, drive: DriveId, kept: StateOrder },
+    #[error(
+        "{}, of {size}, has room for the cluster's state while that takes no more than {room} bytes, and it takes {needed}: choose a larger \
+         device, or remove volumes or snapshots", path.display()
+    )]
+    NoRoomForState { path: PathBuf, size: Size, room: u64, needed: u64 },
     #[error("{}: {reason}", path.display())]
     Io { path: PathBuf, reason: DeviceError },
     #[error("drive {drive} is not at {}: {found}", path.display())]

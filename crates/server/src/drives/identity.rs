@@ -53,7 +53,10 @@ pub enum Refused {
     OlderCopy { drive: DriveId, other: PathBuf, generation: u64, newest: u64 },
     #[error("it is an older image of drive {drive}: of generation {generation}, and it was last used in {newest}")]
     Older { drive: DriveId, generation: u64, newest: u64 },
-    #[error("drive {drive} has failed and is not used any more: {reason}. Remove it, and add a new one")]
+    #[error(
+        "drive {drive} has failed and is not used any more: {reason}. Remove it by `tepal drive rm {drive}`, and add a new one; or this one, \
+         if it's sound, once `tepal drive wipe` has emptied it"
+    )]
     Failed { drive: DriveId, reason: String },
     #[error(
         "drive {drive} is in use by server {server}, so this is a copy of it, or the same device: stop that server, or take the \

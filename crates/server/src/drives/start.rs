@@ -8,15 +8,18 @@ use super::take::{Candidate, state_after};
 use super::{DriveOperationError, Drives, OpenDrive};
 use crate::authority::left;
 use crate::device::DriveDevice;
+use crate::keeping::longest_state;
 use crate::world::ServerWorld;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use tepal_drive::geometry::default_state;
 use tepal_drive::label::Role;
-use tepal_drive::world::{DeviceError, Random};
+use tepal_drive::world::{Device, DeviceError, Random};
 use tepal_drive::{Label, NewDrive};
 use tepal_engine::Standing;
 use tepal_metadata::{Command, DriveState, ProposeError, State};
 use tepal_model::DriveId;
+use tepal_model::size::Size;
 
 /// Why a server can't start with its drives. What one drive has is never a reason: the server goes on without it.
 #[derive(Debug, thiserror::Error)]
@@ -160,6 +163,7 @@ impl Drives {
                     DriveOperationError::Open { path, .. }
                     | DriveOperationError::Io { path, .. }
                     | DriveOperationError::Later { path, .. }
+                    | DriveOperationError::NoRoomForState { path, .. }
                     | DriveOperationError::Ahead { path, .. } => self.refuse(path.clone(), error.to_string()),
                     _ => return Err(error.into()),
                 },
@@ -216,6 +220,7 @@ impl Drives {
         if !state.pools.contains_key(pool) {
             return Err(DriveOperationError::NoPool(pool.chars().take(140).collect()));
         }
+        check_room_for(&state, &path, device.size(), default_state(device.size()))?;
         let new = NewDrive {
             cluster: state.cluster.id,
             drive: DriveId(ServerWorld.next_u64()),
@@ -271,6 +276,8 @@ impl Drives {
             let why = super::identity::Refused::Removed { drive: id };
             return Err(DriveOperationError::Refused { path: open.path, why });
         }
+        let geometry = open.drive.geometry();
+        check_room_for(&self.parts.metadata.state(), &open.path, geometry.size, geometry.state_length)?;
         let (pool, capacity) = (open.drive.label().pool.clone(), open.drive.usage().capacity);
         let path = open.path.display().to_string();
         let add = Command::AddDrive { id, server: self.server, pool, path, capacity, spare: false };
@@ -294,6 +301,15 @@ impl Drives {
             }
         }
     }
+}
+
+/// A drive that can't keep the state keeps others from adding to it. `place` is what it has for a copy; 0 if it keeps none.
+fn check_room_for(state: &State, path: &Path, size: u64, place: u64) -> Result<(), DriveOperationError> {
+    let (room, needed) = (longest_state(place), state.to_copy().len() as u64);
+    if place == 0 || needed <= room {
+        return Ok(());
+    }
+    Err(DriveOperationError::NoRoomForState { path: path.to_owned(), size: Size(size), room, needed })
 }
 
 /// Whether data that seems to be on a device keeps it from being made a drive.

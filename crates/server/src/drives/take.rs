@@ -106,12 +106,12 @@ impl Drives {
     /// state than these records: its unknown maps are no removed volumes, and new volumes would get their numbers.
     fn check_not_ahead(&self, drive: &Drive<ServerWorld>, path: &Path) -> Result<(), DriveOperationError> {
         let state = self.parts.metadata.state();
-        let maps = drive.allocated().into_iter().filter(|(map, _)| state.is_strange_map(*map)).count();
+        let maps = drive.allocated().into_iter().filter(|(map, _)| state.is_map_of_another_past(*map)).count();
         if maps == 0 {
             return Ok(());
         }
         drive.pull("it is of a later state than the cluster's records");
-        Err(DriveOperationError::Ahead { path: path.to_owned(), drive: drive.id(), maps })
+        Err(DriveOperationError::Ahead { path: path.to_owned(), drive: drive.id(), maps, view: state.view() })
     }
 
     /// Has the metadata say that the drive is here, and gives it to the engine: as current only if it never went away.

@@ -89,6 +89,9 @@ pub struct RebuildArguments {
     /// Drives that aren't found are gone for good: what only they held is lost
     #[arg(long)]
     pub without_missing: bool,
+    /// Of drives that keep states of different rebuilds, go on with those of this one; 0 is before any. What the others hold is lost
+    #[arg(long, value_name = "HISTORY", value_parser = value::history)]
+    pub history: Option<u64>,
     /// Only say what is there, and what would be done
     #[arg(long)]
     pub dry_run: bool,

@@ -1,6 +1,7 @@
 //! Values of arguments that are more than a word: checked here, so that what is wrong is refused before anything is done.
 
 use std::collections::BTreeSet;
+use std::num::ParseIntError;
 use std::str::FromStr;
 use tepal_drive::geometry::MIN_DRIVE;
 use tepal_gateway::nbd::{Endpoint, EndpointError};
@@ -112,6 +113,11 @@ pub fn servers(text: &str) -> Result<String, ValueError> {
 /// Where servers find each other: `unix:PATH` or `IP:PORT`, kept as it was typed.
 pub fn peers(text: &str) -> Result<String, EndpointError> {
     text.parse::<Endpoint>().map(|_| text.to_owned())
+}
+
+/// The random number of a rebuild, as reports say it.
+pub fn history(text: &str) -> Result<u64, ParseIntError> {
+    u64::from_str_radix(text, 16)
 }
 
 /// The size of a volume for a bench.

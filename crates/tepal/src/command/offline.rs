@@ -4,28 +4,20 @@
 use super::overlay::{Overlay, OverlayWorld};
 use crate::output::{self, Outcome, Output};
 use serde::Serialize;
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use tepal_drive::label::{LabelError, Role};
 use tepal_drive::world::Device;
 use tepal_drive::{Drive, DriveError, Label, MarkKind, OpenError, Options};
 use tepal_model::size::Size;
 use tepal_model::{BLOCK, ClusterId, DriveId, MapId};
-use tepal_server::device::{self, DriveDevice, OpenOptions};
+use tepal_server::device::DriveDevice;
+use tepal_server::unserved::{self, UnservedError, block_on};
 
 #[derive(Debug, thiserror::Error)]
 pub enum OfflineError {
-    #[error(
-        "{} is in use, likely by a running server: stop that first, or ask it (tepal drive ls, tepal volume scrub)",
-        .0.display()
-    )]
-    InUse(PathBuf),
     #[error(transparent)]
-    Device(device::OpenError),
-    #[error("{}: {error}", path.display())]
-    Label { path: PathBuf, error: LabelError },
+    Unserved(#[from] UnservedError),
     #[error("{}: {error}", path.display())]
     Open { path: PathBuf, error: Box<OpenError> },
     #[error("{} holds only the log of drive {drive}: name that drive, and this one by --log", path.display())]
@@ -34,8 +26,6 @@ pub enum OfflineError {
     LogElsewhere { path: PathBuf, log: DriveId },
     #[error("{}: {error}", path.display())]
     Drive { path: PathBuf, error: DriveError },
-    #[error("{}: {error}", path.display())]
-    Read { path: PathBuf, error: io::Error },
     #[error("standard output can't be written: {0}")]
     Output(#[from] io::Error),
 }
@@ -98,45 +88,19 @@ struct DamagedRange {
 }
 
 pub fn inspect(output: Output, path: &Path, log: Option<&Path>) -> Result<Outcome, OfflineError> {
-    let report = match open_device(path) {
+    let report = match unserved::open(path, false) {
         Ok(device) => block_on(inspect_free(path, device, log))?,
-        Err(OfflineError::InUse(_)) => label_report(path, peek(path)?, true, None),
-        Err(error) => return Err(error),
+        Err(UnservedError::InUse(_)) => label_report(path, unserved::peek(path)?, true, None),
+        Err(error) => return Err(error.into()),
     };
     output.show(&report, inspect_page)?;
     Ok(Outcome::Done)
 }
 
 pub fn check(output: Output, path: &Path, log: Option<&Path>) -> Result<Outcome, OfflineError> {
-    let report = block_on(check_free(path, open_device(path)?, log))?;
+    let report = block_on(check_free(path, unserved::open(path, false)?, log))?;
     output.show(&report, check_page)?;
     Ok(if report.right { Outcome::Done } else { Outcome::Bad })
-}
-
-/// On a runtime like that of a data thread, which the device needs.
-pub fn block_on<T, E: From<io::Error>>(work: impl Future<Output = Result<T, E>>) -> Result<T, E> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    tokio::task::LocalSet::new().block_on(&runtime, work)
-}
-
-fn open_device(path: &Path) -> Result<DriveDevice, OfflineError> {
-    open_as(path, false)
-}
-
-/// Nobody else may have it open for writing; if it's to be written to, nobody at all.
-pub fn open_as(path: &Path, writable: bool) -> Result<DriveDevice, OfflineError> {
-    DriveDevice::open(path, OpenOptions { writable, backend: None }).map_err(|error| match error {
-        device::OpenError::InUse { path } => OfflineError::InUse(path),
-        error => OfflineError::Device(error),
-    })
-}
-
-/// The label of a drive that a server has open: read past its lock, so only this one block, which it doesn't write.
-fn peek(path: &Path) -> Result<Label, OfflineError> {
-    let mut block = vec![0; BLOCK as usize];
-    let read = File::open(path).and_then(|file| file.read_exact_at(&mut block, 0));
-    read.map_err(|error| OfflineError::Read { path: path.to_owned(), error })?;
-    Label::decode(&block).map_err(|error| OfflineError::Label { path: path.to_owned(), error })
 }
 
 fn label_report(path: &Path, label: Label, in_use: bool, content: Option<Content>) -> LabelReport {
@@ -155,7 +119,7 @@ fn label_report(path: &Path, label: Label, in_use: bool, content: Option<Content
 }
 
 async fn inspect_free(path: &Path, device: DriveDevice, log: Option<&Path>) -> Result<LabelReport, OfflineError> {
-    let label = read_label(path, &device).await?;
+    let label = unserved::read_label(path, &device).await?;
     let complete = match label.role {
         Role::Data { .. } => true,
         Role::DataWithLogOn { .. } => log.is_some(),
@@ -182,20 +146,16 @@ async fn inspect_free(path: &Path, device: DriveDevice, log: Option<&Path>) -> R
     Ok(label_report(path, label, false, Some(content)))
 }
 
-async fn read_label(path: &Path, device: &DriveDevice) -> Result<Label, OfflineError> {
-    Label::read(device).await.map_err(|error| OfflineError::Label { path: path.to_owned(), error })
-}
-
 async fn open_drive(path: &Path, device: DriveDevice, log: Option<&Path>) -> Result<Drive<OverlayWorld>, OfflineError> {
     let path = path.to_owned();
-    match read_label(&path, &device).await?.role {
+    match unserved::read_label(&path, &device).await?.role {
         Role::LogOf { drive } => return Err(OfflineError::OnlyLog { path, drive }),
         Role::DataWithLogOn { log: elsewhere } if log.is_none() => {
             return Err(OfflineError::LogElsewhere { path, log: elsewhere });
         }
         Role::Data { .. } | Role::DataWithLogOn { .. } => {}
     }
-    let log = log.map(open_device).transpose()?.map(Overlay::new);
+    let log = log.map(|log| unserved::open(log, false)).transpose()?.map(Overlay::new);
     let options = Options { discard: false, ..Options::default() };
     let opened = Drive::open(OverlayWorld, Overlay::new(device), log, options).await;
     opened.map_err(|error| OfflineError::Open { path, error: Box::new(error) })
@@ -326,6 +286,9 @@ fn check_page(report: &CheckReport) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::File;
+    use std::os::unix::fs::FileExt;
+    use tepal_server::device::{self, OpenOptions};
 
     #[test]
     fn damaged_blocks_are_told_as_ranges() {
@@ -362,20 +325,12 @@ mod tests {
     #[test]
     fn a_sound_drive_is_found_right_and_one_whose_label_is_half_gone_is_not() {
         let (_folder, path) = made();
-        let report = block_on(check_free(&path, open_device(&path).expect("free"), None)).expect("checked");
+        let report = block_on(check_free(&path, unserved::open(&path, false).expect("free"), None)).expect("checked");
         assert!(report.right, "{:?}", report.problems);
         let file = File::options().write(true).open(&path).expect("ours");
         file.write_all_at(&[0xff; 100], (64 << 20) - 4000).expect("space");
-        let report = block_on(check_free(&path, open_device(&path).expect("free"), None)).expect("checked");
+        let report = block_on(check_free(&path, unserved::open(&path, false).expect("free"), None)).expect("checked");
         assert!(!report.right && report.problems[0].contains("last copy of the label"), "{:?}", report.problems);
-    }
-
-    #[test]
-    fn a_drive_in_use_shows_its_label_and_is_not_checked() {
-        let (_folder, path) = made();
-        let _server = DriveDevice::open(&path, OpenOptions { writable: true, backend: None }).expect("ours");
-        assert!(matches!(open_device(&path), Err(OfflineError::InUse(_))));
-        assert_eq!(peek(&path).expect("readable").drive, DriveId(2));
     }
 
     #[test]
@@ -383,7 +338,10 @@ mod tests {
         let folder = tempfile::tempdir().expect("space");
         let path = folder.path().join("other");
         device::create_file(&path, 64 << 20).expect("space");
-        let checked = block_on(check_free(&path, open_device(&path).expect("free"), None));
-        assert!(matches!(checked, Err(OfflineError::Label { error: LabelError::Missing, .. })));
+        let checked = block_on(check_free(&path, unserved::open(&path, false).expect("free"), None));
+        assert!(matches!(
+            checked,
+            Err(OfflineError::Unserved(UnservedError::Label { error: LabelError::Missing, .. }))
+        ));
     }
 }

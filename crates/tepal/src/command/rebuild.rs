@@ -8,7 +8,7 @@ use crate::output::{self, Outcome, Output};
 use std::path::{Path, PathBuf};
 use tepal_model::ServerId;
 use tepal_server::config::{self, ConfigError};
-use tepal_server::rebuild::{self, Others, Report, Request};
+use tepal_server::rebuild::{self, Others, Report, Request, Standing};
 
 #[derive(Debug, thiserror::Error)]
 pub enum RebuildError {
@@ -56,7 +56,7 @@ fn carry_out(
     development: Option<Development>,
     arguments: RebuildArguments,
 ) -> Result<Report, RebuildError> {
-    let RebuildArguments { drives, server, peers, partial, without_missing, dry_run, .. } = arguments;
+    let RebuildArguments { drives, server, peers, partial, without_missing, history, dry_run, .. } = arguments;
     let others = match (partial, without_missing) {
         (true, _) => Others::WillCome,
         (false, true) => Others::AreGivenUp,
@@ -73,18 +73,24 @@ fn carry_out(
         None if drives.is_empty() => for_this(rebuild::block_devices()),
         _ => for_this(drives),
     };
-    let plan = rebuild::plan(Request { folder, drives, passes_over, server, peers, others })?;
+    let plan = rebuild::plan(Request { folder, drives, passes_over, server, peers, others, history })?;
     if !dry_run {
         plan.carry_out()?;
     }
     Ok(plan.report(!dry_run))
 }
 
+/// As `--history` wants it.
+fn kept(view: u64, events: u64, history: &str) -> String {
+    let of = if history == "0" { String::new() } else { format!(", history {history}") };
+    format!("view {view}, event {events}{of}")
+}
+
 fn page(report: &Report) -> String {
     let servers = report.servers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let mut facts = vec![
         ("cluster", format!("{} ({})", report.name, report.cluster)),
-        ("state", format!("view {}, event {}", report.view, report.events)),
+        ("state", kept(report.view, report.events, &report.history)),
         ("servers", servers),
         ("begins with", format!("{} in {}", report.server, report.folder)),
     ];
@@ -95,11 +101,19 @@ fn page(report: &Report) -> String {
     };
     let none = || "-".to_owned();
     let drives = report.drives.iter().map(|drive| {
-        let keeps = drive.view.zip(drive.events).map(|(view, events)| format!("view {view}, event {events}"));
+        let keeps = drive.view.zip(drive.events).zip(drive.history.as_ref());
+        let keeps = keeps.map(|((view, events), history)| kept(view, events, history));
+        let at = drive.path.clone();
+        let at = match drive.standing {
+            Standing::Found => at.unwrap_or_else(none),
+            Standing::NotFound => "not found".to_owned(),
+            Standing::OlderImage => format!("{} (older image)", at.unwrap_or_else(none)),
+            Standing::OtherPast => format!("{} (given up)", at.unwrap_or_else(none)),
+        };
         vec![
             drive.id.to_string(),
             drive.server.map_or_else(none, |server| server.to_string()),
-            drive.path.clone().unwrap_or_else(|| "not found".to_owned()),
+            at,
             keeps.unwrap_or_else(none),
         ]
     });

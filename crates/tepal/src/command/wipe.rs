@@ -1,6 +1,5 @@
 //! `tepal drive wipe`: makes a drive that isn't needed any more an empty device again, without a server.
 
-use super::offline::{OfflineError, block_on, open_as};
 use crate::output::{Outcome, Output};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -9,11 +8,12 @@ use tepal_drive::label::LabelError;
 use tepal_drive::world::DeviceError;
 use tepal_model::{ClusterId, DriveId};
 use tepal_server::device::DriveDevice;
+use tepal_server::unserved::{self, UnservedError, block_on};
 
 #[derive(Debug, thiserror::Error)]
 pub enum WipeError {
     #[error(transparent)]
-    Offline(#[from] OfflineError),
+    Unserved(#[from] UnservedError),
     #[error("the command can't be run: {0}")]
     System(#[from] std::io::Error),
     #[error("{} has no Tepal label: there is nothing to wipe", .0.display())]
@@ -37,7 +37,7 @@ struct WipeReport {
 
 /// Nobody may have it open, a server least of all.
 pub fn wipe(output: Output, path: &Path, named: Option<DriveId>, force: bool) -> Result<Outcome, WipeError> {
-    let device = open_as(path, true)?;
+    let device = unserved::open(path, true)?;
     let report = block_on(wipe_free(path, device, named, force))?;
     output.show(&report, |report| format!("{} is wiped", report.path))?;
     Ok(Outcome::Done)

@@ -1,8 +1,8 @@
-//! The copy of the cluster's state: torn, rotten, too long, earlier than what is there.
+//! Copies of the cluster's state: torn, rotten, too long, earlier than what is there.
 
 use super::{Rig, TestDevice};
 use crate::geometry::MIN_DRIVE;
-use crate::{KeepError, KeptStates, Label, StateCopy, StateOrder, kept_states};
+use crate::{KeepError, Label, StateCopies, StateCopy, StateOrder, read_state_copies};
 use tepal_model::{BLOCK, DriveId};
 
 fn order(view: u64) -> StateOrder {
@@ -19,17 +19,17 @@ impl Rig {
         self.pool.run_until(self.drive.keep_state(copy))
     }
 
-    fn kept(&mut self) -> KeptStates {
+    fn copies(&mut self) -> StateCopies {
         let label = self.drive.label().clone();
-        self.pool.run_until(kept_states(&self.device, &label)).unwrap()
+        self.pool.run_until(read_state_copies(&self.device, &label)).unwrap()
     }
 
     /// The views of what is whole, and how many places are damaged.
     fn views(&mut self) -> (Vec<u64>, usize) {
-        let kept = self.kept();
+        let copies = self.copies();
         let content = |view: u64| vec![view as u8; 70_001];
-        assert!(kept.whole.iter().all(|kept| kept.content[..] == content(kept.order.view)));
-        (kept.whole.iter().map(|kept| kept.order.view).collect(), kept.damaged.len())
+        assert!(copies.whole.iter().all(|copy| copy.content() == content(copy.order().view)));
+        (copies.whole.iter().map(|copy| copy.order().view).collect(), copies.damaged.len())
     }
 
     /// Where a place of the state starts.
@@ -96,14 +96,14 @@ fn a_rotten_copy_is_known_as_one_and_the_other_is_not_given_up_for_it() {
 fn what_is_too_long_or_earlier_is_refused_and_what_was_kept_stays() {
     let mut rig = Rig::on(TestDevice::new(MIN_DRIVE), None);
     rig.keep(&state(5)).unwrap();
-    assert_eq!(rig.keep(&state(4)), Err(KeepError::Later { kept: order(5) }));
+    assert_eq!(rig.keep(&state(4)), Err(KeepError::Later { kept: order(5), given: order(4) }));
     let room = rig.drive.geometry().state_length;
     let long = StateCopy::new(order(6), &vec![0; (room - BLOCK + 1) as usize]);
     assert_eq!(rig.keep(&long), Err(KeepError::TooLong { needed: room + BLOCK, room }));
     assert_eq!(rig.views(), (vec![5], 0));
     let longest = StateCopy::new(order(6), &vec![6; (room - BLOCK) as usize]);
     rig.keep(&longest).unwrap();
-    assert_eq!(rig.kept().whole[0].content.len() as u64, room - BLOCK);
+    assert_eq!(rig.copies().whole[0].content().len() as u64, room - BLOCK);
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn what_another_drive_kept_on_this_device_is_nothing() {
     let mut rig = Rig::new();
     rig.keep(&state(1)).unwrap();
     let stranger = Label { drive: DriveId(77), ..rig.drive.label().clone() };
-    let found = rig.pool.run_until(kept_states(&rig.device, &stranger)).unwrap();
+    let found = rig.pool.run_until(read_state_copies(&rig.device, &stranger)).unwrap();
     assert!(found.whole.is_empty());
 }
 

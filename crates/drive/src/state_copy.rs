@@ -1,4 +1,4 @@
-//! The copy of the cluster's state that a drive keeps, from which a cluster is rebuilt whose servers have all lost theirs.
+//! Copies of the cluster's state that a drive keeps, from which a cluster is rebuilt whose servers have all lost theirs.
 //!
 //! There are two places for it, written in turn. Invariants:
 //! 1. The place that has the newest whole copy isn't written to: whatever becomes of a write, that copy stays readable.
@@ -14,13 +14,13 @@ use crate::world::{Device, DeviceError, Gather, World};
 use bytes::Bytes;
 use std::fmt;
 use std::sync::Arc;
-use tepal_codec::checksum::{crc, crc_append};
+use tepal_codec::checksum::crc;
 use tepal_model::{BLOCK, Buffer, ClusterId, DriveId};
 
 const MAGIC: [u8; 8] = *b"TEPALsta";
 const CRC_AT: usize = BLOCK as usize - 4;
 /// So much is written, or read, together.
-const TOGETHER: usize = 1 << 20;
+const TOGETHER: usize = if cfg!(test) { 64 << 10 } else { 1 << 20 };
 
 /// Which of two states is the later one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,11 +35,12 @@ pub struct StateOrder {
 
 impl fmt::Display for StateOrder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "view {}, event {}", self.view, self.events)
+        write!(f, "view {}, event {}", self.view, self.events)?;
+        if self.history == 0 { Ok(()) } else { write!(f, ", history {:x}", self.history) }
     }
 }
 
-/// A state to keep. Clones share the bytes.
+/// A copy of the state, to be kept or as it was. Clones share the bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StateCopy {
     order: StateOrder,
@@ -62,6 +63,11 @@ impl StateCopy {
         self.order
     }
 
+    /// The bytes that it was made of.
+    pub fn content(&self) -> &[u8] {
+        &self.content[..self.length as usize]
+    }
+
     /// How long a place must be for it, in bytes.
     pub fn room(&self) -> u64 {
         BLOCK + self.content.len() as u64
@@ -72,20 +78,11 @@ impl StateCopy {
     }
 }
 
-/// What a drive has kept.
-#[derive(Clone, Debug)]
-pub struct KeptState {
-    /// Of which state it is.
-    pub order: StateOrder,
-    /// As it was given.
-    pub content: Bytes,
-}
-
 /// What there is in both places.
 #[derive(Clone, Debug, Default)]
-pub struct KeptStates {
+pub struct StateCopies {
     /// Those that are whole, the later one first.
-    pub whole: Vec<KeptState>,
+    pub whole: Vec<StateCopy>,
     /// Places with a copy that is damaged, or was being written; of which state, if that can be read.
     pub damaged: Vec<Option<StateOrder>>,
 }
@@ -94,10 +91,15 @@ pub struct KeptStates {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeepError {
     /// It was labelled by an earlier version, or nothing may be written.
-    #[error("it has no place for the cluster's state")]
+    #[error(
+        "it has no place for a copy of the cluster's state, as it's of format 4 or opened for reading: drain it, remove it and add it anew"
+    )]
     NoPlace,
     /// Of use is only a larger drive.
-    #[error("the cluster's state takes {needed} bytes, and it has a place of {room}")]
+    #[error(
+        "a copy of the cluster's state takes {needed} bytes, and its place for that has {room}: remove volumes or snapshots, or put a \
+         larger drive in its place"
+    )]
     TooLong {
         /// Bytes.
         needed: u64,
@@ -105,10 +107,15 @@ pub enum KeepError {
         room: u64,
     },
     /// What is agreed here isn't all that was.
-    #[error("it keeps a later state of the cluster: {kept}")]
+    #[error(
+        "it keeps a later state of the cluster ({kept}) than this server has ({given}): the data folder seems to be an older copy; put the \
+         newest one back, or empty it and have the server join anew"
+    )]
     Later {
         /// That state.
         kept: StateOrder,
+        /// The one that it was to keep.
+        given: StateOrder,
     },
     /// The drive takes part in nothing any more.
     #[error("{0}")]
@@ -182,22 +189,22 @@ fn places_of(label: &Label) -> Result<Vec<u64>, GeometryError> {
 }
 
 /// What a labelled drive keeps; nothing is written. It may be in use elsewhere: what is being written counts as damaged.
-pub async fn kept_states<D: Device>(device: &D, label: &Label) -> Result<KeptStates, KeptError> {
-    let mut found = KeptStates::default();
+pub async fn read_state_copies<D: Device>(device: &D, label: &Label) -> Result<StateCopies, ReadCopiesError> {
+    let mut found = StateCopies::default();
     for start in places_of(label)? {
         match read_place(device, label, start).await? {
             Place::Empty => {}
             Place::Damaged(order) => found.damaged.push(order),
-            Place::Whole(header, content) => found.whole.push(KeptState { order: header.order, content }),
+            Place::Whole(copy) => found.whole.push(copy),
         }
     }
-    found.whole.sort_by_key(|kept| std::cmp::Reverse(kept.order));
+    found.whole.sort_by_key(|copy| std::cmp::Reverse(copy.order));
     Ok(found)
 }
 
 /// Why it can't be said what a drive keeps.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum KeptError {
+pub enum ReadCopiesError {
     /// Its label says sizes that no drive has.
     #[error(transparent)]
     Geometry(#[from] GeometryError),
@@ -209,7 +216,7 @@ pub enum KeptError {
 enum Place {
     Empty,
     Damaged(Option<StateOrder>),
-    Whole(Header, Bytes),
+    Whole(StateCopy),
 }
 
 async fn read_place<D: Device>(device: &D, label: &Label, start: u64) -> Result<Place, DeviceError> {
@@ -217,19 +224,19 @@ async fn read_place<D: Device>(device: &D, label: &Label, start: u64) -> Result<
     let Some(header) = Header::decode(&page, label) else {
         return Ok(if page[0..8] == MAGIC { Place::Damaged(None) } else { Place::Empty });
     };
-    let mut content = Vec::new();
-    while (content.len() as u64) < header.length {
-        let at = start + BLOCK + content.len() as u64;
-        let left = (header.length as usize - content.len()).min(TOGETHER);
-        match device.read(at, Buffer::take(left.next_multiple_of(BLOCK as usize))).await {
-            Ok(bytes) => content.extend_from_slice(&bytes[..left]),
-            Err(DeviceError::Failed { .. }) => return Ok(Place::Damaged(Some(header.order))),
+    let Header { order, length, sum } = header;
+    let mut content = Buffer::zeroed((length as usize).next_multiple_of(BLOCK as usize));
+    for (number, piece) in content.chunks_mut(TOGETHER).enumerate() {
+        let at = start + BLOCK + (number * TOGETHER) as u64;
+        match device.read(at, Buffer::take(piece.len())).await {
+            Ok(bytes) => piece.copy_from_slice(&bytes),
+            Err(DeviceError::Failed { .. }) => return Ok(Place::Damaged(Some(order))),
             Err(gone) => return Err(gone),
         }
     }
-    match crc_append(0, &content) == header.sum {
-        true => Ok(Place::Whole(header, content.into())),
-        false => Ok(Place::Damaged(Some(header.order))),
+    match crc(&content[..length as usize]) == sum {
+        true => Ok(Place::Whole(StateCopy { order, length, sum, content: content.freeze() })),
+        false => Ok(Place::Damaged(Some(order))),
     }
 }
 
@@ -258,7 +265,9 @@ impl<W: World> Drive<W> {
         let (place, newest) = next_place(&places);
         match newest {
             Some(newest) if newest == copy.header() => return Ok(()),
-            Some(newest) if newest.order > copy.order => return Err(KeepError::Later { kept: newest.order }),
+            Some(newest) if newest.order > copy.order => {
+                return Err(KeepError::Later { kept: newest.order, given: copy.order });
+            }
             _ => {}
         }
         *known = None; // until it's known what came of this
@@ -287,8 +296,8 @@ impl<W: World> Drive<W> {
         for (place, found) in (0..).zip(&mut places) {
             let start = geometry.state_start + place * geometry.state_length;
             let read = read_place(&self.shared.device, label, start).await.map_err(|gone| self.shared.lose(gone))?;
-            if let Place::Whole(header, _) = read {
-                *found = Some(header);
+            if let Place::Whole(copy) = read {
+                *found = Some(copy.header());
             }
         }
         Ok(places)

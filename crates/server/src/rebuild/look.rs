@@ -1,0 +1,178 @@
+//! The drives that are here, and which of them count.
+
+use super::{RebuildError, Request};
+use crate::unserved::{self, UnservedError};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use tepal_drive::label::Role;
+use tepal_drive::{Label, StateCopies, StateCopy, StateOrder};
+use tepal_metadata::State;
+use tepal_model::{ClusterId, DriveId, ServerId};
+
+/// A drive that is here.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    pub path: PathBuf,
+    pub server: Option<ServerId>,
+    pub label: Label,
+    pub copies: StateCopies,
+}
+
+/// What doesn't count of what is here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PassedOver {
+    /// The drive was used later, in this generation: it isn't here.
+    OlderImage { newest: u64 },
+    /// It keeps a state that isn't of the past of the one that goes on.
+    OtherPast(StateOrder),
+}
+
+impl Seen {
+    /// The latest copy that is whole.
+    pub fn copy(&self) -> Option<&StateCopy> {
+        self.copies.whole.first()
+    }
+
+    /// Why it doesn't count for who goes on from that state.
+    pub fn passed_over(&self, state: &State) -> Option<PassedOver> {
+        let newest = state.drives.get(&self.label.drive).map_or(0, |record| record.generation);
+        if self.label.generation < newest {
+            return Some(PassedOver::OlderImage { newest });
+        }
+        let is_other = |kept: &StateOrder| !state.has_past(kept.history, kept.view, kept.events);
+        self.copy().map(StateCopy::order).filter(is_other).map(PassedOver::OtherPast)
+    }
+}
+
+/// All that were asked for, or that there are. One that is in use stops it, also if nobody has named it.
+pub async fn look(request: &Request) -> Result<Vec<Seen>, RebuildError> {
+    let (mut seen, mut in_use) = (Vec::new(), Vec::new());
+    for (path, server) in &request.drives {
+        match look_at(path.clone(), *server).await {
+            Ok(found) => seen.extend(found),
+            Err(RebuildError::Drive(UnservedError::InUse(path))) if request.passes_over => {
+                in_use.extend(unserved::peek(&path).map(|label| (path, label.cluster)));
+            }
+            Err(_) if request.passes_over => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let is_among = |cluster: &ClusterId| seen.is_empty() || seen.iter().any(|one: &Seen| one.label.cluster == *cluster);
+    match in_use.into_iter().find(|(_, cluster)| is_among(cluster)) {
+        Some((path, _)) => Err(UnservedError::InUse(path).into()),
+        None => Ok(seen),
+    }
+}
+
+/// Nothing, if it's a device that holds only the log of a drive.
+async fn look_at(path: PathBuf, server: Option<ServerId>) -> Result<Option<Seen>, RebuildError> {
+    let device = unserved::open(&path, false)?;
+    let label = unserved::read_label(&path, &device).await?;
+    if matches!(label.role, Role::LogOf { .. }) {
+        return Ok(None);
+    }
+    match tepal_drive::read_state_copies(&device, &label).await {
+        Ok(copies) => Ok(Some(Seen { path, server, label, copies })),
+        Err(error) => Err(RebuildError::Copies { path, error }),
+    }
+}
+
+/// Each drive once, by its id: of two images the newer one.
+pub fn of_one_cluster(seen: Vec<Seen>) -> Result<Vec<Seen>, RebuildError> {
+    let mut drives: BTreeMap<DriveId, Seen> = BTreeMap::new();
+    let first = seen.first().ok_or(RebuildError::NoDrives)?;
+    let (path, cluster) = (first.path.clone(), first.label.cluster);
+    for one in seen {
+        if one.label.cluster != cluster {
+            let (other_path, other) = (one.path, one.label.cluster);
+            return Err(RebuildError::Clusters { path, cluster, other_path, other });
+        }
+        let drive = one.label.drive;
+        match drives.get(&drive).map(|known| known.label.generation.cmp(&one.label.generation)) {
+            Some(std::cmp::Ordering::Greater) => {}
+            Some(std::cmp::Ordering::Equal) => {
+                let path = drives.remove(&drive).map(|known| known.path).unwrap_or_default();
+                return Err(RebuildError::Cloned { drive, path, other: one.path });
+            }
+            Some(std::cmp::Ordering::Less) | None => drop(drives.insert(drive, one)),
+        }
+    }
+    Ok(drives.into_values().collect())
+}
+
+/// The drive with the latest whole copy of all, or of those of one history.
+pub fn latest(seen: &[Seen], history: Option<u64>) -> Result<(&Seen, &StateCopy), RebuildError> {
+    let copies = || seen.iter().filter_map(|one| Some((one, one.copy()?)));
+    let is_wanted = |order: StateOrder| history.is_none_or(|wanted| order.history == wanted);
+    let latest = copies().filter(|(_, copy)| is_wanted(copy.order())).max_by_key(|(_, copy)| copy.order());
+    latest.ok_or_else(|| match history.filter(|_| copies().next().is_some()) {
+        Some(wanted) => RebuildError::NoHistory { wanted, has: pasts(seen) },
+        None => RebuildError::NoState,
+    })
+}
+
+/// The latest state of each history, and where it is.
+pub fn pasts(seen: &[Seen]) -> Vec<(PathBuf, StateOrder)> {
+    let mut pasts: BTreeMap<u64, (PathBuf, StateOrder)> = BTreeMap::new();
+    for (one, order) in seen.iter().filter_map(|one| Some((one, one.copy()?.order()))) {
+        let known = pasts.get(&order.history).map(|(_, known)| *known);
+        if known.is_none_or(|known| known < order) {
+            pasts.insert(order.history, (one.path.clone(), order));
+        }
+    }
+    pasts.into_values().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Others;
+    use super::*;
+    use crate::device::{self, DriveDevice, OpenOptions};
+    use std::io;
+    use std::path::Path;
+    use tepal_drive::NewDrive;
+
+    fn open(path: &Path) -> DriveDevice {
+        DriveDevice::open(path, OpenOptions { writable: true, backend: None }).expect("ours")
+    }
+
+    async fn make(folder: &Path, name: &str, cluster: u128) -> PathBuf {
+        let path = folder.join(name);
+        device::create_file(&path, 64 << 20).expect("space");
+        let (cluster, drive) = (ClusterId(cluster), DriveId(name.len() as u64));
+        let new = NewDrive { cluster, drive, pool: "default".into(), log_length: None };
+        tepal_drive::format(&open(&path), None, new).await.expect("blank");
+        path
+    }
+
+    /// Story: drives that a server had open were passed over without a word where none was named, and counted as lost.
+    #[test]
+    fn a_drive_of_the_cluster_that_is_in_use_is_not_passed_over_also_if_nobody_named_it() {
+        let folder = crate::scratch::folder("rebuild-look");
+        let looked = crate::unserved::block_on(async {
+            let (ours, used, strange) =
+                (make(&folder, "a", 1).await, make(&folder, "bb", 1).await, make(&folder, "ccc", 2).await);
+            let blank = folder.join("blank");
+            device::create_file(&blank, 64 << 20).expect("space");
+            let request = |drives: &[&PathBuf]| Request {
+                folder: folder.join("data"),
+                drives: drives.iter().map(|path| (PathBuf::clone(path), None)).collect(),
+                passes_over: true,
+                server: None,
+                peers: None,
+                others: Others::WillCome,
+                history: None,
+            };
+            let _servers = [open(&used), open(&strange)];
+            let seen = look(&request(&[&ours, &blank, &strange])).await.expect("another cluster's is none of ours");
+            assert_eq!(seen.iter().map(|one| &one.path).collect::<Vec<_>>(), [&ours]);
+            for drives in [&[&ours, &used][..], &[&used, &blank]] {
+                let refused = look(&request(drives)).await;
+                assert!(matches!(&refused, Err(RebuildError::Drive(UnservedError::InUse(path))) if *path == used));
+            }
+            Ok::<_, io::Error>(())
+        });
+        looked.expect("a runtime");
+        std::fs::remove_dir_all(folder).expect("ours");
+    }
+}
