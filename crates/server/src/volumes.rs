@@ -5,7 +5,7 @@
 //! 2. The space of a removed volume is free on every drive of the server that has the metadata forget it. Other servers free
 //!    theirs when they learn of it, also of one that is forgotten by then; what drives hold of it that are away is freed when
 //!    they return.
-//! 3. Drives here keep the state by which a volume is opened, or given back, unless they are slow ([`crate::keeping`]).
+//! 3. Drives here keep the state by which a volume is opened, resized or given back, unless they are slow ([`crate::keeping`]).
 //! 4. While any volume is active that has the same map, only what nobody sees any more is freed of it.
 
 use crate::agreed::epochs_of;
@@ -207,7 +207,9 @@ impl Volumes {
     pub async fn settle(self: &Arc<Self>) {
         let _turn = self.turn.lock().await;
         let state = self.metadata.state();
-        self.keeper.kept(&state).await;
+        if self.changes_what_drives_hold(&state) {
+            self.keeper.kept(&state).await;
+        }
         let opening = state.active_volumes().map(|record| self.settle_one(&state, record));
         join_all(opening).await;
         for record in state.volumes.values().filter(|record| record.state == VolumeState::Deleting) {
@@ -222,6 +224,21 @@ impl Volumes {
         self.give_back_maps_that_are_gone(&state);
         self.closed.keep(|id| state.volumes.contains_key(&id));
         self.settled.send_modify(|count| *count += 1);
+    }
+
+    /// Whether by this state something is opened, resized or given back that isn't yet.
+    pub fn changes_what_drives_hold(&self, state: &State) -> bool {
+        let is_new = |record: &Arc<VolumeRecord>| {
+            let opened = self.engine.volume(record.id);
+            opened.is_none_or(|volume| volume.size() != record.size)
+        };
+        let (opened, removing) = (self.engine.volumes(), self.removing().clone());
+        let maps = self.maps.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut deleted = state.volumes.values().filter(|record| record.state == VolumeState::Deleting);
+        state.active_volumes().any(is_new)
+            || deleted.any(|record| !removing.contains(&record.id))
+            || opened.iter().any(|volume| !state.volumes.contains_key(&volume.id()))
+            || maps.iter().any(|map| !state.maps.contains_key(map))
     }
 
     /// Volumes that have gone from a map leave it with nothing but what never counted.

@@ -1,19 +1,19 @@
 //! Drives between the engine, which uses them, and the metadata, which says what they are good for.
 
 use super::agent::Attempts;
-use super::{Drives, Generations, Kept, NewDriveRequest, Parts};
+use super::{DriveOperationError, Drives, Generations, Kept, NewDriveRequest, Parts};
 use crate::agreed::Followed;
 use crate::authority::MetadataAuthority;
 use crate::config::Config;
 use crate::data_threads::DataThreads;
-use crate::keeping::{Keeper, order_of};
+use crate::keeping::{Keeper, longest_state, order_of};
 use crate::volumes::Volumes;
 use crate::world::ServerWorld;
 use bytes::Bytes;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use tepal_drive::geometry::MIN_DRIVE;
+use tepal_drive::geometry::{MIN_DRIVE, default_state};
 use tepal_drive::{Label, Loss, StateOrder};
 use tepal_engine::{Engine, Volume};
 use tepal_metadata::{Command, DEFAULT_POOL, DriveRecord, DriveState, Metadata, ProposeError, Refusal, State};
@@ -299,5 +299,46 @@ async fn the_state_does_not_become_longer_than_the_smallest_drive_has_room_for()
     rig.parts.keeper.kept(&rig.state()).await;
     assert_eq!(rig.kept_by(drive).await, Some(after));
     rig.propose(Command::RemoveVolume { name: "v0".to_owned(), snapshots: false }).await;
+    rig.end().await;
+}
+
+/// Story: a small drive was taken in when there was much already, and no volume could be made from then on.
+#[tokio::test(flavor = "current_thread")]
+async fn a_new_drive_that_has_no_room_for_the_state_is_refused_and_nothing_is_left_of_it() {
+    let rig = Rig::new("small-drive").await;
+    let larger = NewDriveRequest { create: Some(64 << 20), ..rig.request("a") };
+    rig.drives.add(larger).await.expect("there's nothing yet");
+    for number in 0.. {
+        let (layout, pool) = (Some("stripe".to_owned()), DEFAULT_POOL.to_owned());
+        rig.propose(Command::CreateVolume { name: format!("v{number}"), size: 1 << 20, layout, pool }).await;
+        if rig.state().to_copy().len() as u64 > longest_state(default_state(MIN_DRIVE)) {
+            break;
+        }
+    }
+    let request = rig.request("b");
+    let path = request.path.clone();
+    let refused = rig.drives.add(request).await;
+    assert!(matches!(refused, Err(DriveOperationError::NoRoomForState { .. })), "{refused:?}");
+    assert!(!path.exists() && rig.state().drives.len() == 1);
+    rig.propose(Command::CreatePool { name: "p".to_owned(), layout: None }).await;
+    rig.end().await;
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_volume_is_resized_when_all_drives_keep_that_and_what_drives_have_nothing_of_is_not_waited_for() {
+    let rig = Rig::new("resized").await;
+    let drive = rig.add("a").await;
+    rig.create("stripe").await.expect("it's here");
+    let name = || "v".to_owned();
+    rig.propose(Command::ResizeVolume { name: name(), size: 2 << 20, shrink: false }).await;
+    let resized = rig.state();
+    assert!(rig.volumes.changes_what_drives_hold(&resized));
+    rig.volumes.settle().await;
+    assert!(rig.kept_by(drive).await >= Some(order_of(&resized)));
+    rig.propose(Command::RenameVolume { name: name(), new_name: "w".to_owned() }).await;
+    assert!(!rig.volumes.changes_what_drives_hold(&rig.state()));
+    rig.propose(Command::RemoveVolume { name: "w".to_owned(), snapshots: false }).await;
+    assert!(rig.volumes.changes_what_drives_hold(&rig.state()));
+    rig.volumes.settle().await;
     rig.end().await;
 }
