@@ -7,7 +7,7 @@ use crate::servers::ring::Ring;
 use serde_json::Value;
 use std::fs;
 
-fn lose_folders(ring: &Ring) {
+pub fn lose_folders(ring: &Ring) {
     for server in 1..=ring.servers {
         for entry in fs::read_dir(ring.data(server)).expect("a folder").map(Result::unwrap) {
             let name = entry.file_name().to_string_lossy().into_owned();
@@ -18,7 +18,7 @@ fn lose_folders(ring: &Ring) {
     }
 }
 
-fn rebuild(ring: &Ring, more: &[&str]) -> Value {
+pub fn rebuild(ring: &Ring, more: &[&str]) -> Value {
     let arguments = [&["-o", "json", "cluster", "rebuild", "--from-drives"], more].concat();
     let said = program::run(&mut ring.command(&arguments)).succeeded();
     serde_json::from_str(&said).expect("JSON")
