@@ -34,7 +34,7 @@ const LAW: &[Room] = &[
     // Protocols are given servers, metadata, files and sockets; they never look for them.
     Room { name: "tepal-engine", sees: &[GROUND, &["tepal-drive", "tepal-wire"]], pure: true },
     // A gateway may run on a client's machine, where there are no drives.
-    Room { name: "tepal-gateway", sees: &[GROUND], pure: false },
+    Room { name: "tepal-gateway", sees: &[&["tepal-model"]], pure: false },
     Room { name: "tepal-metadata", sees: &[GROUND], pure: false },
     Room {
         name: "tepal-server",

@@ -16,7 +16,7 @@ const DRIVE_SIZE: &str = "1G";
 const SCATTERED: Job = Job { name: "scattered", rw: "randwrite", block: "4k", depth: "32", clients: "1" };
 const BLOCKS: &str = "1000";
 const SCATTER_LIMIT: Duration = Duration::from_secs(120);
-/// A volume of this size is put through the same before, so that what is made ready once isn't held against a large one.
+/// As many volumes of this size are put through the same before: what they take too isn't held against large ones.
 const SMALL: &str = "64M";
 
 const SECONDS: f64 = 1.0;
@@ -39,8 +39,12 @@ pub fn measure(program: &Path, repetitions: u32) -> Result<Found, Failure> {
     let shape = ["--servers", "4", "--drives", "1"];
     let tepal = Tepal::start(program, &shape, DRIVE_SIZE, &[])?;
     let mut warm_up = Measured::default();
-    warm_up.make(&tepal, SMALL, 0)?;
-    warm_up.remove(&tepal, 0)?;
+    for number in 1..=repetitions {
+        warm_up.make(&tepal, SMALL, number)?;
+    }
+    for number in 1..=repetitions {
+        warm_up.remove(&tepal, number)?;
+    }
     settle();
     let servers = tepal.processes();
     let resident = || footprint::resident(&servers) as f64 / f64::from(1 << 20);
@@ -93,7 +97,7 @@ impl Measured {
             .collect();
         targets.push(Target {
             what: format!(
-                "MiB that {} such volumes, each with a snapshot and a clone, add to all servers' memory",
+                "MiB that {} such volumes, each with a snapshot and a clone, add to all servers' memory, after as many of {SMALL}",
                 create.len()
             ),
             bound: Bound::AtMost(GROWTH_MIB),
