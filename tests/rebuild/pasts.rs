@@ -52,7 +52,7 @@ fn a_rebuild_that_was_a_mistake_is_done_again_without_the_drives_that_it_has_use
     cluster.tepal(&["drive", "rm", &id]).succeeded();
     let path = one.to_str().expect("our own path");
     cluster.tepal(&["drive", "wipe", path, "--drive", &id]).succeeded();
-    cluster.tepal(&["drive", "add", path]).succeeded();
+    cluster.tepal(&["drive", "add", "s1", path]).succeeded();
     cluster.wait_until_healthy("v");
     assert!(cluster.connect("v").read(0, 1 << 20).expect("read") == bytes);
     cluster.scrub_finds_nothing("v");

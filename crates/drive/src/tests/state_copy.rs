@@ -106,6 +106,23 @@ fn what_is_too_long_or_earlier_is_refused_and_what_was_kept_stays() {
     assert_eq!(rig.copies().whole[0].content().len() as u64, room - BLOCK);
 }
 
+/// Story: what has no event, as the generation in which a drive is used, was kept in the second place, and the first one was read.
+#[test]
+fn of_states_of_one_order_the_one_that_was_kept_last_is_read() {
+    for before in [0, 1, 2] {
+        let mut rig = Rig::new();
+        (1..=before).for_each(|view| rig.keep(&state(view)).unwrap());
+        for content in [[1; 9], [2; 9], [3; 9], [2; 9]] {
+            rig.keep(&StateCopy::new(order(7), &content)).unwrap();
+            rig.device.lose_power();
+            assert_eq!(rig.copies().whole[0].content(), content, "after {before}");
+            rig.reopen();
+        }
+        rig.keep(&state(8)).unwrap();
+        assert_eq!(rig.copies().whole[0].order(), order(8));
+    }
+}
+
 #[test]
 fn what_another_drive_kept_on_this_device_is_nothing() {
     let mut rig = Rig::new();

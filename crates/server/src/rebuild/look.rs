@@ -18,7 +18,7 @@ pub struct Seen {
     pub copies: StateCopies,
 }
 
-/// What doesn't count of what is here.
+/// Why a drive that is here doesn't count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PassedOver {
     /// The drive was used later, in this generation: it isn't here.
@@ -33,15 +33,45 @@ impl Seen {
         self.copies.whole.first()
     }
 
-    /// Why it doesn't count for who goes on from that state.
-    pub fn passed_over(&self, state: &State) -> Option<PassedOver> {
-        let newest = state.drives.get(&self.label.drive).map_or(0, |record| record.generation);
-        if self.label.generation < newest {
-            return Some(PassedOver::OlderImage { newest });
-        }
+    /// Whether it keeps a state that isn't of the past of that one.
+    pub fn is_of_other_past(&self, state: &State) -> Option<PassedOver> {
         let is_other = |kept: &StateOrder| !state.has_past(kept.history, kept.view, kept.events);
         self.copy().map(StateCopy::order).filter(is_other).map(PassedOver::OtherPast)
     }
+
+    fn is_older_image(&self, generations: &BTreeMap<DriveId, u64>) -> Option<PassedOver> {
+        let newest = generations.get(&self.label.drive).copied()?;
+        (self.label.generation < newest).then_some(PassedOver::OlderImage { newest })
+    }
+}
+
+/// Those that are older than any copy of any state says, set apart: they aren't believed in anything.
+pub fn without_older_images(seen: Vec<Seen>) -> (Vec<Seen>, Vec<(Seen, PassedOver)>) {
+    let mut generations: BTreeMap<DriveId, u64> = BTreeMap::new();
+    for copy in seen.iter().flat_map(|one| &one.copies.whole) {
+        // The latest one is read again, and then an error is told.
+        let Ok(state) = State::from_copy(copy.content()) else { continue };
+        for record in state.drives.values() {
+            let newest = generations.entry(record.id).or_default();
+            *newest = record.generation.max(*newest);
+        }
+    }
+    set_apart(seen, |one| one.is_older_image(&generations))
+}
+
+/// Those that count, and those that don't.
+pub fn set_apart(
+    seen: Vec<Seen>,
+    is_passed_over: impl Fn(&Seen) -> Option<PassedOver>,
+) -> (Vec<Seen>, Vec<(Seen, PassedOver)>) {
+    let (mut count, mut others) = (Vec::new(), Vec::new());
+    for one in seen {
+        match is_passed_over(&one) {
+            None => count.push(one),
+            Some(why) => others.push((one, why)),
+        }
+    }
+    (count, others)
 }
 
 /// All that were asked for, or that there are. One that is in use stops it, also if nobody has named it.

@@ -8,7 +8,7 @@
 //! Invariants:
 //! 1. Nothing is written to a drive. What is made is the data folder of one server, with which the cluster begins again.
 //! 2. The latest state counts that any of the drives keeps whole. Of two images of a drive it's the newer one's, and an image that is older
-//!    than that state says counts as not found, as a server takes it.
+//!    than any state says counts as not found, as a server takes it.
 //! 3. If a drive isn't here that was in use by that state, or one keeps a state of another past, others may know more: that must be
 //!    allowed by name.
 
@@ -20,7 +20,7 @@ pub use report::{DriveReport, Report, Standing, VolumeReport};
 use crate::config::default_peers;
 use crate::data_folder::{self, FolderError};
 use crate::unserved::{UnservedError, block_on};
-use look::{PassedOver, Seen, latest, look, of_one_cluster, pasts};
+use look::{PassedOver, Seen, latest, look, of_one_cluster, pasts, set_apart, without_older_images};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
@@ -159,27 +159,21 @@ pub struct Plan {
 
 /// Looks at the drives, and says what would come of it. Nothing is written.
 pub fn plan(request: Request) -> Result<Plan, RebuildError> {
-    let seen = of_one_cluster(block_on(look(&request))?)?;
+    let (seen, older_images) = without_older_images(of_one_cluster(block_on(look(&request))?)?);
     let (at, copy) = latest(&seen, request.history)?;
     let state = State::from_copy(copy.content());
     let state = state.map_err(|error| RebuildError::Copy { path: at.path.clone(), error })?;
     let copy = copy.clone();
     let all_pasts = pasts(&seen);
-    let (mut found, mut passed_over) = (Vec::new(), Vec::new());
-    for one in seen {
-        match one.passed_over(&state) {
-            None => found.push(one),
-            Some(why) => passed_over.push((one, why)),
-        }
-    }
-    let is_other_past = |(_, why): &(Seen, PassedOver)| matches!(why, PassedOver::OtherPast(_));
-    if request.history.is_none() && passed_over.iter().any(is_other_past) {
+    let (found, other_pasts) = set_apart(seen, |one| one.is_of_other_past(&state));
+    if request.history.is_none() && !other_pasts.is_empty() {
         return Err(RebuildError::Histories(all_pasts));
     }
-    let other_pasts = passed_over.iter().filter(|one| is_other_past(one)).map(|(one, _)| one.label.drive);
     let ids: BTreeSet<DriveId> = found.iter().map(|one| one.label.drive).collect();
-    let absent = absent(&state, &ids.iter().copied().chain(other_pasts).collect());
+    let given_up = other_pasts.iter().map(|(one, _)| one.label.drive);
+    let absent = absent(&state, &ids.iter().copied().chain(given_up).collect());
     let server = first_server(&state, &ids, request.server)?;
+    let passed_over = older_images.into_iter().chain(other_pasts).collect();
     Ok(Plan { request, state, copy, server, found, passed_over, absent })
 }
 
