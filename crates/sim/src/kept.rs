@@ -84,6 +84,11 @@ pub const KEPT: &[Kept] = &[
         4340,
         "zeros of which a copy that caught up kept a layer were handed over again, onto newer writes in the other layout",
     ),
+    kept(
+        "long_ring",
+        302_497,
+        "while one server was away, others were asked without a rest for their parts of the pieces that waited for it",
+    ),
 ];
 
 #[cfg(test)]

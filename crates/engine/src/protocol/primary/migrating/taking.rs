@@ -31,8 +31,9 @@ const MOST_BEGUN: usize = 1024;
 const KNOWN_SOON: Duration = Duration::from_millis(500);
 /// A piece that takes longer is said to wait.
 const LONG: Duration = Duration::from_secs(10);
-/// Before the source is asked again that couldn't hand anything over.
+/// Before the source is asked again that couldn't hand anything over; twice as long each time, up to so long.
 pub(super) const SOON: Duration = Duration::from_millis(20);
+const LATER: Duration = Duration::from_millis(320);
 /// How often it's said that everything is taken over.
 const SAY_AGAIN: Duration = Duration::from_secs(1);
 /// Before a piece is tried again for which there was no room, or that can't be read.
@@ -392,6 +393,7 @@ impl<W: World> Group<W> {
 
     /// How many bytes that were; `None` if it can't be now.
     async fn take_over(&self, moving: &Arc<Moving>, piece: u64, by: For) -> Option<u64> {
+        let mut pause = SOON;
         loop {
             if !self.is_window(moving) {
                 return None;
@@ -402,7 +404,8 @@ impl<W: World> Group<W> {
                 if self.lock().takeover.waiting.insert(piece) {
                     self.wake();
                 }
-                self.shared.world.sleep(SOON).await;
+                self.shared.world.sleep(pause).await;
+                pause = (pause * 2).min(LATER);
                 continue;
             }
             let taken = {
