@@ -4,6 +4,7 @@ use crate::cluster::{Media, Plan};
 use crate::nbd::noise;
 use crate::program;
 use serde_json::{Value, json};
+use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -79,13 +80,14 @@ fn ctrl_c_ends_the_command_and_not_the_work_and_says_so() {
     command.args(["volume", "relayout", "v", "--layout", "mirror:2", "--rate", "1M"]);
     let mut child = program::spawn(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
     program::until("it to begin", SOON, || (!cluster.volume("v")["migration"].is_null()).then_some(()));
-    std::thread::sleep(Duration::from_secs(4));
+    let (mut lines, mut printed) = (String::new(), BufReader::new(child.stderr.take().expect("piped")));
+    while !lines.contains('%') {
+        assert!(printed.read_line(&mut lines).expect("text") > 0, "lines on a pipe: {lines}");
+    }
     program::signal_group(&child, libc::SIGINT);
     assert!(program::wait(&mut child, SOON).is_some_and(|status| status.success()));
     let said = std::io::read_to_string(child.stdout.take().expect("piped")).expect("text");
     assert!(said.contains("goes on in the background") && said.contains("cancel v"), "{said}");
-    let lines = std::io::read_to_string(child.stderr.take().expect("piped")).expect("text");
-    assert!(lines.contains('%'), "lines on a pipe: {lines}");
     assert!(!cluster.volume("v")["migration"].is_null());
     cluster.tepal(&["volume", "rate", "v", "auto"]).succeeded();
     program::until("it to be there", SOON, || cluster.volume("v")["migration"].is_null().then_some(()));
