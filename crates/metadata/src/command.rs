@@ -7,8 +7,9 @@ use serde::{Deserialize, Serialize};
 use tepal_model::{ClusterId, DriveId, Epoch, MapId, ServerId, VolumeId};
 
 /// The newest form of commands that this build knows. An entry of a newer one stops the server rather than be
-/// misread. 2 has the snapshots of volumes, 3 their clones, copies that move between drives, and volumes that go from one map to another.
-pub const VERSION: u32 = 3;
+/// misread. 2 has the snapshots of volumes, 3 their clones, copies that move between drives, and volumes that go from one map to another,
+/// 4 volumes that go alone.
+pub const VERSION: u32 = 4;
 
 /// From this form on, [`Command::CreateVolume`] makes columns for drives to come; before, one for each drive.
 pub(crate) const MOVABLE: u32 = 3;
@@ -16,9 +17,8 @@ pub(crate) const MOVABLE: u32 = 3;
 /// The form in which volumes are created. It's to be [`MOVABLE`] as soon as maps with more columns than drives are served.
 const CREATE_VOLUME: u32 = MOVABLE;
 
-/// From this form on, a volume may go alone, which leaves the others that have its map. No build proposes it yet: it's
-/// simulated, but not for long enough.
-pub(crate) const ALONE: u32 = VERSION + 1;
+/// From this form on, a volume may go alone, which leaves the others that have its map.
+pub(crate) const ALONE: u32 = 4;
 
 /// A command as it stands in the log, with what its proposer chose for everybody.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -305,12 +305,13 @@ impl Command {
             | Command::FinishMove { .. }
             | Command::CancelMove { .. }
             | Command::CloneVolume { .. }
-            | Command::BeginMigration { .. }
+            | Command::BeginMigration { alone: false, .. }
             | Command::MoveWindow { .. }
             | Command::PauseMigration { .. }
             | Command::SetMigrationRate { .. }
             | Command::TurnMigration { .. } => 3,
             Command::CreateVolume { .. } => CREATE_VOLUME,
+            Command::BeginMigration { alone: true, .. } => ALONE,
             _ => 1,
         }
     }

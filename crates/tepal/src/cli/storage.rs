@@ -301,7 +301,11 @@ pub enum VolumeCommand {
         way: WayArguments,
     },
     /// Have a clone share no data with other volumes any more, by copying what it shares
-    #[command(hide = true, after_help = "It goes on like a change of layout: see `relayout`.")]
+    #[command(
+        after_help = "Examples:\n  tepal volume flatten test\n  tepal volume flatten test --rate 50M --no-wait\n\n\
+        It goes on like a change of layout, while the clone and the others are used: `pause`, `resume`, `rate` and `cancel` are for that, \
+        and `migrations` lists what is under way. Its snapshots go along. What the others have stays where it is."
+    )]
     Flatten {
         /// The clone's name, or that of what it's a clone of
         #[arg(value_parser = value::name)]

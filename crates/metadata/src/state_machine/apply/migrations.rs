@@ -32,7 +32,8 @@ impl Draft {
         let source = self.state.maps.get(&volume.map).expect("each volume's map exists").clone();
         if let Some(other) = self.state.migration_about(source.id) {
             let to = self.state.maps.get(&other.target).map_or_else(String::new, |map| map.layout.to_string());
-            return Err(Refusal::MigratesAlready { volume: name.to_owned(), to });
+            let goes = if other.takes(&volume) { name.to_owned() } else { self.subject_of(other) };
+            return Err(Refusal::MigratesAlready { volume: goes, to });
         }
         if alone && self.state.volumes.values().all(|other| other.map != source.id || other.id == volume.id) {
             return Err(Refusal::NotShared(name.to_owned()));

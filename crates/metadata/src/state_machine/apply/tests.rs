@@ -49,7 +49,6 @@ fn attempt(state: &mut State, command: Command) -> Result<Reply, Refusal> {
 pub fn proposal(command: Command) -> Proposal {
     let version = match command {
         Command::CreateVolume { .. } => 1,
-        Command::BeginMigration { alone: true, .. } => crate::command::ALONE,
         _ => command.version(),
     };
     Proposal { version, ..Proposal::new(5, None, command) }
