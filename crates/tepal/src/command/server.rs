@@ -43,8 +43,11 @@ pub fn run(global: &Global, output: Output, command: ServerCommand) -> Result<Ou
                     Waited::Interrupted(now) => now,
                 };
             }
-            let stuck: Vec<String> =
-                now.drives.into_iter().filter_map(|drive| Some(format!("drive {}: {}", drive.id, drive.stuck?))).collect();
+            let stuck: Vec<String> = now
+                .drives
+                .into_iter()
+                .filter_map(|drive| Some(format!("drive {}: {}", drive.id, drive.stuck?)))
+                .collect();
             output.show(&json!({ "server": id, "draining": draining, "stuck": stuck }), |_| match draining {
                 true if stuck.is_empty() => {
                     format!("server {id} is being emptied: `tepal drive ls` shows how many copies are left")
