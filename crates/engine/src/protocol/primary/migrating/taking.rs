@@ -96,6 +96,11 @@ impl TakeOver {
         begins && self.under_way.insert(piece, now).is_none()
     }
 
+    /// Whether others may be begun in its stead. It may be under way no more, if this is another window by now.
+    fn waits(&mut self, piece: u64) -> bool {
+        self.under_way.contains_key(&piece) && self.waiting.insert(piece)
+    }
+
     fn ends(&mut self, piece: u64) {
         self.under_way.remove(&piece);
         self.waiting.remove(&piece);
@@ -401,7 +406,7 @@ impl<W: World> Group<W> {
             let outcome = self.try_to_take_over(moving, piece).await;
             let is_tried_again = || by == For::Client || self.has_source(moving, piece);
             if matches!(outcome, Err(NotTaken::Yet)) && is_tried_again() {
-                if self.lock().takeover.waiting.insert(piece) {
+                if self.lock().takeover.waits(piece) {
                     self.wake();
                 }
                 self.shared.world.sleep(pause).await;
@@ -574,7 +579,8 @@ mod tests {
         };
         let first = begun(&mut takeover, 0);
         assert_eq!((first.len(), begun(&mut takeover, 40)), (MOST_UNDER_WAY, vec![]));
-        takeover.waiting.extend(first.iter().map(|piece| piece * PIECE));
+        assert!(first.iter().all(|piece| takeover.waits(piece * PIECE)));
+        assert!(!takeover.waits(1000 * PIECE), "of another window");
         let others = begun(&mut takeover, 40);
         assert_eq!(others.len(), MOST_UNDER_WAY);
         others.iter().chain(&first).for_each(|piece| takeover.ends(piece * PIECE));
