@@ -126,7 +126,8 @@ impl Plan {
             PassedOver::OlderImage { .. } => here(one, Standing::OlderImage),
             PassedOver::OtherPast(_) => here(one, Standing::OtherPast),
         });
-        let absent = self.absent.iter().map(|absent| DriveReport {
+        let is_here = |drive: DriveId| self.passed_over.iter().any(|(one, _)| one.label.drive == drive);
+        let absent = self.absent.iter().filter(|absent| !is_here(absent.drive)).map(|absent| DriveReport {
             id: absent.drive,
             standing: Standing::NotFound,
             server: Some(absent.server),
