@@ -112,8 +112,9 @@ fn a_drive_is_not_emptied_where_others_have_no_room_and_takes_writes_on_until_th
     let id = said_of(&ring, 2)["id"].as_str().expect("an id").to_owned();
     let answer = ring.ask(1, &["drive", "drain", &id, "--no-wait"]).succeeded();
     assert!(answer.contains("no room"), "{answer}");
-    let answer = ring.ask(1, &["drive", "drain", &id]).refused(1);
-    assert!(answer.contains("isn't emptied now") && answer.contains("no room"), "{answer}");
+    let waited = ring.ask(1, &["drive", "drain", &id]);
+    assert_eq!(waited.status.code(), Some(1), "{waited}");
+    assert!(waited.stderr.contains("isn't emptied now") && waited.stderr.contains("no room"), "{waited}");
     let before = view(&ring);
     let status = ring.json(3, &["status"]);
     assert!(status["reason"].to_string().contains("isn't emptied: others have no room"), "{status}");
