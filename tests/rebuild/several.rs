@@ -94,3 +94,26 @@ fn a_cluster_of_which_one_server_has_its_folder_yet_is_not_rebuilt() {
     let refused = program::run(&mut ring.command(&["cluster", "rebuild", "--from-drives"])).refused(1);
     assert!(refused.contains("s2") && refused.contains("still has its part"), "{refused}");
 }
+
+/// Story: `dev up` made a new, empty cluster beside the drives of the old one, and all that it said of them was how to wipe them.
+/// And one file that was no drive kept the cluster from being rebuilt.
+#[test]
+fn what_has_lost_its_state_is_not_made_anew_and_what_is_no_drive_is_passed_over_by_name() {
+    let ring = gateway::up(2, "8M");
+    ring.connect(1, "v").write_through(0, &noise(1, 1 << 20)).expect("written");
+    ring.kill(1);
+    ring.kill(2);
+    lose_folders(&ring);
+    for command in [&["up", "--detach"][..], &["start", "s1"], &["tour"]] {
+        let refused = ring.dev(command).refused(1);
+        assert!(refused.contains("cluster rebuild --from-drives"), "{command:?}: {refused}");
+    }
+    let strange = ring.data(1).join("drive9");
+    fs::write(&strange, noise(2, 1 << 20)).expect("space");
+    let report = rebuild(&ring, &[]);
+    let told = format!("passed over: {}", strange.display());
+    let notes = report["notes"].as_array().expect("a list").iter();
+    assert!(notes.filter_map(Value::as_str).any(|note| note.starts_with(&told)), "{report}");
+    ring.dev(&["up", "--detach"]).succeeded();
+    assert!(ring.connect(2, "v").read(0, 1 << 20).expect("read") == noise(1, 1 << 20));
+}

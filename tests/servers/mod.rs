@@ -2,6 +2,7 @@
 
 mod filesystem;
 mod folders;
+mod foreground;
 mod full;
 pub mod gateway;
 mod guards;

@@ -40,8 +40,8 @@ pub enum Verdict {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     #[error(
-        "it belongs to another cluster, {cluster}, as drive {drive}; if that is not needed any more, `tepal drive wipe` \
-         empties it"
+        "it belongs to another cluster, {cluster}, as drive {drive}: if that has lost its servers' folders, `tepal cluster rebuild` begins \
+         again with what its drives keep; if it's not needed any more, `tepal drive wipe` empties it"
     )]
     Foreign { cluster: ClusterId, drive: DriveId },
     #[error("it and {} both say that they are drive {drive}, and neither is newer: remove the copy", other.display())]

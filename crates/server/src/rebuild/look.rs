@@ -1,10 +1,10 @@
 //! The drives that are here, and which of them count.
 
-use super::{RebuildError, Request};
+use super::{Choice, RebuildError, Request};
 use crate::unserved::{self, UnservedError};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use tepal_drive::label::Role;
+use tepal_drive::label::{LabelError, Role};
 use tepal_drive::{Label, StateCopies, StateCopy, StateOrder};
 use tepal_metadata::State;
 use tepal_model::{ClusterId, DriveId, ServerId};
@@ -74,24 +74,44 @@ pub fn set_apart(
     (count, others)
 }
 
-/// All that were asked for, or that there are. One that is in use stops it, also if nobody has named it.
-pub async fn look(request: &Request) -> Result<Vec<Seen>, RebuildError> {
-    let (mut seen, mut in_use) = (Vec::new(), Vec::new());
+/// What is here.
+#[derive(Debug, Default)]
+pub struct Looked {
+    pub seen: Vec<Seen>,
+    /// What is passed over, and is to be told of.
+    pub unreadable: Vec<RebuildError>,
+}
+
+/// All that were asked for, or that there are; one that has two names is one. One that is in use stops it, also if nobody has named it.
+pub async fn look(request: &Request) -> Result<Looked, RebuildError> {
+    let (mut looked, mut in_use, mut names) = (Looked::default(), Vec::new(), BTreeSet::new());
     for (path, server) in &request.drives {
+        if !names.insert(path.canonicalize().unwrap_or_else(|_| path.clone())) {
+            continue;
+        }
         match look_at(path.clone(), *server).await {
-            Ok(found) => seen.extend(found),
-            Err(RebuildError::Drive(UnservedError::InUse(path))) if request.passes_over => {
+            Ok(found) => looked.seen.extend(found),
+            Err(error) if request.choice == Choice::Named => return Err(error),
+            Err(RebuildError::Drive(UnservedError::InUse(path))) => {
                 in_use.extend(unserved::peek(&path).map(|label| (path, label.cluster)));
             }
-            Err(_) if request.passes_over => {}
-            Err(error) => return Err(error),
+            Err(error) if request.choice == Choice::All && was_never_a_drive(&error) => {}
+            Err(error) => looked.unreadable.push(error),
         }
     }
+    let Looked { seen, unreadable } = &mut looked;
     let is_among = |cluster: &ClusterId| seen.is_empty() || seen.iter().any(|one: &Seen| one.label.cluster == *cluster);
     match in_use.into_iter().find(|(_, cluster)| is_among(cluster)) {
         Some((path, _)) => Err(UnservedError::InUse(path).into()),
-        None => Ok(seen),
+        None if seen.is_empty() && !unreadable.is_empty() => Err(unreadable.remove(0)),
+        None => Ok(looked),
     }
+}
+
+/// Whether it's a device without a label, or nothing that could have one.
+fn was_never_a_drive(error: &RebuildError) -> bool {
+    let is_label = matches!(error, RebuildError::Drive(UnservedError::Label { .. }) | RebuildError::Copies { .. });
+    !is_label || matches!(error, RebuildError::Drive(UnservedError::Label { error: LabelError::Missing, .. }))
 }
 
 /// Nothing, if it's a device that holds only the log of a drive.
@@ -187,15 +207,17 @@ mod tests {
             let request = |drives: &[&PathBuf]| Request {
                 folder: folder.join("data"),
                 drives: drives.iter().map(|path| (PathBuf::clone(path), None)).collect(),
-                passes_over: true,
+                choice: Choice::All,
                 server: None,
                 peers: None,
                 others: Others::WillCome,
                 history: None,
             };
             let _servers = [open(&used), open(&strange)];
-            let seen = look(&request(&[&ours, &blank, &strange])).await.expect("another cluster's is none of ours");
-            assert_eq!(seen.iter().map(|one| &one.path).collect::<Vec<_>>(), [&ours]);
+            let drives = [&ours, &blank, &strange, &ours];
+            let looked = look(&request(&drives)).await.expect("another cluster's is none of ours");
+            assert!(looked.unreadable.is_empty(), "{:?}", looked.unreadable);
+            assert_eq!(looked.seen.iter().map(|one| &one.path).collect::<Vec<_>>(), [&ours]);
             for drives in [&[&ours, &used][..], &[&used, &blank]] {
                 let refused = look(&request(drives)).await;
                 assert!(matches!(&refused, Err(RebuildError::Drive(UnservedError::InUse(path))) if *path == used));

@@ -20,7 +20,7 @@ pub use report::{DriveReport, Report, Standing, VolumeReport};
 use crate::config::default_peers;
 use crate::data_folder::{self, FolderError};
 use crate::unserved::{UnservedError, block_on};
-use look::{PassedOver, Seen, latest, look, of_one_cluster, pasts, set_apart, without_older_images};
+use look::{Looked, PassedOver, Seen, latest, look, of_one_cluster, pasts, set_apart, without_older_images};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
@@ -41,6 +41,17 @@ pub enum Others {
     AreGivenUp,
 }
 
+/// How the drives were chosen, and what becomes of what is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// Each by name: it must be a drive.
+    Named,
+    /// By where drives of this cluster would be. What is none is told of.
+    Expected,
+    /// All that there is here. What was never a drive isn't told of.
+    All,
+}
+
 /// How a cluster is to be rebuilt.
 #[derive(Clone, Debug)]
 pub struct Request {
@@ -48,8 +59,8 @@ pub struct Request {
     pub folder: PathBuf,
     /// The drives that are here, with the servers that will have them, if they aren't all for the one that begins.
     pub drives: Vec<(PathBuf, Option<ServerId>)>,
-    /// Whether what is no drive is passed over.
-    pub passes_over: bool,
+    /// Why these.
+    pub choice: Choice,
     /// Which server begins; if it isn't said, the one that had most of the drives.
     pub server: Option<ServerId>,
     /// Where others will find it, if it isn't where it was.
@@ -153,13 +164,16 @@ pub struct Plan {
     found: Vec<Seen>,
     /// Those that don't.
     passed_over: Vec<(Seen, PassedOver)>,
+    /// What isn't taken for a drive, as nobody named it, and is to be told of.
+    unreadable: Vec<RebuildError>,
     /// The drives that the state names and that weren't found, but those that had failed.
     absent: Vec<Absent>,
 }
 
 /// Looks at the drives, and says what would come of it. Nothing is written.
 pub fn plan(request: Request) -> Result<Plan, RebuildError> {
-    let (seen, older_images) = without_older_images(of_one_cluster(block_on(look(&request))?)?);
+    let Looked { seen, unreadable } = block_on(look(&request))?;
+    let (seen, older_images) = without_older_images(of_one_cluster(seen)?);
     let (at, copy) = latest(&seen, request.history)?;
     let state = State::from_copy(copy.content());
     let state = state.map_err(|error| RebuildError::Copy { path: at.path.clone(), error })?;
@@ -174,7 +188,7 @@ pub fn plan(request: Request) -> Result<Plan, RebuildError> {
     let absent = absent(&state, &ids.iter().copied().chain(given_up).collect());
     let server = first_server(&state, &ids, request.server)?;
     let passed_over = older_images.into_iter().chain(other_pasts).collect();
-    Ok(Plan { request, state, copy, server, found, passed_over, absent })
+    Ok(Plan { request, state, copy, server, found, passed_over, unreadable, absent })
 }
 
 fn absent(state: &State, here: &BTreeSet<DriveId>) -> Vec<Absent> {

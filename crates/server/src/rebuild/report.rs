@@ -170,7 +170,8 @@ impl Plan {
                 }
             }
         });
-        of_found.chain(of_others).chain(self.note_of_absent()).chain(self.note_of_servers()).collect()
+        let unreadable = self.unreadable.iter().map(|error| format!("passed over: {error}"));
+        of_found.chain(of_others).chain(unreadable).chain(self.note_of_absent()).chain(self.note_of_servers()).collect()
     }
 
     fn notes_of(&self, one: &Seen) -> Vec<String> {

@@ -8,7 +8,7 @@ use crate::output::{self, Outcome, Output};
 use std::path::{Path, PathBuf};
 use tepal_model::ServerId;
 use tepal_server::config::{self, ConfigError};
-use tepal_server::rebuild::{self, Others, Report, Request, Standing};
+use tepal_server::rebuild::{self, Choice, Others, Report, Request, Standing};
 
 #[derive(Debug, thiserror::Error)]
 pub enum RebuildError {
@@ -66,14 +66,13 @@ fn carry_out(
         Some(Development { data, server, drives }) => (data, Some(server), Some(drives)),
         None => (config::absolute("dir", named)?, server, None),
     };
-    let passes_over = drives.is_empty() && known.is_none();
     let for_this = |paths: Vec<PathBuf>| paths.into_iter().map(|path| (path, None)).collect();
-    let drives = match known {
-        Some(known) if drives.is_empty() => known,
-        None if drives.is_empty() => for_this(rebuild::block_devices()),
-        _ => for_this(drives),
+    let (choice, drives) = match known {
+        _ if !drives.is_empty() => (Choice::Named, for_this(drives)),
+        Some(known) => (Choice::Expected, known),
+        None => (Choice::All, for_this(rebuild::block_devices())),
     };
-    let plan = rebuild::plan(Request { folder, drives, passes_over, server, peers, others, history })?;
+    let plan = rebuild::plan(Request { folder, drives, choice, server, peers, others, history })?;
     if !dry_run {
         plan.carry_out()?;
     }

@@ -107,12 +107,6 @@ impl Cluster {
         }
     }
 
-    /// A client of one server, which runs.
-    pub fn client_of(&self, server: ServerId) -> Result<Client, DevError> {
-        let addresses = self.addresses(server)?.ok_or(DevError::Down { server })?;
-        Ok(Client::new(vec![addresses.api], read_token(&self.folder.data(server))?))
-    }
-
     /// Starts servers that are down, all at once, as some may wait for others; returns when all serve.
     pub fn start(&self, servers: &[ServerId], interrupt: &Interrupt) -> Result<(), DevError> {
         let started = self.spawn_all(servers)?;

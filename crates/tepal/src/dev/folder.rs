@@ -46,6 +46,11 @@ pub enum DevError {
          left with `tepal dev down --purge {}`", .0.display(), .0.display()
     )]
     MemoryGone(PathBuf),
+    #[error(
+        "all servers of the cluster in {} have lost their state, and the drives have it yet: `tepal --dir {} cluster rebuild --from-drives` \
+         begins again with that; `tepal dev down --purge {}` removes what is left", .0.display(), .0.display(), .0.display()
+    )]
+    StateGone(PathBuf),
     #[error("{} belongs to another user, or is open to others: remove it", .0.display())]
     NotPrivate(PathBuf),
     #[error(transparent)]
@@ -288,6 +293,30 @@ impl Folder {
         Ok(())
     }
 
+    /// Notes that this process has the cluster in its foreground, and nobody else.
+    pub fn take_foreground(&self) -> Result<(), DevError> {
+        write_json(&self.foreground(), &std::process::id())
+    }
+
+    /// Whether this process has it yet: another command may have taken the cluster down, and a third have brought it up again.
+    pub fn has_foreground(&self) -> bool {
+        let text = fs::read(self.foreground()).ok();
+        text.and_then(|text| serde_json::from_slice::<u32>(&text).ok()) == Some(std::process::id())
+    }
+
+    /// Whoever had it has to end.
+    pub fn leave_foreground(&self) -> Result<(), DevError> {
+        let path = self.foreground();
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(file_error(&path)(error)),
+            _ => Ok(()),
+        }
+    }
+
+    fn foreground(&self) -> PathBuf {
+        self.path.join("foreground.json")
+    }
+
     /// Keeps other commands from changing anything meanwhile.
     pub fn lock(&self) -> Result<Lock, DevError> {
         let path = self.path.join("lock");
@@ -368,6 +397,14 @@ impl Folder {
         Ok(())
     }
 
+    /// A cluster that has run isn't made anew where it was: its drives would be another's.
+    pub fn check_state(&self, plan: &Plan) -> Result<(), DevError> {
+        let mut servers = (1..=plan.servers_made).map(ServerId);
+        let has_drives = |server| !self.drives_there(server).is_empty();
+        let is_gone = plan.has_run() && !servers.clone().any(|server| self.is_member(server));
+        if is_gone && servers.any(has_drives) { Err(DevError::StateGone(self.named.clone())) } else { Ok(()) }
+    }
+
     fn memory_path(&self) -> PathBuf {
         let mut hasher = DefaultHasher::new();
         self.path.hash(&mut hasher);
@@ -419,6 +456,11 @@ impl Plan {
             servers_made: 1,
             isolated: None,
         }
+    }
+
+    /// Whether any of its servers ever did.
+    fn has_run(&self) -> bool {
+        self.api.is_some() || !self.apis.is_empty()
     }
 
     /// Where the server's API was last.

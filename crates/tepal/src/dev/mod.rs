@@ -3,6 +3,7 @@
 //! ```text
 //! DIR/cluster.json   how the cluster was made, and the port of its API
 //! DIR/lock           held by whichever `tepal dev` command changes something
+//! DIR/foreground.json  the process of the `dev up` that stops the cluster when it's interrupted
 //! DIR/nbd.sock       the volumes: of the only server, or through a gateway of its own, which outlives every server
 //! DIR/gateway/       the gateway's process and log
 //! DIR/tour.json      the volume that a tour has made, so that no other is ever taken for it
@@ -66,6 +67,7 @@ fn down(dir: &Path, output: Output, arguments: DownArguments) -> Result<(), Comm
     }
     let lock = folder.lock()?;
     let cluster = Cluster::new(folder)?;
+    cluster.folder().leave_foreground()?;
     let stopped = cluster.stop()?;
     drop(lock);
     let shown = cluster.folder().shown();
@@ -106,6 +108,7 @@ fn kill(dir: &Path, output: Output, servers: &ServersArguments) -> Result<(), Co
 fn start(dir: &Path, output: Output, servers: &ServersArguments) -> Result<(), CommandError> {
     let cluster = Cluster::open(dir)?;
     let lock = cluster.folder().lock()?;
+    cluster.folder().check_state(cluster.plan())?;
     let interrupt = Interrupt::catch()?;
     for &id in named(&cluster, servers)? {
         if let ProcessState::Running { pid } | ProcessState::Paused { pid } =

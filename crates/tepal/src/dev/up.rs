@@ -48,6 +48,7 @@ pub fn run(dir: &Path, output: Output, arguments: UpArguments) -> Result<(), Com
     if detach || was == Was::Running {
         return Ok(());
     }
+    cluster.folder().take_foreground()?;
     watch(&cluster, output, &interrupt)
 }
 
@@ -56,6 +57,7 @@ pub fn bring_up(dir: &Path, arguments: &UpArguments, interrupt: &Interrupt) -> R
     let folder = Folder::make(dir)?;
     let _lock = folder.lock()?;
     let before = folder.plan()?;
+    before.as_ref().map_or(Ok(()), |before| folder.check_state(before))?;
     let mut plan = revise(&folder, before.clone(), arguments)?;
     if let Err(error) = make(&folder, &mut plan, arguments) {
         // What can't be had must not be in the way of what is asked for next.
@@ -276,10 +278,18 @@ fn addresses(cluster: &Cluster, was: Was, detached: bool) -> Result<String, DevE
     Ok(lines.join("\n"))
 }
 
-/// Until the user wants to end: then all servers are stopped in good order.
+/// Until the user wants to end: then all servers are stopped in good order, unless somebody else has the cluster by then.
 fn watch(cluster: &Cluster, output: Output, interrupt: &Interrupt) -> Result<(), CommandError> {
     let mut before = cluster.states()?;
-    while !interrupt.wait(LOOK) {
+    loop {
+        let is_interrupted = interrupt.wait(LOOK);
+        if cluster.folder().path().exists() && !cluster.folder().has_foreground() {
+            output.say("another command has stopped the cluster: this one ends")?;
+            return Ok(());
+        }
+        if is_interrupted {
+            break;
+        }
         let now = match cluster.states() {
             Ok(now) => now,
             // Removed by `dev down --purge`: there is nothing left to watch.
@@ -298,6 +308,7 @@ fn watch(cluster: &Cluster, output: Output, interrupt: &Interrupt) -> Result<(),
         before = now;
     }
     let stopped = cluster.stop()?;
+    cluster.folder().leave_foreground()?;
     if !stopped.is_empty() {
         output.say("stopped; `tepal dev up` brings it back with its data")?;
     }

@@ -186,14 +186,25 @@ impl<W: World> Group<W> {
         }
     }
 
-    /// If anybody was served meanwhile, they have the drives for themselves for some times as long as was copied. Not where little is
-    /// left to do: until that is done, fewer copies have everything.
+    /// If anybody was served meanwhile, they have the drives for themselves for some times as long as was copied.
     async fn give_clients_their_turn(&self, served: &mut u64, began: Tick) {
         let before = std::mem::replace(served, self.shared.served.load(Ordering::Relaxed));
-        let left: u64 = self.lock().members.list.iter().map(|member| member.missed.len()).sum();
-        if before != *served && left > LITTLE {
+        if before != *served && !self.is_soon_safe() {
             let took = self.shared.world.now().0.saturating_sub(began.0);
             self.shared.world.sleep((took * CLIENTS_SHARE).min(LONGEST_TURN)).await;
+        }
+    }
+
+    /// Whether there's little left to do until as many copies as there are to be have everything. They do all the while that one
+    /// is brought from one drive to another.
+    fn is_soon_safe(&self) -> bool {
+        let state = self.lock();
+        let missed = |joins| {
+            state.members.list.iter().filter(move |member| member.joins == joins).map(|member| member.missed.len())
+        };
+        match missed(false).sum() {
+            0 => missed(true).sum::<u64>() == 0,
+            left => left <= LITTLE,
         }
     }
 

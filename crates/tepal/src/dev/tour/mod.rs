@@ -45,7 +45,7 @@ const SIZE: u64 = 2 << 30;
 const DRIVES: u32 = 4;
 const SERVER: ServerId = ServerId(1);
 /// The beginning of the volume, which is all that the tour uses.
-const AREA: u64 = 256 << 20;
+const AREA: u64 = 128 << 20;
 const BLOCKS: usize = (AREA / BLOCK) as usize;
 /// One request of a long read or write.
 const PIECE: u64 = 128 << 10;
