@@ -8,7 +8,7 @@
 //! slots.rs    numbers for the requests of this server as a gateway
 //! ```
 //!
-//! Who is primary, how one takes over, and what is done about requests that come twice: docs/decisions/0006.
+//! Who is primary, how one takes over, and what is done about requests that come twice: docs/internals/primary-over-servers.md.
 
 pub mod answer;
 pub mod follow;

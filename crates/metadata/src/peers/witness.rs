@@ -3,7 +3,7 @@
 //!
 //! A server must not forget whom it voted for, nor an entry that it said it has: a majority may rely on it. Before a
 //! server takes part it tells the others what it has, and each compares that with what it has seen of it. Kept in
-//! memory only: docs/decisions/0005-members.md says what that covers.
+//! memory only: docs/internals/members.md says what that covers.
 
 use super::message::{Expelled, Sender};
 use crate::format::{EntryId, VoteForm};

@@ -16,6 +16,12 @@ const PRIVATE_FOLDERS: &[&str] = &["/home/", "/root/", "/Users/"];
 /// Folders at the root whose files documents name.
 const FOLDERS: &[&str] = &["bench", "crates", "docs", "tests"];
 
+/// Where decisions are, each in a file that begins with its number.
+const DECISIONS: &str = "docs/decisions";
+
+/// A decision of more words has become a manual: what tells how something works belongs into docs/internals.
+const MAX_WORDS: usize = 500;
+
 /// Characters that a reader can't see, some of which make code read as what it isn't.
 const INVISIBLE: &[std::ops::RangeInclusive<char>] = &[
     '\u{a0}'..='\u{a0}',
@@ -59,12 +65,7 @@ pub fn breaches(path: &Path, text: &str, tree: &Tree) -> Vec<String> {
         say(1, "the crate doesn't take the workspace's lints ([lints] workspace = true)");
     }
     if extension == "md" {
-        for (line, target) in broken_links(path, text, tree.exists) {
-            say(line, &format!("a link to '{target}', which doesn't exist"));
-        }
-        for (line, named) in missing_paths(text, tree.exists) {
-            say(line, &format!("`{named}` doesn't exist"));
-        }
+        in_document(path, text, tree).iter().for_each(|(line, what)| say(*line, what));
     }
     if is_text {
         for (index, line) in text.lines().enumerate() {
@@ -74,6 +75,28 @@ pub fn breaches(path: &Path, text: &str, tree: &Tree) -> Vec<String> {
         }
         if !text.is_empty() && !text.ends_with('\n') {
             say(text.lines().count(), "no newline at the end of the file");
+        }
+    }
+    found
+}
+
+/// (line, sentence) of what is wrong with a document in Markdown.
+fn in_document(path: &Path, text: &str, tree: &Tree) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    for (line, target) in broken_links(path, text, tree.exists) {
+        found.push((line, format!("a link to '{target}', which doesn't exist")));
+    }
+    for (line, named) in missing_paths(text, tree.exists) {
+        let how = "paths begin at the root, or are CRATE/... in a crate's sources";
+        found.push((line, format!("`{named}` leads nowhere: {how}")));
+    }
+    if path.parent() == Some(Path::new(DECISIONS)) {
+        if !has_title_of_decision(path, text) {
+            found.push((1, "a decision's title is '# NNNN: ...', with the number of its file".to_owned()));
+        }
+        if text.split_whitespace().count() > MAX_WORDS {
+            let where_to = "what tells how it works belongs into docs/internals";
+            found.push((1, format!("more than {MAX_WORDS} words: {where_to}")));
         }
     }
     found
@@ -136,16 +159,29 @@ fn broken_links<'a>(path: &Path, text: &'a str, exists: &dyn Fn(&Path) -> bool) 
     broken
 }
 
-/// (line, path) of what Markdown names in code spans and isn't there: from the root, or `CRATE/...` within a crate's sources.
+fn has_title_of_decision(path: &Path, text: &str) -> bool {
+    let number = path.file_name().and_then(|name| name.to_str()?.split('-').next());
+    let rest = number.and_then(|number| text.strip_prefix("# ")?.strip_prefix(number));
+    rest.is_some_and(|rest| rest.starts_with(": "))
+}
+
+/// (line, path) of what Markdown names in code spans and isn't there: from the root, or `CRATE/...` within a crate's sources, which
+/// is the only way to name those. A word without a slash is a path if it ends as a source does.
 fn missing_paths<'a>(text: &'a str, exists: &dyn Fn(&Path) -> bool) -> Vec<(usize, &'a str)> {
     let is_missing = |span: &str| {
         let plain = span.chars().all(|c| c.is_ascii_alphanumeric() || "_./-".contains(c));
-        let Some((first, rest)) = span.split_once('/').filter(|_| plain) else { return false };
-        if FOLDERS.contains(&first) {
-            return !exists(Path::new(span));
+        let (first, rest) = span.split_once('/').unwrap_or((span, ""));
+        if !plain || first.is_empty() {
+            return false;
+        }
+        if FOLDERS.contains(&first) && !rest.is_empty() {
+            return rest.contains("/src/") || !exists(Path::new(span));
         }
         let room = Path::new("crates").join(first);
-        !first.is_empty() && exists(&room) && !exists(&room.join("src").join(rest)) && !exists(&room.join(rest))
+        if !rest.is_empty() && exists(&room) {
+            return rest.starts_with("src/") || !exists(&room.join("src").join(rest)) && !exists(&room.join(rest));
+        }
+        span.ends_with(".rs") || span.ends_with('/')
     };
     let spans =
         prose(text).flat_map(|(number, line)| line.split('`').skip(1).step_by(2).map(move |span| (number, span)));
@@ -180,6 +216,7 @@ mod tests {
     #[test]
     fn each_rule_names_the_file_the_line_and_the_breach() {
         let long = format!("//! Long.\n{}", "// line\n".repeat(MAX_LINES));
+        let manual = format!("# 0007: X\n\n{}", "word\n".repeat(MAX_WORDS));
         let home = ["see /ho", "me/ann/x\n"].concat();
         let cases: &[(&str, &str, &str)] = &[
             ("crates/drive/src/utils.rs", "//! It.\n", "crates/drive/src/utils.rs:1: 'utils' says nothing"),
@@ -195,8 +232,14 @@ mod tests {
             ("docs/x.md", &home, "docs/x.md:1: '/ho"),
             ("docs/x.md", "in /somewhere/tepal/x\n", "docs/x.md:1: '/somewhere/tepal' is a place"),
             ("docs/x.md", "[a](nowhere.md#part)\n", "docs/x.md:1: a link to 'nowhere.md#part'"),
-            ("docs/x.md", "a\nin `docs/gone.md`\n", "docs/x.md:2: `docs/gone.md` doesn't exist"),
-            ("docs/x.md", "`a` and `drive/gone.rs`\n", "docs/x.md:1: `drive/gone.rs` doesn't exist"),
+            ("docs/x.md", "a\nin `docs/gone.md`\n", "docs/x.md:2: `docs/gone.md` leads nowhere"),
+            ("docs/x.md", "`a` and `drive/gone.rs`\n", "docs/x.md:1: `drive/gone.rs` leads nowhere"),
+            ("docs/x.md", "`drive/src/log/`\n", "docs/x.md:1: `drive/src/log/` leads nowhere"),
+            ("docs/x.md", "`crates/drive/src/log/`\n", "docs/x.md:1: `crates/drive/src/log/` leads nowhere"),
+            ("docs/x.md", "`order.rs`\n", "docs/x.md:1: `order.rs` leads nowhere"),
+            ("docs/x.md", "`log/batch/`\n", "docs/x.md:1: `log/batch/` leads nowhere"),
+            ("docs/decisions/0007-x.md", "# 7. X\n", "docs/decisions/0007-x.md:1: a decision's title is"),
+            ("docs/decisions/0007-x.md", &manual, "docs/decisions/0007-x.md:1: more than 500 words"),
         ];
         for (path, text, expected) in cases {
             let found = breaches_in(path, text);
@@ -217,6 +260,7 @@ mod tests {
                 "docs/x.md",
                 "`docs/formats.md`, `drive/log/`, `fuse/loop`, `/metrics`, `drive/*`, `docs/formats.md NAME`\n",
             ),
+            ("docs/decisions/0007-x.md", "# 0007: X\n\n`nbd.sock`, `a/b`\n"),
             ("docs/x.md", "```rust\nlet x = table[i](nowhere);\n```\n"),
             ("bench/results/local.tsv", "a\tb\n"),
             ("tests/mutants/skip.patch", " context with nothing on it:\n \n"),
