@@ -16,7 +16,10 @@ pub enum RebuildError {
     Rebuild(#[from] rebuild::RebuildError),
     #[error(transparent)]
     Config(#[from] ConfigError),
-    #[error("{} still has its part of the cluster's state: start that server, and have the others join it with empty folders", .0.display())]
+    #[error(
+        "{} still has its part of the cluster's state: start the servers that have theirs, and the others join them. If these are no majority \
+         of those that vote, take raft.db and cluster.db out of this folder first", .0.display()
+    )]
     NotLost(PathBuf),
 }
 

@@ -48,7 +48,6 @@ pub fn run(dir: &Path, output: Output, arguments: UpArguments) -> Result<(), Com
     if detach || was == Was::Running {
         return Ok(());
     }
-    cluster.folder().take_foreground()?;
     watch(&cluster, output, &interrupt)
 }
 
@@ -77,6 +76,10 @@ pub fn bring_up(dir: &Path, arguments: &UpArguments, interrupt: &Interrupt) -> R
     let cluster = Cluster::new(cluster.folder().clone())?;
     let client = cluster.client()?;
     let settled = cluster.start_gateway(interrupt).and_then(|()| settle(&cluster, &client, arguments, interrupt));
+    let settled = settled.and_then(|()| match arguments.detach || was == Was::Running {
+        true => Ok(()),
+        false => cluster.folder().take_foreground(),
+    });
     match settled {
         Ok(()) => Ok((cluster, was)),
         Err(error) => {
