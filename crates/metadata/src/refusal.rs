@@ -152,10 +152,15 @@ pub enum Refusal {
     #[error("volume '{0}' has used up its 2^32 epochs: copy it to a new volume, and go on there")]
     NoEpochsLeft(String),
     #[error(
-        "volume '{volume}' goes to {to} already: wait until that is done (`tepal volume migrations` shows it), or cancel it \
-         (`tepal volume cancel {volume}`)"
+        "volume '{volume}' {} already: wait until that is done (`tepal volume migrations` shows it), or cancel it \
+         (`tepal volume cancel {volume}`)",
+        to.as_ref().map_or("is being flattened".to_owned(), |to| format!("goes to {to}"))
     )]
-    MigratesAlready { volume: String, to: String },
+    MigratesAlready {
+        volume: String,
+        /// A layout; none if it's flattened.
+        to: Option<String>,
+    },
     #[error("volume '{volume}' has {layout} already, placed as it would be now")]
     SameLayout { volume: String, layout: String },
     #[error("volume '{0}' shares nothing with other volumes: there is nothing to flatten")]

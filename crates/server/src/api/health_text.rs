@@ -30,12 +30,10 @@ pub fn reason(trouble: &Trouble, state: &State, volume: &str) -> String {
             )
         }
         Trouble::Away { drive } | Trouble::Failed { drive } => named(&[*drive], state),
-        Trouble::Behind { drive, regions } => format!("drive {drive} is catching up: {regions} regions to go"),
-        Trouble::LedAnew { columns: 1 } => "a part is about to be led by another server".to_owned(),
-        Trouble::LedAnew { columns } => format!("{columns} parts are about to be led by other servers"),
-        Trouble::Comparing { regions } => {
-            format!("{regions} regions are being compared: not all copies may have got what was written last")
-        }
+        // How many is said of the whole volume, as each server knows those that it leads.
+        Trouble::Behind { drive, .. } => format!("drive {drive} is catching up"),
+        Trouble::LedAnew { .. } => "parts of it are about to be led by other servers".to_owned(),
+        Trouble::Comparing { .. } => "copies are being compared: not all may have got what was written last".to_owned(),
         Trouble::Obstacle(text) => text.clone(),
     }
 }

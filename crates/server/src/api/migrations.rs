@@ -136,7 +136,8 @@ async fn change(
     let state = context.parts.metadata.state();
     let Some(migration) = state.migration_of(&record) else {
         let error = format!(
-            "volume '{name}' isn't on its way to another layout: `tepal volume relayout {name} --layout LAYOUT` begins that"
+            "volume '{name}' has no migration under way: it's where it was to go, or none was begun (`tepal volume relayout`, `tepal volume \
+             flatten`)"
         );
         return Err(Failure::new(ErrorKind::Conflict, error));
     };

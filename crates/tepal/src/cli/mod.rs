@@ -121,8 +121,10 @@ pub const ATTACH_DAEMON: &str = "attach-daemon";
 
 /// Reads a command line. Help and version count as [`Usage`] too: they are printed instead of anything being done.
 pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, Usage> {
-    let matches = Cli::command().try_get_matches_from(arguments)?;
-    Ok(Cli::from_arg_matches(&matches)?)
+    let (tree, arguments) = (Cli::command(), arguments.into_iter().collect::<Vec<_>>());
+    let wrong = |error| Usage::new(error, &tree, &arguments);
+    let matches = tree.clone().try_get_matches_from(&arguments).map_err(wrong)?;
+    Cli::from_arg_matches(&matches).map_err(wrong)
 }
 
 /// The whole command tree, for completions.

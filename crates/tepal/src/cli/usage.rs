@@ -1,32 +1,41 @@
 //! A command line that isn't carried out: it asked for help, or it is wrong.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 
 /// Clap's word on a command line, said in our way: one line for an error.
 #[derive(Debug)]
-pub struct Usage(clap::Error);
-
-impl From<clap::Error> for Usage {
-    fn from(error: clap::Error) -> Self {
-        Usage(error)
-    }
+pub struct Usage {
+    error: clap::Error,
+    /// Which command it was to be, as far as that is to be seen.
+    command: String,
 }
 
 const WRONG: u8 = 2;
 
 impl Usage {
+    pub fn new(error: clap::Error, tree: &clap::Command, arguments: &[OsString]) -> Self {
+        let (mut at, mut command) = (tree, tree.get_name().to_owned());
+        for word in arguments.iter().skip(1).filter_map(|word| word.to_str()) {
+            if let Some(next) = at.find_subcommand(word) {
+                (at, command) = (next, format!("{command} {word}"));
+            }
+        }
+        Usage { error, command }
+    }
+
     /// Help and version go to standard output; an error is one line on standard error.
     pub fn print(&self) -> ExitCode {
         // Whoever reads it may have gone; there is nobody else to tell.
-        match self.0.kind() {
+        match self.error.kind() {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-                let _ = self.0.print();
+                let _ = self.error.print();
                 ExitCode::SUCCESS
             }
             ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-                let _ = write!(std::io::stdout(), "{}", self.0);
+                let _ = write!(std::io::stdout(), "{}", self.error);
                 let _ = writeln!(std::io::stderr(), "error: a command is missing; they are listed above");
                 ExitCode::from(WRONG)
             }
@@ -39,27 +48,21 @@ impl Usage {
 
     /// `error: ...` on one line: what is wrong, a suggestion if there is one, and where to read more.
     fn line(&self) -> String {
-        let text = self.0.render().to_string();
+        let text = self.error.render().to_string();
         let mut paragraphs = text.split("\n\n");
         let first = paragraphs.next().unwrap_or_default();
         let mut line = first.lines().map(str::trim).collect::<Vec<_>>().join(" ");
         if let Some(suggestion) = self.suggestion() {
             line.push_str(&format!("; did you mean '{suggestion}'?"));
         }
-        let usage = text.lines().find_map(|line| line.trim().strip_prefix("Usage: "));
-        let command = usage.map(|usage| {
-            let words = usage.split_whitespace();
-            words.take_while(|word| !word.starts_with(['-', '<', '['])).collect::<Vec<_>>().join(" ")
-        });
-        let command = command.filter(|command| !command.is_empty()).unwrap_or_else(|| "tepal".to_owned());
         let line: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
         let line = shortened(&line);
-        format!("{line} (see `{command} --help`)")
+        format!("{line} (see `{} --help`)", self.command)
     }
 
     fn suggestion(&self) -> Option<&str> {
         let kinds = [ContextKind::SuggestedSubcommand, ContextKind::SuggestedArg, ContextKind::SuggestedValue];
-        kinds.iter().find_map(|&kind| match self.0.get(kind)? {
+        kinds.iter().find_map(|&kind| match self.error.get(kind)? {
             ContextValue::String(text) => Some(text.as_str()),
             // Clap gives the likeliest last.
             ContextValue::Strings(texts) => texts.last().map(String::as_str),
@@ -123,6 +126,11 @@ mod tests {
 
     #[test]
     fn the_line_says_where_to_read_more() {
+        assert!(
+            line(&["-o", "json", "volume", "relayout", "v", "--layout", "x"])
+                .ends_with("`tepal volume relayout --help`)")
+        );
+        assert!(line(&["--frobnicate"]).ends_with("(see `tepal --help`)"));
         assert!(line(&["volume", "create", "x"]).ends_with("(see `tepal volume create --help`)"));
     }
 }

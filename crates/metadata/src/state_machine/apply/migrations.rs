@@ -31,7 +31,8 @@ impl Draft {
         let layout = layout.map_or(Ok(volume.layout.clone()), parse_layout)?;
         let source = self.state.maps.get(&volume.map).expect("each volume's map exists").clone();
         if let Some(other) = self.state.migration_about(source.id) {
-            let to = self.state.maps.get(&other.target).map_or_else(String::new, |map| map.layout.to_string());
+            let target = self.state.maps.get(&other.target).filter(|_| other.leaves.is_none());
+            let to = target.map(|map| map.layout.to_string());
             let goes = if other.takes(&volume) { name.to_owned() } else { self.subject_of(other) };
             return Err(Refusal::MigratesAlready { volume: goes, to });
         }
