@@ -163,7 +163,7 @@ fn epochs_among(
 pub async fn follow(parts: Parts, links: Links, followed: Followed) {
     let (me, mut changes) = (parts.metadata.server(), parts.metadata.watch());
     let mut before = Arc::<ClusterView>::default();
-    parts.metadata.acts_by(parts.metadata.state().view());
+    parts.metadata.act_by(parts.metadata.state().view());
     loop {
         let state = changes.borrow_and_update().clone();
         let now = Arc::new(cluster_view(&state, &before));
@@ -179,7 +179,7 @@ pub async fn follow(parts: Parts, links: Links, followed: Followed) {
                 return; // the data threads have stopped
             }
             followed.follows(now.clone());
-            parts.metadata.acts_by(now.view);
+            parts.metadata.act_by(now.view);
             before = now;
         }
         if changes.changed().await.is_err() {

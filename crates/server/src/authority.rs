@@ -52,7 +52,7 @@ impl MetadataAuthority {
     }
 
     /// Must be called before the engine is given a drive that is behind: only what was learned since this view counts.
-    pub fn is_behind_since(&self, drive: DriveId, state_view: u64) {
+    pub fn note_behind_since(&self, drive: DriveId, state_view: u64) {
         self.behind().insert(drive, state_view);
     }
 
@@ -360,11 +360,11 @@ mod tests {
     async fn a_drive_that_went_away_again_while_it_caught_up_is_not_taken_back() {
         let authority = authority("again").await;
         assert!(authority.drive_down(DRIVE, gone()).await.is_some());
-        authority.is_behind_since(DRIVE, authority.behind_now().await);
+        authority.note_behind_since(DRIVE, authority.behind_now().await);
         assert!(authority.drive_down(DRIVE, gone()).await.is_some());
         let second = authority.behind_now().await;
         assert_eq!(authority.up_again(DRIVE, 0).await, None, "that was the first time it was behind");
-        authority.is_behind_since(DRIVE, second);
+        authority.note_behind_since(DRIVE, second);
         assert!(authority.up_again(DRIVE, 0).await.is_some());
         assert_eq!(authority.state_of(DRIVE).0, DriveState::Up);
     }

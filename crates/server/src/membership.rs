@@ -92,7 +92,7 @@ impl Membership {
             }
         };
         tokio::select! {
-            taken = metadata.takes_part() => taken.map_err(ServeError::Failed)?,
+            taken = metadata.wait_for_its_place() => taken.map_err(ServeError::Failed)?,
             () = waiting => {}
         }
         let (id, address) = (metadata.server(), self.address.clone());

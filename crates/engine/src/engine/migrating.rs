@@ -20,7 +20,7 @@ impl<W: World> Engine<W> {
 
     /// Nobody has it any more, as is followed now: nothing that counts is there.
     fn end_left_map(&self, map: &Map<W>) {
-        map.is_left();
+        map.leave();
         let (engine, map) = (self.clone(), map.clone());
         self.world().spawn(Box::pin(async move { engine.end_maps(vec![map], None).await }));
     }
@@ -47,7 +47,7 @@ impl<W: World> State<W> {
         for volume in self.volumes.values() {
             let goes = now.volumes.get(&volume.id()).filter(|&&id| id != volume.map().id());
             if let Some(map) = goes.and_then(|id| self.maps.get(id)) {
-                volume.goes_to(map.clone());
+                volume.go_to(map.clone());
             }
         }
         for map in self.maps.values() {

@@ -156,7 +156,7 @@ impl<W: World> Engine<W> {
                 let engine = self.clone();
                 // If it had not been noticed here that it left, that comes first.
                 self.world().spawn(Box::pin(async move {
-                    engine.has_left(id, gone(id), left).await;
+                    engine.lose_as_agreed(id, gone(id), left).await;
                     engine.take_remote_as_agreed(id, server);
                 }));
             }
@@ -172,7 +172,7 @@ impl<W: World> Engine<W> {
                 };
                 let engine = self.clone();
                 self.world().spawn(Box::pin(async move {
-                    engine.has_left(id, loss, left).await;
+                    engine.lose_as_agreed(id, loss, left).await;
                     if !may_return {
                         engine.retire_absent(id);
                     }
@@ -197,7 +197,7 @@ impl<W: World> Engine<W> {
         let (Up(left) | Behind(left, _) | Away(left) | Retired(left)) = status;
         let engine = self.clone();
         self.world().spawn(Box::pin(async move {
-            engine.has_left(id, gone(id), left).await;
+            engine.lose_as_agreed(id, gone(id), left).await;
             // More may have been agreed meanwhile.
             let Some((me, now)) = engine.followed_state() else { return };
             if let Some(agreed) = now.drives.get(&id).filter(|agreed| agreed.server != me) {

@@ -176,7 +176,7 @@ impl<W: World> Map<W> {
     }
 
     /// From one use to the next; `false` if it had another.
-    pub fn goes_on(&self, from: Use, to: Use) -> bool {
+    pub fn go_on(&self, from: Use, to: Use) -> bool {
         let mut used = self.lock_used();
         let goes_on = *used == from;
         if goes_on {
@@ -204,7 +204,7 @@ impl<W: World> Map<W> {
         let Some(seat) = self.seats().get(column) else { return };
         for group in seat.ending() {
             group.remove().await;
-            seat.has_ended(&group);
+            seat.group_ended(&group);
         }
     }
 

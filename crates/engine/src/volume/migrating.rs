@@ -241,7 +241,7 @@ impl<W: World> Map<W> {
         let mut held = BTreeSet::new();
         while self.moving().is_some_and(|now| now.is_same_window(moving)) {
             let Some(group) = self.groups().into_iter().next() else { break };
-            let answers = join_all(left.iter().map(|&column| group.asks_what_is_held(moving, column))).await;
+            let answers = join_all(left.iter().map(|&column| group.ask_what_is_held(moving, column))).await;
             let asked = std::mem::take(&mut left);
             for (column, answer) in asked.into_iter().zip(answers) {
                 match answer {
@@ -251,17 +251,17 @@ impl<W: World> Map<W> {
             }
             if left.is_empty() {
                 let held = Arc::new(held);
-                self.has_looked(moving.agreed.since, Some(held.clone()));
-                self.groups().iter().for_each(|group| group.hears_what_is_held(moving, &held));
+                self.note_found(moving.agreed.since, Some(held.clone()));
+                self.groups().iter().for_each(|group| group.hear_what_is_held(moving, &held));
                 return;
             }
             engine.world().sleep(LOOK_AGAIN).await;
         }
-        self.has_looked(moving.agreed.since, None);
+        self.note_found(moving.agreed.since, None);
     }
 
     /// What hasn't been found is looked for again when somebody asks.
-    fn has_looked(&self, since: View, found: Option<Held>) {
+    fn note_found(&self, since: View, found: Option<Held>) {
         let mut looked = self.shared.migrating.looked.lock().expect("nothing panics while it holds it");
         if looked.as_ref().is_some_and(|(of, _)| *of == since) {
             *looked = found.map(|found| (since, Some(found)));
@@ -269,7 +269,7 @@ impl<W: World> Map<W> {
     }
 
     /// Everything has gone: nobody is served any more, and all that is left is given back when it isn't known any more.
-    pub fn is_left(&self) {
+    pub fn leave(&self) {
         self.shared.migrating.ever.store(true, Ordering::Release);
         self.cut_off();
         self.seats().iter().for_each(Seat::ring);
@@ -311,7 +311,7 @@ impl<W: World> Maps<W> {
 
 impl<W: World> Volume<W> {
     /// As agreed it has this map from now on. Others may still have the one before, and this server may have missed that it was left.
-    pub(crate) fn goes_to(&self, map: Map<W>) {
+    pub(crate) fn go_to(&self, map: Map<W>) {
         let before = self.map().clone();
         self.shared.maps.add(map);
         before.shared.migrating.ever.store(true, Ordering::Release);

@@ -16,7 +16,7 @@ impl<W: World> Map<W> {
     }
 
     /// As agreed from now on. The groups of columns that are elsewhere now are to be opened anew.
-    pub fn is_placed(&self, places: Arc<Places>) {
+    pub fn set_places(&self, places: Arc<Places>) {
         *self.shared.places.lock().expect("nothing panics while it holds it") = places;
     }
 }

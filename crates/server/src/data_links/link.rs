@@ -225,15 +225,15 @@ impl Link {
         tell(told, &why, false);
     }
 
-    /// Nothing is heard from here on, until [`Link::is_heard`], or since so long ago.
-    pub fn is_silent(&self, ago: Duration) {
+    /// Nothing is heard from here on, until [`Link::note_heard`], or since so long ago.
+    pub fn note_silence(&self, ago: Duration) {
         let mut state = self.lock();
         if state.silent_since.is_none() {
             state.silent_since = Instant::now().checked_sub(ago);
         }
     }
 
-    pub fn is_heard(&self) {
+    pub fn note_heard(&self) {
         self.lock().silent_since = None;
     }
 
@@ -261,7 +261,7 @@ impl Link {
     }
 
     /// Whether the caller is the first to ask that. Then it has to see to the connections.
-    pub fn becomes_owned(&self) -> bool {
+    pub fn take_ownership(&self) -> bool {
         !std::mem::replace(&mut self.lock().owned, true)
     }
 
@@ -355,7 +355,7 @@ impl Link {
     }
 
     /// Whether the vigil goes on: for as long as something isn't answered.
-    pub fn goes_on_watching(&self) -> bool {
+    pub fn go_on_watching(&self) -> bool {
         let mut state = self.lock();
         state.watched = state.line.is_wanted();
         state.watched

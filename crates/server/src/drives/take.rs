@@ -135,7 +135,7 @@ impl Drives {
                 }
             }
         };
-        self.parts.authority.is_behind_since(id, self.record(id)?.state_view);
+        self.parts.authority.note_behind_since(id, self.record(id)?.state_view);
         self.accept(open.clone());
         self.give_to_engine(&open, standing).await
     }

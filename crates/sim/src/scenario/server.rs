@@ -239,7 +239,7 @@ async fn start_drive(world: &SimWorld, engine: &Engine<SimWorld>, hardware: &Har
 /// Gives a drive to the engine; if the volume was removed while it was away, its space comes back.
 async fn put_in_service(engine: &Engine<SimWorld>, hardware: &Hardware, drive: Drive<SimWorld>, standing: Standing) {
     if standing != Standing::Current {
-        hardware.agreement.is_behind(drive.id());
+        hardware.agreement.note_behind(drive.id());
     }
     engine.add_drive(drive.clone(), standing);
     free_unknown(engine, hardware, &drive).await;

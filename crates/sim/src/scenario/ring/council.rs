@@ -313,7 +313,7 @@ impl Council {
         };
         let (map, laid, leaves) = (next.source, next.from.clone(), next.leaves);
         state.now.migrations.insert(map, Arc::new(next));
-        state.has_map(was.source, leaves, (map, &laid));
+        state.go_to_map(was.source, leaves, (map, &laid));
     }
 
     /// Whether volumes go anywhere.
@@ -474,13 +474,13 @@ impl State {
             (next.done, next.fence) = (was.fence, was.fence + 1);
             self.now.migrations.insert(next.source, Arc::new(next));
         } else {
-            self.has_map(was.source, was.leaves, (was.target, &was.to));
+            self.go_to_map(was.source, was.leaves, (was.target, &was.to));
             self.forget_maps();
         }
     }
 
     /// The records of volumes that have gone from a map, or of one that has left the others, name another one from now on.
-    fn has_map(&mut self, before: MapId, leaves: Option<VolumeId>, (map, laid): (MapId, &Laid)) {
+    fn go_to_map(&mut self, before: MapId, leaves: Option<VolumeId>, (map, laid): (MapId, &Laid)) {
         let goes = |id: &VolumeId| leaves.is_none_or(|leaver| leaver == *id);
         self.now.volumes.iter_mut().filter(|(id, at)| **at == before && goes(id)).for_each(|(_, at)| *at = map);
         self.now.laid.insert(map, Arc::new(laid.clone()));
@@ -637,7 +637,7 @@ impl Voice {
     }
 
     /// Says that a drive of this server is open again. The view in which it was up last.
-    pub async fn is_back(&self, drive: DriveId) -> Option<View> {
+    pub async fn report_open(&self, drive: DriveId) -> Option<View> {
         self.ask(Change::Back(drive)).await.map(|(left, _)| left)
     }
 
@@ -674,13 +674,13 @@ impl Voice {
     }
 
     /// From now on it follows this state.
-    pub fn knows(&self, now: &ClusterView) {
+    pub fn follow(&self, now: &ClusterView) {
         *lock(&self.heard.known) = now.clone();
         self.tell_who_catches_up();
     }
 
     /// It has heard the others at that time, and leads something until its lease ends.
-    pub fn is_heard(&self, at: Duration) {
+    pub fn note_heard(&self, at: Duration) {
         *lock(&self.heard.lease) = at + LEASE;
     }
 }

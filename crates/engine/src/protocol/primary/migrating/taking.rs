@@ -90,18 +90,18 @@ impl TakeOver {
     }
 
     /// Whether whoever asks for a client is to take a piece over, from now on. Not all of them at once: many may be asked for.
-    fn begins(&mut self, piece: u64, now: Tick) -> bool {
+    fn begin(&mut self, piece: u64, now: Tick) -> bool {
         let is_their_turn = self.under_way.len() - self.waiting.len() < MOST_UNDER_WAY;
         let begins = is_their_turn && self.under_way.len() < MOST_BEGUN && !self.under_way.contains_key(&piece);
         begins && self.under_way.insert(piece, now).is_none()
     }
 
     /// Whether others may be begun in its stead. It may be under way no more, if this is another window by now.
-    fn waits(&mut self, piece: u64) -> bool {
+    fn note_waiting(&mut self, piece: u64) -> bool {
         self.under_way.contains_key(&piece) && self.waiting.insert(piece)
     }
 
-    fn ends(&mut self, piece: u64) {
+    fn end(&mut self, piece: u64) {
         self.under_way.remove(&piece);
         self.waiting.remove(&piece);
     }
@@ -177,7 +177,7 @@ impl<W: World> Group<W> {
                 {
                     return Err(error.clone());
                 }
-                missing.retain(|&piece| state.takeover.begins(piece, now));
+                missing.retain(|&piece| state.takeover.begin(piece, now));
                 (Group::next_change(&mut state), moving, missing)
             };
             for piece in begun {
@@ -257,7 +257,7 @@ impl<W: World> Group<W> {
     async fn wait_for_what_is_held(&self, moving: &Arc<Moving>) {
         let map = self.engine().and_then(|engine| engine.map(self.shared.column.map));
         if let Some(held) = map.and_then(|map| map.held(moving)) {
-            return self.hears_what_is_held(moving, &held);
+            return self.hear_what_is_held(moving, &held);
         }
         let mut rest = Box::pin(self.shared.world.sleep(KNOWN_SOON));
         loop {
@@ -275,7 +275,7 @@ impl<W: World> Group<W> {
         }
     }
 
-    pub fn hears_what_is_held(&self, moving: &Moving, held: &Held) {
+    pub fn hear_what_is_held(&self, moving: &Moving, held: &Held) {
         {
             let mut state = self.lock();
             if state.moving.as_ref().is_some_and(|now| now.is_same_window(moving)) {
@@ -286,7 +286,7 @@ impl<W: World> Group<W> {
     }
 
     /// The chunks of the window of which one of the source's columns may have anything; `None` if it can't say.
-    pub async fn asks_what_is_held(&self, moving: &Moving, column: usize) -> Option<Vec<u64>> {
+    pub async fn ask_what_is_held(&self, moving: &Moving, column: usize) -> Option<Vec<u64>> {
         let epochs = self.lock().epochs.clone();
         match self.ask_source(moving, column, (What::Holding, Blocks::new(0, 0)), &epochs).await {
             Ok((VolumeAnswer::Holding { chunks }, _)) => Some(chunks),
@@ -406,7 +406,7 @@ impl<W: World> Group<W> {
             let outcome = self.try_to_take_over(moving, piece).await;
             let is_tried_again = || by == For::Client || self.has_source(moving, piece);
             if matches!(outcome, Err(NotTaken::Yet)) && is_tried_again() {
-                if self.lock().takeover.waits(piece) {
+                if self.lock().takeover.note_waiting(piece) {
                     self.wake();
                 }
                 self.shared.world.sleep(pause).await;
@@ -418,7 +418,7 @@ impl<W: World> Group<W> {
                 if !state.moving.as_ref().is_some_and(|now| now.is_same_window(moving)) {
                     return None;
                 }
-                state.takeover.ends(piece);
+                state.takeover.end(piece);
                 state.takeover.refused.remove(&piece);
                 match outcome {
                     Ok(bytes) => {
@@ -455,7 +455,7 @@ impl<W: World> Group<W> {
         }
         let mut turn = self.line_up(blocks).turn().await;
         if handed.iter().any(|handed| handed.damaged().next().is_some()) {
-            turn = self.has_what_is_damaged(turn, (moving, blocks), &handed, &epochs).await?;
+            turn = self.check_what_is_damaged(turn, (moving, blocks), &handed, &epochs).await?;
         }
         if !self.is_window(moving) {
             return Err(NotTaken::Yet);
@@ -575,15 +575,15 @@ mod tests {
     fn pieces_that_wait_for_their_source_keep_no_others_from_being_begun() {
         let (mut takeover, now) = (TakeOver::default(), Tick::default());
         let begun = |takeover: &mut TakeOver, from: u64| {
-            (from..from + 40).filter(|piece| takeover.begins(piece * PIECE, now)).collect::<Vec<_>>()
+            (from..from + 40).filter(|piece| takeover.begin(piece * PIECE, now)).collect::<Vec<_>>()
         };
         let first = begun(&mut takeover, 0);
         assert_eq!((first.len(), begun(&mut takeover, 40)), (MOST_UNDER_WAY, vec![]));
-        assert!(first.iter().all(|piece| takeover.waits(piece * PIECE)));
-        assert!(!takeover.waits(1000 * PIECE), "of another window");
+        assert!(first.iter().all(|piece| takeover.note_waiting(piece * PIECE)));
+        assert!(!takeover.note_waiting(1000 * PIECE), "of another window");
         let others = begun(&mut takeover, 40);
         assert_eq!(others.len(), MOST_UNDER_WAY);
-        others.iter().chain(&first).for_each(|piece| takeover.ends(piece * PIECE));
+        others.iter().chain(&first).for_each(|piece| takeover.end(piece * PIECE));
         assert!(takeover.oldest().is_none() && takeover.waiting.is_empty());
     }
 }

@@ -94,7 +94,7 @@ impl<W: World> Group<W> {
     }
 
     /// Whether these blocks may be taken over, of which the source can't read some: each of those is here, or whoever goes sees a newer one.
-    pub(super) async fn has_what_is_damaged(
+    pub(super) async fn check_what_is_damaged(
         &self,
         turn: Turn,
         (moving, blocks): (&Moving, Blocks),

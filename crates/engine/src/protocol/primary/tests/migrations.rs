@@ -123,7 +123,7 @@ impl Going {
     }
 
     /// Nobody remembers what of its window has been taken over.
-    pub fn begins_its_window_anew(&self) {
+    pub fn begin_window_anew(&self) {
         for stage in [Stage::Paused, Stage::Running] {
             let mut now = self.now();
             let (source, agreed) = now.migrations.pop_first().unwrap();
@@ -283,7 +283,7 @@ fn the_columns_that_a_volume_leaves_say_which_of_its_chunks_they_have_anything_o
             };
             let (moving, mut found) = (target.moving().unwrap(), BTreeSet::new());
             for column in 0..3 {
-                found.extend(target.groups()[0].asks_what_is_held(&moving, column).await.expect("it's known"));
+                found.extend(target.groups()[0].ask_what_is_held(&moving, column).await.expect("it's known"));
             }
             assert_eq!(found, expected);
             // A request goes where it's to go, whatever is known.
@@ -359,7 +359,7 @@ fn zeros_that_only_one_copy_has_are_written_over_nothing_that_is_newer() {
             rig.write(70, 9, 1).await.unwrap();
             for other in [away, 1 - away] {
                 rig.lose(other).await;
-                going.begins_its_window_anew();
+                going.begin_window_anew();
                 assert_eq!((rig.read(3).await, rig.read(70).await), (Ok(9), Ok(9)), "without drive {other}");
                 assert_eq!((rig.read(4).await, rig.read(71).await), (Ok(0), Ok(5)));
                 rig.bring_back(other).await;
