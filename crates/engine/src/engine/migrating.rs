@@ -11,8 +11,8 @@ use tepal_model::MapId;
 
 impl<W: World> Engine<W> {
     /// Whoever has a map for itself shares it first: nobody else could take anything over.
-    pub(crate) fn share_what_moves(&self) {
-        for map in self.maps().into_iter().filter(|map| !map.is_among() && map.moving().is_some()) {
+    pub(crate) fn share_what_migrates(&self) {
+        for map in self.maps().into_iter().filter(|map| !map.is_among() && map.migration().is_some()) {
             let engine = self.clone();
             self.world().spawn(Box::pin(async move { engine.share_map(&map).await }));
         }
@@ -59,7 +59,7 @@ impl<W: World> State<W> {
             match is_left {
                 true if map.is_cut_off() => {} // its end has begun
                 true => engine.end_left_map(map),
-                false => drop(map.moves(agreed)),
+                false => drop(map.set_migration(agreed)),
             }
         }
     }

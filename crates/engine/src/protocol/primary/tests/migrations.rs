@@ -281,9 +281,9 @@ fn the_columns_that_a_volume_leaves_say_which_of_its_chunks_they_have_anything_o
                     _ => {}
                 }
             };
-            let (moving, mut found) = (target.moving().unwrap(), BTreeSet::new());
+            let (migration, mut found) = (target.migration().unwrap(), BTreeSet::new());
             for column in 0..3 {
-                found.extend(target.groups()[0].ask_what_is_held(&moving, column).await.expect("it's known"));
+                found.extend(target.groups()[0].ask_what_is_held(&migration, column).await.expect("it's known"));
             }
             assert_eq!(found, expected);
             // A request goes where it's to go, whatever is known.
