@@ -6,12 +6,8 @@
 
 use crate::authority::View;
 use std::ops::Range;
-use tepal_model::layout::MAX_EXTENT;
-use tepal_model::{Layout, MapId, VolumeId};
+use tepal_model::{CHUNK, Layout, MapId, VolumeId};
 use tepal_placement::{Geometry, Scatter};
-
-/// Bytes of a chunk: as many as the longest extent has.
-pub const CHUNK: u64 = MAX_EXTENT as u64;
 
 /// How the data of volumes lies in a map.
 #[derive(Clone, Debug, PartialEq, Eq)]

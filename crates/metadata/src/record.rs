@@ -6,9 +6,8 @@ use smallvec::SmallVec;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
-use tepal_model::layout::MAX_EXTENT;
 use tepal_model::text::shown;
-use tepal_model::{ClusterId, DriveId, Epoch, Layout, Lineage, MapId, ServerId, VolumeId};
+use tepal_model::{CHUNK, ClusterId, DriveId, Epoch, Layout, Lineage, MapId, ServerId, VolumeId};
 use tepal_placement::{Geometry, Scatter, Table};
 
 /// The pool that every cluster begins with.
@@ -385,9 +384,6 @@ pub struct MigrationRecord {
     /// By the proposer's wall clock, in milliseconds since 1970; for people.
     pub begun_unix_ms: u64,
 }
-
-/// The unit in which volumes go from one map to another, in bytes: as long as the longest extent.
-pub const CHUNK: u64 = MAX_EXTENT as u64;
 
 /// A window has at most so many of them, 16 GiB, however long the volume is. What part of a volume is on its way matters to clients up to
 /// some hundred GiB (Petal 2.3 has one to ten percent); past that, how much memory and how long an answer a window takes.

@@ -17,4 +17,4 @@ pub use history::{Epoch, History, Lineage};
 pub use id::{ClusterId, DriveId, MapId, ServerId, VolumeId};
 pub use layout::Layout;
 pub use origin::{Fate, Origin, Taken, Taking};
-pub use size::{BLOCK, EXTENT, MAX_REQUEST, MAX_VOLUME, REGION};
+pub use size::{BLOCK, CHUNK, EXTENT, MAX_REQUEST, MAX_VOLUME, REGION};

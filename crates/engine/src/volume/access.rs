@@ -3,7 +3,6 @@
 use super::operation::{Clear, Read, Status, Write, Zero};
 use super::{Map, Volume};
 use crate::map::Part;
-use crate::migration::CHUNK;
 use crate::protocol::primary::Group;
 use crate::protocol::primary::bytes::Rest;
 use crate::protocol::primary::zero::{STEP, ZEROS_STEP};
@@ -14,7 +13,7 @@ use std::ops::Range;
 use std::time::Duration;
 use tepal_drive::world::{Gather, World};
 use tepal_model::layout::Durability;
-use tepal_model::{Epoch, IoError, Segments};
+use tepal_model::{CHUNK, Epoch, IoError, Segments};
 
 /// A run of bytes that are all mapped, or all a hole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use super::{Map, Volume};
 use crate::authority::View;
 use crate::epochs::Epochs;
 use crate::map::{Column, Striping};
-use crate::migration::{CHUNK, Migration, Phase, cut_at_chunks};
+use crate::migration::{Migration, Phase, cut_at_chunks};
 use crate::protocol::primary::Blocks;
 use crate::servers::seat::Seat;
 use futures_util::future::join_all;
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 use tepal_drive::world::World;
-use tepal_model::{BLOCK, Epoch, IoError, Lineage, MapId};
+use tepal_model::{BLOCK, CHUNK, Epoch, IoError, Lineage, MapId};
 
 /// Before columns are asked again that couldn't say what they hold.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);

@@ -12,10 +12,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tepal_metadata::{
-    CHUNK, ColumnRecord, Command, DriveState, LONGEST_WINDOW, MapRecord, MigrationRecord, MigrationStage, ProposeError,
-    State,
+    ColumnRecord, Command, DriveState, LONGEST_WINDOW, MapRecord, MigrationRecord, MigrationStage, ProposeError, State,
 };
-use tepal_model::MapId;
+use tepal_model::{CHUNK, MapId};
 
 /// How often it's looked at least.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);

@@ -10,10 +10,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tepal_drive::Loss;
 use tepal_engine::{
-    Agreed, Authority, CHUNK, ClusterView, DriveStatus, Epochs, Laid, Migration, Placed, Places, Placing, Stage, View,
+    Agreed, Authority, ClusterView, DriveStatus, Epochs, Laid, Migration, Placed, Places, Placing, Stage, View,
     VolumeSpec,
 };
-use tepal_model::{DriveId, Epoch, MapId, ServerId, VolumeId};
+use tepal_model::{CHUNK, DriveId, Epoch, MapId, ServerId, VolumeId};
 use tepal_wire::message::DriveFailure;
 
 /// How long a server that is cut off goes on serving, and after which time the others go on without it.

@@ -4,13 +4,13 @@ use super::*;
 use crate::protocol::primary::Blocks;
 use crate::protocol::primary::migrating::handing::{Handing, What};
 use crate::servers::follow::{Agreed, ClusterView, DriveStatus};
-use crate::{CHUNK, Head, Laid, Migration, Stage};
+use crate::{Head, Laid, Migration, Stage};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use tepal_codec::checksum::block_crcs;
 use tepal_drive::Write;
 use tepal_drive::world::Gather;
-use tepal_model::{EXTENT, History, Lineage, ServerId, Taking};
+use tepal_model::{CHUNK, EXTENT, History, Lineage, ServerId, Taking};
 
 const ME: ServerId = ServerId(1);
 pub const SOURCE: MapId = MapId(1);
