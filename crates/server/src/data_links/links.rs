@@ -1,7 +1,7 @@
 //! The asker's side: a [`Link`] for each lane to each server, and a task on a data thread that sees to its connections.
 
 use super::lane::Lane;
-use super::link::{Advice, Link, Standing};
+use super::link::{Advice, Link, ServerStanding};
 use super::vigil::{Found, Patience, Vigil};
 use crate::data_threads::DataThreads;
 use crate::peers::{FIRST_PAUSE, Incoming, LONGEST_PAUSE, NotReached, Refusals, Socket, call};
@@ -104,7 +104,7 @@ impl Links {
         let known = self.0.table.read().unwrap_or_else(PoisonError::into_inner).links.get(&(server, lane)).cloned();
         known.unwrap_or_else(|| {
             let mut table = self.0.table.write().unwrap_or_else(PoisonError::into_inner);
-            let standing = if table.stopped { Standing::Stopped } else { Standing::Unknown };
+            let standing = if table.stopped { ServerStanding::Stopped } else { ServerStanding::Unknown };
             let new = || Arc::new(Link::new(server, lane, standing));
             table.links.entry((server, lane)).or_insert_with(new).clone()
         })
@@ -120,7 +120,7 @@ impl Links {
     pub fn set_up(&self, server: ServerId, address: &str, threads: &DataThreads) {
         for lane in Lane::ALL.into_iter().filter(|lane| lane.is_open_to(&self.0.caller)) {
             let link = self.link(server, lane);
-            link.set(Standing::Up(address.into()));
+            link.set(ServerStanding::Up(address.into()));
             if link.take_ownership() {
                 let (seat, shared) = (threads.seat(), self.0.clone());
                 threads.spawn_on(seat.thread(), move || async move {
@@ -134,7 +134,7 @@ impl Links {
     /// The server is down, as agreed: whoever waits for it is told, and whoever asks.
     pub fn set_down(&self, server: ServerId) {
         for lane in Lane::ALL {
-            self.link(server, lane).set(Standing::Down);
+            self.link(server, lane).set(ServerStanding::Down);
         }
     }
 
@@ -145,7 +145,7 @@ impl Links {
             table.stopped = true;
             table.links.values().cloned().collect()
         };
-        links.iter().for_each(|link| link.set(Standing::Stopped));
+        links.iter().for_each(|link| link.set(ServerStanding::Stopped));
     }
 }
 

@@ -17,8 +17,8 @@ const CLUSTER: ClusterId = ClusterId(7);
 const HERE: Caller = Caller { cluster: CLUSTER, server: ServerId(1), run: 5 };
 const CALLER: Caller = Caller { cluster: CLUSTER, server: ServerId(2), run: 3 };
 
-fn links_of(caller: Caller) -> Links {
-    let links = Links::default();
+fn links_of(caller: Caller) -> PeerLinks {
+    let links = PeerLinks::default();
     links.introduce(caller);
     links
 }
@@ -72,13 +72,13 @@ impl Peer {
         self.endpoint.to_string()
     }
 
-    async fn ask(&self, links: &Links, call: &str) -> Result<String, tepal_metadata::TransportError> {
+    async fn ask(&self, links: &PeerLinks, call: &str) -> Result<String, tepal_metadata::TransportError> {
         let call = links.call(&self.address(), Some(HERE.server), Subject::Metadata, call.as_bytes().to_vec(), WITHIN);
         call.await.map(|answer| String::from_utf8(answer).expect("text"))
     }
 
     /// Until it's answered: a connection that is just broken may take a call with it.
-    async fn ask_again(&self, links: &Links, call: &str) -> String {
+    async fn ask_again(&self, links: &PeerLinks, call: &str) -> String {
         loop {
             match self.ask(links, call).await {
                 Ok(answer) => return answer,

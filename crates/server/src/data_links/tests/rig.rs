@@ -345,12 +345,12 @@ impl Proxy {
 }
 
 /// The other is how traffic is when nothing goes this way.
-type Way = ((Harm, u64), Traffic);
+type Direction = ((Harm, u64), Traffic);
 
 async fn carry(
     near: UnixStream,
     far: UnixStream,
-    [there, back]: [Way; 2],
+    [there, back]: [Direction; 2],
     traffic: Arc<watch::Sender<Traffic>>,
     mut cuts: watch::Receiver<u64>,
 ) {
@@ -365,7 +365,7 @@ async fn carry(
 async fn copy(
     mut from: impl AsyncReadExt + Unpin,
     mut to: impl AsyncWriteExt + Unpin,
-    ((harm, mut left), closed): Way,
+    ((harm, mut left), closed): Direction,
     traffic: &watch::Sender<Traffic>,
 ) {
     let mut bytes = vec![0; 64 << 10];
