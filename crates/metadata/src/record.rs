@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 use tepal_model::text::shown;
-use tepal_model::{CHUNK, ClusterId, DriveId, Epoch, Layout, Lineage, MapId, ServerId, VolumeId};
+use tepal_model::{CHUNK, ClusterId, DriveId, Epoch, Layout, Lineage, MapId, MigrationStage, ServerId, VolumeId};
 use tepal_placement::{Geometry, Scatter, Table};
 
 /// The pool that every cluster begins with.
@@ -411,16 +411,6 @@ impl MigrationRecord {
     }
 }
 
-/// Whether a migration goes on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum MigrationStage {
-    /// It does.
-    Running,
-    /// Only what clients touch of the window is taken over.
-    Paused,
-}
-
 /// Something that happened, for people. Only the latest [`EVENTS_KEPT`] are kept.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EventRecord {
@@ -486,7 +476,6 @@ state_names!(
     Failed = "failed"
 );
 state_names!(DriveUse, "drive", Active = "active", Draining = "draining", Spare = "spare", Removed = "removed");
-state_names!(MigrationStage, "migration", Running = "running", Paused = "paused");
 state_names!(VolumeState, "volume", Active = "active", Deleting = "deleting");
 
 #[cfg(test)]

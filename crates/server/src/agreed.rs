@@ -9,8 +9,8 @@ use crate::drives::Parts;
 use crate::volumes::places_of;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tepal_engine::{Agreed, ClusterView, DriveStatus, Epochs, Head, Laid, Migration, Stage, View};
-use tepal_metadata::{DriveState, MapRecord, MigrationRecord, MigrationStage, ServerState, State, VolumeRecord};
+use tepal_engine::{Agreed, ClusterView, DriveStatus, Epochs, Head, Laid, Migration, View};
+use tepal_metadata::{DriveState, MapRecord, MigrationRecord, ServerState, State, VolumeRecord};
 use tepal_model::MapId;
 use tepal_model::history::FIRST_EPOCH;
 use tokio::sync::watch;
@@ -117,10 +117,7 @@ fn migration_of(state: &State, record: &MigrationRecord, before: &ClusterView) -
         done: record.done,
         fence: record.fence,
         reversed: record.cancelled,
-        stage: match record.stage {
-            MigrationStage::Running => Stage::Running,
-            MigrationStage::Paused => Stage::Paused,
-        },
+        stage: record.stage,
         rate: record.rate,
         leaves: record.leaves,
         since: record.since,

@@ -102,7 +102,7 @@ async fn one_that_rests_stays_where_it_is_one_that_was_cancelled_turns_and_one_w
 
 #[tokio::test(flavor = "current_thread")]
 async fn people_are_told_once_of_drives_that_have_been_away_for_long() {
-    let metadata = going("hindrances", 9).await;
+    let metadata = going("obstacles", 9).await;
     let (migrations, begun) = (Migrations::default(), Instant::now());
     let id = only(&metadata.state()).id;
     let look = |after: Duration| {

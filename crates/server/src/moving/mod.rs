@@ -9,7 +9,7 @@
 mod pauses;
 mod room;
 
-pub use room::{DriveSpace, Spaces, is_emptied, stuck};
+pub use room::{DriveSpace, Spaces, is_emptied, obstacles};
 
 use crate::drives::Parts;
 use pauses::Pauses;

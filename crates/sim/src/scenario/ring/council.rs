@@ -10,10 +10,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tepal_drive::Loss;
 use tepal_engine::{
-    Agreed, Authority, ClusterView, DriveStatus, Epochs, Laid, Migration, Placed, Places, Placing, Stage, View,
-    VolumeSpec,
+    Agreed, Authority, ClusterView, DriveStatus, Epochs, Laid, Migration, Placed, Places, Placing, View, VolumeSpec,
 };
-use tepal_model::{CHUNK, DriveId, Epoch, MapId, ServerId, VolumeId};
+use tepal_model::{CHUNK, DriveId, Epoch, MapId, MigrationStage, ServerId, VolumeId};
 use tepal_wire::message::DriveFailure;
 
 /// How long a server that is cut off goes on serving, and after which time the others go on without it.
@@ -268,7 +267,7 @@ impl Council {
         state.newest_map.0 += 1;
         let target = state.newest_map;
         let (from, chunks) = (Laid::clone(&state.now.laid[&source]), state.spec.size.div_ceil(CHUNK));
-        let (done, fence, reversed, stage, rate, since) = (0, 1, false, Stage::Running, None, state.now.view);
+        let (done, fence, reversed, stage, rate, since) = (0, 1, false, MigrationStage::Running, None, state.now.view);
         let leaves = alone.then_some(of);
         let migration =
             Migration { source, target, from, to, chunks, seed, done, fence, reversed, stage, rate, leaves, since };
@@ -280,7 +279,7 @@ impl Council {
     }
 
     /// It rests, or goes on.
-    pub fn change_migration(&self, to: Stage) {
+    pub fn change_migration(&self, to: MigrationStage) {
         let mut state = self.lock();
         let state = &mut *state;
         let Some(migration) = state.now.migrations.values_mut().next() else { return };
@@ -306,7 +305,7 @@ impl Council {
             to: was.from,
             done: was.chunks - was.fence,
             fence: was.chunks - was.done,
-            stage: Stage::Running,
+            stage: MigrationStage::Running,
             reversed: !was.reversed,
             since: state.now.view,
             ..was

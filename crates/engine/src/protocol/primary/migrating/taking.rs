@@ -5,7 +5,7 @@
 use super::handed::Handed;
 use super::handing::{Handing, What};
 use crate::epochs::Epochs;
-use crate::migration::{Phase, Stage};
+use crate::migration::Phase;
 use crate::protocol::primary::{Blocks, Group, State};
 use crate::servers::seat::Taken as Seated;
 use crate::volume::MapMigration;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tepal_drive::world::{Tick, World};
-use tepal_model::{BLOCK, IoError, Segments, VolumeId};
+use tepal_model::{BLOCK, IoError, MigrationStage, Segments, VolumeId};
 use tepal_wire::message::{Answer, VolumeAnswer, VolumeFailure, VolumeRequest};
 
 /// Blocks.
@@ -252,8 +252,8 @@ impl<W: World> Group<W> {
     fn rest_before_the_others(&self, migration: &MapMigration) -> Duration {
         let takeover = &self.lock().takeover;
         match migration.agreed.stage {
-            Stage::Running if takeover.refused.is_empty() && takeover.passed_over.is_some() => LONGEST_TURN,
-            Stage::Running if takeover.refused.is_empty() => SOON,
+            MigrationStage::Running if takeover.refused.is_empty() && takeover.passed_over.is_some() => LONGEST_TURN,
+            MigrationStage::Running if takeover.refused.is_empty() => SOON,
             _ => RETRY,
         }
     }
@@ -343,7 +343,7 @@ impl<W: World> Group<W> {
         if takeover.taken.contains(&piece) {
             return Claim::Taken;
         }
-        if migration.agreed.stage != Stage::Running || takeover.under_way.contains_key(&piece) {
+        if migration.agreed.stage != MigrationStage::Running || takeover.under_way.contains_key(&piece) {
             return Claim::Others;
         }
         if !has_source {
