@@ -5,7 +5,7 @@
 
 use crate::drive::Drive;
 use crate::log::ExtentKey;
-use crate::pending::PendingSlot;
+use crate::log::pending::PendingSlot;
 use crate::state::{State, Turn};
 use crate::table::{self, TableKind};
 use crate::world::{Device, DeviceError, Gather, World};
