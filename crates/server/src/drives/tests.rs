@@ -40,7 +40,7 @@ impl Rig {
         let authority = MetadataAuthority::new(metadata.clone(), Followed::default());
         let engine = Engine::new(ServerWorld, Arc::new(authority.clone()));
         let threads = Arc::new(DataThreads::start(1).expect("a thread"));
-        let keeper = Keeper::start(metadata.clone(), engine.clone(), threads.clone());
+        let keeper = Keeper::start(metadata.clone(), engine.clone(), threads.clone(), |_| PATIENCE);
         let parts = Parts { metadata, engine, authority, threads, keeper };
         let config = Config {
             data: folder.clone(),

@@ -311,11 +311,9 @@ impl<W: World> Group<W> {
         let mut served = self.shared.served.load(Ordering::Relaxed);
         let mut is_all = true;
         let mut some: Vec<u64> = Vec::new();
-        for (chunk, blocks) in migration.window(number) {
-            if self.lock().takeover.has_nothing_in(|| chunk) {
-                continue;
-            }
-            for piece in pieces(blocks).map(|piece| piece.first) {
+        for (_, blocks) in migration.window(number) {
+            let missing: Vec<u64> = self.lock().takeover.missing((migration, number), blocks).collect();
+            for piece in missing {
                 if !self.is_window(migration) {
                     // What was begun comes to its end, for clients may wait for it.
                     self.take_over_some(migration, &mut some, &mut served).await;
@@ -337,8 +335,8 @@ impl<W: World> Group<W> {
 
     fn claim(&self, migration: &MapMigration, piece: u64) -> Claim {
         let now = self.shared.world.now();
-        let is_taken = self.lock().takeover.taken.contains(&piece);
-        let has_source = is_taken || self.has_source(migration, piece);
+        // Not under the lock: whoever has that of the engine, which this asks for, takes this one too.
+        let has_source = self.has_source(migration, piece);
         let takeover = &mut self.lock().takeover;
         if takeover.taken.contains(&piece) {
             return Claim::Taken;

@@ -37,6 +37,11 @@ impl Leaving {
         (Leaving { going, clone, of_others: 0 }, begins)
     }
 
+    /// The same of blocks that have one copy each: what rots can't be repaired.
+    async fn before_of_one_copy(world: SimWorld) -> (Self, ClusterView) {
+        Leaving::before(world, "stripe", "mirror:2;extent=4K", &[0]).await
+    }
+
     async fn begin(world: SimWorld, layout: &'static str, to: &'static str) -> Self {
         let (mut leaving, begins) = Leaving::before(world, layout, to, &[0, 1500]).await;
         let Leaving { going, clone, .. } = &leaving;
@@ -259,7 +264,7 @@ fn what_only_one_copy_has_as_the_clones_own_is_written_over_nothing_that_is_newe
 #[test]
 fn what_rots_where_a_clone_has_taken_it_from_is_in_nobodys_way() {
     told(|world| async move {
-        let (leaving, begins) = Leaving::before(world, "stripe", "mirror:2;extent=4K", &[0]).await;
+        let (leaving, begins) = Leaving::before_of_one_copy(world).await;
         leaving.leave_at_once(begins);
         leaving.going.until_taken().await;
         let bad = leaving.let_rot().await;
@@ -282,7 +287,7 @@ fn what_rots_where_a_clone_has_taken_it_from_is_in_nobodys_way() {
 #[test]
 fn a_shared_block_that_nobody_can_read_is_an_error_there_only_and_goes_with_the_clone_once_the_clone_has_its_own() {
     told(|world| async move {
-        let (leaving, begins) = Leaving::before(world, "stripe", "mirror:2;extent=4K", &[0]).await;
+        let (leaving, begins) = Leaving::before_of_one_copy(world).await;
         let (going, clone) = (&leaving.going, &leaving.clone);
         let bad = leaving.let_rot().await;
         leaving.leave_at_once(begins);
