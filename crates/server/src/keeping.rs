@@ -208,9 +208,9 @@ mod tests {
 
     #[tokio::test(flavor = "current_thread")]
     async fn the_smallest_place_counts_of_drives_that_are_here_or_will_return() {
-        let folder = crate::scratch::folder("places");
+        let folder = tempfile::tempdir().expect("a folder");
         let metadata =
-            Metadata::create(&folder, ClusterId(1), "test", ServerId(1), "unix:/s", 0).await.expect("a cluster");
+            Metadata::create(folder.path(), ClusterId(1), "test", ServerId(1), "unix:/s", 0).await.expect("a cluster");
         let (here, older, away, failed) = (DriveId(1), DriveId(2), DriveId(3), DriveId(4));
         for (id, capacity) in [(here, 1 << 30), (older, 1 << 20), (away, 1 << 31), (failed, 1 << 20)] {
             let (server, pool, path) = (ServerId(1), DEFAULT_POOL.to_owned(), format!("/{id}"));
@@ -228,6 +228,5 @@ mod tests {
         assert_eq!(smallest_place(&state, &smaller), Some(1 << 20));
         assert_eq!(longest_state(0), 0);
         metadata.shutdown().await;
-        std::fs::remove_dir_all(folder).expect("ours");
     }
 }

@@ -31,8 +31,6 @@ mod observed;
 mod peers;
 mod private_file;
 pub mod rebuild;
-#[cfg(test)]
-mod scratch;
 mod serve;
 pub mod unserved;
 mod volumes;
