@@ -37,7 +37,7 @@ impl Followed {
         }
     }
 
-    pub fn follows(&self, now: Arc<ClusterView>) {
+    pub fn set(&self, now: Arc<ClusterView>) {
         self.0.send_replace(now);
     }
 
@@ -175,7 +175,7 @@ pub async fn follow(parts: Parts, links: Links, followed: Followed) {
             if followed_it.is_err() {
                 return; // the data threads have stopped
             }
-            followed.follows(now.clone());
+            followed.set(now.clone());
             parts.metadata.act_by(now.view);
             before = now;
         }

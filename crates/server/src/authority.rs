@@ -384,12 +384,12 @@ mod tests {
     #[tokio::test(flavor = "current_thread")]
     async fn a_loss_is_granted_once_everything_that_was_agreed_before_it_is_followed() {
         let (_folder, authority) = authority().await;
-        authority.followed.follows(view(authority.metadata.state().view()));
+        authority.followed.set(view(authority.metadata.state().view()));
         let mut asked = authority.drive_down(DRIVE, gone());
         assert!(timeout(KNOWN_SOON, &mut asked).await.is_err(), "the engine hasn't heard of it");
         let (state, left) = authority.state_of(DRIVE);
         assert_eq!(state, DriveState::Missing);
-        authority.followed.follows(view(left));
+        authority.followed.set(view(left));
         assert_eq!(asked.await, Some(left));
     }
 

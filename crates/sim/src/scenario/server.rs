@@ -143,7 +143,7 @@ impl Server {
     }
 
     /// Returns once it acts by that view.
-    pub async fn follows(&self, view: View) {
+    pub async fn wait_until_it_follows(&self, view: View) {
         while self.followed.get() < view {
             self.world.sleep(LOOK).await;
         }

@@ -162,7 +162,7 @@ impl Council {
         state.voices.remove(&server);
     }
 
-    pub fn lives(&self, server: ServerId) {
+    pub fn revive(&self, server: ServerId) {
         self.lock().dead.remove(&server);
     }
 

@@ -230,7 +230,7 @@ impl Ring {
             return;
         }
         let machine = self.machines[at].clone();
-        self.council.lives(machine.id);
+        self.council.revive(machine.id);
         let world = SimWorld::boot(&self.core, machine.name);
         let node = Node::start(world, machine, &self.council, &self.network, self.council.spec());
         let workload = self.begin_work(&node);

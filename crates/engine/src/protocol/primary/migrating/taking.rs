@@ -71,7 +71,7 @@ impl TakeOver {
         self.refused.values().next().map(|(error, _)| error.clone())
     }
 
-    /// What isn't taken over yet of some blocks of one extent, which are fenced.
+    /// What isn't taken over yet of some blocks of one chunk, which are fenced.
     pub fn missing(
         &self,
         (migration, column): (&MapMigration, usize),
