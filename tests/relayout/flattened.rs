@@ -6,13 +6,19 @@ use crate::program;
 use crate::servers::ring::Ring;
 use serde_json::json;
 
+/// Servers with a volume `v` that has these bytes from an offset on, and a snapshot `a` of it.
+fn with_snapshot(servers: u32, offset: u64, bytes: &[u8]) -> Ring {
+    let ring = Ring::up(servers);
+    super::make(&ring, "mirror:2");
+    ring.connect(1, "v").write(offset, bytes).expect("written");
+    ring.ask(1, &["snapshot", "create", "v@a"]).succeeded();
+    ring
+}
+
 #[test]
 fn a_clone_is_flattened_while_both_are_written_to_and_then_its_origin_is_removed() {
-    let ring = Ring::up(3);
-    super::make(&ring, "mirror:2");
     let old = noise(1, 16 << 20);
-    ring.connect(1, "v").write(0, &old).expect("written");
-    ring.ask(1, &["snapshot", "create", "v@a"]).succeeded();
+    let ring = with_snapshot(3, 0, &old);
     ring.ask(2, &["volume", "clone", "v@a", "c"]).succeeded();
     let [of_origin, of_clone] = [noise(2, 1 << 20), noise(3, 1 << 20)];
     ring.connect(2, "c").write(1 << 20, &of_clone).expect("written");
@@ -83,11 +89,8 @@ fn used(ring: &Ring) -> u64 {
 
 #[test]
 fn servers_are_killed_while_a_clone_is_flattened_and_it_and_the_others_have_what_was_written_to_them() {
-    let ring = Ring::up(4);
-    super::make(&ring, "mirror:2");
     let old = noise(4, (SIZE - SHARED) as usize);
-    ring.connect(1, "v").write(SHARED, &old).expect("written");
-    ring.ask(1, &["snapshot", "create", "v@a"]).succeeded();
+    let ring = with_snapshot(4, SHARED, &old);
     for clone in ["c", "d"] {
         ring.ask(2, &["volume", "clone", "v@a", clone]).succeeded();
     }
@@ -145,11 +148,8 @@ fn servers_are_killed_while_a_clone_is_flattened_and_it_and_the_others_have_what
 
 #[test]
 fn a_clone_whose_flattening_is_cancelled_shares_again_all_that_it_shared() {
-    let ring = Ring::up(3);
-    super::make(&ring, "mirror:2");
     let old = noise(6, SIZE as usize);
-    ring.connect(1, "v").write(0, &old).expect("written");
-    ring.ask(1, &["snapshot", "create", "v@a"]).succeeded();
+    let ring = with_snapshot(3, 0, &old);
     ring.ask(2, &["volume", "clone", "v@a", "c"]).succeeded();
     let of_clone = noise(7, 6 << 20);
     ring.connect(2, "c").write(5 << 20, &of_clone).expect("written");
@@ -182,11 +182,8 @@ fn a_clone_whose_flattening_is_cancelled_shares_again_all_that_it_shared() {
 
 #[test]
 fn a_clone_that_is_removed_on_its_way_there_or_back_leaves_the_others_what_they_have_and_nothing_else() {
-    let ring = Ring::up(3);
-    super::make(&ring, "mirror:2");
     let old = noise(8, SIZE as usize);
-    ring.connect(1, "v").write(0, &old).expect("written");
-    ring.ask(1, &["snapshot", "create", "v@a"]).succeeded();
+    let ring = with_snapshot(3, 0, &old);
     let before = used(&ring);
     for comes_back in [false, true] {
         ring.ask(2, &["volume", "clone", "v@a", "c"]).succeeded();

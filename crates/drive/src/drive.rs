@@ -2,12 +2,12 @@
 
 use crate::error::{DriveError, Loss};
 use crate::geometry::Geometry;
-use crate::label::Label;
+use crate::identity::label::Label;
+use crate::identity::state_copy::Places;
 use crate::log::Mark;
 use crate::log::change::ExtentKey;
 use crate::requests::EVERYTHING;
 use crate::state::{State, Turn, reserve};
-use crate::state_copy::Places;
 use crate::world::{Device, DeviceError, World};
 use futures_channel::oneshot;
 use std::collections::{BTreeMap, BTreeSet};

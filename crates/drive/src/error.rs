@@ -1,7 +1,7 @@
 //! What can go wrong on a drive.
 
 use crate::geometry::GeometryError;
-use crate::label::LabelError;
+use crate::identity::label::LabelError;
 use crate::world::DeviceError;
 use std::sync::Arc;
 use tepal_model::{ClusterId, DriveId};

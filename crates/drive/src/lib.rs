@@ -13,43 +13,29 @@
 
 #![warn(missing_docs)]
 
-pub mod checkpoint;
-mod clear;
-mod commit;
-mod destage;
 mod drive;
 pub mod error;
 pub mod geometry;
-mod hidden;
-mod join;
-pub mod label;
+mod identity;
 mod layers;
 pub mod log;
-mod map;
 mod marks;
 mod open;
-mod pace;
-mod pending;
 mod read;
-mod reclaim;
 mod requests;
 mod scrub;
-mod space;
 mod state;
-mod state_copy;
-mod sums;
 pub mod table;
 #[cfg(test)]
 mod tests;
-mod watch;
 pub mod world;
 mod write;
 
 pub use drive::{Drive, Options, Usage};
 pub use error::{DriveError, Loss, OpenError};
-pub use label::Label;
+pub use identity::label::{self, Label};
+pub use identity::state_copy::{KeepError, ReadCopiesError, StateCopies, StateCopy, StateOrder, read_state_copies};
 pub use log::{Change, Mark, MarkKind};
 pub use open::{NewDrive, format, raise, wipe};
 pub use scrub::ScrubReport;
-pub use state_copy::{KeepError, ReadCopiesError, StateCopies, StateCopy, StateOrder, read_state_copies};
 pub use write::{Prepared, Refused, Write};

@@ -1,21 +1,21 @@
 //! Making a drive, and opening one: label, header, map table, then the log.
 
-use crate::checkpoint::{Header, map_sum};
 use crate::drive::{Drive, Options, Shared};
 use crate::error::OpenError;
 use crate::geometry::{Geometry, HEADERS, LABEL_FIRST, default_log, default_state};
-use crate::hidden::Hidden;
-use crate::label::{Label, LabelError, Role};
+use crate::identity::label::{Label, LabelError, Role};
+use crate::layers::hidden::Hidden;
+use crate::layers::map::PhysicalMap;
+use crate::layers::space::Space;
+use crate::log::checkpoint::{Header, map_sum};
+use crate::log::pace::Pace;
+use crate::log::pending::Pending;
 use crate::log::replay::{Found, LogReader, erase, read_patiently, write_unsure};
 use crate::log::{Change, Position, Ring};
-use crate::map::PhysicalMap;
 use crate::marks::Marks;
-use crate::pace::Pace;
-use crate::pending::Pending;
 use crate::requests::Requests;
-use crate::space::Space;
 use crate::state::{State, Turn};
-use crate::sums::SumCache;
+use crate::table::sums::SumCache;
 use crate::table::{self, TableKind};
 use crate::world::{Device, DeviceError, Gather, World};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -2,17 +2,17 @@
 
 use crate::error::Loss;
 use crate::geometry::Geometry;
-use crate::hidden::Hidden;
-use crate::join::Join;
+use crate::layers::hidden::Hidden;
+use crate::layers::join::Join;
+use crate::layers::map::PhysicalMap;
+use crate::layers::space::Space;
 use crate::log::change::Sums;
+use crate::log::pace::Pace;
+use crate::log::pending::Pending;
 use crate::log::{BlockSpan, Change, ExtentKey, Position, RESERVE_PART, Ring};
-use crate::map::PhysicalMap;
 use crate::marks::Marks;
-use crate::pace::Pace;
-use crate::pending::Pending;
 use crate::requests::Requests;
-use crate::space::Space;
-use crate::sums::SumCache;
+use crate::table::sums::SumCache;
 use bytes::Bytes;
 use futures_channel::oneshot;
 use smallvec::SmallVec;
@@ -82,7 +82,7 @@ pub struct State {
     /// The checkpoint that was the newest when what waits found no room in a log that holds nothing but marks.
     pub stuck_since: Option<u64>,
     /// A checkpoint that waits for its cut.
-    pub cut: Option<oneshot::Sender<Result<super::checkpoint::Cut, Arc<Loss>>>>,
+    pub cut: Option<oneshot::Sender<Result<crate::log::checkpoint::Cut, Arc<Loss>>>>,
     pub committer: Turn,
     pub destager: Turn,
     pub destage_waiters: Vec<oneshot::Sender<()>>,

@@ -3,10 +3,10 @@
 //! Space is taken before anything is written, so a full drive says so before the acknowledgement and never after. The
 //! caller orders writes that overlap, and sees a write through to its end once it has begun.
 
-use crate::commit::TOO_MANY_MARKS;
 use crate::drive::Drive;
 use crate::error::{DriveError, Loss};
 use crate::log::change::BLOCKS;
+use crate::log::commit::TOO_MANY_MARKS;
 use crate::log::{BlockSpan, Change, ExtentKey};
 use crate::marks::Marks;
 use crate::state::{Changes, Done, Payload, State, bound_sums, extents_of};

@@ -30,7 +30,7 @@ pub use engine::{Engine, Standing};
 pub use epochs::{Epochs, Head};
 pub use health::{Trouble, VolumeHealth};
 pub use map::VolumeSpec;
-pub use migration::{CHUNK, Laid, Migration, Stage};
+pub use migration::{Laid, Migration};
 pub use places::{Placed, Places, Placing};
 pub use scrub::ScrubSummary;
 pub use servers::follow::{Agreed, ClusterView, DriveStatus};

@@ -6,12 +6,8 @@
 
 use crate::authority::View;
 use std::ops::Range;
-use tepal_model::layout::MAX_EXTENT;
-use tepal_model::{Layout, MapId, VolumeId};
+use tepal_model::{CHUNK, Layout, MapId, MigrationStage, VolumeId};
 use tepal_placement::{Geometry, Scatter};
-
-/// Bytes of a chunk: as many as the longest extent has.
-pub const CHUNK: u64 = MAX_EXTENT as u64;
 
 /// How the data of volumes lies in a map.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,7 +41,7 @@ pub struct Migration {
     /// Source and target are swapped, compared with how it began: positions are counted from the other end.
     pub reversed: bool,
     /// Whether it goes on.
-    pub stage: Stage,
+    pub stage: MigrationStage,
     /// At most so many bytes a second are taken over in the background, of the whole cluster.
     pub rate: Option<u64>,
     /// The only volume that goes, with its snapshots; `None` if all do.
@@ -53,15 +49,6 @@ pub struct Migration {
     /// The view in which its window, its stage or its direction became what it is. Those who name it mean the same window,
     /// however often it has turned around.
     pub since: View,
-}
-
-/// Whether a migration goes on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
-    /// What is fenced is taken over, in the background too.
-    Running,
-    /// Only what clients touch of what is fenced is taken over.
-    Paused,
 }
 
 /// Whose a part of a volume is.
@@ -150,7 +137,7 @@ mod tests {
             done,
             fence,
             reversed,
-            stage: Stage::Running,
+            stage: MigrationStage::Running,
             rate: None,
             leaves: None,
             since: 1,

@@ -44,7 +44,7 @@ const PATIENCE: Duration = Duration::from_secs(15);
 enum Repaired {
     Told(RepairOutcome),
     /// Another map has the block by now.
-    Moved,
+    Migrated,
 }
 
 impl<W: World> Volume<W> {
@@ -120,7 +120,7 @@ impl<W: World> Volume<W> {
             return Ok(());
         }
         match self.repaired_by_primary(map, column, &Repair { offset: block * BLOCK, copy: copy as u8 }).await {
-            Ok(Some(Repaired::Moved)) => {} // what is right there now was read to be taken over
+            Ok(Some(Repaired::Migrated)) => {} // what is right there now was read to be taken over
             Ok(Some(Repaired::Told(RepairOutcome::Done))) => summary.repaired += 1,
             Ok(Some(Repaired::Told(RepairOutcome::Impossible))) => {
                 tracing::error!(%drive, offset, "a damaged block has no right copy");
@@ -152,7 +152,7 @@ impl<W: World> Volume<W> {
         let asked = self.at_primary(map, column, repair, None);
         match select(pin!(asked), pin!(engine.world().sleep(PATIENCE))).await {
             Either::Left((Ok(outcome), _)) => Ok(Some(Repaired::Told(outcome))),
-            Either::Left((Err(Undone::Moved(_)), _)) => Ok(Some(Repaired::Moved)),
+            Either::Left((Err(Undone::Migrated(_)), _)) => Ok(Some(Repaired::Migrated)),
             Either::Left((Err(Undone::Io(error)), _)) => Err(error),
             Either::Right(_) => Ok(None),
         }

@@ -137,7 +137,7 @@ impl Metadata {
     }
 
     /// Has a server with the empty folder `dir` join a cluster. It's a server of the cluster when this returns, and catches
-    /// up meanwhile: [`Metadata::takes_part`] waits for that.
+    /// up meanwhile: [`Metadata::wait_for_its_place`] waits for that.
     pub async fn join(dir: &Path, request: &JoinRequest, surroundings: Surroundings) -> Result<Self, JoinError> {
         join::join(dir, request, &*surroundings.transport).await?;
         Ok(Self::open_among(dir, surroundings).await?)
@@ -356,7 +356,7 @@ impl Metadata {
 
     /// This server does nothing any more by an earlier view than this: with it, it asks for leases. To be told before anything is
     /// done by a state, and whenever a later one is followed. Until it's told, nothing is done, and whatever is known here counts.
-    pub fn acts_by(&self, view: u64) {
+    pub fn act_by(&self, view: u64) {
         self.member.acts_by.send_replace(Some(view));
     }
 
@@ -366,7 +366,7 @@ impl Metadata {
     }
 
     /// Returns once this process has taken its place: its folder is vouched for, and its server up.
-    pub async fn takes_part(&self) -> Result<(), ProposeError> {
+    pub async fn wait_for_its_place(&self) -> Result<(), ProposeError> {
         let ready = async {
             let mut state = self.watch();
             let _ = self.member.vouched.subscribe().wait_for(|vouched| *vouched).await;

@@ -42,9 +42,9 @@ pub use peers::{Caller, Calling, MAX_MESSAGE, NoTransport, Transport, TransportE
 pub use query::{QueryError, QueryLimits, Rows, Value};
 pub use rebuild::{FoundDrive, Rebuild, RebuildError};
 pub use record::{
-    CHUNK, ClusterRecord, ColumnRecord, DEFAULT_POOL, DriveRecord, DriveState, DriveUse, EVENTS_KEPT, EventRecord,
-    HolderRecord, JoinRecord, LONGEST_WINDOW, MapRecord, MigrationRecord, MigrationStage, PoolRecord, RebuildRecord,
-    ServerRecord, ServerState, SnapshotId, SnapshotRecord, StateNameError, VolumeRecord, VolumeState,
+    ClusterRecord, ColumnRecord, DEFAULT_POOL, DriveRecord, DriveState, DriveUse, EVENTS_KEPT, EventRecord,
+    HolderRecord, JoinRecord, LONGEST_WINDOW, MapRecord, MigrationRecord, PoolRecord, RebuildRecord, ServerRecord,
+    ServerState, SnapshotId, SnapshotRecord, StateNameError, VolumeRecord, VolumeState,
 };
 pub use refusal::{Refusal, Thing};
 pub use state::State;

@@ -6,9 +6,8 @@ use smallvec::SmallVec;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
-use tepal_model::layout::MAX_EXTENT;
 use tepal_model::text::shown;
-use tepal_model::{ClusterId, DriveId, Epoch, Layout, Lineage, MapId, ServerId, VolumeId};
+use tepal_model::{CHUNK, ClusterId, DriveId, Epoch, Layout, Lineage, MapId, MigrationStage, ServerId, VolumeId};
 use tepal_placement::{Geometry, Scatter, Table};
 
 /// The pool that every cluster begins with.
@@ -386,9 +385,6 @@ pub struct MigrationRecord {
     pub begun_unix_ms: u64,
 }
 
-/// The unit in which volumes go from one map to another, in bytes: as long as the longest extent.
-pub const CHUNK: u64 = MAX_EXTENT as u64;
-
 /// A window has at most so many of them, 16 GiB, however long the volume is. What part of a volume is on its way matters to clients up to
 /// some hundred GiB (Petal 2.3 has one to ten percent); past that, how much memory and how long an answer a window takes.
 pub const LONGEST_WINDOW: u64 = (16 << 30) / CHUNK;
@@ -413,16 +409,6 @@ impl MigrationRecord {
     pub(crate) fn is_sound(&self) -> bool {
         self.done < self.fence && self.fence <= self.chunks && self.source != self.target
     }
-}
-
-/// Whether a migration goes on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum MigrationStage {
-    /// It does.
-    Running,
-    /// Only what clients touch of the window is taken over.
-    Paused,
 }
 
 /// Something that happened, for people. Only the latest [`EVENTS_KEPT`] are kept.
@@ -490,7 +476,6 @@ state_names!(
     Failed = "failed"
 );
 state_names!(DriveUse, "drive", Active = "active", Draining = "draining", Spare = "spare", Removed = "removed");
-state_names!(MigrationStage, "migration", Running = "running", Paused = "paused");
 state_names!(VolumeState, "volume", Active = "active", Deleting = "deleting");
 
 #[cfg(test)]

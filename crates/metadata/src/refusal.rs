@@ -1,10 +1,10 @@
 //! Why a command was not carried out. A refusal is part of the applied answer: every server comes to the same one,
 //! and nothing was changed.
 
-use crate::record::{DriveState, MigrationStage, ServerState};
+use crate::record::{DriveState, ServerState};
 use serde::{Deserialize, Serialize};
 use tepal_model::text::NAME_RULE;
-use tepal_model::{DriveId, MapId, ServerId, VolumeId};
+use tepal_model::{DriveId, MapId, MigrationStage, ServerId, VolumeId};
 
 /// The rule that a command broke, or what stood in its way. Its proposer should change the command, or what it's about.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]

@@ -1,5 +1,6 @@
 //! Units, limits, and sizes as people write them (`64K`, `10G`, `1T`, binary; or plain bytes).
 
+use crate::layout::MAX_EXTENT;
 use crate::text::shown;
 use std::fmt;
 use std::str::FromStr;
@@ -10,6 +11,8 @@ pub const BLOCK: u64 = 4096;
 pub const EXTENT: u64 = 64 << 10;
 /// The unit of busy and stale marks, in bytes.
 pub const REGION: u64 = 1 << 20;
+/// The unit in which volumes go from one map to another, in bytes: as long as the longest extent.
+pub const CHUNK: u64 = MAX_EXTENT as u64;
 /// Longest request that a front-end accepts, in bytes.
 pub const MAX_REQUEST: u64 = 32 << 20;
 /// Largest volume, in bytes.

@@ -1,6 +1,6 @@
 //! How a volume's extents go round the columns of its map.
 //!
-//! A map has `C` columns in sets of `W`. Extents go round the columns of one set for `R` rows, which is about [`CHUNK`] in each
+//! A map has `C` columns in sets of `W`. Extents go round the columns of one set for `R` rows, which is about [`TURN`] in each
 //! column; then the next set takes its turn, and after the last one the first again:
 //!
 //! ```text
@@ -18,7 +18,7 @@
 use crate::Candidate;
 
 /// Bytes of a column that lie side by side before another set takes its turn, if extents aren't larger.
-const CHUNK: u32 = 1 << 20;
+const TURN: u32 = 1 << 20;
 /// Columns in a set at most: so many drives carry out one long request.
 const WIDEST: u64 = 8;
 /// A map has at least so many columns, that drives which come later find some to take.
@@ -122,7 +122,7 @@ impl Geometry {
 
 /// Rows of extents of so many bytes that lie side by side.
 fn chunk(extent: u32) -> u32 {
-    (CHUNK / extent.max(1)).max(1)
+    (TURN / extent.max(1)).max(1)
 }
 
 #[cfg(test)]

@@ -9,8 +9,8 @@ use crate::drives::Parts;
 use crate::volumes::places_of;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tepal_engine::{Agreed, ClusterView, DriveStatus, Epochs, Head, Laid, Migration, Stage, View};
-use tepal_metadata::{DriveState, MapRecord, MigrationRecord, MigrationStage, ServerState, State, VolumeRecord};
+use tepal_engine::{Agreed, ClusterView, DriveStatus, Epochs, Head, Laid, Migration, View};
+use tepal_metadata::{DriveState, MapRecord, MigrationRecord, ServerState, State, VolumeRecord};
 use tepal_model::MapId;
 use tepal_model::history::FIRST_EPOCH;
 use tokio::sync::watch;
@@ -37,7 +37,7 @@ impl Followed {
         }
     }
 
-    pub fn follows(&self, now: Arc<ClusterView>) {
+    pub fn set(&self, now: Arc<ClusterView>) {
         self.0.send_replace(now);
     }
 
@@ -117,10 +117,7 @@ fn migration_of(state: &State, record: &MigrationRecord, before: &ClusterView) -
         done: record.done,
         fence: record.fence,
         reversed: record.cancelled,
-        stage: match record.stage {
-            MigrationStage::Running => Stage::Running,
-            MigrationStage::Paused => Stage::Paused,
-        },
+        stage: record.stage,
         rate: record.rate,
         leaves: record.leaves,
         since: record.since,
@@ -163,7 +160,7 @@ fn epochs_among(
 pub async fn follow(parts: Parts, links: Links, followed: Followed) {
     let (me, mut changes) = (parts.metadata.server(), parts.metadata.watch());
     let mut before = Arc::<ClusterView>::default();
-    parts.metadata.acts_by(parts.metadata.state().view());
+    parts.metadata.act_by(parts.metadata.state().view());
     loop {
         let state = changes.borrow_and_update().clone();
         let now = Arc::new(cluster_view(&state, &before));
@@ -178,8 +175,8 @@ pub async fn follow(parts: Parts, links: Links, followed: Followed) {
             if followed_it.is_err() {
                 return; // the data threads have stopped
             }
-            followed.follows(now.clone());
-            parts.metadata.acts_by(now.view);
+            followed.set(now.clone());
+            parts.metadata.act_by(now.view);
             before = now;
         }
         if changes.changed().await.is_err() {

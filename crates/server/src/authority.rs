@@ -52,7 +52,7 @@ impl MetadataAuthority {
     }
 
     /// Must be called before the engine is given a drive that is behind: only what was learned since this view counts.
-    pub fn is_behind_since(&self, drive: DriveId, state_view: u64) {
+    pub fn note_behind_since(&self, drive: DriveId, state_view: u64) {
         self.behind().insert(drive, state_view);
     }
 
@@ -298,15 +298,17 @@ impl Authority for MetadataAuthority {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tempfile::TempDir;
     use tepal_engine::ClusterView;
     use tepal_model::ClusterId;
 
     const DRIVE: DriveId = DriveId(1);
 
-    async fn authority(name: &str) -> MetadataAuthority {
-        let folder = crate::scratch::folder(name);
+    /// And the folder of its metadata.
+    async fn authority() -> (TempDir, MetadataAuthority) {
+        let folder = tempfile::tempdir().expect("a folder");
         let metadata =
-            Metadata::create(&folder, ClusterId(1), "test", ServerId(1), "unix:/s", 0).await.expect("a cluster");
+            Metadata::create(folder.path(), ClusterId(1), "test", ServerId(1), "unix:/s", 0).await.expect("a cluster");
         let path = "/d".to_owned();
         let add = Command::AddDrive {
             id: DRIVE,
@@ -317,7 +319,7 @@ mod tests {
             spare: false,
         };
         metadata.propose(add).await.expect("a drive");
-        MetadataAuthority::new(metadata, Followed::default())
+        (folder, MetadataAuthority::new(metadata, Followed::default()))
     }
 
     fn view(view: u64) -> Arc<ClusterView> {
@@ -345,7 +347,7 @@ mod tests {
 
     #[tokio::test(flavor = "current_thread")]
     async fn a_loss_is_on_record_when_the_answer_comes_and_may_be_told_twice() {
-        let authority = authority("loss").await;
+        let (_folder, authority) = authority().await;
         for _ in 0..2 {
             let left = authority.drive_down(DRIVE, gone()).await;
             assert_eq!((DriveState::Missing, left), (authority.state_of(DRIVE).0, Some(authority.state_of(DRIVE).1)));
@@ -358,20 +360,20 @@ mod tests {
 
     #[tokio::test(flavor = "current_thread")]
     async fn a_drive_that_went_away_again_while_it_caught_up_is_not_taken_back() {
-        let authority = authority("again").await;
+        let (_folder, authority) = authority().await;
         assert!(authority.drive_down(DRIVE, gone()).await.is_some());
-        authority.is_behind_since(DRIVE, authority.behind_now().await);
+        authority.note_behind_since(DRIVE, authority.behind_now().await);
         assert!(authority.drive_down(DRIVE, gone()).await.is_some());
         let second = authority.behind_now().await;
         assert_eq!(authority.up_again(DRIVE, 0).await, None, "that was the first time it was behind");
-        authority.is_behind_since(DRIVE, second);
+        authority.note_behind_since(DRIVE, second);
         assert!(authority.up_again(DRIVE, 0).await.is_some());
         assert_eq!(authority.state_of(DRIVE).0, DriveState::Up);
     }
 
     #[tokio::test(flavor = "current_thread")]
     async fn a_drive_that_is_closed_when_the_server_stops_is_not_lost_and_nobody_goes_on_without_it() {
-        let authority = authority("stops").await;
+        let (_folder, authority) = authority().await;
         authority.stop();
         assert_eq!(authority.drive_down(DRIVE, gone()).await, None);
         assert_eq!(authority.state_of(DRIVE).0, DriveState::Up);
@@ -381,13 +383,13 @@ mod tests {
     /// and acknowledged a write on its own alone. The other one had left later, and was believed.
     #[tokio::test(flavor = "current_thread")]
     async fn a_loss_is_granted_once_everything_that_was_agreed_before_it_is_followed() {
-        let authority = authority("follows").await;
-        authority.followed.follows(view(authority.metadata.state().view()));
+        let (_folder, authority) = authority().await;
+        authority.followed.set(view(authority.metadata.state().view()));
         let mut asked = authority.drive_down(DRIVE, gone());
         assert!(timeout(KNOWN_SOON, &mut asked).await.is_err(), "the engine hasn't heard of it");
         let (state, left) = authority.state_of(DRIVE);
         assert_eq!(state, DriveState::Missing);
-        authority.followed.follows(view(left));
+        authority.followed.set(view(left));
         assert_eq!(asked.await, Some(left));
     }
 
@@ -395,7 +397,7 @@ mod tests {
     /// then its own went, and nobody was left who knew everything.
     #[tokio::test(flavor = "current_thread")]
     async fn what_was_asked_just_before_the_server_stops_declares_no_drive_down_any_more() {
-        let authority = authority("late").await;
+        let (_folder, authority) = authority().await;
         let asked = authority.drive_down(DRIVE, gone());
         authority.stop();
         assert_eq!(asked.await, None);
@@ -404,7 +406,7 @@ mod tests {
 
     #[tokio::test(flavor = "current_thread")]
     async fn a_loss_that_cannot_be_recorded_is_not_granted() {
-        let authority = authority("stopped").await;
+        let (_folder, authority) = authority().await;
         authority.metadata.clone().shutdown().await;
         assert_eq!(authority.drive_down(DRIVE, gone()).await, None);
     }

@@ -126,20 +126,21 @@ mod tests {
 
     #[test]
     fn a_folder_of_others_is_left_open_to_them() {
-        let folder = crate::scratch::folder("data-folder-of-others");
-        fs::set_permissions(&folder, Permissions::from_mode(0o755)).expect("ours");
+        let scratch = tempfile::tempdir().expect("a folder");
+        let folder = scratch.path();
+        fs::set_permissions(folder, Permissions::from_mode(0o755)).expect("ours");
         fs::write(folder.join("passwd"), "").expect("ours");
-        assert!(matches!(prepare(&folder), Err(FolderError::Occupied(_))));
-        assert_eq!(mode(&folder), 0o755);
+        assert!(matches!(prepare(folder), Err(FolderError::Occupied(_))));
+        assert_eq!(mode(folder), 0o755);
         fs::rename(folder.join("passwd"), folder.join("cluster.db")).expect("ours");
-        prepare(&folder).expect("a cluster's");
-        assert_eq!(mode(&folder), 0o700);
-        fs::remove_dir_all(folder).expect("ours");
+        prepare(folder).expect("a cluster's");
+        assert_eq!(mode(folder), 0o700);
     }
 
     #[test]
     fn the_folder_and_what_is_in_it_are_their_owners_alone() {
-        let folder = crate::scratch::folder("data-folder").join("data");
+        let scratch = tempfile::tempdir().expect("a folder");
+        let folder = scratch.path().join("data");
         prepare(&folder).expect("made");
         assert_eq!(mode(&folder), 0o700);
         fs::set_permissions(&folder, Permissions::from_mode(0o755)).expect("ours");
@@ -161,21 +162,20 @@ mod tests {
 
     #[test]
     fn a_token_that_is_none_is_refused_and_left_alone() {
-        let folder = crate::scratch::folder("token");
+        let scratch = tempfile::tempdir().expect("a folder");
+        let folder = scratch.path();
         for text in ["", "short", &"g".repeat(TOKEN_LENGTH), "\u{0}"] {
             fs::write(folder.join(TOKEN), text).expect("ours");
-            assert!(matches!(token(&folder), Err(FolderError::Token(_))), "{text:?}");
+            assert!(matches!(token(folder), Err(FolderError::Token(_))), "{text:?}");
             assert_eq!(fs::read_to_string(folder.join(TOKEN)).expect("there"), text);
         }
-        fs::remove_dir_all(folder).expect("ours");
     }
 
     #[test]
     fn a_file_in_the_place_of_the_folder_is_refused() {
-        let folder = crate::scratch::folder("not-a-folder");
-        let file = folder.join("file");
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("file");
         fs::write(&file, "").expect("ours");
         assert!(matches!(prepare(&file), Err(FolderError::NotAFolder(_))));
-        fs::remove_dir_all(folder).expect("ours");
     }
 }

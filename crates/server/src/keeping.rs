@@ -24,6 +24,11 @@ use tokio::time::timeout;
 /// How long drives are waited for at most.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// The same, where leases are so long.
+pub fn patience(lease: Duration) -> Duration {
+    PATIENCE.min(lease / 3)
+}
+
 /// The longest that the state may become where a drive has a place of so many bytes for a copy. An eighth is for what nobody asks
 /// for: reasons, moves, windows.
 pub fn longest_state(place: u64) -> u64 {
@@ -49,6 +54,8 @@ struct Shared {
     latest: watch::Sender<Option<StateCopy>>,
     drives: watch::Sender<BTreeMap<DriveId, Kept>>,
     openings: AtomicU64,
+    /// For how long drives are waited for, by the length of a lease.
+    patience: fn(Duration) -> Duration,
 }
 
 /// What one drive has kept.
@@ -71,10 +78,16 @@ pub fn order_of(state: &State) -> StateOrder {
 }
 
 impl Keeper {
-    /// Has the drives that the engine gets keep each state, until the runtime ends.
-    pub fn start(metadata: Metadata, engine: Engine<ServerWorld>, threads: Arc<DataThreads>) -> Self {
+    /// Has the drives that the engine gets keep each state, until the runtime ends. For how long they are waited for follows from the
+    /// length of a lease: see [`patience`].
+    pub fn start(
+        metadata: Metadata,
+        engine: Engine<ServerWorld>,
+        threads: Arc<DataThreads>,
+        patience: fn(Duration) -> Duration,
+    ) -> Self {
         let (latest, drives, openings) = Default::default();
-        let keeper = Keeper(Arc::new(Shared { metadata, engine, threads, latest, drives, openings }));
+        let keeper = Keeper(Arc::new(Shared { metadata, engine, threads, latest, drives, openings, patience }));
         tokio::spawn(keeper.clone().follow());
         keeper
     }
@@ -169,17 +182,13 @@ impl Keeper {
         });
     }
 
-    /// Tests don't depend on how busy the machine is.
-    fn patience(&self) -> Duration {
-        if cfg!(test) { PATIENCE * 60 } else { PATIENCE.min(self.0.metadata.lease_length() / 3) }
-    }
-
     /// Returns once the drives have kept that state or a later one, or have had long enough for it.
     pub async fn kept(&self, state: &State) {
         let wanted = order_of(state);
         let lags = |kept: &Kept| !kept.is_late && kept.lacks.is_none() && kept.order < Some(wanted);
         let mut drives = self.0.drives.subscribe();
-        if timeout(self.patience(), drives.wait_for(|drives| !drives.values().any(lags))).await.is_ok() {
+        let patience = (self.0.patience)(self.0.metadata.lease_length());
+        if timeout(patience, drives.wait_for(|drives| !drives.values().any(lags))).await.is_ok() {
             return;
         }
         self.0.drives.send_modify(|drives| {
@@ -199,9 +208,9 @@ mod tests {
 
     #[tokio::test(flavor = "current_thread")]
     async fn the_smallest_place_counts_of_drives_that_are_here_or_will_return() {
-        let folder = crate::scratch::folder("places");
+        let folder = tempfile::tempdir().expect("a folder");
         let metadata =
-            Metadata::create(&folder, ClusterId(1), "test", ServerId(1), "unix:/s", 0).await.expect("a cluster");
+            Metadata::create(folder.path(), ClusterId(1), "test", ServerId(1), "unix:/s", 0).await.expect("a cluster");
         let (here, older, away, failed) = (DriveId(1), DriveId(2), DriveId(3), DriveId(4));
         for (id, capacity) in [(here, 1 << 30), (older, 1 << 20), (away, 1 << 31), (failed, 1 << 20)] {
             let (server, pool, path) = (ServerId(1), DEFAULT_POOL.to_owned(), format!("/{id}"));
@@ -219,6 +228,5 @@ mod tests {
         assert_eq!(smallest_place(&state, &smaller), Some(1 << 20));
         assert_eq!(longest_state(0), 0);
         metadata.shutdown().await;
-        std::fs::remove_dir_all(folder).expect("ours");
     }
 }

@@ -18,25 +18,19 @@ pub mod data_links;
 pub mod data_threads;
 pub mod device;
 mod drives;
-mod exports;
 pub mod gateway;
 #[cfg(test)]
 mod idle;
 mod keeping;
 mod log;
 mod membership;
-mod meter;
-mod metered;
 mod migrating;
 mod moving;
 mod nbd;
 mod observed;
 mod peers;
 mod private_file;
-mod reader;
 pub mod rebuild;
-#[cfg(test)]
-mod scratch;
 mod serve;
 pub mod unserved;
 mod volumes;

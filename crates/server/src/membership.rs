@@ -4,7 +4,7 @@ use crate::api::Relay;
 use crate::config::{Config, FIRST_SERVER, default_peers};
 use crate::data_links::Reception;
 use crate::drives::Drives;
-use crate::peers::{self, Answering, Links, OpenPort, Port, Subject};
+use crate::peers::{self, Answering, OpenPort, PeerLinks, Port, Subject};
 use crate::serve::ServeError;
 use crate::world::ServerWorld;
 use futures_util::future::{BoxFuture, FutureExt};
@@ -39,7 +39,7 @@ impl Membership {
     pub async fn open(config: &Config, api: SocketAddr) -> Result<Self, ServeError> {
         // One that nobody can reach is known by where its API is.
         let address = config.peers.as_ref().map_or_else(|| api.to_string(), ToString::to_string);
-        let links = Arc::<Links>::default();
+        let links = Arc::<PeerLinks>::default();
         let metadata = open_metadata(config, &address, peers::surroundings(links.clone())).await?;
         let relay = Relay::new(links);
         let mut membership = Membership { metadata, relay, port: None, address, site: config.site.clone() };
@@ -92,7 +92,7 @@ impl Membership {
             }
         };
         tokio::select! {
-            taken = metadata.takes_part() => taken.map_err(ServeError::Failed)?,
+            taken = metadata.wait_for_its_place() => taken.map_err(ServeError::Failed)?,
             () = waiting => {}
         }
         let (id, address) = (metadata.server(), self.address.clone());

@@ -40,7 +40,8 @@ mod tests {
 
     #[test]
     fn a_file_is_replaced_whole_and_is_its_owners_alone() {
-        let folder = crate::scratch::folder("private-file");
+        let scratch = tempfile::tempdir().expect("a folder");
+        let folder = scratch.path();
         let path = folder.join("token");
         std::fs::write(folder.join("token.new"), "left by a crash").expect("ours");
         for content in ["first, and longer", "second"] {
@@ -48,7 +49,6 @@ mod tests {
             assert_eq!(std::fs::read_to_string(&path).expect("there"), content);
             assert_eq!(std::fs::metadata(&path).expect("there").permissions().mode() & 0o777, 0o600);
         }
-        assert_eq!(std::fs::read_dir(&folder).expect("ours").count(), 1);
-        std::fs::remove_dir_all(folder).expect("ours");
+        assert_eq!(std::fs::read_dir(folder).expect("ours").count(), 1);
     }
 }

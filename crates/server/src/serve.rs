@@ -9,13 +9,13 @@ use crate::data_folder::{self, Addresses, FolderError};
 use crate::data_links::{EngineAnswers, Links, Reception};
 use crate::data_threads::{self, DataThreads};
 use crate::drives::{self, Drives, Generations, GenerationsError, Parts};
-use crate::exports::ServerExports;
-use crate::keeping::Keeper;
+use crate::keeping::{self, Keeper};
 use crate::log::{self, LogError};
 use crate::membership::{self, Membership};
 use crate::migrating::{self, Migrations, Reporter};
 use crate::moving;
 use crate::nbd::Front;
+use crate::nbd::exports::ServerExports;
 use crate::observed::Observations;
 use crate::volumes::Volumes;
 use crate::world::ServerWorld;
@@ -223,7 +223,7 @@ impl Running {
             engine: engine.clone(),
             authority: authority.clone(),
             threads: threads.clone(),
-            keeper: Keeper::start(metadata.clone(), engine.clone(), threads.clone()),
+            keeper: Keeper::start(metadata.clone(), engine.clone(), threads.clone(), keeping::patience),
         };
         let drives = Arc::new(Drives::new(&config, parts.clone(), generations));
         drives.start().await?;

@@ -59,8 +59,8 @@ mod tests {
 
     #[test]
     fn of_a_drive_in_use_only_the_label_is_read() {
-        let folder = crate::scratch::folder("unserved");
-        let path = folder.join("drive");
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("drive");
         device::create_file(&path, 64 << 20).expect("space");
         let formatted = block_on(async {
             let device = DriveDevice::open(&path, OpenOptions { writable: true, backend: None }).expect("ours");
@@ -72,6 +72,5 @@ mod tests {
         let _server = formatted.expect("a runtime");
         assert!(matches!(open(&path, false), Err(UnservedError::InUse(_))));
         assert_eq!(peek(&path).expect("readable").drive, tepal_model::DriveId(2));
-        std::fs::remove_dir_all(folder).expect("ours");
     }
 }

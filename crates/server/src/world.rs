@@ -1,6 +1,6 @@
 //! The production side of the injected world: the machine's clock and randomness, tokio's tasks, and real drives.
 
-use crate::metered::MeteredDevice;
+use crate::observed::metered::MeteredDevice;
 use futures_util::future::LocalBoxFuture;
 use std::cell::RefCell;
 use std::sync::LazyLock;

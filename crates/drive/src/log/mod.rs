@@ -11,6 +11,11 @@
 
 pub mod batch;
 pub mod change;
+pub mod checkpoint;
+pub(crate) mod commit;
+pub(crate) mod destage;
+pub(crate) mod pace;
+pub(crate) mod pending;
 pub mod replay;
 
 pub use batch::{Batch, BatchHeader};

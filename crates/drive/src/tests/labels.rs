@@ -2,7 +2,7 @@
 
 use super::{Rig, SIZE, TestDevice};
 use crate::geometry::{Geometry, LABEL_FIRST};
-use crate::label::LabelError;
+use crate::identity::label::LabelError;
 use crate::{Label, OpenError, raise, wipe};
 use tepal_model::BLOCK;
 

@@ -2,7 +2,7 @@
 
 use super::{Dice, MAP, Rig, TestDevice, content};
 use crate::geometry::MIN_DRIVE;
-use crate::join::fates;
+use crate::layers::join::fates;
 use std::collections::BTreeSet;
 use tepal_codec::checksum::crc;
 use tepal_model::{BLOCK, EXTENT, Epoch, History, Lineage, buffer::join};

@@ -27,7 +27,7 @@ impl<W: World> Engine<W> {
     }
 
     /// The same where it's agreed already: the drive was up in that view last.
-    pub(crate) async fn has_left(&self, id: DriveId, loss: Loss, left: View) {
+    pub(crate) async fn lose_as_agreed(&self, id: DriveId, loss: Loss, left: View) {
         self.leave(id, loss, Some(left)).await;
     }
 

@@ -11,8 +11,8 @@ use tepal_model::MapId;
 
 impl<W: World> Engine<W> {
     /// Whoever has a map for itself shares it first: nobody else could take anything over.
-    pub(crate) fn share_what_moves(&self) {
-        for map in self.maps().into_iter().filter(|map| !map.is_among() && map.moving().is_some()) {
+    pub(crate) fn share_what_migrates(&self) {
+        for map in self.maps().into_iter().filter(|map| !map.is_among() && map.migration().is_some()) {
             let engine = self.clone();
             self.world().spawn(Box::pin(async move { engine.share_map(&map).await }));
         }
@@ -20,7 +20,7 @@ impl<W: World> Engine<W> {
 
     /// Nobody has it any more, as is followed now: nothing that counts is there.
     fn end_left_map(&self, map: &Map<W>) {
-        map.is_left();
+        map.leave();
         let (engine, map) = (self.clone(), map.clone());
         self.world().spawn(Box::pin(async move { engine.end_maps(vec![map], None).await }));
     }
@@ -47,7 +47,7 @@ impl<W: World> State<W> {
         for volume in self.volumes.values() {
             let goes = now.volumes.get(&volume.id()).filter(|&&id| id != volume.map().id());
             if let Some(map) = goes.and_then(|id| self.maps.get(id)) {
-                volume.goes_to(map.clone());
+                volume.go_to(map.clone());
             }
         }
         for map in self.maps.values() {
@@ -59,7 +59,7 @@ impl<W: World> State<W> {
             match is_left {
                 true if map.is_cut_off() => {} // its end has begun
                 true => engine.end_left_map(map),
-                false => drop(map.moves(agreed)),
+                false => drop(map.set_migration(agreed)),
             }
         }
     }

@@ -322,7 +322,7 @@ impl<W: World> Engine<W> {
                 map.go_on_with(epochs);
             }
             if let Some(places) = state.places_of(map.id()) {
-                map.is_placed(places);
+                map.set_places(places);
             }
         }
         state.arrange(self);
@@ -395,7 +395,7 @@ impl<W: World> Engine<W> {
         self.lock().volumes.remove(&id);
         if !volume.drives_here().is_empty() {
             for map in volume.maps() {
-                map.has_lost(id).await;
+                map.wait_until_lost(id).await;
                 map.reclaim_by_what_all_know().await;
             }
         }

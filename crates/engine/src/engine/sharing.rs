@@ -19,7 +19,7 @@ impl<W: World> Engine<W> {
     }
 
     pub(super) async fn share_map(&self, map: &Map<W>) {
-        if !map.goes_on(Use::Alone, Use::BeingShared) {
+        if !map.go_on(Use::Alone, Use::BeingShared) {
             return;
         }
         let groups = map.groups();
@@ -34,7 +34,7 @@ impl<W: World> Engine<W> {
                 _ => break,
             }
         }
-        map.goes_on(Use::BeingShared, Use::Among);
+        map.go_on(Use::BeingShared, Use::Among);
         (0..groups.len()).for_each(|column| map.begin_yield(column, None));
         drop(turns);
         self.follow_for(map);

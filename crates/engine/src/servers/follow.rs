@@ -98,12 +98,12 @@ impl<W: World> Engine<W> {
             if agreed.server == me {
                 self.follow_own_drive(id, agreed.status);
             } else if earlier.is_some_and(|earlier| earlier.server != agreed.server) {
-                self.follow_moved_drive(id, agreed.status);
+                self.follow_carried_drive(id, agreed.status);
             } else if earlier != Some(agreed) {
                 self.follow_drive(id, *agreed, earlier.map(|earlier| earlier.status));
             }
         }
-        self.share_what_moves();
+        self.share_what_migrates();
         self.follow_places(before);
         self.take_columns(me, now);
         // What drives that have returned miss is known in this view too.
@@ -156,7 +156,7 @@ impl<W: World> Engine<W> {
                 let engine = self.clone();
                 // If it had not been noticed here that it left, that comes first.
                 self.world().spawn(Box::pin(async move {
-                    engine.has_left(id, gone(id), left).await;
+                    engine.lose_as_agreed(id, gone(id), left).await;
                     engine.take_remote_as_agreed(id, server);
                 }));
             }
@@ -172,7 +172,7 @@ impl<W: World> Engine<W> {
                 };
                 let engine = self.clone();
                 self.world().spawn(Box::pin(async move {
-                    engine.has_left(id, loss, left).await;
+                    engine.lose_as_agreed(id, loss, left).await;
                     if !may_return {
                         engine.retire_absent(id);
                     }
@@ -192,12 +192,12 @@ impl<W: World> Engine<W> {
     }
 
     /// It was carried to another server: whatever state is followed first, it has left the one where it was.
-    fn follow_moved_drive(&self, id: DriveId, status: DriveStatus) {
+    fn follow_carried_drive(&self, id: DriveId, status: DriveStatus) {
         use DriveStatus::{Away, Behind, Retired, Up};
         let (Up(left) | Behind(left, _) | Away(left) | Retired(left)) = status;
         let engine = self.clone();
         self.world().spawn(Box::pin(async move {
-            engine.has_left(id, gone(id), left).await;
+            engine.lose_as_agreed(id, gone(id), left).await;
             // More may have been agreed meanwhile.
             let Some((me, now)) = engine.followed_state() else { return };
             if let Some(agreed) = now.drives.get(&id).filter(|agreed| agreed.server != me) {

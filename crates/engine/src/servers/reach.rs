@@ -22,7 +22,7 @@ const AGAIN: Duration = Duration::from_millis(100);
 pub(crate) enum Undone {
     Io(IoError),
     /// Another map has some of it by now.
-    Moved(Again),
+    Migrated(Again),
 }
 
 impl From<IoError> for Undone {
@@ -41,7 +41,7 @@ pub(crate) struct Again {
 /// As [`Undone`], of a request whose number is somebody else's.
 enum Stopped {
     Io(IoError),
-    Moved { is_in_doubt: bool },
+    Migrated { is_in_doubt: bool },
 }
 
 impl From<IoError> for Stopped {
@@ -59,7 +59,7 @@ impl<W: World> Volume<W> {
         operation: &O,
         again: Option<&Again>,
     ) -> Result<O::Outcome, Undone> {
-        let outcome = match map.is_among() || map.moving().is_some() {
+        let outcome = match map.is_among() || map.migration().is_some() {
             true => Box::pin(self.at_some_primary(map, column, operation, again)).await,
             false => match map.seats()[column].group() {
                 Some(group) => operation.at(&group, self.id(), None).await.map_err(Undone::Io),
@@ -77,7 +77,7 @@ impl<W: World> Volume<W> {
     }
 
     fn may_be_elsewhere(&self, map: &Map<W>) -> bool {
-        map.is_among() || map.moving().is_some() || self.map().id() != map.id()
+        map.is_among() || map.migration().is_some() || self.map().id() != map.id()
     }
 
     async fn at_some_primary<O: Operation<W>>(
@@ -93,7 +93,7 @@ impl<W: World> Volume<W> {
             let outcome = self.ask_until_answered(map, (column, operation), tag, *is_in_doubt).await;
             return outcome.map_err(|stopped| match stopped {
                 Stopped::Io(error) => Undone::Io(error),
-                Stopped::Moved { is_in_doubt } => Undone::Moved(Again { ticket: ticket.clone(), is_in_doubt }),
+                Stopped::Migrated { is_in_doubt } => Undone::Migrated(Again { ticket: ticket.clone(), is_in_doubt }),
             });
         }
         let ticket = O::IS_NUMBERED.then(|| engine.shared.slots.take(engine.followed()));
@@ -101,8 +101,8 @@ impl<W: World> Volume<W> {
         match self.ask_until_answered(map, (column, operation), tag, false).await {
             Ok(outcome) => Ok(outcome),
             Err(Stopped::Io(error)) => Err(Undone::Io(error)),
-            Err(Stopped::Moved { is_in_doubt }) => {
-                Err(Undone::Moved(Again { ticket: ticket.map(Arc::new), is_in_doubt }))
+            Err(Stopped::Migrated { is_in_doubt }) => {
+                Err(Undone::Migrated(Again { ticket: ticket.map(Arc::new), is_in_doubt }))
             }
         }
     }
@@ -120,8 +120,8 @@ impl<W: World> Volume<W> {
             if self.is_cut_off() {
                 return Err(IoError::Fenced.into());
             }
-            if map.has_moved() && !self.is_asked_there(map, column, operation) {
-                return Err(Stopped::Moved { is_in_doubt });
+            if map.has_migrated() && !self.is_asked_there(map, column, operation) {
+                return Err(Stopped::Migrated { is_in_doubt });
             }
             if let Some(end) = operation.end().filter(|&end| end > self.end_in(map, column)) {
                 let (offset, size) = (map.striping().offset_of(column, end - 1), self.size());
@@ -129,11 +129,11 @@ impl<W: World> Volume<W> {
             }
             let change = match seat.now() {
                 Taken::Here(group) => {
-                    let change = map.has_moved().then(|| seat.change());
+                    let change = map.has_migrated().then(|| seat.change());
                     let outcome = operation.at(&group, self.id(), tag(is_in_doubt)).await;
                     let is_fenced = matches!(outcome, Err(IoError::Fenced));
                     // It may have begun to go while this was under way.
-                    let change = change.or_else(|| (is_fenced && map.has_moved()).then(|| seat.change()));
+                    let change = change.or_else(|| (is_fenced && map.has_migrated()).then(|| seat.change()));
                     match change.filter(|_| is_fenced && group.serves(self.id())) {
                         // It doesn't know yet what is known here, or the other way round; else another map has it.
                         Some(change) => {
@@ -162,7 +162,7 @@ impl<W: World> Volume<W> {
                     change
                 }
             };
-            if map.has_moved() && !self.is_asked_there(map, column, operation) {
+            if map.has_migrated() && !self.is_asked_there(map, column, operation) {
                 continue;
             }
             let Some(engine) = self.engine() else { return Err(IoError::Stopping.into()) };
@@ -232,7 +232,7 @@ impl<W: World> Map<W> {
 fn in_volume<W: World>(map: &Map<W>, column: usize, undone: Undone) -> Undone {
     match undone {
         Undone::Io(error) => Undone::Io(map.in_volume(column, error)),
-        moved => moved,
+        migrated => migrated,
     }
 }
 

@@ -133,7 +133,7 @@ impl Remote {
         let read = DriveOperation::Read { first, count: short(count), lineage: lineage.clone() };
         let reply = self.ask(read, Payload::none()).await?;
         drop(reading);
-        self.0.queue.is_told(reply.load);
+        self.0.queue.note_load(reply.load);
         let DriveAnswer::Read = drive_answer(&reply.answer) else { return Err(self.strange(&reply.answer)) };
         match reply.payload.into_parts() {
             (data, sums) if sums.len() as u64 == count => Ok(data),
@@ -365,7 +365,7 @@ impl Queue {
         self.own.load(Ordering::Relaxed) + self.others.load(Ordering::Relaxed)
     }
 
-    fn is_told(&self, load: u16) {
+    fn note_load(&self, load: u16) {
         let others = usize::from(load).saturating_sub(self.own.load(Ordering::Relaxed));
         self.others.store(others, Ordering::Relaxed);
     }
@@ -474,7 +474,7 @@ mod tests {
         let queue = Queue::default();
         let ours = [Reading::begin(&queue.own), Reading::begin(&queue.own)];
         assert_eq!(queue.length(), 2);
-        queue.is_told(5); // of which two are ours
+        queue.note_load(5); // of which two are ours
         assert_eq!(queue.length(), 5);
         drop(ours);
         assert_eq!(queue.length(), 3);
@@ -484,7 +484,7 @@ mod tests {
         }
         // An answer may be older than what was asked since.
         let _ours = [Reading::begin(&queue.own), Reading::begin(&queue.own)];
-        queue.is_told(1);
+        queue.note_load(1);
         assert_eq!(queue.length(), 2);
     }
 }

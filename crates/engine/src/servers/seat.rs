@@ -97,7 +97,7 @@ impl<W: World> Seat<W> {
         self.lock().ending.clone()
     }
 
-    pub fn has_ended(&self, group: &Group<W>) {
+    pub fn group_ended(&self, group: &Group<W>) {
         self.lock().ending.retain(|ending| !Arc::ptr_eq(&ending.shared, &group.shared));
     }
 

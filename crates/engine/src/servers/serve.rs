@@ -69,11 +69,12 @@ impl<W: World> Engine<W> {
             // It waits for drives, and hasn't begun.
             Err(IoError::Stopping) => failed(VolumeFailure::Busy),
             // Another map has it; of this one everything may have gone by now.
-            Err(IoError::Fenced) if map.has_moved() && !volume.is_cut_off() => match comes_in_steps || map.is_cut_off()
-            {
-                true => failed(VolumeFailure::Unsure),
-                false => failed(VolumeFailure::Busy),
-            },
+            Err(IoError::Fenced) if map.has_migrated() && !volume.is_cut_off() => {
+                match comes_in_steps || map.is_cut_off() {
+                    true => failed(VolumeFailure::Unsure),
+                    false => failed(VolumeFailure::Busy),
+                }
+            }
             Err(error) => failed(VolumeFailure::Io(error)),
         }
     }

@@ -3,7 +3,6 @@
 use super::operation::{Clear, Read, Status, Write, Zero};
 use super::{Map, Volume};
 use crate::map::Part;
-use crate::migration::CHUNK;
 use crate::protocol::primary::Group;
 use crate::protocol::primary::bytes::Rest;
 use crate::protocol::primary::zero::{STEP, ZEROS_STEP};
@@ -14,7 +13,7 @@ use std::ops::Range;
 use std::time::Duration;
 use tepal_drive::world::{Gather, World};
 use tepal_model::layout::Durability;
-use tepal_model::{Epoch, IoError, Segments};
+use tepal_model::{CHUNK, Epoch, IoError, Segments};
 
 /// A run of bytes that are all mapped, or all a hole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,14 +52,14 @@ impl<W: World> Volume<W> {
     /// Of a snapshot, or what the volume has now.
     pub(super) async fn read_at(&self, offset: u64, length: u64, at: Option<Epoch>) -> Result<Segments, IoError> {
         let map = self.map();
-        if self.moving().is_none() {
+        if self.migration().is_none() {
             match self.read_in(map, offset, length, at).await {
                 Ok(segments) => return Ok(segments),
                 Err(Undone::Io(error)) => return Err(error),
-                Err(Undone::Moved(_)) => {}
+                Err(Undone::Migrated(_)) => {}
             }
         }
-        Box::pin(self.read_moving(offset, length, at)).await
+        Box::pin(self.read_migrating(offset, length, at)).await
     }
 
     async fn read_in(&self, map: &Map<W>, offset: u64, length: u64, at: Option<Epoch>) -> Result<Segments, Undone> {
@@ -82,8 +81,8 @@ impl<W: World> Volume<W> {
         self.at_primary(map, part.column, &Read { offset: part.offset, length: part.length(), at }, None).await
     }
 
-    /// While the volume goes from one map to another. What has moved meanwhile is read again where it is.
-    async fn read_moving(&self, offset: u64, length: u64, at: Option<Epoch>) -> Result<Segments, IoError> {
+    /// While the volume goes from one map to another. What has migrated meanwhile is read again where it is.
+    async fn read_migrating(&self, offset: u64, length: u64, at: Option<Epoch>) -> Result<Segments, IoError> {
         'again: loop {
             let routed = self.routed(offset..offset + length);
             let read = |(map, bytes): (_, Range<u64>)| self.read_in(map, bytes.start, bytes.end - bytes.start, at);
@@ -93,7 +92,7 @@ impl<W: World> Volume<W> {
                 match segments {
                     Ok(segments) => found.extend(segments),
                     Err(Undone::Io(error)) => return Err(error),
-                    Err(Undone::Moved(_)) => {
+                    Err(Undone::Migrated(_)) => {
                         self.in_a_moment().await?;
                         continue 'again;
                     }
@@ -114,8 +113,8 @@ impl<W: World> Volume<W> {
     pub async fn write(&self, offset: u64, data: Bytes, fua: bool) -> Result<(), IoError> {
         self.check_range(offset, data.len() as u64)?;
         let map = self.map();
-        if self.moving().is_some() {
-            return Box::pin(self.write_moving(vec![Piece { offset, data, again: None }], fua)).await;
+        if self.migration().is_some() {
+            return Box::pin(self.write_migrating(vec![Piece { offset, data, again: None }], fua)).await;
         }
         let parts = map.striping().parts(offset, data.len() as u64);
         if let [part] = parts.as_slice() {
@@ -123,9 +122,9 @@ impl<W: World> Volume<W> {
             return match self.write_part(map, part, gather, (fua, None)).await {
                 Ok(()) => Ok(()),
                 Err(Undone::Io(error)) => Err(error),
-                Err(Undone::Moved(again)) => {
+                Err(Undone::Migrated(again)) => {
                     let pieces = pieces_of(map, part, &Gather::from_iter([data]), &again);
-                    Box::pin(self.write_moving(pieces, fua)).await
+                    Box::pin(self.write_migrating(pieces, fua)).await
                 }
             };
         }
@@ -136,10 +135,10 @@ impl<W: World> Volume<W> {
         let gather = |part: &Part| part.slices.iter().map(|slice| data.slice(slice.clone())).collect::<Gather>();
         let write = |part| self.write_part(map, part, gather(part), (fua, None));
         // All take their places in line before any is waited for.
-        let moved = moved(parts.iter().zip(join_all(parts.iter().map(write)).await))?;
-        if !moved.is_empty() {
-            let pieces = moved.into_iter().flat_map(|(part, again)| pieces_of(map, part, &gather(part), &again));
-            Box::pin(self.write_moving(pieces.collect(), fua)).await?;
+        let migrated = migrated(parts.iter().zip(join_all(parts.iter().map(write)).await))?;
+        if !migrated.is_empty() {
+            let pieces = migrated.into_iter().flat_map(|(part, again)| pieces_of(map, part, &gather(part), &again));
+            Box::pin(self.write_migrating(pieces.collect(), fua)).await?;
         }
         // A drive that had its part may have lost it before another was done: it was the only one that had it.
         match lost_before.into_iter().find_map(|(group, before)| group.lost_since(before)) {
@@ -159,7 +158,7 @@ impl<W: World> Volume<W> {
     }
 
     /// While the volume goes from one map to another.
-    async fn write_moving(&self, mut pieces: Vec<Piece>, fua: bool) -> Result<(), IoError> {
+    async fn write_migrating(&self, mut pieces: Vec<Piece>, fua: bool) -> Result<(), IoError> {
         loop {
             let mut asked: Vec<Asked<W>> = Vec::new();
             for Piece { offset, data, again } in &pieces {
@@ -175,12 +174,12 @@ impl<W: World> Volume<W> {
                 let Asked { map, part, data, again } = asked.clone();
                 async move { self.write_part(&map, &part, data, (fua, again.as_ref())).await }
             };
-            let moved = moved(asked.iter().zip(join_all(asked.iter().map(write)).await))?;
-            if moved.is_empty() {
+            let migrated = migrated(asked.iter().zip(join_all(asked.iter().map(write)).await))?;
+            if migrated.is_empty() {
                 return Ok(());
             }
             let of = |(asked, again): (&Asked<W>, Again)| pieces_of(&asked.map, &asked.part, &asked.data, &again);
-            pieces = moved.into_iter().flat_map(of).collect();
+            pieces = migrated.into_iter().flat_map(of).collect();
             self.in_a_moment().await?;
         }
     }
@@ -201,17 +200,17 @@ impl<W: World> Volume<W> {
         while at < offset + length {
             let map = self.map();
             // One step of each column at a time.
-            let step = match self.moving() {
+            let step = match self.migration() {
                 None => (if allocate { ZEROS_STEP } else { STEP }) * map.seats().len() as u64,
                 Some(_) => CHUNKS_AT_ONCE * CHUNK,
             };
             let next = ((at / step + 1) * step).min(offset + length);
-            let mut left = match self.moving() {
+            let mut left = match self.migration() {
                 None => self.zero_in(map, at..next, allocate, None).await?,
                 Some(_) => vec![(at..next, None)],
             };
             while !left.is_empty() {
-                left = Box::pin(self.zero_moving(left, allocate)).await?;
+                left = Box::pin(self.zero_migrating(left, allocate)).await?;
             }
             at = next;
         }
@@ -233,14 +232,14 @@ impl<W: World> Volume<W> {
         let zero = async |(column, range): &(usize, Range<u64>)| {
             self.at_primary(map, *column, &Zero { range: range.clone(), allocate }, again).await
         };
-        let moved = moved(parts.iter().zip(join_all(parts.iter().map(zero)).await))?;
+        let migrated = migrated(parts.iter().zip(join_all(parts.iter().map(zero)).await))?;
         let of = |((column, range), again): (&(usize, Range<u64>), Again)| {
             in_volume(map, *column, range.clone()).map(move |bytes| (bytes, Some(again.clone()))).collect::<Vec<_>>()
         };
-        Ok(moved.into_iter().flat_map(of).collect())
+        Ok(migrated.into_iter().flat_map(of).collect())
     }
 
-    async fn zero_moving(
+    async fn zero_migrating(
         &self,
         parts: Vec<(Range<u64>, Option<Again>)>,
         allocate: bool,
@@ -269,7 +268,7 @@ impl<W: World> Volume<W> {
                 let clear =
                     async |column| self.at_primary(map, column, &Clear { from: self.end_in(map, column) }, None).await;
                 let outcomes = join_all((0..map.seats().len()).map(clear)).await;
-                is_done &= moved((0..).zip(outcomes))?.is_empty();
+                is_done &= migrated((0..).zip(outcomes))?.is_empty();
             }
             let now = self.maps();
             let is_same = now.len() == maps.len()
@@ -310,7 +309,7 @@ impl<W: World> Volume<W> {
             let found = match self.at_primary(&map, column, &status, None).await {
                 Ok(found) => found,
                 Err(Undone::Io(error)) => return Err(error),
-                Err(Undone::Moved(_)) => {
+                Err(Undone::Migrated(_)) => {
                     self.in_a_moment().await?;
                     continue;
                 }
@@ -391,21 +390,21 @@ fn in_steps(range: Range<u64>, step: u64) -> impl Iterator<Item = Range<u64>> {
 }
 
 /// What was refused because another map has it by now; or the first error.
-fn moved<T>(outcomes: impl Iterator<Item = (T, Result<(), Undone>)>) -> Result<Vec<(T, Again)>, IoError> {
-    let mut moved = Vec::new();
+fn migrated<T>(outcomes: impl Iterator<Item = (T, Result<(), Undone>)>) -> Result<Vec<(T, Again)>, IoError> {
+    let mut migrated = Vec::new();
     for (what, outcome) in outcomes {
         match outcome {
             Ok(()) => {}
             Err(Undone::Io(error)) => return Err(error),
-            Err(Undone::Moved(again)) => moved.push((what, again)),
+            Err(Undone::Migrated(again)) => migrated.push((what, again)),
         }
     }
-    Ok(moved)
+    Ok(migrated)
 }
 
 /// The source first.
 fn in_order_of_going<W: World>(maps: &[Map<W>]) -> impl Iterator<Item = &Map<W>> {
-    let takes = |map: &&Map<W>| map.moving().is_some_and(|moving| moving.takes());
+    let takes = |map: &&Map<W>| map.migration().is_some_and(|migration| migration.takes());
     let targets: Vec<bool> = maps.iter().map(|map| takes(&map)).collect();
     let is_target = targets.clone();
     let sources = maps.iter().zip(targets).filter(|(_, takes)| !takes).map(|(map, _)| map);

@@ -83,7 +83,7 @@ impl Reclaiming {
     }
 
     /// Whether there's more to give back by now.
-    fn has_more(&self) -> bool {
+    fn take_more(&self) -> bool {
         std::mem::take(&mut self.lock().again)
     }
 
@@ -124,7 +124,7 @@ impl<W: World> Map<W> {
     }
 
     /// Returns when it's known here that a volume is none of its any more, or that it has none.
-    pub async fn has_lost(&self, volume: VolumeId) {
+    pub async fn wait_until_lost(&self, volume: VolumeId) {
         while self.epochs().head_of(volume).is_some() {
             let Some(engine) = self.engine() else { return };
             if engine.followed_state().is_some_and(|(_, now)| !now.places.contains_key(&self.id())) {
@@ -144,7 +144,7 @@ impl<W: World> Map<W> {
         engine.world().spawn(Box::pin(async move {
             loop {
                 map.reclaim_by_what_all_know().await;
-                if map.shared.reclaiming.has_more() {
+                if map.shared.reclaiming.take_more() {
                     continue;
                 }
                 let Some(engine) = map.engine() else { return };

@@ -9,7 +9,7 @@ use crate::epochs::Epochs;
 use crate::holder::Holder;
 use crate::map::{Column, Striping, VolumeSpec};
 use crate::migration::Laid;
-use crate::places::Places;
+use crate::places::{Placed, Places};
 use crate::protocol::primary::Group;
 use crate::protocol::primary::members::{Member, Members, Missed, Presence};
 use crate::servers::seat::{Seat, Taken};
@@ -40,7 +40,7 @@ pub(super) struct Shared<W: World> {
     seats: Vec<Seat<W>>,
     pub(super) epochs: Mutex<Arc<Epochs>>,
     /// Where its columns are, as far as is known here.
-    pub(super) places: Mutex<Arc<Places>>,
+    places: Mutex<Arc<Places>>,
     pub(super) reclaiming: Reclaiming,
     /// The engine has its maps, not they it.
     engine: Weak<engine::Shared<W>>,
@@ -134,7 +134,7 @@ impl<W: World> Map<W> {
         let members = Members::of(placed.all().map(member));
         let column = Column::new(self.id(), number, self.seats().len());
         let repaired = self.shared.repaired.clone();
-        let agreed = (view, self.epochs(), self.moving());
+        let agreed = (view, self.epochs(), self.migration());
         Group::open(engine, column, &self.shared.laid.layout, (members, placed), agreed, repaired)
     }
 
@@ -167,6 +167,24 @@ impl<W: World> Map<W> {
         &self.shared.striping
     }
 
+    pub fn places(&self) -> Arc<Places> {
+        self.lock_places().clone()
+    }
+
+    /// Where a column is, as far as is known here.
+    pub fn placed(&self, column: usize) -> Placed {
+        self.places().columns.get(column).cloned().unwrap_or_default()
+    }
+
+    /// As agreed from now on. The groups of columns that are elsewhere now are to be opened anew.
+    pub fn set_places(&self, places: Arc<Places>) {
+        *self.lock_places() = places;
+    }
+
+    fn lock_places(&self) -> MutexGuard<'_, Arc<Places>> {
+        self.shared.places.lock().expect("nothing panics while it holds it")
+    }
+
     pub fn is_among(&self) -> bool {
         *self.lock_used() == Use::Among
     }
@@ -176,7 +194,7 @@ impl<W: World> Map<W> {
     }
 
     /// From one use to the next; `false` if it had another.
-    pub fn goes_on(&self, from: Use, to: Use) -> bool {
+    pub fn go_on(&self, from: Use, to: Use) -> bool {
         let mut used = self.lock_used();
         let goes_on = *used == from;
         if goes_on {
@@ -204,7 +222,7 @@ impl<W: World> Map<W> {
         let Some(seat) = self.seats().get(column) else { return };
         for group in seat.ending() {
             group.remove().await;
-            seat.has_ended(&group);
+            seat.group_ended(&group);
         }
     }
 

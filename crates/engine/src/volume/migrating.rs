@@ -4,7 +4,7 @@ use super::{Map, Volume};
 use crate::authority::View;
 use crate::epochs::Epochs;
 use crate::map::{Column, Striping};
-use crate::migration::{CHUNK, Migration, Phase, cut_at_chunks};
+use crate::migration::{Migration, Phase, cut_at_chunks};
 use crate::protocol::primary::Blocks;
 use crate::servers::seat::Seat;
 use futures_util::future::join_all;
@@ -14,14 +14,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 use tepal_drive::world::World;
-use tepal_model::{BLOCK, Epoch, IoError, Lineage, MapId};
+use tepal_model::{BLOCK, CHUNK, Epoch, IoError, Lineage, MapId};
 
 /// Before columns are asked again that couldn't say what they hold.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// What one of the two maps knows of it.
 #[derive(Debug)]
-pub(crate) struct Moving {
+pub(crate) struct MapMigration {
     pub agreed: Arc<Migration>,
     /// Which of the two this is.
     map: MapId,
@@ -36,7 +36,7 @@ pub(crate) struct Moving {
 pub(super) struct Migrating {
     /// Whether it has ever been a migration's: all that is done is to look at this, else.
     ever: AtomicBool,
-    now: Mutex<Option<Arc<Moving>>>,
+    now: Mutex<Option<Arc<MapMigration>>>,
     /// Of the map that takes over: what is found of a window, by the view since which it's agreed.
     looked: Mutex<Option<(View, Option<Held>)>>,
 }
@@ -53,11 +53,11 @@ pub(crate) struct Run {
     pub other: Blocks,
 }
 
-impl Moving {
+impl MapMigration {
     pub fn new(agreed: Arc<Migration>, map: MapId) -> Self {
         let other = if map == agreed.source { agreed.target } else { agreed.source };
         let (own, other) = (Striping::new(agreed.laid(map)), Striping::new(agreed.laid(other)));
-        Moving { agreed, map, own, other, busy: OnceLock::new() }
+        MapMigration { agreed, map, own, other, busy: OnceLock::new() }
     }
 
     /// Whether this map takes over.
@@ -98,8 +98,8 @@ impl Moving {
     }
 
     /// Whether the same chunks go the same way, and have gone no other one in between.
-    pub fn is_same_window(&self, other: &Moving) -> bool {
-        let window = |moving: &Moving| (moving.agreed.target, moving.agreed.since);
+    pub fn is_same_window(&self, other: &MapMigration) -> bool {
+        let window = |migration: &MapMigration| (migration.agreed.target, migration.agreed.since);
         window(self) == window(other)
     }
 
@@ -180,7 +180,7 @@ impl Moving {
 
 impl<W: World> Map<W> {
     /// What is agreed about where its data goes; `None` if it stays.
-    pub fn moving(&self) -> Option<Arc<Moving>> {
+    pub fn migration(&self) -> Option<Arc<MapMigration>> {
         match self.shared.migrating.ever.load(Ordering::Acquire) {
             true => self.shared.migrating.now.lock().expect("nothing panics while it holds it").clone(),
             false => None,
@@ -188,7 +188,7 @@ impl<W: World> Map<W> {
     }
 
     /// Whether it has ever been one that volumes go to, or come from.
-    pub fn has_moved(&self) -> bool {
+    pub fn has_migrated(&self) -> bool {
         self.shared.migrating.ever.load(Ordering::Acquire)
     }
 
@@ -203,22 +203,22 @@ impl<W: World> Map<W> {
     }
 
     /// As agreed from now on. Whether that is new.
-    pub fn moves(&self, agreed: Option<&Arc<Migration>>) -> bool {
-        let before = self.moving();
-        if before.as_ref().map(|moving| &*moving.agreed) == agreed.map(|agreed| &**agreed) {
+    pub fn set_migration(&self, agreed: Option<&Arc<Migration>>) -> bool {
+        let before = self.migration();
+        if before.as_ref().map(|migration| &*migration.agreed) == agreed.map(|agreed| &**agreed) {
             return false;
         }
-        let now = agreed.map(|agreed| Arc::new(Moving::new(agreed.clone(), self.id())));
+        let now = agreed.map(|agreed| Arc::new(MapMigration::new(agreed.clone(), self.id())));
         *self.shared.migrating.now.lock().expect("nothing panics while it holds it") = now.clone();
         self.shared.migrating.ever.store(true, Ordering::Release);
-        self.groups().iter().for_each(|group| group.moves(&now));
+        self.groups().iter().for_each(|group| group.set_migration(&now));
         self.seats().iter().for_each(Seat::ring);
         true
     }
 
     /// What was found of a window. Has it found, if nobody does that already.
-    pub fn held(&self, moving: &Arc<Moving>) -> Option<Held> {
-        let since = moving.agreed.since;
+    pub fn held(&self, migration: &Arc<MapMigration>) -> Option<Held> {
+        let since = migration.agreed.since;
         {
             let mut looked = self.shared.migrating.looked.lock().expect("nothing panics while it holds it");
             match &*looked {
@@ -227,21 +227,21 @@ impl<W: World> Map<W> {
             }
         }
         if let Some(engine) = self.engine() {
-            let (map, moving) = (self.clone(), moving.clone());
-            engine.world().spawn(Box::pin(async move { map.look_what_is_held(&moving).await }));
+            let (map, migration) = (self.clone(), migration.clone());
+            engine.world().spawn(Box::pin(async move { map.look_what_is_held(&migration).await }));
         }
         None
     }
 
     /// Asks each column of the map that is left, until all have answered.
-    async fn look_what_is_held(&self, moving: &Arc<Moving>) {
+    async fn look_what_is_held(&self, migration: &Arc<MapMigration>) {
         let Some(engine) = self.engine() else { return };
-        let Some(source) = engine.map(moving.agreed.source) else { return };
+        let Some(source) = engine.map(migration.agreed.source) else { return };
         let mut left: Vec<usize> = (0..source.seats().len()).collect();
         let mut held = BTreeSet::new();
-        while self.moving().is_some_and(|now| now.is_same_window(moving)) {
+        while self.migration().is_some_and(|now| now.is_same_window(migration)) {
             let Some(group) = self.groups().into_iter().next() else { break };
-            let answers = join_all(left.iter().map(|&column| group.asks_what_is_held(moving, column))).await;
+            let answers = join_all(left.iter().map(|&column| group.ask_what_is_held(migration, column))).await;
             let asked = std::mem::take(&mut left);
             for (column, answer) in asked.into_iter().zip(answers) {
                 match answer {
@@ -251,17 +251,17 @@ impl<W: World> Map<W> {
             }
             if left.is_empty() {
                 let held = Arc::new(held);
-                self.has_looked(moving.agreed.since, Some(held.clone()));
-                self.groups().iter().for_each(|group| group.hears_what_is_held(moving, &held));
+                self.note_found(migration.agreed.since, Some(held.clone()));
+                self.groups().iter().for_each(|group| group.hear_what_is_held(migration, &held));
                 return;
             }
             engine.world().sleep(LOOK_AGAIN).await;
         }
-        self.has_looked(moving.agreed.since, None);
+        self.note_found(migration.agreed.since, None);
     }
 
     /// What hasn't been found is looked for again when somebody asks.
-    fn has_looked(&self, since: View, found: Option<Held>) {
+    fn note_found(&self, since: View, found: Option<Held>) {
         let mut looked = self.shared.migrating.looked.lock().expect("nothing panics while it holds it");
         if looked.as_ref().is_some_and(|(of, _)| *of == since) {
             *looked = found.map(|found| (since, Some(found)));
@@ -269,7 +269,7 @@ impl<W: World> Map<W> {
     }
 
     /// Everything has gone: nobody is served any more, and all that is left is given back when it isn't known any more.
-    pub fn is_left(&self) {
+    pub fn leave(&self) {
         self.shared.migrating.ever.store(true, Ordering::Release);
         self.cut_off();
         self.seats().iter().for_each(Seat::ring);
@@ -311,7 +311,7 @@ impl<W: World> Maps<W> {
 
 impl<W: World> Volume<W> {
     /// As agreed it has this map from now on. Others may still have the one before, and this server may have missed that it was left.
-    pub(crate) fn goes_to(&self, map: Map<W>) {
+    pub(crate) fn go_to(&self, map: Map<W>) {
         let before = self.map().clone();
         self.shared.maps.add(map);
         before.shared.migrating.ever.store(true, Ordering::Release);
@@ -319,20 +319,20 @@ impl<W: World> Volume<W> {
     }
 
     /// How it goes from one map to another, if it does.
-    pub(crate) fn moving(&self) -> Option<Arc<Moving>> {
-        self.moving_in(self.map())
+    pub(crate) fn migration(&self) -> Option<Arc<MapMigration>> {
+        self.migration_in(self.map())
     }
 
     /// The same, as one of its maps knows it. Others that have the map may go from it alone.
-    fn moving_in(&self, map: &Map<W>) -> Option<Arc<Moving>> {
-        map.moving().filter(|moving| moving.agreed.takes(self.id()))
+    fn migration_in(&self, map: &Map<W>) -> Option<Arc<MapMigration>> {
+        map.migration().filter(|migration| migration.agreed.takes(self.id()))
     }
 
     /// Its map, and the one that it goes to, or comes from.
     pub(crate) fn maps(&self) -> Vec<Map<W>> {
         let map = self.map();
-        let other = self.moving().and_then(|moving| {
-            let agreed = &moving.agreed;
+        let other = self.migration().and_then(|migration| {
+            let agreed = &migration.agreed;
             let other = if agreed.source == map.id() { agreed.target } else { agreed.source };
             self.engine()?.map(other)
         });
@@ -346,7 +346,7 @@ impl<W: World> Volume<W> {
 
     /// Whether it has any of its bytes there.
     pub(crate) fn has(&self, map: MapId) -> bool {
-        self.map().id() == map || self.moving().is_some_and(|moving| moving.agreed.is_about(map))
+        self.map().id() == map || self.migration().is_some_and(|migration| migration.agreed.is_about(map))
     }
 
     /// Whether a column of that map is asked for these bytes of it.
@@ -354,8 +354,8 @@ impl<W: World> Volume<W> {
         if !self.has(map.id()) {
             return false;
         }
-        match self.moving_in(map) {
-            Some(moving) => moving.serves(column, Blocks::touched(bytes.start, bytes.end.max(bytes.start + 1))),
+        match self.migration_in(map) {
+            Some(migration) => migration.serves(column, Blocks::touched(bytes.start, bytes.end.max(bytes.start + 1))),
             None => self.map().id() == map.id(),
         }
     }
@@ -363,8 +363,8 @@ impl<W: World> Volume<W> {
     /// The map that is to be asked for a byte.
     pub(crate) fn map_at(&self, offset: u64) -> Map<W> {
         let map = self.map();
-        let Some(moving) = self.moving() else { return map.clone() };
-        match moving.agreed.serves(offset) {
+        let Some(migration) = self.migration() else { return map.clone() };
+        match migration.agreed.serves(offset) {
             id if id == map.id() => map.clone(),
             id => self.engine().and_then(|engine| engine.map(id)).unwrap_or_else(|| map.clone()),
         }
@@ -372,11 +372,11 @@ impl<W: World> Volume<W> {
 
     /// Bytes of the volume, cut so that each part is to be asked for at one of its maps.
     pub(crate) fn routed(&self, bytes: Range<u64>) -> Vec<(Map<W>, Range<u64>)> {
-        let Some(moving) = self.moving() else { return vec![(self.map().clone(), bytes)] };
+        let Some(migration) = self.migration() else { return vec![(self.map().clone(), bytes)] };
         let maps = self.maps();
         let mut routed: Vec<(Map<W>, Range<u64>)> = Vec::new();
         for part in cut_at_chunks(bytes) {
-            let id = moving.agreed.serves(part.start);
+            let id = migration.agreed.serves(part.start);
             let map = maps.iter().find(|map| map.id() == id).unwrap_or(&maps[0]);
             routed.push((map.clone(), part));
         }

@@ -4,13 +4,12 @@ mod access;
 mod epochs;
 mod map;
 pub(crate) mod migrating;
-mod moving;
 pub(crate) mod operation;
 
 pub use access::Run;
 pub use epochs::Snapshot;
 pub(crate) use map::{Map, Use};
-pub(crate) use migrating::Moving;
+pub(crate) use migrating::MapMigration;
 
 use crate::engine::Engine;
 use crate::map::VolumeSpec;

@@ -31,7 +31,7 @@ impl Attention {
 
     /// Nothing is there to be received: whether to look again at once. `answered`: since the last call, requests were
     /// answered, and none is under way now.
-    pub fn looks_again(&mut self, answered: bool, now: impl FnOnce() -> Instant) -> bool {
+    pub fn look_again(&mut self, answered: bool, now: impl FnOnce() -> Instant) -> bool {
         if answered {
             self.idle_since = Some(now());
             return self.prompt >= TRUST;
@@ -55,9 +55,9 @@ mod tests {
         let mut now = Instant::now();
         let mut looked = false;
         for _ in 0..requests {
-            looked = attention.looks_again(true, || now);
+            looked = attention.look_again(true, || now);
             now += after / 2;
-            looked &= attention.looks_again(false, || now);
+            looked &= attention.look_again(false, || now);
             now += after / 2;
             attention.received(|| now);
         }
@@ -75,15 +75,15 @@ mod tests {
     fn a_client_that_falls_silent_is_looked_for_only_a_moment() {
         let (mut attention, mut now) = (Attention::default(), Instant::now());
         for _ in 0..=TRUST {
-            attention.looks_again(true, || now);
+            attention.look_again(true, || now);
             attention.received(|| now);
         }
-        assert!(attention.looks_again(true, || now));
+        assert!(attention.look_again(true, || now));
         now += MOMENT;
-        assert!(!attention.looks_again(false, || now));
-        assert!(!attention.looks_again(false, || panic!("the clock isn't asked any more")));
+        assert!(!attention.look_again(false, || now));
+        assert!(!attention.look_again(false, || panic!("the clock isn't asked any more")));
         now += MOMENT;
         attention.received(|| panic!("nor when it speaks again"));
-        assert!(!attention.looks_again(true, || now), "it has to earn it anew");
+        assert!(!attention.look_again(true, || now), "it has to earn it anew");
     }
 }

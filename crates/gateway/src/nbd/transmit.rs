@@ -254,7 +254,7 @@ where
                     Poll::Ready(Err(error)) => return Poll::Ready(Err(error.into())),
                     Poll::Pending => {
                         let answered = holds == 0 && std::mem::take(&mut self.state.answered);
-                        if self.state.attention.looks_again(answered, Instant::now) {
+                        if self.state.attention.look_again(answered, Instant::now) {
                             look_again_soon(cx);
                         }
                         return Poll::Pending;

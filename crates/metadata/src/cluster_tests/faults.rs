@@ -138,7 +138,7 @@ fn five_servers_go_on_with_two_dead_and_come_back_in_any_order_after_all_died() 
         cluster.start(server).unwrap();
     }
     for server in 1..=5 {
-        cluster.run(server, |metadata| metadata.takes_part()).unwrap();
+        cluster.run(server, |metadata| metadata.wait_for_its_place()).unwrap();
         assert!(has_pool(&cluster.state(server), "with-three"));
     }
     cluster.agree();
@@ -250,7 +250,7 @@ fn a_leader_that_reached_no_majority_for_longer_than_its_lease_may_serve_again_w
             cluster.start(*other).unwrap();
         }
         for other in &others {
-            cluster.run(*other, |metadata| metadata.takes_part()).unwrap();
+            cluster.run(*other, |metadata| metadata.wait_for_its_place()).unwrap();
         }
         cluster.eventually("it may serve again", |cluster| cluster.may_serve(leader));
         // Another leadership than before knows of nothing.
@@ -287,14 +287,14 @@ fn of_two_servers_the_one_that_doesn_t_vote_may_die_and_comes_back() {
     cluster.eventually("it's declared down", |cluster| cluster.is(1, 2, ServerState::Down));
     cluster.propose(1, pool("alone")).unwrap();
     cluster.start(2).unwrap();
-    cluster.run(2, |metadata| metadata.takes_part()).unwrap();
+    cluster.run(2, |metadata| metadata.wait_for_its_place()).unwrap();
     assert!(cluster.is(2, 2, ServerState::Up) && has_pool(&cluster.state(2), "alone"));
     // And the other one.
     cluster.kill(1);
     let metadata = cluster.metadata(2);
     cluster.eventually("nobody serves", |_| !metadata.lease().allows(u64::MAX, metadata.now()));
     cluster.start(1).unwrap();
-    cluster.run(1, |metadata| metadata.takes_part()).unwrap();
+    cluster.run(1, |metadata| metadata.wait_for_its_place()).unwrap();
     cluster.propose(2, pool("together")).unwrap();
     cluster.agree();
 }
@@ -307,7 +307,7 @@ fn nobody_counts_as_having_adopted_a_view_that_it_knows_and_does_not_act_by_yet(
     let leader = cluster.leader().unwrap();
     let (slow, asker) = (leader % 3 + 1, (leader + 1) % 3 + 1);
     cluster.eventually("it may serve", |cluster| cluster.may_serve(slow));
-    cluster.metadata(slow).acts_by(cluster.state(slow).view());
+    cluster.metadata(slow).act_by(cluster.state(slow).view());
     cluster.propose(asker, add_drive(1, asker)).unwrap();
     let view = cluster.state(asker).view();
     cluster.eventually("it knows", |cluster| cluster.state(slow).view() >= view);
@@ -316,7 +316,7 @@ fn nobody_counts_as_having_adopted_a_view_that_it_knows_and_does_not_act_by_yet(
     assert!(!metadata.lease().allows(view - 1, metadata.now()), "it may still act in the view before");
     cluster.eventually("it's declared down, as it serves nobody", |cluster| !cluster.is(asker, slow, ServerState::Up));
     cluster.eventually("it's back", |cluster| {
-        cluster.metadata(slow).acts_by(cluster.state(slow).view());
+        cluster.metadata(slow).act_by(cluster.state(slow).view());
         cluster.may_serve(slow)
     });
     let view = cluster.state(asker).view();

@@ -26,7 +26,7 @@ fn a_folder_that_was_restored_from_an_old_copy_is_refused_and_the_server_can_joi
     cluster.kill(2);
     copy(&cluster.folder(2), &old);
     cluster.start(2).unwrap();
-    cluster.run(2, |metadata| metadata.takes_part()).unwrap();
+    cluster.run(2, |metadata| metadata.wait_for_its_place()).unwrap();
     for n in 0..5 {
         cluster.propose(2, pool(&format!("p{n}"))).unwrap();
     }
@@ -42,7 +42,7 @@ fn a_folder_that_was_restored_from_an_old_copy_is_refused_and_the_server_can_joi
     std::fs::remove_dir_all(cluster.folder(2)).unwrap();
     cluster.eventually("it's down", |cluster| cluster.is(1, 2, ServerState::Down));
     cluster.join(2, &[3], Some(ServerId(2))).unwrap();
-    cluster.run(2, |metadata| metadata.takes_part()).unwrap();
+    cluster.run(2, |metadata| metadata.wait_for_its_place()).unwrap();
     assert!(has_pool(&cluster.state(2), "p4"));
     let anew = crate::consensus::node_id(ServerId(2), 1);
     cluster.eventually("it votes anew", |cluster| cluster.voters(1) == [1, 3, anew].into());
@@ -100,7 +100,7 @@ fn a_folder_is_used_by_one_process_and_of_two_copies_only_one_is_heard() {
     let twin = cluster.folder(20);
     copy(&cluster.folder(2), &twin);
     cluster.start(2).unwrap();
-    cluster.run(2, |metadata| metadata.takes_part()).unwrap();
+    cluster.run(2, |metadata| metadata.wait_for_its_place()).unwrap();
     cluster.propose(2, pool("p")).unwrap();
     let opening = Metadata::open_among(&twin, cluster.surroundings(2));
     let twin = cluster.run(2, |_| opening).unwrap();

@@ -15,11 +15,11 @@ fn servers_join_through_any_server_vote_and_carry_out_commands_wherever_they_are
     cluster.propose(1, pool("before")).unwrap();
     assert_eq!(cluster.metadata(1).lease(), Lease::Alone);
     cluster.join(2, &[1], None).unwrap();
-    cluster.run(2, |metadata| metadata.takes_part()).unwrap();
+    cluster.run(2, |metadata| metadata.wait_for_its_place()).unwrap();
     assert_eq!(cluster.voters(2), [1].into());
     cluster.join(3, &[7, 2], None).unwrap();
     for server in [2, 3] {
-        cluster.run(server, |metadata| metadata.takes_part()).unwrap();
+        cluster.run(server, |metadata| metadata.wait_for_its_place()).unwrap();
         let name = format!("through-{server}");
         cluster.propose(server, pool(&name)).unwrap();
         assert!(has_pool(&cluster.state(server), &name), "what was acknowledged shows where it was asked");
@@ -56,7 +56,7 @@ fn a_server_that_joins_long_after_gets_a_snapshot() {
         raft.wait(None).metrics(|m| m.purged.is_some(), "a purge").await.unwrap();
     });
     cluster.join(2, &[1], None).unwrap();
-    cluster.run(2, |metadata| metadata.takes_part()).unwrap();
+    cluster.run(2, |metadata| metadata.wait_for_its_place()).unwrap();
     assert!(has_pool(&cluster.state(2), "p19"));
     let installed = cluster.run(2, |metadata| async { metadata.member.raft.metrics().borrow_watched().snapshot });
     assert!(installed.is_some(), "it came by a snapshot");

@@ -88,7 +88,7 @@ fn a_cluster_that_lost_all_folders_goes_on_from_a_saved_state_with_every_server_
 
     for server in [3, 1] {
         cluster.join(server, &[2], Some(ServerId(server))).unwrap();
-        cluster.run(server, Metadata::takes_part).unwrap();
+        cluster.run(server, Metadata::wait_for_its_place).unwrap();
     }
     cluster.eventually("three vote", |cluster| (1..=3).all(|server| cluster.agreed_voters(server) == 3));
     cluster.propose(1, pool("after")).unwrap();
@@ -186,7 +186,7 @@ fn two_clusters_that_were_rebuilt_from_one_state_do_not_hear_each_other_and_both
     assert_ne!(cluster.state(1).history(), cluster.state(2).history());
     // A third one is of that which it has joined, also before it knows anything else.
     cluster.join(3, &[2], Some(ServerId(3))).unwrap();
-    cluster.run(3, Metadata::takes_part).unwrap();
+    cluster.run(3, Metadata::wait_for_its_place).unwrap();
     assert!(has_pool(&cluster.state(3), "of-s2"));
 }
 

@@ -125,7 +125,7 @@ impl Cluster {
             cluster.join(server, &[1], None).unwrap();
         }
         for server in 1..=servers {
-            cluster.run(server, Metadata::takes_part).unwrap();
+            cluster.run(server, Metadata::wait_for_its_place).unwrap();
         }
         let voters = match servers {
             0..=2 => 1,

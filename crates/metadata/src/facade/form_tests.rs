@@ -43,7 +43,7 @@ fn form(folder: &Path, file: &str) -> i64 {
     connection.query_row("PRAGMA user_version", [], |row| row.get(0)).unwrap()
 }
 
-fn opens_whole(folder: &Path) {
+fn open_whole(folder: &Path) {
     on_runtime(async {
         let metadata = Metadata::open(folder).await.unwrap();
         let state = metadata.state();
@@ -70,7 +70,7 @@ fn opens_whole(folder: &Path) {
 fn a_folder_of_form_1_opens_with_all_that_is_in_it_and_is_of_the_newest_form_then() {
     let scratch = folder_of_form_1();
     for _ in 0..2 {
-        opens_whole(scratch.path());
+        open_whole(scratch.path());
     }
     assert_eq!((form(scratch.path(), log_store::FILE), form(scratch.path(), state_machine::FILE)), (2, 6));
     on_runtime(async {
@@ -85,7 +85,7 @@ fn a_folder_of_form_1_opens_with_all_that_is_in_it_and_is_of_the_newest_form_the
 #[test]
 fn a_folder_of_form_2_opens_with_all_that_is_in_it_and_says_from_then_on_which_image_of_a_drive_is_the_newest() {
     let scratch = folder_of_form_2();
-    opens_whole(scratch.path());
+    open_whole(scratch.path());
     assert_eq!((form(scratch.path(), log_store::FILE), form(scratch.path(), state_machine::FILE)), (2, 6));
     let found = |generation| {
         on_runtime(async {
@@ -104,7 +104,7 @@ fn a_folder_of_form_2_opens_with_all_that_is_in_it_and_says_from_then_on_which_i
 #[test]
 fn a_folder_of_form_3_opens_with_all_that_is_in_it_and_can_be_told_another_lease() {
     let scratch = folder_of_form_3();
-    opens_whole(scratch.path());
+    open_whole(scratch.path());
     assert_eq!(form(scratch.path(), state_machine::FILE), 6);
     let by_default = crate::Timing::default().lease.length;
     let set = |ms: Option<u64>| {
@@ -129,7 +129,7 @@ fn a_folder_of_form_3_opens_with_all_that_is_in_it_and_can_be_told_another_lease
 fn a_folder_of_form_4_opens_with_all_that_is_in_it_and_its_volume_takes_snapshots() {
     let scratch = folder_of_form_4();
     for _ in 0..2 {
-        opens_whole(scratch.path());
+        open_whole(scratch.path());
     }
     assert_eq!(form(scratch.path(), state_machine::FILE), 6);
     let propose = |command: Option<Command>| {
@@ -254,7 +254,7 @@ fn a_folder_of_which_only_one_database_was_brought_up_opens_too() {
     let scratch = folder_of_form_1();
     drop(log_store::LogTable::open(scratch.path()).unwrap());
     assert_eq!((form(scratch.path(), log_store::FILE), form(scratch.path(), state_machine::FILE)), (2, 1));
-    opens_whole(scratch.path());
+    open_whole(scratch.path());
 }
 
 #[test]

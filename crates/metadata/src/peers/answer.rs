@@ -68,7 +68,7 @@ fn admit(member: &Member, envelope: &Envelope) -> Result<(), Reason> {
     if let Request::Hello { vote, last } = &envelope.request {
         member.peers.witness.vouches(sender.node, server, vote.as_ref(), *last).map_err(Reason::Expelled)?;
     }
-    member.peers.witness.speaks(sender, server).map_err(Reason::Expelled)
+    member.peers.witness.note_speaking(sender, server).map_err(Reason::Expelled)
 }
 
 async fn hand_over(member: &Member, envelope: Envelope, payload: &[u8], arrived: Tick) -> Result<Answer, Reason> {

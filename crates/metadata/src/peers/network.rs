@@ -74,13 +74,13 @@ impl Peers {
         let answer = call(&*self.transport, address, &envelope, payload, within).await;
         match &answer {
             Err(CallError::Refused(Reason::Expelled(why))) => self.expel(why.clone()),
-            Err(CallError::Refused(reason @ Reason::OtherRebuild { .. })) => self.is_apart(to, address, reason),
+            Err(CallError::Refused(reason @ Reason::OtherRebuild { .. })) => self.note_apart(to, address, reason),
             _ => {}
         }
         answer
     }
 
-    fn is_apart(&self, node: u64, address: &str, reason: &Reason) {
+    fn note_apart(&self, node: u64, address: &str, reason: &Reason) {
         if self.apart.lock().unwrap_or_else(PoisonError::into_inner).insert(node) {
             tracing::error!(address, %reason, "another server isn't heard");
         }
@@ -192,7 +192,7 @@ impl RaftNetworkV2<Types> for Peer {
         let append = Append { vote, previous, entries, committed };
         match self.call(Request::Append(append), &[], option.soft_ttl()).await? {
             Answer::Append(AppendAnswer::Success) => {
-                self.peers.witness.has(self.id, &vote, last);
+                self.peers.witness.note_entries(self.id, &vote, last);
                 Ok(if all {
                     AppendEntriesResponse::Success
                 } else {
@@ -200,7 +200,7 @@ impl RaftNetworkV2<Types> for Peer {
                 })
             }
             Answer::Append(AppendAnswer::Partial(last)) => {
-                self.peers.witness.has(self.id, &vote, last);
+                self.peers.witness.note_entries(self.id, &vote, last);
                 Ok(AppendEntriesResponse::PartialSuccess(last.map(Into::into)))
             }
             Answer::Append(AppendAnswer::Conflict) => Ok(AppendEntriesResponse::Conflict),

@@ -54,7 +54,7 @@ pub async fn send(
                 return Ok(SnapshotResponse::new(theirs.into()));
             }
             Answer::Snapshot { vote: theirs, next } if next >= total => {
-                peer.peers.witness.has(peer.id, &(&vote).into(), last);
+                peer.peers.witness.note_entries(peer.id, &(&vote).into(), last);
                 return Ok(SnapshotResponse::new(theirs.into()));
             }
             Answer::Snapshot { next, .. } => offset = next,

@@ -36,7 +36,7 @@ impl Witness {
     }
 
     /// `node` said, to the leader of this vote, that it has everything up to `last`.
-    pub fn has(&self, node: u64, leader: &VoteForm, last: Option<EntryId>) {
+    pub fn note_entries(&self, node: u64, leader: &VoteForm, last: Option<EntryId>) {
         self.note(node, (ballot(leader), last));
     }
 
@@ -47,7 +47,7 @@ impl Witness {
     }
 
     /// Notes that a process speaks, unless a later one of the same folder has.
-    pub fn speaks(&self, sender: &Sender, server: ServerId) -> Result<(), Expelled> {
+    pub fn note_speaking(&self, sender: &Sender, server: ServerId) -> Result<(), Expelled> {
         let mut seen = self.seen();
         let seen = seen.entry(sender.node).or_default();
         if sender.boot < seen.boot {
@@ -91,8 +91,8 @@ mod tests {
     #[test]
     fn whoever_lacks_a_vote_or_an_entry_that_it_had_is_not_vouched_for() {
         let witness = Witness::default();
-        witness.has(2, &vote(3), entry(3, 10));
-        witness.has(2, &vote(3), entry(3, 7));
+        witness.note_entries(2, &vote(3), entry(3, 10));
+        witness.note_entries(2, &vote(3), entry(3, 7));
         let cases = [
             (None, None, false),
             (Some(vote(2)), entry(2, 99), false),
@@ -114,8 +114,8 @@ mod tests {
     fn of_two_processes_of_one_folder_only_the_later_is_heard() {
         let witness = Witness::default();
         let process = |boot| Sender { node: 2, boot, history: 0 };
-        assert_eq!(witness.speaks(&process(4), SERVER), Ok(()));
-        assert_eq!(witness.speaks(&process(5), SERVER), Ok(()));
-        assert_eq!(witness.speaks(&process(4), SERVER), Err(Expelled::Twin(SERVER)));
+        assert_eq!(witness.note_speaking(&process(4), SERVER), Ok(()));
+        assert_eq!(witness.note_speaking(&process(5), SERVER), Ok(()));
+        assert_eq!(witness.note_speaking(&process(4), SERVER), Err(Expelled::Twin(SERVER)));
     }
 }

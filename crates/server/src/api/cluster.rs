@@ -30,7 +30,7 @@ pub async fn status(State(context): State<Shared>, scope: Scope) -> Json<Status>
         status.servers.sort_by_key(|server| server.id);
         if state.drives.values().any(|record| moving::is_emptied(&state, record)) {
             let mut drives = drives::all(&context, Scope::Cluster).await;
-            drives::say_what_is_stuck(&state, &mut drives);
+            drives::say_obstacles(&state, &mut drives);
             for (drive, why) in drives.iter().filter_map(|drive| Some((drive, drive.stuck.as_ref()?))) {
                 status.health = status.health.max(Health::Degraded);
                 status.reason.push(format!("drive {} at {} isn't emptied: {why}", drive.id, drive.path));

@@ -4,7 +4,7 @@ use super::extract::{Input, Named, Options, body};
 use super::failure::Failure;
 use super::types::{Done, ErrorKind, MAX_DATA, MapRun, OffsetQuery, Range, RangeQuery};
 use super::{Context, Shared, snapshots, volumes};
-use crate::reader::Reader;
+use crate::nbd::reader::Reader;
 use crate::world::ServerWorld;
 use axum::Json;
 use axum::body::Body;

@@ -8,7 +8,7 @@ use super::extract::{Named, Options};
 use super::failure::Failure;
 use super::types::{DiffQuery, Difference, DifferenceKind, SnapshotDiff, SnapshotName};
 use super::{Shared, snapshots, volumes};
-use crate::reader::Reader;
+use crate::nbd::reader::Reader;
 use axum::Json;
 use axum::extract::State;
 use std::time::{Duration, Instant};

@@ -22,18 +22,18 @@ use tepal_model::text::shown;
 pub async fn list(State(context): State<Shared>, scope: Scope) -> Json<Vec<DriveInfo>> {
     let mut drives = all(&context, scope).await;
     if scope == Scope::Cluster {
-        say_what_is_stuck(&context.parts.metadata.state(), &mut drives);
+        say_obstacles(&context.parts.metadata.state(), &mut drives);
     }
     Json(drives)
 }
 
 /// Why drives that are to be emptied aren't, among all drives.
-pub fn say_what_is_stuck(state: &metadata::State, all: &mut [DriveInfo]) {
+pub fn say_obstacles(state: &metadata::State, all: &mut [DriveInfo]) {
     if !state.drives.values().any(|record| moving::is_emptied(state, record)) {
         return;
     }
-    let stuck = moving::stuck(state, &spaces(all));
-    all.iter_mut().for_each(|drive| drive.stuck = stuck.get(&drive.id).cloned());
+    let obstacles = moving::obstacles(state, &spaces(all));
+    all.iter_mut().for_each(|drive| drive.stuck = obstacles.get(&drive.id).cloned());
 }
 
 /// Of those that are open.
@@ -152,7 +152,7 @@ pub async fn set_use(
     let id: DriveId = id.parse()?;
     context.propose(Command::SetDriveUse { id, to }).await?;
     let mut drives = all(&context, Scope::Cluster).await;
-    say_what_is_stuck(&context.parts.metadata.state(), &mut drives);
+    say_obstacles(&context.parts.metadata.state(), &mut drives);
     let found = drives.into_iter().find(|drive| drive.id == id);
     found.map(Json).ok_or_else(|| Refusal::NoDrive(id).into())
 }

@@ -14,9 +14,9 @@ use axum::extract::State as Extract;
 use std::sync::Arc;
 use tepal_drive::world::Random;
 use tepal_engine::{Trouble, VolumeHealth};
-use tepal_metadata::{Command, DriveState, DriveUse, MigrationRecord, MigrationStage, State, VolumeRecord};
+use tepal_metadata::{Command, DriveState, DriveUse, MigrationRecord, State, VolumeRecord};
 use tepal_model::size::Size;
-use tepal_model::{Layout, MapId};
+use tepal_model::{Layout, MapId, MigrationStage};
 
 /// Of what is to be taken over, this part must fit besides: a window of it is in both places.
 const BESIDES: u64 = 20;
@@ -177,10 +177,10 @@ pub fn of_volume(context: &Context, state: &State, record: &VolumeRecord) -> Opt
     let done_bytes = part(migration.done);
     let is_running = migration.stage == MigrationStage::Running;
     let rate = if is_running { progress.rate } else { 0 };
-    let mut reason = progress.hindrances;
+    let mut obstacles = progress.obstacles;
     // Who has drives that are full, or leads what can't go on, says so; others can't know.
-    reason.extend(full_drives(context, state, migration.target));
-    reason.extend(obstacles(context, record));
+    obstacles.extend(full_drives(context, state, migration.target));
+    obstacles.extend(obstacles_here(context, record));
     Some(Migration {
         // What it goes back to it has as its own still.
         to: if migration.cancelled { record.layout.to_string() } else { migration.layout.to_string() },
@@ -190,10 +190,10 @@ pub fn of_volume(context: &Context, state: &State, record: &VolumeRecord) -> Opt
         seconds_left: (rate > 0).then(|| (total_bytes - done_bytes).div_ceil(rate)),
         state: match migration.stage {
             MigrationStage::Paused => MigrationState::Paused,
-            MigrationStage::Running if !reason.is_empty() => MigrationState::Blocked,
+            MigrationStage::Running if !obstacles.is_empty() => MigrationState::Blocked,
             MigrationStage::Running => MigrationState::Running,
         },
-        reason,
+        reason: obstacles,
         cancelled: migration.cancelled,
         flattens: migration.leaves.is_some(),
         most_rate: migration.rate,
@@ -206,7 +206,7 @@ fn layout_of(state: &State, map: MapId) -> Option<String> {
 }
 
 /// What keeps columns that this server leads from being taken over.
-fn obstacles(context: &Context, record: &VolumeRecord) -> Vec<String> {
+fn obstacles_here(context: &Context, record: &VolumeRecord) -> Vec<String> {
     let troubles = match context.volumes.served(record.id).map(|volume| volume.health()) {
         None | Some(VolumeHealth::Healthy) => Vec::new(),
         Some(

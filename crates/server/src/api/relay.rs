@@ -8,7 +8,7 @@ use super::failure::Failure;
 use super::types::{ApiError, ErrorKind};
 use super::{Context, Shared};
 use crate::migrating::{Reports, TakenOver};
-use crate::peers::{LONGEST, Links, Subject};
+use crate::peers::{LONGEST, PeerLinks, Subject};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{FromRequestParts, Request, State};
@@ -52,7 +52,7 @@ struct Said {
 /// The way between the APIs of servers.
 #[derive(Clone)]
 pub struct Relay {
-    links: Arc<Links>,
+    links: Arc<PeerLinks>,
     /// Once this server serves.
     router: Arc<OnceLock<Router>>,
     reports: Reports,
@@ -63,7 +63,7 @@ const TAKEN_OVER: &str = "taken-over";
 
 impl Relay {
     /// Answers others that the server has only begun, until its API is served.
-    pub fn new(links: Arc<Links>) -> Relay {
+    pub fn new(links: Arc<PeerLinks>) -> Relay {
         Relay { links, router: Arc::default(), reports: Reports::default() }
     }
 

@@ -1,6 +1,6 @@
 //! Requests of volumes and I/O of drives, in Prometheus's terms: how many, how long, how much, how many failed.
 
-use crate::meter::{BOUNDS_MICROS, Meter, Operation, Reading};
+use crate::observed::meter::{BOUNDS_MICROS, Meter, Operation, Reading};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;

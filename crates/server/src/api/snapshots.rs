@@ -12,7 +12,7 @@ use super::types::{
     SnapshotQuery, VolumeInfo, path, route,
 };
 use super::{Context, Shared, volumes};
-use crate::exports::in_a_moment;
+use crate::nbd::exports::in_a_moment;
 use crate::world::ServerWorld;
 use axum::Json;
 use axum::extract::State as Extract;

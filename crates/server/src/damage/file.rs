@@ -65,16 +65,17 @@ mod tests {
 
     #[test]
     fn what_was_known_is_recalled_of_the_volumes_that_are_still_there() {
-        let folder = crate::scratch::folder("damage-file");
+        let scratch = tempfile::tempdir().expect("a folder");
+        let folder = scratch.path();
         let observations = Observations::default();
-        let file = DamageFile::open(&folder, observations.clone(), |_| true);
+        let file = DamageFile::open(folder, observations.clone(), |_| true);
         file.save();
         assert!(!folder.join(FILE).exists(), "nothing is damaged");
         observations.of(VolumeId(1)).damaged().recall(&[(7, 2), (100, 1)]);
         observations.of(VolumeId(2)).damaged().recall(&[(0, 1)]);
         file.save();
         let later = Observations::default();
-        let file = DamageFile::open(&folder, later.clone(), |volume| volume == VolumeId(1));
+        let file = DamageFile::open(folder, later.clone(), |volume| volume == VolumeId(1));
         assert_eq!(later.damage(), Damage::from([(1, vec![(7, 2), (100, 1)])]));
         file.save();
         later.of(VolumeId(1)).damaged().replace(&[]);
@@ -82,8 +83,7 @@ mod tests {
         assert_eq!(private_file::recall::<Damage>(&folder.join(FILE)).expect("a file"), Damage::new());
         std::fs::write(folder.join(FILE), "{").expect("ours");
         let none = Observations::default();
-        DamageFile::open(&folder, none.clone(), |_| true);
+        DamageFile::open(folder, none.clone(), |_| true);
         assert!(none.damage().is_empty(), "a broken file is no reason not to start");
-        std::fs::remove_dir_all(folder).expect("ours");
     }
 }

@@ -37,13 +37,13 @@ pub struct Link {
 }
 
 struct State {
-    standing: Standing,
+    standing: ServerStanding,
     line: Line<Waiter>,
     /// Frames in line for the connection.
     outbox: Outbox,
     /// An empty one, whose memory is used again.
     spare: Outbox,
-    way: Way,
+    connection: Connection,
     owned: bool,
     /// The owner has a vigil over the connection.
     watched: bool,
@@ -55,7 +55,7 @@ struct State {
 
 /// What is known of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum ServerStanding {
     /// Nothing yet: who asks waits.
     Unknown,
     Up(Arc<str>),
@@ -64,7 +64,7 @@ pub enum Standing {
     Stopped,
 }
 
-enum Way {
+enum Connection {
     /// There's no connection.
     None,
     Open {
@@ -96,13 +96,13 @@ pub enum Advice {
 }
 
 impl Link {
-    pub fn new(server: ServerId, lane: Lane, standing: Standing) -> Self {
+    pub fn new(server: ServerId, lane: Lane, standing: ServerStanding) -> Self {
         let state = State {
             standing,
             line: Line::new(lane.nothing()),
             outbox: Outbox::new(),
             spare: Outbox::new(),
-            way: Way::None,
+            connection: Connection::None,
             owned: false,
             watched: false,
             silent_since: None,
@@ -127,16 +127,16 @@ impl Link {
                 let (reason, was_sent) = (self.no_way(), false);
                 return ready(Err(Unreachable { reason, was_sent, is_cut_off: true })).boxed_local();
             }
-            let State { line, outbox, way, watched, .. } = &mut *state;
+            let State { line, outbox, connection, watched, .. } = &mut *state;
             line.ask(question, waiter, outbox);
-            match way {
-                Way::Open { .. } => {
+            match connection {
+                Connection::Open { .. } => {
                     if !std::mem::replace(watched, true) {
                         self.bell.wake();
                     }
                     (outbox.pending() > 0, outbox.pending() >= PARCEL)
                 }
-                Way::None => {
+                Connection::None => {
                     self.bell.wake();
                     (false, false)
                 }
@@ -158,8 +158,8 @@ impl Link {
     pub fn send(&self) -> bool {
         let (socket, epoch, mut parcel) = {
             let mut state = self.lock();
-            let State { outbox, spare, way, .. } = &mut *state;
-            let Way::Open { socket, epoch, parcel: place @ Parcel::None } = way else { return false };
+            let State { outbox, spare, connection, .. } = &mut *state;
+            let Connection::Open { socket, epoch, parcel: place @ Parcel::None } = connection else { return false };
             if outbox.pending() == 0 {
                 return false;
             }
@@ -172,8 +172,8 @@ impl Link {
 
     fn has_sent(&self, epoch: u64, parcel: Outbox, sent: io::Result<()>) -> bool {
         let mut state = self.lock();
-        let State { outbox, spare, way, .. } = &mut *state;
-        let Way::Open { epoch: now, parcel: place, .. } = way else { return false };
+        let State { outbox, spare, connection, .. } = &mut *state;
+        let Connection::Open { epoch: now, parcel: place, .. } = connection else { return false };
         if *now != epoch {
             return false; // another connection has been made meanwhile
         }
@@ -196,7 +196,7 @@ impl Link {
     pub fn send_stuck(&self) {
         let (socket, epoch, mut parcel) = {
             let mut state = self.lock();
-            let Way::Open { socket, epoch, parcel } = &mut state.way else { return };
+            let Connection::Open { socket, epoch, parcel } = &mut state.connection else { return };
             let Parcel::Stuck(_) = parcel else { return };
             let Parcel::Stuck(stuck) = std::mem::replace(parcel, Parcel::Leaving) else { return };
             (socket.clone(), *epoch, stuck)
@@ -208,10 +208,10 @@ impl Link {
     }
 
     /// The cluster has agreed on it, or the links are being stopped.
-    pub fn set(&self, standing: Standing) {
+    pub fn set(&self, standing: ServerStanding) {
         let (told, why) = {
             let mut state = self.lock();
-            if state.standing == standing || state.standing == Standing::Stopped {
+            if state.standing == standing || state.standing == ServerStanding::Stopped {
                 return;
             }
             state.standing = standing;
@@ -225,15 +225,15 @@ impl Link {
         tell(told, &why, false);
     }
 
-    /// Nothing is heard from here on, until [`Link::is_heard`], or since so long ago.
-    pub fn is_silent(&self, ago: Duration) {
+    /// Nothing is heard from here on, until [`Link::note_heard`], or since so long ago.
+    pub fn note_silence(&self, ago: Duration) {
         let mut state = self.lock();
         if state.silent_since.is_none() {
             state.silent_since = Instant::now().checked_sub(ago);
         }
     }
 
-    pub fn is_heard(&self) {
+    pub fn note_heard(&self) {
         self.lock().silent_since = None;
     }
 
@@ -242,7 +242,7 @@ impl Link {
         let told = {
             let mut state = self.lock();
             let is_late = state.silent_since.is_some_and(|since| since.elapsed() >= longest);
-            if !is_late || state.cut_off || !matches!(state.standing, Standing::Up(_)) {
+            if !is_late || state.cut_off || !matches!(state.standing, ServerStanding::Up(_)) {
                 return;
             }
             state.cut_off = true;
@@ -261,16 +261,18 @@ impl Link {
     }
 
     /// Whether the caller is the first to ask that. Then it has to see to the connections.
-    pub fn becomes_owned(&self) -> bool {
+    pub fn take_ownership(&self) -> bool {
         !std::mem::replace(&mut self.lock().owned, true)
     }
 
     /// Where to connect to, once somebody wants something. `None` once nobody will.
     pub async fn wanted(&self) -> Option<Arc<str>> {
         self.when(|state| match &state.standing {
-            Standing::Stopped => Poll::Ready(None),
-            Standing::Up(address) if state.line.is_wanted() || state.cut_off => Poll::Ready(Some(address.clone())),
-            Standing::Up(_) | Standing::Down | Standing::Unknown => Poll::Pending,
+            ServerStanding::Stopped => Poll::Ready(None),
+            ServerStanding::Up(address) if state.line.is_wanted() || state.cut_off => {
+                Poll::Ready(Some(address.clone()))
+            }
+            ServerStanding::Up(_) | ServerStanding::Down | ServerStanding::Unknown => Poll::Pending,
         })
         .await
     }
@@ -278,7 +280,7 @@ impl Link {
     /// Returns when the server isn't at that address any more.
     pub async fn moved_from(&self, address: &str) {
         self.when(|state| match &state.standing {
-            Standing::Up(now) if **now == *address => Poll::Pending,
+            ServerStanding::Up(now) if **now == *address => Poll::Pending,
             _ => Poll::Ready(()),
         })
         .await;
@@ -303,7 +305,7 @@ impl Link {
             let mut state = self.lock();
             let was_cut_off = std::mem::replace(&mut state.cut_off, false);
             (state.outbox, state.spare) = (Outbox::new(), Outbox::new());
-            state.way = Way::Open { socket, epoch, parcel: Parcel::None };
+            state.connection = Connection::Open { socket, epoch, parcel: Parcel::None };
             let State { line, outbox, watched, silent_since, .. } = &mut *state;
             *watched = line.is_wanted();
             *silent_since = silent_since.filter(|_| *watched);
@@ -321,7 +323,7 @@ impl Link {
     /// The connection is over.
     pub fn close(&self) {
         let mut state = self.lock();
-        state.way = Way::None;
+        state.connection = Connection::None;
         (state.outbox, state.spare) = (Outbox::new(), Outbox::new());
         state.line.disconnected();
     }
@@ -348,14 +350,14 @@ impl Link {
 
     /// Asks whether anybody is there.
     pub fn ping(self: &Arc<Self>) {
-        if let State { way: Way::Open { epoch, .. }, outbox, .. } = &mut *self.lock() {
+        if let State { connection: Connection::Open { epoch, .. }, outbox, .. } = &mut *self.lock() {
             outbox.push(&Header { session: *epoch, ..Header::default() }, &Message::Ping, &Payload::none());
         }
         depart(self);
     }
 
     /// Whether the vigil goes on: for as long as something isn't answered.
-    pub fn goes_on_watching(&self) -> bool {
+    pub fn go_on_watching(&self) -> bool {
         let mut state = self.lock();
         state.watched = state.line.is_wanted();
         state.watched
@@ -366,8 +368,8 @@ impl Link {
     pub fn advise(&self, cx: &Context<'_>, address: &str) -> (Advice, bool) {
         self.bell.register(cx.waker());
         let state = self.lock();
-        let advice = match (&state.standing, &state.way) {
-            (Standing::Up(now), Way::Open { parcel, .. }) if **now == *address => match parcel {
+        let advice = match (&state.standing, &state.connection) {
+            (ServerStanding::Up(now), Connection::Open { parcel, .. }) if **now == *address => match parcel {
                 Parcel::None | Parcel::Leaving => Advice::Receive,
                 Parcel::Stuck(_) => Advice::Send,
                 Parcel::Lost => Advice::End,
@@ -378,12 +380,12 @@ impl Link {
     }
 }
 
-impl Standing {
+impl ServerStanding {
     fn refuses(&self, server: ServerId) -> Option<String> {
         match self {
-            Standing::Up(_) | Standing::Unknown => None,
-            Standing::Down => Some(format!("{server} is down")),
-            Standing::Stopped => Some("this server is being stopped".to_owned()),
+            ServerStanding::Up(_) | ServerStanding::Unknown => None,
+            ServerStanding::Down => Some(format!("{server} is down")),
+            ServerStanding::Stopped => Some("this server is being stopped".to_owned()),
         }
     }
 }

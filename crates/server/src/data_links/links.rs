@@ -1,7 +1,7 @@
 //! The asker's side: a [`Link`] for each lane to each server, and a task on a data thread that sees to its connections.
 
 use super::lane::Lane;
-use super::link::{Advice, Link, Standing};
+use super::link::{Advice, Link, ServerStanding};
 use super::vigil::{Found, Patience, Vigil};
 use crate::data_threads::DataThreads;
 use crate::peers::{FIRST_PAUSE, Incoming, LONGEST_PAUSE, NotReached, Refusals, Socket, call};
@@ -104,7 +104,7 @@ impl Links {
         let known = self.0.table.read().unwrap_or_else(PoisonError::into_inner).links.get(&(server, lane)).cloned();
         known.unwrap_or_else(|| {
             let mut table = self.0.table.write().unwrap_or_else(PoisonError::into_inner);
-            let standing = if table.stopped { Standing::Stopped } else { Standing::Unknown };
+            let standing = if table.stopped { ServerStanding::Stopped } else { ServerStanding::Unknown };
             let new = || Arc::new(Link::new(server, lane, standing));
             table.links.entry((server, lane)).or_insert_with(new).clone()
         })
@@ -120,8 +120,8 @@ impl Links {
     pub fn set_up(&self, server: ServerId, address: &str, threads: &DataThreads) {
         for lane in Lane::ALL.into_iter().filter(|lane| lane.is_open_to(&self.0.caller)) {
             let link = self.link(server, lane);
-            link.set(Standing::Up(address.into()));
-            if link.becomes_owned() {
+            link.set(ServerStanding::Up(address.into()));
+            if link.take_ownership() {
                 let (seat, shared) = (threads.seat(), self.0.clone());
                 threads.spawn_on(seat.thread(), move || async move {
                     let _seat = seat;
@@ -134,7 +134,7 @@ impl Links {
     /// The server is down, as agreed: whoever waits for it is told, and whoever asks.
     pub fn set_down(&self, server: ServerId) {
         for lane in Lane::ALL {
-            self.link(server, lane).set(Standing::Down);
+            self.link(server, lane).set(ServerStanding::Down);
         }
     }
 
@@ -145,7 +145,7 @@ impl Links {
             table.stopped = true;
             table.links.values().cloned().collect()
         };
-        links.iter().for_each(|link| link.set(Standing::Stopped));
+        links.iter().for_each(|link| link.set(ServerStanding::Stopped));
     }
 }
 
@@ -160,7 +160,7 @@ async fn keep(link: Arc<Link>, shared: Arc<Shared>) {
             ..Hello::new(shared.cluster, shared.caller, role, number)
         };
         let epoch = hello.epoch;
-        link.is_silent(Duration::ZERO);
+        link.note_silence(Duration::ZERO);
         let called = tokio::select! {
             called = call(&address, hello) => called,
             () = link.moved_from(&address) => continue,
@@ -176,7 +176,7 @@ async fn keep(link: Arc<Link>, shared: Arc<Shared>) {
                 }
             }
             Err(NotReached::Refused(why)) => {
-                link.is_heard();
+                link.note_heard();
                 shared.refusals.note_called(&format!("{} at {address}", link.server), &why);
             }
             Err(error) => tracing::debug!(server = %link.server, %error, "a server can't be reached"),
@@ -208,10 +208,10 @@ async fn converse(
     link.close();
     connection.socket.hang_up(); // some thread may be about to send over it
     if connection.was_heard || !matches!(ended, Ended::Silent) {
-        link.is_heard(); // else the welcome was all that came
+        link.note_heard(); // else the welcome was all that came
     }
     if matches!(ended, Ended::Silent) {
-        link.is_silent(patience.until_dead());
+        link.note_silence(patience.until_dead());
     }
     (ended, connection.of_use)
 }
@@ -246,7 +246,7 @@ impl Connection<'_> {
                 Advice::Send => match self.socket.poll_sendable(cx) {
                     Poll::Ready(ready) => {
                         ready?;
-                        self.brings_something(); // what was sent arrives there, however slowly
+                        self.note_something(); // what was sent arrives there, however slowly
                         self.link.send_stuck();
                     }
                     Poll::Pending => break is_watched,
@@ -265,7 +265,7 @@ impl Connection<'_> {
                 Ok(0) => return Err(Ended::Closed),
                 Ok(count) => {
                     received += count;
-                    self.brings_something();
+                    self.note_something();
                     self.hear()?;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => match self.socket.poll_receivable(cx) {
@@ -279,7 +279,7 @@ impl Connection<'_> {
         Ok(())
     }
 
-    fn brings_something(&mut self) {
+    fn note_something(&mut self) {
         self.was_heard = true;
         self.vigil.heard();
     }
@@ -287,7 +287,7 @@ impl Connection<'_> {
     /// Looks, when it's time to, whether the connection is of any use still.
     fn watch(&mut self, cx: &mut Context<'_>) -> Result<(), Ended> {
         while self.vigil.poll(cx).is_ready() {
-            if !self.link.goes_on_watching() {
+            if !self.link.go_on_watching() {
                 self.vigil.end();
                 return Ok(());
             }

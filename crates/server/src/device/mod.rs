@@ -221,43 +221,43 @@ impl Device for DriveDevice {
 }
 
 impl FileStore {
-    /// The way that the next operation on this thread takes.
-    fn way(&self) -> Way {
+    /// How the next operation on this thread reaches the kernel.
+    fn submission(&self) -> Submission {
         match self.backend {
             Backend::Uring => match Ring::current() {
-                Ok(ring) => Way::Ring(ring),
+                Ok(ring) => Submission::Ring(ring),
                 // The probe's ring was granted and this thread's is not: a limit was reached. Slow is better than failed.
                 Err(error) => {
                     uring::warn_of_no_ring(&error);
-                    Way::Threads
+                    Submission::Threads
                 }
             },
-            Backend::MemoryFile => Way::AtOnce,
-            Backend::Plain | Backend::Memory => Way::Threads,
+            Backend::MemoryFile => Submission::AtOnce,
+            Backend::Plain | Backend::Memory => Submission::Threads,
         }
     }
 
     async fn read(&self, offset: u64, mut buffer: Buffer) -> Result<Buffer, DeviceError> {
-        match self.way() {
-            Way::Ring(ring) => ring.read(&self.file, offset, buffer).await,
-            Way::AtOnce => self.file.read(offset, &mut buffer).map(|()| buffer),
-            Way::Threads => self.threads.read(&self.file, offset, buffer).await,
+        match self.submission() {
+            Submission::Ring(ring) => ring.read(&self.file, offset, buffer).await,
+            Submission::AtOnce => self.file.read(offset, &mut buffer).map(|()| buffer),
+            Submission::Threads => self.threads.read(&self.file, offset, buffer).await,
         }
     }
 
     async fn write(&self, offset: u64, data: Gather) -> Result<(), DeviceError> {
-        match self.way() {
-            Way::Ring(ring) => ring.write(&self.file, offset, data).await,
-            Way::AtOnce if is_short(&data) => self.file.write(offset, &data),
-            Way::AtOnce | Way::Threads => self.threads.write(&self.file, offset, data).await,
+        match self.submission() {
+            Submission::Ring(ring) => ring.write(&self.file, offset, data).await,
+            Submission::AtOnce if is_short(&data) => self.file.write(offset, &data),
+            Submission::AtOnce | Submission::Threads => self.threads.write(&self.file, offset, data).await,
         }
     }
 
     async fn flush(&self) -> Result<(), DeviceError> {
-        match self.way() {
-            Way::Ring(ring) => ring.flush(&self.file).await,
-            Way::AtOnce => self.file.flush(),
-            Way::Threads => self.threads.flush(&self.file).await,
+        match self.submission() {
+            Submission::Ring(ring) => ring.flush(&self.file).await,
+            Submission::AtOnce => self.file.flush(),
+            Submission::Threads => self.threads.flush(&self.file).await,
         }
     }
 
@@ -275,7 +275,8 @@ fn is_short(data: &Gather) -> bool {
     data.iter().map(|piece| piece.len()).sum::<usize>() <= COPIED_AT_ONCE
 }
 
-enum Way {
+/// How an operation reaches the kernel.
+enum Submission {
     Ring(std::rc::Rc<Ring>),
     AtOnce,
     Threads,

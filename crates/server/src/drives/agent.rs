@@ -69,7 +69,7 @@ fn sight(path: &Path) -> Option<Sight> {
 }
 
 impl Attempts {
-    fn is_due(&mut self, path: &Path) -> bool {
+    fn begin_if_due(&mut self, path: &Path) -> bool {
         let Some(seen) = sight(path) else {
             self.0.remove(path);
             return false;
@@ -102,7 +102,7 @@ impl Drives {
         paths.extend(self.configured.iter().map(|drive| drive.path.clone()));
         let used: Vec<PathBuf> = self.paths_in_use().into_values().collect();
         paths.retain(|path| !used.contains(path));
-        let paths: Vec<PathBuf> = distinct(paths).into_iter().filter(|path| attempts.is_due(path)).collect();
+        let paths: Vec<PathBuf> = distinct(paths).into_iter().filter(|path| attempts.begin_if_due(path)).collect();
         if paths.is_empty() {
             return;
         }

@@ -65,17 +65,17 @@ mod tests {
 
     #[test]
     fn batches_are_recalled_and_those_of_removed_drives_forgotten() {
-        let folder = crate::scratch::folder("batches");
-        let batches = Batches::open(&folder);
+        let scratch = tempfile::tempdir().expect("a folder");
+        let folder = scratch.path();
+        let batches = Batches::open(folder);
         assert_eq!(batches.of(DriveId(1)), 0);
         batches.note([(DriveId(1), 7), (DriveId(2), 8)], |_| true);
         batches.note([(DriveId(1), 9)], |_| true);
-        let recalled = Batches::open(&folder);
+        let recalled = Batches::open(folder);
         assert_eq!([1, 2].map(|drive| recalled.of(DriveId(drive))), [9, 8]);
         recalled.note([], |drive| drive == DriveId(1));
-        assert_eq!([1, 2].map(|drive| Batches::open(&folder).of(DriveId(drive))), [9, 0]);
+        assert_eq!([1, 2].map(|drive| Batches::open(folder).of(DriveId(drive))), [9, 0]);
         std::fs::write(folder.join(FILE), "{").expect("ours");
-        assert_eq!(Batches::open(&folder).of(DriveId(1)), 0, "a broken file is no reason not to start");
-        std::fs::remove_dir_all(folder).expect("ours");
+        assert_eq!(Batches::open(folder).of(DriveId(1)), 0, "a broken file is no reason not to start");
     }
 }

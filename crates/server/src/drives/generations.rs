@@ -71,14 +71,14 @@ mod tests {
 
     #[test]
     fn generations_are_read_back_and_damage_is_named() {
-        let folder = crate::scratch::folder("generations");
-        let mut generations = Generations::open(&folder).expect("none yet");
+        let scratch = tempfile::tempdir().expect("a folder");
+        let folder = scratch.path();
+        let mut generations = Generations::open(folder).expect("none yet");
         generations.record([(DriveId(1), 4), (DriveId(2), 1)]).expect("space");
         generations.record([(DriveId(1), 5)]).expect("space");
         generations.forget(DriveId(2)).expect("space");
-        assert_eq!(Generations::open(&folder).expect("a file").all(), &BTreeMap::from([(DriveId(1), 5)]));
+        assert_eq!(Generations::open(folder).expect("a file").all(), &BTreeMap::from([(DriveId(1), 5)]));
         std::fs::write(folder.join(FILE), "{").expect("ours");
-        assert!(matches!(Generations::open(&folder), Err(GenerationsError::Damaged { .. })));
-        std::fs::remove_dir_all(folder).expect("ours");
+        assert!(matches!(Generations::open(folder), Err(GenerationsError::Damaged { .. })));
     }
 }

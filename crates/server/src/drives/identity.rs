@@ -171,8 +171,9 @@ mod tests {
 
     /// A cluster with a drive that is up and one that has failed.
     async fn state() -> Arc<State> {
-        let folder = crate::scratch::folder("identity");
-        let metadata = Metadata::create(&folder, CLUSTER, "test", ServerId(1), "unix:/s", 0).await.expect("a cluster");
+        let folder = tempfile::tempdir().expect("a folder");
+        let metadata =
+            Metadata::create(folder.path(), CLUSTER, "test", ServerId(1), "unix:/s", 0).await.expect("a cluster");
         for id in [UP, FAILED] {
             let path = format!("/{id}");
             let add = Command::AddDrive {
@@ -190,7 +191,6 @@ mod tests {
         metadata.propose(fail).await.expect("a failed drive");
         let state = metadata.state();
         metadata.shutdown().await;
-        let _ = std::fs::remove_dir_all(folder);
         state
     }
 

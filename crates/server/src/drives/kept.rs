@@ -48,7 +48,7 @@ mod tests {
     /// nothing and knew nothing of that: the drive was removed and emptied.
     #[tokio::test(flavor = "current_thread")]
     async fn a_drive_is_removed_only_if_whoever_leads_its_columns_says_that_others_have_everything() {
-        let rig = Rig::new("kept").await;
+        let rig = Rig::new().await;
         let here = rig.add("a").await;
         // It's up on record, and nobody here leads what is on both.
         let (id, pool, path) = (DriveId(9), DEFAULT_POOL.to_owned(), "/nothing".to_owned());

@@ -95,16 +95,15 @@ mod tests {
 
     #[test]
     fn a_file_counts_once_whatever_its_names() {
-        let folder = crate::scratch::folder("distinct");
-        let [file, other, missing] = ["file", "other", "missing"].map(|name| folder.join(name));
+        let folder = tempfile::tempdir().expect("a folder");
+        let [file, other, missing] = ["file", "other", "missing"].map(|name| folder.path().join(name));
         std::fs::write(&file, "").expect("ours");
         std::fs::write(&other, "").expect("ours");
-        let [link, hard] = ["link", "hard"].map(|name| folder.join(name));
+        let [link, hard] = ["link", "hard"].map(|name| folder.path().join(name));
         std::os::unix::fs::symlink(&file, &link).expect("ours");
         std::fs::hard_link(&file, &hard).expect("ours");
         let paths = [&file, &link, &other, &hard, &missing, &file].map(Clone::clone);
         assert_eq!(distinct(paths), [file.clone(), other, missing]);
         assert!(same_place(&file, &link));
-        std::fs::remove_dir_all(folder).expect("ours");
     }
 }

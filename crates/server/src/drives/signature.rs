@@ -3,8 +3,8 @@
 //! A device counts as free only if its first and last bytes are all zeros: a list of known signatures, as `wipefs` has, can
 //! never be complete, so it only serves to give names.
 
-use tepal_drive::checkpoint::Header;
 use tepal_drive::geometry::HEADERS;
+use tepal_drive::log::checkpoint::Header;
 use tepal_drive::world::{Device, DeviceError};
 use tepal_model::{BLOCK, Buffer, DriveId};
 

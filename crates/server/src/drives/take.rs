@@ -7,8 +7,8 @@ use super::generations::Generations;
 use super::{DriveOperationError, Drives, OpenDrive};
 use crate::authority::left;
 use crate::device::DriveDevice;
-use crate::meter::Meter;
-use crate::metered::MeteredDevice;
+use crate::observed::meter::Meter;
+use crate::observed::metered::MeteredDevice;
 use crate::world::ServerWorld;
 use futures_util::future::join_all;
 use std::path::{Path, PathBuf};
@@ -135,7 +135,7 @@ impl Drives {
                 }
             }
         };
-        self.parts.authority.is_behind_since(id, self.record(id)?.state_view);
+        self.parts.authority.note_behind_since(id, self.record(id)?.state_view);
         self.accept(open.clone());
         self.give_to_engine(&open, standing).await
     }

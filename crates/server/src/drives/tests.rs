@@ -10,9 +10,9 @@ use crate::keeping::{Keeper, longest_state, order_of};
 use crate::volumes::Volumes;
 use crate::world::ServerWorld;
 use bytes::Bytes;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use tempfile::TempDir;
 use tepal_drive::geometry::{MIN_DRIVE, default_state};
 use tepal_drive::{Label, Loss, StateOrder};
 use tepal_engine::{Engine, Volume};
@@ -26,24 +26,24 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const A_MOMENT: Duration = Duration::from_millis(5);
 
 pub(super) struct Rig {
-    folder: PathBuf,
     parts: Parts,
     pub(super) drives: Drives,
     volumes: Arc<Volumes>,
+    folder: TempDir,
 }
 
 impl Rig {
-    pub(super) async fn new(name: &str) -> Rig {
-        let folder = crate::scratch::folder(name);
+    pub(super) async fn new() -> Rig {
+        let folder = tempfile::tempdir().expect("a folder");
         let metadata =
-            Metadata::create(&folder, ClusterId(1), "test", ServerId(1), "unix:/s", 0).await.expect("a cluster");
+            Metadata::create(folder.path(), ClusterId(1), "test", ServerId(1), "unix:/s", 0).await.expect("a cluster");
         let authority = MetadataAuthority::new(metadata.clone(), Followed::default());
         let engine = Engine::new(ServerWorld, Arc::new(authority.clone()));
         let threads = Arc::new(DataThreads::start(1).expect("a thread"));
-        let keeper = Keeper::start(metadata.clone(), engine.clone(), threads.clone());
+        let keeper = Keeper::start(metadata.clone(), engine.clone(), threads.clone(), |_| PATIENCE);
         let parts = Parts { metadata, engine, authority, threads, keeper };
         let config = Config {
-            data: folder.clone(),
+            data: folder.path().to_owned(),
             server: Some(ServerId(1)),
             join: Vec::new(),
             site: None,
@@ -58,15 +58,15 @@ impl Rig {
             log_file: None,
             open_to_others: false,
         };
-        let drives = Drives::new(&config, parts.clone(), Generations::open(&folder).expect("none yet"));
+        let drives = Drives::new(&config, parts.clone(), Generations::open(folder.path()).expect("none yet"));
         drives.start().await.expect("there are none");
         let volumes = Volumes::new(parts.clone());
         volumes.open_all().await.expect("there are none");
-        Rig { folder, parts, drives, volumes }
+        Rig { parts, drives, volumes, folder }
     }
 
     fn request(&self, name: &str) -> NewDriveRequest {
-        let path = self.folder.join(name);
+        let path = self.folder.path().join(name);
         NewDriveRequest { path, pool: DEFAULT_POOL.to_owned(), create: Some(MIN_DRIVE), force: false }
     }
 
@@ -120,13 +120,12 @@ impl Rig {
     pub(super) async fn end(self) {
         self.drives.close().await;
         self.parts.metadata.clone().shutdown().await;
-        std::fs::remove_dir_all(&self.folder).expect("ours");
     }
 }
 
 #[tokio::test(flavor = "current_thread")]
 async fn a_drive_whose_removal_is_agreed_acknowledges_nothing_even_if_who_asked_for_it_has_gone_away() {
-    let rig = Rig::new("removed").await;
+    let rig = Rig::new().await;
     let (removed, other) = (rig.add("a").await, rig.add("b").await);
     let volume = rig.create("mirror:2").await.expect("both are here");
     rig.write(&volume).await.expect("both are here");
@@ -147,7 +146,7 @@ async fn a_drive_whose_removal_is_agreed_acknowledges_nothing_even_if_who_asked_
 
 #[tokio::test(flavor = "current_thread")]
 async fn a_removal_that_is_agreed_after_its_time_is_carried_out() {
-    let rig = Rig::new("late").await;
+    let rig = Rig::new().await;
     let (failed, gone) = (rig.add("a").await, rig.add("b").await);
     let volume = rig.create("stripe").await.expect("both are here");
     let _both = rig.write(&volume).await;
@@ -163,7 +162,7 @@ async fn a_removal_that_is_agreed_after_its_time_is_carried_out() {
 
 #[tokio::test(flavor = "current_thread")]
 async fn a_new_drive_is_in_use_before_a_volume_can_be_put_on_it() {
-    let rig = Rig::new("added").await;
+    let rig = Rig::new().await;
     let added = async {
         rig.until(|state| !state.drives.is_empty()).await;
         let used: Vec<bool> = rig.state().drives.keys().map(|&drive| rig.is_used(drive)).collect();
@@ -179,21 +178,20 @@ async fn a_new_drive_is_in_use_before_a_volume_can_be_put_on_it() {
 
 #[tokio::test(flavor = "current_thread")]
 async fn a_drive_that_may_yet_be_added_keeps_its_label() {
-    let rig = Rig::new("unknown").await;
+    let rig = Rig::new().await;
     rig.parts.metadata.clone().shutdown().await;
     let request = rig.request("a");
     let path = request.path.clone();
     rig.drives.add(request).await.expect_err("nothing can be agreed");
     let looked = rig.drives.look_at(&path).await.expect("it's there");
     assert!(matches!(looked.seen.label, Ok(Label { .. })), "{:?}", looked.seen);
-    std::fs::remove_dir_all(&rig.folder).expect("ours");
 }
 
 #[tokio::test(flavor = "current_thread")]
 async fn a_drive_on_record_that_never_came_into_use_is_agreed_to_be_missing_before_a_volume_goes_on_without_it() {
-    let rig = Rig::new("phantom").await;
+    let rig = Rig::new().await;
     rig.add("a").await;
-    let (id, path) = (DriveId(9), rig.folder.join("nothing").display().to_string());
+    let (id, path) = (DriveId(9), rig.folder.path().join("nothing").display().to_string());
     let pool = DEFAULT_POOL.to_owned();
     rig.propose(Command::AddDrive { id, server: ServerId(1), pool, path, capacity: 1 << 20, spare: false }).await;
     assert!(rig.create("mirror:2").await.is_none(), "nobody has agreed to go on without the one that isn't here");
@@ -207,7 +205,7 @@ async fn a_drive_on_record_that_never_came_into_use_is_agreed_to_be_missing_befo
 
 #[tokio::test(flavor = "current_thread")]
 async fn no_write_that_comes_after_a_volumes_removal_is_done() {
-    let rig = Rig::new("fenced").await;
+    let rig = Rig::new().await;
     rig.add("a").await;
     let volume = rig.create("stripe").await.expect("it's here");
     rig.write(&volume).await.expect("it's here");
@@ -222,7 +220,7 @@ async fn no_write_that_comes_after_a_volumes_removal_is_done() {
 /// the volume for as long as it ran.
 #[tokio::test(flavor = "current_thread")]
 async fn a_volume_that_was_removed_unnoticed_is_served_no_more_and_its_space_is_free() {
-    let rig = Rig::new("unnoticed").await;
+    let rig = Rig::new().await;
     let drive = rig.add("a").await;
     let volume = rig.create("stripe").await.expect("it's here");
     rig.write(&volume).await.expect("it's here");
@@ -256,7 +254,7 @@ impl Rig {
 
 #[tokio::test(flavor = "current_thread")]
 async fn a_volume_is_served_when_all_drives_keep_the_state_that_has_it_also_one_that_is_back() {
-    let rig = Rig::new("keeps").await;
+    let rig = Rig::new().await;
     let drives = [rig.add("a").await, rig.add("b").await];
     rig.create("mirror:2").await.expect("both are here");
     let made = order_of(&rig.state());
@@ -279,7 +277,7 @@ async fn a_volume_is_served_when_all_drives_keep_the_state_that_has_it_also_one_
 
 #[tokio::test(flavor = "current_thread")]
 async fn the_state_does_not_become_longer_than_the_smallest_drive_has_room_for() {
-    let rig = Rig::new("long-state").await;
+    let rig = Rig::new().await;
     let drive = rig.add("a").await;
     rig.parts.keeper.kept(&rig.state()).await;
     let create = |number: u32| {
@@ -305,7 +303,7 @@ async fn the_state_does_not_become_longer_than_the_smallest_drive_has_room_for()
 /// Story: a small drive was taken in when there was much already, and no volume could be made from then on.
 #[tokio::test(flavor = "current_thread")]
 async fn a_new_drive_that_has_no_room_for_the_state_is_refused_and_nothing_is_left_of_it() {
-    let rig = Rig::new("small-drive").await;
+    let rig = Rig::new().await;
     let larger = NewDriveRequest { create: Some(64 << 20), ..rig.request("a") };
     rig.drives.add(larger).await.expect("there's nothing yet");
     for number in 0.. {
@@ -326,7 +324,7 @@ async fn a_new_drive_that_has_no_room_for_the_state_is_refused_and_nothing_is_le
 
 #[tokio::test(flavor = "current_thread")]
 async fn a_volume_is_resized_when_all_drives_keep_that_and_what_drives_have_nothing_of_is_not_waited_for() {
-    let rig = Rig::new("resized").await;
+    let rig = Rig::new().await;
     let drive = rig.add("a").await;
     rig.create("stripe").await.expect("it's here");
     let name = || "v".to_owned();

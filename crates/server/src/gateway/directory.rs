@@ -7,8 +7,8 @@ use crate::data_threads::DataThreads;
 use crate::world::ServerWorld;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use tepal_engine::{Agreed, ClusterView, Engine, Laid, Migration, Placed, Places, Placing, Stage, VolumeSpec};
-use tepal_model::{MapId, ServerId, VolumeId};
+use tepal_engine::{Agreed, ClusterView, Engine, Laid, Migration, Placed, Places, Placing, VolumeSpec};
+use tepal_model::{MapId, MigrationStage, ServerId, VolumeId};
 use tepal_placement::Geometry;
 use tokio::sync::watch;
 
@@ -139,7 +139,7 @@ fn migration_of(volume: &DirectoryVolume) -> Option<Migration> {
         fence: way.fence,
         reversed: way.reversed,
         // Whether it rests is nothing to a gateway, which takes nothing over.
-        stage: Stage::Running,
+        stage: MigrationStage::Running,
         rate: None,
         leaves: way.leaves.map(VolumeId),
         since: way.since,

@@ -1,7 +1,8 @@
 //! The cluster's volumes and their snapshots as the NBD front-end of a gateway wants them.
 
 use crate::api::types::{Directory, DirectorySnapshot, DirectoryVolume, SourceName};
-use crate::exports::{ExportedDisk, Missing, Wanted, in_a_moment, name_of, only};
+use crate::nbd::disk::ExportedDisk;
+use crate::nbd::exports::{Missing, Wanted, in_a_moment, name_of, only};
 use crate::observed::Observations;
 use crate::world::ServerWorld;
 use std::sync::Arc;

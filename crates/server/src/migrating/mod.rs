@@ -12,10 +12,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tepal_metadata::{
-    CHUNK, ColumnRecord, Command, DriveState, LONGEST_WINDOW, MapRecord, MigrationRecord, MigrationStage, ProposeError,
-    State,
+    ColumnRecord, Command, DriveState, LONGEST_WINDOW, MapRecord, MigrationRecord, ProposeError, State,
 };
-use tepal_model::MapId;
+use tepal_model::{CHUNK, MapId, MigrationStage};
 
 /// How often it's looked at least.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -31,7 +30,7 @@ const FINEST: u64 = 100;
 const COARSEST: u64 = 10;
 /// Over how long its rate is measured.
 const MEASURED: Duration = Duration::from_secs(30);
-/// For so long what is missing isn't called a hindrance: servers are restarted.
+/// For so long what is missing isn't called an obstacle: servers are restarted.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How migrations go, as seen by this server. Clones are the same.
@@ -44,18 +43,18 @@ struct Watched {
     /// So many chunks had gone when; of one direction.
     gone: VecDeque<(Instant, u64)>,
     /// What is in its way since when.
-    blocked: Option<(Vec<String>, Instant)>,
+    obstacles: Option<(Vec<String>, Instant)>,
     /// That has been told to people.
     is_told: bool,
 }
 
 impl Watched {
     fn new(record: &MigrationRecord, now: Instant) -> Self {
-        let (blocked, is_told) = (None, false);
-        Watched { window: (window_of(record), now), gone: VecDeque::from([(now, record.done)]), blocked, is_told }
+        let (obstacles, is_told) = (None, false);
+        Watched { window: (window_of(record), now), gone: VecDeque::from([(now, record.done)]), obstacles, is_told }
     }
 
-    fn look(&mut self, record: &MigrationRecord, hindrances: Vec<String>, now: Instant) {
+    fn look(&mut self, record: &MigrationRecord, obstacles: Vec<String>, now: Instant) {
         let window = window_of(record);
         if window.2 != self.window.0.2 {
             *self = Watched::new(record, now);
@@ -67,8 +66,8 @@ impl Watched {
         while self.gone.get(1).is_some_and(|(at, _)| now.duration_since(*at) > MEASURED) {
             self.gone.pop_front();
         }
-        let since = self.blocked.as_ref().map_or(now, |(_, since)| *since);
-        self.blocked = (!hindrances.is_empty()).then_some((hindrances, since));
+        let since = self.obstacles.as_ref().map_or(now, |(_, since)| *since);
+        self.obstacles = (!obstacles.is_empty()).then_some((obstacles, since));
     }
 
     /// In bytes a second.
@@ -80,9 +79,9 @@ impl Watched {
     }
 
     /// What has been in its way for longer than it takes to restart a server.
-    fn hindrances(&self, now: Instant) -> &[String] {
-        match &self.blocked {
-            Some((hindrances, since)) if now.duration_since(*since) >= PATIENCE => hindrances,
+    fn obstacles(&self, now: Instant) -> &[String] {
+        match &self.obstacles {
+            Some((obstacles, since)) if now.duration_since(*since) >= PATIENCE => obstacles,
             _ => &[],
         }
     }
@@ -94,7 +93,7 @@ pub struct Progress {
     /// Bytes a second, lately.
     pub rate: u64,
     /// What is in its way, for people.
-    pub hindrances: Vec<String>,
+    pub obstacles: Vec<String>,
 }
 
 impl Migrations {
@@ -108,7 +107,7 @@ impl Migrations {
         let watched = watched.get(&id);
         watched.map_or_else(Progress::default, |watched| Progress {
             rate: watched.rate(now),
-            hindrances: watched.hindrances(now).to_vec(),
+            obstacles: watched.obstacles(now).to_vec(),
         })
     }
 
@@ -117,7 +116,7 @@ impl Migrations {
         all.retain(|id, _| state.migrations.contains_key(id));
         for record in state.migrations.values() {
             let watched = all.entry(record.id).or_insert_with(|| Watched::new(record, now));
-            watched.look(record, hindrances(state, record), now);
+            watched.look(record, obstacles(state, record), now);
         }
     }
 
@@ -126,15 +125,15 @@ impl Migrations {
         self.lock().get(&record.id).map_or(Duration::ZERO, |watched| now.duration_since(watched.window.1))
     }
 
-    /// The hindrances of those that people haven't been told of; they are from now on.
+    /// The obstacles of those that people haven't been told of; they are from now on.
     fn to_be_told(&self, now: Instant) -> Vec<(MapId, String)> {
         let mut told = Vec::new();
         for (id, watched) in self.lock().iter_mut() {
-            let hindrances = watched.hindrances(now).join("; ");
-            if !hindrances.is_empty() && !watched.is_told {
-                told.push((*id, hindrances.clone()));
+            let obstacles = watched.obstacles(now).join("; ");
+            if !obstacles.is_empty() && !watched.is_told {
+                told.push((*id, obstacles.clone()));
             }
-            watched.is_told = !hindrances.is_empty();
+            watched.is_told = !obstacles.is_empty();
         }
         told
     }
@@ -145,7 +144,7 @@ fn window_of(record: &MigrationRecord) -> (u64, u64, bool) {
 }
 
 /// What keeps columns from being taken over, as far as that is agreed.
-fn hindrances(state: &State, record: &MigrationRecord) -> Vec<String> {
+fn obstacles(state: &State, record: &MigrationRecord) -> Vec<String> {
     if record.stage == MigrationStage::Paused {
         return Vec::new();
     }
@@ -239,9 +238,9 @@ fn length_of_next(record: &MigrationRecord, lasted: Duration) -> u64 {
 }
 
 fn remarks(state: &State, migrations: &Migrations, now: Instant) -> Vec<Command> {
-    let remark = |(id, hindrances): (MapId, String)| {
+    let remark = |(id, obstacles): (MapId, String)| {
         let volume = state.volumes_that_go(state.migrations.get(&id)?).next()?;
-        let text = format!("can't go on to its other layout: {hindrances}");
+        let text = format!("can't go on to its other layout: {obstacles}");
         Some(Command::RecordEvent { kind: "volume".to_owned(), subject: volume.name.clone(), text })
     };
     migrations.to_be_told(now).into_iter().filter_map(remark).collect()

@@ -111,7 +111,7 @@ async fn tell_leader(metadata: &Metadata, relay: &Relay, reports: Vec<TakenOver>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tepal_metadata::MigrationStage;
+    use tepal_model::MigrationStage;
 
     fn report(column: u32, since: u64) -> TakenOver {
         TakenOver { target: 2, column, since }

@@ -1,11 +1,13 @@
 use super::*;
+use tempfile::TempDir;
 use tepal_metadata::{DEFAULT_POOL, Metadata, Reply};
 use tepal_model::{ClusterId, DriveId, ServerId};
 
-/// A server with two drives, and a volume of `chunks` that goes to two copies.
-async fn going(name: &str, chunks: u64) -> Metadata {
-    let folder = crate::scratch::folder(name);
-    let metadata = Metadata::create(&folder, ClusterId(1), "test", ServerId(1), "unix:/s", 0).await.expect("a cluster");
+/// A server with two drives, and a volume of `chunks` that goes to two copies; in a folder.
+async fn going(chunks: u64) -> (TempDir, Metadata) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let metadata =
+        Metadata::create(folder.path(), ClusterId(1), "test", ServerId(1), "unix:/s", 0).await.expect("a cluster");
     let pool = || DEFAULT_POOL.to_owned();
     for id in [1, 2] {
         let (id, server, path) = (DriveId(id), ServerId(1), format!("/d{id}"));
@@ -16,7 +18,7 @@ async fn going(name: &str, chunks: u64) -> Metadata {
     let layout = Some("mirror:2".to_owned());
     done(&metadata, Command::BeginMigration { volume: "v".to_owned(), layout, alone: false, seed: 7, rate: None })
         .await;
-    metadata
+    (folder, metadata)
 }
 
 async fn done(metadata: &Metadata, command: Command) -> Reply {
@@ -33,7 +35,7 @@ fn columns(state: &State) -> usize {
 
 #[tokio::test(flavor = "current_thread")]
 async fn a_window_moves_on_when_all_columns_have_said_so_and_is_longer_or_shorter_as_the_last_one_took() {
-    let metadata = going("windows", 400).await;
+    let (_folder, metadata) = going(400).await;
     let mut lengths = Vec::new();
     for lasted in [SHORT / 2, SHORT / 2, SHORT / 2, SHORT * 2, LONG * 2, LONG * 2, LONG * 2, LONG * 2, LONG * 2] {
         let state = metadata.state();
@@ -50,7 +52,7 @@ async fn a_window_moves_on_when_all_columns_have_said_so_and_is_longer_or_shorte
 async fn a_window_of_a_volume_of_a_pebibyte_is_no_longer_than_one_of_some_hundred_gibibytes() {
     for (chunks, longest, shortest) in [((1 << 50) / CHUNK, 4096, 409), ((1 << 40) / CHUNK, 4096, 409), (1000, 100, 10)]
     {
-        let metadata = going(&format!("long{chunks}"), chunks).await;
+        let (_folder, metadata) = going(chunks).await;
         for (lasted, expected) in [(SHORT / 2, longest), (LONG * 2, shortest)] {
             for _ in 0..9 {
                 let state = metadata.state();
@@ -72,7 +74,7 @@ async fn a_window_of_a_volume_of_a_pebibyte_is_no_longer_than_one_of_some_hundre
 #[tokio::test(flavor = "current_thread")]
 async fn all_windows_lead_to_the_end_also_of_one_chunk() {
     for chunks in [1, 2, 30] {
-        let metadata = going(&format!("end{chunks}"), chunks).await;
+        let (_folder, metadata) = going(chunks).await;
         let mut windows = 0;
         while !metadata.state().migrations.is_empty() {
             let state = metadata.state();
@@ -85,7 +87,7 @@ async fn all_windows_lead_to_the_end_also_of_one_chunk() {
 
 #[tokio::test(flavor = "current_thread")]
 async fn one_that_rests_stays_where_it_is_one_that_was_cancelled_turns_and_one_whose_volume_is_removed_ends() {
-    let metadata = going("stages", 9).await;
+    let (_folder, metadata) = going(9).await;
     let id = only(&metadata.state()).id;
     let next_now = || {
         let state = metadata.state();
@@ -102,7 +104,7 @@ async fn one_that_rests_stays_where_it_is_one_that_was_cancelled_turns_and_one_w
 
 #[tokio::test(flavor = "current_thread")]
 async fn people_are_told_once_of_drives_that_have_been_away_for_long() {
-    let metadata = going("hindrances", 9).await;
+    let (_folder, metadata) = going(9).await;
     let (migrations, begun) = (Migrations::default(), Instant::now());
     let id = only(&metadata.state()).id;
     let look = |after: Duration| {
@@ -121,7 +123,7 @@ async fn people_are_told_once_of_drives_that_have_been_away_for_long() {
 
 #[tokio::test(flavor = "current_thread")]
 async fn the_rate_is_that_of_the_last_half_minute_and_begins_anew_on_the_way_back() {
-    let metadata = going("rate", 1000).await;
+    let (_folder, metadata) = going(1000).await;
     let mut record = only(&metadata.state()).clone();
     let begun = Instant::now();
     let at = |seconds: u64| begun + Duration::from_secs(seconds);

@@ -9,7 +9,7 @@
 mod pauses;
 mod room;
 
-pub use room::{DriveSpace, Spaces, is_emptied, stuck};
+pub use room::{DriveSpace, Spaces, is_emptied, obstacles};
 
 use crate::drives::Parts;
 use pauses::Pauses;
@@ -36,13 +36,13 @@ const SPACES_LAST: Duration = Duration::from_secs(2);
 const SLOW: Duration = Duration::from_secs(300);
 
 /// One column's way to a drive.
-type Way = (MapId, u32, DriveId);
+type MoveId = (MapId, u32, DriveId);
 
 /// What has come of moves while this server has led.
 #[derive(Default)]
 struct Moves {
     /// Since when they are under way.
-    under_way: BTreeMap<Way, Instant>,
+    under_way: BTreeMap<MoveId, Instant>,
     pauses: Pauses,
     spaces: Spaces,
     /// When servers were asked for these.
@@ -51,12 +51,12 @@ struct Moves {
 
 impl Moves {
     fn look(&mut self, state: &State, now: Instant) {
-        let column = |(map, column, _): Way| state.maps.get(&map)?.columns.get(column as usize);
-        let is_over = |way: Way| column(way).and_then(|record| record.joining).is_none_or(|join| join.to != way.2);
-        for (way, _) in self.under_way.extract_if(.., |&way, _| is_over(way)) {
-            match column(way) {
-                Some(record) if record.is_held_by(way.2) => self.pauses.done(way.2),
-                Some(_) => self.pauses.called_off(way.2, &self.spaces, now),
+        let column = |(map, column, _): MoveId| state.maps.get(&map)?.columns.get(column as usize);
+        let is_over = |id: MoveId| column(id).and_then(|record| record.joining).is_none_or(|join| join.to != id.2);
+        for (id, _) in self.under_way.extract_if(.., |&id, _| is_over(id)) {
+            match column(id) {
+                Some(record) if record.is_held_by(id.2) => self.pauses.done(id.2),
+                Some(_) => self.pauses.called_off(id.2, &self.spaces, now),
                 None => {}
             }
         }
@@ -66,8 +66,8 @@ impl Moves {
         self.pauses.look(&self.spaces);
     }
 
-    fn is_slow(&self, way: Way, now: Instant) -> bool {
-        self.under_way.get(&way).is_some_and(|since| now.duration_since(*since) >= SLOW)
+    fn is_slow(&self, id: MoveId, now: Instant) -> bool {
+        self.under_way.get(&id).is_some_and(|since| now.duration_since(*since) >= SLOW)
     }
 }
 

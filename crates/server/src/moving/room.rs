@@ -101,10 +101,10 @@ impl<'a> Room<'a> {
 }
 
 /// Why drives that are to be emptied aren't, of those that can't be now.
-pub fn stuck(state: &State, spaces: &Spaces) -> BTreeMap<DriveId, String> {
+pub fn obstacles(state: &State, spaces: &Spaces) -> BTreeMap<DriveId, String> {
     let none_gone = BTreeSet::new();
     let is_drained = |id: &DriveId| state.drives.get(id).is_some_and(|drive| is_emptied(state, drive));
-    let mut stuck = BTreeMap::new();
+    let mut obstacles = BTreeMap::new();
     for pool in state.pools.keys() {
         let drained: Vec<DriveId> = state.drives_of_pool(pool).map(|drive| drive.id).filter(is_drained).collect();
         if drained.is_empty() {
@@ -123,17 +123,17 @@ pub fn stuck(state: &State, spaces: &Spaces) -> BTreeMap<DriveId, String> {
                     "{left} of its copies have nowhere to go: each needs a drive that shares nothing with the column's other copies, \
                      and there are too few: add one"
                 );
-                stuck.insert(drive, text);
+                obstacles.insert(drive, text);
             } else if held > 0 && !demand.fits() {
                 let (needed, left) = (Size(demand.held), Size(demand.left));
                 let text = format!(
                     "others have no room for what it holds: {needed} are to go, and {left} may be taken: add a drive, or remove something"
                 );
-                stuck.insert(drive, text);
+                obstacles.insert(drive, text);
             }
         }
     }
-    stuck
+    obstacles
 }
 
 /// Whether an operator wants a drive emptied that serves until then.

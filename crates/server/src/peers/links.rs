@@ -23,7 +23,7 @@ const MOST_OPEN: usize = 1024;
 const IDLE: Duration = Duration::from_secs(60);
 /// The connections to all other servers.
 #[derive(Default)]
-pub struct Links {
+pub struct PeerLinks {
     links: Mutex<Table>,
     refusals: Arc<Refusals>,
 }
@@ -52,7 +52,7 @@ struct Connection {
     welcome: Welcome,
 }
 
-impl Links {
+impl PeerLinks {
     /// Connections from here on are those of this server.
     pub fn introduce(&self, caller: Caller) {
         let mut table = self.table();

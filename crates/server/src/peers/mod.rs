@@ -1,7 +1,7 @@
 //! How the servers of a cluster reach each other: a port where this one is asked, and a connection to each of the others.
 //!
 //! ```text
-//! Metadata, API --> Links --- one connection a server, many calls at once ---> Port --> who answers
+//! Metadata, API --> PeerLinks --- one connection a server, many calls at once ---> Port --> who answers
 //! ```
 //!
 //! They speak the protocol of [`tepal_wire`]. Each connection begins with its handshake, which refuses other clusters and
@@ -23,7 +23,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
-pub use links::Links;
+pub use links::PeerLinks;
 pub use port::{Answering, OpenPort, Port};
 pub use refusals::Refusals;
 pub use socket::Socket;
@@ -58,7 +58,7 @@ pub enum Subject {
 }
 
 /// What the metadata is given of the world.
-pub fn surroundings(links: Arc<Links>) -> Surroundings {
+pub fn surroundings(links: Arc<PeerLinks>) -> Surroundings {
     Surroundings::new(links, boot_clock())
 }
 
@@ -71,13 +71,13 @@ fn boot_clock() -> Clock {
     })
 }
 
-impl tepal_metadata::Transport for Links {
+impl tepal_metadata::Transport for PeerLinks {
     fn call(&self, address: &str, request: Vec<u8>, within: Duration) -> tepal_metadata::Calling {
-        Box::pin(Links::call(self, address, None, Subject::Metadata, request, within))
+        Box::pin(PeerLinks::call(self, address, None, Subject::Metadata, request, within))
     }
 
     fn introduce(&self, caller: Caller) {
-        Links::introduce(self, caller);
+        PeerLinks::introduce(self, caller);
     }
 }
 

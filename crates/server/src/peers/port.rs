@@ -137,7 +137,7 @@ impl Guest {
         *self.claim.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn speaks(&self) {
+    fn note_speaking(&self) {
         *self.claim.lock().unwrap_or_else(PoisonError::into_inner) = (true, Instant::now());
     }
 }
@@ -147,7 +147,7 @@ async fn receive(socket: Socket, guest: &Guest, house: Arc<House>, place: OwnedS
     let refused = match timeout(HELLO, hear(&mut incoming, &house.host)).await {
         Ok(Ok(hello)) => match house.judge(&hello) {
             Ok(None) => {
-                guest.speaks();
+                guest.note_speaking();
                 return serve(incoming, hello, guest, &house).await;
             }
             Ok(Some((lane, reception))) => {
@@ -236,7 +236,7 @@ async fn serve(incoming: Incoming<Socket>, hello: Hello, guest: &Guest, house: &
                 return;
             }
         };
-        guest.speaks();
+        guest.note_speaking();
         // Before another is read: what waits here takes memory.
         let (own, shared) = (at_once.clone().acquire_owned().await, house.at_once.clone().acquire_owned().await);
         while tasks.try_join_next().is_some() {}

@@ -3,6 +3,7 @@ use futures_util::future::{BoxFuture, FutureExt};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use stream::{Ended, Incoming};
+use tempfile::TempDir;
 use tepal_gateway::nbd::Endpoint;
 use tepal_model::{ClusterId, ServerId};
 use tepal_wire::Header;
@@ -17,8 +18,8 @@ const CLUSTER: ClusterId = ClusterId(7);
 const HERE: Caller = Caller { cluster: CLUSTER, server: ServerId(1), run: 5 };
 const CALLER: Caller = Caller { cluster: CLUSTER, server: ServerId(2), run: 3 };
 
-fn links_of(caller: Caller) -> Links {
-    let links = Links::default();
+fn links_of(caller: Caller) -> PeerLinks {
+    let links = PeerLinks::default();
     links.introduce(caller);
     links
 }
@@ -49,12 +50,15 @@ struct Peer {
     endpoint: Endpoint,
     echo: Arc<Echo>,
     port: Mutex<Option<OpenPort>>,
+    /// Where its socket is.
+    _folder: TempDir,
 }
 
 impl Peer {
-    async fn at(name: &str) -> Peer {
-        let endpoint = Endpoint::Unix(crate::scratch::folder(name).join("p"));
-        let peer = Peer { endpoint, echo: Arc::default(), port: Mutex::default() };
+    async fn new() -> Peer {
+        let folder = tempfile::tempdir().expect("a folder");
+        let endpoint = Endpoint::Unix(folder.path().join("p"));
+        let peer = Peer { endpoint, echo: Arc::default(), port: Mutex::default(), _folder: folder };
         peer.start().await;
         peer
     }
@@ -72,13 +76,13 @@ impl Peer {
         self.endpoint.to_string()
     }
 
-    async fn ask(&self, links: &Links, call: &str) -> Result<String, tepal_metadata::TransportError> {
+    async fn ask(&self, links: &PeerLinks, call: &str) -> Result<String, tepal_metadata::TransportError> {
         let call = links.call(&self.address(), Some(HERE.server), Subject::Metadata, call.as_bytes().to_vec(), WITHIN);
         call.await.map(|answer| String::from_utf8(answer).expect("text"))
     }
 
     /// Until it's answered: a connection that is just broken may take a call with it.
-    async fn ask_again(&self, links: &Links, call: &str) -> String {
+    async fn ask_again(&self, links: &PeerLinks, call: &str) -> String {
         loop {
             match self.ask(links, call).await {
                 Ok(answer) => return answer,
@@ -90,7 +94,7 @@ impl Peer {
 
 #[tokio::test(flavor = "current_thread")]
 async fn calls_are_answered_in_any_order_each_with_its_own_answer() {
-    let peer = Peer::at("order").await;
+    let peer = Peer::new().await;
     let links = links_of(CALLER);
     let (echo, go) = (peer.echo.clone(), peer.echo.go.clone());
     let slow = peer.ask(&links, "wait");
@@ -112,7 +116,7 @@ async fn calls_are_answered_in_any_order_each_with_its_own_answer() {
 
 #[tokio::test(flavor = "current_thread")]
 async fn a_server_that_went_away_and_came_back_is_found_again_and_meanwhile_callers_are_told_at_once() {
-    let peer = Peer::at("back").await;
+    let peer = Peer::new().await;
     let links = links_of(CALLER);
     assert_eq!(peer.ask(&links, "one").await.expect("answered"), "ONE");
     peer.stop();
@@ -124,8 +128,8 @@ async fn a_server_that_went_away_and_came_back_is_found_again_and_meanwhile_call
 
 #[tokio::test(flavor = "current_thread")]
 async fn a_server_that_reads_nothing_costs_its_callers_their_patience_and_no_more() {
-    let folder = crate::scratch::folder("deaf");
-    let path = folder.join("p");
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("p");
     // It accepts by the kernel's queue alone.
     let _deaf = std::os::unix::net::UnixListener::bind(&path).expect("a socket");
     let address = format!("unix:{}", path.display());
@@ -136,14 +140,14 @@ async fn a_server_that_reads_nothing_costs_its_callers_their_patience_and_no_mor
     for answer in futures_util::future::join_all(calls).await {
         assert!(answer.is_err());
     }
-    let peer = Peer::at("hears").await;
+    let peer = Peer::new().await;
     assert_eq!(peer.ask(&links, "here").await.expect("answered"), "HERE");
 }
 
 /// Story: whoever reaches the port can send what he likes, and as many connections as he likes.
 #[tokio::test(flavor = "current_thread")]
 async fn garbage_ends_its_own_connection_and_idle_strangers_keep_nobody_out() {
-    let peer = Peer::at("garbage").await;
+    let peer = Peer::new().await;
     let links = links_of(CALLER);
     let Endpoint::Unix(path) = &peer.endpoint else { unreachable!("made above") };
     for garbage in [&b"GET / HTTP/1.1\r\n\r\n............."[..], &[0; 28], &[0xff; 5000]] {
@@ -177,7 +181,7 @@ async fn hello(peer: &Peer, hello: Hello, then: Request) -> Result<Ended, String
 
 #[tokio::test(flavor = "current_thread")]
 async fn who_does_not_belong_here_is_told_so_and_what_is_not_for_him_is_not_answered() {
-    let peer = Peer::at("strangers").await;
+    let peer = Peer::new().await;
     let server = Sender::Server { server: ServerId(2), boot: 3 };
     let client = Sender::Client { client: ClientId(1) };
     let itself = Sender::Server { server: HERE.server, boot: 6 };
@@ -209,7 +213,7 @@ async fn who_does_not_belong_here_is_told_so_and_what_is_not_for_him_is_not_answ
 
 #[tokio::test(flavor = "current_thread")]
 async fn callers_learn_why_they_are_refused_and_whom_they_have_reached() {
-    let peer = Peer::at("reasons").await;
+    let peer = Peer::new().await;
     let stranger = links_of(Caller { cluster: ClusterId(8), ..CALLER });
     let why = peer.ask(&stranger, "one").await.expect_err("it's refused").to_string();
     assert!(why.contains("another cluster"), "{why}");

@@ -198,10 +198,11 @@ mod tests {
     /// Story: drives that a server had open were passed over without a word where none was named, and counted as lost.
     #[test]
     fn a_drive_of_the_cluster_that_is_in_use_is_not_passed_over_also_if_nobody_named_it() {
-        let folder = crate::scratch::folder("rebuild-look");
+        let scratch = tempfile::tempdir().expect("a folder");
+        let folder = scratch.path();
         let looked = crate::unserved::block_on(async {
             let (ours, used, strange) =
-                (make(&folder, "a", 1).await, make(&folder, "bb", 1).await, make(&folder, "ccc", 2).await);
+                (make(folder, "a", 1).await, make(folder, "bb", 1).await, make(folder, "ccc", 2).await);
             let blank = folder.join("blank");
             device::create_file(&blank, 64 << 20).expect("space");
             let request = |drives: &[&PathBuf]| Request {
@@ -225,6 +226,5 @@ mod tests {
             Ok::<_, io::Error>(())
         });
         looked.expect("a runtime");
-        std::fs::remove_dir_all(folder).expect("ours");
     }
 }

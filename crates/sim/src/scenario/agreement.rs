@@ -80,7 +80,7 @@ impl Agreement {
     }
 
     /// Agreed at once, before the engine is given it: it's here again, and misses something.
-    pub fn is_behind(&self, drive: DriveId) {
+    pub fn note_behind(&self, drive: DriveId) {
         *self.lock().moves.entry(drive).or_default() += 1;
     }
 

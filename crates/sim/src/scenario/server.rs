@@ -143,7 +143,7 @@ impl Server {
     }
 
     /// Returns once it acts by that view.
-    pub async fn follows(&self, view: View) {
+    pub async fn wait_until_it_follows(&self, view: View) {
         while self.followed.get() < view {
             self.world.sleep(LOOK).await;
         }
@@ -239,7 +239,7 @@ async fn start_drive(world: &SimWorld, engine: &Engine<SimWorld>, hardware: &Har
 /// Gives a drive to the engine; if the volume was removed while it was away, its space comes back.
 async fn put_in_service(engine: &Engine<SimWorld>, hardware: &Hardware, drive: Drive<SimWorld>, standing: Standing) {
     if standing != Standing::Current {
-        hardware.agreement.is_behind(drive.id());
+        hardware.agreement.note_behind(drive.id());
     }
     engine.add_drive(drive.clone(), standing);
     free_unknown(engine, hardware, &drive).await;

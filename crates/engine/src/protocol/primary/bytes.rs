@@ -42,7 +42,7 @@ impl<W: World> Group<W> {
         tag: Option<Tag>,
     ) -> impl Future<Output = Result<(), IoError>> + use<W> {
         self.shared.served.fetch_add(1, Ordering::Relaxed);
-        if !self.shared.moves.load(Ordering::Acquire) {
+        if !self.shared.has_migrated.load(Ordering::Acquire) {
             return Either::Left(self.write_here(volume, offset, data, fua, tag));
         }
         let group = self.clone();

@@ -189,7 +189,7 @@ impl<W: World> Group<W> {
         // Of each target: whether it has taken other requests, and which blocks nobody can read.
         let mut ends: Vec<(bool, BTreeSet<u64>)> = vec![(false, BTreeSet::new()); targets.len()];
         let mut hides = vec![false; blocks.count as usize];
-        let are_left = self.lock().moving.is_some();
+        let are_left = self.lock().migration.is_some();
         for (nth, line) in lines.iter().enumerate() {
             let source = source.on(line);
             let (wanted, taken) = source.content(map, blocks.count).await?;

@@ -197,7 +197,7 @@ impl<W: World> Member<W> {
     }
 
     /// It has come or gone, or is up.
-    pub fn stands_for_itself(&mut self) {
+    pub fn stand_for_itself(&mut self) {
         (self.knew, self.stands_in) = (false, false);
     }
 }

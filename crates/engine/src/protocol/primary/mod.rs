@@ -41,7 +41,7 @@ use crate::holder::Holder;
 use crate::map::Column;
 use crate::places::Placed;
 use crate::rate::Rate;
-use crate::volume::Moving;
+use crate::volume::MapMigration;
 use flush::LostUnflushed;
 use futures_channel::oneshot;
 use futures_util::future::{Either, select};
@@ -100,7 +100,7 @@ pub(crate) struct Shared<W: World> {
     /// Requests of clients: recovery makes room for them.
     pub served: AtomicU64,
     /// Whether it has ever been of a map that volumes go to, or come from.
-    pub moves: AtomicBool,
+    pub has_migrated: AtomicBool,
     /// The volume's count of blocks that were damaged on one copy and written again from another.
     pub repaired: Arc<AtomicU64>,
     state: Mutex<State<W>>,
@@ -133,7 +133,7 @@ pub(crate) struct State<W: World> {
     /// All primaries act in this view or a later one.
     pub everywhere: View,
     /// Where the map's data goes, or comes from, as agreed.
-    pub moving: Option<Arc<Moving>>,
+    pub migration: Option<Arc<MapMigration>>,
     pub takeover: TakeOver,
     /// Members that are leaving with unflushed data: up to which batch.
     pub leaving_unflushed: BTreeMap<usize, u64>,
@@ -213,7 +213,7 @@ impl<W: World> Group<W> {
         column: Column,
         layout: &Layout,
         (members, placed): (Members<W>, Placed),
-        (view, epochs, moving): (View, Arc<Epochs>, Option<Arc<Moving>>),
+        (view, epochs, migration): (View, Arc<Epochs>, Option<Arc<MapMigration>>),
         repaired: Arc<AtomicU64>,
     ) -> Self {
         let copies = members.list.len();
@@ -233,7 +233,7 @@ impl<W: World> Group<W> {
             changes: 0,
             refusals: Refusals::default(),
             epochs,
-            moving,
+            migration,
             takeover: TakeOver::default(),
             // When it was opened nobody acted in an earlier view any more; and who is alone acts for all.
             everywhere: if view == 0 { View::MAX } else { view },
@@ -241,7 +241,7 @@ impl<W: World> Group<W> {
             unflushed: BTreeMap::new(),
             lost_unflushed: LostUnflushed::default(),
         };
-        let moves = AtomicBool::new(state.moving.is_some());
+        let has_migrated = AtomicBool::new(state.migration.is_some());
         let shared = Shared {
             world: engine.world().clone(),
             engine: Arc::downgrade(&engine.shared),
@@ -255,7 +255,7 @@ impl<W: World> Group<W> {
             min_copies: usize::from(layout.min_copies).max(1),
             order: WriteOrder::default(),
             served: AtomicU64::new(0),
-            moves,
+            has_migrated,
             repaired,
             state: Mutex::new(state),
         };

@@ -16,7 +16,7 @@ impl<W: World> Group<W> {
         let Some(at) = state.members.position(id) else { return };
         let unflushed = state.members.list[at].drive().and_then(Holder::unflushed);
         state.note_who_knows();
-        state.members.list[at].stands_for_itself();
+        state.members.list[at].stand_for_itself();
         state.members.list[at].presence = Presence::Leaving;
         state.members.list[at].begin_anew();
         state.members.list[at].opening += 1; // who is still asking it what it knows needn't come back
@@ -92,7 +92,7 @@ impl<W: World> Group<W> {
             let mut state = self.lock();
             let Some(at) = state.members.position(drive.id()).filter(|_| !state.removed) else { return };
             state.forget_what_others_have();
-            state.members.list[at].stands_for_itself();
+            state.members.list[at].stand_for_itself();
             state.members.list[at].set_left(standing.left());
             state.members.list[at].begin_anew();
             state.members.list[at].presence = Presence::Here(drive.clone());
@@ -130,7 +130,7 @@ impl<W: World> Group<W> {
         let member = state.members.list.iter_mut().find(|member| member.id == drive.id());
         if let Some(member) = member.filter(|member| member.drive().is_some_and(|now| now.is_same(drive))) {
             member.set_left(None);
-            member.stands_for_itself();
+            member.stand_for_itself();
         }
         drop(state);
         self.wake();

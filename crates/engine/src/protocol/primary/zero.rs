@@ -111,11 +111,11 @@ impl<W: World> Group<W> {
 
     /// The steps past the end of which something may still be where the volume came from.
     fn untaken_past(&self, state: &State<W>, volume: VolumeId, end: u64) -> Vec<u64> {
-        let moving = state.moving_of(volume).ok().flatten();
-        let Some(moving) = moving.filter(|moving| moving.takes()) else { return Vec::new() };
+        let migration = state.migration_of(volume).ok().flatten();
+        let Some(migration) = migration.filter(|migration| migration.takes()) else { return Vec::new() };
         let column = self.shared.column.number;
-        let window = moving.window(column).map(|(_, blocks)| blocks);
-        let past = window.filter(|blocks| state.takeover.missing((moving, column), *blocks).next().is_some());
+        let window = migration.window(column).map(|(_, blocks)| blocks);
+        let past = window.filter(|blocks| state.takeover.missing((migration, column), *blocks).next().is_some());
         past.filter_map(|blocks| step_past((blocks.first, blocks.count), end)).collect()
     }
 

@@ -3,9 +3,10 @@
 use super::snapshot_tests::{check_readers, clone, roll_back, take};
 use super::tests::{cluster, create, done, proposal, refused};
 use super::*;
-use crate::record::{CHUNK, DriveState, MigrationStage};
+use crate::record::DriveState;
 use crate::state_machine::digest::Digest;
 use proptest::prelude::*;
+use tepal_model::{CHUNK, MigrationStage};
 
 const SEED: u64 = 7;
 

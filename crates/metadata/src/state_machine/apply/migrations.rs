@@ -6,11 +6,11 @@
 use super::drives::parse_layout;
 use super::{Draft, place};
 use crate::command::{ALONE, Reply};
-use crate::record::{CHUNK, LONGEST_WINDOW, MapRecord, MigrationRecord, MigrationStage, VolumeRecord};
+use crate::record::{LONGEST_WINDOW, MapRecord, MigrationRecord, VolumeRecord};
 use crate::refusal::Refusal;
 use crate::state::State;
 use std::sync::Arc;
-use tepal_model::{Epoch, Lineage, MapId, VolumeId};
+use tepal_model::{CHUNK, Epoch, Lineage, MapId, MigrationStage, VolumeId};
 
 /// The first window is a fiftieth of all chunks: large enough that few are agreed, small enough that clients seldom meet it.
 const FIRST_WINDOW: u64 = 50;

@@ -129,11 +129,11 @@ mod tests {
             let (name, address) = ("c".to_owned(), "h:1".to_owned());
             let setup = Command::InitCluster { id: ClusterId(1), name, server: ServerId(1), address };
             let mut cluster = Cluster { state: State::before_everything(), proposers: Proposers::new() };
-            cluster.arrives(None, setup).unwrap();
+            cluster.propose(None, setup).unwrap();
             cluster
         }
 
-        fn arrives(&mut self, from: Option<Proposer>, command: Command) -> Answer {
+        fn propose(&mut self, from: Option<Proposer>, command: Command) -> Answer {
             let outcome = carry_out(&self.state, &self.proposers, &Proposal::new(1, from, command));
             self.state = outcome.state.unwrap_or(self.state.clone());
             self.proposers.retain(|id, _| !outcome.forgotten.contains(id));
@@ -157,14 +157,14 @@ mod tests {
     #[test]
     fn a_command_that_arrives_twice_is_carried_out_once_and_answered_the_same() {
         let mut cluster = Cluster::new();
-        assert_eq!(cluster.arrives(from(1, 1, 1), pool("a")), Ok(Reply::Done));
+        assert_eq!(cluster.propose(from(1, 1, 1), pool("a")), Ok(Reply::Done));
         let (state, taken) = (cluster.state.clone(), Refusal::PoolExists("a".to_owned()));
-        assert_eq!(cluster.arrives(from(1, 1, 1), pool("a")), Ok(Reply::Done));
+        assert_eq!(cluster.propose(from(1, 1, 1), pool("a")), Ok(Reply::Done));
         assert_eq!(cluster.state, state);
         // A refusal is remembered too: what it was refused for may be gone by the time the copy arrives.
-        assert_eq!(cluster.arrives(from(1, 2, 1), pool("a")), Err(taken.clone()));
-        cluster.arrives(from(1, 3, 1), Command::RemovePool { name: "a".to_owned() }).unwrap();
-        assert_eq!(cluster.arrives(from(1, 2, 1), pool("a")), Err(taken));
+        assert_eq!(cluster.propose(from(1, 2, 1), pool("a")), Err(taken.clone()));
+        cluster.propose(from(1, 3, 1), Command::RemovePool { name: "a".to_owned() }).unwrap();
+        assert_eq!(cluster.propose(from(1, 2, 1), pool("a")), Err(taken));
         assert!(!cluster.state.pools.contains_key("a"));
     }
 
@@ -172,19 +172,19 @@ mod tests {
     fn what_is_settled_is_forgotten_and_never_carried_out_again() {
         let mut cluster = Cluster::new();
         for sequence in 1..=10 {
-            cluster.arrives(from(1, sequence, sequence), pool(&format!("p{sequence}"))).unwrap();
+            cluster.propose(from(1, sequence, sequence), pool(&format!("p{sequence}"))).unwrap();
         }
         assert_eq!(cluster.remembered(), 1);
-        cluster.arrives(from(1, 11, 11), Command::RemovePool { name: "p3".to_owned() }).unwrap();
-        assert_eq!(cluster.arrives(from(1, 3, 3), pool("p3")), Err(Refusal::Late));
+        cluster.propose(from(1, 11, 11), Command::RemovePool { name: "p3".to_owned() }).unwrap();
+        assert_eq!(cluster.propose(from(1, 3, 3), pool("p3")), Err(Refusal::Late));
         assert!(!cluster.state.pools.contains_key("p3"));
     }
 
     #[test]
     fn a_copy_from_before_the_proposer_s_restart_is_not_carried_out() {
         let mut cluster = Cluster::new();
-        cluster.arrives(from(2, 1, 1), pool("a")).unwrap();
-        assert_eq!(cluster.arrives(from(1, 9, 1), pool("b")), Err(Refusal::Late));
+        cluster.propose(from(2, 1, 1), pool("a")).unwrap();
+        assert_eq!(cluster.propose(from(1, 9, 1), pool("b")), Err(Refusal::Late));
         assert_eq!(cluster.remembered(), 1);
     }
 
@@ -193,21 +193,21 @@ mod tests {
         let mut cluster = Cluster::new();
         for sequence in 1..=3 * MAX_ANSWERS as u64 {
             let event = Command::RecordEvent { kind: "k".into(), subject: "s".into(), text: "t".into() };
-            cluster.arrives(from(1, sequence, 0), event).unwrap();
+            cluster.propose(from(1, sequence, 0), event).unwrap();
         }
         assert_eq!(cluster.remembered(), MAX_ANSWERS);
-        assert_eq!(cluster.arrives(from(1, 1, 0), pool("a")), Err(Refusal::Late));
+        assert_eq!(cluster.propose(from(1, 1, 0), pool("a")), Err(Refusal::Late));
     }
 
     #[test]
     fn a_removed_server_s_proposals_are_refused_and_forgotten() {
         let mut cluster = Cluster::new();
         let join = Command::JoinServer { folder: 7, address: "h:2".to_owned(), claim: None };
-        cluster.arrives(from(1, 1, 1), join).unwrap();
+        cluster.propose(from(1, 1, 1), join).unwrap();
         let second = |sequence| Some(Proposer { server: ServerId(2), ..from(1, sequence, 1).unwrap() });
-        cluster.arrives(second(1), pool("a")).unwrap();
-        cluster.arrives(second(2), Command::RemoveServer { id: ServerId(2) }).unwrap();
-        assert_eq!(cluster.arrives(second(3), pool("b")), Err(Refusal::NoServer(ServerId(2))));
+        cluster.propose(second(1), pool("a")).unwrap();
+        cluster.propose(second(2), Command::RemoveServer { id: ServerId(2) }).unwrap();
+        assert_eq!(cluster.propose(second(3), pool("b")), Err(Refusal::NoServer(ServerId(2))));
         assert!(!cluster.proposers.contains_key(&ServerId(2)));
     }
 }

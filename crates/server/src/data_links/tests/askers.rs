@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tepal_engine::{Peers, Unreachable};
-use tepal_gateway::nbd::Endpoint;
 use tepal_model::{BLOCK, ServerId};
 use tepal_wire::handshake::{ClientId, Sender};
 use tepal_wire::message::{Answer, DriveAnswer, VolumeAnswer};
@@ -18,8 +17,8 @@ fn why(outcome: Result<tepal_engine::Reply, Unreachable>) -> String {
 
 #[tokio::test(flavor = "current_thread")]
 async fn what_two_threads_ask_arrives_in_the_order_of_the_calls_over_tcp_and_unix_sockets() {
-    for endpoint in [socket("order"), Endpoint::Tcp(([127, 0, 0, 1], 0).into())] {
-        let server = Server::start(&endpoint, 1).await;
+    for place in [socket(), tcp()] {
+        let server = Server::start(&place, 1).await;
         let asker = Asker::to(&server.address);
         let numbers = Arc::new(Mutex::new(0));
         let ask_many = |thread| {
@@ -49,7 +48,7 @@ async fn what_two_threads_ask_arrives_in_the_order_of_the_calls_over_tcp_and_uni
 
 #[tokio::test(flavor = "current_thread")]
 async fn answers_bring_their_data_and_each_lane_has_its_own_line() {
-    let server = Server::start(&socket("lanes"), 1).await;
+    let server = Server::start(&socket(), 1).await;
     let asker = Asker::to(&server.address);
     let held = asker.begin(write(Recorder::HELD, 1)).await;
     let reply = asker.ask(1, read(7, 100)).await.expect("it's answered");
@@ -67,7 +66,7 @@ fn metadata() -> tepal_engine::Question {
 
 #[tokio::test(flavor = "current_thread")]
 async fn a_gateway_without_a_server_uses_volumes_and_no_drives() {
-    let server = Server::start(&socket("gateway"), 1).await;
+    let server = Server::start(&socket(), 1).await;
     let asker = Asker::new(Sender::Client { client: ClientId(5) });
     asker.links.set_up(ANSWERS, &server.address, &asker.threads);
     assert!(asker.ask(0, flush_volume()).await.is_ok());
@@ -77,7 +76,7 @@ async fn a_gateway_without_a_server_uses_volumes_and_no_drives() {
 
 #[tokio::test(flavor = "current_thread")]
 async fn whoever_is_not_spoken_of_yet_is_waited_for_and_whoever_is_down_is_not() {
-    let server = Server::start(&socket("down"), 1).await;
+    let server = Server::start(&socket(), 1).await;
     let asker = Asker::new(ASKER);
     let early = asker.begin(write(1, 1)).await;
     asker.links.set_up(ANSWERS, &server.address, &asker.threads);
@@ -101,8 +100,8 @@ async fn whoever_is_not_spoken_of_yet_is_waited_for_and_whoever_is_down_is_not()
 /// gateway has asked another primary meanwhile.
 #[tokio::test(flavor = "current_thread")]
 async fn what_nobody_waits_for_any_more_is_not_carried_out_later() {
-    let server = Server::start(&socket("late"), 1).await;
-    let proxy = Proxy::start("late-proxy", &server.address, None, 1);
+    let server = Server::start(&socket(), 1).await;
+    let proxy = Proxy::start(&server.address, None, 1);
     let asker = Asker::to(&proxy.address);
     let held = asker.begin(write(Recorder::HELD, 1)).await;
     until(|| server.recorder.begun().len() == 1).await;
@@ -120,8 +119,8 @@ async fn what_nobody_waits_for_any_more_is_not_carried_out_later() {
 
 #[tokio::test(flavor = "current_thread")]
 async fn of_a_server_that_was_started_again_only_what_was_not_sent_is_asked() {
-    let endpoint = socket("restart");
-    let server = Server::start(&endpoint, 1).await;
+    let place = socket();
+    let server = Server::start(&place, 1).await;
     let asker = Asker::to(&server.address);
     // Two fill the window, and a third waits in line.
     let blocks = (Lane::Drives.grant().bytes / 2 / BLOCK - 1) as u32;
@@ -132,7 +131,7 @@ async fn of_a_server_that_was_started_again_only_what_was_not_sent_is_asked() {
     let written = asker.begin(write(9, 1)).await;
     until(|| server.recorder.begun().len() == 2).await;
     server.kill();
-    let again = Server::start(&endpoint, 2).await;
+    let again = Server::start(&place, 2).await;
     let third = asked.pop().expect("three were asked");
     for sent in asked {
         assert!(why(sent.await).contains("was started again"));
@@ -145,7 +144,8 @@ async fn of_a_server_that_was_started_again_only_what_was_not_sent_is_asked() {
 
 #[tokio::test(flavor = "current_thread")]
 async fn a_server_that_reads_nothing_holds_up_nobody_who_asks_others() {
-    let path = crate::scratch::folder("deaf").join("s");
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("s");
     // It accepts by the kernel's queue alone.
     let _deaf = std::os::unix::net::UnixListener::bind(&path).expect("a socket");
     let asker = Asker::new(ASKER);
@@ -157,7 +157,7 @@ async fn a_server_that_reads_nothing_holds_up_nobody_who_asks_others() {
         }
     });
     within(asked).await.expect("the thread runs");
-    let server = Server::start(&socket("hears"), 1).await;
+    let server = Server::start(&socket(), 1).await;
     asker.links.set_up(ANSWERS, &server.address, &asker.threads);
     for thread in [0, 1, 0, 1] {
         assert_eq!(asker.ask(thread, write(1, 1)).await.expect("it's answered").answer, WRITTEN);
@@ -166,7 +166,7 @@ async fn a_server_that_reads_nothing_holds_up_nobody_who_asks_others() {
 
 #[tokio::test(flavor = "current_thread")]
 async fn a_server_that_stops_finishes_what_is_under_way_and_is_found_elsewhere() {
-    let server = Server::start(&socket("stops"), 1).await;
+    let server = Server::start(&socket(), 1).await;
     let asker = Asker::to(&server.address);
     let held = asker.begin(write(Recorder::HELD, 1)).await;
     until(|| server.recorder.begun().len() == 1).await;
@@ -178,7 +178,7 @@ async fn a_server_that_stops_finishes_what_is_under_way_and_is_found_elsewhere()
     assert_eq!(held.await.expect("it's finished").answer, WRITTEN);
     within(closing).await.expect("no panic");
     assert_eq!(recorder.begun(), [Recorder::HELD], "nothing more is begun");
-    let other = Server::start(&socket("elsewhere"), 2).await;
+    let other = Server::start(&socket(), 2).await;
     asker.links.set_up(ANSWERS, &other.address, &asker.threads);
     // It was sent to the first run, or wasn't.
     match late.await {
@@ -191,7 +191,7 @@ async fn a_server_that_stops_finishes_what_is_under_way_and_is_found_elsewhere()
 fn idle_links_wake_nobody() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
-        let server = Server::start(&socket("idle"), 1).await;
+        let server = Server::start(&socket(), 1).await;
         let asker = Asker::to(&server.address);
         for thread in [0, 1] {
             assert!(asker.ask(thread, write(1, 1)).await.is_ok());

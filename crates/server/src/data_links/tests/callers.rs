@@ -85,7 +85,7 @@ fn hello(sender: Sender, lane: Lane, epoch: u64) -> Hello {
 
 #[tokio::test(flavor = "current_thread")]
 async fn who_does_not_belong_here_is_told_so() {
-    let server = Server::start(&socket("strangers"), 1).await;
+    let server = Server::start(&socket(), 1).await;
     let ours = hello(ASKER, Lane::Drives, 1);
     let client = Sender::Client { client: ClientId(4) };
     let fenced = Sender::Client { client: ClientId(99) };
@@ -112,7 +112,7 @@ async fn who_does_not_belong_here_is_told_so() {
 /// What a caller that is welcome sends then, and why it's refused.
 #[tokio::test(flavor = "current_thread")]
 async fn what_is_against_the_rules_ends_its_own_connection_with_the_reason_and_begins_nothing() {
-    let server = Server::start(&socket("rules"), 1).await;
+    let server = Server::start(&socket(), 1).await;
     let asker = Asker::to(&server.address);
     let grant = Lane::Drives.grant();
     let mut changed = Outbox::new();
@@ -147,7 +147,7 @@ async fn what_is_against_the_rules_ends_its_own_connection_with_the_reason_and_b
 
 #[tokio::test(flavor = "current_thread")]
 async fn an_older_connection_of_the_session_is_heard_no_more() {
-    let server = Server::start(&socket("older"), 1).await;
+    let server = Server::start(&socket(), 1).await;
     let (mut old, welcome) = Caller::welcome(&server.address, &hello(ASKER, Lane::Drives, 1)).await;
     assert!(!welcome.known);
     old.ask(1, 0, 1, Recorder::HELD).await;
@@ -165,7 +165,7 @@ async fn an_older_connection_of_the_session_is_heard_no_more() {
 
 #[tokio::test(flavor = "current_thread")]
 async fn a_newer_run_waits_for_the_end_of_what_an_older_one_has_asked() {
-    let server = Server::start(&socket("runs"), 1).await;
+    let server = Server::start(&socket(), 1).await;
     let run = |boot| hello(Sender::Server { server: ASKS, boot }, Lane::Drives, 1);
     let (mut old, _) = Caller::welcome(&server.address, &run(1)).await;
     old.ask(1, 0, 1, Recorder::HELD).await;
@@ -188,7 +188,7 @@ async fn a_newer_run_waits_for_the_end_of_what_an_older_one_has_asked() {
 /// Story: a caller asks for much, and reads none of it.
 #[tokio::test(flavor = "current_thread")]
 async fn a_caller_that_reads_no_answers_is_not_heard_for_long_and_holds_up_nobody() {
-    let server = Server::start(&socket("unread"), 1).await;
+    let server = Server::start(&socket(), 1).await;
     let (mut caller, _) = Caller::welcome(&server.address, &hello(ASKER, Lane::Drives, 1)).await;
     let question = read(1, 256);
     let flood = async {
@@ -213,7 +213,7 @@ async fn a_caller_that_reads_no_answers_is_not_heard_for_long_and_holds_up_nobod
 /// Story: whoever reaches the port can connect as often as he likes, and say anything, or nothing.
 #[tokio::test(flavor = "current_thread")]
 async fn garbage_and_silence_keep_nobody_out() {
-    let server = Server::start(&socket("garbage"), 1).await;
+    let server = Server::start(&socket(), 1).await;
     let path = server.address.strip_prefix("unix:").expect("a unix socket");
     let mut silent = Vec::new();
     for _ in 0..200 {

@@ -12,7 +12,7 @@ const WRITES: u64 = 120;
 #[tokio::test(flavor = "current_thread")]
 async fn through_any_number_of_cut_connections_all_is_carried_out_once_in_order_and_answered() {
     for seed in 1..=2 {
-        all_is_answered_through("cuts", Harm::Cut, seed).await;
+        all_is_answered_through(Harm::Cut, seed).await;
     }
 }
 
@@ -20,13 +20,13 @@ async fn through_any_number_of_cut_connections_all_is_carried_out_once_in_order_
 #[tokio::test(flavor = "current_thread")]
 async fn of_bits_that_are_changed_on_their_way_nobody_notices_anything() {
     for seed in 21..=24 {
-        all_is_answered_through("flips", Harm::Flip, seed).await;
+        all_is_answered_through(Harm::Flip, seed).await;
     }
 }
 
-async fn all_is_answered_through(name: &str, harm: Harm, seed: u64) {
-    let server = Server::start(&socket(name), 1).await;
-    let proxy = Proxy::start(&format!("{name}-proxy"), &server.address, Some((harm, 400_000)), seed);
+async fn all_is_answered_through(harm: Harm, seed: u64) {
+    let server = Server::start(&socket(), 1).await;
+    let proxy = Proxy::start(&server.address, Some((harm, 400_000)), seed);
     let asker = Asker::to(&proxy.address);
     let links = asker.links.clone();
     let all = asker.threads.run_on(0, move || async move {
@@ -57,8 +57,8 @@ async fn all_is_answered_through(name: &str, harm: Harm, seed: u64) {
 /// What was asked on a connection that is gone is answered on the next, which may be on another thread.
 #[tokio::test(flavor = "current_thread")]
 async fn what_is_under_way_when_its_connection_ends_is_finished_and_answered_on_the_next() {
-    let server = Server::start(&socket("next"), 1).await;
-    let proxy = Proxy::start("next-proxy", &server.address, None, 1);
+    let server = Server::start(&socket(), 1).await;
+    let proxy = Proxy::start(&server.address, None, 1);
     let asker = Asker::to(&proxy.address);
     let mut held = Vec::new();
     for number in 0..20 {
@@ -81,9 +81,9 @@ async fn what_is_under_way_when_its_connection_ends_is_finished_and_answered_on_
 #[tokio::test(flavor = "current_thread")]
 async fn a_server_that_is_killed_among_cuts_does_nothing_twice() {
     for seed in 11..=13 {
-        let endpoint = socket("killed");
-        let server = Server::start(&endpoint, 1).await;
-        let proxy = Proxy::start("killed-proxy", &server.address, Some((Harm::Cut, 1_000_000)), seed);
+        let place = socket();
+        let server = Server::start(&place, 1).await;
+        let proxy = Proxy::start(&server.address, Some((Harm::Cut, 1_000_000)), seed);
         let asker = Asker::to(&proxy.address);
         let links = asker.links.clone();
         let all = asker.threads.run_on(0, move || async move {
@@ -99,7 +99,7 @@ async fn a_server_that_is_killed_among_cuts_does_nothing_twice() {
         let restarts = async {
             until(|| server.recorder.begun().len() > 100).await;
             let first = server.kill();
-            (first, Server::start(&endpoint, 2).await)
+            (first, Server::start(&place, 2).await)
         };
         let (answered, (first, second)) = within(async { tokio::join!(all, restarts) }).await;
         let (answered, mut begun) = (answered.expect("the thread runs"), first.begun());

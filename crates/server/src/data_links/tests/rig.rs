@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use tempfile::TempDir;
 use tepal_engine::{Peers, Question, Reply, Unreachable};
 use tepal_gateway::nbd::Endpoint;
 use tepal_metadata::Caller;
@@ -154,14 +155,15 @@ pub struct Server {
     pub reception: Arc<Reception>,
     port: OpenPort,
     pub address: String,
+    _place: Place,
 }
 
 impl Server {
-    pub async fn start(endpoint: &Endpoint, boot: u64) -> Server {
+    pub async fn start(place: &Place, boot: u64) -> Server {
         let begin = Instant::now();
         // The task of a port that was closed may still have to end.
         let port = loop {
-            match Port::bind(endpoint).await {
+            match Port::bind(&place.endpoint).await {
                 Ok(port) => break port,
                 Err(error) => assert!(begin.elapsed() < PATIENCE, "{error}"),
             }
@@ -174,7 +176,7 @@ impl Server {
         let host = Host { cluster: CLUSTER, server: ANSWERS, boot };
         let reception = Reception::new(host, Arc::new(recorder.clone()), &threads);
         port.hand_data_to(reception.clone());
-        Server { recorder, threads, reception, port, address }
+        Server { recorder, threads, reception, port, address, _place: place.clone() }
     }
 
     /// As a process that is killed.
@@ -186,8 +188,21 @@ impl Server {
     }
 }
 
-pub fn socket(name: &str) -> Endpoint {
-    Endpoint::Unix(crate::scratch::folder(name).join("s"))
+/// Where a server listens, as long as it's kept.
+#[derive(Clone)]
+pub struct Place {
+    endpoint: Endpoint,
+    _folder: Option<Arc<TempDir>>,
+}
+
+pub fn socket() -> Place {
+    let folder = tempfile::tempdir().expect("a folder");
+    Place { endpoint: Endpoint::Unix(folder.path().join("s")), _folder: Some(Arc::new(folder)) }
+}
+
+/// Any port of this machine.
+pub fn tcp() -> Place {
+    Place { endpoint: Endpoint::Tcp(([127, 0, 0, 1], 0).into()), _folder: None }
 }
 
 /// What asks: links on two data threads.
@@ -293,12 +308,15 @@ pub struct Proxy {
     traffic: Arc<watch::Sender<Traffic>>,
     closed: Arc<AtomicBool>,
     pub connections: Arc<AtomicU64>,
+    /// Where its socket is.
+    _folder: TempDir,
 }
 
 impl Proxy {
     /// Each connection is harmed after a number of bytes up to the longest, in each direction.
-    pub fn start(name: &str, to: &str, harm: Option<(Harm, u64)>, seed: u64) -> Proxy {
-        let path = crate::scratch::folder(name).join("p");
+    pub fn start(to: &str, harm: Option<(Harm, u64)>, seed: u64) -> Proxy {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("p");
         let listener = UnixListener::bind(&path).expect("a socket");
         let to = PathBuf::from(to.strip_prefix("unix:").expect("a unix socket"));
         let (cut, closed, connections) =
@@ -322,7 +340,7 @@ impl Proxy {
                 tokio::spawn(carry(near, far, ways, lets.clone(), cuts.subscribe()));
             }
         });
-        Proxy { address: format!("unix:{}", path.display()), cut, traffic, closed, connections }
+        Proxy { address: format!("unix:{}", path.display()), cut, traffic, closed, connections, _folder: folder }
     }
 
     /// Connections stay, and are made.
@@ -345,12 +363,12 @@ impl Proxy {
 }
 
 /// The other is how traffic is when nothing goes this way.
-type Way = ((Harm, u64), Traffic);
+type Direction = ((Harm, u64), Traffic);
 
 async fn carry(
     near: UnixStream,
     far: UnixStream,
-    [there, back]: [Way; 2],
+    [there, back]: [Direction; 2],
     traffic: Arc<watch::Sender<Traffic>>,
     mut cuts: watch::Receiver<u64>,
 ) {
@@ -365,7 +383,7 @@ async fn carry(
 async fn copy(
     mut from: impl AsyncReadExt + Unpin,
     mut to: impl AsyncWriteExt + Unpin,
-    ((harm, mut left), closed): Way,
+    ((harm, mut left), closed): Direction,
     traffic: &watch::Sender<Traffic>,
 ) {
     let mut bytes = vec![0; 64 << 10];

@@ -13,8 +13,8 @@ const WRITTEN: Answer = Answer::Drive(DriveAnswer::Written);
 #[tokio::test(flavor = "current_thread")]
 async fn a_connection_over_which_nothing_comes_is_replaced_and_all_is_answered_over_the_next() {
     for traffic in [Traffic::NothingThere, Traffic::NothingBack] {
-        let server = Server::start(&socket("silent"), 1).await;
-        let proxy = Proxy::start("silent-proxy", &server.address, None, 1);
+        let server = Server::start(&socket(), 1).await;
+        let proxy = Proxy::start(&server.address, None, 1);
         let asker = Asker::impatient(&proxy.address);
         assert!(asker.ask(0, write(1, 1)).await.is_ok());
         proxy.set(traffic);
@@ -32,8 +32,8 @@ async fn a_connection_over_which_nothing_comes_is_replaced_and_all_is_answered_o
 /// However long a drive takes: its server answers pings meanwhile.
 #[tokio::test(flavor = "current_thread")]
 async fn a_slow_answer_is_waited_for_over_the_same_connection() {
-    let server = Server::start(&socket("slow"), 1).await;
-    let proxy = Proxy::start("slow-proxy", &server.address, None, 1);
+    let server = Server::start(&socket(), 1).await;
+    let proxy = Proxy::start(&server.address, None, 1);
     let asker = Asker::impatient(&proxy.address);
     let held = asker.begin(write(Recorder::HELD, 1)).await;
     tokio::time::sleep(Duration::from_millis(2500)).await;
@@ -45,8 +45,8 @@ async fn a_slow_answer_is_waited_for_over_the_same_connection() {
 /// A ping waits behind what is sent, and nothing is answered before all of that is there.
 #[tokio::test(flavor = "current_thread")]
 async fn a_long_request_over_a_slow_way_is_no_silence() {
-    let server = Server::start(&socket("crawls"), 1).await;
-    let proxy = Proxy::start("crawls-proxy", &server.address, None, 1);
+    let server = Server::start(&socket(), 1).await;
+    let proxy = Proxy::start(&server.address, None, 1);
     let asker = Asker::impatient(&proxy.address);
     assert!(asker.ask(0, write(1, 1)).await.is_ok());
     proxy.set(Traffic::Crawls);
@@ -61,8 +61,8 @@ async fn a_long_request_over_a_slow_way_is_no_silence() {
 #[tokio::test(flavor = "current_thread")]
 async fn who_asks_drives_of_a_server_that_is_up_and_cannot_be_reached_is_told_and_asks_of_volumes_wait() {
     for traffic in [Traffic::NothingThere, Traffic::NothingBack, Traffic::Nothing] {
-        let server = Server::start(&socket("cut-off"), 1).await;
-        let proxy = Proxy::start("cut-off-proxy", &server.address, None, 1);
+        let server = Server::start(&socket(), 1).await;
+        let proxy = Proxy::start(&server.address, None, 1);
         let asker = Asker::impatient(&proxy.address);
         assert!(asker.ask(0, write(1, 1)).await.is_ok());
         proxy.set(traffic);
@@ -85,8 +85,8 @@ async fn who_asks_drives_of_a_server_that_is_up_and_cannot_be_reached_is_told_an
 /// A server that isn't there at all.
 #[tokio::test(flavor = "current_thread")]
 async fn who_cannot_connect_is_told_too_and_not_before_it_took_long() {
-    let server = Server::start(&socket("nowhere"), 1).await;
-    let proxy = Proxy::start("nowhere-proxy", &server.address, None, 1);
+    let server = Server::start(&socket(), 1).await;
+    let proxy = Proxy::start(&server.address, None, 1);
     proxy.close(true);
     let asker = Asker::impatient(&proxy.address);
     let begin = std::time::Instant::now();
@@ -102,8 +102,8 @@ async fn who_cannot_connect_is_told_too_and_not_before_it_took_long() {
 /// What is agreed comes first.
 #[tokio::test(flavor = "current_thread")]
 async fn a_server_that_was_cut_off_and_is_down_is_said_to_be_down() {
-    let server = Server::start(&socket("then-down"), 1).await;
-    let proxy = Proxy::start("then-down-proxy", &server.address, None, 1);
+    let server = Server::start(&socket(), 1).await;
+    let proxy = Proxy::start(&server.address, None, 1);
     proxy.set(Traffic::Nothing);
     let asker = Asker::impatient(&proxy.address);
     assert!(asker.ask(0, write(1, 1)).await.expect_err("nobody is there").is_cut_off);

@@ -16,8 +16,8 @@ fn processor_time() -> Duration {
 fn requests_between_two_threads_and_their_processor_time() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
-        for endpoint in [socket("speed"), tepal_gateway::nbd::Endpoint::Tcp(([127, 0, 0, 1], 0).into())] {
-            let server = Server::start(&endpoint, 1).await;
+        for place in [socket(), tcp()] {
+            let server = Server::start(&place, 1).await;
             let asker = Asker::to(&server.address);
             assert!(asker.ask(0, read(1, 1)).await.is_ok());
             for (what, question, at_once, total) in [

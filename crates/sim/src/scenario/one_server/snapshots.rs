@@ -59,7 +59,7 @@ impl Album {
         let Some((epoch, view)) = self.record.take_snapshot() else { return };
         self.core.note(epoch.into(), || format!("a snapshot of epoch {epoch} is agreed"));
         self.asked.borrow_mut().insert(epoch, cut);
-        server.follows(view).await;
+        server.wait_until_it_follows(view).await;
         if self.durability == Durability::Flush && !self.workload.flush(&*server.under_test()).await {
             self.asked.borrow_mut().remove(&epoch);
             return self.remove(epoch); // whoever wanted it was told that it isn't what it should be
@@ -127,11 +127,11 @@ impl Album {
             if !self.roll_back(&mut random) {
                 break;
             }
-            server.follows(self.record.view()).await;
+            server.wait_until_it_follows(self.record.view()).await;
             self.workload.read_back(&*server.under_test()).await;
         }
         self.remove_all();
-        server.follows(self.record.view()).await;
+        server.wait_until_it_follows(self.record.view()).await;
         if plan.hazard == Hazard::Corruption && !plan.mirrored() {
             return Ok(()); // what is damaged stays where it is
         }

@@ -139,7 +139,7 @@ impl Ring {
         world.spawn_named("clone", async move {
             let Ok(shown) = node.shown_by(known.of.id, epoch, size).await else { return };
             taken.judge(node.world.core(), (epoch, known), shown.clone());
-            let Some(id) = node.clones_snapshot(epoch).await else { return };
+            let Some(id) = node.clone_snapshot(epoch).await else { return };
             node.world.core().note(id.0, || format!("volume {} is a clone of epoch {epoch}", id.0));
             if council.volumes().contains(&id) {
                 volumes.add(Tested::new(id, Checker::new(seed, rules), shown));

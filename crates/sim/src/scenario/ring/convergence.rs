@@ -8,9 +8,8 @@ use crate::scenario::life::on_machine;
 use crate::world::SimWorld;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use tepal_engine::Stage;
 use tepal_model::buffer::join;
-use tepal_model::{BLOCK, EXTENT, MapId, VolumeId};
+use tepal_model::{BLOCK, EXTENT, MapId, MigrationStage, VolumeId};
 
 /// How long the volume may take to come right, once nothing goes wrong.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -18,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 impl Ring {
     fn nothing_goes_wrong(&mut self) {
         self.heal();
-        self.council.change_migration(Stage::Running);
+        self.council.change_migration(MigrationStage::Running);
         self.start_all();
     }
 

@@ -10,10 +10,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tepal_drive::Loss;
 use tepal_engine::{
-    Agreed, Authority, CHUNK, ClusterView, DriveStatus, Epochs, Laid, Migration, Placed, Places, Placing, Stage, View,
-    VolumeSpec,
+    Agreed, Authority, ClusterView, DriveStatus, Epochs, Laid, Migration, Placed, Places, Placing, View, VolumeSpec,
 };
-use tepal_model::{DriveId, Epoch, MapId, ServerId, VolumeId};
+use tepal_model::{CHUNK, DriveId, Epoch, MapId, MigrationStage, ServerId, VolumeId};
 use tepal_wire::message::DriveFailure;
 
 /// How long a server that is cut off goes on serving, and after which time the others go on without it.
@@ -163,7 +162,7 @@ impl Council {
         state.voices.remove(&server);
     }
 
-    pub fn lives(&self, server: ServerId) {
+    pub fn revive(&self, server: ServerId) {
         self.lock().dead.remove(&server);
     }
 
@@ -268,7 +267,7 @@ impl Council {
         state.newest_map.0 += 1;
         let target = state.newest_map;
         let (from, chunks) = (Laid::clone(&state.now.laid[&source]), state.spec.size.div_ceil(CHUNK));
-        let (done, fence, reversed, stage, rate, since) = (0, 1, false, Stage::Running, None, state.now.view);
+        let (done, fence, reversed, stage, rate, since) = (0, 1, false, MigrationStage::Running, None, state.now.view);
         let leaves = alone.then_some(of);
         let migration =
             Migration { source, target, from, to, chunks, seed, done, fence, reversed, stage, rate, leaves, since };
@@ -280,7 +279,7 @@ impl Council {
     }
 
     /// It rests, or goes on.
-    pub fn change_migration(&self, to: Stage) {
+    pub fn change_migration(&self, to: MigrationStage) {
         let mut state = self.lock();
         let state = &mut *state;
         let Some(migration) = state.now.migrations.values_mut().next() else { return };
@@ -306,14 +305,14 @@ impl Council {
             to: was.from,
             done: was.chunks - was.fence,
             fence: was.chunks - was.done,
-            stage: Stage::Running,
+            stage: MigrationStage::Running,
             reversed: !was.reversed,
             since: state.now.view,
             ..was
         };
         let (map, laid, leaves) = (next.source, next.from.clone(), next.leaves);
         state.now.migrations.insert(map, Arc::new(next));
-        state.has_map(was.source, leaves, (map, &laid));
+        state.go_to_map(was.source, leaves, (map, &laid));
     }
 
     /// Whether volumes go anywhere.
@@ -474,13 +473,13 @@ impl State {
             (next.done, next.fence) = (was.fence, was.fence + 1);
             self.now.migrations.insert(next.source, Arc::new(next));
         } else {
-            self.has_map(was.source, was.leaves, (was.target, &was.to));
+            self.go_to_map(was.source, was.leaves, (was.target, &was.to));
             self.forget_maps();
         }
     }
 
     /// The records of volumes that have gone from a map, or of one that has left the others, name another one from now on.
-    fn has_map(&mut self, before: MapId, leaves: Option<VolumeId>, (map, laid): (MapId, &Laid)) {
+    fn go_to_map(&mut self, before: MapId, leaves: Option<VolumeId>, (map, laid): (MapId, &Laid)) {
         let goes = |id: &VolumeId| leaves.is_none_or(|leaver| leaver == *id);
         self.now.volumes.iter_mut().filter(|(id, at)| **at == before && goes(id)).for_each(|(_, at)| *at = map);
         self.now.laid.insert(map, Arc::new(laid.clone()));
@@ -637,7 +636,7 @@ impl Voice {
     }
 
     /// Says that a drive of this server is open again. The view in which it was up last.
-    pub async fn is_back(&self, drive: DriveId) -> Option<View> {
+    pub async fn report_open(&self, drive: DriveId) -> Option<View> {
         self.ask(Change::Back(drive)).await.map(|(left, _)| left)
     }
 
@@ -674,13 +673,13 @@ impl Voice {
     }
 
     /// From now on it follows this state.
-    pub fn knows(&self, now: &ClusterView) {
+    pub fn follow(&self, now: &ClusterView) {
         *lock(&self.heard.known) = now.clone();
         self.tell_who_catches_up();
     }
 
     /// It has heard the others at that time, and leads something until its lease ends.
-    pub fn is_heard(&self, at: Duration) {
+    pub fn note_heard(&self, at: Duration) {
         *lock(&self.heard.lease) = at + LEASE;
     }
 }

@@ -31,8 +31,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use tepal_drive::geometry::MIN_LOG;
 use tepal_drive::{NewDrive, format};
-use tepal_engine::Stage;
-use tepal_model::{ClusterId, DriveId, IoError, MapId, ServerId};
+use tepal_model::{ClusterId, DriveId, IoError, MapId, MigrationStage, ServerId};
 
 const DISKS: [&str; 7] = ["d0", "d1", "d2", "d3", "d4", "d5", "d6"];
 const SERVERS: [&str; 7] = ["s0", "s1", "s2", "s3", "s4", "s5", "s6"];
@@ -231,7 +230,7 @@ impl Ring {
             return;
         }
         let machine = self.machines[at].clone();
-        self.council.lives(machine.id);
+        self.council.revive(machine.id);
         let world = SimWorld::boot(&self.core, machine.name);
         let node = Node::start(world, machine, &self.council, &self.network, self.council.spec());
         let workload = self.begin_work(&node);
@@ -351,8 +350,8 @@ impl Ring {
             Event::CloneIsUsed => self.clone_is_used(at),
             Event::CloneIsRemoved => self.clone_is_removed(),
             Event::MigrationBegins => self.migration_begins(),
-            Event::MigrationRests => self.council.change_migration(Stage::Paused),
-            Event::MigrationGoesOn => self.council.change_migration(Stage::Running),
+            Event::MigrationRests => self.council.change_migration(MigrationStage::Paused),
+            Event::MigrationGoesOn => self.council.change_migration(MigrationStage::Running),
             Event::MigrationTurns => self.council.turn_migration(),
             Event::AllStart => self.start_all(),
         }

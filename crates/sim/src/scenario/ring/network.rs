@@ -103,7 +103,7 @@ impl Network {
         Arc::new(Port { me, run: *run, queues: self.queues.clone() })
     }
 
-    pub fn serves(&self, server: ServerId, world: &SimWorld, engine: &Engine<SimWorld>) {
+    pub fn add_host(&self, server: ServerId, world: &SimWorld, engine: &Engine<SimWorld>) {
         self.hosts.borrow_mut().insert(server, (world.clone(), engine.clone()));
     }
 

@@ -62,7 +62,7 @@ impl Node {
         let engine = Engine::among(world.clone(), Arc::new(voice.clone()), network.port(machine.id));
         let volume = engine.open_volume_among(spec).expect("the volume could be made");
         engine.all_volumes_opened();
-        network.serves(machine.id, &world, &engine);
+        network.add_host(machine.id, &world, &engine);
         let (clones, council, reopens) = (Rc::default(), council.clone(), Rc::default());
         let node = Node { world, engine, volume, clones, machine, council, voice, reopens };
         let (tends, follows) = (node.clone(), node.clone());
@@ -74,11 +74,11 @@ impl Node {
     }
 
     /// The epoch of a snapshot that it asked for.
-    pub async fn takes_snapshot(&self, of: VolumeId) -> Option<Epoch> {
+    pub async fn take_snapshot(&self, of: VolumeId) -> Option<Epoch> {
         self.voice.take_snapshot(of).await
     }
 
-    pub async fn clones_snapshot(&self, epoch: Epoch) -> Option<VolumeId> {
+    pub async fn clone_snapshot(&self, epoch: Epoch) -> Option<VolumeId> {
         self.voice.clone_snapshot(epoch).await
     }
 
@@ -119,7 +119,7 @@ impl Node {
         }
         match Drive::open(self.world.clone(), disk.open(), None, Options::default()).await {
             Ok(drive) => {
-                let Some(left) = self.voice.is_back(id).await else { return };
+                let Some(left) = self.voice.report_open(id).await else { return };
                 self.world.core().note(left, || format!("{id} is back, with {:?}", drive.marks()));
                 self.engine.add_drive(drive, Standing::Behind(left));
             }
@@ -146,11 +146,11 @@ impl Node {
                 }
                 self.open_and_end_volumes();
                 self.end_what_is_gone();
-                self.voice.knows(&now);
+                self.voice.follow(&now);
                 before = ClusterView::clone(&now);
             }
             if let Some((id, disk)) = &self.machine.drive {
-                self.voice.is_heard(heard);
+                self.voice.note_heard(heard);
                 self.reopen_if_given_up(*id, disk, &now);
             }
         }

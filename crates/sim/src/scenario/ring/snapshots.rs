@@ -25,7 +25,7 @@ impl Ring {
         let world = node.world.clone();
         world.spawn_named("snapshot", async move {
             let cut = of.checker.borrow_mut().snapshot_asked();
-            let Some(epoch) = node.takes_snapshot(of.id).await else { return };
+            let Some(epoch) = node.take_snapshot(of.id).await else { return };
             let cut = of.checker.borrow_mut().snapshot_answered(cut);
             let id = of.id.0;
             node.world.core().note(epoch.into(), || format!("a snapshot of volume {id} was taken, {epoch}: {cut:?}"));

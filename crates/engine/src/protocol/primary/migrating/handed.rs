@@ -9,7 +9,7 @@ use crate::protocol::primary::read::Reader;
 use crate::protocol::primary::write::{Data, Written};
 use crate::protocol::primary::{Blocks, Group};
 use crate::seen_through::Asker;
-use crate::volume::Moving;
+use crate::volume::MapMigration;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -91,7 +91,7 @@ impl<W: World> Group<W> {
     pub(super) async fn write_handed(
         &self,
         mut turn: Turn,
-        (moving, blocks): (&Moving, Blocks),
+        (migration, blocks): (&MapMigration, Blocks),
         handed: &[Handed],
         epochs: &Arc<Epochs>,
     ) -> Result<(), IoError> {
@@ -146,7 +146,7 @@ impl<W: World> Group<W> {
             }
         }
         if handed.iter().any(|handed| !handed.requests.is_empty()) {
-            self.note_handed(turn, (moving, blocks), handed, epochs).await?;
+            self.note_handed(turn, (migration, blocks), handed, epochs).await?;
         }
         Ok(())
     }
@@ -155,13 +155,13 @@ impl<W: World> Group<W> {
     async fn note_handed(
         &self,
         turn: Turn,
-        (moving, blocks): (&Moving, Blocks),
+        (migration, blocks): (&MapMigration, Blocks),
         handed: &[Handed],
         epochs: &Arc<Epochs>,
     ) -> Result<(), IoError> {
         let (asker, line, column) = (Asker::patient(), newest_line(epochs), &self.shared.column);
         let mut turn = self.settled_for(turn, &asker, (Reader::Copies(&line), blocks)).await?;
-        if !self.is_window(moving) {
+        if !self.is_window(migration) {
             return Err(IoError::Stopping); // the turn was given up in between
         }
         let (holder, changes) = {

@@ -20,7 +20,7 @@ use crate::protocol::primary::write::Written;
 use crate::protocol::primary::{Blocks, Group, SHORT};
 use crate::seen_through::{Asker, SeenThrough};
 use crate::servers::peers::Reply;
-use crate::volume::Moving;
+use crate::volume::MapMigration;
 use futures_util::future::{Either, join_all, select};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -97,7 +97,7 @@ impl Handing {
 }
 
 /// How it goes, and what its readers see.
-type Giving = (Arc<Moving>, Arc<Epochs>);
+type Giving = (Arc<MapMigration>, Arc<Epochs>);
 
 /// Blocks of a drive that are asked about at once.
 const SPAN: u64 = 1 << 16;
@@ -111,14 +111,14 @@ impl<W: World> Group<W> {
         let state = self.lock();
         state.serves()?;
         let asks = |agreed: &Migration| (agreed.target, agreed.since) == (*target, *since);
-        let moving = state.moving.as_ref().filter(|moving| !moving.takes() && asks(&moving.agreed));
-        let is_fenced = moving.is_some_and(|moving| moving.are_fenced(self.shared.column.number, *blocks));
+        let migration = state.migration.as_ref().filter(|migration| !migration.takes() && asks(&migration.agreed));
+        let is_fenced = migration.is_some_and(|migration| migration.are_fenced(self.shared.column.number, *blocks));
         // Of a volume that is gone nothing is known any more.
-        let leaves = moving.and_then(|moving| moving.agreed.leaves);
+        let leaves = migration.and_then(|migration| migration.agreed.leaves);
         let is_known = leaves.is_none_or(|volume| state.epochs.heads.contains_key(&volume));
         let is_same = || is_known && state.epochs.lines_digest(leaves) == *lines;
-        match moving.filter(|_| is_fenced && is_same() && self.shared.view > 0) {
-            Some(moving) => Ok((moving.clone(), state.epochs.clone())),
+        match migration.filter(|_| is_fenced && is_same() && self.shared.view > 0) {
+            Some(migration) => Ok((migration.clone(), state.epochs.clone())),
             None => Err(IoError::Stopping),
         }
     }
@@ -135,9 +135,9 @@ impl<W: World> Group<W> {
     /// The chunks of the window of which this column may have anything: all but those that a copy here, which is like the others,
     /// has nothing of.
     async fn holding(&self, handing: &Handing) -> Result<Reply, IoError> {
-        let (moving, _) = self.gives(handing)?;
+        let (migration, _) = self.gives(handing)?;
         let changes = self.lock().changes;
-        let window: Vec<(u64, Blocks)> = moving.window(self.shared.column.number).collect();
+        let window: Vec<(u64, Blocks)> = migration.window(self.shared.column.number).collect();
         // What had begun before. What begins from here on is refused.
         let ends = window.iter().flat_map(|(_, blocks)| self.shared.order.under_way(blocks.first, blocks.count));
         let ended = join_all(ends.collect::<Vec<_>>());
@@ -236,10 +236,10 @@ impl<W: World> Group<W> {
         let (_, epochs) = self.gives(handing)?;
         let newest = newest_line(&epochs);
         let _turn = self.settled_for(turn, &Asker::patient(), (Reader::Copies(&newest), handing.blocks)).await?;
-        let (moving, epochs) = self.gives(handing)?;
-        let (count, handed) = self.all_of(handing.blocks, (&moving.handed(&epochs), &epochs)).await?;
+        let (migration, epochs) = self.gives(handing)?;
+        let (count, handed) = self.all_of(handing.blocks, (&migration.handed(&epochs), &epochs)).await?;
         let held = Blocks::new(handing.blocks.first, count);
-        let left = self.left_of(held, (&moving, &epochs)).await?;
+        let left = self.left_of(held, (&migration, &epochs)).await?;
         self.gives(handing)?;
         let Handed { mut lines, requests, blocks: data, .. } = handed;
         // What only other copies have of a line shows no difference. But it's to be released, or else it would be handed over later.
@@ -397,13 +397,13 @@ impl<W: World> Group<W> {
         self.gives(handing)?;
         let (blocks, asker) = (handing.blocks, Asker::patient());
         let mut turn = self.turn_soon(blocks).await?;
-        let (moving, epochs) = self.gives(handing)?;
+        let (migration, epochs) = self.gives(handing)?;
         let mut begun = false; // once one is, copies may show other things until the last is done
-        for line in self.left_of(blocks, (&moving, &epochs)).await? {
+        for line in self.left_of(blocks, (&migration, &epochs)).await? {
             let mut writing = Writing::line(epochs.clone(), line);
             loop {
                 // Those that are away miss it as any other change.
-                let gone = match moving.agreed.leaves.is_some() {
+                let gone = match migration.agreed.leaves.is_some() {
                     true => self.uncover_line(&turn, blocks, &mut writing).await,
                     false => self.clear_line(&turn, blocks, &mut writing).await,
                 };
@@ -426,7 +426,7 @@ impl<W: World> Group<W> {
                 }
             }
         }
-        match moving.others_stay() {
+        match migration.others_stay() {
             true => Ok(()), // they may be of others
             false => self.forget_requests(turn, blocks, &epochs).await,
         }
@@ -458,7 +458,7 @@ impl<W: World> Group<W> {
     async fn left_of<'a>(
         &self,
         blocks: Blocks,
-        (moving, epochs): (&Moving, &'a Epochs),
+        (migration, epochs): (&MapMigration, &'a Epochs),
     ) -> Result<Vec<&'a Lineage>, IoError> {
         let (is_one_away, changes) = {
             let state = self.lock();
@@ -470,7 +470,7 @@ impl<W: World> Group<W> {
         if self.lock().changes != changes {
             return Err(IoError::Stopping);
         }
-        let released = moving.released(epochs);
+        let released = migration.released(epochs);
         // Where nothing is here, one that is away isn't asked to miss anything: there's too much of that in a thin volume.
         let is_away_there = is_one_away && !found.is_empty();
         let may_be_there = |line: &&Lineage| is_away_there || found.iter().any(|&epoch| line.owns(epoch));

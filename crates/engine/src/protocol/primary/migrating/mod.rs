@@ -28,7 +28,7 @@ pub(super) use untaken::is_read_there;
 use super::{Blocks, Group, State};
 use crate::map::Column;
 use crate::migration::Phase;
-use crate::volume::Moving;
+use crate::volume::MapMigration;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -38,23 +38,25 @@ use tepal_model::{BLOCK, IoError, VolumeId};
 impl<W: World> State<W> {
     /// Whether these blocks of a volume are this map's to serve now.
     pub fn serves_blocks(&self, column: &Column, (volume, blocks): (VolumeId, Blocks)) -> Result<(), IoError> {
-        let Some(moving) = self.moving_of(volume)? else { return Ok(()) };
+        let Some(migration) = self.migration_of(volume)? else { return Ok(()) };
         let is_here = |(part, phase): (Blocks, Phase)| match phase {
-            Phase::Old => !moving.takes(),
-            Phase::Fenced => moving.takes() && self.takeover.missing((moving, column.number), part).next().is_none(),
-            Phase::New => moving.takes(),
+            Phase::Old => !migration.takes(),
+            Phase::Fenced => {
+                migration.takes() && self.takeover.missing((migration, column.number), part).next().is_none()
+            }
+            Phase::New => migration.takes(),
         };
-        match moving.phases(column.number, blocks).all(is_here) {
+        match migration.phases(column.number, blocks).all(is_here) {
             true => Ok(()),
             false => Err(IoError::Fenced),
         }
     }
 
     /// How this volume goes from one map to another, if it does. `Fenced` of one that has never had this map.
-    pub fn moving_of(&self, volume: VolumeId) -> Result<Option<&Arc<Moving>>, IoError> {
-        match &self.moving {
-            Some(moving) if moving.agreed.takes(volume) => Ok(Some(moving)),
-            Some(moving) if !moving.others_stay() => Err(IoError::Fenced),
+    pub fn migration_of(&self, volume: VolumeId) -> Result<Option<&Arc<MapMigration>>, IoError> {
+        match &self.migration {
+            Some(migration) if migration.agreed.takes(volume) => Ok(Some(migration)),
+            Some(migration) if !migration.others_stay() => Err(IoError::Fenced),
             Some(_) | None => Ok(None),
         }
     }
@@ -62,16 +64,16 @@ impl<W: World> State<W> {
 
 impl<W: World> Group<W> {
     /// As agreed from now on.
-    pub fn moves(&self, moving: &Option<Arc<Moving>>) {
+    pub fn set_migration(&self, migration: &Option<Arc<MapMigration>>) {
         {
             let mut state = self.lock();
-            let is_same = |(one, other): (&Arc<Moving>, &Arc<Moving>)| one.is_same_window(other);
-            if !state.moving.as_ref().zip(moving.as_ref()).is_some_and(is_same) {
+            let is_same = |(one, other): (&Arc<MapMigration>, &Arc<MapMigration>)| one.is_same_window(other);
+            if !state.migration.as_ref().zip(migration.as_ref()).is_some_and(is_same) {
                 state.takeover.begin_anew();
             }
-            state.moving = moving.clone();
+            state.migration = migration.clone();
             state.changes += 1; // what is read from here on may be elsewhere already
-            self.shared.moves.store(true, Ordering::Release);
+            self.shared.has_migrated.store(true, Ordering::Release);
         }
         self.wake();
         self.start_taking_over();
@@ -79,7 +81,7 @@ impl<W: World> Group<W> {
 
     /// Whoever has the turn of these blocks of a volume may begin to change them.
     pub fn may_begin(&self, blocks: (VolumeId, Blocks)) -> Result<(), IoError> {
-        match self.shared.moves.load(Ordering::Acquire) {
+        match self.shared.has_migrated.load(Ordering::Acquire) {
             true => self.lock().serves_blocks(&self.shared.column, blocks),
             false => Ok(()),
         }
@@ -87,15 +89,15 @@ impl<W: World> Group<W> {
 
     /// The bytes of the column that are this map's to serve, of these of a volume.
     pub fn own(&self, volume: VolumeId, bytes: Range<u64>) -> Vec<Range<u64>> {
-        let moving = self.lock().moving_of(volume).map(|moving| moving.cloned());
-        let moving = match moving {
-            Ok(Some(moving)) => moving,
+        let migration = self.lock().migration_of(volume).map(|migration| migration.cloned());
+        let migration = match migration {
+            Ok(Some(migration)) => migration,
             Ok(None) => return vec![bytes],
             Err(_) => return Vec::new(),
         };
         let mut own: Vec<Range<u64>> = Vec::new();
-        for (part, phase) in moving.phases(self.shared.column.number, Blocks::touched(bytes.start, bytes.end)) {
-            if (phase == Phase::Old) == moving.takes() {
+        for (part, phase) in migration.phases(self.shared.column.number, Blocks::touched(bytes.start, bytes.end)) {
+            if (phase == Phase::Old) == migration.takes() {
                 continue;
             }
             let part = bytes.start.max(part.first * BLOCK)..bytes.end.min(part.end() * BLOCK);

@@ -5,10 +5,10 @@
 use super::handed::Handed;
 use super::handing::{Handing, What};
 use crate::epochs::Epochs;
-use crate::migration::{Phase, Stage};
+use crate::migration::Phase;
 use crate::protocol::primary::{Blocks, Group, State};
 use crate::servers::seat::Taken as Seated;
-use crate::volume::Moving;
+use crate::volume::MapMigration;
 use crate::volume::migrating::{Held, Run};
 use futures_util::future::{Either, join_all, select};
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tepal_drive::world::{Tick, World};
-use tepal_model::{BLOCK, IoError, Segments, VolumeId};
+use tepal_model::{BLOCK, IoError, MigrationStage, Segments, VolumeId};
 use tepal_wire::message::{Answer, VolumeAnswer, VolumeFailure, VolumeRequest};
 
 /// Blocks.
@@ -71,9 +71,13 @@ impl TakeOver {
         self.refused.values().next().map(|(error, _)| error.clone())
     }
 
-    /// What isn't taken over yet of some blocks of one extent, which are fenced.
-    pub fn missing(&self, (moving, column): (&Moving, usize), blocks: Blocks) -> impl Iterator<Item = u64> + '_ {
-        let is_nothing = self.has_nothing_in(|| moving.chunk_of(column, blocks.first));
+    /// What isn't taken over yet of some blocks of one chunk, which are fenced.
+    pub fn missing(
+        &self,
+        (migration, column): (&MapMigration, usize),
+        blocks: Blocks,
+    ) -> impl Iterator<Item = u64> + '_ {
+        let is_nothing = self.has_nothing_in(|| migration.chunk_of(column, blocks.first));
         let pieces = (!is_nothing).then(|| pieces(blocks)).into_iter().flatten();
         pieces.map(|piece| piece.first).filter(|piece| !self.taken.contains(piece))
     }
@@ -90,18 +94,18 @@ impl TakeOver {
     }
 
     /// Whether whoever asks for a client is to take a piece over, from now on. Not all of them at once: many may be asked for.
-    fn begins(&mut self, piece: u64, now: Tick) -> bool {
+    fn begin(&mut self, piece: u64, now: Tick) -> bool {
         let is_their_turn = self.under_way.len() - self.waiting.len() < MOST_UNDER_WAY;
         let begins = is_their_turn && self.under_way.len() < MOST_BEGUN && !self.under_way.contains_key(&piece);
         begins && self.under_way.insert(piece, now).is_none()
     }
 
     /// Whether others may be begun in its stead. It may be under way no more, if this is another window by now.
-    fn waits(&mut self, piece: u64) -> bool {
+    fn note_waiting(&mut self, piece: u64) -> bool {
         self.under_way.contains_key(&piece) && self.waiting.insert(piece)
     }
 
-    fn ends(&mut self, piece: u64) {
+    fn end(&mut self, piece: u64) {
         self.under_way.remove(&piece);
         self.waiting.remove(&piece);
     }
@@ -149,22 +153,22 @@ impl<W: World> Group<W> {
     /// Returns when these blocks of a volume may be served here: what is to be taken over of them has been. `Fenced` if another map has
     /// them.
     pub async fn enter(&self, (volume, blocks): (VolumeId, Blocks)) -> Result<(), IoError> {
-        if !self.shared.moves.load(Ordering::Acquire) {
+        if !self.shared.has_migrated.load(Ordering::Acquire) {
             return Ok(());
         }
         loop {
-            let (change, moving, begun) = {
+            let (change, migration, begun) = {
                 let mut state = self.lock();
                 state.serves()?;
-                let Some(moving) = state.moving_of(volume)?.cloned() else { return Ok(()) };
-                if !moving.serves(self.shared.column.number, blocks) {
+                let Some(migration) = state.migration_of(volume)?.cloned() else { return Ok(()) };
+                if !migration.serves(self.shared.column.number, blocks) {
                     return Err(IoError::Fenced);
                 }
                 let mut missing = BTreeSet::new();
                 let number = self.shared.column.number;
-                for (part, phase) in moving.phases(number, blocks) {
-                    if phase == Phase::Fenced && moving.takes() {
-                        missing.extend(state.takeover.missing((&moving, number), part));
+                for (part, phase) in migration.phases(number, blocks) {
+                    if phase == Phase::Fenced && migration.takes() {
+                        missing.extend(state.takeover.missing((&migration, number), part));
                     }
                 }
                 if missing.is_empty() {
@@ -177,13 +181,13 @@ impl<W: World> Group<W> {
                 {
                     return Err(error.clone());
                 }
-                missing.retain(|&piece| state.takeover.begins(piece, now));
-                (Group::next_change(&mut state), moving, missing)
+                missing.retain(|&piece| state.takeover.begin(piece, now));
+                (Group::next_change(&mut state), migration, missing)
             };
             for piece in begun {
-                let (group, moving) = (self.for_what_has_begun(), moving.clone());
+                let (group, migration) = (self.for_what_has_begun(), migration.clone());
                 self.shared.world.spawn(Box::pin(async move {
-                    let _ = group.take_over(&moving, piece, For::Client).await; // whoever waits looks
+                    let _ = group.take_over(&migration, piece, For::Client).await; // whoever waits looks
                 }));
             }
             self.wait(change).await?;
@@ -192,12 +196,12 @@ impl<W: World> Group<W> {
 
     /// Starts taking over what the group is to, if nobody does that already.
     pub fn start_taking_over(&self) {
-        if !self.shared.moves.load(Ordering::Acquire) {
+        if !self.shared.has_migrated.load(Ordering::Acquire) {
             return;
         }
         {
             let mut state = self.lock();
-            let takes = state.moving.as_ref().is_some_and(|moving| moving.takes());
+            let takes = state.migration.as_ref().is_some_and(|migration| migration.takes());
             if !takes || state.removed || std::mem::replace(&mut state.takeover.walking, true) {
                 return;
             }
@@ -208,26 +212,27 @@ impl<W: World> Group<W> {
 
     async fn take_over_all(self) {
         loop {
-            let moving = {
+            let migration = {
                 let mut state = self.lock();
-                let moving = state.moving.clone().filter(|moving| moving.takes() && !state.removed);
-                let Some(moving) = moving else {
+                let migration = state.migration.clone().filter(|migration| migration.takes() && !state.removed);
+                let Some(migration) = migration else {
                     state.takeover.walking = false;
                     return;
                 };
-                moving
+                migration
             };
-            self.wait_for_what_is_held(&moving).await;
-            let pause = match self.take_over_window(&moving).await {
+            self.wait_for_what_is_held(&migration).await;
+            let pause = match self.take_over_window(&migration).await {
                 true => {
-                    self.say_taken(&moving).await;
+                    self.say_taken(&migration).await;
                     SAY_AGAIN
                 }
-                false => self.rest_before_the_others(&moving),
+                false => self.rest_before_the_others(&migration),
             };
             let change = {
                 let mut state = self.lock();
-                let is_still = state.moving.as_ref().is_some_and(|now| Arc::ptr_eq(now, &moving)) && !state.removed;
+                let is_still =
+                    state.migration.as_ref().is_some_and(|now| Arc::ptr_eq(now, &migration)) && !state.removed;
                 is_still.then(|| Group::next_change(&mut state))
             };
             let Some(mut change) = change else { continue };
@@ -235,7 +240,7 @@ impl<W: World> Group<W> {
             let mut rest = Box::pin(self.shared.world.sleep(pause));
             while let Either::Left((_, still)) = select(change, rest).await {
                 let mut state = self.lock();
-                if !state.moving.as_ref().is_some_and(|now| Arc::ptr_eq(now, &moving)) || state.removed {
+                if !state.migration.as_ref().is_some_and(|now| Arc::ptr_eq(now, &migration)) || state.removed {
                     break;
                 }
                 (change, rest) = (Group::next_change(&mut state), still);
@@ -244,27 +249,27 @@ impl<W: World> Group<W> {
     }
 
     /// Pieces that are under way for clients are over soon.
-    fn rest_before_the_others(&self, moving: &Moving) -> Duration {
+    fn rest_before_the_others(&self, migration: &MapMigration) -> Duration {
         let takeover = &self.lock().takeover;
-        match moving.agreed.stage {
-            Stage::Running if takeover.refused.is_empty() && takeover.passed_over.is_some() => LONGEST_TURN,
-            Stage::Running if takeover.refused.is_empty() => SOON,
+        match migration.agreed.stage {
+            MigrationStage::Running if takeover.refused.is_empty() && takeover.passed_over.is_some() => LONGEST_TURN,
+            MigrationStage::Running if takeover.refused.is_empty() => SOON,
             _ => RETRY,
         }
     }
 
     /// Where there's nothing, nothing need be asked for piece by piece; if it isn't known soon, it is.
-    async fn wait_for_what_is_held(&self, moving: &Arc<Moving>) {
+    async fn wait_for_what_is_held(&self, migration: &Arc<MapMigration>) {
         let map = self.engine().and_then(|engine| engine.map(self.shared.column.map));
-        if let Some(held) = map.and_then(|map| map.held(moving)) {
-            return self.hears_what_is_held(moving, &held);
+        if let Some(held) = map.and_then(|map| map.held(migration)) {
+            return self.hear_what_is_held(migration, &held);
         }
         let mut rest = Box::pin(self.shared.world.sleep(KNOWN_SOON));
         loop {
             let change = {
                 let mut state = self.lock();
                 let waits = state.takeover.held.is_none() && !state.removed;
-                let is_window = state.moving.as_ref().is_some_and(|now| now.is_same_window(moving));
+                let is_window = state.migration.as_ref().is_some_and(|now| now.is_same_window(migration));
                 (waits && is_window).then(|| Group::next_change(&mut state))
             };
             let Some(change) = change else { return };
@@ -275,10 +280,10 @@ impl<W: World> Group<W> {
         }
     }
 
-    pub fn hears_what_is_held(&self, moving: &Moving, held: &Held) {
+    pub fn hear_what_is_held(&self, migration: &MapMigration, held: &Held) {
         {
             let mut state = self.lock();
-            if state.moving.as_ref().is_some_and(|now| now.is_same_window(moving)) {
+            if state.migration.as_ref().is_some_and(|now| now.is_same_window(migration)) {
                 state.takeover.held = Some(held.clone());
             }
         }
@@ -286,59 +291,57 @@ impl<W: World> Group<W> {
     }
 
     /// The chunks of the window of which one of the source's columns may have anything; `None` if it can't say.
-    pub async fn asks_what_is_held(&self, moving: &Moving, column: usize) -> Option<Vec<u64>> {
+    pub async fn ask_what_is_held(&self, migration: &MapMigration, column: usize) -> Option<Vec<u64>> {
         let epochs = self.lock().epochs.clone();
-        match self.ask_source(moving, column, (What::Holding, Blocks::new(0, 0)), &epochs).await {
+        match self.ask_source(migration, column, (What::Holding, Blocks::new(0, 0)), &epochs).await {
             Ok((VolumeAnswer::Holding { chunks }, _)) => Some(chunks),
             _ => None,
         }
     }
 
-    async fn say_taken(&self, moving: &Moving) {
+    async fn say_taken(&self, migration: &MapMigration) {
         let Some(engine) = self.engine() else { return };
-        let agreed = &moving.agreed;
+        let agreed = &migration.agreed;
         engine.shared.authority.taken_over(agreed.target, self.shared.column.number, agreed.since).await;
     }
 
     /// Whether all of the column's pieces have been taken over.
-    async fn take_over_window(&self, moving: &Arc<Moving>) -> bool {
+    async fn take_over_window(&self, migration: &Arc<MapMigration>) -> bool {
         let number = self.shared.column.number;
         let mut served = self.shared.served.load(Ordering::Relaxed);
         let mut is_all = true;
         let mut some: Vec<u64> = Vec::new();
-        for (chunk, blocks) in moving.window(number) {
-            if self.lock().takeover.has_nothing_in(|| chunk) {
-                continue;
-            }
-            for piece in pieces(blocks).map(|piece| piece.first) {
-                if !self.is_window(moving) {
+        for (_, blocks) in migration.window(number) {
+            let missing: Vec<u64> = self.lock().takeover.missing((migration, number), blocks).collect();
+            for piece in missing {
+                if !self.is_window(migration) {
                     // What was begun comes to its end, for clients may wait for it.
-                    self.take_over_some(moving, &mut some, &mut served).await;
+                    self.take_over_some(migration, &mut some, &mut served).await;
                     return false;
                 }
-                match self.claim(moving, piece) {
+                match self.claim(migration, piece) {
                     Claim::Taken => {}
                     Claim::Own => some.push(piece),
                     Claim::Others => is_all &= some.contains(&piece),
                 }
                 if some.len() == AT_ONCE {
-                    is_all &= self.take_over_some(moving, &mut some, &mut served).await;
+                    is_all &= self.take_over_some(migration, &mut some, &mut served).await;
                 }
             }
         }
-        is_all &= self.take_over_some(moving, &mut some, &mut served).await;
-        is_all && self.is_window(moving)
+        is_all &= self.take_over_some(migration, &mut some, &mut served).await;
+        is_all && self.is_window(migration)
     }
 
-    fn claim(&self, moving: &Moving, piece: u64) -> Claim {
+    fn claim(&self, migration: &MapMigration, piece: u64) -> Claim {
         let now = self.shared.world.now();
-        let is_taken = self.lock().takeover.taken.contains(&piece);
-        let has_source = is_taken || self.has_source(moving, piece);
+        // Not under the lock: whoever has that of the engine, which this asks for, takes this one too.
+        let has_source = self.has_source(migration, piece);
         let takeover = &mut self.lock().takeover;
         if takeover.taken.contains(&piece) {
             return Claim::Taken;
         }
-        if moving.agreed.stage != Stage::Running || takeover.under_way.contains_key(&piece) {
+        if migration.agreed.stage != MigrationStage::Running || takeover.under_way.contains_key(&piece) {
             return Claim::Others;
         }
         if !has_source {
@@ -351,16 +354,16 @@ impl<W: World> Group<W> {
     }
 
     /// Whether all that a piece comes from is led by somebody.
-    fn has_source(&self, moving: &Moving, piece: u64) -> bool {
-        let Some(source) = self.engine().and_then(|engine| engine.map(moving.agreed.source)) else { return false };
-        let runs = moving.fenced(self.shared.column.number, Blocks::new(piece, PIECE));
+    fn has_source(&self, migration: &MapMigration, piece: u64) -> bool {
+        let Some(source) = self.engine().and_then(|engine| engine.map(migration.agreed.source)) else { return false };
+        let runs = migration.fenced(self.shared.column.number, Blocks::new(piece, PIECE));
         let is_led = |column: usize| source.seats().get(column).is_some_and(|seat| !seat.now().is_vacant());
         runs.iter().all(|run| is_led(run.column))
     }
 
-    async fn take_over_some(&self, moving: &Arc<Moving>, some: &mut Vec<u64>, served: &mut u64) -> bool {
+    async fn take_over_some(&self, migration: &Arc<MapMigration>, some: &mut Vec<u64>, served: &mut u64) -> bool {
         let began = self.shared.world.now();
-        let taken = join_all(some.drain(..).map(|piece| self.take_over(moving, piece, For::Nobody))).await;
+        let taken = join_all(some.drain(..).map(|piece| self.take_over(migration, piece, For::Nobody))).await;
         let bytes: u64 = taken.iter().flatten().sum();
         if bytes > 0 {
             let before = std::mem::replace(served, self.shared.served.load(Ordering::Relaxed));
@@ -368,19 +371,19 @@ impl<W: World> Group<W> {
                 let took = self.shared.world.now().0.saturating_sub(began.0);
                 self.shared.world.sleep((took * CLIENTS_SHARE).min(LONGEST_TURN)).await;
             }
-            self.keep_to_rate(moving, bytes).await;
+            self.keep_to_rate(migration, bytes).await;
         }
         self.shared.world.give_way().await;
         taken.iter().all(Option::is_some)
     }
 
     /// So many bytes were taken over. A rate that is set meanwhile is kept to soon.
-    async fn keep_to_rate(&self, moving: &Moving, bytes: u64) {
+    async fn keep_to_rate(&self, migration: &MapMigration, bytes: u64) {
         let began = self.shared.world.now();
         // Each column has its part.
-        let shared_out = bytes.saturating_mul(moving.busy_columns()).saturating_mul(1_000_000);
-        while self.is_window(moving) {
-            let Some(rate) = self.lock().moving.as_ref().and_then(|now| now.agreed.rate) else { return };
+        let shared_out = bytes.saturating_mul(migration.busy_columns()).saturating_mul(1_000_000);
+        while self.is_window(migration) {
+            let Some(rate) = self.lock().migration.as_ref().and_then(|now| now.agreed.rate) else { return };
             let due = Duration::from_micros(shared_out / rate.max(1));
             let waited = self.shared.world.now().0.saturating_sub(began.0);
             if waited >= due {
@@ -391,22 +394,22 @@ impl<W: World> Group<W> {
     }
 
     /// Whether it's still this window that is to be taken over, here.
-    pub(super) fn is_window(&self, moving: &Moving) -> bool {
+    pub(super) fn is_window(&self, migration: &MapMigration) -> bool {
         let state = self.lock();
-        state.moving.as_ref().is_some_and(|now| now.is_same_window(moving) && now.takes()) && !state.removed
+        state.migration.as_ref().is_some_and(|now| now.is_same_window(migration) && now.takes()) && !state.removed
     }
 
     /// How many bytes that were; `None` if it can't be now.
-    async fn take_over(&self, moving: &Arc<Moving>, piece: u64, by: For) -> Option<u64> {
+    async fn take_over(&self, migration: &Arc<MapMigration>, piece: u64, by: For) -> Option<u64> {
         let mut pause = SOON;
         loop {
-            if !self.is_window(moving) {
+            if !self.is_window(migration) {
                 return None;
             }
-            let outcome = self.try_to_take_over(moving, piece).await;
-            let is_tried_again = || by == For::Client || self.has_source(moving, piece);
+            let outcome = self.try_to_take_over(migration, piece).await;
+            let is_tried_again = || by == For::Client || self.has_source(migration, piece);
             if matches!(outcome, Err(NotTaken::Yet)) && is_tried_again() {
-                if self.lock().takeover.waits(piece) {
+                if self.lock().takeover.note_waiting(piece) {
                     self.wake();
                 }
                 self.shared.world.sleep(pause).await;
@@ -415,10 +418,10 @@ impl<W: World> Group<W> {
             }
             let taken = {
                 let mut state = self.lock();
-                if !state.moving.as_ref().is_some_and(|now| now.is_same_window(moving)) {
+                if !state.migration.as_ref().is_some_and(|now| now.is_same_window(migration)) {
                     return None;
                 }
-                state.takeover.ends(piece);
+                state.takeover.end(piece);
                 state.takeover.refused.remove(&piece);
                 match outcome {
                     Ok(bytes) => {
@@ -442,11 +445,11 @@ impl<W: World> Group<W> {
         }
     }
 
-    async fn try_to_take_over(&self, moving: &Arc<Moving>, piece: u64) -> Result<u64, NotTaken> {
+    async fn try_to_take_over(&self, migration: &Arc<MapMigration>, piece: u64) -> Result<u64, NotTaken> {
         let blocks = Blocks::new(piece, PIECE);
-        let runs = moving.fenced(self.shared.column.number, blocks);
+        let runs = migration.fenced(self.shared.column.number, blocks);
         let epochs = self.lock().epochs.clone();
-        let asked = join_all(runs.iter().map(|run| self.handed_over(moving, run, &epochs))).await;
+        let asked = join_all(runs.iter().map(|run| self.handed_over(migration, run, &epochs))).await;
         let handed: Vec<Handed> =
             asked.into_iter().collect::<Result<Vec<_>, NotTaken>>()?.into_iter().flatten().collect();
         let holds = |handed: &Handed| !handed.lines.is_empty();
@@ -455,12 +458,12 @@ impl<W: World> Group<W> {
         }
         let mut turn = self.line_up(blocks).turn().await;
         if handed.iter().any(|handed| handed.damaged().next().is_some()) {
-            turn = self.has_what_is_damaged(turn, (moving, blocks), &handed, &epochs).await?;
+            turn = self.check_what_is_damaged(turn, (migration, blocks), &handed, &epochs).await?;
         }
-        if !self.is_window(moving) {
+        if !self.is_window(migration) {
             return Err(NotTaken::Yet);
         }
-        match self.write_handed(turn, (moving, blocks), &handed, &epochs).await {
+        match self.write_handed(turn, (migration, blocks), &handed, &epochs).await {
             Ok(()) => {}
             Err(error) => {
                 self.differ(blocks); // some copies may have what others haven't
@@ -468,12 +471,12 @@ impl<W: World> Group<W> {
             }
         }
         // What others see stays with them.
-        let released = moving.released(&epochs);
+        let released = migration.released(&epochs);
         let is_left = |handed: &Handed| handed.lines.iter().any(|line| released.contains(&line.newest));
         let left = runs.iter().filter(|run| {
             handed.iter().any(|handed| is_left(handed) && (run.own.first..run.own.end()).contains(&handed.first))
         });
-        for released in join_all(left.map(|run| self.released(moving, run, &epochs))).await {
+        for released in join_all(left.map(|run| self.released(migration, run, &epochs))).await {
             released?;
         }
         Ok(handed.iter().map(|handed| handed.blocks.len() as u64 * BLOCK).sum())
@@ -482,14 +485,14 @@ impl<W: World> Group<W> {
     /// What the source has of a run, in as many answers as that takes.
     pub(super) async fn handed_over(
         &self,
-        moving: &Moving,
+        migration: &MapMigration,
         run: &Run,
         epochs: &Epochs,
     ) -> Result<Vec<Handed>, NotTaken> {
         let (mut all, mut done) = (Vec::new(), 0);
         while done < run.own.count {
             let left = Blocks::new(run.other.first + done, run.own.count - done);
-            let asked = self.ask_source(moving, run.column, (What::HandOver, left), epochs).await;
+            let asked = self.ask_source(migration, run.column, (What::HandOver, left), epochs).await;
             let (answer, data) = asked?;
             let VolumeAnswer::HandedOver { count, lines, requests } = answer else { return Err(NotTaken::Yet) };
             let count = u64::from(count).min(left.count);
@@ -501,8 +504,8 @@ impl<W: World> Group<W> {
         Ok(all)
     }
 
-    async fn released(&self, moving: &Moving, run: &Run, epochs: &Epochs) -> Result<(), NotTaken> {
-        match self.ask_source(moving, run.column, (What::Release, run.other), epochs).await? {
+    async fn released(&self, migration: &MapMigration, run: &Run, epochs: &Epochs) -> Result<(), NotTaken> {
+        match self.ask_source(migration, run.column, (What::Release, run.other), epochs).await? {
             (VolumeAnswer::Released, _) => Ok(()),
             _ => Err(NotTaken::Yet),
         }
@@ -510,15 +513,15 @@ impl<W: World> Group<W> {
 
     /// What waits for too long to be taken over, for people: who is to hand it over.
     pub fn waiting_for(&self, state: &State<W>) -> Option<String> {
-        let moving = state.moving.as_ref().filter(|moving| moving.takes())?;
+        let migration = state.migration.as_ref().filter(|migration| migration.takes())?;
         let (piece, since) = state.takeover.oldest()?;
         let waited = self.shared.world.now().0.saturating_sub(since.0);
         if waited < LONG {
             return None;
         }
-        let source = self.engine()?.map(moving.agreed.source)?;
+        let source = self.engine()?.map(migration.agreed.source)?;
         let columns =
-            moving.fenced(self.shared.column.number, Blocks::new(piece, PIECE)).into_iter().map(|run| run.column);
+            migration.fenced(self.shared.column.number, Blocks::new(piece, PIECE)).into_iter().map(|run| run.column);
         let who = |column: usize| match source.seats().get(column)?.now() {
             Seated::Here(_) => Some("this server".to_owned()),
             Seated::There(server, _) => Some(format!("server {server}")),
@@ -532,16 +535,16 @@ impl<W: World> Group<W> {
     /// Asks the primary of the source's column, once.
     async fn ask_source(
         &self,
-        moving: &Moving,
+        migration: &MapMigration,
         column: usize,
         (what, blocks): (What, Blocks),
         epochs: &Epochs,
     ) -> Result<(VolumeAnswer, Segments), NotTaken> {
         let engine = self.engine().ok_or(NotTaken::Yet)?;
-        let map = engine.map(moving.agreed.source).ok_or(NotTaken::Yet)?;
+        let map = engine.map(migration.agreed.source).ok_or(NotTaken::Yet)?;
         let seat = map.seats().get(column).ok_or(NotTaken::Yet)?;
-        let (target, since) = (moving.agreed.target, moving.agreed.since);
-        let handing = Handing { what, blocks, target, since, lines: epochs.lines_digest(moving.agreed.leaves) };
+        let (target, since) = (migration.agreed.target, migration.agreed.since);
+        let handing = Handing { what, blocks, target, since, lines: epochs.lines_digest(migration.agreed.leaves) };
         let reply = match seat.now() {
             Seated::Here(group) => {
                 let outcome = handing.at(&group.for_others()).await;
@@ -575,15 +578,15 @@ mod tests {
     fn pieces_that_wait_for_their_source_keep_no_others_from_being_begun() {
         let (mut takeover, now) = (TakeOver::default(), Tick::default());
         let begun = |takeover: &mut TakeOver, from: u64| {
-            (from..from + 40).filter(|piece| takeover.begins(piece * PIECE, now)).collect::<Vec<_>>()
+            (from..from + 40).filter(|piece| takeover.begin(piece * PIECE, now)).collect::<Vec<_>>()
         };
         let first = begun(&mut takeover, 0);
         assert_eq!((first.len(), begun(&mut takeover, 40)), (MOST_UNDER_WAY, vec![]));
-        assert!(first.iter().all(|piece| takeover.waits(piece * PIECE)));
-        assert!(!takeover.waits(1000 * PIECE), "of another window");
+        assert!(first.iter().all(|piece| takeover.note_waiting(piece * PIECE)));
+        assert!(!takeover.note_waiting(1000 * PIECE), "of another window");
         let others = begun(&mut takeover, 40);
         assert_eq!(others.len(), MOST_UNDER_WAY);
-        others.iter().chain(&first).for_each(|piece| takeover.ends(piece * PIECE));
+        others.iter().chain(&first).for_each(|piece| takeover.end(piece * PIECE));
         assert!(takeover.oldest().is_none() && takeover.waiting.is_empty());
     }
 }

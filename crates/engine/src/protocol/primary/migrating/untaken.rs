@@ -15,7 +15,7 @@ use crate::protocol::primary::order::Turn;
 use crate::protocol::primary::read::Reader;
 use crate::protocol::primary::{Blocks, Group, Patience};
 use crate::seen_through::Asker;
-use crate::volume::Moving;
+use crate::volume::MapMigration;
 use tepal_drive::world::World;
 use tepal_model::{Epoch, IoError, Lineage, Segments};
 
@@ -55,23 +55,23 @@ impl<W: World> Group<W> {
         if let Some(snapshot) = subject.at {
             self.until_unchanging((subject.volume, snapshot), blocks).await.map_err(NotTaken::Failed)?;
         }
-        let (moving, epochs, seen) = {
+        let (migration, epochs, seen) = {
             let state = self.lock();
             let seen = state.serves_volume(subject.volume).and_then(|()| state.seen_at(subject));
             let seen = seen.map_err(NotTaken::Failed)?;
-            (state.moving.clone().ok_or(NotTaken::Yet)?, state.epochs.clone(), seen)
+            (state.migration.clone().ok_or(NotTaken::Yet)?, state.epochs.clone(), seen)
         };
         let turn = self.turn_soon(blocks).await?;
         let newest = newest_line(&epochs);
         let _turn = self.settled_for(turn, &Asker::patient(), (Reader::Copies(&newest), blocks)).await?;
         let mut source: Vec<Handed> = Vec::new();
-        for run in moving.fenced(self.shared.column.number, blocks) {
-            source.extend(self.handed_over(&moving, &run, &epochs).await?);
+        for run in migration.fenced(self.shared.column.number, blocks) {
+            source.extend(self.handed_over(&migration, &run, &epochs).await?);
         }
         let own = self.all_here(blocks, &epochs).await?;
         {
             let state = self.lock();
-            let is_same = state.moving.as_ref().is_some_and(|now| now.is_same_window(&moving));
+            let is_same = state.migration.as_ref().is_some_and(|now| now.is_same_window(&migration));
             if !is_same || state.epochs.view != epochs.view {
                 return Err(NotTaken::Yet);
             }
@@ -94,17 +94,17 @@ impl<W: World> Group<W> {
     }
 
     /// Whether these blocks may be taken over, of which the source can't read some: each of those is here, or whoever goes sees a newer one.
-    pub(super) async fn has_what_is_damaged(
+    pub(super) async fn check_what_is_damaged(
         &self,
         turn: Turn,
-        (moving, blocks): (&Moving, Blocks),
+        (migration, blocks): (&MapMigration, Blocks),
         handed: &[Handed],
         epochs: &Epochs,
     ) -> Result<Turn, NotTaken> {
         let newest = newest_line(epochs);
         let turn = self.settled_for(turn, &Asker::patient(), (Reader::Copies(&newest), blocks)).await?;
         let own = self.all_here(blocks, epochs).await?;
-        for reader in moving.readers(epochs) {
+        for reader in migration.readers(epochs) {
             let lines = lines_seen(epochs, reader);
             for block in handed.iter().flat_map(Handed::damaged) {
                 shown_on_both((handed, &own), &lines, block)?;

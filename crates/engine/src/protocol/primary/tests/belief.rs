@@ -226,7 +226,7 @@ fn a_drive_that_was_up_again_while_a_server_was_cut_off_is_waited_for() {
         rig.lose(1).await;
         rig.lose(0).await;
         let other = DriveId(2);
-        rig.engine.has_left(other, Loss::Gone { drive: other, reason: "as agreed".into() }, 9).await;
+        rig.engine.lose_as_agreed(other, Loss::Gone { drive: other, reason: "as agreed".into() }, 9).await;
         rig.bring_back(0).await;
         let (read, wait) = (Box::pin(rig.read(0)), Box::pin(rig.world.sleep(Duration::from_secs(1))));
         let Either::Right((_, read)) = select(read, wait).await else { panic!("it can't know") };

@@ -32,7 +32,7 @@ pub fn with_clone() -> Arc<Epochs> {
 }
 
 impl Rig {
-    fn acts_by(&self, epochs: &Arc<Epochs>) {
+    fn act_by(&self, epochs: &Arc<Epochs>) {
         let drive = |id| (DriveId(id), Drives { server: ME, status: DriveStatus::Up(1) });
         let drives: BTreeMap<_, _> = (1..=self.disks.len() as u64).map(drive).collect();
         let epochs_now = [(MapId(1), epochs.clone())].into();
@@ -49,7 +49,7 @@ impl Rig {
     /// With a clone of what the volume holds now.
     pub async fn cloned(&mut self) -> Volume<SimWorld> {
         self.epochs = with_clone();
-        self.acts_by(&self.epochs);
+        self.act_by(&self.epochs);
         self.open_clone().await
     }
 }
@@ -101,7 +101,7 @@ fn whichever_volume_is_removed_first_the_other_has_what_it_had_and_nothing_else_
                 write(&clone, block, 3).await.unwrap();
             }
             let (removed, left) = if gone == ORIGIN { (&rig.volume, &clone) } else { (&clone, &rig.volume) };
-            rig.acts_by(&epochs(3, &[(stays, text)], &[]));
+            rig.act_by(&epochs(3, &[(stays, text)], &[]));
             rig.engine.remove_one_of_several(gone).await;
             assert_eq!(read(removed, 40).await, Err(IoError::Fenced));
             assert_eq!(write(removed, 40, 9).await, Err(IoError::Fenced));

@@ -37,6 +37,11 @@ impl Leaving {
         (Leaving { going, clone, of_others: 0 }, begins)
     }
 
+    /// The same of blocks that have one copy each: what rots can't be repaired.
+    async fn before_of_one_copy(world: SimWorld) -> (Self, ClusterView) {
+        Leaving::before(world, "stripe", "mirror:2;extent=4K", &[0]).await
+    }
+
     async fn begin(world: SimWorld, layout: &'static str, to: &'static str) -> Self {
         let (mut leaving, begins) = Leaving::before(world, layout, to, &[0, 1500]).await;
         let Leaving { going, clone, .. } = &leaving;
@@ -58,7 +63,7 @@ impl Leaving {
     }
 
     /// All of it is on its way at once.
-    fn leaves_at_once(&self, begins: ClusterView) {
+    fn leave_at_once(&self, begins: ClusterView) {
         let whole = |(source, agreed): (MapId, Arc<Migration>)| {
             (source, Arc::new(Migration { fence: agreed.chunks, ..Migration::clone(&agreed) }))
         };
@@ -72,7 +77,7 @@ impl Leaving {
     }
 
     /// One of the shared blocks can't be read any more where it was written. Which it is.
-    async fn rots(&self) -> u64 {
+    async fn let_rot(&self) -> u64 {
         let rig = &self.going.rig;
         let drive = rig.engine.drive(DriveId(1)).unwrap();
         drive.checkpoint().await.unwrap();
@@ -91,7 +96,7 @@ impl Leaving {
         (self.going.rig.read(block).await.unwrap(), read(&self.clone, block).await.unwrap())
     }
 
-    async fn is_right(&self, changed: &[(u64, u8, u8)]) {
+    async fn expect(&self, changed: &[(u64, u8, u8)]) {
         for (block, of_origin, of_clone) in BOTH {
             let now = changed.iter().rfind(|(at, ..)| *at == block);
             let expected = now.map_or((of_origin, of_clone), |&(_, of_origin, of_clone)| (of_origin, of_clone));
@@ -104,7 +109,7 @@ impl Leaving {
     }
 
     /// Each map is read by its own volumes alone.
-    async fn have_parted(&self) {
+    async fn part(&self) {
         let now = self.going.now();
         let epochs = [
             (SOURCE, epochs(now.view, &[(ORIGIN, "0-2")], &["0-1"])),
@@ -127,12 +132,12 @@ fn a_clone_that_leaves_takes_what_it_sees_and_the_others_keep_what_they_have() {
                     write(&leaving.clone, block, 20 + round).await.unwrap();
                     changed.push((block, 10 + round, 20 + round));
                 }
-                leaving.is_right(&changed).await;
+                leaving.expect(&changed).await;
                 leaving.going.move_on().await;
-                leaving.is_right(&changed).await;
+                leaving.expect(&changed).await;
             }
-            leaving.have_parted().await;
-            leaving.is_right(&changed).await;
+            leaving.part().await;
+            leaving.expect(&changed).await;
             // One block was new to the origin.
             let copies = u64::from(layout.starts_with("mirror")) + 1;
             let of_others = leaving.going.held(SOURCE);
@@ -157,8 +162,8 @@ fn what_was_written_since_a_piece_was_taken_over_stays_however_often_it_is_taken
         let mut changed = Vec::new();
         for fenced in 0..2 {
             for byte in 30..33 {
-                leaving.going.begins_its_window_anew();
-                leaving.is_right(&changed).await;
+                leaving.going.begin_window_anew();
+                leaving.expect(&changed).await;
                 // As it was in the snapshot, trimmed, and something else.
                 for (block, is_own) in [(3, byte), (1503, byte), (4, 1), (300, 0)] {
                     match is_own {
@@ -168,10 +173,10 @@ fn what_was_written_since_a_piece_was_taken_over_stays_however_often_it_is_taken
                     let of_origin = BOTH.iter().find(|(at, ..)| *at == block).unwrap().1;
                     changed.push((block, of_origin, is_own));
                 }
-                leaving.is_right(&changed).await;
+                leaving.expect(&changed).await;
             }
             leaving.going.move_on().await;
-            leaving.is_right(&changed).await;
+            leaving.expect(&changed).await;
             assert_eq!(read(&leaving.clone, 5).await, Ok(1), "in window {fenced}");
         }
     });
@@ -189,7 +194,7 @@ fn a_clone_that_comes_back_shares_again_what_it_shared() {
         }
         for _ in 0..3 {
             leaving.going.turn_around();
-            leaving.is_right(&changed).await;
+            leaving.expect(&changed).await;
         }
         let mut changed = changed.to_vec();
         for byte in 10..12 {
@@ -198,16 +203,16 @@ fn a_clone_that_comes_back_shares_again_what_it_shared() {
                 write(&leaving.clone, block, byte).await.unwrap();
                 changed.push((block, of_origin, byte));
             }
-            leaving.going.begins_its_window_anew();
-            leaving.is_right(&changed).await;
+            leaving.going.begin_window_anew();
+            leaving.expect(&changed).await;
             leaving.clone.trim(21 * BLOCK, BLOCK).await.unwrap();
             changed.push((21, 1, 0));
             leaving.going.move_on().await;
-            leaving.is_right(&changed).await;
+            leaving.expect(&changed).await;
         }
         leaving.going.rig.engine.end_unknown_maps(|map| map == SOURCE).await;
         assert_eq!((leaving.going.held(SOURCE), leaving.going.held(TARGET)), (before, 0));
-        leaving.is_right(&changed).await;
+        leaving.expect(&changed).await;
     });
 }
 
@@ -233,7 +238,7 @@ fn what_only_one_copy_has_as_the_clones_own_is_written_over_nothing_that_is_newe
                 rig.bring_back(away).await;
             }
             leaving.until_settled().await;
-            leaving.leaves_at_once(ClusterView { migrations, ..leaving.going.now() });
+            leaving.leave_at_once(ClusterView { migrations, ..leaving.going.now() });
             leaving.going.until_taken().await;
             write(clone, 0, 9).await.unwrap();
             leaving.until_settled().await;
@@ -243,7 +248,7 @@ fn what_only_one_copy_has_as_the_clones_own_is_written_over_nothing_that_is_newe
             }
             for other in [1 - away, away] {
                 rig.lose(other).await;
-                leaving.going.begins_its_window_anew();
+                leaving.going.begin_window_anew();
                 assert_eq!((leaving.has(0).await, leaving.has(1).await), ((1, 9), (1, 1)), "without drive {other}");
                 rig.bring_back(other).await;
                 leaving.until_settled().await;
@@ -259,13 +264,13 @@ fn what_only_one_copy_has_as_the_clones_own_is_written_over_nothing_that_is_newe
 #[test]
 fn what_rots_where_a_clone_has_taken_it_from_is_in_nobodys_way() {
     told(|world| async move {
-        let (leaving, begins) = Leaving::before(world, "stripe", "mirror:2;extent=4K", &[0]).await;
-        leaving.leaves_at_once(begins);
+        let (leaving, begins) = Leaving::before_of_one_copy(world).await;
+        leaving.leave_at_once(begins);
         leaving.going.until_taken().await;
-        let bad = leaving.rots().await;
+        let bad = leaving.let_rot().await;
         let mut expected = 1;
         for byte in 7..10 {
-            leaving.going.begins_its_window_anew();
+            leaving.going.begin_window_anew();
             assert_eq!(read(&leaving.clone, bad).await, Ok(expected));
             for block in (0..40).filter(|block| byte > 7 || *block != bad) {
                 write(&leaving.clone, block, byte).await.unwrap();
@@ -282,10 +287,10 @@ fn what_rots_where_a_clone_has_taken_it_from_is_in_nobodys_way() {
 #[test]
 fn a_shared_block_that_nobody_can_read_is_an_error_there_only_and_goes_with_the_clone_once_the_clone_has_its_own() {
     told(|world| async move {
-        let (leaving, begins) = Leaving::before(world, "stripe", "mirror:2;extent=4K", &[0]).await;
+        let (leaving, begins) = Leaving::before_of_one_copy(world).await;
         let (going, clone) = (&leaving.going, &leaving.clone);
-        let bad = leaving.rots().await;
-        leaving.leaves_at_once(begins);
+        let bad = leaving.let_rot().await;
+        leaving.leave_at_once(begins);
         let error = IoError::Damaged { offset: bad * BLOCK, length: BLOCK };
         for block in 0..40 {
             let expected = if block == bad { Err(error.clone()) } else { Ok(1) };
@@ -300,7 +305,7 @@ fn a_shared_block_that_nobody_can_read_is_an_error_there_only_and_goes_with_the_
             assert_eq!(read(clone, bad).await, Ok(byte - 1));
             write(clone, bad, byte).await.unwrap();
             // Where it came from it's as damaged as it was.
-            going.begins_its_window_anew();
+            going.begin_window_anew();
         }
         going.move_on().await;
         for block in 0..40 {

@@ -4,13 +4,13 @@ use super::*;
 use crate::protocol::primary::Blocks;
 use crate::protocol::primary::migrating::handing::{Handing, What};
 use crate::servers::follow::{Agreed, ClusterView, DriveStatus};
-use crate::{CHUNK, Head, Laid, Migration, Stage};
+use crate::{Head, Laid, Migration};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use tepal_codec::checksum::block_crcs;
 use tepal_drive::Write;
 use tepal_drive::world::Gather;
-use tepal_model::{EXTENT, History, Lineage, ServerId, Taking};
+use tepal_model::{CHUNK, EXTENT, History, Lineage, MigrationStage, ServerId, Taking};
 
 const ME: ServerId = ServerId(1);
 pub const SOURCE: MapId = MapId(1);
@@ -43,7 +43,7 @@ impl Going {
             done: 0,
             fence: 1,
             reversed: false,
-            stage: Stage::Running,
+            stage: MigrationStage::Running,
             rate: None,
             leaves: None,
             since: 5,
@@ -123,8 +123,8 @@ impl Going {
     }
 
     /// Nobody remembers what of its window has been taken over.
-    pub fn begins_its_window_anew(&self) {
-        for stage in [Stage::Paused, Stage::Running] {
+    pub fn begin_window_anew(&self) {
+        for stage in [MigrationStage::Paused, MigrationStage::Running] {
             let mut now = self.now();
             let (source, agreed) = now.migrations.pop_first().unwrap();
             let agreed = Migration { stage, since: now.view, ..Migration::clone(&agreed) };
@@ -271,7 +271,8 @@ fn the_columns_that_a_volume_leaves_say_which_of_its_chunks_they_have_anything_o
                 rig.write(1024 + 77, byte, 3).await.unwrap();
             }
             let (source, migration) = begins.migrations.pop_first().unwrap();
-            let rests = Migration { fence: migration.chunks, stage: Stage::Paused, ..Migration::clone(&migration) };
+            let rests =
+                Migration { fence: migration.chunks, stage: MigrationStage::Paused, ..Migration::clone(&migration) };
             begins.migrations.insert(source, Arc::new(rests));
             going.follow(begins);
             let target = loop {
@@ -281,9 +282,9 @@ fn the_columns_that_a_volume_leaves_say_which_of_its_chunks_they_have_anything_o
                     _ => {}
                 }
             };
-            let (moving, mut found) = (target.moving().unwrap(), BTreeSet::new());
+            let (migration, mut found) = (target.migration().unwrap(), BTreeSet::new());
             for column in 0..3 {
-                found.extend(target.groups()[0].asks_what_is_held(&moving, column).await.expect("it's known"));
+                found.extend(target.groups()[0].ask_what_is_held(&migration, column).await.expect("it's known"));
             }
             assert_eq!(found, expected);
             // A request goes where it's to go, whatever is known.
@@ -359,7 +360,7 @@ fn zeros_that_only_one_copy_has_are_written_over_nothing_that_is_newer() {
             rig.write(70, 9, 1).await.unwrap();
             for other in [away, 1 - away] {
                 rig.lose(other).await;
-                going.begins_its_window_anew();
+                going.begin_window_anew();
                 assert_eq!((rig.read(3).await, rig.read(70).await), (Ok(9), Ok(9)), "without drive {other}");
                 assert_eq!((rig.read(4).await, rig.read(71).await), (Ok(0), Ok(5)));
                 rig.bring_back(other).await;
@@ -379,7 +380,8 @@ fn what_is_cut_off_before_it_is_taken_over_does_not_come_back() {
         let rig = &going.rig;
         rig.write(1500, 7, 100).await.unwrap();
         let (source, migration) = begins.migrations.pop_first().unwrap();
-        let paused = Migration { fence: migration.chunks, stage: Stage::Paused, ..Migration::clone(&migration) };
+        let paused =
+            Migration { fence: migration.chunks, stage: MigrationStage::Paused, ..Migration::clone(&migration) };
         begins.migrations.insert(source, Arc::new(paused));
         going.follow(begins);
         let size = rig.volume.size();

@@ -5,7 +5,7 @@
 
 use crate::drive::{Drive, Shared};
 use crate::error::{DriveError, Loss};
-use crate::join::{Fate, Join, Move, below, fates};
+use crate::layers::join::{Fate, Join, Move, below, fates};
 use crate::layers::one_layer;
 use crate::log::{BlockSpan, Change, ExtentKey};
 use crate::state::{Changes, Payload, State};

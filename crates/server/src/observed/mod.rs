@@ -1,7 +1,10 @@
 //! What was seen of the volumes: what they were asked for, by how many clients, and which blocks no
 //! copy had right.
 
-use crate::meter::Meter;
+pub mod meter;
+pub mod metered;
+
+use crate::observed::meter::Meter;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -191,7 +194,7 @@ impl Observations {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::meter::Operation;
+    use crate::observed::meter::Operation;
 
     #[test]
     fn a_volume_that_is_gone_has_no_meter() {

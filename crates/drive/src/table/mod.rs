@@ -6,6 +6,8 @@
 //!    header that commits the checkpoint is written, copy B is written after; so of any two copies, the newest one that
 //!    isn't newer than the header is right, and a rotten copy has a twin.
 
+pub(crate) mod sums;
+
 use tepal_codec::checksum::{crc, crc_append};
 use tepal_model::{BLOCK, Buffer, DriveId};
 

@@ -5,7 +5,7 @@
 
 use crate::drive::Drive;
 use crate::log::ExtentKey;
-use crate::pending::PendingSlot;
+use crate::log::pending::PendingSlot;
 use crate::state::{State, Turn};
 use crate::table::{self, TableKind};
 use crate::world::{Device, DeviceError, Gather, World};
@@ -77,7 +77,7 @@ impl<W: World> Drive<W> {
                     return Ok(());
                 }
                 let ahead = state.pending.about_from(from);
-                state.pace.has_ahead(ahead);
+                state.pace.note_ahead(ahead);
                 (state.pending.from(from, at_once), state.durable)
             };
             let Some(&last) = slots.last() else { return Ok(()) };

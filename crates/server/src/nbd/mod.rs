@@ -1,5 +1,9 @@
 //! NBD clients: accepted on the control runtime, served on the data threads, and told to go in two steps.
 
+pub mod disk;
+pub mod exports;
+pub mod reader;
+
 use crate::data_threads::DataThreads;
 use std::sync::Arc;
 use std::time::Duration;

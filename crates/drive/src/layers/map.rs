@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use tepal_model::{Epoch, MapId};
 
-/// Entries are kept in chunks, so that growing copies nothing.
-const CHUNK: usize = 4096;
+/// Entries are kept in leaves of so many, so that growing copies nothing.
+const LEAF: usize = 4096;
 /// The index is split, so that growing it needs little room beside it.
 const SHARDS: usize = 64;
 
@@ -41,10 +41,10 @@ impl Entry {
 }
 
 #[derive(Debug)]
-struct Chunk {
-    entries: [Entry; CHUNK],
+struct Leaf {
+    entries: [Entry; LEAF],
     /// A bit for each slot: its layer is the newest of its extent, and there are older ones.
-    stacked: [u64; CHUNK / 64],
+    stacked: [u64; LEAF / 64],
 }
 
 /// What a slot holds: a layer of an extent, and a bit for each block that holds something.
@@ -65,7 +65,7 @@ pub struct Layer {
 
 #[derive(Debug)]
 pub struct PhysicalMap {
-    chunks: Vec<Box<Chunk>>,
+    leaves: Vec<Box<Leaf>>,
     index: Vec<HashTable<u32>>,
     /// The newest first.
     older: BTreeMap<(MapId, u64), SmallVec<[u32; 4]>>,
@@ -75,7 +75,7 @@ pub struct PhysicalMap {
 impl Default for PhysicalMap {
     fn default() -> Self {
         PhysicalMap {
-            chunks: Vec::new(),
+            leaves: Vec::new(),
             index: (0..SHARDS).map(|_| HashTable::new()).collect(),
             older: BTreeMap::new(),
             layers_of: BTreeMap::new(),
@@ -93,14 +93,14 @@ fn shard(hash: u64) -> usize {
     (hash >> 40) as usize % SHARDS
 }
 
-fn entry(chunks: &[Box<Chunk>], slot: u32) -> Entry {
-    chunks.get(slot as usize / CHUNK).map_or(Entry::default(), |chunk| chunk.entries[slot as usize % CHUNK])
+fn entry(leaves: &[Box<Leaf>], slot: u32) -> Entry {
+    leaves.get(slot as usize / LEAF).map_or(Entry::default(), |leaf| leaf.entries[slot as usize % LEAF])
 }
 
 /// The layers of one extent, the newest first.
 #[derive(Clone, Debug)]
 pub struct Layers<'a> {
-    chunks: &'a [Box<Chunk>],
+    leaves: &'a [Box<Leaf>],
     newest: Option<u32>,
     older: std::slice::Iter<'a, u32>,
 }
@@ -110,7 +110,7 @@ impl Iterator for Layers<'_> {
 
     fn next(&mut self) -> Option<Layer> {
         let slot = self.newest.take().or_else(|| self.older.next().copied())?;
-        let Entry { epoch, present, .. } = entry(self.chunks, slot);
+        let Entry { epoch, present, .. } = entry(self.leaves, slot);
         Some(Layer { epoch, slot, present })
     }
 }
@@ -123,7 +123,7 @@ impl PhysicalMap {
             Some(slot) if self.is_stacked(slot) => self.older.get(&(map, index)).map_or(&[][..], SmallVec::as_slice),
             _ => &[],
         };
-        Layers { chunks: &self.chunks, newest, older: older.iter() }
+        Layers { leaves: &self.leaves, newest, older: older.iter() }
     }
 
     /// The layer's slot and its present blocks.
@@ -133,23 +133,23 @@ impl PhysicalMap {
     }
 
     pub fn owner(&self, slot: u32) -> Option<Owner> {
-        let entry = entry(&self.chunks, slot);
+        let entry = entry(&self.leaves, slot);
         entry.key().map(|key| Owner { key, present: entry.present })
     }
 
     fn newest(&self, map: MapId, index: u64) -> Option<u32> {
         let hash = hash(map, index);
-        self.index[shard(hash)].find(hash, |&slot| entry(&self.chunks, slot).is_of(map, index)).copied()
+        self.index[shard(hash)].find(hash, |&slot| entry(&self.leaves, slot).is_of(map, index)).copied()
     }
 
     fn is_stacked(&self, slot: u32) -> bool {
-        let at = slot as usize % CHUNK;
-        self.chunks[slot as usize / CHUNK].stacked[at / 64] >> (at % 64) & 1 == 1
+        let at = slot as usize % LEAF;
+        self.leaves[slot as usize / LEAF].stacked[at / 64] >> (at % 64) & 1 == 1
     }
 
     fn set_stacked(&mut self, slot: u32, is_stacked: bool) {
-        let at = slot as usize % CHUNK;
-        let word = &mut self.chunks[slot as usize / CHUNK].stacked[at / 64];
+        let at = slot as usize % LEAF;
+        let word = &mut self.leaves[slot as usize / LEAF].stacked[at / 64];
         *word = *word & !(1 << (at % 64)) | u64::from(is_stacked) << (at % 64);
     }
 
@@ -157,10 +157,10 @@ impl PhysicalMap {
     pub fn insert(&mut self, key: ExtentKey, slot: u32, present: u16) {
         assert!(self.get(key).is_none() && self.owner(slot).is_none(), "{key:?} or slot {slot} is mapped already");
         assert!(key.map.0 != 0 && key.index >> ExtentKey::INDEX_BITS == 0, "{key:?} is no extent");
-        while self.chunks.len() <= slot as usize / CHUNK {
-            self.chunks.push(Box::new(Chunk { entries: [Entry::default(); CHUNK], stacked: [0; CHUNK / 64] }));
+        while self.leaves.len() <= slot as usize / LEAF {
+            self.leaves.push(Box::new(Leaf { entries: [Entry::default(); LEAF], stacked: [0; LEAF / 64] }));
         }
-        self.chunks[slot as usize / CHUNK].entries[slot as usize % CHUNK] = Entry {
+        self.leaves[slot as usize / LEAF].entries[slot as usize % LEAF] = Entry {
             map: key.map.0,
             epoch: key.epoch,
             index_low: key.index as u32,
@@ -171,8 +171,8 @@ impl PhysicalMap {
             Some(newest) => self.stack(key, slot, newest),
             None => {
                 let hash_of = hash(key.map, key.index);
-                let chunks = &self.chunks;
-                let of = |slot| entry(chunks, slot).key().expect("the index holds slots with owners");
+                let leaves = &self.leaves;
+                let of = |slot| entry(leaves, slot).key().expect("the index holds slots with owners");
                 let rehash = |&slot: &u32| hash(of(slot).map, of(slot).index);
                 self.index[shard(hash_of)].insert_unique(hash_of, slot, rehash);
             }
@@ -182,10 +182,10 @@ impl PhysicalMap {
 
     /// Puts a layer among the others of its extent.
     fn stack(&mut self, key: ExtentKey, slot: u32, newest: u32) {
-        let chunks = &self.chunks;
+        let leaves = &self.leaves;
         let older = self.older.entry((key.map, key.index)).or_default();
-        if entry(chunks, newest).epoch > key.epoch {
-            let at = older.partition_point(|&other| entry(chunks, other).epoch > key.epoch);
+        if entry(leaves, newest).epoch > key.epoch {
+            let at = older.partition_point(|&other| entry(leaves, other).epoch > key.epoch);
             older.insert(at, slot);
             self.set_stacked(newest, true);
         } else {
@@ -204,7 +204,7 @@ impl PhysicalMap {
 
     /// Marks blocks of a mapped slot as present or not; what is present afterwards.
     pub fn change_present(&mut self, slot: u32, set: u16, clear: u16) -> u16 {
-        let entry = &mut self.chunks[slot as usize / CHUNK].entries[slot as usize % CHUNK];
+        let entry = &mut self.leaves[slot as usize / LEAF].entries[slot as usize % LEAF];
         assert!(entry.map != 0, "slot {slot} has no owner");
         entry.present = (entry.present | set) & !clear;
         entry.present
@@ -221,7 +221,7 @@ impl PhysicalMap {
             let found = self.index[shard(hash)].find_entry(hash, |&other| other == slot);
             found.expect("the index holds the newest layer").remove();
         }
-        self.chunks[slot as usize / CHUNK].entries[slot as usize % CHUNK] = Entry::default();
+        self.leaves[slot as usize / LEAF].entries[slot as usize % LEAF] = Entry::default();
         if let Some(layers) = self.layers_of.get_mut(&(key.map, key.epoch)) {
             *layers -= 1;
             if *layers == 0 {
@@ -266,7 +266,7 @@ impl PhysicalMap {
     /// All layers of these extents of the map, in no order. Looks at each extent asked for or each slot, whichever
     /// are fewer.
     pub fn layers_within(&self, map: MapId, extents: Range<u64>) -> impl Iterator<Item = (ExtentKey, Layer)> {
-        let slots = (self.chunks.len() * CHUNK) as u32;
+        let slots = (self.leaves.len() * LEAF) as u32;
         let is_narrow = extents.end.saturating_sub(extents.start) <= u64::from(slots);
         let (by_index, by_slot) = if is_narrow { (extents.clone(), 0..0) } else { (0..0, 0..slots) };
         let owned = by_slot.filter_map(|slot| self.owner(slot).map(|owner| (slot, owner)));
@@ -280,7 +280,7 @@ impl PhysicalMap {
 
     /// All layers, in no order.
     pub fn keys(&self) -> impl Iterator<Item = ExtentKey> {
-        self.chunks.iter().flat_map(|chunk| chunk.entries.iter().filter_map(|entry| entry.key()))
+        self.leaves.iter().flat_map(|leaf| leaf.entries.iter().filter_map(|entry| entry.key()))
     }
 
     /// The same of the extents that have any of these blocks.
@@ -290,7 +290,7 @@ impl PhysicalMap {
 
     /// Writes the slot's record of the map table.
     pub fn encode(&self, slot: u32, record: &mut [u8]) {
-        let mut entry = entry(&self.chunks, slot);
+        let mut entry = entry(&self.leaves, slot);
         if entry.present == 0 {
             entry = Entry::default(); // reserved for a write that isn't committed yet
         }
@@ -317,11 +317,11 @@ impl PhysicalMap {
 
     /// Bytes of memory that the map takes.
     pub fn memory(&self) -> u64 {
-        let chunks = self.chunks.len() * size_of::<Chunk>();
+        let leaves = self.leaves.len() * size_of::<Leaf>();
         let index: usize = self.index.iter().map(HashTable::allocation_size).sum();
         // A tree's nodes are half full at least.
         let older = self.older.len() * 2 * size_of::<((MapId, u64), SmallVec<[u32; 4]>)>();
-        (chunks + index + older) as u64
+        (leaves + index + older) as u64
     }
 }
 

@@ -22,7 +22,7 @@ pub struct Pace {
 
 impl Pace {
     /// The pass has about so many slots ahead.
-    pub fn has_ahead(&mut self, slots: usize) {
+    pub fn note_ahead(&mut self, slots: usize) {
         self.left = slots;
     }
 
@@ -64,7 +64,7 @@ mod tests {
             loop {
                 // A slot takes 4 ms. A batch takes 8 ms, in which two slots are written.
                 left -= 2;
-                pace.has_ahead(left);
+                pace.note_ahead(left);
                 now = Tick(now.0 + Duration::from_millis(8));
                 pace.destaged(2, Duration::from_millis(8));
                 if left == 0 || pace.wait(now, room - batch).is_none() {
@@ -80,7 +80,7 @@ mod tests {
     #[test]
     fn a_drive_that_keeps_up_makes_nobody_wait() {
         let mut pace = Pace::default();
-        pace.has_ahead(2000);
+        pace.note_ahead(2000);
         pace.destaged(30, Duration::from_micros(600));
         pace.batch(Tick::default(), 64 << 10);
         assert_eq!(pace.wait(Tick(Duration::from_millis(1)), 8 << 20), None);

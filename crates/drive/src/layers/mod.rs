@@ -1,9 +1,16 @@
 //! What a reader sees of an extent's layers: of each block that of the newest layer that it sees and that has the block, unless the
 //! block was hidden later.
 
+pub mod clear;
+pub mod hidden;
+pub mod join;
+pub mod map;
+pub mod reclaim;
+pub mod space;
+
 use crate::drive::Drive;
+use crate::layers::map::Layer;
 use crate::log::ExtentKey;
-use crate::map::Layer;
 use crate::state::{State, bits_within, extents_of};
 use crate::world::World;
 use smallvec::SmallVec;

@@ -8,8 +8,8 @@
 //! 2. Nothing is written to the slot of the newer layer directly while blocks may come to it through the log: what came later
 //!    would land on top.
 
+use crate::layers::map::Layer;
 use crate::log::{BlockSpan, Change, ExtentKey};
-use crate::map::Layer;
 use crate::state::{Changes, Payload, State, bits_within, bound_sums};
 use bytes::Bytes;
 use smallvec::SmallVec;

@@ -4,7 +4,7 @@
 use crate::drive::Drive;
 use crate::error::Loss;
 use crate::geometry::{Geometry, LABEL_FIRST};
-use crate::label::{Label, LabelError};
+use crate::identity::label::{Label, LabelError};
 use crate::world::World;
 use std::sync::Arc;
 

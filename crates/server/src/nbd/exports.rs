@@ -1,9 +1,6 @@
 //! Volumes and their snapshots as the NBD front-end wants them.
 
-mod disk;
-
-pub use disk::ExportedDisk;
-
+use super::disk::ExportedDisk;
 use crate::api::types::{BY_ID, SnapshotName, SourceName};
 use crate::observed::Observations;
 use crate::volumes::{NotServed, Volumes, is_alone};

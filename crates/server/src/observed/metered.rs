@@ -1,7 +1,7 @@
 //! A drive's device with a meter on it.
 
 use crate::device::DriveDevice;
-use crate::meter::{Meter, Operation};
+use crate::observed::meter::{Meter, Operation};
 use std::sync::Arc;
 use tepal_drive::world::{Device, DeviceError, Gather};
 use tepal_model::Buffer;

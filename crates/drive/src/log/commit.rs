@@ -4,11 +4,11 @@
 //! that is given up doesn't take the batch with it. It's the only one that applies changes; in between, memory and log
 //! agree, which is where a checkpoint makes its cut.
 
-use crate::checkpoint::Cut;
 use crate::drive::{Drive, Shared};
 use crate::error::Loss;
-use crate::join::Join;
+use crate::layers::join::Join;
 use crate::log::batch::BatchBuilder;
+use crate::log::checkpoint::Cut;
 use crate::log::{Change, largest_batch};
 use crate::state::{Changes, Done, Operation, Payload, State, Turn};
 use crate::world::{Device, DeviceError, Gather, World};
