@@ -177,3 +177,12 @@ pub fn until<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Option<T>
         std::thread::sleep(LOOK);
     }
 }
+
+/// Looks all the while whether it stays so: panics as soon as it doesn't.
+pub fn stays(what: &str, length: Duration, is_so: impl Fn() -> bool) {
+    let end = Instant::now() + length;
+    while Instant::now() < end {
+        assert!(is_so(), "it doesn't stay so: {what}");
+        std::thread::sleep(LOOK);
+    }
+}

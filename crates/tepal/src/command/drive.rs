@@ -90,9 +90,12 @@ fn change(client: &Client, output: Output, id: &str, route: &str) -> Result<(), 
     Ok(())
 }
 
+fn use_as(client: &Client, id: DriveId, to: DriveUse) -> Result<DriveInfo, ClientError> {
+    client.post(&path(route::DRIVE_USE, &id.to_string()), &SetDriveUse { to })
+}
+
 fn set_use(client: &Client, output: Output, id: &str, to: DriveUse) -> Result<(), CommandError> {
-    let id = find(client, id)?;
-    let drive: DriveInfo = client.post(&path(route::DRIVE_USE, &id.to_string()), &SetDriveUse { to })?;
+    let drive = use_as(client, find(client, id)?, to)?;
     output.show(&drive, |drive| match (drive.purpose, drive.copies) {
         (DriveUse::Active, _) => format!("drive {} is to hold its share", drive.id),
         (DriveUse::Draining, 0) => format!("drive {} is empty: `tepal drive rm {}` removes it", drive.id, drive.id),
@@ -118,18 +121,18 @@ fn drain(client: &Client, output: Output, id: &str, wait: bool) -> Result<(), Co
         return set_use(client, output, id, DriveUse::Draining);
     }
     let id = find(client, id)?;
-    let url = path(route::DRIVE_USE, &id.to_string());
-    let drive: DriveInfo = client.post(&url, &SetDriveUse { to: DriveUse::Draining })?;
+    let drive = use_as(client, id, DriveUse::Draining)?;
     let emptying = |drives: Vec<DriveInfo>| {
         let drives: Vec<DriveInfo> = drives.into_iter().filter(|drive| drive.id == id).collect();
         Emptying { goes_on: drives.iter().any(|drive| drive.purpose != DriveUse::Active), drives }
     };
     let look = || Ok(emptying(client.get(route::DRIVES)?));
-    let (drives, text) = match emptied(emptying(vec![drive]), &format!("drive {id}"), look)? {
+    let (drives, text) = match emptied(emptying(vec![drive.clone()]), &format!("drive {id}"), look)? {
+        Waited::Done(now) if now.drives.is_empty() => (now.drives, format!("drive {id} was removed meanwhile")),
         Waited::Done(now) => (now.drives, format!("drive {id} is empty: `tepal drive rm {id}` removes it")),
         Waited::Interrupted(now) => (now.drives, format!("drive {id} is being emptied in the background")),
     };
-    output.show(&drives.first(), |_| text)?;
+    output.show(drives.first().unwrap_or(&drive), |_| text)?;
     Ok(())
 }
 

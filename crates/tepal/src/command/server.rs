@@ -5,9 +5,11 @@ use super::drive::{Emptying, emptied};
 use super::status::server_state;
 use super::wait::Waited;
 use crate::cli::{Global, ServerCommand};
+use crate::client::{Client, ClientError};
 use crate::locate;
 use crate::output::{self, Outcome, Output};
 use serde_json::json;
+use tepal_model::ServerId;
 use tepal_server::api::types::{Done, DriveInfo, ServerInfo, ServerState, SetDraining, path, route};
 
 pub fn run(global: &Global, output: Output, command: ServerCommand) -> Result<Outcome, CommandError> {
@@ -21,47 +23,46 @@ pub fn run(global: &Global, output: Output, command: ServerCommand) -> Result<Ou
             let server: ServerInfo = client.get(&path(route::SERVER, &id.to_string()))?;
             output.show(&server, page)?;
         }
-        ServerCommand::Drain { id, cancel, wait } => {
-            let draining = !cancel;
-            let url = path(route::SERVER_DRAINING, &id.to_string());
-            let _: Done = client.post(&url, &SetDraining { draining })?;
-            let look = || {
-                let server: ServerInfo = client.get(&path(route::SERVER, &id.to_string()))?;
-                let drives: Vec<DriveInfo> = client.get(route::DRIVES)?;
-                let drives = drives.into_iter().filter(|drive| drive.server == id).collect();
-                let goes_on = !matches!(server.state, ServerState::Up | ServerState::Recovering);
-                Ok(Emptying { drives, goes_on })
-            };
-            let mut now = look()?;
-            if draining && wait.waits() {
-                now = match emptied(now, &format!("server {id}"), look)? {
-                    Waited::Done(_) => {
-                        let answer = json!({ "server": id, "draining": true, "stuck": [] });
-                        output.show(&answer, |_| format!("the drives of server {id} are empty"))?;
-                        return Ok(Outcome::Done);
-                    }
-                    Waited::Interrupted(now) => now,
-                };
-            }
-            let stuck: Vec<String> = now
-                .drives
-                .into_iter()
-                .filter_map(|drive| Some(format!("drive {}: {}", drive.id, drive.stuck?)))
-                .collect();
-            output.show(&json!({ "server": id, "draining": draining, "stuck": stuck }), |_| match draining {
-                true if stuck.is_empty() => {
-                    format!("server {id} is being emptied: `tepal drive ls` shows how many copies are left")
-                }
-                true => format!("server {id} is to be emptied, but now it isn't:\n{}", stuck.join("\n")),
-                false => format!("the drives of server {id} are to hold their share"),
-            })?;
-        }
+        ServerCommand::Drain { id, cancel, wait } => drain(&client, output, id, !cancel, wait.waits())?,
         ServerCommand::Rm { id } => {
             let _: Done = client.delete(&path(route::SERVER, &id.to_string()))?;
             output.show(&json!({ "removed": id }), |_| format!("server {id} is removed"))?;
         }
     }
     Ok(Outcome::Done)
+}
+
+fn drain(client: &Client, output: Output, id: ServerId, draining: bool, waits: bool) -> Result<(), CommandError> {
+    let _: Done = client.post(&path(route::SERVER_DRAINING, &id.to_string()), &SetDraining { draining })?;
+    let drives = || -> Result<Vec<DriveInfo>, ClientError> {
+        let drives: Vec<DriveInfo> = client.get(route::DRIVES)?;
+        Ok(drives.into_iter().filter(|drive| drive.server == id).collect())
+    };
+    let look = || {
+        let server: ServerInfo = client.get(&path(route::SERVER, &id.to_string()))?;
+        let goes_on = !matches!(server.state, ServerState::Up | ServerState::Recovering);
+        Ok(Emptying { drives: drives()?, goes_on })
+    };
+    let drives = match draining && waits {
+        false => drives()?,
+        true => match emptied(look()?, &format!("server {id}"), look)? {
+            Waited::Done(_) => {
+                let answer = json!({ "server": id, "draining": true, "stuck": [] });
+                return Ok(output.show(&answer, |_| format!("the drives of server {id} are empty"))?);
+            }
+            Waited::Interrupted(now) => now.drives,
+        },
+    };
+    let stuck = drives.into_iter().filter_map(|drive| Some(format!("drive {}: {}", drive.id, drive.stuck?)));
+    let stuck: Vec<String> = stuck.collect();
+    output.show(&json!({ "server": id, "draining": draining, "stuck": stuck }), |_| match draining {
+        true if stuck.is_empty() => {
+            format!("server {id} is being emptied: `tepal drive ls` shows how many copies are left")
+        }
+        true => format!("server {id} is to be emptied, but now it isn't:\n{}", stuck.join("\n")),
+        false => format!("the drives of server {id} are to hold their share"),
+    })?;
+    Ok(())
 }
 
 fn list(servers: &[ServerInfo]) -> String {
