@@ -1,5 +1,6 @@
 //! Clusters whose data folders are all lost, rebuilt from what their drives keep.
 
+mod given_up;
 mod one_server;
 mod pasts;
 mod refused;

@@ -77,16 +77,20 @@ impl<W: World> Engine<W> {
     }
 
     /// A drive that left before won't return: requests that wait for it end, with an error where only it had the data.
-    /// That must have been agreed.
-    pub fn retire_absent(&self, id: DriveId) {
+    /// That must have been agreed, and in which view it left: that may be an earlier one than it was taken for while it might have
+    /// returned and known more.
+    pub fn retire_absent(&self, id: DriveId, left: View) {
         {
             let mut state = self.lock();
-            match state.drives.get_mut(&id).map(|entry| &mut entry.status) {
-                Some(status @ Status::Missing) => *status = Status::Failed,
+            match state.drives.get_mut(&id) {
+                Some(entry) if matches!(entry.status, Status::Missing) => {
+                    entry.status = Status::Failed;
+                    entry.left = entry.left.map(|known| known.min(left));
+                }
                 _ => return,
             }
         }
-        self.maps().iter().for_each(|map| map.member_retired(id));
+        self.maps().iter().for_each(|map| map.member_retired(id, left));
     }
 
     async fn finish_leave(&self, id: DriveId, loss: Loss, agreed: Option<View>) {

@@ -174,7 +174,7 @@ impl<W: World> Engine<W> {
                 self.world().spawn(Box::pin(async move {
                     engine.lose_as_agreed(id, loss, left).await;
                     if !may_return {
-                        engine.retire_absent(id);
+                        engine.retire_absent(id, left);
                     }
                 }));
             }

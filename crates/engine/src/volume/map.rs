@@ -307,8 +307,8 @@ impl<W: World> Map<W> {
         join_all(self.groups().iter().map(|group| group.member_left(id, left, may_return))).await;
     }
 
-    pub fn member_retired(&self, id: DriveId) {
-        self.groups().iter().for_each(|group| group.member_retired(id));
+    pub fn member_retired(&self, id: DriveId, left: View) {
+        self.groups().iter().for_each(|group| group.member_retired(id, left));
     }
 
     pub fn member_returned(&self, drive: &Holder<W>, standing: Standing) {

@@ -6,6 +6,7 @@ use super::look::{LookError, Looked, same_place};
 use super::start::Content;
 use super::take::Candidate;
 use super::{DriveOperationError, Drives};
+use crate::authority::left;
 use crate::config::usable_path;
 use crate::device;
 use std::path::{Path, PathBuf};
@@ -222,7 +223,9 @@ impl Drives {
     /// Nobody is to wait any more for a drive that isn't here. That must have been agreed.
     pub(super) async fn retire_absent(&self, id: DriveId) -> Result<(), DriveOperationError> {
         let engine = self.parts.engine.clone();
-        let retire = move || async move { engine.retire_absent(id) };
+        let state = self.parts.metadata.state();
+        let left = state.drives.get(&id).map_or(state.view(), |record| left(&state, record));
+        let retire = move || async move { engine.retire_absent(id, left) };
         Ok(self.parts.threads.run_on(self.some_thread(), retire).await?)
     }
 }

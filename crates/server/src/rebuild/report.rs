@@ -206,7 +206,9 @@ impl Plan {
         let in_use = self.absent.iter().filter(|absent| absent.state.takes_writes()).count();
         let what = match self.request.others {
             Others::AreGivenUp => "they are given up, and what only they held is lost",
-            Others::WillCome => "what only they held waits for them",
+            Others::WillCome => {
+                "all of which they had a copy waits for them, or until they are removed by `tepal drive rm ID --force`"
+            }
             Others::MustBeFound => "name them by --drive, or say --partial or --without-missing",
         };
         (in_use > 0).then(|| format!("{in_use} drives that were in use weren't found: {what}"))

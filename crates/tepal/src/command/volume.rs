@@ -131,6 +131,7 @@ fn scrub(client: &Client, output: Output, name: &str, wait: bool) -> Result<(), 
     output.show(&scrub, |scrub| {
         let checked = output::size(scrub.checked_bytes);
         let verdict = match scrub {
+            Scrub { error: Some(_), .. } => "it ended before all was",
             Scrub { damaged, .. } if !damaged.is_empty() => "some of it is lost",
             Scrub { unrepaired, .. } if !unrepaired.is_empty() => "some of it can't be repaired while drives are away",
             Scrub { unchecked_drives, .. } if !unchecked_drives.is_empty() => "not all drives were there to be checked",

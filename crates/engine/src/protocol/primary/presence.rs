@@ -76,11 +76,13 @@ impl<W: World> Group<W> {
         self.wake();
     }
 
-    /// It had left, and won't return.
-    pub fn member_retired(&self, id: DriveId) {
+    /// It had left, in that view or a later one, and won't return.
+    pub fn member_retired(&self, id: DriveId, left: View) {
         {
             let mut state = self.lock();
             let Some(at) = state.members.position(id) else { return };
+            let member = &mut state.members.list[at];
+            member.set_left(member.left.map(|known| known.min(left)));
             state.fail(at);
         }
         self.wake();

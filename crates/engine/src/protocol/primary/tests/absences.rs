@@ -97,7 +97,7 @@ fn a_returned_drive_knows_also_what_a_third_one_missed_while_it_was_away() {
         rig.secs(60).await;
         assert!(rig.is_up(1) && rig.missed(1).is_empty());
         rig.restart(|nth| nth == 1).await;
-        rig.engine.retire_absent(DriveId(1));
+        rig.engine.retire_absent(DriveId(1), u64::MAX);
         assert_eq!(rig.read(0).await, Ok(2));
         rig.bring_back(2).await;
         rig.secs(60).await;
@@ -287,7 +287,7 @@ fn every_drive_that_is_here_says_what_the_absent_one_missed_though_the_server_wa
             rig.secs(12).await;
             let marks: Vec<_> = (1..3).map(|id| rig.engine.drive(DriveId(id)).unwrap().marks()).collect();
             rig.restart(|nth| nth == 1).await;
-            rig.engine.retire_absent(DriveId(1));
+            rig.engine.retire_absent(DriveId(1), u64::MAX);
             assert_eq!(rig.read(0).await, Ok(2));
             rig.bring_back(2).await;
             rig.secs(30).await;
@@ -326,7 +326,7 @@ fn old_data_is_not_believed_when_all_who_had_newer_are_gone() {
         rig.secs(60).await;
         assert!(rig.is_up(1) && !rig.missed(1).is_empty());
         rig.restart(|nth| nth == 1).await;
-        rig.engine.retire_absent(DriveId(1));
+        rig.engine.retire_absent(DriveId(1), u64::MAX);
         rig.bring_back(2).await;
         rig.secs(60).await;
         let read = rig.within(100, rig.read(0)).await;
@@ -414,7 +414,7 @@ fn a_drive_is_up_again_though_the_other_copy_of_a_part_of_it_has_failed_meanwhil
             }
             if !again {
                 rig.restart(|nth| nth > 0).await;
-                rig.engine.retire_absent(DriveId(1));
+                rig.engine.retire_absent(DriveId(1), u64::MAX);
                 rig.secs(20).await;
             }
         }

@@ -110,7 +110,7 @@ fn one_who_knows_nothing_vouches_for_nobody() {
         rig.lose(2).await;
         rig.write(0, 2, 1).await.unwrap();
         rig.restart(|nth| nth == 1).await;
-        rig.engine.retire_absent(DriveId(1));
+        rig.engine.retire_absent(DriveId(1), u64::MAX);
         rig.secs(20).await;
         assert!(rig.is_up(1) && rig.read(0).await.is_err());
         rig.bring_back(2).await;
@@ -155,7 +155,7 @@ fn a_drive_that_waited_for_another_is_up_when_that_one_has_failed() {
                 rig.lose(0).await;
                 rig.bring_back(1).await;
                 rig.secs(1).await;
-                rig.engine.retire_absent(DriveId(1));
+                rig.engine.retire_absent(DriveId(1), u64::MAX);
             }
             let written = rig.within(100, rig.write(16, 2, 1)).await;
             assert_eq!(written, Some(Ok(())), "drives b and c are here and whole: {:?}", rig.volume.health());
@@ -234,4 +234,26 @@ fn a_drive_that_was_up_again_while_a_server_was_cut_off_is_waited_for() {
         rig.engine.add_drive(drive, Standing::Behind(9));
         assert_eq!(read.await, Ok(1));
     });
+}
+
+/// Story: a drive that wasn't found when a cluster was rebuilt counted as having been up last, as it might have gone on alone. When it
+/// was removed by hand, what others had of the same was an error everywhere.
+#[test]
+fn a_drive_that_only_might_have_been_up_last_takes_nothing_with_it_when_it_is_removed() {
+    for (left, is_believed) in [(10, true), (11, false)] {
+        told(move |world| async move {
+            let mut rig = Rig::new(SimWorld::boot(world.core(), "s"), "mirror:2", 2).await;
+            rig.write(0, 1, 1).await.unwrap();
+            rig.secs(12).await;
+            {
+                let mut agreed = rig.authority.0.lock().unwrap();
+                (agreed.view, agreed.left) = (12, vec![(DriveId(1), Some(10)), (DriveId(2), Some(11))]);
+            }
+            rig.restart(|nth| nth == 0).await;
+            assert!(rig.within(20, rig.read(0)).await.is_none(), "it waits for what the other may know");
+            rig.engine.retire_absent(DriveId(2), left);
+            let read = rig.within(20, rig.read(0)).await.expect("nobody is waited for");
+            assert_eq!(read.ok(), is_believed.then_some(1), "left in {left}");
+        });
+    }
 }

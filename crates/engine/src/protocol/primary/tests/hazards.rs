@@ -141,7 +141,7 @@ fn when_the_last_drive_that_was_always_up_fails_one_that_was_catching_up_serves_
             rig.write(512, 2, 1).await.unwrap();
             if life == 0 {
                 rig.restart(|nth| nth == 1).await;
-                rig.engine.retire_absent(DriveId(1));
+                rig.engine.retire_absent(DriveId(1), u64::MAX);
             }
         }
     });

@@ -38,7 +38,7 @@ fn a_flush_calls_nothing_lost_that_another_drive_has_when_the_one_that_was_away_
     told(|world| async move {
         let rig = Rig::new(world, "mirror:2;durability=flush", 2).await;
         one_of_two_is_back_with_all(&rig).await;
-        rig.engine.retire_absent(DriveId(1));
+        rig.engine.retire_absent(DriveId(1), u64::MAX);
         assert_eq!(rig.within(100, rig.volume.flush()).await, Some(Ok(())));
     });
 }
@@ -119,7 +119,7 @@ fn what_is_lost_for_good_keeps_no_drive_from_being_up() {
         rig.write(5, 3, 1).await.unwrap(); // the region is marked busy
         rig.world.kill();
         rig.restart(|nth| nth > 0).await;
-        rig.engine.retire_absent(DriveId(1));
+        rig.engine.retire_absent(DriveId(1), u64::MAX);
         rig.lose(2).await;
         rig.bring_back(2).await;
         rig.secs(60).await;
