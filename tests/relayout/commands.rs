@@ -30,7 +30,7 @@ fn what_is_under_way_is_shown_and_what_cannot_be_is_refused_in_one_line() {
     }
     for command in ["pause", "resume", "cancel"] {
         let refused = cluster.tepal(&["volume", command, "v"]).refused(1);
-        assert!(refused.contains("isn't on its way"), "{refused}");
+        assert!(refused.contains("no migration under way"), "{refused}");
         assert!(cluster.tepal(&["volume", command, "x"]).refused(1).contains("no volume 'x'"));
     }
     cluster.tepal(&["volume", "rate", "v", "0"]).refused(2);
