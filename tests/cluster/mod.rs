@@ -26,6 +26,8 @@ pub struct Cluster {
 
 /// How long a change of state may take that the server makes by itself.
 const SETTLE: Duration = Duration::from_secs(60);
+/// For a volume to have its new layout, however busy the machine is.
+const LONG: Duration = Duration::from_secs(300);
 
 impl Cluster {
     pub fn folder(&self) -> &Path {
@@ -112,6 +114,25 @@ impl Cluster {
     pub fn wait_until_healthy(&self, volume: &str) {
         let what = format!("volume {volume} to be healthy");
         program::until(&what, SETTLE, || (self.volume(volume)["state"] == "healthy").then_some(()));
+    }
+
+    /// Waits until the volume is no longer on its way to another layout, and says what it has now.
+    pub fn wait_until_there(&self, volume: &str) -> String {
+        program::until(&format!("volume {volume} to be there"), LONG, || {
+            let now = self.volume(volume);
+            now["migration"].is_null().then(|| now["layout"].as_str().expect("a layout").to_owned())
+        })
+    }
+
+    /// Waits until no volume has anything on any drive.
+    pub fn wait_until_all_is_free(&self) {
+        program::until("all space to be free", LONG, || (self.used() == 0).then_some(()));
+    }
+
+    /// The bytes that all drives hold of all volumes.
+    pub fn used(&self) -> u64 {
+        let drives = self.ask(&["drive", "ls"]);
+        drives.as_array().expect("a list").iter().filter_map(|drive| drive["used"].as_u64()).sum()
     }
 
     /// Waits until a drive is in this state.

@@ -9,6 +9,9 @@ use crate::nbd::noise;
 use crate::program::{self, command, run};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+const BUSY: Duration = Duration::from_secs(20);
 
 /// A mounted filesystem. It's unmounted when this is dropped, whatever became of its disk.
 pub struct Mounted {
@@ -22,8 +25,12 @@ impl Mounted {
         Mounted { at: at.to_owned() }
     }
 
+    /// A process that another test starts has our open files until it becomes another program, so "busy" may be untrue in a moment.
     pub fn unmount(self) {
-        run(&mut command("umount", [&self.at])).succeeded();
+        program::until("the filesystem to be unmounted", BUSY, || {
+            let ended = run(&mut command("umount", [&self.at]));
+            if ended.stderr.contains("busy") { None } else { Some(ended.succeeded()) }
+        });
     }
 }
 

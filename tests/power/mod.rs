@@ -9,7 +9,7 @@ mod shelf;
 
 use crate::cluster::{Cluster, Plan, tepal};
 use crate::filesystems::{Mounted, make_ext4, obstacle};
-use crate::nbd::{Ledger, Writer};
+use crate::nbd::{Ledger, Writer, noise};
 use crate::program::{command, run};
 use crate::skip;
 use media::Media;
@@ -187,6 +187,60 @@ fn volumes_and_drives_that_were_made_or_removed_just_before_the_power_went_are_a
         assert_eq!(names, volumes);
         assert_eq!(rig.cluster.drives_say("state"), ["up"; DRIVES]);
     }
+    rig.cluster.stop();
+    rig.check_drives();
+    rig.unplug();
+}
+
+/// The layouts that the volume goes through; where there is power again, it goes on.
+const WAY: [&str; 4] = ["stripe;extent=4K", "mirror:2;extent=4M", "mirror:3", "mirror:2"];
+
+#[test]
+fn a_volume_that_is_on_its_way_and_its_snapshots_outlive_the_loss_of_power() {
+    if let Some(why) = obstacle() {
+        skip!("{why}");
+    }
+    let mut rig = Rig::new();
+    rig.cluster.create("v0", "16M", "mirror:2");
+    let still = noise(81, 4 << 20);
+    rig.cluster.connect("v0").write(12 << 20, &still).expect("written");
+    let writer = Writer::start(rig.cluster.address(), "v0", Ledger::new(82, 2048));
+    let (mut kept, mut halfway): (Vec<(String, Vec<u8>)>, u64) = (Vec::new(), 0);
+    for (round, layout) in (0..).zip(WAY) {
+        writer.go_on_for(300);
+        let name = format!("v0@s{round}");
+        rig.cluster.tepal(&["snapshot", "create", &name]).succeeded();
+        let seen = rig.cluster.connect(&name).read(0, 16 << 20).expect("read");
+        kept.push((name, seen));
+        rig.cluster.tepal(&["volume", "relayout", "v0", "--layout", layout, "--rate", "1M", "--no-wait"]).succeeded();
+        for half in 0..2 {
+            writer.go_on_for(200 + 111 * round);
+            if half == 1 && kept.len() == 2 {
+                let (gone, _) = kept.remove(0);
+                rig.cluster.tepal(&["snapshot", "rm", &gone]).succeeded();
+            }
+            rig.lose_power(200 + 2 * round + half);
+            rig.plug_in(false);
+            rig.check_drives();
+            rig.cluster.start();
+            halfway += u64::from(!rig.cluster.volume("v0")["migration"].is_null());
+            for (name, kept) in &kept {
+                let now = rig.cluster.connect(name).read(0, 16 << 20).expect("read");
+                assert!(now == *kept, "{name}, round {round}");
+            }
+        }
+        // Unless it's there already.
+        rig.cluster.tepal(&["volume", "rate", "v0", "auto"]);
+        assert_eq!(rig.cluster.wait_until_there("v0"), layout);
+    }
+    assert!(halfway >= WAY.len() as u64, "it was there before the power went");
+    let mut ledger = writer.finish();
+    ledger.compare(&mut rig.cluster.connect("v0"));
+    assert!(rig.cluster.connect("v0").read(12 << 20, 4 << 20).expect("read") == still);
+    rig.cluster.wait_until_healthy("v0");
+    rig.cluster.scrub_finds_nothing("v0");
+    rig.cluster.tepal(&["volume", "rm", "v0", "--snapshots"]).succeeded();
+    rig.cluster.wait_until_all_is_free();
     rig.cluster.stop();
     rig.check_drives();
     rig.unplug();

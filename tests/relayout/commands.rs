@@ -63,8 +63,7 @@ fn what_is_under_way_is_shown_and_what_cannot_be_is_refused_in_one_line() {
     assert!(cluster.tepal(&["volume", "migrations"]).succeeded().contains("paused"));
     cluster.tepal(&["volume", "rate", "v", "auto"]).succeeded();
     cluster.tepal(&["volume", "resume", "v"]).succeeded();
-    program::until("it to be there", SOON, || cluster.volume("v")["migration"].is_null().then_some(()));
-    assert_eq!(cluster.volume("v")["layout"], "mirror:2;extent=4K");
+    assert_eq!(cluster.wait_until_there("v"), "mirror:2;extent=4K");
     let events = cluster.ask(&["sql", "select text from events where kind = 'volume' and subject = 'v'"]).to_string();
     for said in ["begins to go", "rests", "goes on", "has mirror:2;extent=4K now"] {
         assert!(events.contains(said), "{said}: {events}");
@@ -90,7 +89,7 @@ fn ctrl_c_ends_the_command_and_not_the_work_and_says_so() {
     assert!(said.contains("goes on in the background") && said.contains("cancel v"), "{said}");
     assert!(!cluster.volume("v")["migration"].is_null());
     cluster.tepal(&["volume", "rate", "v", "auto"]).succeeded();
-    program::until("it to be there", SOON, || cluster.volume("v")["migration"].is_null().then_some(()));
+    cluster.wait_until_there("v");
 }
 
 #[test]

@@ -2,11 +2,11 @@
 
 mod commands;
 mod flattened;
+mod full;
 mod killed;
 mod lost;
 mod ways;
 
-use crate::cluster::Cluster;
 use crate::nbd::{BLOCK, Ledger, Writer};
 use crate::program;
 use crate::servers::ring::Ring;
@@ -59,10 +59,4 @@ fn is_right(ring: &Ring, writer: Writer) -> Ledger {
     (1..=ring.servers).for_each(|server| ledger.compare(&mut ring.connect(server, "v")));
     crate::servers::volumes::scrub_finds_nothing(ring, "v");
     ledger
-}
-
-/// The bytes that a cluster's drives hold of all volumes.
-fn used(cluster: &Cluster) -> u64 {
-    let drives = cluster.ask(&["drive", "ls"]);
-    drives.as_array().expect("a list").iter().filter_map(|drive| drive["used"].as_u64()).sum()
 }

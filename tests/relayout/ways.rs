@@ -1,6 +1,6 @@
 //! From layout to layout, and halfway back.
 
-use super::{BLOCKS, LONG, SIZE, SOME, is_right, make, migration, used, wait_until_gone, wait_until_there, whole};
+use super::{BLOCKS, LONG, SIZE, SOME, is_right, make, migration, wait_until_gone, wait_until_there, whole};
 use crate::cluster::{Media, Plan};
 use crate::nbd::{BLOCK, Ledger, Writer, noise};
 use crate::program;
@@ -70,7 +70,7 @@ fn a_volume_of_one_server_with_two_drives_gets_copies_and_loses_them_again() {
     ledger.compare(&mut cluster.connect("v"));
     cluster.scrub_finds_nothing("v");
     // What it left behind in other maps is free.
-    assert_eq!(cluster.volume("v")["allocated"].as_u64(), Some(used(&cluster)));
+    assert_eq!(cluster.volume("v")["allocated"].as_u64(), Some(cluster.used()));
     cluster.stop_and_check_drives();
 }
 

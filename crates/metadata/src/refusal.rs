@@ -26,7 +26,7 @@ pub enum Refusal {
     ServerIsUp(ServerId),
     #[error("server {id} changed meanwhile: it is {state} since view {state_view}; look again")]
     ServerChanged { id: ServerId, state: ServerState, state_view: u64 },
-    #[error("server {id} still has {drives} drives: `tepal drive rm` takes them out")]
+    #[error("server {id} has drives that aren't removed yet, {drives} of them: `tepal drive rm` takes them out")]
     ServerHasDrives { id: ServerId, drives: usize },
     #[error("server {0} is the only one: a cluster keeps one")]
     LastServer(ServerId),
@@ -102,7 +102,7 @@ pub enum Refusal {
     NoPool(String),
     #[error("pool '{0}' exists already")]
     PoolExists(String),
-    #[error("pool '{name}' still has {drives} drives and {volumes} volumes: remove them first")]
+    #[error("pool '{name}' is in use, with drives: {drives}, and volumes: {volumes}; remove them first")]
     PoolInUse { name: String, drives: usize, volumes: usize },
 
     #[error("'{name}' is not a name for a {what}: {NAME_RULE}")]
@@ -159,6 +159,16 @@ pub enum Refusal {
     MigratesAlready {
         volume: String,
         /// A layout; none if it's flattened.
+        to: Option<String>,
+    },
+    #[error(
+        "volume '{volume}' is on its way back: wait until that is done (`tepal volume migrations` shows it), or have it go on (`tepal \
+         volume {}`)",
+        to.as_ref().map_or(format!("flatten {volume}"), |to| format!("relayout {volume} --layout '{to}'"))
+    )]
+    ComesBack {
+        volume: String,
+        /// The layout that it was to have; none if it was being flattened.
         to: Option<String>,
     },
     #[error("volume '{volume}' has {layout} already, placed as it would be now")]

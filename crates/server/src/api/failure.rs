@@ -96,6 +96,7 @@ fn kind_of_refusal(refusal: &Refusal) -> ErrorKind {
         | Refusal::NoEpochsLeft(_)
         | Refusal::NoDrives(_)
         | Refusal::MigratesAlready { .. }
+        | Refusal::ComesBack { .. }
         | Refusal::SameLayout { .. }
         | Refusal::NotShared(_)
         | Refusal::CannotLeave(_)

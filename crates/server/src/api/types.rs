@@ -396,8 +396,8 @@ pub struct DriveInfo {
     pub state: DriveState,
     /// Why it is in this state; empty if there's nothing to say.
     pub reason: String,
-    /// `active` (it holds its share), `draining` (what it holds goes to others), `spare` (it holds nothing until another one has to
-    /// be replaced) or `removed` (it's forgotten once others have what it held).
+    /// `active` (it holds its share), `draining` (what it holds goes to others: it's drained, or its server is), `spare` (it holds
+    /// nothing until another one has to be replaced) or `removed` (it's forgotten once others have what it held).
     #[serde(rename = "use")]
     pub purpose: DriveUse,
     /// Copies of volumes' columns that it holds: 0 of one that is empty.

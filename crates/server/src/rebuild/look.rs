@@ -110,8 +110,11 @@ pub async fn look(request: &Request) -> Result<Looked, RebuildError> {
 
 /// Whether it's a device without a label, or nothing that could have one.
 fn was_never_a_drive(error: &RebuildError) -> bool {
-    let is_label = matches!(error, RebuildError::Drive(UnservedError::Label { .. }) | RebuildError::Copies { .. });
-    !is_label || matches!(error, RebuildError::Drive(UnservedError::Label { error: LabelError::Missing, .. }))
+    match error {
+        RebuildError::Drive(UnservedError::Label { error, .. }) => matches!(error, LabelError::Missing),
+        RebuildError::Copies { .. } => false,
+        _ => true,
+    }
 }
 
 /// Nothing, if it's a device that holds only the log of a drive.

@@ -111,7 +111,7 @@ pub enum RebuildError {
     )]
     NotFound(Vec<Absent>),
     #[error(
-        "{} drives were catching up, and weren't found: {}. Whether they have been up since, and have taken writes without those that are \
+        "drives were catching up, and weren't found ({}): {}. Whether they have been up since, and have taken writes without those that are \
          here, only they know: begin on their machine, or bring them here and name them by --drive; if they are gone for good, say \
          --without-missing", .0.len(), listed(.0)
     )]

@@ -211,7 +211,7 @@ impl Plan {
             }
             Others::MustBeFound => "name them by --drive, or say --partial or --without-missing",
         };
-        (in_use > 0).then(|| format!("{in_use} drives that were in use weren't found: {what}"))
+        (in_use > 0).then(|| format!("drives that were in use and weren't found: {in_use}; {what}"))
     }
 
     fn note_of_servers(&self) -> Option<String> {

@@ -58,7 +58,7 @@ pub fn flatten(
 pub fn cancel(client: &Client, output: Output, name: &str, wait: bool) -> Result<(), CommandError> {
     let volume: VolumeInfo = client.post(&path(route::VOLUME_CANCEL, name), &Done {})?;
     if !wait {
-        output.show(&volume, |_| format!("volume {name} goes back in the background; {}", commands(name)))?;
+        output.show(&volume, |_| format!("volume {name} goes back in the background; {SHOWN}"))?;
         return Ok(());
     }
     if let Some((volume, _)) = see_through(client, output, volume, &format!("{name} back"))? {
@@ -67,8 +67,10 @@ pub fn cancel(client: &Client, output: Output, name: &str, wait: bool) -> Result
     Ok(())
 }
 
+const SHOWN: &str = "`tepal volume migrations` shows how far it is";
+
 fn commands(name: &str) -> String {
-    format!("`tepal volume migrations` shows how far it is, `tepal volume cancel {name}` calls it off")
+    format!("{SHOWN}, `tepal volume cancel {name}` calls it off")
 }
 
 /// The volume when it's there, and whether it was on its way back; none if the user doesn't want to wait any more.
@@ -89,7 +91,8 @@ fn see_through(
     match wait::until(Progress::new(what), volume, look, left)? {
         Waited::Done(volume) => Ok(Some((volume, came_back))),
         Waited::Interrupted(volume) => {
-            output.show(&volume, |_| format!("volume {name} goes on in the background; {}", commands(&name)))?;
+            let commands = if came_back { SHOWN.to_owned() } else { commands(&name) };
+            output.show(&volume, |_| format!("volume {name} goes on in the background; {commands}"))?;
             Ok(None)
         }
     }

@@ -311,7 +311,6 @@ fn watch(cluster: &Cluster, output: Output, interrupt: &Interrupt) -> Result<(),
         before = now;
     }
     let stopped = cluster.stop()?;
-    cluster.folder().leave_foreground()?;
     if !stopped.is_empty() {
         output.say("stopped; `tepal dev up` brings it back with its data")?;
     }

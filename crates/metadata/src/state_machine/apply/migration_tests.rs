@@ -144,6 +144,9 @@ fn what_cannot_go_is_refused_with_the_reason() {
         for second in [begin("v", "mirror:3"), begin("c", "mirror:2"), flatten("v"), flatten("c")] {
             assert!(matches!(refused(&state, second), Refusal::MigratesAlready { .. }));
         }
+        let back = turn(&state);
+        done(&mut state, back);
+        assert!(matches!(refused(&state, begin("v", "mirror:3")), Refusal::ComesBack { .. }));
     }
     let mut state_of_c = state.clone();
     done(&mut state_of_c, flatten("c"));

@@ -31,10 +31,14 @@ impl Draft {
         let layout = layout.map_or(Ok(volume.layout.clone()), parse_layout)?;
         let source = self.state.maps.get(&volume.map).expect("each volume's map exists").clone();
         if let Some(other) = self.state.migration_about(source.id) {
+            let volume = if other.takes(&volume) { name.to_owned() } else { self.subject_of(other) };
+            if other.cancelled {
+                let to = other.leaves.is_none().then(|| other.layout.to_string());
+                return Err(Refusal::ComesBack { volume, to });
+            }
             let target = self.state.maps.get(&other.target).filter(|_| other.leaves.is_none());
             let to = target.map(|map| map.layout.to_string());
-            let goes = if other.takes(&volume) { name.to_owned() } else { self.subject_of(other) };
-            return Err(Refusal::MigratesAlready { volume: goes, to });
+            return Err(Refusal::MigratesAlready { volume, to });
         }
         if alone && self.state.volumes.values().all(|other| other.map != source.id || other.id == volume.id) {
             return Err(Refusal::NotShared(name.to_owned()));

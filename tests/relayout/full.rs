@@ -1,0 +1,78 @@
+//! A way on which there is no room any more.
+
+use super::LONG;
+use crate::cluster::{Cluster, Media, Plan};
+use crate::nbd::noise;
+use crate::program;
+
+const MIB: u64 = 1 << 20;
+
+/// Two drives of 64 MiB, and a volume of two copies that is halfway to one copy.
+fn halfway() -> (Cluster, Vec<u8>) {
+    let cluster = Plan { media: Media::Files, drives: 2, drive_size: 64 * MIB, ..Plan::default() }.up();
+    cluster.create("v", "40M", "mirror:2");
+    let data = noise(1, (40 * MIB) as usize);
+    let mut client = cluster.connect("v");
+    for (at, part) in (0..).step_by(MIB as usize).zip(data.chunks(MIB as usize)) {
+        client.write(at, part).expect("written");
+    }
+    let relayout = ["volume", "relayout", "v", "--layout", "stripe", "--rate", "4M", "--no-wait"];
+    cluster.tepal(&relayout).succeeded();
+    program::until("half of it to have gone", LONG, || {
+        (cluster.volume("v")["migration"]["done_bytes"].as_u64()? >= 20 * MIB).then_some(())
+    });
+    cluster.tepal(&["volume", "pause", "v"]).succeeded();
+    (cluster, data)
+}
+
+/// Another volume takes what is free.
+fn fill(cluster: &Cluster) {
+    cluster.create("z", "128M", "stripe");
+    let mut client = cluster.connect("z");
+    let full = (0..128).find(|at| client.write(at * MIB, &noise(at + 2, MIB as usize)).is_err());
+    assert!(full.is_some(), "no drive is full: {} bytes are used", cluster.used());
+}
+
+fn is_blocked(cluster: &Cluster) {
+    program::until("it to wait for room", LONG, || {
+        let migration = &cluster.volume("v")["migration"];
+        let says_why = migration["reason"].to_string().contains("full");
+        (migration["state"] == "blocked" && says_why).then_some(())
+    });
+}
+
+fn is_right(cluster: &Cluster, data: &[u8], layout: &str) {
+    assert_eq!(cluster.wait_until_there("v"), layout);
+    let mut client = cluster.connect("v");
+    for (at, part) in (0..).step_by(MIB as usize).zip(data.chunks(MIB as usize)) {
+        assert!(client.read(at, part.len() as u32).expect("read") == part, "at {at}");
+    }
+    assert!(cluster.tepal(&["volume", "scrub", "v"]).succeeded().contains("0 blocks repaired"));
+}
+
+#[test]
+fn what_finds_no_room_on_its_way_back_goes_there_after_all() {
+    let (cluster, data) = halfway();
+    fill(&cluster);
+    let said = cluster.tepal(&["volume", "cancel", "v", "--no-wait"]).succeeded();
+    assert!(said.contains("goes back") && !said.contains("calls it off"), "{said}");
+    is_blocked(&cluster);
+    let refused = cluster.tepal(&["volume", "relayout", "v", "--layout", "mirror:3"]).refused(1);
+    assert!(refused.contains("way back") && refused.contains("tepal volume relayout v --layout 'stripe'"), "{refused}");
+    cluster.tepal(&["volume", "relayout", "v", "--layout", "stripe", "--no-wait"]).succeeded();
+    cluster.tepal(&["volume", "rate", "v", "auto"]).succeeded();
+    is_right(&cluster, &data, "stripe");
+}
+
+#[test]
+fn what_finds_no_room_on_its_way_back_goes_on_when_there_is_some() {
+    let (cluster, data) = halfway();
+    fill(&cluster);
+    cluster.tepal(&["volume", "cancel", "v", "--no-wait"]).succeeded();
+    is_blocked(&cluster);
+    cluster.tepal(&["volume", "rm", "z"]).succeeded();
+    cluster.tepal(&["volume", "rate", "v", "auto"]).succeeded();
+    is_right(&cluster, &data, "mirror:2");
+    cluster.tepal(&["volume", "rm", "v"]).succeeded();
+    cluster.wait_until_all_is_free();
+}
