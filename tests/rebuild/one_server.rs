@@ -130,3 +130,28 @@ fn a_drive_that_was_away_when_the_folder_was_lost_is_not_believed_for_what_it_mi
     cluster.start();
     assert!(cluster.connect("v").read(0, 1 << 20).expect("read") == bytes);
 }
+
+#[test]
+fn a_drive_whose_copy_of_the_last_state_is_rotten_is_believed_over_one_that_was_away() {
+    // Which of both places has the last one isn't told.
+    for place in [STATE, STATE + PLACE] {
+        let mut cluster = small().up();
+        cluster.create("v", "8M", "mirror:2");
+        cluster.connect("v").write_through(0, &noise(1, 1 << 20)).expect("written");
+        let id = cluster.drive_id(cluster.drive(1));
+        cluster.tepal(&["drive", "offline", &id]).succeeded();
+        let bytes = noise(2, 1 << 20);
+        cluster.connect("v").write_through(0, &bytes).expect("written");
+        cluster.stop();
+        lose_folder(&cluster);
+        overwrite(cluster.drive(0), place + 4100, &[0x5a; 64]);
+        let (one, other) = (cluster.drive(0).to_owned(), cluster.drive(1).to_owned());
+        println!("{}", report(rebuild(&cluster, &[&one, &other], &[]))["notes"]);
+        cluster.start();
+        cluster.wait_until_healthy("v");
+        for _ in 0..4 {
+            assert!(cluster.connect("v").read(0, 1 << 20).expect("read") == bytes);
+        }
+        cluster.scrub_finds_nothing("v");
+    }
+}

@@ -12,10 +12,7 @@ fn halfway() -> (Cluster, Vec<u8>) {
     let cluster = Plan { media: Media::Files, drives: 2, drive_size: 64 * MIB, ..Plan::default() }.up();
     cluster.create("v", "40M", "mirror:2");
     let data = noise(1, (40 * MIB) as usize);
-    let mut client = cluster.connect("v");
-    for (at, part) in (0..).step_by(MIB as usize).zip(data.chunks(MIB as usize)) {
-        client.write(at, part).expect("written");
-    }
+    write(&cluster, "v", &data);
     let relayout = ["volume", "relayout", "v", "--layout", "stripe", "--rate", "4M", "--no-wait"];
     cluster.tepal(&relayout).succeeded();
     program::until("half of it to have gone", LONG, || {
@@ -23,6 +20,13 @@ fn halfway() -> (Cluster, Vec<u8>) {
     });
     cluster.tepal(&["volume", "pause", "v"]).succeeded();
     (cluster, data)
+}
+
+fn write(cluster: &Cluster, volume: &str, data: &[u8]) {
+    let mut client = cluster.connect(volume);
+    for (at, part) in (0..).step_by(MIB as usize).zip(data.chunks(MIB as usize)) {
+        client.write(at, part).expect("written");
+    }
 }
 
 /// Another volume takes what is free.
@@ -75,4 +79,22 @@ fn what_finds_no_room_on_its_way_back_goes_on_when_there_is_some() {
     is_right(&cluster, &data, "mirror:2");
     cluster.tepal(&["volume", "rm", "v"]).succeeded();
     cluster.wait_until_all_is_free();
+}
+
+#[test]
+fn what_others_on_their_way_will_take_is_not_given_away() {
+    let cluster = Plan { media: Media::Files, drives: 2, drive_size: 64 * MIB, ..Plan::default() }.up();
+    for (volume, mebibytes) in [("v", 38), ("z", 26)] {
+        cluster.create(volume, &format!("{mebibytes}M"), "stripe");
+        write(&cluster, volume, &noise(mebibytes, (mebibytes * MIB) as usize));
+    }
+    let relayout = |volume| {
+        cluster.tepal(&["volume", "relayout", volume, "--layout", "mirror:2", "--rate", "1M", "--no-wait"])
+    };
+    relayout("v").succeeded();
+    let refused = relayout("z").refused(1);
+    assert!(refused.contains("of which others on their way will take"), "{refused}");
+    // It takes back its word.
+    cluster.tepal(&["volume", "cancel", "v"]).succeeded();
+    relayout("z").succeeded();
 }

@@ -5,6 +5,7 @@ mod flattened;
 mod full;
 mod killed;
 mod lost;
+mod pools;
 mod ways;
 
 use crate::nbd::{BLOCK, Ledger, Writer};

@@ -8,8 +8,8 @@ use tepal_model::{ClusterId, DriveId, Epoch, MapId, ServerId, VolumeId};
 
 /// The newest form of commands that this build knows. An entry of a newer one stops the server rather than be
 /// misread. 2 has the snapshots of volumes, 3 their clones, copies that move between drives, and volumes that go from one map to another,
-/// 4 volumes that go alone.
-pub const VERSION: u32 = 4;
+/// 4 volumes that go alone, 5 volumes that go to another pool, and others believed where a drive is removed that a rebuild didn't find.
+pub const VERSION: u32 = 5;
 
 /// From this form on, [`Command::CreateVolume`] makes columns for drives to come; before, one for each drive.
 pub(crate) const MOVABLE: u32 = 3;
@@ -19,6 +19,9 @@ const CREATE_VOLUME: u32 = MOVABLE;
 
 /// From this form on, a volume may go alone, which leaves the others that have its map.
 pub(crate) const ALONE: u32 = 4;
+
+/// From this form on, a drive that never came since a rebuild is removed as one that left before others did.
+pub(crate) const NEVER_CAME: u32 = 5;
 
 /// A command as it stands in the log, with what its proposer chose for everybody.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -260,6 +263,9 @@ pub enum Command {
         layout: Option<String>,
         /// Whether the volume leaves the others that have the same map. Refused up to form 3.
         alone: bool,
+        /// Whose drives shall hold them; the volume's pool, if not given.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pool: Option<String>,
         /// Random: of the order of chunks.
         seed: u64,
         rate: Option<u64>,
@@ -305,12 +311,14 @@ impl Command {
             | Command::FinishMove { .. }
             | Command::CancelMove { .. }
             | Command::CloneVolume { .. }
-            | Command::BeginMigration { alone: false, .. }
+            | Command::BeginMigration { alone: false, pool: None, .. }
             | Command::MoveWindow { .. }
             | Command::PauseMigration { .. }
             | Command::SetMigrationRate { .. }
             | Command::TurnMigration { .. } => 3,
             Command::CreateVolume { .. } => CREATE_VOLUME,
+            Command::BeginMigration { pool: Some(_), .. } => 5,
+            Command::RemoveDrive { .. } => NEVER_CAME,
             Command::BeginMigration { alone: true, .. } => ALONE,
             _ => 1,
         }

@@ -48,7 +48,8 @@ pub struct FoundDrive {
     pub path: String,
     /// As its label says.
     pub generation: u64,
-    /// Whether it keeps a copy of the view from which the cluster is rebuilt: without others it did nothing later then.
+    /// Whether it keeps a copy of the view from which the cluster is rebuilt, and nothing speaks of a later one: without others it did
+    /// nothing later then.
     pub keeps_view: bool,
 }
 

@@ -66,7 +66,7 @@ pub fn status_of(state: DriveState, since: View, left: View) -> DriveStatus {
 fn cluster_view(state: &State, before: &ClusterView) -> ClusterView {
     let agreed = |record: &tepal_metadata::DriveRecord| Agreed {
         server: record.server,
-        status: status_of(record.state, record.state_view, left(state, record)),
+        status: status_of(record.state, record.state_view, left(record)),
     };
     let drives = state.drives.iter().map(|(&id, record)| (id, agreed(record))).collect();
     let mut readers: BTreeMap<MapId, Vec<&VolumeRecord>> = BTreeMap::new();

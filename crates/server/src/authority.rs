@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tepal_drive::Loss;
 use tepal_engine::{Authority, Placing, View};
-use tepal_metadata::{Command, DriveRecord, DriveState, DriveUse, Metadata, ProposeError, Refusal, Reply, State};
+use tepal_metadata::{Command, DriveRecord, DriveState, Metadata, ProposeError, Refusal, Reply};
 use tepal_model::{DriveId, MapId, ServerId};
 use tepal_wire::message::DriveFailure;
 use tokio::runtime::Handle;
@@ -126,12 +126,12 @@ impl MetadataAuthority {
             };
             // Out of service already; a missing drive that turns out to be broken is still to be retired.
             if record.state == DriveState::Failed || (!record.state.takes_writes() && to == DriveState::Missing) {
-                return Some((left(&state, record), state.view()));
+                return Some((left(record), state.view()));
             }
             // It has been away, and is back, and that isn't followed here yet.
             let is_back = record.state == DriveState::Behind && record.state_view > known;
             if is_back && record.server != self.metadata.server() {
-                return Some((left(&state, record), state.view()));
+                return Some((left(record), state.view()));
             }
             let expected_view = Some(record.state_view);
             let command = Command::SetDriveState { id: drive, to, reason: reason.clone(), expected_view };
@@ -200,13 +200,8 @@ impl MetadataAuthority {
 }
 
 /// Since when others may know more than this drive.
-pub fn left(state: &State, record: &DriveRecord) -> View {
-    let left = record.missed_since.unwrap_or(record.state_view);
-    match state.rebuilds.last() {
-        // A rebuild has it count as having been up last, as nobody knew what it did. Whoever removes it has the others believed.
-        Some(rebuild) if record.purpose == DriveUse::Removed && left == rebuild.before_view + 1 => rebuild.before_view,
-        _ => left,
-    }
+pub fn left(record: &DriveRecord) -> View {
+    record.missed_since.unwrap_or(record.state_view)
 }
 
 impl Authority for MetadataAuthority {

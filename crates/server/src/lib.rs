@@ -29,7 +29,7 @@ mod moving;
 mod nbd;
 mod observed;
 mod peers;
-mod private_file;
+pub mod private_file;
 pub mod rebuild;
 mod serve;
 pub mod unserved;

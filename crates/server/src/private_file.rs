@@ -1,4 +1,4 @@
-//! Small files of the data folder that are read whole and replaced whole, and that only their owner may read.
+//! Small files that are read whole and replaced whole, and that only their owner may read.
 
 use serde::de::DeserializeOwned;
 use std::fs::{File, OpenOptions};
@@ -8,6 +8,10 @@ use std::path::Path;
 
 /// Puts `content` in the place of what is there, as one step that a crash either shows or doesn't. On stable media when
 /// this returns.
+///
+/// # Errors
+///
+/// If there's no room for it, or no way to it: what was there is there still.
 pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".new");
@@ -25,6 +29,10 @@ pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
 }
 
 /// What a file says, in JSON; the default if there's none.
+///
+/// # Errors
+///
+/// If it can't be read, or isn't what was asked for.
 pub fn recall<T: DeserializeOwned + Default>(path: &Path) -> io::Result<T> {
     match std::fs::read(path) {
         Ok(text) => Ok(serde_json::from_slice(&text)?),

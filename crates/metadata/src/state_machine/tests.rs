@@ -113,7 +113,8 @@ fn migration_command() -> impl Strategy<Value = Command> {
         let layout = layout.map(str::to_owned);
         match what {
             0..3 => {
-                Command::BeginMigration { volume, layout, alone: yes, seed: u64::MAX, rate: yes.then_some(1 << 20) }
+                let pool = (since % 2 == 0).then(|| crate::DEFAULT_POOL.to_owned());
+                Command::BeginMigration { volume, layout, alone: yes, pool, seed: u64::MAX, rate: yes.then_some(1 << 20) }
             }
             3..5 => Command::MoveWindow { id, since, to: (1, 1) },
             5 => Command::PauseMigration { id, paused: yes },
@@ -278,7 +279,7 @@ fn a_column_move_or_migration_that_rotted_is_noticed() {
         let other = Command::AddDrive { id: DriveId(2), server, pool, path, capacity, spare };
         let begin = Command::BeginMove { map: MapId(1), column: 0, from: DriveId(1), to: DriveId(2) };
         let (volume, layout) = ("a".to_owned(), Some("mirror:2".to_owned()));
-        let go = Command::BeginMigration { volume, layout, alone: false, seed: 7, rate: None };
+        let go = Command::BeginMigration { volume, layout, alone: false, pool: None, seed: 7, rate: None };
         for (index, command) in (0..).zip(furnished().into_iter().chain([other, begin, go])) {
             carry_out(&mut machine, index, command);
         }

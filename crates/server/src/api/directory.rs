@@ -89,7 +89,7 @@ fn directory(state: &metadata::State) -> Directory {
         server: drive.server,
         state: drive.state,
         state_view: drive.state_view,
-        left: left(state, drive),
+        left: left(drive),
     });
     let volumes = state.active_volumes().filter_map(|volume| {
         let map = state.map_of(volume)?;

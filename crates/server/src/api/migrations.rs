@@ -24,9 +24,9 @@ const BESIDES: u64 = 20;
 pub async fn relayout(
     Extract(context): Extract<Shared>,
     name: Named,
-    Input(Relayout { layout, rate }): Input<Relayout>,
+    Input(Relayout { layout, pool, rate }): Input<Relayout>,
 ) -> Result<Json<VolumeInfo>, Failure> {
-    begin(&context, &name.0, Some(layout), false, rate).await
+    begin(&context, &name.0, (layout, pool), false, rate).await
 }
 
 pub async fn flatten(
@@ -34,13 +34,13 @@ pub async fn flatten(
     name: Named,
     Input(Flatten { rate }): Input<Flatten>,
 ) -> Result<Json<VolumeInfo>, Failure> {
-    begin(&context, &name.0, None, true, rate).await
+    begin(&context, &name.0, (None, None), true, rate).await
 }
 
 async fn begin(
     context: &Context,
     name: &str,
-    layout: Option<String>,
+    (layout, pool): (Option<String>, Option<String>),
     alone: bool,
     rate: Option<u64>,
 ) -> Result<Json<VolumeInfo>, Failure> {
@@ -53,7 +53,9 @@ async fn begin(
     };
     // What comes back from there goes there after all.
     let comes_back = |migration: &&Arc<MigrationRecord>| {
-        migration.cancelled && migration.leaves.is_some() == alone && wanted.as_ref() == Some(&migration.layout)
+        let other = state.maps.get(&migration.source).map(|map| state.pool_of(&record, map));
+        let is_meant = wanted.as_ref() == Some(&migration.layout) && pool.as_deref().is_none_or(|pool| other == Some(pool));
+        migration.cancelled && migration.leaves.is_some() == alone && is_meant
     };
     if let Some(migration) = state.migration_of(&record).filter(comes_back) {
         context.propose(Command::TurnMigration { id: migration.id, cancelled: false }).await?;
@@ -63,10 +65,11 @@ async fn begin(
         return volumes::one(context, name).await;
     }
     if let Some(wanted) = wanted.filter(|_| state.migration_about(record.map).is_none()) {
-        check_room(context, &state, &record, &wanted, alone).await?;
+        let to = pool.as_deref().unwrap_or(&record.pool);
+        check_room(context, &state, &record, (&wanted, to), alone).await?;
     }
     let seed = ServerWorld.next_u64();
-    context.propose(Command::BeginMigration { volume: name.to_owned(), layout, alone, seed, rate }).await?;
+    context.propose(Command::BeginMigration { volume: name.to_owned(), layout, alone, pool, seed, rate }).await?;
     context.volumes.settle().await;
     volumes::one(context, name).await
 }
@@ -76,7 +79,7 @@ async fn check_room(
     context: &Context,
     state: &State,
     record: &VolumeRecord,
-    wanted: &Layout,
+    (wanted, pool): (&Layout, &str),
     alone: bool,
 ) -> Result<(), Failure> {
     let Some(map) = state.map_of(record) else { return Ok(()) };
@@ -86,25 +89,73 @@ async fn check_room(
     // Of what several volumes have together nobody knows how much one of them sees: at most all of itself.
     let goes = if alone { held.min(record.size) } else { held };
     let wanted_bytes = goes.saturating_mul(u64::from(wanted.copies()));
-    let left_free = if alone { 0 } else { allocated };
+    let left_free = if alone || *pool != *record.pool { 0 } else { allocated };
     let needed = wanted_bytes.saturating_sub(left_free).saturating_add(wanted_bytes / BESIDES);
-    let takes_it = |drive: &&DriveInfo| {
-        drive.pool == record.pool && drive.state == DriveState::Up && drive.purpose == DriveUse::Active
-    };
-    let free = |drive: &DriveInfo| drive.capacity.saturating_sub(drive.used);
-    let free: u64 = drives::all(context, Scope::Cluster).await.iter().filter(takes_it).map(free).sum();
-    if needed <= free {
+    let free = free_in(context, pool).await;
+    let promised = promised_in(context, state, pool).await;
+    if needed <= free.saturating_sub(promised) {
         return Ok(());
     }
+    let promised = match promised {
+        0 => String::new(),
+        _ => format!(", {} of which others on their way will take", Size(promised)),
+    };
     let error = format!(
-        "volume '{}' needs {} more than it has now to get there, and the drives of pool '{}' have {} free: add drives, or remove \
-         something",
+        "volume '{}' needs {} more than it has now to get there, and the drives of pool '{}' have {} free{promised}: add drives, or \
+         remove something",
         record.name,
         Size(needed),
-        record.pool,
+        pool,
         Size(free)
     );
     Err(Failure::new(ErrorKind::OutOfSpace, error))
+}
+
+/// What the drives that take copies have free.
+async fn free_in(context: &Context, pool: &str) -> u64 {
+    let takes_it = |drive: &&DriveInfo| {
+        drive.pool == pool && drive.state == DriveState::Up && drive.purpose == DriveUse::Active
+    };
+    let free = |drive: &DriveInfo| drive.capacity.saturating_sub(drive.used);
+    drives::all(context, Scope::Cluster).await.iter().filter(takes_it).map(free).sum()
+}
+
+/// What the volumes that are on their way will take more than they have now.
+async fn promised_in(context: &Context, state: &State, pool: &str) -> u64 {
+    let mut promised = 0_u64;
+    for migration in state.migrations.values() {
+        let goes = |volume: &&Arc<VolumeRecord>| migration.takes(volume);
+        let (Some(volume), Some(source), Some(target)) =
+            (state.active_volumes().find(goes), state.maps.get(&migration.source), state.maps.get(&migration.target))
+        else {
+            continue;
+        };
+        if state.pool_of(volume, target) != pool {
+            continue;
+        }
+        let leaves_room = state.pool_of(volume, source) == pool;
+        // Unless it has gone meanwhile.
+        let Ok(VolumeInfo { allocated, .. }) = volumes::everywhere(context, &volume.name).await else { continue };
+        let copies = (source.layout.copies(), target.layout.copies());
+        // What a volume that parts from others has by itself in the end isn't known before.
+        let takes = match migration.leaves {
+            None => still_takes(allocated, copies, (migration.done, migration.chunks), leaves_room),
+            Some(_) => 0,
+        };
+        promised = promised.saturating_add(takes);
+    }
+    promised
+}
+
+/// What a volume that has `allocated` bytes on drives will take besides, if so many of its chunks have gone from the one number of
+/// copies to the other, and whether what it leaves is room for it too.
+fn still_takes(allocated: u64, (from, to): (u8, u8), (done, chunks): (u64, u64), leaves_room: bool) -> u64 {
+    let (from, to, done, chunks) = (u128::from(from), u128::from(to), u128::from(done), u128::from(chunks));
+    let left = chunks - done;
+    let copies_of_chunks = from * left + to * done;
+    let besides = if leaves_room { to.saturating_sub(from) } else { to };
+    let more = u128::from(allocated) * left * besides / copies_of_chunks.max(1);
+    u64::try_from(more).unwrap_or(u64::MAX)
 }
 
 pub async fn pause(Extract(context): Extract<Shared>, name: Named) -> Result<Json<VolumeInfo>, Failure> {
@@ -184,6 +235,7 @@ pub fn of_volume(context: &Context, state: &State, record: &VolumeRecord) -> Opt
     Some(Migration {
         // What it goes back to it has as its own still.
         to: if migration.cancelled { record.layout.to_string() } else { migration.layout.to_string() },
+        to_pool: changed_pool(state, record, migration),
         done_bytes,
         total_bytes,
         rate,
@@ -198,6 +250,13 @@ pub fn of_volume(context: &Context, state: &State, record: &VolumeRecord) -> Opt
         flattens: migration.leaves.is_some(),
         most_rate: migration.rate,
     })
+}
+
+/// The pool that it goes to, if that's another one.
+fn changed_pool(state: &State, record: &VolumeRecord, migration: &MigrationRecord) -> Option<String> {
+    let pool_of = |map| state.maps.get(&map).map(|map| state.pool_of(record, map));
+    let to = pool_of(migration.target).filter(|to| pool_of(migration.source) != Some(to))?;
+    Some(to.to_owned())
 }
 
 fn layout_of(state: &State, map: MapId) -> Option<String> {
@@ -240,4 +299,28 @@ pub fn put_together(own: Option<Migration>, others: impl IntoIterator<Item = Mig
         all.state = MigrationState::Blocked;
     }
     Some(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_volume_still_takes_grows_with_its_copies_and_shrinks_as_it_goes() {
+        let mib = 1 << 20;
+        for (allocated, copies, gone, more) in [
+            (40, (1, 2), (0, 10), 40),
+            (60, (1, 2), (5, 10), 20),
+            (80, (1, 2), (10, 10), 0),
+            (60, (2, 3), (5, 5), 0),
+            (80, (2, 3), (0, 5), 40),
+            (80, (2, 1), (0, 5), 0),
+            (60, (2, 1), (2, 4), 0),
+            (0, (1, 3), (0, 1), 0),
+        ] {
+            let takes = still_takes(allocated * mib, copies, gone, true);
+            assert_eq!(takes, more * mib, "{allocated} MiB, {copies:?}, {gone:?}");
+        }
+        assert_eq!(still_takes(60 * mib, (2, 2), (1, 3), false), 40 * mib);
+    }
 }

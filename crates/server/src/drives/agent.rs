@@ -149,7 +149,7 @@ impl Drives {
         for id in self.missing().into_keys() {
             self.mark_down(id, DriveState::Missing, "it did not come into service".to_owned()).await?;
             if !self.parts.engine.knows_drive(id) {
-                self.parts.engine.add_absent_drive(id, left(&self.parts.metadata.state(), &*self.record(id)?), true);
+                self.parts.engine.add_absent_drive(id, left(&*self.record(id)?), true);
             }
         }
         Ok(())

@@ -9,7 +9,8 @@ use futures_util::future::join_all;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
-use tepal_model::DriveId;
+use tepal_metadata::VolumeState;
+use tepal_model::{DriveId, VolumeId};
 
 /// After a scrub that couldn't be finished.
 const TRY_AGAIN: Duration = Duration::from_secs(60);
@@ -34,15 +35,20 @@ impl Drives {
 
     async fn settle_doubt(&self, id: DriveId, scrubs: &Scrubs) {
         let Some(open) = self.open().remove(&id) else { return };
+        let state = self.parts.metadata.state();
+        let on_it = state.volumes_on(id).filter(|volume| volume.state == VolumeState::Active);
+        // Those that aren't open yet, or by a state in which nothing of them is on it, are left over.
+        let mut left: BTreeSet<VolumeId> = on_it.map(|volume| volume.id).collect();
         let volumes = self.parts.engine.volumes();
         let (mut repaired_blocks, mut is_done) = (0, true);
         for volume in volumes.into_iter().filter(|volume| volume.is_on(id)) {
+            left.remove(&volume.id());
             let scrub = scrubs.run(volume).await;
             repaired_blocks += scrub.repaired_blocks;
             is_done &= scrub.state == ScrubState::Done && scrub.unrepaired.is_empty();
             is_done &= scrub.checked_drives.contains(&id);
         }
-        if !is_done {
+        if !is_done || !left.is_empty() {
             return;
         }
         let believe = move || async move { open.drive.believe().await };

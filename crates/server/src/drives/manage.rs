@@ -224,7 +224,7 @@ impl Drives {
     pub(super) async fn retire_absent(&self, id: DriveId) -> Result<(), DriveOperationError> {
         let engine = self.parts.engine.clone();
         let state = self.parts.metadata.state();
-        let left = state.drives.get(&id).map_or(state.view(), |record| left(&state, record));
+        let left = state.drives.get(&id).map_or(state.view(), |record| left(record));
         let retire = move || async move { engine.retire_absent(id, left) };
         Ok(self.parts.threads.run_on(self.some_thread(), retire).await?)
     }

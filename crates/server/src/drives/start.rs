@@ -144,7 +144,7 @@ impl Drives {
         let state = self.parts.metadata.state();
         for record in state.drives.values().filter(|record| !open.contains_key(&record.id)) {
             let may_return = record.state != DriveState::Failed;
-            self.parts.engine.add_absent_drive(record.id, left(&state, record), may_return);
+            self.parts.engine.add_absent_drive(record.id, left(record), may_return);
         }
         Ok(())
     }

@@ -122,7 +122,7 @@ impl Drives {
             let record = self.record(id)?;
             match record.state {
                 DriveState::Up => break Standing::Current,
-                DriveState::Behind => break Standing::Behind(left(&self.parts.metadata.state(), &record)),
+                DriveState::Behind => break Standing::Behind(left(&record)),
                 DriveState::Missing | DriveState::Offline | DriveState::Failed => {
                     let reason = "it is back, and catches up on what it missed".to_owned();
                     let expected_view = Some(record.state_view);

@@ -182,8 +182,8 @@ fn hopeless_moves(state: &State, gone: &BTreeSet<DriveId>) -> Vec<Command> {
 
 /// Those of a pool's volumes.
 fn maps_of<'a>(state: &'a State, pool: &str) -> BTreeMap<MapId, &'a MapRecord> {
-    let of_pool = state.active_volumes().filter(|volume| volume.pool == pool);
-    of_pool.flat_map(|volume| state.maps_of(volume)).map(|map| (map.id, &**map)).collect()
+    let maps = state.active_volumes().flat_map(|volume| state.maps_of(volume).map(move |map| (volume, map)));
+    maps.filter(|(volume, map)| state.pool_of(volume, map) == pool).map(|(_, map)| (map.id, &**map)).collect()
 }
 
 /// The drives among which a pool's copies are moved.

@@ -213,6 +213,10 @@ fn first_server(state: &State, found: &BTreeSet<DriveId>, wanted: Option<ServerI
     most.ok_or(RebuildError::NoServer { server: crate::config::FIRST_SERVER, has })
 }
 
+fn is_of_one_view(one: StateOrder, other: StateOrder) -> bool {
+    (one.history, one.view) == (other.history, other.view)
+}
+
 impl Plan {
     /// Whether that may be done without saying more.
     fn check(&self) -> Result<(), RebuildError> {
@@ -243,10 +247,16 @@ impl Plan {
         block_on(async { Ok(Metadata::rebuild(&self.request.folder, &self.state, &rebuild).await?) })
     }
 
-    /// Whether it acted by no later view without having kept the one from which the cluster is rebuilt.
+    /// Whether it keeps the view from which the cluster is rebuilt, and no sign of a later one by which it may have acted: a damaged
+    /// copy is one, unless it's known to be of that view or before.
     fn keeps_view(&self, one: &Seen) -> bool {
-        let of = |order: StateOrder| (order.history, order.view);
-        one.copy().is_some_and(|copy| of(copy.order()) == of(self.copy.order()))
+        let last = self.copy.order();
+        let is_of_later_view = |order: &Option<StateOrder>| order.is_none_or(|order| order > last && !is_of_one_view(order, last));
+        self.has_view(one) && !one.copies.damaged.iter().any(is_of_later_view)
+    }
+
+    fn has_view(&self, one: &Seen) -> bool {
+        one.copy().is_some_and(|copy| is_of_one_view(copy.order(), self.copy.order()))
     }
 
     fn given_up(&self) -> BTreeMap<DriveId, String> {

@@ -3,7 +3,6 @@
 use super::look::{PassedOver, Seen};
 use super::{Others, Plan};
 use serde::Serialize;
-use tepal_drive::StateOrder;
 use tepal_metadata::{ColumnRecord, VolumeRecord};
 use tepal_model::{ClusterId, DriveId, ServerId};
 
@@ -176,13 +175,14 @@ impl Plan {
 
     fn notes_of(&self, one: &Seen) -> Vec<String> {
         let (path, last) = (one.path.display(), self.copy.order());
-        let later = one.copies.damaged.iter().flatten().filter(|order| **order > last);
-        let mut notes: Vec<String> = later
-            .map(|order: &StateOrder| {
-                format!(
+        let may_be_later = one.copies.damaged.iter().filter(|order| order.is_none_or(|order| order > last));
+        let mut notes: Vec<String> = may_be_later
+            .map(|order| match order {
+                Some(order) => format!(
                     "{path}: its copy of a later state ({order}) is damaged, or was being written when the drive stopped: what was agreed \
                      since {last} isn't known"
-                )
+                ),
+                None => format!("{path}: a copy of the state is damaged, and may be of a later one: it counts as having been up last"),
             })
             .collect();
         let was_in_use = self.state.drives.get(&one.label.drive).is_some_and(|record| record.state.takes_writes());
@@ -190,7 +190,7 @@ impl Plan {
             None => notes.push(format!(
                 "{path}: it keeps no whole copy of the cluster's state, so it counts as having been up last: nobody knows what it did since"
             )),
-            Some(copy) if was_in_use && !self.keeps_view(one) => notes.push(format!(
+            Some(copy) if was_in_use && !self.has_view(one) => notes.push(format!(
                 "{path}: it keeps an earlier state ({}), so it counts as having been up last: nobody knows what it did since",
                 copy.order()
             )),

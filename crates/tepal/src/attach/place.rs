@@ -12,10 +12,11 @@
 use super::{AttachError, Method, NbdAddress};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use tepal_server::private_file;
 
 /// What the daemon tells about itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -160,13 +161,9 @@ impl Place {
     }
 
     pub fn write_record(&self, record: &Record) -> Result<(), AttachError> {
-        let (path, new) = (self.path.join("record"), self.path.join("record.new"));
-        let write = || -> io::Result<()> {
-            let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-            file.write_all(&serde_json::to_vec(record)?)?;
-            fs::rename(&new, &path)
-        };
-        write().map_err(|source| AttachError::file("write", &path, source))
+        let path = self.path.join("record");
+        let written = serde_json::to_vec(record).map_err(io::Error::from).and_then(|text| private_file::replace(&path, &text));
+        written.map_err(|source| AttachError::file("write", &path, source))
     }
 
     /// Removes the folder. Only what this module makes is removed, one by one: the mountpoint may still be one.

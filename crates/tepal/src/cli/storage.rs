@@ -285,9 +285,10 @@ pub enum VolumeCommand {
         #[command(flatten)]
         wait: WaitArguments,
     },
-    /// Give a volume another layout while it's used: its data goes to other places, a part at a time
+    /// Give a volume another layout, or the drives of another pool, while it's used: its data goes there, a part at a time
     #[command(after_help = "Examples:\n  tepal volume relayout v0 --layout mirror:2\n  \
-        tepal volume relayout v0 --layout 'mirror:3;extent=4K' --rate 50M --no-wait\n\n\
+        tepal volume relayout v0 --layout 'mirror:3;extent=4K' --rate 50M --no-wait\n  \
+        tepal volume relayout v0 --pool fast\n\n\
         Snapshots go along, and so do clones, with which it shares its data. Ctrl-C ends the command, not the work: \
         `pause`, `resume`, `rate` and `cancel` are for that, and `migrations` lists what is under way.")]
     Relayout {
@@ -295,8 +296,11 @@ pub enum VolumeCommand {
         #[arg(value_parser = value::name)]
         name: String,
         /// How its data shall be kept: as of `create`
-        #[arg(long, value_parser = value::layout, allow_hyphen_values = true)]
-        layout: Layout,
+        #[arg(long, value_parser = value::layout, allow_hyphen_values = true, required_unless_present = "pool")]
+        layout: Option<Layout>,
+        /// Whose drives shall hold it
+        #[arg(long, value_parser = value::name)]
+        pool: Option<String>,
         #[command(flatten)]
         way: WayArguments,
     },
@@ -313,21 +317,21 @@ pub enum VolumeCommand {
         #[command(flatten)]
         way: WayArguments,
     },
-    /// List the volumes that are on their way to another layout
+    /// List the volumes that are on their way: to another layout or pool, or to share no data any more
     Migrations,
-    /// Have a volume rest on its way to another layout
+    /// Have a volume rest on its way
     Pause {
         /// The volume's name
         #[arg(value_parser = value::name)]
         name: String,
     },
-    /// Have a volume go on to its other layout
+    /// Have a volume that rests on its way go on
     Resume {
         /// The volume's name
         #[arg(value_parser = value::name)]
         name: String,
     },
-    /// Keep a volume on its way to another layout to so many bytes a second
+    /// Keep a volume on its way to so many bytes a second
     Rate {
         /// The volume's name
         #[arg(value_parser = value::name)]
@@ -336,7 +340,7 @@ pub enum VolumeCommand {
         #[arg(value_name = "BYTES|auto", value_parser = value::rate, allow_negative_numbers = true)]
         rate: Rate,
     },
-    /// Call a change of layout off: what has gone comes back
+    /// Call a change of layout or pool, or a flatten, off: what has gone comes back
     Cancel {
         /// The volume's name
         #[arg(value_parser = value::name)]

@@ -6,6 +6,7 @@ use super::wait::{self, Left, Waited};
 use crate::cli::Rate;
 use crate::client::{Client, ClientError};
 use crate::output::{self, Output, Progress};
+use std::fmt;
 use std::time::Duration;
 use tepal_model::Layout;
 use tepal_model::size::Size;
@@ -13,25 +14,50 @@ use tepal_server::api::types::{
     Done, Flatten, Migration, MigrationInfo, MigrationState, Relayout, SetRate, VolumeInfo, path, route,
 };
 
+/// Another layout, another pool or both.
+pub struct Destination {
+    pub layout: Option<Layout>,
+    pub pool: Option<String>,
+}
+
+impl Destination {
+    fn is_reached(&self, volume: &VolumeInfo) -> bool {
+        let is_laid_out = self.layout.as_ref().is_none_or(|layout| volume.layout == layout.to_string());
+        is_laid_out && self.pool.as_ref().is_none_or(|pool| volume.pool == *pool)
+    }
+}
+
+impl fmt::Display for Destination {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.layout, &self.pool) {
+            (Some(layout), Some(pool)) => write!(f, "{layout} in pool {pool}"),
+            (Some(layout), None) => write!(f, "{layout}"),
+            (None, pool) => write!(f, "pool {}", pool.as_deref().unwrap_or_default()),
+        }
+    }
+}
+
 pub fn relayout(
     client: &Client,
     output: Output,
     name: &str,
-    layout: &Layout,
+    to: &Destination,
     (rate, wait): (Option<u64>, bool),
 ) -> Result<(), CommandError> {
-    let layout = layout.to_string();
-    let request = Relayout { layout: layout.clone(), rate };
+    let request = Relayout { layout: to.layout.as_ref().map(Layout::to_string), pool: to.pool.clone(), rate };
     let volume: VolumeInfo = client.post(&path(route::VOLUME_RELAYOUT, name), &request)?;
     if !wait {
-        output.show(&volume, |_| format!("volume {name} goes to {layout} in the background; {}", commands(name)))?;
+        output.show(&volume, |_| format!("volume {name} goes to {to} in the background; {}", commands(name)))?;
         return Ok(());
     }
-    let Some((volume, _)) = see_through(client, output, volume, &format!("{name} to {layout}"))? else { return Ok(()) };
-    if volume.layout != layout {
+    let Some((volume, _)) = see_through(client, output, volume, &format!("{name} to {to}"))? else { return Ok(()) };
+    if !to.is_reached(&volume) {
         return Err(VolumeError::CameBack { volume: name.to_owned(), layout: volume.layout }.into());
     }
-    output.show(&volume, |volume| format!("volume {name} has {} now", volume.layout))?;
+    output.show(&volume, |_| match &to.layout {
+        Some(_) => format!("volume {name} has {to} now"),
+        None => format!("volume {name} is in {to} now"),
+    })?;
     Ok(())
 }
 
@@ -135,12 +161,12 @@ pub fn list(client: &Client, output: Output) -> Result<(), CommandError> {
 
 fn table(migrations: &[MigrationInfo]) -> String {
     let row = |info: &MigrationInfo| {
-        let Migration { to, done_bytes, total_bytes, rate, seconds_left, reason, flattens, .. } = &info.migration;
-        let to = if *flattens { format!("{to}, by itself") } else { to.clone() };
+        let Migration { done_bytes, total_bytes, rate, seconds_left, reason, .. } = &info.migration;
+        let by_itself = if info.migration.flattens { ", by itself" } else { "" };
         vec![
             info.volume.clone(),
             info.from.clone(),
-            to,
+            destination(&info.migration) + by_itself,
             state(&info.migration).to_owned(),
             output::size(*done_bytes),
             output::size(*total_bytes),
@@ -155,16 +181,23 @@ fn table(migrations: &[MigrationInfo]) -> String {
 
 /// As one line of a volume's page.
 pub fn line(migration: &Migration) -> String {
-    let Migration { to, done_bytes, total_bytes, rate, seconds_left, .. } = migration;
+    let Migration { done_bytes, total_bytes, rate, seconds_left, .. } = migration;
     let mut line =
         format!("{}, {} of {} are there", state(migration), output::size(*done_bytes), output::size(*total_bytes));
     if !migration.flattens {
-        line = format!("to {to}: {line}");
+        line = format!("to {}: {line}", destination(migration));
     }
     if let Some(seconds) = seconds_left {
         line += &format!(", {}, {} left", output::rate(*rate, Duration::from_secs(1)), left(*seconds));
     }
     line
+}
+
+fn destination(Migration { to, to_pool, .. }: &Migration) -> String {
+    match to_pool {
+        Some(pool) => format!("{to} in pool {pool}"),
+        None => to.clone(),
+    }
 }
 
 fn state(migration: &Migration) -> &'static str {
@@ -194,6 +227,7 @@ mod tests {
     fn how_far_a_volume_is_fits_a_line() {
         let mut migration = Migration {
             to: "mirror:2".to_owned(),
+            to_pool: None,
             done_bytes: 1 << 30,
             total_bytes: 4 << 30,
             rate: 1 << 20,

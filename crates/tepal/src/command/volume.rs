@@ -66,8 +66,9 @@ pub fn run(global: &Global, output: Output, command: VolumeCommand) -> Result<Ou
             let route = format!("{}?force={force}&snapshots={snapshots}", path(route::VOLUME, &name));
             remove(&client, output, &name, &route, wait.waits())?;
         }
-        VolumeCommand::Relayout { name, layout, way } => {
-            migration::relayout(&client, output, &name, &layout, (way.rate(), way.wait.waits()))?;
+        VolumeCommand::Relayout { name, layout, pool, way } => {
+            let to = migration::Destination { layout, pool };
+            migration::relayout(&client, output, &name, &to, (way.rate(), way.wait.waits()))?;
         }
         VolumeCommand::Flatten { name, way } => {
             migration::flatten(&client, output, &name, (way.rate(), way.wait.waits()))?;

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use tepal_model::ServerId;
 use tepal_model::size::Size;
 use tepal_server::device::{CreateError, create_file};
+use tepal_server::private_file;
 
 /// Why a development cluster can't be brought into the state that was asked for.
 #[derive(Debug, thiserror::Error)]
@@ -243,11 +244,7 @@ impl Folder {
         let known = all.iter().map(|other| token_of(*other)).find(|path| path.exists());
         let Some(from) = known.filter(|_| !to.exists()) else { return Ok(()) };
         let token = fs::read(&from).map_err(file_error(&from))?;
-        let write = || -> io::Result<()> {
-            let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&to)?;
-            file.write_all(&token)
-        };
-        write().map_err(file_error(&to))
+        private_file::replace(&to, &token).map_err(file_error(&to))
     }
 
     pub fn data(&self, server: ServerId) -> PathBuf {
@@ -484,14 +481,7 @@ impl Plan {
 /// Writes a small file as one step that a crash either shows or doesn't.
 pub fn write_json(path: &Path, value: &impl Serialize) -> Result<(), DevError> {
     let text = serde_json::to_vec_pretty(value).map_err(|error| DevError::Damaged { path: path.to_owned(), error })?;
-    let new = path.with_extension("new");
-    let write = || -> io::Result<()> {
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-        file.write_all(&text)?;
-        file.sync_all()?;
-        fs::rename(&new, path)
-    };
-    write().map_err(file_error(path))
+    private_file::replace(path, &text).map_err(file_error(path))
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! Drives, and the pools that they are in.
 
 use super::{Draft, check_name, clipped};
-use crate::command::Reply;
-use crate::record::{DriveRecord, DriveState, DriveUse, MapRecord, PoolRecord, ServerState, VolumeState};
+use crate::command::{NEVER_CAME, Reply};
+use crate::record::{DriveRecord, DriveState, DriveUse, MapRecord, PoolRecord, RebuildRecord, ServerState, VolumeState};
 use crate::refusal::{Refusal, Thing};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -220,7 +220,7 @@ impl Draft {
         if let Some(spare) = spare {
             self.set_drive_use(spare, DriveUse::Active)?;
         }
-        let drive = DriveRecord { purpose: DriveUse::Removed, ..drive };
+        let drive = DriveRecord { purpose: DriveUse::Removed, missed_since: self.left_when_removed(&drive), ..drive };
         if drive.state == DriveState::Failed {
             self.put_drive(drive);
         } else {
@@ -228,6 +228,17 @@ impl Draft {
             self.change_drive_state(drive, DriveState::Failed, REMOVED, view);
         }
         Ok(Reply::DriveRetired { volumes: volumes.into_iter().collect() })
+    }
+
+    /// A rebuild has a drive that it didn't find count as having been up last, as nobody knew what it did. Whoever removes it before
+    /// it has come has the others believed. One that has come may have taken writes that no other has.
+    fn left_when_removed(&self, drive: &DriveRecord) -> Option<u64> {
+        let is_of_then = |rebuild: &&RebuildRecord| drive.state == DriveState::Missing && drive.state_view == rebuild.before_view;
+        let rebuild = self.state.rebuilds.iter().find(is_of_then).filter(|_| self.form >= NEVER_CAME);
+        match rebuild {
+            Some(rebuild) => drive.missed_since.map(|left| left.min(rebuild.before_view)),
+            None => drive.missed_since,
+        }
     }
 
     /// Drives that were removed and of which others have everything by now.

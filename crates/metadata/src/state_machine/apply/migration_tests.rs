@@ -1,9 +1,9 @@
 //! Volumes that go from one map to another.
 
 use super::snapshot_tests::{check_readers, clone, roll_back, take};
-use super::tests::{cluster, create, done, proposal, refused};
+use super::tests::{add_drive, cluster, create, done, proposal, refused};
 use super::*;
-use crate::record::DriveState;
+use crate::record::{DEFAULT_POOL, DriveState};
 use crate::state_machine::digest::Digest;
 use proptest::prelude::*;
 use tepal_model::{CHUNK, MigrationStage};
@@ -12,11 +12,11 @@ const SEED: u64 = 7;
 
 fn begin(volume: &str, layout: &str) -> Command {
     let (volume, layout) = (volume.to_owned(), Some(layout.to_owned()));
-    Command::BeginMigration { volume, layout, alone: false, seed: SEED, rate: None }
+    Command::BeginMigration { volume, layout, alone: false, pool: None, seed: SEED, rate: None }
 }
 
 fn flatten(volume: &str) -> Command {
-    Command::BeginMigration { volume: volume.to_owned(), layout: None, alone: true, seed: SEED, rate: None }
+    Command::BeginMigration { volume: volume.to_owned(), layout: None, alone: true, pool: None, seed: SEED, rate: None }
 }
 
 fn resize(name: &str, size: u64) -> Command {
@@ -45,6 +45,13 @@ fn next(state: &State, chunks: u64) -> Command {
         (record.fence, record.fence + chunks)
     };
     Command::MoveWindow { id: record.id, since: record.since, to }
+}
+
+fn come_to_the_end(state: &mut State) {
+    while !state.migrations.is_empty() {
+        let next = next(state, 1);
+        done(state, next);
+    }
 }
 
 fn turn(state: &State) -> Command {
@@ -124,6 +131,7 @@ fn what_cannot_go_is_refused_with_the_reason() {
         volume: "v".to_owned(),
         layout: Some("chained".to_owned()),
         alone: false,
+        pool: None,
         seed: 1,
         rate: Some(0),
     };
@@ -155,6 +163,51 @@ fn what_cannot_go_is_refused_with_the_reason() {
     let mut alone = with_volume();
     done(&mut alone, take("v", "s"));
     assert_eq!(refused(&alone, flatten("v")), Refusal::NotShared("v".to_owned()));
+}
+
+#[test]
+fn a_volume_goes_to_the_drives_of_another_pool_with_its_clones_and_is_of_that_pool_in_the_end() {
+    let mut state = with_clone();
+    let to = |pool: &str, layout: Option<&str>| Command::BeginMigration {
+        volume: "v".to_owned(),
+        layout: layout.map(str::to_owned),
+        alone: false,
+        pool: Some(pool.to_owned()),
+        seed: SEED,
+        rate: None,
+    };
+    assert_eq!(refused(&state, to("fast", None)), Refusal::NoPool("fast".to_owned()));
+    done(&mut state, Command::CreatePool { name: "fast".to_owned(), layout: None });
+    assert_eq!(refused(&state, to("fast", None)), Refusal::NoDrives("fast".to_owned()));
+    for id in [5, 6] {
+        let Command::AddDrive { id, server, path, capacity, spare, .. } = add_drive(id, id as u32 - 4) else { panic!() };
+        done(&mut state, Command::AddDrive { id, server, path, capacity, spare, pool: "fast".to_owned() });
+    }
+    assert!(matches!(refused(&state, to(DEFAULT_POOL, None)), Refusal::SameLayout { .. }));
+    let pools = |state: &State| -> Vec<String> {
+        let volumes = state.active_volumes();
+        volumes.flat_map(|volume| [volume.pool.clone(), state.pool_of(volume, &state.maps[&volume.map]).to_owned()]).collect()
+    };
+    let of_target = |state: &State| {
+        let volume = state.active_volumes().next().expect("there are two");
+        state.pool_of(volume, &state.maps[&only(state).target]).to_owned()
+    };
+    done(&mut state, to("fast", None));
+    let target = &state.maps[&only(&state).target];
+    assert!(target.drives().iter().all(|drive| [DriveId(5), DriveId(6)].contains(drive)), "{target:?}");
+    assert_eq!((pools(&state), of_target(&state)), (vec![DEFAULT_POOL.to_owned(); 4], "fast".to_owned()));
+    // Back again: it was of its pool all the time.
+    let back = turn(&state);
+    done(&mut state, back);
+    let (now, of_map) = (pools(&state), "fast".to_owned());
+    assert_eq!(now, [DEFAULT_POOL, &of_map, DEFAULT_POOL, &of_map], "it comes from the other map");
+    come_to_the_end(&mut state);
+    assert_eq!(pools(&state), vec![DEFAULT_POOL; 4]);
+    // And there.
+    done(&mut state, to("fast", Some("mirror:2")));
+    come_to_the_end(&mut state);
+    assert_eq!(pools(&state), vec!["fast"; 4]);
+    assert_eq!(state.maps.len(), 1);
 }
 
 #[test]

@@ -19,7 +19,7 @@ impl Draft {
     pub(super) fn begin_migration(
         &mut self,
         name: &str,
-        layout: Option<&str>,
+        (layout, pool): (Option<&str>, Option<&str>),
         alone: bool,
         (seed, rate): (u64, Option<u64>),
     ) -> Result<Reply, Refusal> {
@@ -45,8 +45,12 @@ impl Draft {
         }
         let target = MapId(self.state.counters.map);
         let next_map = target.0.checked_add(1).ok_or(Refusal::NoMapsLeft)?;
-        let (settled, table) = place::allot(&self.state, &volume.pool, &layout, target, self.form)?;
-        if !alone && settled == source.layout {
+        let pool = pool.unwrap_or(&volume.pool);
+        if !self.state.pools.contains_key(pool) {
+            return Err(Refusal::NoPool(pool.to_owned()));
+        }
+        let (settled, table) = place::allot(&self.state, pool, &layout, target, self.form)?;
+        if !alone && settled == source.layout && *pool == *volume.pool {
             return Err(Refusal::SameLayout { volume: name.to_owned(), layout: layout.to_string() });
         }
         self.state.counters.map = next_map;
@@ -77,8 +81,9 @@ impl Draft {
             1 => " with the other volume of the same origin".to_owned(),
             more => format!(" with the {more} other volumes of the same origin"),
         };
+        let of_pool = if *pool == *volume.pool { String::new() } else { format!(" of pool {pool}") };
         let text = match alone {
-            false => format!("begins to go from {} to {}, on {drives} drives{with}", volume.layout, record.layout),
+            false => format!("begins to go from {} to {}, on {drives} drives{of_pool}{with}", volume.layout, record.layout),
             true => format!("begins to leave the volumes that it shares data with, for {drives} drives"),
         };
         self.put_migration(record);
@@ -114,11 +119,15 @@ impl Draft {
         let subject = self.subject_of(record);
         let volumes = self.state.volumes.values().filter(|volume| record.takes(volume));
         let volumes: Vec<VolumeRecord> = volumes.map(|volume| VolumeRecord::clone(volume)).collect();
+        let pool = volumes.first().zip(self.state.maps.get(&record.target));
+        let pool = pool.map(|(volume, map)| self.state.pool_of(volume, map).to_owned());
+        let new_pool = pool.filter(|pool| !record.cancelled && volumes.iter().any(|volume| volume.pool != *pool));
         self.drop_migration(record.id);
         for mut volume in volumes {
             volume.map = record.target;
             if !record.cancelled {
                 volume.layout = record.layout.clone();
+                volume.pool = new_pool.clone().unwrap_or(volume.pool);
                 volume.origin = volume.origin.filter(|_| record.leaves.is_none());
             }
             self.revise(volume);
@@ -129,7 +138,10 @@ impl Draft {
         }
         let text = match (record.leaves, record.cancelled) {
             (_, true) => "is as it was before: all that had gone has come back".to_owned(),
-            (None, false) => format!("has {} now", record.layout),
+            (None, false) => match new_pool {
+                None => format!("has {} now", record.layout),
+                Some(pool) => format!("has {} now, in pool {pool}", record.layout),
+            },
             (Some(_), false) => "shares no data with other volumes any more".to_owned(),
         };
         self.event("volume", &subject, text);
@@ -144,7 +156,7 @@ impl Draft {
         (record.stage, record.since) = (to, self.next_view());
         let subject = self.subject_of(&record);
         self.put_migration(record);
-        let text = if paused { "rests on its way to another layout" } else { "goes on to another layout" };
+        let text = if paused { "rests on its way" } else { "goes on" };
         self.event("volume", &subject, text.to_owned());
         Ok(Reply::Done)
     }

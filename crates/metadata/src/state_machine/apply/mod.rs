@@ -147,8 +147,8 @@ impl Draft {
             Command::RenameSnapshot { volume, name, new_name } => self.rename_snapshot(volume, name, new_name),
             Command::RollBack { volume, name } => self.roll_back(volume, name),
             Command::CloneVolume { volume, snapshot, name } => self.clone_volume(volume, snapshot, name),
-            Command::BeginMigration { volume, layout, alone, seed, rate } => {
-                self.begin_migration(volume, layout.as_deref(), *alone, (*seed, *rate))
+            Command::BeginMigration { volume, layout, alone, pool, seed, rate } => {
+                self.begin_migration(volume, (layout.as_deref(), pool.as_deref()), *alone, (*seed, *rate))
             }
             Command::MoveWindow { id, since, to } => self.move_window(*id, *since, *to),
             Command::PauseMigration { id, paused } => self.pause_migration(*id, *paused),

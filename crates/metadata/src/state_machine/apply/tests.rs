@@ -1,5 +1,5 @@
 use super::*;
-use crate::record::{DEFAULT_POOL, DriveState, ServerState};
+use crate::record::{DEFAULT_POOL, DriveState, RebuildRecord, ServerState};
 use tepal_model::layout::FailureDomain;
 use tepal_model::{ClusterId, ServerId};
 
@@ -432,6 +432,40 @@ fn a_drive_with_the_last_good_copy_is_removed_only_by_force() {
     assert_eq!(state.drives[&DriveId(1)].state, DriveState::Failed);
     assert_eq!(refused(&state, remove(2, false)), endangered(2, &["safe"]));
     assert!(matches!(done(&mut state, remove(2, true)), Reply::DriveRetired { .. }));
+}
+
+#[test]
+fn a_drive_that_never_came_since_a_rebuild_is_removed_as_one_that_left_with_the_others() {
+    let mut state = cluster(&[(1, 1), (2, 1), (3, 1)]);
+    done(&mut state, create("v", "mirror:3"));
+    let before_view = state.view();
+    let rebuild = |history| RebuildRecord {
+        history,
+        after_view: before_view - 1,
+        after_events: 1,
+        before_view,
+        first_map: MapId(7),
+        end_map: MapId(9),
+    };
+    // Two of them weren't found; the cluster was rebuilt once more since.
+    let later = RebuildRecord { before_view: before_view + 9, ..rebuild(2) };
+    state.rebuilds = Arc::new(vec![rebuild(1), later]);
+    for id in [2, 3] {
+        let record = DriveRecord {
+            state: DriveState::Missing,
+            state_view: before_view,
+            missed_since: Some(before_view + 1),
+            ..DriveRecord::clone(&state.drives[&DriveId(id)])
+        };
+        state.drives.insert(DriveId(id), Arc::new(record));
+    }
+    // One comes, takes writes and fails.
+    done(&mut state, set(3, DriveState::Behind, None));
+    done(&mut state, set(3, DriveState::Failed, None));
+    for (id, left) in [(2, before_view), (3, before_view + 1)] {
+        done(&mut state, Command::RemoveDrive { id: DriveId(id), force: true });
+        assert_eq!(state.drives[&DriveId(id)].missed_since, Some(left), "drive {id}");
+    }
 }
 
 #[test]

@@ -73,6 +73,9 @@ pub enum VolumeState {
 pub struct Migration {
     /// The layout that it gets; if this was cancelled, the one that it has again.
     pub to: String,
+    /// The pool whose drives it goes to, if it leaves those of another one.
+    #[serde(default)]
+    pub to_pool: Option<String>,
     /// Bytes of the volume that are there, holes too. When it's cancelled they are counted anew, from what needs not come back.
     pub done_bytes: u64,
     /// Bytes of the volume in all.
@@ -125,11 +128,15 @@ pub struct MigrationInfo {
     pub migration: Migration,
 }
 
-/// Has a volume, and all that share data with it, go to another layout.
+/// Has a volume, and all that share data with it, go to another layout, another pool or both.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Relayout {
-    /// As [`CreateVolume::layout`].
-    pub layout: String,
+    /// As [`CreateVolume::layout`]; what it has, if not said.
+    #[serde(default)]
+    pub layout: Option<String>,
+    /// The pool whose drives it goes to; its own, if not said.
+    #[serde(default)]
+    pub pool: Option<String>,
     /// Bytes a second at most, copies not counted; as much as clients leave, if not said.
     #[serde(default)]
     pub rate: Option<u64>,
