@@ -2,8 +2,8 @@
 
 use super::ring::Ring;
 use super::volumes::{BLOCKS, SOME, make, scrub_finds_nothing};
-use crate::nbd::{Ledger, Writer};
-use serde_json::Value;
+use crate::nbd::{BLOCK, Ledger, Nbd, Writer};
+use serde_json::{Value, json};
 
 /// What is said of a drive.
 fn drive(ring: &Ring, is_it: impl Fn(&Value) -> bool) -> Value {
@@ -52,6 +52,36 @@ fn a_drive_that_is_added_gets_its_share_and_one_that_is_drained_is_emptied_under
     ring.wait_until_healthy(2, "v");
     (1..=4).for_each(|server| ledger.compare(&mut ring.connect(server, "v")));
     scrub_finds_nothing(&ring, "v");
+}
+
+/// As it's told to operators, and nobody who uses the volume notices.
+#[test]
+fn a_server_is_drained_and_taken_out_with_its_drives_while_a_client_goes_on_over_one_connection() {
+    let ring = Ring::up(4);
+    make(&ring, "v", "mirror:2");
+    let mut client = Nbd::open(&ring.gateway(), "v").expect("the gateway serves it");
+    let drives = [id_of(&ring, "s3"), add(&ring, "s3", 3)];
+    let writer = Writer::start(ring.gateway(), "v", Ledger::new(34, BLOCKS));
+    writer.go_on_for(SOME);
+    ring.wait_until("both its drives to hold something", || drives.iter().all(|id| copies(&ring, id) > 0));
+    let answer = ring.ask(1, &["server", "drain", "s3"]).succeeded();
+    assert!(answer.contains("the drives of server s3 are empty"), "{answer}");
+    for id in &drives {
+        assert_eq!(copies(&ring, id), 0);
+        ring.ask(2, &["drive", "rm", id]).succeeded();
+    }
+    writer.go_on_for(SOME);
+    ring.ask(1, &["server", "rm", "s3"]).succeeded();
+    ring.wait_until("nobody to know it", || [1, 2, 4].iter().all(|&server| ring.states(server).len() == 3));
+    writer.go_on_for(SOME);
+    client.read(0, BLOCK as u32).expect("the connection has lasted");
+    let mut ledger = writer.finish();
+    ring.wait_until("all to be well", || ring.json(2, &["status"])["health"] == "ok");
+    for server in [1, 2, 4] {
+        ledger.compare(&mut ring.connect(server, "v"));
+        let scrub = ring.json(server, &["volume", "scrub", "v"]);
+        assert_eq!((&scrub["repaired_blocks"], &scrub["damaged"]), (&0.into(), &json!([])), "{scrub}");
+    }
 }
 
 #[test]
