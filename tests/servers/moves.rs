@@ -3,7 +3,9 @@
 use super::ring::Ring;
 use super::volumes::{BLOCKS, SOME, make, scrub_finds_nothing};
 use crate::nbd::{BLOCK, Ledger, Nbd, Writer};
+use crate::program;
 use serde_json::{Value, json};
+use std::time::Duration;
 
 /// What is said of a drive.
 fn drive(ring: &Ring, is_it: impl Fn(&Value) -> bool) -> Value {
@@ -99,6 +101,38 @@ fn what_a_lost_drive_had_is_made_again_on_a_spare_and_nothing_is_at_risk_any_mor
     ring.wait_until_healthy(3, "v");
     assert!(copies(&ring, &spare) > 0, "the spare has stepped in");
     writer.go_on_for(SOME);
+    let mut ledger = writer.finish();
+    (1..=3).for_each(|server| ledger.compare(&mut ring.connect(server, "v")));
+    scrub_finds_nothing(&ring, "v");
+}
+
+#[test]
+fn a_volume_that_misses_copies_is_named_with_the_drive_that_had_them_until_others_have_them() {
+    let ring = Ring::up(3);
+    make(&ring, "v", "mirror:3");
+    let writer = Writer::start(ring.gateway(), "v", Ledger::new(35, BLOCKS));
+    writer.go_on_for(SOME);
+    let lost = id_of(&ring, "s2");
+    let left = || drive(&ring, |drive| drive["id"] == *lost)["copies"].as_u64().unwrap_or(0);
+    let names_it = |reasons: &Value| reasons.to_string().contains(&lost);
+    let is_named = || {
+        let (volume, status) = (ring.json(3, &["volume", "show", "v"]), ring.json(1, &["status"]));
+        let is_of_volume = status["reason"].to_string().contains("volume 'v': ");
+        volume["state"] == "degraded" && status["health"] == "degraded" && is_of_volume && names_it(&volume["reason"])
+    };
+    ring.ask(1, &["drive", "rm", &lost]).succeeded();
+    // Nobody else may take what it had.
+    ring.wait_until("it to be said that copies are missing", is_named);
+    program::stays("the volume misses copies", Duration::from_secs(1), || is_named() && left() > 0);
+    add(&ring, "s2", 2);
+    ring.wait_until("others to have what the lost drive had", || {
+        let status = ring.json(1, &["status"]);
+        let left = left(); // asked later, so there were as many before
+        assert!(left == 0 || (status["health"] != "ok" && names_it(&status["reason"])), "{left} are missing: {status}");
+        left == 0
+    });
+    ring.wait_until("all to be well", || ring.json(1, &["status"])["health"] == "ok");
+    assert_eq!(ring.json(3, &["volume", "show", "v"])["reason"], json!([]));
     let mut ledger = writer.finish();
     (1..=3).for_each(|server| ledger.compare(&mut ring.connect(server, "v")));
     scrub_finds_nothing(&ring, "v");
