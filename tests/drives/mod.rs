@@ -2,6 +2,7 @@
 
 mod damaged;
 mod emulated;
+mod failing;
 mod given_up;
 mod health;
 mod kinds;

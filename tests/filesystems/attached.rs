@@ -54,7 +54,7 @@ impl Drop for Attached<'_> {
 }
 
 /// Writes file after file to a folder, each synced, until it's told to end.
-struct FileWriter {
+pub struct FileWriter {
     stop: Arc<AtomicBool>,
     /// So many files are synced.
     synced: Arc<AtomicU64>,
@@ -64,7 +64,7 @@ struct FileWriter {
 const WAIT: Duration = Duration::from_secs(60);
 
 impl FileWriter {
-    fn start(folder: &Path) -> Self {
+    pub fn start(folder: &Path) -> Self {
         let (stop, synced) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let (folder, until, count) = (folder.to_owned(), stop.clone(), synced.clone());
         let work = move || {
@@ -77,16 +77,17 @@ impl FileWriter {
         FileWriter { stop, synced, thread: std::thread::spawn(work) }
     }
 
-    fn go_on_for(&self, files: u64) {
+    /// So many files are synced by then.
+    pub fn go_on_for(&self, files: u64) -> u64 {
         let before = self.synced.load(Ordering::Acquire);
         until("files to be written", WAIT, || {
             let synced = self.synced.load(Ordering::Acquire);
-            (self.thread.is_finished() || synced >= before + files).then_some(())
-        });
+            (self.thread.is_finished() || synced >= before + files).then_some(synced)
+        })
     }
 
     /// How many files there are; panics if one couldn't be written.
-    fn finish(self) -> u64 {
+    pub fn finish(self) -> u64 {
         self.stop.store(true, Ordering::Release);
         self.thread.join().expect("it has no reason to panic").expect("no write fails while a server is away");
         self.synced.load(Ordering::Acquire).min(300)

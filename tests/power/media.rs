@@ -12,7 +12,17 @@ const KEPT: [u64; 6] = [0, 10, 50, 50, 90, 100];
 
 type Sector = [u8; SECTOR];
 
+/// A request that a medium may no longer be able to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    Read,
+    Write,
+    Flush,
+}
+
 pub struct Media {
+    /// From now on these end with an I/O error.
+    pub fails: Option<Operation>,
     /// What a read gives.
     content: Vec<u8>,
     /// Of each sector that was written since the last flush, what it held before each of these writes.
@@ -23,7 +33,7 @@ pub struct Media {
 impl Media {
     /// Empty, of this many bytes.
     pub fn new(size: usize) -> Self {
-        Media { content: vec![0; size], before: BTreeMap::new(), flushes: 0 }
+        Media { fails: None, content: vec![0; size], before: BTreeMap::new(), flushes: 0 }
     }
 
     pub fn size(&self) -> u64 {

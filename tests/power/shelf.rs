@@ -1,7 +1,7 @@
 //! A folder whose files are [`Media`]: drives, and disks for filesystems, that lose their power all at once. It's FUSE's, so
 //! whoever writes to them is told nothing but the truth about what a flush has made stable.
 
-use super::media::Media;
+use super::media::{Media, Operation};
 use fuser::{
     Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
     KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, Request,
@@ -46,6 +46,12 @@ impl Shelf {
 
     pub fn media(&self, number: usize) -> MutexGuard<'_, Media> {
         self.files[number].1.lock().expect("nothing panics while it holds a medium")
+    }
+
+    /// The medium, if it can do this.
+    fn able(&self, number: usize, operation: Operation) -> Result<MutexGuard<'_, Media>, Errno> {
+        let media = self.media(number);
+        if media.fails == Some(operation) { Err(Errno::EIO) } else { Ok(media) }
     }
 
     /// At one moment for all of them: what isn't stable is lost, as the seed says. How many had something to lose.
@@ -161,7 +167,10 @@ impl Filesystem for Folder {
         reply: ReplyData,
     ) {
         let number = self.opened(inode);
-        let work = |reply: ReplyData| reply.data(self.0.media(number).read(offset, size as usize));
+        let work = |reply: ReplyData| match self.0.able(number, Operation::Read) {
+            Ok(media) => reply.data(media.read(offset, size as usize)),
+            Err(errno) => reply.error(errno),
+        };
         self.0.powered(reply, work, |reply| reply.error(Errno::EIO));
     }
 
@@ -178,18 +187,23 @@ impl Filesystem for Folder {
         reply: ReplyWrite,
     ) {
         let (number, length) = (self.opened(inode), data.len() as u32);
-        let work = |reply: ReplyWrite| match self.0.media(number).write(offset, data) {
-            true => reply.written(length),
-            false => reply.error(Errno::ENOSPC),
+        let work = |reply: ReplyWrite| match self
+            .0
+            .able(number, Operation::Write)
+            .map(|mut media| media.write(offset, data))
+        {
+            Ok(true) => reply.written(length),
+            Ok(false) => reply.error(Errno::ENOSPC),
+            Err(errno) => reply.error(errno),
         };
         self.0.powered(reply, work, move |reply| reply.written(length));
     }
 
     fn fsync(&self, _request: &Request, inode: INodeNo, _handle: FileHandle, _data_only: bool, reply: ReplyEmpty) {
         let number = self.opened(inode);
-        let work = |reply: ReplyEmpty| {
-            self.0.media(number).flush();
-            reply.ok();
+        let work = |reply: ReplyEmpty| match self.0.able(number, Operation::Flush).map(|mut media| media.flush()) {
+            Ok(()) => reply.ok(),
+            Err(errno) => reply.error(errno),
         };
         self.0.powered(reply, work, ReplyEmpty::ok);
     }
@@ -206,9 +220,11 @@ impl Filesystem for Folder {
     ) {
         let number = self.opened(inode);
         let zeroes = mode & (libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_ZERO_RANGE) != 0;
-        let work = |reply: ReplyEmpty| match zeroes && self.0.media(number).write(offset, &vec![0; length as usize]) {
-            true => reply.ok(),
-            false => reply.error(Errno::EOPNOTSUPP),
+        let write = |mut media: MutexGuard<'_, Media>| media.write(offset, &vec![0; length as usize]);
+        let work = |reply: ReplyEmpty| match self.0.able(number, Operation::Write).map(|media| zeroes && write(media)) {
+            Ok(true) => reply.ok(),
+            Ok(false) => reply.error(Errno::EOPNOTSUPP),
+            Err(errno) => reply.error(errno),
         };
         self.0.powered(reply, work, ReplyEmpty::ok);
     }

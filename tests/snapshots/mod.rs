@@ -6,6 +6,7 @@ mod clones;
 mod commands;
 mod cut;
 mod exports;
+mod many;
 mod transfer;
 
 /// NBD's number of "operation not permitted".

@@ -1,0 +1,54 @@
+//! A drive that fails by itself, and a spare that waits for that.
+
+use crate::cluster::Plan;
+use crate::filesystems::obstacle;
+use crate::nbd::{Ledger, Writer};
+use crate::power::{Media, Operation, Shelf};
+use crate::program::until;
+use crate::skip;
+use std::time::Duration;
+
+const SOON: Duration = Duration::from_secs(60);
+const SIZE: usize = 64 << 20;
+
+#[test]
+fn a_spare_steps_in_for_a_drive_whose_reads_writes_or_flushes_fail_and_nobody_has_to_say_so() {
+    if let Some(why) = obstacle() {
+        skip!("{why}");
+    }
+    for fails in [Operation::Write, Operation::Flush, Operation::Read] {
+        println!("{fails:?}");
+        let mut cluster = Plan { drives: 3, drive_size: SIZE as u64, ..Plan::default() }.up();
+        let folder = cluster.folder().join("shelf");
+        std::fs::create_dir(&folder).expect("ours");
+        let shelf = Shelf::new(vec![("failing".to_owned(), Media::new(SIZE))]);
+        let shown = shelf.show(&folder).expect("FUSE works here");
+        let failing = folder.join("failing");
+        cluster.tepal(&["drive", "add", "s1", failing.to_str().expect("ours")]).succeeded();
+        let [failed, spare] = [&*failing, cluster.drive(2)].map(|path| cluster.drive_id(path));
+        cluster.tepal(&["drive", "spare", &spare]).succeeded();
+        cluster.create("v0", "8M", "mirror:2");
+        let copies = |id: &str| {
+            let drives = cluster.ask(&["drive", "ls"]);
+            let drive = drives.as_array().expect("a list").iter().find(|drive| drive["id"] == id).cloned();
+            drive.expect("it's listed")["copies"].as_u64().expect("a number")
+        };
+        assert!(copies(&failed) > 0 && copies(&spare) == 0);
+        let mut ledger = Ledger::new(37, 2048);
+        ledger.fill(&mut cluster.connect("v0")).expect("written");
+        let writer = Writer::start(cluster.address(), "v0", ledger);
+        writer.go_on_for(300);
+        shelf.media(0).fails = Some(fails);
+        cluster.wait_for_drive(&failing, "failed");
+        until("others to have what it had", SOON, || (copies(&failed) == 0).then_some(()));
+        assert!(copies(&spare) > 0, "the spare has stepped in");
+        cluster.wait_until_healthy("v0");
+        writer.go_on_for(300);
+        cluster.tepal(&["drive", "rm", &failed]).succeeded();
+        shown.umount_and_join().expect("nobody uses it any more");
+        until("all to be well", SOON, || (cluster.ask(&["status"])["health"] == "ok").then_some(()));
+        writer.finish().compare(&mut cluster.connect("v0"));
+        cluster.scrub_finds_nothing("v0");
+        cluster.stop_and_check_drives();
+    }
+}
