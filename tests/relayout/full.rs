@@ -88,9 +88,8 @@ fn what_others_on_their_way_will_take_is_not_given_away() {
         cluster.create(volume, &format!("{mebibytes}M"), "stripe");
         write(&cluster, volume, &noise(mebibytes, (mebibytes * MIB) as usize));
     }
-    let relayout = |volume| {
-        cluster.tepal(&["volume", "relayout", volume, "--layout", "mirror:2", "--rate", "1M", "--no-wait"])
-    };
+    let relayout =
+        |volume| cluster.tepal(&["volume", "relayout", volume, "--layout", "mirror:2", "--rate", "1M", "--no-wait"]);
     relayout("v").succeeded();
     let refused = relayout("z").refused(1);
     assert!(refused.contains("of which others on their way will take"), "{refused}");

@@ -252,7 +252,8 @@ impl State {
     /// The pool whose drives hold a map of this volume. While it goes to another pool, the one map has drives of the one, the
     /// other of the other.
     pub fn pool_of<'a>(&'a self, volume: &'a VolumeRecord, map: &MapRecord) -> &'a str {
-        let held = || map.columns.iter().flat_map(|column| &column.holders).find_map(|holder| self.drives.get(&holder.drive));
+        let held =
+            || map.columns.iter().flat_map(|column| &column.holders).find_map(|holder| self.drives.get(&holder.drive));
         match self.migration_about(map.id) {
             None => &volume.pool,
             Some(_) => held().map_or(&volume.pool, |drive| &drive.pool),

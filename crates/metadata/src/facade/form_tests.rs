@@ -202,7 +202,14 @@ fn a_folder_of_form_5_opens_with_all_that_is_in_it_and_copies_move_to_another_dr
     // Nor did any go to another layout.
     assert!(state.migrations.is_empty());
     let layout = Some("stripe".to_owned());
-    let begin = Command::BeginMigration { volume: "c".to_owned(), layout, alone: false, pool: None, seed: 9, rate: Some(1 << 20) };
+    let begin = Command::BeginMigration {
+        volume: "c".to_owned(),
+        layout,
+        alone: false,
+        pool: None,
+        seed: 9,
+        rate: Some(1 << 20),
+    };
     let (state, _) = open(vec![begin]);
     let migration = state.migrations.values().next().unwrap();
     assert_eq!((migration.source, migration.chunks, migration.rate), (map, 2, Some(1 << 20)));

@@ -407,7 +407,14 @@ mod tests {
         done(&mut state, Command::CreatePool { name: "p".to_owned(), layout: Some("mirror:2".to_owned()) });
         done(&mut state, set(4, DriveState::Missing, None));
         let layout = Some("mirror:2".to_owned());
-        let begin = Command::BeginMigration { volume: "w".to_owned(), layout, alone: false, pool: None, seed: 7, rate: Some(8) };
+        let begin = Command::BeginMigration {
+            volume: "w".to_owned(),
+            layout,
+            alone: false,
+            pool: None,
+            seed: 7,
+            rate: Some(8),
+        };
         done(&mut state, begin);
         let map = state.volume_named("v").expect("made").map;
         let from = state.maps[&map].columns[0].holders[0].drive;

@@ -114,7 +114,14 @@ fn migration_command() -> impl Strategy<Value = Command> {
         match what {
             0..3 => {
                 let pool = (since % 2 == 0).then(|| crate::DEFAULT_POOL.to_owned());
-                Command::BeginMigration { volume, layout, alone: yes, pool, seed: u64::MAX, rate: yes.then_some(1 << 20) }
+                Command::BeginMigration {
+                    volume,
+                    layout,
+                    alone: yes,
+                    pool,
+                    seed: u64::MAX,
+                    rate: yes.then_some(1 << 20),
+                }
             }
             3..5 => Command::MoveWindow { id, since, to: (1, 1) },
             5 => Command::PauseMigration { id, paused: yes },

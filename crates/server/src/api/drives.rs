@@ -15,7 +15,9 @@ use axum::http::Method;
 use axum::response::{IntoResponse, Response};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
-use tepal_metadata::{self as metadata, ColumnRecord, Command, DEFAULT_POOL, DriveRecord, DriveState, DriveUse, Refusal};
+use tepal_metadata::{
+    self as metadata, ColumnRecord, Command, DEFAULT_POOL, DriveRecord, DriveState, DriveUse, Refusal,
+};
 use tepal_model::DriveId;
 use tepal_model::text::shown;
 
@@ -192,7 +194,9 @@ pub fn info(state: &metadata::State, record: &DriveRecord, open: Option<&OpenDri
         state: record.state,
         reason: record.reason.clone(),
         purpose: match record.purpose {
-            DriveUse::Active if state.servers.get(&record.server).is_some_and(|server| server.draining) => DriveUse::Draining,
+            DriveUse::Active if state.servers.get(&record.server).is_some_and(|server| server.draining) => {
+                DriveUse::Draining
+            }
             purpose => purpose,
         },
         copies: columns().filter(|column| column.is_held_by(record.id)).count() as u64,

@@ -54,7 +54,8 @@ async fn begin(
     // What comes back from there goes there after all.
     let comes_back = |migration: &&Arc<MigrationRecord>| {
         let other = state.maps.get(&migration.source).map(|map| state.pool_of(&record, map));
-        let is_meant = wanted.as_ref() == Some(&migration.layout) && pool.as_deref().is_none_or(|pool| other == Some(pool));
+        let is_meant =
+            wanted.as_ref() == Some(&migration.layout) && pool.as_deref().is_none_or(|pool| other == Some(pool));
         migration.cancelled && migration.leaves.is_some() == alone && is_meant
     };
     if let Some(migration) = state.migration_of(&record).filter(comes_back) {
@@ -113,9 +114,8 @@ async fn check_room(
 
 /// What the drives that take copies have free.
 async fn free_in(context: &Context, pool: &str) -> u64 {
-    let takes_it = |drive: &&DriveInfo| {
-        drive.pool == pool && drive.state == DriveState::Up && drive.purpose == DriveUse::Active
-    };
+    let takes_it =
+        |drive: &&DriveInfo| drive.pool == pool && drive.state == DriveState::Up && drive.purpose == DriveUse::Active;
     let free = |drive: &DriveInfo| drive.capacity.saturating_sub(drive.used);
     drives::all(context, Scope::Cluster).await.iter().filter(takes_it).map(free).sum()
 }

@@ -16,8 +16,11 @@ async fn going(chunks: u64) -> (TempDir, Metadata) {
     let layout = Some("stripe".to_owned());
     done(&metadata, Command::CreateVolume { name: "v".to_owned(), size: chunks * CHUNK, layout, pool: pool() }).await;
     let layout = Some("mirror:2".to_owned());
-    done(&metadata, Command::BeginMigration { volume: "v".to_owned(), layout, alone: false, pool: None, seed: 7, rate: None })
-        .await;
+    done(
+        &metadata,
+        Command::BeginMigration { volume: "v".to_owned(), layout, alone: false, pool: None, seed: 7, rate: None },
+    )
+    .await;
     (folder, metadata)
 }
 

@@ -251,7 +251,8 @@ impl Plan {
     /// copy is one, unless it's known to be of that view or before.
     fn keeps_view(&self, one: &Seen) -> bool {
         let last = self.copy.order();
-        let is_of_later_view = |order: &Option<StateOrder>| order.is_none_or(|order| order > last && !is_of_one_view(order, last));
+        let is_of_later_view =
+            |order: &Option<StateOrder>| order.is_none_or(|order| order > last && !is_of_one_view(order, last));
         self.has_view(one) && !one.copies.damaged.iter().any(is_of_later_view)
     }
 

@@ -162,7 +162,8 @@ impl Place {
 
     pub fn write_record(&self, record: &Record) -> Result<(), AttachError> {
         let path = self.path.join("record");
-        let written = serde_json::to_vec(record).map_err(io::Error::from).and_then(|text| private_file::replace(&path, &text));
+        let written =
+            serde_json::to_vec(record).map_err(io::Error::from).and_then(|text| private_file::replace(&path, &text));
         written.map_err(|source| AttachError::file("write", &path, source))
     }
 

@@ -348,7 +348,7 @@ impl<W: World> Group<W> {
             return Ok(());
         }
         let map = self.shared.column.map;
-        let (own, wanted) = (target.held_itself(map, count).await?, source.held_itself(map, count).await?);
+        let (own, wanted) = (target.has_itself(map, count).await?, source.has_itself(map, count).await?);
         for nth in own.difference(&wanted).filter(|nth| !unread.contains(nth)) {
             let one = *nth as usize..*nth as usize + 1;
             // It may hide what is older.
@@ -583,10 +583,22 @@ impl<W: World> Copy<W> {
         Ok((crcs, taken.into_iter().map(|taken| Taken { first: taken.first - self.place, ..taken }).collect()))
     }
 
-    /// The blocks that its line itself has data of, older ones apart.
-    async fn held_itself(&self, map: MapId, count: u64) -> Result<BTreeSet<u64>, Failed> {
-        let Some(own) = self.line.seen.own_part() else { return Ok(BTreeSet::new()) };
-        self.drive.held(map, self.place, count, &own).await.map_err(|error| failed(&self.drive, error))
+    /// The blocks that its line itself has data of, or of which it hides what older ones have.
+    async fn has_itself(&self, map: MapId, count: u64) -> Result<BTreeSet<u64>, Failed> {
+        let line = &self.line.seen;
+        let mut has = match line.own_part() {
+            Some(own) => self.held(map, count, &own).await?,
+            None => BTreeSet::new(),
+        };
+        if let Some(older) = line.older_part() {
+            let all = self.held(map, count, line).await?;
+            has.extend(self.held(map, count, &older).await?.difference(&all));
+        }
+        Ok(has)
+    }
+
+    async fn held(&self, map: MapId, count: u64, seen: &Lineage) -> Result<BTreeSet<u64>, Failed> {
+        self.drive.held(map, self.place, count, seen).await.map_err(|error| failed(&self.drive, error))
     }
 
     /// Some of these blocks have taken these requests, and nothing else.

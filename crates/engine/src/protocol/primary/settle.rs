@@ -199,9 +199,9 @@ impl<W: World> Group<W> {
     /// is brought from one drive to another.
     fn is_soon_safe(&self) -> bool {
         let state = self.lock();
-        let missed = |joins| {
-            state.members.list.iter().filter(move |member| member.joins == joins).map(|member| member.missed.len())
-        };
+        // What is away catches up with nothing now.
+        let here = || state.members.list.iter().filter(|member| member.drive().is_some());
+        let missed = |joins| here().filter(move |member| member.joins == joins).map(|member| member.missed.len());
         match missed(false).sum() {
             0 => missed(true).sum::<u64>() == 0,
             left => left <= LITTLE,

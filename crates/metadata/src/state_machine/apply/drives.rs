@@ -2,7 +2,9 @@
 
 use super::{Draft, check_name, clipped};
 use crate::command::{NEVER_CAME, Reply};
-use crate::record::{DriveRecord, DriveState, DriveUse, MapRecord, PoolRecord, RebuildRecord, ServerState, VolumeState};
+use crate::record::{
+    DriveRecord, DriveState, DriveUse, MapRecord, PoolRecord, RebuildRecord, ServerState, VolumeState,
+};
 use crate::refusal::{Refusal, Thing};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -233,7 +235,8 @@ impl Draft {
     /// A rebuild has a drive that it didn't find count as having been up last, as nobody knew what it did. Whoever removes it before
     /// it has come has the others believed. One that has come may have taken writes that no other has.
     fn left_when_removed(&self, drive: &DriveRecord) -> Option<u64> {
-        let is_of_then = |rebuild: &&RebuildRecord| drive.state == DriveState::Missing && drive.state_view == rebuild.before_view;
+        let is_of_then =
+            |rebuild: &&RebuildRecord| drive.state == DriveState::Missing && drive.state_view == rebuild.before_view;
         let rebuild = self.state.rebuilds.iter().find(is_of_then).filter(|_| self.form >= NEVER_CAME);
         match rebuild {
             Some(rebuild) => drive.missed_since.map(|left| left.min(rebuild.before_view)),

@@ -180,13 +180,17 @@ fn a_volume_goes_to_the_drives_of_another_pool_with_its_clones_and_is_of_that_po
     done(&mut state, Command::CreatePool { name: "fast".to_owned(), layout: None });
     assert_eq!(refused(&state, to("fast", None)), Refusal::NoDrives("fast".to_owned()));
     for id in [5, 6] {
-        let Command::AddDrive { id, server, path, capacity, spare, .. } = add_drive(id, id as u32 - 4) else { panic!() };
+        let Command::AddDrive { id, server, path, capacity, spare, .. } = add_drive(id, id as u32 - 4) else {
+            panic!()
+        };
         done(&mut state, Command::AddDrive { id, server, path, capacity, spare, pool: "fast".to_owned() });
     }
     assert!(matches!(refused(&state, to(DEFAULT_POOL, None)), Refusal::SameLayout { .. }));
     let pools = |state: &State| -> Vec<String> {
         let volumes = state.active_volumes();
-        volumes.flat_map(|volume| [volume.pool.clone(), state.pool_of(volume, &state.maps[&volume.map]).to_owned()]).collect()
+        volumes
+            .flat_map(|volume| [volume.pool.clone(), state.pool_of(volume, &state.maps[&volume.map]).to_owned()])
+            .collect()
     };
     let of_target = |state: &State| {
         let volume = state.active_volumes().next().expect("there are two");

@@ -83,7 +83,9 @@ impl Draft {
         };
         let of_pool = if *pool == *volume.pool { String::new() } else { format!(" of pool {pool}") };
         let text = match alone {
-            false => format!("begins to go from {} to {}, on {drives} drives{of_pool}{with}", volume.layout, record.layout),
+            false => {
+                format!("begins to go from {} to {}, on {drives} drives{of_pool}{with}", volume.layout, record.layout)
+            }
             true => format!("begins to leave the volumes that it shares data with, for {drives} drives"),
         };
         self.put_migration(record);

@@ -58,12 +58,27 @@ impl Handed {
         None
     }
 
+    /// A block of zeros that a line has.
+    pub fn zeros(newest: Epoch, block: u64) -> Self {
+        let held = vec![volume::Blocks { first: 0, count: 1 }];
+        let line = HandedLine { newest, held, hidden: Vec::new(), damaged: Vec::new() };
+        Handed { first: block, lines: vec![line], requests: Vec::new(), blocks: vec![zero()] }
+    }
+
+    /// Whether a line has anything of a block itself, be it that it hides what is older.
+    pub fn has(&self, newest: Epoch, block: u64) -> bool {
+        let of_line = self.lines.iter().filter(|line| line.newest == newest);
+        of_line
+            .flat_map(|line| [&line.held, &line.hidden, &line.damaged])
+            .any(|runs| self.each_of(runs).any(|one| one == block))
+    }
+
     /// The blocks that can't be read in some line.
     pub fn damaged(&self) -> impl Iterator<Item = u64> {
         self.lines.iter().flat_map(|line| self.each_of(&line.damaged))
     }
 
-    fn each_of(&self, runs: &[volume::Blocks]) -> impl Iterator<Item = u64> {
+    pub fn each_of(&self, runs: &[volume::Blocks]) -> impl Iterator<Item = u64> {
         runs.iter().flat_map(|run| {
             let first = self.first + u64::from(run.first);
             first..first + u64::from(run.count)

@@ -265,17 +265,19 @@ impl<W: World> Group<W> {
         // Those of one region have the same copies.
         let (first, count) = column.cut(blocks.first, blocks.count).next().ok_or(IoError::Stopping)?;
         let mut blocks = Blocks::new(first, count);
-        let (holder, changes) = {
+        let (mut others, changes) = {
             let state = self.lock();
             let Copies::Clean(clean) = state.members.clean(column.region_of(first)) else {
                 return Err(IoError::Stopping);
             };
-            let here = clean.into_iter().filter_map(|at| state.members.list[at].drive());
-            let holder = here.min_by_key(|holder| holder.local().is_none()).cloned();
-            (holder.ok_or(IoError::Stopping)?, state.changes)
+            let mut here: Vec<Holder<W>> =
+                clean.into_iter().filter_map(|at| state.members.list[at].drive().cloned()).collect();
+            here.sort_by_key(|holder| holder.local().is_none());
+            (here.into_iter(), state.changes)
         };
+        let holder = others.next().ok_or(IoError::Stopping)?;
         let mut lines = loop {
-            let lines = self.lines_of(&holder, blocks, of).await?;
+            let lines = self.lines_of(&holder, others.as_slice(), blocks, of).await?;
             let held: u64 = lines.iter().flat_map(|line| &line.held).map(|run| u64::from(run.count)).sum();
             if held * BLOCK <= MAX_REQUEST || blocks.count == 1 {
                 break lines;
@@ -342,25 +344,29 @@ impl<W: World> Group<W> {
         }
     }
 
-    /// What each line has of these blocks, newer ones first.
-    async fn lines_of(&self, holder: &Holder<W>, blocks: Blocks, of: &[&Lineage]) -> Result<Vec<HandedLine>, IoError> {
-        let (column, place) = (&self.shared.column, self.shared.column.place(blocks.first));
-        let found = match holder.epochs_of(column.map, place, blocks.count).await {
-            Ok(found) => found,
-            Err(error) => return Err(self.gone(holder, error).await),
-        };
+    /// What each line has of these blocks, newer ones first. Of a copy, and of what others have as well: copies that show the same may
+    /// show it by different lines, and what one alone has of a line shows nothing that an older one doesn't. It may be left over from
+    /// when the drive was away, and what has been written since in the map that the volumes go to must not be written over by that.
+    async fn lines_of(
+        &self,
+        holder: &Holder<W>,
+        others: &[Holder<W>],
+        blocks: Blocks,
+        of: &[&Lineage],
+    ) -> Result<Vec<HandedLine>, IoError> {
+        let found = self.epochs_of(holder, blocks).await?;
         let mut lines = Vec::new();
         for line in of.iter().rev().filter(|line| found.iter().any(|&epoch| line.owns(epoch))) {
-            let own = line.own_part().ok_or(IoError::Stopping)?;
-            let held = self.present_in(holder, blocks, &own).await?;
-            let hidden = match line.older_part() {
-                None => BTreeSet::new(),
-                Some(older) => {
-                    let all = self.present_in(holder, blocks, line).await?;
-                    let older = self.present_in(holder, blocks, &older).await?;
-                    older.difference(&all).copied().collect()
+            let (mut held, mut hidden) =
+                (self.held_by_line(holder, blocks, line).await?, self.hidden_by_line(holder, blocks, line).await?);
+            for other in others {
+                let mut has = self.held_by_line(other, blocks, line).await?;
+                if !held.is_subset(&has) || !hidden.is_subset(&has) {
+                    has.extend(self.hidden_by_line(other, blocks, line).await?);
                 }
-            };
+                held.retain(|block| has.contains(block));
+                hidden.retain(|block| has.contains(block));
+            }
             if !held.is_empty() || !hidden.is_empty() {
                 lines.push(HandedLine {
                     newest: line.newest(),
@@ -371,6 +377,25 @@ impl<W: World> Group<W> {
             }
         }
         Ok(lines)
+    }
+
+    /// The blocks that a line itself has data of, older ones apart.
+    async fn held_by_line(&self, holder: &Holder<W>, blocks: Blocks, line: &Lineage) -> Result<BTreeSet<u32>, IoError> {
+        let own = line.own_part().ok_or(IoError::Stopping)?;
+        self.present_in(holder, blocks, &own).await
+    }
+
+    /// Those that only older lines have data of, and that it doesn't show.
+    async fn hidden_by_line(
+        &self,
+        holder: &Holder<W>,
+        blocks: Blocks,
+        line: &Lineage,
+    ) -> Result<BTreeSet<u32>, IoError> {
+        let Some(older) = line.older_part() else { return Ok(BTreeSet::new()) };
+        let all = self.present_in(holder, blocks, line).await?;
+        let older = self.present_in(holder, blocks, &older).await?;
+        Ok(older.difference(&all).copied().collect())
     }
 
     /// Which of these blocks hold something, numbered from the first one.
@@ -480,16 +505,20 @@ impl<W: World> Group<W> {
 
     /// Of all copies that are here.
     async fn epochs_anywhere(&self, blocks: Blocks) -> Result<BTreeSet<u32>, IoError> {
-        let column = &self.shared.column;
         let here: Vec<Holder<W>> = self.lock().members.here().cloned().collect();
         let mut found = BTreeSet::new();
         for holder in here {
-            match holder.epochs_of(column.map, column.place(blocks.first), blocks.count).await {
-                Ok(epochs) => found.extend(epochs),
-                Err(error) => return Err(self.gone(&holder, error).await),
-            }
+            found.extend(self.epochs_of(&holder, blocks).await?);
         }
         Ok(found)
+    }
+
+    async fn epochs_of(&self, holder: &Holder<W>, blocks: Blocks) -> Result<BTreeSet<u32>, IoError> {
+        let column = &self.shared.column;
+        match holder.epochs_of(column.map, column.place(blocks.first), blocks.count).await {
+            Ok(epochs) => Ok(epochs.into_iter().collect()),
+            Err(error) => Err(self.gone(holder, error).await),
+        }
     }
 }
 

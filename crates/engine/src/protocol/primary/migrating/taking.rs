@@ -108,6 +108,11 @@ impl TakeOver {
     fn end(&mut self, piece: u64) {
         self.under_way.remove(&piece);
         self.waiting.remove(&piece);
+        self.pass_no_more(piece);
+    }
+
+    fn pass_no_more(&mut self, piece: u64) {
+        self.passed_over.take_if(|(passed, _)| *passed == piece);
     }
 }
 
@@ -337,7 +342,11 @@ impl<W: World> Group<W> {
         let now = self.shared.world.now();
         // Not under the lock: whoever has that of the engine, which this asks for, takes this one too.
         let has_source = self.has_source(migration, piece);
-        let takeover = &mut self.lock().takeover;
+        let state = &mut *self.lock();
+        if !state.migration.as_ref().is_some_and(|now| now.is_same_window(migration)) {
+            return Claim::Others; // of what is to be taken over by now, nobody would end it
+        }
+        let takeover = &mut state.takeover;
         if takeover.taken.contains(&piece) {
             return Claim::Taken;
         }
@@ -348,7 +357,7 @@ impl<W: World> Group<W> {
             takeover.passed_over.get_or_insert((piece, now));
             return Claim::Others;
         }
-        takeover.passed_over.take_if(|(passed, _)| *passed == piece);
+        takeover.pass_no_more(piece);
         takeover.under_way.insert(piece, now);
         Claim::Own
     }
@@ -450,19 +459,21 @@ impl<W: World> Group<W> {
         let runs = migration.fenced(self.shared.column.number, blocks);
         let epochs = self.lock().epochs.clone();
         let asked = join_all(runs.iter().map(|run| self.handed_over(migration, run, &epochs))).await;
-        let handed: Vec<Handed> =
+        let mut handed: Vec<Handed> =
             asked.into_iter().collect::<Result<Vec<_>, NotTaken>>()?.into_iter().flatten().collect();
         let holds = |handed: &Handed| !handed.lines.is_empty();
         if handed.iter().all(|handed| !holds(handed) && handed.requests.is_empty()) {
             return Ok(0);
         }
         let mut turn = self.line_up(blocks).turn().await;
+        let mut unknown = Vec::new();
         if handed.iter().any(|handed| handed.damaged().next().is_some()) {
-            turn = self.check_what_is_damaged(turn, (migration, blocks), &handed, &epochs).await?;
+            (turn, unknown) = self.check_what_is_damaged(turn, (migration, blocks), &handed, &epochs).await?;
         }
         if !self.is_window(migration) {
             return Err(NotTaken::Yet);
         }
+        handed.extend(unknown);
         match self.write_handed(turn, (migration, blocks), &handed, &epochs).await {
             Ok(()) => {}
             Err(error) => {

@@ -18,6 +18,7 @@ use crate::seen_through::Asker;
 use crate::volume::MapMigration;
 use tepal_drive::world::World;
 use tepal_model::{Epoch, IoError, Lineage, Segments};
+use tepal_wire::message::volume::HandedLine;
 
 /// Whether what can't be taken over for this is read where it is.
 pub fn is_read_there(error: &IoError) -> bool {
@@ -94,13 +95,15 @@ impl<W: World> Group<W> {
     }
 
     /// Whether these blocks may be taken over, of which the source can't read some: each of those is here, or whoever goes sees a newer one.
+    /// Then some of them stay at the source, as others see them, and are handed over again should the piece be taken anew. So what whoever
+    /// goes writes or clears must go on hiding them: zeros stand in here, as what is to be hidden.
     pub(super) async fn check_what_is_damaged(
         &self,
         turn: Turn,
         (migration, blocks): (&MapMigration, Blocks),
         handed: &[Handed],
         epochs: &Epochs,
-    ) -> Result<Turn, NotTaken> {
+    ) -> Result<(Turn, Vec<Handed>), NotTaken> {
         let newest = newest_line(epochs);
         let turn = self.settled_for(turn, &Asker::patient(), (Reader::Copies(&newest), blocks)).await?;
         let own = self.all_here(blocks, epochs).await?;
@@ -110,7 +113,16 @@ impl<W: World> Group<W> {
                 shown_on_both((handed, &own), &lines, block)?;
             }
         }
-        Ok(turn)
+        let released = migration.released(epochs);
+        let of_line = |handed: &Handed, line: &HandedLine| {
+            let is_here = |block: u64| own.iter().any(|own| own.has(line.newest, block));
+            let unknown: Vec<u64> = handed.each_of(&line.damaged).filter(|&block| !is_here(block)).collect();
+            unknown.into_iter().map(|block| Handed::zeros(line.newest, block)).collect::<Vec<_>>()
+        };
+        let stay = |line: &&HandedLine| !released.contains(&line.newest);
+        let stands_in = handed.iter().flat_map(|all| all.lines.iter().filter(stay).flat_map(|line| of_line(all, line)));
+        let stand_ins = stands_in.collect();
+        Ok((turn, stand_ins))
     }
 }
 

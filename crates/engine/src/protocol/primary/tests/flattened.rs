@@ -22,11 +22,16 @@ const BOTH: [(u64, u8, u8); 9] =
     [(0, 1, 1), (3, 2, 3), (4, 1, 4), (7, 2, 1), (21, 1, 0), (300, 0, 5), (1500, 1, 1), (1503, 2, 3), (1521, 1, 0)];
 
 impl Leaving {
-    /// A clone that shares what was written to these blocks and those after them; and what is agreed once it leaves.
-    async fn before(world: SimWorld, layout: &'static str, to: &'static str, shared: &[u64]) -> (Self, ClusterView) {
+    /// A clone that shares what was written, each a first block, a byte and how many blocks; and what is agreed once it leaves.
+    async fn before(
+        world: SimWorld,
+        layout: &'static str,
+        to: &'static str,
+        shared: &[(u64, u8, usize)],
+    ) -> (Self, ClusterView) {
         let (mut going, mut begins) = Going::before(world, layout, to).await;
-        for &first in shared {
-            going.rig.write(first, 1, 40).await.unwrap();
+        for &(first, byte, count) in shared {
+            going.rig.write(first, byte, count).await.unwrap();
         }
         let clone = going.rig.cloned().await;
         let epochs = going.rig.epochs.clone();
@@ -39,11 +44,11 @@ impl Leaving {
 
     /// The same of blocks that have one copy each: what rots can't be repaired.
     async fn before_of_one_copy(world: SimWorld) -> (Self, ClusterView) {
-        Leaving::before(world, "stripe", "mirror:2;extent=4K", &[0]).await
+        Leaving::before(world, "stripe", "mirror:2;extent=4K", &[(0, 1, 40)]).await
     }
 
     async fn begin(world: SimWorld, layout: &'static str, to: &'static str) -> Self {
-        let (mut leaving, begins) = Leaving::before(world, layout, to, &[0, 1500]).await;
+        let (mut leaving, begins) = Leaving::before(world, layout, to, &[(0, 1, 40), (1500, 1, 40)]).await;
         let Leaving { going, clone, .. } = &leaving;
         for block in [3, 7, 1503] {
             going.rig.write(block, 2, 1).await.unwrap();
@@ -217,24 +222,32 @@ fn a_clone_that_comes_back_shares_again_what_it_shared() {
 }
 
 /// Story: a drive was away when a clone wrote what it shares once more, or when what the clone had was released. When it was back, one copy
-/// had something as the clone's own that the other hadn't; and it handed that over, onto what the clone had written since.
+/// had something as the clone's own that the other hadn't, data or that it hides zeros; and it handed that over, onto what the clone had
+/// written since.
 #[test]
 fn what_only_one_copy_has_as_the_clones_own_is_written_over_nothing_that_is_newer() {
     told(|world| async move {
-        for (away, byte, is_away_when_it_leaves) in
-            [(0, 1, false), (1, 1, false), (0, 1, true), (1, 1, true), (0, 5, true), (1, 5, true)]
+        let kinds = [(1, false), (1, true), (5, true), (0, false), (0, true)];
+        for (away, byte, is_away_when_it_leaves) in kinds.iter().flat_map(|&(byte, is)| [(0, byte, is), (1, byte, is)])
         {
-            let (leaving, begins) = Leaving::before(world.clone(), "mirror:2", "mirror:3", &[0]).await;
+            // What is taken out is as the origin has it, too: zeros.
+            let of_origin = byte.min(1);
+            let shared = [(0, 1, 40), (0, of_origin, 1)];
+            let (leaving, begins) = Leaving::before(world.clone(), "mirror:2", "mirror:3", &shared).await;
+            let change = async || match byte {
+                0 => leaving.clone.trim(0, BLOCK).await.unwrap(),
+                byte => write(&leaving.clone, 0, byte).await.unwrap(),
+            };
             let (rig, clone) = (&leaving.going.rig, &leaving.clone);
             let migrations = begins.migrations.clone();
             leaving.going.follow(ClusterView { migrations: [].into(), ..begins });
             if is_away_when_it_leaves {
-                write(clone, 0, byte).await.unwrap();
+                change().await;
                 leaving.until_settled().await;
                 rig.lose(away).await;
             } else {
                 rig.lose(away).await;
-                write(clone, 0, byte).await.unwrap();
+                change().await;
                 rig.bring_back(away).await;
             }
             leaving.until_settled().await;
@@ -249,12 +262,13 @@ fn what_only_one_copy_has_as_the_clones_own_is_written_over_nothing_that_is_newe
             for other in [1 - away, away] {
                 rig.lose(other).await;
                 leaving.going.begin_window_anew();
-                assert_eq!((leaving.has(0).await, leaving.has(1).await), ((1, 9), (1, 1)), "without drive {other}");
+                let has = (leaving.has(0).await, leaving.has(1).await);
+                assert_eq!(has, ((of_origin, 9), (1, 1)), "without drive {other}, where drive {away} was away, {byte}");
                 rig.bring_back(other).await;
                 leaving.until_settled().await;
             }
             leaving.going.move_on().await;
-            assert_eq!(leaving.has(0).await, (1, 9));
+            assert_eq!(leaving.has(0).await, (of_origin, 9));
         }
     });
 }
@@ -312,5 +326,35 @@ fn a_shared_block_that_nobody_can_read_is_an_error_there_only_and_goes_with_the_
             assert_eq!(read(clone, block).await, Ok(if block == bad { 9 } else { 1 }), "{block}");
         }
         assert_eq!(going.rig.read(bad).await, Err(error));
+    });
+}
+
+/// Story: of a shared block that can't be read nothing was there to be hidden where a clone went. What the clone took out there was
+/// nowhere, and the block was handed over again, or seen again where the clone came back to.
+#[test]
+fn what_a_clone_takes_out_of_a_shared_block_that_nobody_can_read_stays_out() {
+    told(|world| async move {
+        for is_out_before in [true, false] {
+            let (leaving, begins) = Leaving::before_of_one_copy(world.clone()).await;
+            let (going, clone) = (&leaving.going, &leaving.clone);
+            let bad = leaving.let_rot().await;
+            match is_out_before {
+                true => clone.trim(bad * BLOCK, BLOCK).await.unwrap(),
+                false => write(clone, bad, 7).await.unwrap(),
+            }
+            leaving.leave_at_once(begins);
+            going.until_taken().await;
+            clone.trim(bad * BLOCK, BLOCK).await.unwrap();
+            for byte in 4..6 {
+                going.begin_window_anew();
+                assert_eq!(read(clone, bad).await, Ok(0));
+                write(clone, bad + 1, byte).await.unwrap();
+            }
+            for _ in 0..3 {
+                going.turn_around();
+                assert_eq!((read(clone, bad).await, read(clone, bad + 1).await), (Ok(0), Ok(5)), "{is_out_before}");
+                assert!(going.rig.read(bad).await.is_err());
+            }
+        }
     });
 }
