@@ -115,6 +115,54 @@ fn a_command_that_is_cut_off_is_done_or_not_and_can_be_given_again() {
 }
 
 #[test]
+fn what_goes_on_after_its_command_and_what_keeps_old_data_is_cut_off_and_given_again_too() {
+    let mut cut = Cut { cluster: Plan { media: Media::Memory, drives: 4, ..Plan::default() }.up(), seed: 100 };
+    let mut took = [Duration::from_millis(50); 8];
+    let drained = cut.cluster.drive_id(cut.cluster.drive(3));
+    for round in 0..ROUNDS / 2 {
+        let whom = if round % 2 == 0 { Victim::Server } else { Victim::Command };
+        let name = format!("v{round}");
+        let (snapshot, clone) = (format!("{name}@a"), format!("{name}-clone"));
+        cut.cluster.create(&name, "8M", "mirror:2");
+        let mut ledger = Ledger::new(round, 2048);
+        ledger.fill(&mut cut.cluster.connect(&name)).expect("written");
+        cut.until_done(whom, &mut took[0], &["snapshot", "create", &snapshot], &["already"]);
+        let mut kept = ledger.clone();
+        ledger.fill(&mut cut.cluster.connect(&name)).expect("written");
+        cut.until_done(whom, &mut took[1], &["volume", "clone", &snapshot, &clone], &["exists"]);
+
+        cut.until_done(whom, &mut took[2], &["drive", "drain", &drained, "--no-wait"], &[]);
+        let layout = "mirror:2;extent=4K";
+        let relayout = ["volume", "relayout", &name, "--layout", layout, "--no-wait"];
+        cut.until_done(whom, &mut took[3], &relayout, &["already"]);
+        ledger.compare(&mut cut.cluster.connect(&name));
+        cut.until_done(whom, &mut took[4], &["drive", "drain", &drained, "--cancel"], &[]);
+        assert_eq!(cut.cluster.wait_until_there(&name), layout);
+        ledger.compare(&mut cut.cluster.connect(&name));
+        kept.compare(&mut cut.cluster.connect(&snapshot));
+
+        cut.until_done(whom, &mut took[5], &["snapshot", "rollback", &snapshot], &[]);
+        kept.compare(&mut cut.cluster.connect(&name));
+        cut.until_done(whom, &mut took[6], &["volume", "flatten", &clone, "--no-wait"], &["already", "shares nothing"]);
+        cut.cluster.wait_until_there(&clone);
+        cut.until_done(whom, &mut took[7], &["snapshot", "rm", &snapshot], &["no snapshot"]);
+        [&name, &clone].iter().for_each(|volume| kept.compare(&mut cut.cluster.connect(volume)));
+    }
+    println!("the commands take {took:?}");
+    let Cut { mut cluster, .. } = cut;
+    let volumes: Vec<String> =
+        (0..ROUNDS / 2).flat_map(|round| [format!("v{round}"), format!("v{round}-clone")]).collect();
+    volumes.iter().for_each(|name| cluster.scrub_finds_nothing(name));
+    let once = volumes.len() as u64 * 2 * (8 << 20);
+    until("only what the volumes have to take space", SOON, || (cluster.used() == once).then_some(()));
+    cluster.tepal(&["drive", "drain", &drained]).succeeded();
+    cluster.tepal(&["drive", "rm", &drained]).succeeded();
+    volumes.iter().for_each(|name| drop(cluster.tepal(&["volume", "rm", name]).succeeded()));
+    cluster.wait_until_all_is_free();
+    cluster.stop_and_check_drives();
+}
+
+#[test]
 fn a_development_cluster_whose_start_or_end_is_cut_off_starts_again_and_leaves_no_process() {
     let scratch = tempfile::tempdir().expect("space");
     let folder = scratch.path().join("dev");

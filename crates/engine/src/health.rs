@@ -66,7 +66,8 @@ pub enum Trouble {
         /// Each of [`tepal_model::REGION`] bytes.
         regions: u64,
     },
-    /// Requests for so many of the volume's columns wait a moment, until a server leads them that has a copy which is up.
+    /// Requests for so many of the volume's columns wait a moment, until a server leads them that has a copy which is up, and has heard
+    /// what there is.
     LedAnew {
         /// How many.
         columns: usize,
@@ -77,7 +78,7 @@ pub enum Trouble {
 
 impl<W: World> Map<W> {
     /// Whether a copy of the column is up, as is agreed.
-    fn can_be_led(&self, column: usize) -> bool {
+    pub(crate) fn can_be_led(&self, column: usize) -> bool {
         let Some((_, now)) = self.engine().and_then(|engine| engine.followed_state()) else { return false };
         let is_up = |drive| matches!(now.drives.get(&drive), Some(Agreed { status: DriveStatus::Up(_), .. }));
         self.placed(column).drives().any(is_up)
@@ -125,8 +126,8 @@ impl<W: World> Volume<W> {
         if wanting.comparing > 0 {
             troubles.push(Trouble::Comparing { regions: wanting.comparing });
         }
-        if led_anew > 0 {
-            troubles.push(Trouble::LedAnew { columns: led_anew });
+        if led_anew + wanting.heard_soon.len() > 0 {
+            troubles.push(Trouble::LedAnew { columns: led_anew + wanting.heard_soon.len() });
         }
         let text = |error| format!("recovery waits: {error}");
         troubles.extend(wanting.obstacle.map(text).map(Trouble::Obstacle));

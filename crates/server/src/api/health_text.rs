@@ -90,7 +90,7 @@ pub fn no_lease(server: ServerId, lease: Lease, now: Tick) -> Option<String> {
 }
 
 /// Each drive with its state and place.
-fn named(drives: &[DriveId], state: &State) -> String {
+pub fn named(drives: &[DriveId], state: &State) -> String {
     let one = |id: DriveId| match state.drives.get(&id) {
         Some(record) => format!("drive {id} ({} at {})", record.state, record.path),
         None => format!("drive {id} (removed)"),

@@ -12,6 +12,7 @@ mod front;
 mod health_text;
 mod metrics;
 mod migrations;
+mod missing_copies;
 mod pools;
 mod relay;
 mod requests;

@@ -3,6 +3,7 @@
 use super::data::on_data_thread;
 use super::extract::{Input, Named, Options};
 use super::failure::Failure;
+use super::missing_copies::MissingCopies;
 use super::relay::Scope;
 use super::types::{
     CreateVolume, ErrorKind, RecoveryInfo, Removal, RemoveVolumeQuery, RenameVolume, ResizeVolume, VolumeInfo,
@@ -333,6 +334,10 @@ pub fn info_besides_space(context: &Context, state: &State, record: &VolumeRecor
         Some(VolumeHealth::Unavailable(troubles)) => (VolumeState::Unavailable, said(troubles)),
         None => (VolumeState::Unavailable, vec![context.volumes.why_closed(record.id).to_string()]),
     };
+    if let Some(missing) = MissingCopies::of(state, record) {
+        health = worse(health, VolumeState::Degraded);
+        missing.add_to(&mut reason, state);
+    }
     let observed = context.observations.of(record.id);
     if observed.damaged().count() > 0 {
         health = VolumeState::Unavailable;

@@ -2,9 +2,14 @@
 
 use super::members::{Copies, Member, NOT_MISSED, Presence};
 use super::{Group, State};
+use crate::volume::Map;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 use tepal_drive::world::World;
-use tepal_model::DriveId;
+use tepal_model::{DriveId, MapId};
+
+/// For who leads a column anew to hear from the drives that are up.
+const HEARD_SOON: Duration = Duration::from_secs(1);
 
 /// What groups of a volume want, taken together.
 #[derive(Default)]
@@ -13,6 +18,9 @@ pub(crate) struct Wanting {
     pub lost: BTreeSet<DriveId>,
     /// Requests can't do without these.
     pub all: BTreeSet<DriveId>,
+    /// Columns whose requests can't do without some either; but this server leads them only now, and may have to hear from those
+    /// that are up first.
+    pub heard_soon: BTreeSet<(MapId, usize)>,
     /// Writes can't.
     pub writes: BTreeSet<DriveId>,
     /// How many copies are here where they are fewest, of those that can be read and not written.
@@ -29,28 +37,42 @@ pub(crate) struct Wanting {
 
 impl<W: World> Group<W> {
     pub fn add_wanting(&self, wanting: &mut Wanting) {
-        let state = self.lock();
-        self.look(wanting, &state, NOT_MISSED);
-        let list = &state.members.list;
-        // Where all are here, somebody has it.
-        if list.iter().any(|member| member.drive().is_none()) {
-            let here = list.iter().filter(|member| member.drive().is_some());
-            here.flat_map(|member| member.missed.regions()).for_each(|region| self.look(wanting, &state, region));
-        }
-        list.iter().for_each(|member| wanting.add(member));
-        let is_lost = |&&region: &&u64| state.members.clean(region) == Copies::Lost;
-        wanting.comparing += state.unresolved.iter().filter(|region| !is_lost(region)).count() as u64;
+        let is_just_led = self.is_just_led();
+        let (obstacle, waits) = {
+            let state = self.lock();
+            let mut look = |region| self.look(wanting, &state, region, is_just_led);
+            look(NOT_MISSED);
+            let list = &state.members.list;
+            // Where all are here, somebody has it.
+            if list.iter().any(|member| member.drive().is_none()) {
+                let here = list.iter().filter(|member| member.drive().is_some());
+                here.flat_map(|member| member.missed.regions()).for_each(look);
+            }
+            list.iter().for_each(|member| wanting.add(member));
+            let is_lost = |&&region: &&u64| state.members.clean(region) == Copies::Lost;
+            wanting.comparing += state.unresolved.iter().filter(|region| !is_lost(region)).count() as u64;
+            (state.obstacle.clone().or_else(|| state.takeover.obstacle()), self.waits(&state))
+        };
         if wanting.obstacle.is_none() {
-            let error = |error| match self.engine().and_then(|engine| engine.map(self.shared.column.map)) {
+            let error = |error| match self.map() {
                 Some(map) => map.in_volume(self.shared.column.number, error).to_string(),
                 None => error.to_string(),
             };
-            let obstacle = state.obstacle.clone().or_else(|| state.takeover.obstacle());
-            wanting.obstacle = obstacle.map(error).or_else(|| self.waiting_for(&state));
+            wanting.obstacle = obstacle.map(error).or_else(|| self.waiting_for(waits?));
         }
     }
 
-    fn look(&self, wanting: &mut Wanting, state: &State<W>, region: u64) {
+    fn map(&self) -> Option<Map<W>> {
+        self.engine()?.map(self.shared.column.map)
+    }
+
+    /// Whether a copy that is up may not have been heard from yet.
+    fn is_just_led(&self) -> bool {
+        let since = self.shared.world.now().0.saturating_sub(self.shared.led_since.0);
+        since < HEARD_SOON && self.map().is_some_and(|map| map.can_be_led(self.shared.column.number))
+    }
+
+    fn look(&self, wanting: &mut Wanting, state: &State<W>, region: u64, is_just_led: bool) {
         let members = &state.members;
         let is_failed = |member: &&Member<W>| matches!(member.presence, Presence::Failed);
         match members.clean(region) {
@@ -64,7 +86,10 @@ impl<W: World> Group<W> {
             }
             Copies::Waiting => {
                 let wanted = members.wanted(region).filter(|member| !is_failed(member));
-                wanting.all.extend(wanted.map(|member| member.id));
+                match is_just_led {
+                    true => drop(wanting.heard_soon.insert((self.shared.column.map, self.shared.column.number))),
+                    false => wanting.all.extend(wanted.map(|member| member.id)),
+                }
             }
             Copies::Lost => wanting.lost.extend(members.wanted(region).map(|member| member.id)),
         }

@@ -53,7 +53,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 use tepal_drive::Loss;
-use tepal_drive::world::World;
+use tepal_drive::world::{Tick, World};
 use tepal_model::layout::Durability;
 use tepal_model::{BLOCK, DriveId, IoError, Layout, VolumeId};
 
@@ -92,6 +92,8 @@ pub(crate) struct Shared<W: World> {
     pub durability: Durability,
     /// Since which this server is the primary; 0 if it's alone.
     pub view: View,
+    /// Since when, by this server's clock.
+    pub led_since: Tick,
     /// Another server says that it isn't any more: it'll be told so by its own state.
     pub deposed: Arc<AtomicBool>,
     /// Copies without which no write is acknowledged.
@@ -251,6 +253,7 @@ impl<W: World> Group<W> {
             // Nobody remembers what isn't stable when the primary changes.
             durability: if view == 0 { layout.durability } else { Durability::Strict },
             view,
+            led_since: engine.world().now(),
             deposed: Arc::default(),
             min_copies: usize::from(layout.min_copies).max(1),
             order: WriteOrder::default(),
@@ -272,6 +275,7 @@ impl<W: World> Group<W> {
         group
     }
 
+    /// Whoever has the engine's lock may take this one; so whoever has this one asks the engine for nothing that it locks.
     pub fn lock(&self) -> MutexGuard<'_, State<W>> {
         self.shared.state.lock().expect("nothing panics while it holds the group's state")
     }

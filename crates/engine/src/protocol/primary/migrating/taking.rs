@@ -138,6 +138,13 @@ enum For {
     Nobody,
 }
 
+/// A piece that has waited to be taken over for so long.
+pub struct Waits {
+    migration: Arc<MapMigration>,
+    piece: u64,
+    waited: Duration,
+}
+
 /// Why something isn't taken over.
 pub(super) enum NotTaken {
     /// It's to be tried again soon.
@@ -522,14 +529,16 @@ impl<W: World> Group<W> {
         }
     }
 
-    /// What waits for too long to be taken over, for people: who is to hand it over.
-    pub fn waiting_for(&self, state: &State<W>) -> Option<String> {
+    /// What waits for too long to be taken over.
+    pub fn waits(&self, state: &State<W>) -> Option<Waits> {
         let migration = state.migration.as_ref().filter(|migration| migration.takes())?;
         let (piece, since) = state.takeover.oldest()?;
         let waited = self.shared.world.now().0.saturating_sub(since.0);
-        if waited < LONG {
-            return None;
-        }
+        (waited >= LONG).then(|| Waits { migration: migration.clone(), piece, waited })
+    }
+
+    /// The same for people: who is to hand it over.
+    pub fn waiting_for(&self, Waits { migration, piece, waited }: Waits) -> Option<String> {
         let source = self.engine()?.map(migration.agreed.source)?;
         let columns =
             migration.fenced(self.shared.column.number, Blocks::new(piece, PIECE)).into_iter().map(|run| run.column);
