@@ -138,11 +138,14 @@ fn a_drive_whose_copy_of_the_last_state_is_rotten_is_believed_over_one_that_was_
         let mut cluster = small().up();
         cluster.create("v", "8M", "mirror:2");
         cluster.connect("v").write_through(0, &noise(1, 1 << 20)).expect("written");
-        let id = cluster.drive_id(cluster.drive(1));
-        cluster.tepal(&["drive", "offline", &id]).succeeded();
+        cluster.stop();
+        let (there, taken_away) = (cluster.drive(1).to_owned(), cluster.drive(1).with_extension("away"));
+        std::fs::rename(&there, &taken_away).expect("renamed");
+        cluster.start();
         let bytes = noise(2, 1 << 20);
         cluster.connect("v").write_through(0, &bytes).expect("written");
         cluster.stop();
+        std::fs::rename(&taken_away, &there).expect("renamed");
         lose_folder(&cluster);
         overwrite(cluster.drive(0), place + 4100, &[0x5a; 64]);
         let (one, other) = (cluster.drive(0).to_owned(), cluster.drive(1).to_owned());
