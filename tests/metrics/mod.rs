@@ -1,7 +1,7 @@
 //! The numbers for Prometheus: what clients asked of volumes and what that cost the drives.
 
 use crate::cluster::{Cluster, Plan};
-use crate::nbd::{BLOCK, kind};
+use crate::nbd::{BLOCK, kind, noise};
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -101,4 +101,33 @@ fn the_snapshots_of_each_volume_are_counted() {
     assert_eq!(counted(), [2.0, 0.0]);
     cluster.tepal(&["snapshot", "rm", "v0@a"]).succeeded();
     assert_eq!(counted(), [1.0, 0.0]);
+}
+
+#[test]
+fn what_differs_from_a_snapshot_is_found_without_reading_what_does_not() {
+    const LENGTH: usize = 64 << 20;
+    let mut cluster = Plan { drives: 2, ..Plan::default() }.up();
+    cluster.create("v0", "128M", "mirror:2");
+    let mut volume = cluster.connect("v0");
+    for at in (0..LENGTH).step_by(4 << 20) {
+        volume.write(at as u64, &noise(at as u64, 4 << 20)).expect("written");
+    }
+    cluster.tepal(&["snapshot", "create", "v0@a"]).succeeded();
+    volume.write(20 << 20, &[1; BLOCK]).expect("written");
+    volume.trim(40 << 20, BLOCK as u32).expect("trimmed");
+    drop(volume);
+    cluster.stop();
+    cluster.start();
+    let read = || sum(&metrics(&cluster, "tepal_drive_io_bytes_total"), "operation=\"read\"");
+    let before = read();
+    let run = |at: u64, kind: &str| serde_json::json!({ "offset": at << 20, "length": BLOCK, "kind": kind });
+    let differences = cluster.ask(&["snapshot", "diff", "v0@a"]);
+    assert_eq!(differences, serde_json::json!([run(20, "data"), run(40, "zero")]));
+    let for_diff = read() - before;
+    let mut volume = cluster.connect("v0");
+    for at in (0..LENGTH).step_by(4 << 20) {
+        volume.read(at as u64, 4 << 20).expect("read");
+    }
+    let for_all = read() - before - for_diff;
+    assert!(for_all >= (LENGTH / 2) as f64 && for_diff < for_all / 10.0, "{for_diff} bytes read, {for_all} for all");
 }

@@ -88,6 +88,18 @@ impl Lineage {
         Lineage::new(spans.map(|&(first, end)| (first, end.min(last))), 0)
     }
 
+    /// Of what is seen, that which the other sees too; `None` if there's none.
+    pub fn shared_with(&self, other: &Lineage) -> Option<Lineage> {
+        Lineage::new(self.upto(shared_up_to(self, other)?), 0)
+    }
+
+    /// Of what is seen, that which the other doesn't see; `None` if there's none.
+    pub fn unshared_with(&self, other: &Lineage) -> Option<Lineage> {
+        let first = shared_up_to(self, other).map_or(0, |last| last.saturating_add(1));
+        let spans = self.spans.iter().filter(|span| span.1 >= first);
+        Lineage::new(spans.map(|&(from, last)| (from.max(first), last)), 0)
+    }
+
     /// The same epochs and a new one, which is higher than all.
     #[must_use]
     pub fn with(&self, epoch: Epoch) -> Option<Lineage> {
@@ -248,6 +260,20 @@ mod tests {
     fn lines(readers: &[&str]) -> Vec<(String, Epoch)> {
         let history = History::new(readers.iter().map(|text| lineage(text)), 0);
         history.lines().iter().map(|line| (line.to_string(), line.own())).collect()
+    }
+
+    #[test]
+    fn of_two_readers_each_sees_what_they_share_and_the_rest() {
+        let parts = |one: &str, other: &str| {
+            let (one, other) = (lineage(one), lineage(other));
+            let text = |part: Option<Lineage>| part.map(|part| part.to_string()).unwrap_or_default();
+            assert_eq!(one.shared_with(&other), other.shared_with(&one));
+            [one.shared_with(&other), one.unshared_with(&other), other.unshared_with(&one)].map(text)
+        };
+        assert_eq!(parts("0-3", "0-7"), ["0-3", "", "4-7"]);
+        assert_eq!(parts("0-2,5-6", "0-4"), ["0-2", "5-6", "3-4"], "one was rolled back");
+        assert_eq!(parts("0-1,4-4,8-9", "0-1,4-6"), ["0-1,4-4", "8-9", "5-6"]);
+        assert_eq!(parts("0-3", "0-3"), ["0-3", "", ""]);
     }
 
     #[test]

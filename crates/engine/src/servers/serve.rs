@@ -88,12 +88,14 @@ fn failed(failure: VolumeFailure) -> Reply {
 fn reaches_past(operation: &VolumeOperation, payload: &Payload, end: u64) -> bool {
     let touched = match *operation {
         // A snapshot has a size of its own.
-        VolumeOperation::Read { at: Some(_), .. } | VolumeOperation::Status { at: Some(_), .. } => return false,
+        VolumeOperation::Read { at: Some(_), .. }
+        | VolumeOperation::Status { at: Some(_), .. }
+        | VolumeOperation::Changed { at: Some(_), .. } => return false,
         VolumeOperation::Read { offset, length, .. } => offset + u64::from(length),
         VolumeOperation::Write { offset, .. } => offset + payload.length(),
-        VolumeOperation::Zero { offset, length, .. } | VolumeOperation::Status { offset, length, .. } => {
-            offset + length
-        }
+        VolumeOperation::Zero { offset, length, .. }
+        | VolumeOperation::Status { offset, length, .. }
+        | VolumeOperation::Changed { offset, length, .. } => offset + length,
         VolumeOperation::HandOver { .. } | VolumeOperation::Release { .. } | VolumeOperation::Holding { .. } => 0,
         // The other way round: the volume must have been cut there.
         VolumeOperation::Clear { from } => return end > from,
@@ -141,10 +143,18 @@ async fn serve<W: World>(
             VolumeAnswer::Repaired { outcome: group.try_repair(offset / BLOCK, copy.into()).await? }
         }
         VolumeOperation::Status { offset, length, limit, at } => {
-            let mut runs = group.status(Subject { volume, at }, offset, length.min(LOOK)).await?;
-            runs.truncate(limit as usize);
-            VolumeAnswer::Status { runs: runs.into_iter().map(|(length, holds)| Run { length, holds }).collect() }
+            let runs = group.status(Subject { volume, at }, None, offset, length.min(LOOK)).await?;
+            status(runs, limit)
+        }
+        VolumeOperation::Changed { offset, length, limit, at, since } => {
+            let runs = group.status(Subject { volume, at }, Some(since), offset, length.min(LOOK)).await?;
+            status(runs, limit)
         }
     };
     Ok(Answer::Volume(answer).into())
+}
+
+fn status(mut runs: Vec<(u64, bool)>, limit: u32) -> VolumeAnswer {
+    runs.truncate(limit as usize);
+    VolumeAnswer::Status { runs: runs.into_iter().map(|(length, holds)| Run { length, holds }).collect() }
 }

@@ -1,7 +1,7 @@
 //! Bytes of a volume, read, written, zeroed: dealt out to its columns, and put together again.
 
 use super::operation::{Clear, Read, Status, Write, Zero};
-use super::{Map, Volume};
+use super::{Map, Snapshot, Volume};
 use crate::map::Part;
 use crate::protocol::primary::Group;
 use crate::protocol::primary::bytes::Rest;
@@ -284,16 +284,30 @@ impl<W: World> Volume<W> {
     /// most `length` bytes.
     pub async fn block_status(&self, offset: u64, length: u64, limit: usize) -> Result<Vec<Run>, IoError> {
         self.check_range(offset, length)?;
-        self.block_status_at(offset, length, limit, None).await
+        self.status_of((offset, length), limit, None, None).await
     }
 
-    /// Of a snapshot, or of what the volume has now.
-    pub(super) async fn block_status_at(
+    /// What may differ from what a snapshot of it has there, as runs like those of [`block_status`](Self::block_status): `mapped` is
+    /// what may, all else is the same. Nothing is read for this but what drives know of where they keep things. `Unavailable` once the
+    /// snapshot has been removed.
+    pub async fn changed_since(
         &self,
+        snapshot: &Snapshot<W>,
         offset: u64,
         length: u64,
         limit: usize,
+    ) -> Result<Vec<Run>, IoError> {
+        self.check_range(offset, length)?;
+        self.status_of((offset, length), limit, None, Some(snapshot.epoch())).await
+    }
+
+    /// Of a snapshot, or of what the volume has now; or how that may differ from an older one.
+    pub(super) async fn status_of(
+        &self,
+        (offset, length): (u64, u64),
+        limit: usize,
         snapshot: Option<Epoch>,
+        since: Option<Epoch>,
     ) -> Result<Vec<Run>, IoError> {
         let mut runs: Vec<Run> = Vec::new();
         let end = offset + length;
@@ -305,7 +319,7 @@ impl<W: World> Volume<W> {
             let map = self.map_at(at);
             let past = map.striping().end_of_extent(at).min(end);
             let (column, first) = map.striping().locate(at);
-            let status = Status { offset: first, length: past - at, at: snapshot };
+            let status = Status { offset: first, length: past - at, at: snapshot, since };
             let found = match self.at_primary(&map, column, &status, None).await {
                 Ok(found) => found,
                 Err(Undone::Io(error)) => return Err(error),

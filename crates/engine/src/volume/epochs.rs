@@ -33,6 +33,10 @@ impl<W: World> Snapshot<W> {
         self.size
     }
 
+    pub(super) fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
     /// As [`Volume::read`]. `Unavailable` once the snapshot has been removed.
     pub async fn read(&self, offset: u64, length: u64) -> Result<Segments, IoError> {
         self.check_range(offset, length)?;
@@ -42,7 +46,19 @@ impl<W: World> Snapshot<W> {
     /// As [`Volume::block_status`]. `Unavailable` once the snapshot has been removed.
     pub async fn block_status(&self, offset: u64, length: u64, limit: usize) -> Result<Vec<Run>, IoError> {
         self.check_range(offset, length)?;
-        self.volume.block_status_at(offset, length, limit, Some(self.epoch)).await
+        self.volume.status_of((offset, length), limit, Some(self.epoch), None).await
+    }
+
+    /// As [`Volume::changed_since`], of an older snapshot of the same volume.
+    pub async fn changed_since(
+        &self,
+        older: &Snapshot<W>,
+        offset: u64,
+        length: u64,
+        limit: usize,
+    ) -> Result<Vec<Run>, IoError> {
+        self.check_range(offset, length)?;
+        self.volume.status_of((offset, length), limit, Some(self.epoch), Some(older.epoch)).await
     }
 
     fn check_range(&self, offset: u64, length: u64) -> Result<(), IoError> {

@@ -176,6 +176,8 @@ pub(crate) struct Status {
     pub length: u64,
     /// As for a read.
     pub at: Option<Epoch>,
+    /// Those instead that may differ from what this older snapshot has.
+    pub since: Option<Epoch>,
 }
 
 impl<W: World> Operation<W> for Status {
@@ -183,12 +185,17 @@ impl<W: World> Operation<W> for Status {
     const IS_NUMBERED: bool = false;
 
     async fn at(&self, group: &Group<W>, volume: VolumeId, _: Option<Tag>) -> Result<Self::Outcome, IoError> {
-        group.status(Subject { volume, at: self.at }, self.offset, self.length).await
+        group.status(Subject { volume, at: self.at }, self.since, self.offset, self.length).await
     }
 
     fn message(&self, _: Option<Tag>) -> (VolumeOperation, Payload) {
-        let Status { offset, length, at } = *self;
-        (VolumeOperation::Status { offset, length, limit: MOST_RUNS, at }, Payload::none())
+        let Status { offset, length, at, since } = *self;
+        let limit = MOST_RUNS;
+        let operation = match since {
+            None => VolumeOperation::Status { offset, length, limit, at },
+            Some(since) => VolumeOperation::Changed { offset, length, limit, at, since },
+        };
+        (operation, Payload::none())
     }
 
     fn outcome(&self, reply: Reply) -> Option<Self::Outcome> {

@@ -1,7 +1,8 @@
-//! How a snapshot differs from a later one, or from the volume as it is now: by comparing what both hold.
+//! How a snapshot differs from a later one, or from the volume as it is now: by comparing what both hold where drives have noted
+//! that one of them may hold something else.
 //!
-//! It's exact whatever drives keep, and reads what is mapped in either. So much as takes a moment is compared for one request,
-//! and the asker goes on from there; no more than a piece of each is in memory.
+//! It's exact whatever drives keep, and reads what one of the two has had written, taken out or moved since the other. So much as takes
+//! a moment is compared for one request, and the asker goes on from there; no more than a piece of each is in memory.
 
 use super::data::{on_data_thread, place};
 use super::extract::{Named, Options};
@@ -9,14 +10,16 @@ use super::failure::Failure;
 use super::types::{DiffQuery, Difference, DifferenceKind, SnapshotDiff, SnapshotName};
 use super::{Shared, snapshots, volumes};
 use crate::nbd::reader::Reader;
+use crate::world::ServerWorld;
 use axum::Json;
 use axum::extract::State;
 use std::time::{Duration, Instant};
+use tepal_engine::Snapshot;
 use tepal_model::{BLOCK, IoError};
 
 /// Bytes of each that are compared at once.
 const PIECE: u64 = 1 << 20;
-/// As far as is looked ahead for what is mapped.
+/// As far as is looked ahead for what is mapped, and for what may differ.
 const LOOK_AHEAD: u64 = 1 << 30;
 /// Bytes that are compared for one answer.
 const MOST_COMPARED: u64 = 256 << 20;
@@ -38,23 +41,29 @@ pub async fn show(
             Reader::Snapshot(snapshots::served(&context, &to).await?)
         }
     };
-    let one = Reader::Snapshot(snapshots::served(&context, &from).await?);
+    let one = snapshots::served(&context, &from).await?;
     let _place = place(&context).await?;
     let compare = move |(one, other)| compare(one, other, offset);
     Ok(Json(on_data_thread(&context, (one, other), compare).await?))
 }
 
 /// From `offset` on, as far as there's time.
-async fn compare(from: Reader, to: Reader, offset: u64) -> Result<SnapshotDiff, IoError> {
+async fn compare(from: Snapshot<ServerWorld>, to: Reader, offset: u64) -> Result<SnapshotDiff, IoError> {
     let (from_size, to_size) = (from.size(), to.size());
-    let (mut one, mut other) = (Side::new(from), Side::new(to));
+    let mut changes = Changes { from: from.clone(), to: to.clone(), until: 0, is_changed: false };
+    let (mut one, mut other) = (Side::new(Reader::Snapshot(from)), Side::new(to));
     let mut runs = Runs::default();
     let (mut at, mut compared) = (offset, 0);
     let began = Instant::now();
     while at < to_size && runs.0.len() < MOST_RUNS && compared < MOST_COMPARED && began.elapsed() < WITHIN {
+        changes.look(at).await?;
+        if !changes.is_changed {
+            at = changes.until;
+            continue;
+        }
         one.look(at).await?;
         other.look(at).await?;
-        let end = one.until.min(other.until).min(to_size);
+        let end = one.until.min(other.until).min(changes.until).min(to_size);
         if !one.is_mapped && !other.is_mapped {
             at = end;
             continue;
@@ -66,6 +75,30 @@ async fn compare(from: Reader, to: Reader, offset: u64) -> Result<SnapshotDiff, 
         at = end;
     }
     Ok(SnapshotDiff { from_size, to_size, runs: runs.0, next: (at < to_size).then_some(at) })
+}
+
+/// Where the two may differ, with the run that was looked at last.
+struct Changes {
+    from: Snapshot<ServerWorld>,
+    to: Reader,
+    until: u64,
+    is_changed: bool,
+}
+
+impl Changes {
+    /// Knows of the run at `at`, which only rises. Past the end of the older one, which has nothing there, all may have changed.
+    async fn look(&mut self, at: u64) -> Result<(), IoError> {
+        if at < self.until {
+            return Ok(());
+        }
+        let length = self.from.size().min(self.to.size()).saturating_sub(at).min(LOOK_AHEAD);
+        let found = match length {
+            0 => None,
+            _ => self.to.changed_since(&self.from, at, length, 1).await?.first().copied(),
+        };
+        (self.until, self.is_changed) = found.map_or((u64::MAX, true), |run| (at + run.length, run.mapped));
+        Ok(())
+    }
 }
 
 /// One of the two, with the run that was looked at last. Past its end there's a hole.

@@ -33,4 +33,18 @@ impl Reader {
             Reader::Snapshot(snapshot) => snapshot.block_status(offset, length, limit).await,
         }
     }
+
+    /// See [`Volume::changed_since`] and [`Snapshot::changed_since`].
+    pub async fn changed_since(
+        &self,
+        older: &Snapshot<ServerWorld>,
+        offset: u64,
+        length: u64,
+        limit: usize,
+    ) -> Result<Vec<Run>, IoError> {
+        match self {
+            Reader::Volume(volume) => volume.changed_since(older, offset, length, limit).await,
+            Reader::Snapshot(snapshot) => snapshot.changed_since(older, offset, length, limit).await,
+        }
+    }
 }

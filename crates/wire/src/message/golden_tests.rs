@@ -226,6 +226,10 @@ fn requests_to_primaries_and_their_answers() {
         (Flush, "04"),
         (Status { offset, length, limit: 3, at: None }, "05 0100000000000000 0200000000000000 03000000 00"),
         (Clear { from: offset }, "06 0100000000000000"),
+        (
+            VolumeOperation::Changed { offset, length, limit: 3, at: None, since: 5 },
+            "0b 0100000000000000 0200000000000000 03000000 00 05000000",
+        ),
         (VolumeOperation::Repair { offset: 4096, copy: 2 }, "07 0010000000000000 02"),
     ];
     for (operation, hex) in requests {

@@ -163,7 +163,9 @@ impl Request {
             Request::Drive(request) => request.operation.is_repeatable(),
             Request::Volume(request) => match request.operation {
                 VolumeOperation::Read { .. } | VolumeOperation::Status { .. } | VolumeOperation::Repair { .. } => true,
-                VolumeOperation::HandOver { .. } | VolumeOperation::Holding { .. } => true,
+                VolumeOperation::HandOver { .. }
+                | VolumeOperation::Holding { .. }
+                | VolumeOperation::Changed { .. } => true,
                 VolumeOperation::Write { .. }
                 | VolumeOperation::Zero { .. }
                 | VolumeOperation::Clear { .. }

@@ -169,6 +169,13 @@ fn any_volume_operation() -> impl Strategy<Value = VolumeOperation> {
             limit,
             at: Some(7)
         }),
+        (offset(), length(), any::<bool>()).prop_map(|(offset, length, now)| VolumeOperation::Changed {
+            offset,
+            length,
+            limit: 1,
+            at: now.then_some(7),
+            since: 5,
+        }),
         offset().prop_map(|from| Clear { from }),
         (offset(), any::<u8>())
             .prop_map(|(offset, copy)| VolumeOperation::Repair { offset: offset / BLOCK * BLOCK, copy }),
@@ -329,6 +336,7 @@ fn decode(kind: Kind, bytes: &[u8], payload: Payload) -> Result<Message, Message
 
 #[test]
 fn requests_whose_numbers_make_no_sense_are_refused() {
+    let zero = VolumeOperation::Zero { offset: 0, length: 0, allocate: false, fua: false, tag: TAG };
     let drive = |operation| {
         let request = DriveRequest { drive: DriveId(1), opening: 1, map: MapId(1), column: 0, operation };
         Message::Request(Request::Drive(request))
@@ -379,12 +387,10 @@ fn requests_whose_numbers_make_no_sense_are_refused() {
         (volume(VolumeOperation::Read { offset: MAX_VOLUME, length: 1, at: None }), Payload::none()),
         (volume(VolumeOperation::Write { offset: 0, fua: false, tag: TAG }), Payload::none()),
         (volume(VolumeOperation::Write { offset: 5, fua: false, tag: TAG }), sealed(6, 10)),
-        (
-            volume(VolumeOperation::Zero { offset: 0, length: 0, allocate: false, fua: false, tag: TAG }),
-            Payload::none(),
-        ),
+        (volume(zero), Payload::none()),
         (volume(VolumeOperation::Status { offset: 0, length: 1, limit: 0, at: None }), Payload::none()),
         (volume(VolumeOperation::Status { offset: 0, length: 1, limit: 65537, at: None }), Payload::none()),
+        (volume(VolumeOperation::Changed { offset: 0, length: 1, limit: 0, at: None, since: 1 }), Payload::none()),
         (volume(VolumeOperation::Flush), sealed(0, 1)),
         (volume(VolumeOperation::Repair { offset: 1, copy: 0 }), Payload::none()),
         (volume(VolumeOperation::Repair { offset: MAX_VOLUME, copy: 0 }), Payload::none()),

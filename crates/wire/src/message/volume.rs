@@ -68,6 +68,19 @@ pub enum VolumeOperation {
         /// As for a read.
         at: Option<Epoch>,
     },
+    /// What may differ from what an older snapshot has there. Answered as a status is.
+    Changed {
+        /// Byte.
+        offset: u64,
+        /// Bytes.
+        length: u64,
+        /// As for a status.
+        limit: u32,
+        /// As for a read.
+        at: Option<Epoch>,
+        /// Of which snapshot.
+        since: Epoch,
+    },
     /// What lies past the volume's end is gone. Answered as a zero is.
     Clear {
         /// The column's first byte past the end.
@@ -164,7 +177,7 @@ pub enum VolumeAnswer {
     Zeroed,
     /// Of [`VolumeOperation::Flush`].
     Flushed,
-    /// Of [`VolumeOperation::Status`], from the offset on. They may end before the last byte: ask on from there.
+    /// Of [`VolumeOperation::Status`] and [`VolumeOperation::Changed`], from the offset on. They may end before the last byte: ask on from there.
     Status {
         /// In order, neighbours differ.
         runs: Vec<Run>,
@@ -237,6 +250,7 @@ tagged!(VolumeOperation, "operation on a volume", {
     8 => HandOver { first, count, target, since, lines },
     9 => Release { first, count, target, since, lines },
     10 => Holding { target, since, lines },
+    11 => Changed { offset, length, limit, at, since },
 });
 
 tagged!(VolumeAnswer, "answer of a primary", {
@@ -286,7 +300,8 @@ impl VolumeOperation {
                 check_range("the length of a zero", 0, length, MAX_ZERO)?;
                 bytes(offset, length)
             }
-            VolumeOperation::Status { offset, length, limit, .. } => {
+            VolumeOperation::Status { offset, length, limit, .. }
+            | VolumeOperation::Changed { offset, length, limit, .. } => {
                 check_range("a number of runs", 0, limit.into(), MAX_LIST as u64)?;
                 bytes(offset, length)
             }

@@ -28,6 +28,7 @@ pub mod presence;
 pub mod read;
 pub mod recover;
 pub mod settle;
+mod status;
 #[cfg(test)]
 mod tests;
 mod without_room;

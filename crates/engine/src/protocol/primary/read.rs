@@ -1,7 +1,6 @@
 //! Reading from any clean copy.
 
 use super::members::Copies;
-use super::migrating::is_read_there;
 use super::recover::Stuck;
 use super::{Blocks, Group, Moment, State};
 use crate::epochs::Subject;
@@ -24,12 +23,12 @@ enum Plan<W: World> {
 }
 
 /// Blocks that are read from one copy.
-struct Part<W: World> {
+pub(super) struct Part<W: World> {
     at: usize,
-    drive: Holder<W>,
-    blocks: Blocks,
+    pub drive: Holder<W>,
+    pub blocks: Blocks,
     /// What is seen of its layers.
-    seen: Lineage,
+    pub seen: Lineage,
 }
 
 /// For whom something is read.
@@ -106,7 +105,11 @@ impl<W: World> Group<W> {
     }
 
     /// From which copies to read, once they are here and settled; and when that was so.
-    async fn planned(&self, blocks: Blocks, reader: Reader<'_>) -> Result<(SmallVec<[Part<W>; 1]>, Moment), IoError> {
+    pub(super) async fn planned(
+        &self,
+        blocks: Blocks,
+        reader: Reader<'_>,
+    ) -> Result<(SmallVec<[Part<W>; 1]>, Moment), IoError> {
         loop {
             match self.plan_read(blocks, reader) {
                 Plan::Go(parts, then) => return Ok((parts, then)),
@@ -234,68 +237,8 @@ impl<W: World> Group<W> {
     }
 
     /// A range cut at regions.
-    fn cut(&self, blocks: Blocks) -> impl Iterator<Item = (u64, u64)> + use<W> {
+    pub(super) fn cut(&self, blocks: Blocks) -> impl Iterator<Item = (u64, u64)> + use<W> {
         self.shared.column.cut(blocks.first, blocks.count)
-    }
-
-    /// Runs of bytes that hold something, and that don't: of all these, of whose blocks the first and the last count whole.
-    pub async fn status(&self, subject: Subject, offset: u64, length: u64) -> Result<Vec<(u64, bool)>, IoError> {
-        let end = offset + length;
-        match self.enter((subject.volume, Blocks::touched(offset, end))).await {
-            Err(error) if is_read_there(&error) => return Ok(vec![(length, true)]), // it may
-            outcome => outcome?,
-        }
-        let (mut runs, mut done): (Vec<(u64, bool)>, _) = (Vec::new(), offset);
-        for (first, count) in self.cut(Blocks::touched(offset, end)) {
-            for (blocks, mapped) in self.mapped(Blocks { first, count }, subject).await? {
-                let next = ((done / BLOCK + blocks) * BLOCK).min(end);
-                match runs.last_mut() {
-                    Some(last) if last.1 == mapped => last.0 += next - done,
-                    _ => runs.push((next - done, mapped)),
-                }
-                done = next;
-            }
-        }
-        Ok(runs)
-    }
-
-    /// Which of these blocks, of one region, hold something, as runs. A hole is as good as zeros that were read, so the same
-    /// is waited for.
-    async fn mapped(&self, blocks: Blocks, subject: Subject) -> Result<Vec<(u64, bool)>, IoError> {
-        loop {
-            if let Some(snapshot) = subject.at {
-                self.until_unchanging((subject.volume, snapshot), blocks).await?;
-            }
-            let (parts, then) = self.planned(blocks, Reader::Client(subject)).await?;
-            match self.mapped_in(&parts).await {
-                Ok(runs) => {
-                    join_all(self.shared.order.under_way(blocks.first, blocks.count)).await;
-                    let state = self.lock();
-                    state.serves_volume(subject.volume)?;
-                    state.seen_at(subject)?;
-                    state.serves_blocks(&self.shared.column, (subject.volume, blocks))?;
-                    if state.is_as_at(then, self.shared.column.regions(blocks.first, blocks.count)) {
-                        return Ok(runs);
-                    }
-                }
-                Err(Failed::Lost(id, loss)) => self.lose(vec![(id, loss)]).await,
-                Err(Failed::Away) => {} // drives have left since this was planned
-                Err(Failed::Io(error)) => return Err(error),
-            }
-        }
-    }
-
-    async fn mapped_in(&self, parts: &[Part<W>]) -> Result<Vec<(u64, bool)>, Failed> {
-        let column = &self.shared.column;
-        let mut runs = Vec::new();
-        for Part { drive, blocks, seen, .. } in parts {
-            match drive.present(column.map, column.place(blocks.first), blocks.count, seen).await {
-                Ok(found) => runs.extend(found),
-                Err(DriveError::Lost(loss)) => return Err(Failed::Lost(drive.id(), loss)),
-                Err(error) => return Err(Failed::Io(IoError::Unavailable { reason: error.to_string() })),
-            }
-        }
-        Ok(runs)
     }
 }
 
@@ -305,6 +248,15 @@ pub(crate) enum Failed {
     /// Drives have left since it was planned.
     Away,
     Io(IoError),
+}
+
+impl Failed {
+    pub fn of<W: World>(drive: &Holder<W>, error: DriveError) -> Self {
+        match error {
+            DriveError::Lost(loss) => Failed::Lost(drive.id(), loss),
+            error => Failed::Io(IoError::Unavailable { reason: error.to_string() }),
+        }
+    }
 }
 
 pub(crate) fn lost() -> IoError {

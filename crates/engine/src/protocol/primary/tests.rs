@@ -4,6 +4,7 @@ mod absences;
 mod among;
 mod balance;
 mod belief;
+mod changed;
 mod clones;
 mod doubts;
 mod flattened;

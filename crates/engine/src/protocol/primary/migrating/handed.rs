@@ -17,6 +17,9 @@ use tepal_drive::world::{Gather, World};
 use tepal_model::{BLOCK, Buffer, Epoch, IoError, Origin, Taken};
 use tepal_wire::message::volume::{self, HandedLine};
 
+/// What fills a block that stands in for one that nobody can read.
+const STANDS_IN: u8 = 0xd1;
+
 /// What one side has of some blocks, numbered from the first one.
 pub(super) struct Handed {
     pub first: u64,
@@ -58,11 +61,13 @@ impl Handed {
         None
     }
 
-    /// A block of zeros that a line has.
-    pub fn zeros(newest: Epoch, block: u64) -> Self {
+    /// Something that a line has in a block. Nobody is shown it. It isn't zeros: by those a copy that missed it wouldn't differ from one
+    /// that has it.
+    pub fn stand_in(newest: Epoch, block: u64) -> Self {
         let held = vec![volume::Blocks { first: 0, count: 1 }];
         let line = HandedLine { newest, held, hidden: Vec::new(), damaged: Vec::new() };
-        Handed { first: block, lines: vec![line], requests: Vec::new(), blocks: vec![zero()] }
+        let data = Bytes::from_static(&[STANDS_IN; BLOCK as usize]);
+        Handed { first: block, lines: vec![line], requests: Vec::new(), blocks: vec![data] }
     }
 
     /// Whether a line has anything of a block itself, be it that it hides what is older.

@@ -96,7 +96,7 @@ impl<W: World> Group<W> {
 
     /// Whether these blocks may be taken over, of which the source can't read some: each of those is here, or whoever goes sees a newer one.
     /// Then some of them stay at the source, as others see them, and are handed over again should the piece be taken anew. So what whoever
-    /// goes writes or clears must go on hiding them: zeros stand in here, as what is to be hidden.
+    /// goes writes or clears must go on hiding them: something stands in here, to be hidden.
     pub(super) async fn check_what_is_damaged(
         &self,
         turn: Turn,
@@ -117,7 +117,7 @@ impl<W: World> Group<W> {
         let of_line = |handed: &Handed, line: &HandedLine| {
             let is_here = |block: u64| own.iter().any(|own| own.has(line.newest, block));
             let unknown: Vec<u64> = handed.each_of(&line.damaged).filter(|&block| !is_here(block)).collect();
-            unknown.into_iter().map(|block| Handed::zeros(line.newest, block)).collect::<Vec<_>>()
+            unknown.into_iter().map(|block| Handed::stand_in(line.newest, block)).collect::<Vec<_>>()
         };
         let stay = |line: &&HandedLine| !released.contains(&line.newest);
         let stands_in = handed.iter().flat_map(|all| all.lines.iter().filter(stay).flat_map(|line| of_line(all, line)));

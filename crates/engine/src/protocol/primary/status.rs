@@ -1,0 +1,133 @@
+//! What is known of blocks without reading them: which hold something, and which may differ from what an older snapshot has.
+
+use super::migrating::is_read_there;
+use super::read::{Failed, Part, Reader};
+use super::{Blocks, Group};
+use crate::epochs::Subject;
+use crate::holder::Holder;
+use futures_util::future::join_all;
+use std::collections::BTreeSet;
+use tepal_drive::DriveError;
+use tepal_drive::world::World;
+use tepal_model::{BLOCK, Epoch, IoError, Lineage};
+
+impl<W: World> Group<W> {
+    /// Runs of bytes that hold something, and that don't; or that may differ from what an older snapshot has, and that don't. Of all
+    /// these, of whose blocks the first and the last count whole.
+    pub async fn status(
+        &self,
+        subject: Subject,
+        since: Option<Epoch>,
+        offset: u64,
+        length: u64,
+    ) -> Result<Vec<(u64, bool)>, IoError> {
+        let end = offset + length;
+        match self.enter((subject.volume, Blocks::touched(offset, end))).await {
+            Err(error) if is_read_there(&error) => return Ok(vec![(length, true)]), // it may
+            outcome => outcome?,
+        }
+        let (mut runs, mut done): (Vec<(u64, bool)>, _) = (Vec::new(), offset);
+        for (first, count) in self.cut(Blocks::touched(offset, end)) {
+            for (blocks, mapped) in self.looked_up(Blocks { first, count }, subject, since).await? {
+                let next = ((done / BLOCK + blocks) * BLOCK).min(end);
+                match runs.last_mut() {
+                    Some(last) if last.1 == mapped => last.0 += next - done,
+                    _ => runs.push((next - done, mapped)),
+                }
+                done = next;
+            }
+        }
+        Ok(runs)
+    }
+
+    /// Which of these blocks, of one region, hold something, or may differ from what an older snapshot has, as runs. A hole is as good as
+    /// zeros that were read, and what is the same as good as two reads, so the same is waited for.
+    async fn looked_up(
+        &self,
+        blocks: Blocks,
+        subject: Subject,
+        since: Option<Epoch>,
+    ) -> Result<Vec<(u64, bool)>, IoError> {
+        let older = since.map(|since| Subject { volume: subject.volume, at: Some(since) });
+        loop {
+            for snapshot in subject.at.into_iter().chain(since) {
+                self.until_unchanging((subject.volume, snapshot), blocks).await?;
+            }
+            let before = older.map(|older| self.lock().seen_at(older)).transpose()?;
+            let (parts, then) = self.planned(blocks, Reader::Client(subject)).await?;
+            let found = match &before {
+                None => self.mapped_in(&parts).await,
+                Some(before) => self.changed_in(&parts, before).await,
+            };
+            match found {
+                Ok(runs) => {
+                    join_all(self.shared.order.under_way(blocks.first, blocks.count)).await;
+                    let state = self.lock();
+                    state.serves_volume(subject.volume)?;
+                    state.seen_at(subject)?;
+                    older.map(|older| state.seen_at(older)).transpose()?;
+                    state.serves_blocks(&self.shared.column, (subject.volume, blocks))?;
+                    if state.is_as_at(then, self.shared.column.regions(blocks.first, blocks.count)) {
+                        return Ok(runs);
+                    }
+                }
+                Err(Failed::Lost(id, loss)) => self.lose(vec![(id, loss)]).await,
+                Err(Failed::Away) => {} // drives have left since this was planned
+                Err(Failed::Io(error)) => return Err(error),
+            }
+        }
+    }
+
+    async fn mapped_in(&self, parts: &[Part<W>]) -> Result<Vec<(u64, bool)>, Failed> {
+        let column = &self.shared.column;
+        let mut runs = Vec::new();
+        for Part { drive, blocks, seen, .. } in parts {
+            match drive.present(column.map, column.place(blocks.first), blocks.count, seen).await {
+                Ok(found) => runs.extend(found),
+                Err(error) => return Err(Failed::of(drive, error)),
+            }
+        }
+        Ok(runs)
+    }
+
+    /// Which blocks may be seen otherwise by whoever reads them so, as runs: a copy has something of them that one of the two doesn't
+    /// see. What a copy shows is right for both, whichever copy it is.
+    async fn changed_in(&self, parts: &[Part<W>], before: &Lineage) -> Result<Vec<(u64, bool)>, Failed> {
+        let mut runs = Vec::new();
+        for Part { drive, blocks, seen, .. } in parts {
+            let changed =
+                self.changed_at(drive, *blocks, (before, seen)).await.map_err(|error| Failed::of(drive, error))?;
+            runs.extend((0..blocks.count).map(|block| (1, changed.contains(&block))));
+        }
+        Ok(runs)
+    }
+
+    /// The same of one copy: those of the blocks, numbered from the first one.
+    async fn changed_at(
+        &self,
+        drive: &Holder<W>,
+        blocks: Blocks,
+        (one, other): (&Lineage, &Lineage),
+    ) -> Result<BTreeSet<u64>, DriveError> {
+        let (map, place) = (self.shared.column.map, self.shared.column.place(blocks.first));
+        let unshared: Vec<Lineage> =
+            [one.unshared_with(other), other.unshared_with(one)].into_iter().flatten().collect();
+        let found = drive.epochs_of(map, place, blocks.count).await?;
+        let mut changed = BTreeSet::new();
+        if !found.iter().any(|&epoch| unshared.iter().any(|part| part.sees(epoch))) {
+            return Ok(changed);
+        }
+        for part in &unshared {
+            changed.extend(drive.held(map, place, blocks.count, part).await?);
+        }
+        // What has been taken out only hides what is older.
+        if let Some(shared) = one.shared_with(other) {
+            let held = drive.held(map, place, blocks.count, &shared).await?;
+            for reader in [one, other] {
+                let shown = drive.held(map, place, blocks.count, reader).await?;
+                changed.extend(held.difference(&shown));
+            }
+        }
+        Ok(changed)
+    }
+}
