@@ -133,8 +133,8 @@ fn a_drive_that_was_away_when_the_folder_was_lost_is_not_believed_for_what_it_mi
 
 #[test]
 fn a_drive_whose_copy_of_the_last_state_is_rotten_is_believed_over_one_that_was_away() {
-    // Which of both places has the last one isn't told.
-    for place in [STATE, STATE + PLACE] {
+    // Which of both places has the last one isn't told. What it begins with is rotten, or what is in it.
+    for rotten in [STATE, STATE + 4100, STATE + PLACE, STATE + PLACE + 4100] {
         let mut cluster = small().up();
         cluster.create("v", "8M", "mirror:2");
         cluster.connect("v").write_through(0, &noise(1, 1 << 20)).expect("written");
@@ -147,7 +147,7 @@ fn a_drive_whose_copy_of_the_last_state_is_rotten_is_believed_over_one_that_was_
         cluster.stop();
         std::fs::rename(&taken_away, &there).expect("renamed");
         lose_folder(&cluster);
-        overwrite(cluster.drive(0), place + 4100, &[0x5a; 64]);
+        overwrite(cluster.drive(0), rotten, &[0x5a; 64]);
         let (one, other) = (cluster.drive(0).to_owned(), cluster.drive(1).to_owned());
         println!("{}", report(rebuild(&cluster, &[&one, &other], &[]))["notes"]);
         cluster.start();

@@ -89,6 +89,11 @@ pub const KEPT: &[Kept] = &[
         302_497,
         "while one server was away, others were asked without a rest for their parts of the pieces that waited for it",
     ),
+    kept(
+        "long_ring",
+        70_357,
+        "a note of what was hidden outlasted what it hid, and hid on one copy what had come back from another layout",
+    ),
 ];
 
 #[cfg(test)]

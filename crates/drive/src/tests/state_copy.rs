@@ -79,7 +79,7 @@ fn a_torn_write_leaves_the_state_before_it() {
 
 #[test]
 fn a_rotten_copy_is_known_as_one_and_the_other_is_not_given_up_for_it() {
-    for at in [40, 3000, BLOCK as usize, 70_000] {
+    for at in [0, 40, 3000, BLOCK as usize, 70_000] {
         let mut rig = Rig::new();
         rig.keep(&state(1)).unwrap();
         rig.keep(&state(2)).unwrap();
@@ -139,4 +139,20 @@ fn a_drive_whose_flush_fails_has_not_kept_it_and_is_lost() {
     rig.device.0.borrow_mut().flush_fails = true;
     assert!(matches!(rig.keep(&state(2)), Err(KeepError::Lost(_))));
     assert!(rig.drive.loss().is_some());
+}
+
+/// Story: what was left there of another use was no copy, and so was a copy whose first bytes had rotted: it counted as if none had been kept.
+#[test]
+fn what_was_on_a_device_before_it_was_labelled_is_no_copy_and_what_is_put_there_later_is_a_damaged_one() {
+    let device = TestDevice::new(MIN_DRIVE);
+    let length = device.0.borrow().now.len();
+    let blank = 1 << 20; // what tells whether it's in use
+    device.0.borrow_mut().now[blank..length - blank].fill(0x5a);
+    let mut rig = Rig::on(device, None);
+    assert_eq!(rig.views(), (vec![], 0));
+    rig.keep(&state(1)).unwrap();
+    rig.keep(&state(2)).unwrap();
+    let first = rig.place(1);
+    rig.device.0.borrow_mut().now[first..first + 8].fill(0);
+    assert_eq!(rig.views(), (vec![1], 1));
 }

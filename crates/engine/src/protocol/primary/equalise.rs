@@ -66,7 +66,7 @@ pub(super) struct Step<'a, W: World> {
     pub target: &'a Copy<W>,
     saying: Saying<'a>,
     pub why: Why,
-    /// Of which blocks the source has something in an older line.
+    /// Of which blocks the source shows something in a line that this one sees.
     hides: &'a [bool],
 }
 
@@ -188,11 +188,14 @@ impl<W: World> Group<W> {
         let map = self.shared.column.map;
         // Of each target: whether it has taken other requests, and which blocks nobody can read.
         let mut ends: Vec<(bool, BTreeSet<u64>)> = vec![(false, BTreeSet::new()); targets.len()];
-        let mut hides = vec![false; blocks.count as usize];
+        // Of each line, in which blocks the source shows anything.
+        let mut shown: Vec<(Epoch, Vec<bool>)> = Vec::new();
         let are_left = self.lock().migration.is_some();
         for (nth, line) in lines.iter().enumerate() {
             let source = source.on(line);
             let (wanted, taken) = source.content(map, blocks.count).await?;
+            let older = || shown.iter().filter(|(newest, _)| line.seen.sees(*newest)).map(|(_, shown)| shown);
+            let hides: Vec<bool> = (0..wanted.len()).map(|nth| older().any(|shown| shown[nth])).collect();
             for (target, (differs, unread)) in targets.iter().zip(&mut ends) {
                 let target = target.on(line);
                 let (found, had) = target.content(map, blocks.count).await?;
@@ -214,7 +217,7 @@ impl<W: World> Group<W> {
                     target.adopt_all_but(map, unread, blocks.count, &taken).await?;
                 }
             }
-            hides.iter_mut().zip(&wanted).for_each(|(hides, wanted)| *hides |= wanted.is_some());
+            shown.push((line.seen.newest(), wanted.iter().map(Option::is_some).collect()));
         }
         Ok(())
     }
@@ -392,12 +395,19 @@ impl<W: World> Group<W> {
         while at < wanted.len() {
             let same = |nth: &usize| !differs[*nth] && wanted[*nth].is_some();
             let count = (at..wanted.len()).take_while(same).count();
-            if count > 0
-                && let (Ok(wanted), Ok(found)) = (source.read(map, at, count).await, target.read(map, at, count).await)
-            {
-                let (wanted, found) = (join(&wanted), join(&found));
-                let blocks = wanted.chunks(BLOCK as usize).zip(found.chunks(BLOCK as usize));
-                blocks.enumerate().for_each(|(nth, (wanted, found))| differs[at + nth] = wanted != found);
+            if count > 0 {
+                match (source.read(map, at, count).await, target.read(map, at, count).await) {
+                    (Ok(wanted), Ok(found)) => {
+                        let (wanted, found) = (join(&wanted), join(&found));
+                        let blocks = wanted.chunks(BLOCK as usize).zip(found.chunks(BLOCK as usize));
+                        blocks.enumerate().for_each(|(nth, (wanted, found))| differs[at + nth] = wanted != found);
+                    }
+                    _ => {
+                        for nth in at..at + count {
+                            differs[nth] = is_otherwise(source, target, map, nth).await;
+                        }
+                    }
+                }
             }
             at += count.max(1);
         }
@@ -521,7 +531,9 @@ impl<W: World> Group<W> {
 
     async fn repair_all_lines(&self, target: &Copy<W>, block: u64) -> Result<(), Failed> {
         let mut is_lost = false;
-        for line in self.lines(1, std::iter::once(target)).await? {
+        // What the target has of an older line, others may have once more in a newer one.
+        let others = self.clean_copies_but(target.drive.id(), block)?;
+        for line in self.lines(1, others.iter().chain([target])).await? {
             let target = target.on(&line);
             if target.read(self.shared.column.map, 0, 1).await.is_ok() {
                 continue; // it was written since, or it's another layer that is damaged
@@ -656,6 +668,15 @@ impl Line {
     fn newest(epochs: &Arc<Epochs>) -> Self {
         let seen = epochs.history.lines().last().cloned().unwrap_or_default();
         Line { seen, epochs: epochs.clone() }
+    }
+}
+
+/// Whether one block of a copy, whose checksum is that of another's, can't be what is read there: it's damaged, or something else.
+async fn is_otherwise<W: World>(source: &Copy<W>, target: &Copy<W>, map: MapId, nth: usize) -> bool {
+    match (source.read(map, nth, 1).await, target.read(map, nth, 1).await) {
+        (Ok(wanted), Ok(found)) => join(&wanted) != join(&found),
+        (Ok(_), Err(DriveError::Damaged { .. })) => true,
+        _ => false, // of a lost drive that comes up where it's changed; and what can't be read can't be copied
     }
 }
 

@@ -9,6 +9,7 @@ mod clones;
 mod doubts;
 mod flattened;
 mod hazards;
+mod leftovers;
 mod migrations;
 mod moves;
 mod room;

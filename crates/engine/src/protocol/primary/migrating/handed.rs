@@ -1,7 +1,8 @@
 //! What the source has handed over, and how all copies here come to have it.
 
-use super::handing::newest_line;
+use super::handing::{newest_line, runs_of};
 use crate::epochs::Epochs;
+use crate::holder::Holder;
 use crate::protocol::primary::epochs::Writing;
 use crate::protocol::primary::members::Copies;
 use crate::protocol::primary::order::Turn;
@@ -14,11 +15,11 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tepal_drive::world::{Gather, World};
-use tepal_model::{BLOCK, Buffer, Epoch, IoError, Origin, Taken};
+use tepal_model::{BLOCK, Buffer, Epoch, IoError, Lineage, Origin, Taken, Taking};
 use tepal_wire::message::volume::{self, HandedLine};
 
-/// What fills a block that stands in for one that nobody can read.
-const STANDS_IN: u8 = 0xd1;
+/// What a block begins with that stands in for one that nobody can read.
+const STANDS_IN: [u8; 4] = [0xd1, 0x5f, 0xa7, 0xe3];
 
 /// What one side has of some blocks, numbered from the first one.
 pub(super) struct Handed {
@@ -61,13 +62,18 @@ impl Handed {
         None
     }
 
-    /// Something that a line has in a block. Nobody is shown it. It isn't zeros: by those a copy that missed it wouldn't differ from one
-    /// that has it.
+    /// Something that a line has in a block. Nobody is shown it. It's nothing that anybody writes: by that a copy that missed it wouldn't
+    /// differ from one that has it.
     pub fn stand_in(newest: Epoch, block: u64) -> Self {
         let held = vec![volume::Blocks { first: 0, count: 1 }];
         let line = HandedLine { newest, held, hidden: Vec::new(), damaged: Vec::new() };
-        let data = Bytes::from_static(&[STANDS_IN; BLOCK as usize]);
-        Handed { first: block, lines: vec![line], requests: Vec::new(), blocks: vec![data] }
+        let mut data = Buffer::zeroed(BLOCK as usize);
+        for part in data.chunks_mut(16) {
+            part[..4].copy_from_slice(&STANDS_IN);
+            part[4..8].copy_from_slice(&newest.to_le_bytes());
+            part[8..].copy_from_slice(&block.to_le_bytes());
+        }
+        Handed { first: block, lines: vec![line], requests: Vec::new(), blocks: vec![data.freeze()] }
     }
 
     /// Whether a line has anything of a block itself, be it that it hides what is older.
@@ -102,6 +108,10 @@ pub(super) fn shown_on_both(
     lines.iter().find_map(shown).unwrap_or_else(|| Ok(zero()))
 }
 
+fn is_zero(data: &Bytes) -> bool {
+    data.iter().all(|byte| *byte == 0)
+}
+
 fn zero() -> Bytes {
     Buffer::zeroed(BLOCK as usize).freeze()
 }
@@ -117,6 +127,7 @@ impl<W: World> Group<W> {
     ) -> Result<(), IoError> {
         let asker = Asker::patient();
         let mut at: Vec<usize> = vec![0; handed.len()];
+        self.forget_idle_notes(blocks, epochs).await?;
         for line in epochs.history.lines().iter().rev() {
             for (handed, at) in handed.iter().zip(&mut at) {
                 let Some(own) = handed.lines.iter().find(|own| own.newest == line.newest()) else { continue };
@@ -167,6 +178,61 @@ impl<W: World> Group<W> {
         }
         if handed.iter().any(|handed| !handed.requests.is_empty()) {
             self.note_handed(turn, (migration, blocks), handed, epochs).await?;
+        }
+        Ok(())
+    }
+
+    /// Notes of copies that hide nothing go. They are left where what they hid has gone, and would hide what is written there now.
+    async fn forget_idle_notes(&self, blocks: Blocks, epochs: &Arc<Epochs>) -> Result<(), IoError> {
+        let (column, lines) = (&self.shared.column, epochs.history.lines());
+        let here: Vec<Holder<W>> = self.lock().members.here().filter(|_| lines.len() > 1).cloned().collect();
+        for holder in here {
+            let found = self.epochs_of(&holder, blocks).await?;
+            for line in lines.iter().filter(|line| found.iter().any(|&epoch| line.owns(epoch))) {
+                let mut has = self.held_by_line(&holder, blocks, line).await?;
+                has.extend(self.hidden_by_line(&holder, blocks, line).await?);
+                let idle: BTreeSet<u32> = (0..blocks.count as u32).filter(|block| !has.contains(block)).collect();
+                for run in runs_of(&idle) {
+                    // Drives may have joined lines by now.
+                    if !Arc::ptr_eq(&self.lock().epochs, epochs) {
+                        return Err(IoError::Stopping);
+                    }
+                    let place = column.place(blocks.first + u64::from(run.first));
+                    let run = (column.map, place, run.count.into());
+                    if let Err(error) = holder.uncover(run, Taking::Nothing, line).await {
+                        return Err(self.gone(&holder, error).await);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Leaves out zeros of a line where it sees nothing older on any copy: they show what nothing shows, and a copy that was away may
+    /// have kept them, though the others had nothing to be released.
+    pub(super) async fn leave_out_bare_zeros(
+        &self,
+        handed: &mut Handed,
+        count: u64,
+        epochs: &Epochs,
+    ) -> Result<(), IoError> {
+        let blocks = Blocks::new(handed.first, count);
+        let mut data = std::mem::take(&mut handed.blocks).into_iter();
+        for line in &mut handed.lines {
+            let held = line.held.iter().flat_map(|run| run.first..run.first + run.count);
+            let held: Vec<(u32, Bytes)> = held.zip(data.by_ref()).collect();
+            let mut bare: BTreeSet<u32> =
+                held.iter().filter(|(_, data)| is_zero(data)).map(|(block, _)| *block).collect();
+            let seen = epochs.history.line_of(line.newest).and_then(Lineage::older_part);
+            if let Some(older) = seen.filter(|_| !bare.is_empty()) {
+                let here: Vec<Holder<W>> = self.lock().members.here().cloned().collect();
+                for holder in here {
+                    let shown = self.present_in(&holder, blocks, &older).await?;
+                    bare.retain(|block| !shown.contains(block));
+                }
+            }
+            line.held = runs_of(&held.iter().map(|(block, _)| *block).filter(|block| !bare.contains(block)).collect());
+            handed.blocks.extend(held.into_iter().filter(|(block, _)| !bare.contains(block)).map(|(_, data)| data));
         }
         Ok(())
     }

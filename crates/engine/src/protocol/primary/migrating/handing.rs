@@ -96,6 +96,16 @@ impl Handing {
     }
 }
 
+/// What is said of a line of which copies that show the same have different blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Of {
+    /// What all of them have. What one alone has of a line shows nothing that an older one doesn't. It may be left over from when the
+    /// drive was away, and what has been written since in the map that the volumes go to must not be written over by that.
+    AllCopies,
+    /// What one of them has at least.
+    AnyCopy,
+}
+
 /// How it goes, and what its readers see.
 type Giving = (Arc<MapMigration>, Arc<Epochs>);
 
@@ -237,9 +247,13 @@ impl<W: World> Group<W> {
         let newest = newest_line(&epochs);
         let _turn = self.settled_for(turn, &Asker::patient(), (Reader::Copies(&newest), handing.blocks)).await?;
         let (migration, epochs) = self.gives(handing)?;
-        let (count, handed) = self.all_of(handing.blocks, (&migration.handed(&epochs), &epochs)).await?;
+        let (count, mut handed) =
+            self.all_of(handing.blocks, (&migration.handed(&epochs), &epochs), Of::AllCopies).await?;
         let held = Blocks::new(handing.blocks.first, count);
         let left = self.left_of(held, (&migration, &epochs)).await?;
+        if self.is_any_away() {
+            self.leave_out_bare_zeros(&mut handed, count, &epochs).await?;
+        }
         self.gives(handing)?;
         let Handed { mut lines, requests, blocks: data, .. } = handed;
         // What only other copies have of a line shows no difference. But it's to be released, or else it would be handed over later.
@@ -260,6 +274,7 @@ impl<W: World> Group<W> {
         &self,
         blocks: Blocks,
         (of, epochs): (&[&Lineage], &Epochs),
+        which: Of,
     ) -> Result<(u64, Handed), IoError> {
         let (column, newest) = (&self.shared.column, newest_line(epochs));
         // Those of one region have the same copies.
@@ -277,7 +292,7 @@ impl<W: World> Group<W> {
         };
         let holder = others.next().ok_or(IoError::Stopping)?;
         let mut lines = loop {
-            let lines = self.lines_of(&holder, others.as_slice(), blocks, of).await?;
+            let lines = self.lines_of(&holder, others.as_slice(), (blocks, which), of).await?;
             let held: u64 = lines.iter().flat_map(|line| &line.held).map(|run| u64::from(run.count)).sum();
             if held * BLOCK <= MAX_REQUEST || blocks.count == 1 {
                 break lines;
@@ -344,29 +359,38 @@ impl<W: World> Group<W> {
         }
     }
 
-    /// What each line has of these blocks, newer ones first. Of a copy, and of what others have as well: copies that show the same may
-    /// show it by different lines, and what one alone has of a line shows nothing that an older one doesn't. It may be left over from
-    /// when the drive was away, and what has been written since in the map that the volumes go to must not be written over by that.
+    /// What each line has of these blocks, newer ones first. Of several copies, which show the same, and may show it by different lines.
     async fn lines_of(
         &self,
         holder: &Holder<W>,
         others: &[Holder<W>],
-        blocks: Blocks,
+        (blocks, which): (Blocks, Of),
         of: &[&Lineage],
     ) -> Result<Vec<HandedLine>, IoError> {
-        let found = self.epochs_of(holder, blocks).await?;
+        let mut found = self.epochs_of(holder, blocks).await?;
+        if which == Of::AnyCopy {
+            for other in others {
+                found.extend(self.epochs_of(other, blocks).await?);
+            }
+        }
         let mut lines = Vec::new();
         for line in of.iter().rev().filter(|line| found.iter().any(|&epoch| line.owns(epoch))) {
             let (mut held, mut hidden) =
                 (self.held_by_line(holder, blocks, line).await?, self.hidden_by_line(holder, blocks, line).await?);
             for other in others {
                 let mut has = self.held_by_line(other, blocks, line).await?;
+                if which == Of::AnyCopy {
+                    held.extend(has);
+                    hidden.extend(self.hidden_by_line(other, blocks, line).await?);
+                    continue;
+                }
                 if !held.is_subset(&has) || !hidden.is_subset(&has) {
                     has.extend(self.hidden_by_line(other, blocks, line).await?);
                 }
                 held.retain(|block| has.contains(block));
                 hidden.retain(|block| has.contains(block));
             }
+            hidden.retain(|block| !held.contains(block));
             if !held.is_empty() || !hidden.is_empty() {
                 lines.push(HandedLine {
                     newest: line.newest(),
@@ -380,13 +404,18 @@ impl<W: World> Group<W> {
     }
 
     /// The blocks that a line itself has data of, older ones apart.
-    async fn held_by_line(&self, holder: &Holder<W>, blocks: Blocks, line: &Lineage) -> Result<BTreeSet<u32>, IoError> {
+    pub(super) async fn held_by_line(
+        &self,
+        holder: &Holder<W>,
+        blocks: Blocks,
+        line: &Lineage,
+    ) -> Result<BTreeSet<u32>, IoError> {
         let own = line.own_part().ok_or(IoError::Stopping)?;
         self.present_in(holder, blocks, &own).await
     }
 
     /// Those that only older lines have data of, and that it doesn't show.
-    async fn hidden_by_line(
+    pub(super) async fn hidden_by_line(
         &self,
         holder: &Holder<W>,
         blocks: Blocks,
@@ -399,7 +428,12 @@ impl<W: World> Group<W> {
     }
 
     /// Which of these blocks hold something, numbered from the first one.
-    async fn present_in(&self, holder: &Holder<W>, blocks: Blocks, seen: &Lineage) -> Result<BTreeSet<u32>, IoError> {
+    pub(super) async fn present_in(
+        &self,
+        holder: &Holder<W>,
+        blocks: Blocks,
+        seen: &Lineage,
+    ) -> Result<BTreeSet<u32>, IoError> {
         let (column, place) = (&self.shared.column, self.shared.column.place(blocks.first));
         match holder.held(column.map, place, blocks.count, seen).await {
             Ok(held) => Ok(held.into_iter().map(|block| block as u32).collect()),
@@ -408,7 +442,7 @@ impl<W: World> Group<W> {
     }
 
     /// Why a copy couldn't say anything.
-    async fn gone(&self, holder: &Holder<W>, error: DriveError) -> IoError {
+    pub(super) async fn gone(&self, holder: &Holder<W>, error: DriveError) -> IoError {
         match error {
             DriveError::Lost(loss) => {
                 self.lose(vec![(holder.id(), loss)]).await;
@@ -503,6 +537,11 @@ impl<W: World> Group<W> {
         Ok(lines.filter(may_be_there).collect())
     }
 
+    /// Whether some copy isn't here, or lags behind.
+    fn is_any_away(&self) -> bool {
+        self.lock().members.list.iter().any(|member| member.drive().is_none() || !member.missed.is_empty())
+    }
+
     /// Of all copies that are here.
     async fn epochs_anywhere(&self, blocks: Blocks) -> Result<BTreeSet<u32>, IoError> {
         let here: Vec<Holder<W>> = self.lock().members.here().cloned().collect();
@@ -513,7 +552,7 @@ impl<W: World> Group<W> {
         Ok(found)
     }
 
-    async fn epochs_of(&self, holder: &Holder<W>, blocks: Blocks) -> Result<BTreeSet<u32>, IoError> {
+    pub(super) async fn epochs_of(&self, holder: &Holder<W>, blocks: Blocks) -> Result<BTreeSet<u32>, IoError> {
         let column = &self.shared.column;
         match holder.epochs_of(column.map, column.place(blocks.first), blocks.count).await {
             Ok(epochs) => Ok(epochs.into_iter().collect()),
@@ -526,7 +565,7 @@ pub(super) fn newest_line(epochs: &Epochs) -> Lineage {
     epochs.history.lines().last().cloned().unwrap_or_default()
 }
 
-fn runs_of(blocks: &BTreeSet<u32>) -> Vec<volume::Blocks> {
+pub(super) fn runs_of(blocks: &BTreeSet<u32>) -> Vec<volume::Blocks> {
     let mut runs: Vec<volume::Blocks> = Vec::new();
     for &block in blocks {
         match runs.last_mut() {

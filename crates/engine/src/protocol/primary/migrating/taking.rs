@@ -470,7 +470,9 @@ impl<W: World> Group<W> {
             asked.into_iter().collect::<Result<Vec<_>, NotTaken>>()?.into_iter().flatten().collect();
         let holds = |handed: &Handed| !handed.lines.is_empty();
         if handed.iter().all(|handed| !holds(handed) && handed.requests.is_empty()) {
-            return Ok(0);
+            // By what is agreed by now there may be something.
+            let is_agreed = Arc::ptr_eq(&self.lock().epochs, &epochs);
+            return if is_agreed { Ok(0) } else { Err(NotTaken::Yet) };
         }
         let mut turn = self.line_up(blocks).turn().await;
         let mut unknown = Vec::new();

@@ -8,7 +8,7 @@
 //! in nobody's way.
 
 use super::handed::{Handed, shown_on_both};
-use super::handing::newest_line;
+use super::handing::{Of, newest_line};
 use super::taking::{NotTaken, SOON, pieces};
 use crate::epochs::{Epochs, Subject};
 use crate::protocol::primary::order::Turn;
@@ -87,7 +87,8 @@ impl<W: World> Group<W> {
         let lines: Vec<&Lineage> = epochs.history.lines().iter().collect();
         let (mut all, mut at) = (Vec::new(), blocks.first);
         while at < blocks.end() {
-            let (count, handed) = self.all_of(Blocks::new(at, blocks.end() - at), (&lines, epochs)).await?;
+            let (count, handed) =
+                self.all_of(Blocks::new(at, blocks.end() - at), (&lines, epochs), Of::AnyCopy).await?;
             all.push(handed);
             at += count;
         }

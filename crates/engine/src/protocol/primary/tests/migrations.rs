@@ -61,7 +61,7 @@ impl Going {
     }
 
     /// Of which some blocks were written, then a snapshot was taken; with what is to begin.
-    async fn with_snapshot(world: SimWorld, (byte, count): (u8, usize)) -> (Self, BTreeMap<MapId, Arc<Migration>>) {
+    pub async fn with_snapshot(world: SimWorld, (byte, count): (u8, usize)) -> (Self, BTreeMap<MapId, Arc<Migration>>) {
         let (going, mut begins) = Self::before(world, "mirror:2", "mirror:3").await;
         going.rig.write(0, byte, count).await.unwrap();
         let readers = ["0-1", "0-2"].map(|reader| reader.parse::<Lineage>().unwrap());

@@ -399,3 +399,36 @@ fn copies_become_equal_after_a_crash_in_a_trim_though_one_of_them_is_full() {
         });
     }
 }
+
+/// Story: a block that nobody could read was written once more as it had been, while a drive was away. By its checksum that drive had it
+/// already, so it wasn't copied, and went with the other drive.
+#[test]
+fn a_rotten_block_that_was_written_again_with_the_same_bytes_is_copied_to_who_was_away() {
+    told(|world| async move {
+        let mut rig = Rig::new(world, "mirror:2", 2).await;
+        rig.write(0, 9, 16).await.unwrap();
+        rig.follow(&["0-1", "0-2"]);
+        rig.checkpoint().await;
+        for (nth, drive) in rig.engine.drives_here().iter().enumerate() {
+            rig.disks[nth].rot(drive.geometry().slots_start);
+        }
+        let mut bad = Vec::new();
+        for block in 0..16 {
+            if rig.shown(1, block).await.is_err() {
+                bad.push(block);
+            }
+        }
+        assert!(!bad.is_empty());
+        rig.lose(1).await;
+        for &block in &bad {
+            rig.write(block, 9, 1).await.unwrap();
+        }
+        rig.bring_back(1).await;
+        rig.world.sleep(Duration::from_secs(10)).await;
+        rig.lose(0).await;
+        for block in 0..16 {
+            assert_eq!(rig.read(block).await, Ok(9), "{block}");
+            assert_eq!(rig.shown(1, block).await.is_err(), bad.contains(&block), "{block}");
+        }
+    });
+}
