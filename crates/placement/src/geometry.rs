@@ -25,8 +25,9 @@ const WIDEST: u64 = 8;
 const FEWEST_COLUMNS: u64 = 64;
 /// And at most so many, since each has a state of its own.
 const MOST_COLUMNS: u64 = 1024;
-/// The smallest drive holds about so many copies, so that its part is exact to a sixteenth.
-const COPIES_OF_SMALLEST: u128 = 16;
+/// The smallest drive is due at least so many copies, unless that takes more columns than a map may have: so the part of each is
+/// exact to a twentieth, though copies are whole.
+const COPIES_OF_SMALLEST: u128 = 20;
 
 /// How extents go round columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +61,8 @@ impl Geometry {
             .clone()
             .fold((0, u64::MAX), |(total, smallest), capacity| (total + u128::from(capacity), smallest.min(capacity)));
         let width = (used.count() as u64).clamp(1, WIDEST);
-        let for_smallest = COPIES_OF_SMALLEST * total / (u128::from(copies.max(1)) * u128::from(smallest));
+        let in_columns = u128::from(copies.max(1)) * u128::from(smallest);
+        let for_smallest = (COPIES_OF_SMALLEST * total).div_ceil(in_columns);
         let wanted = for_smallest.clamp(FEWEST_COLUMNS.into(), MOST_COLUMNS.into()) as u64;
         let columns = wanted.next_multiple_of(width);
         let columns = if columns > MOST_COLUMNS { columns - width } else { columns };
@@ -163,8 +165,8 @@ mod tests {
             (&sized(&[1])[..], 1, 64, 1),
             (&sized(&[1, 1]), 2, 64, 2),
             (&sized(&[1, 1, 1]), 2, 66, 3),
-            (&sized(&[1, 2, 4, 16]), 2, 184, 4),
-            (&sized(&[1; 7]), 1, 112, 7),
+            (&sized(&[1, 2, 4, 16]), 2, 232, 4),
+            (&sized(&[1; 7]), 1, 140, 7),
             (&many, 1, 1024, 8),
             (&many[..7 * 70], 3, 1024, 8),
             (&sized(&[1, 9, 9, 9, 9, 99, 99]), 1, 1022, 7),

@@ -108,6 +108,29 @@ fn a_new_table_gives_each_drive_its_share_and_each_leads_its_part() {
 }
 
 #[test]
+fn in_a_small_pool_each_drives_part_of_one_volume_is_exact_to_a_twentieth() {
+    for sizes in [
+        &[1, 2, 4, 16][..],
+        &[1, 1, 1],
+        &[7, 10, 11],
+        &[3, 4, 4, 6, 6],
+        &[1, 2, 2, 3, 5, 8],
+        &[2, 3, 3, 4, 4, 4, 5],
+        &[1, 1, 2, 2, 4, 4, 8, 16],
+    ] {
+        let drives: Vec<_> = (1..).zip(sizes).map(|(number, size)| drive(number, *size, number)).collect();
+        for text in ["stripe", "mirror:2", "mirror:3"] {
+            for table in several(&drives, text, 30) {
+                for (id, due, has) in dues(&[table], &drives) {
+                    let case = format!("{id} of {sizes:?} with {text}: {} of {}", has / ONE, due as f64 / ONE as f64);
+                    assert!((has - due).abs() * 20 <= due, "{case}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn tables_of_several_volumes_come_to_an_even_whole() {
     for (drives, volumes) in [(4, 30), (30, 20), (300, 60), (1_000, 200)] {
         let drives = mixed(drives);

@@ -8,6 +8,8 @@
 
 mod pauses;
 mod room;
+#[cfg(test)]
+mod tests;
 
 pub use room::{DriveSpace, Spaces, is_emptied, obstacles};
 
@@ -71,6 +73,21 @@ impl Moves {
     }
 }
 
+/// Drives that are away, and since when this server has known it.
+#[derive(Default)]
+struct Away(BTreeMap<DriveId, Instant>);
+
+impl Away {
+    /// Those that have been away for so long that they aren't waited for.
+    fn look(&mut self, state: &State, now: Instant) -> BTreeSet<DriveId> {
+        self.0.retain(|id, _| state.drives.get(id).is_some_and(is_away));
+        for (&id, _) in state.drives.iter().filter(|(_, record)| is_away(record)) {
+            self.0.entry(id).or_insert(now);
+        }
+        self.0.iter().filter(|(_, since)| now.duration_since(**since) >= LONG).map(|(&id, _)| id).collect()
+    }
+}
+
 /// All that are under way.
 fn joins(state: &State) -> impl Iterator<Item = (MapId, u32, JoinRecord)> {
     state.maps.values().flat_map(|map| {
@@ -88,8 +105,7 @@ pub trait Survey: Send + Sync + 'static {
 /// Until the server stops.
 pub async fn keep_even(parts: Parts, survey: impl Survey) {
     let mut changes = parts.metadata.watch();
-    let mut away: BTreeMap<DriveId, Instant> = BTreeMap::new();
-    let mut known = Moves::default();
+    let (mut away, mut known) = (Away::default(), Moves::default());
     loop {
         tokio::time::sleep(LOOK).await;
         if let Ok(Err(_)) = tokio::time::timeout(LOOK_AGAIN, changes.changed()).await {
@@ -97,15 +113,11 @@ pub async fn keep_even(parts: Parts, survey: impl Survey) {
         }
         let state = changes.borrow_and_update().clone();
         if parts.metadata.leader() != Some(parts.metadata.server()) {
-            (away, known) = (BTreeMap::new(), Moves::default());
+            (away, known) = (Away::default(), Moves::default());
             continue;
         }
         let mut now = Instant::now();
-        away.retain(|id, _| state.drives.get(id).is_some_and(is_away));
-        for (&id, _) in state.drives.iter().filter(|(_, record)| is_away(record)) {
-            away.entry(id).or_insert(now);
-        }
-        let gone = away.iter().filter(|(_, since)| now.duration_since(**since) >= LONG).map(|(&id, _)| id).collect();
+        let gone = away.look(&state, now);
         known.look(&state, now);
         let is_old = known.asked.is_none_or(|asked| now.duration_since(asked) >= SPACES_LAST);
         if is_old && !next(&state, &gone, (&known, now)).is_empty() {
