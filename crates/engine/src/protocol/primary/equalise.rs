@@ -403,8 +403,8 @@ impl<W: World> Group<W> {
                         blocks.enumerate().for_each(|(nth, (wanted, found))| differs[at + nth] = wanted != found);
                     }
                     _ => {
-                        for nth in at..at + count {
-                            differs[nth] = is_otherwise(source, target, map, nth).await;
+                        for (nth, differs) in differs.iter_mut().enumerate().skip(at).take(count) {
+                            *differs = is_otherwise(source, target, map, nth).await;
                         }
                     }
                 }
