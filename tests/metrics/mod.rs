@@ -2,6 +2,7 @@
 
 use crate::cluster::{Cluster, Plan};
 use crate::nbd::{BLOCK, kind, noise};
+use crate::program::until;
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -130,4 +131,46 @@ fn what_differs_from_a_snapshot_is_found_without_reading_what_does_not() {
     }
     let for_all = read() - before - for_diff;
     assert!(for_all >= (LENGTH / 2) as f64 && for_diff < for_all / 10.0, "{for_diff} bytes read, {for_all} for all");
+}
+
+#[test]
+fn what_is_under_way_is_told_of_volumes_and_drives_and_ends() {
+    const SOON: Duration = Duration::from_secs(120);
+    let slow = "read=5ms,write=5ms,flush=5ms,bandwidth=16M";
+    let cluster = Plan { drives: 3, emulate: Some(slow), ..Plan::default() }.up();
+    cluster.create("v0", "16M", "stripe");
+    cluster.connect("v0").write(0, &noise(1, 16 << 20)).expect("written");
+    let ids = [0, 1, 2].map(|number| cluster.drive_id(cluster.drive(number)));
+    let of = |name: &str, label: &str| sum(&metrics(&cluster, &format!("tepal_{name}{{")), label);
+    let held = || ids.each_ref().map(|id| of("drive_copies", id));
+    assert!(held().iter().all(|copies| *copies > 0.0), "{:?}", held());
+    let whole: f64 = held().iter().sum();
+
+    cluster.tepal(&["drive", "drain", &ids[0], "--no-wait"]).succeeded();
+    until("copies to move", SOON, || {
+        let coming = ids.each_ref().map(|id| of("drive_copies_moving", id));
+        let status = cluster.tepal(&["status"]).succeeded();
+        let is_told = status.contains("under way") && status.contains("being moved");
+        (coming[0] == 0.0 && coming[1] + coming[2] > 0.0 && is_told).then_some(())
+    });
+    until("the drive to be empty", SOON, || (held()[0] == 0.0).then_some(()));
+    assert_eq!(held().iter().sum::<f64>(), whole);
+    assert_eq!(of("drive_copies_moving", ""), 0.0);
+    assert!(!cluster.tepal(&["status"]).succeeded().contains("under way"));
+
+    assert_eq!(metrics(&cluster, "tepal_volume_migration_"), []);
+    cluster.tepal(&["volume", "relayout", "v0", "--layout", "mirror:2", "--rate", "1M", "--no-wait"]).succeeded();
+    let seconds = until("its pace to be known", SOON, || {
+        let seen = metrics(&cluster, "tepal_volume_migration_seconds_left{volume=\"v0\"}");
+        seen.first().map(|(_, seconds)| *seconds)
+    });
+    assert!((1.0..3600.0).contains(&seconds), "{seconds}");
+    assert_eq!(of("volume_migration_paused", "v0"), 0.0);
+    cluster.tepal(&["volume", "pause", "v0"]).succeeded();
+    assert_eq!(of("volume_migration_paused", "v0"), 1.0);
+    assert_eq!(metrics(&cluster, "tepal_volume_migration_seconds_left{"), []);
+    cluster.tepal(&["volume", "rate", "v0", "auto"]).succeeded();
+    cluster.tepal(&["volume", "resume", "v0"]).succeeded();
+    cluster.wait_until_there("v0");
+    assert_eq!(metrics(&cluster, "tepal_volume_migration_"), []);
 }

@@ -17,6 +17,7 @@ fn what_is_under_way_is_shown_and_what_cannot_be_is_refused_in_one_line() {
     cluster.connect("v").write(0, &noise(1, 16 << 20)).expect("written");
     assert_eq!(cluster.ask(&["volume", "migrations"]), json!([]));
     assert_eq!(cluster.volume("v")["migration"], json!(null));
+    assert!(!cluster.tepal(&["status"]).succeeded().contains("under way"));
     let relayout = |layout| cluster.tepal(&["volume", "relayout", "v", "--layout", layout]);
     for (layout, status, said) in [
         ("stripe", 1, "already"),
@@ -61,6 +62,10 @@ fn what_is_under_way_is_shown_and_what_cannot_be_is_refused_in_one_line() {
     assert!(sql.to_string().contains("running"), "{sql}");
     cluster.tepal(&["volume", "pause", "v"]).succeeded();
     assert!(cluster.tepal(&["volume", "migrations"]).succeeded().contains("paused"));
+    let status = cluster.tepal(&["status"]).succeeded();
+    assert!(status.contains("under way  1 volume on its way to another layout or place\n"), "{status}");
+    let status = cluster.ask(&["status"]);
+    assert_eq!((&status["migrations"], &status["moving"]), (&json!(1), &json!(0)));
     cluster.tepal(&["volume", "rate", "v", "auto"]).succeeded();
     cluster.tepal(&["volume", "resume", "v"]).succeeded();
     assert_eq!(cluster.wait_until_there("v"), "mirror:2;extent=4K");

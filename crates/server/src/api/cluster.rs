@@ -63,6 +63,8 @@ fn status_of(
         view: state.view(),
         servers,
         volumes: state.active_volumes().count() as u64,
+        migrations: state.active_volumes().filter(|volume| state.migration_of(volume).is_some()).count() as u64,
+        moving: moving::joins(state).count() as u64,
         capacity: space.capacity,
         used: space.used,
         version: env!("CARGO_PKG_VERSION").to_owned(),

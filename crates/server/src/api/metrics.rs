@@ -6,6 +6,7 @@ use super::failure::Failure;
 use super::migrations::of_volume;
 use super::requests::Readings;
 use super::types::{DriveInfo, ErrorKind, Migration, MigrationState};
+use crate::moving;
 use crate::world::ServerWorld;
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
@@ -14,9 +15,11 @@ use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use tepal_engine::Volume;
-use tepal_metadata::{Metadata, ServerState, VolumeRecord};
+use tepal_metadata::{Metadata, ServerState, State as Agreed, VolumeRecord};
+use tepal_model::{DriveId, ServerId};
 
 type Labels = [(&'static str, String); 1];
 type Gauges = Family<Labels, Gauge>;
@@ -35,6 +38,20 @@ const OF_DRIVES: [Gauged<DriveInfo>; 7] = [
     ("drive_read_errors", "Reads that the drive failed", |drive| Some(drive.open.as_ref()?.read_errors)),
     ("drive_block_errors", "Blocks that couldn't be read or didn't match, each time", |drive| {
         Some(drive.open.as_ref()?.block_errors)
+    }),
+];
+
+/// What is agreed of a drive.
+struct Copies {
+    drive: DriveId,
+    held: u64,
+    coming: u64,
+}
+
+const OF_COPIES: [Gauged<Copies>; 2] = [
+    ("drive_copies", "Copies of volumes' columns that the drive holds", |copies| Some(copies.held)),
+    ("drive_copies_moving", "Copies of volumes' columns that are on their way to the drive", |copies| {
+        Some(copies.coming)
     }),
 ];
 
@@ -65,7 +82,7 @@ const OF_SNAPSHOTS: [Gauged<(String, u64)>; 1] =
     [("volume_snapshots", "Snapshots that the volume has", |(_, count)| Some(*count))];
 
 /// Of a volume that goes to another layout, by its name.
-const OF_MIGRATIONS: [Gauged<(String, Migration)>; 4] = [
+const OF_MIGRATIONS: [Gauged<(String, Migration)>; 6] = [
     ("volume_migration_done_bytes", "Bytes of the volume, holes too, that have their new layout", |(_, way)| {
         Some(way.done_bytes)
     }),
@@ -73,6 +90,10 @@ const OF_MIGRATIONS: [Gauged<(String, Migration)>; 4] = [
         Some(way.total_bytes)
     }),
     ("volume_migration_bytes_per_second", "Of them, as many as got it in a second, lately", |(_, way)| Some(way.rate)),
+    ("volume_migration_seconds_left", "Until all of them have, if it goes on like that", |(_, way)| way.seconds_left),
+    ("volume_migration_paused", "1 if it rests until it's resumed", |(_, way)| {
+        Some((way.state == MigrationState::Paused).into())
+    }),
     ("volume_migration_blocked", "1 if something is in its way", |(_, way)| {
         Some((way.state == MigrationState::Blocked).into())
     }),
@@ -99,11 +120,13 @@ const OF_METADATA: [Gauged<Metadata>; 5] = [
 pub async fn show(State(context): State<Shared>) -> Result<Response, Failure> {
     let mut registry = Registry::with_prefix("tepal");
     register(&mut registry, &OF_DRIVES, &of_server(&context), |drive| ("drive", drive.id.to_string()));
+    let state = context.parts.metadata.state();
+    let copies = copies_of_server(&state, context.server);
+    register(&mut registry, &OF_COPIES, &copies, |copies| ("drive", copies.drive.to_string()));
     let (metadata, server) = (context.parts.metadata.clone(), context.server);
     register(&mut registry, &OF_METADATA, &[metadata], |_| ("server", server.to_string()));
     let volumes = context.parts.engine.volumes();
     register(&mut registry, &OF_VOLUMES, &volumes, |volume| ("volume", volume.spec().name));
-    let state = context.parts.metadata.state();
     let counted = state.active_volumes().map(|record| (record.name.clone(), state.count_snapshots(record.id) as u64));
     register(&mut registry, &OF_SNAPSHOTS, &counted.collect::<Vec<_>>(), |(name, _)| ("volume", name.clone()));
     let way = |record: &Arc<VolumeRecord>| Some((record.name.clone(), of_volume(&context, &state, record)?));
@@ -119,6 +142,17 @@ pub async fn show(State(context): State<Shared>) -> Result<Response, Failure> {
     let mut text = String::new();
     encode(&mut text, &registry).map_err(|error| Failure::new(ErrorKind::Internal, error))?;
     Ok(([(CONTENT_TYPE, CONTENT)], text).into_response())
+}
+
+/// Of its drives, open or not.
+fn copies_of_server(state: &Agreed, server: ServerId) -> Vec<Copies> {
+    let (mut held, mut coming) = (BTreeMap::<DriveId, u64>::new(), BTreeMap::<DriveId, u64>::new());
+    let columns = state.maps.values().flat_map(|map| &map.columns);
+    columns.flat_map(|column| &column.holders).for_each(|holder| *held.entry(holder.drive).or_default() += 1);
+    moving::joins(state).for_each(|(.., join)| *coming.entry(join.to).or_default() += 1);
+    let of = |counts: &BTreeMap<DriveId, u64>, drive| counts.get(&drive).copied().unwrap_or(0);
+    let drives = state.drives_of_server(server).map(|record| record.id);
+    drives.map(|drive| Copies { drive, held: of(&held, drive), coming: of(&coming, drive) }).collect()
 }
 
 fn register<T>(

@@ -266,6 +266,12 @@ pub struct Status {
     pub servers: Vec<ServerInfo>,
     /// How many volumes there are.
     pub volumes: u64,
+    /// How many of them are on their way to another layout, or to other drives.
+    #[serde(default)]
+    pub migrations: u64,
+    /// Copies of volumes' columns that drives take from others now.
+    #[serde(default)]
+    pub moving: u64,
     /// Of all drives that are not failed, in bytes.
     pub capacity: u64,
     /// Bytes that volumes take of these, copies counted. Drives that aren't open count as empty.

@@ -89,7 +89,7 @@ impl Away {
 }
 
 /// All that are under way.
-fn joins(state: &State) -> impl Iterator<Item = (MapId, u32, JoinRecord)> {
+pub fn joins(state: &State) -> impl Iterator<Item = (MapId, u32, JoinRecord)> {
     state.maps.values().flat_map(|map| {
         let columns = map.columns.iter().enumerate();
         columns.filter_map(|(column, record)| Some((map.id, column as u32, record.joining?)))

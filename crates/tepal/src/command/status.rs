@@ -25,6 +25,7 @@ fn page(status: &Status, drives: &[DriveInfo]) -> String {
         ("volumes", status.volumes.to_string()),
         ("space", format!("{} of {} used", output::size(status.used), output::size(status.capacity))),
     ];
+    facts.extend(under_way(status).map(|text| ("under way", text)));
     facts.extend(status.reason.iter().map(|reason| ("reason", reason.clone())));
     let rows = status.servers.iter().flat_map(|server| {
         let server_row = vec![
@@ -40,6 +41,22 @@ fn page(status: &Status, drives: &[DriveInfo]) -> String {
         std::iter::once(server_row).chain(server.drives.iter().map(drive_row)).collect::<Vec<_>>()
     });
     format!("{}\n{}", output::facts(&facts), output::table(&["server, drive", "state", "where"], rows))
+}
+
+/// What changes places now, if anything does.
+fn under_way(status: &Status) -> Option<String> {
+    let volumes = match status.migrations {
+        0 => None,
+        1 => Some("1 volume on its way to another layout or place".to_owned()),
+        count => Some(format!("{count} volumes on their way to another layout or place")),
+    };
+    let copies = match status.moving {
+        0 => None,
+        1 => Some("1 copy being moved".to_owned()),
+        count => Some(format!("{count} copies being moved")),
+    };
+    let parts: Vec<String> = volumes.into_iter().chain(copies).collect();
+    (!parts.is_empty()).then(|| parts.join(", "))
 }
 
 pub fn health(health: Health) -> &'static str {
