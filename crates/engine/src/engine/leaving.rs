@@ -118,12 +118,11 @@ impl<W: World> Engine<W> {
                 continue; // it was opened meanwhile
             }
             let Some(entry) = state.drives.get_mut(&id) else { return };
+            let Status::Leaving(waiting) = &mut entry.status else { break Vec::new() }; // it's back
+            let waiting = std::mem::take(waiting);
             entry.left = Some(left);
-            let status = if may_return { Status::Missing } else { Status::Failed };
-            break match std::mem::replace(&mut entry.status, status) {
-                Status::Leaving(waiting) => waiting,
-                Status::Here(_) | Status::There(_) | Status::Missing | Status::Failed => Vec::new(),
-            };
+            entry.status = if may_return { Status::Missing } else { Status::Failed };
+            break waiting;
         };
         for sender in waiting {
             let _ = sender.send(()); // who has given up waiting needs no answer

@@ -37,9 +37,14 @@ impl<W: World> Group<W> {
     }
 
     /// It's agreed that the drive is down: what was under way or not surely stable is marked stale for it, then writes
-    /// go on without it.
+    /// go on without it. One that is back by then has been heard anew.
     pub async fn member_left(&self, id: DriveId, left: View, may_return: bool) {
-        let Some(at) = self.lock().members.position(id) else { return };
+        let leaving = |state: &State<W>| {
+            let at = state.members.position(id)?;
+            let member = &state.members.list[at];
+            matches!(member.presence, Presence::Leaving).then_some((at, member.opening))
+        };
+        let Some((at, opening)) = leaving(&self.lock()) else { return };
         if self.is_mirrored() {
             let marking = {
                 let mut state = self.lock();
@@ -52,6 +57,9 @@ impl<W: World> Group<W> {
         }
         {
             let mut state = self.lock();
+            if leaving(&state) != Some((at, opening)) {
+                return;
+            }
             state.leaving_unflushed.remove(&at);
             if may_return {
                 state.members.list[at].presence = Presence::Missing;
