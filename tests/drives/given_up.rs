@@ -3,7 +3,8 @@
 use crate::cluster::Plan;
 use crate::nbd::{BLOCK, Errno, Ledger, Nbd, RequestError, kind};
 use crate::program::until;
-use std::time::Duration;
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
 
 const SOON: Duration = Duration::from_secs(60);
 /// An I/O error, in NBD's numbers.
@@ -101,4 +102,34 @@ fn an_older_copy_of_the_metadata_does_not_free_what_was_written_since() {
 fn copy_folder(from: &std::path::Path, to: &std::path::Path) {
     let copied = crate::program::run(crate::program::command("cp", ["-a"]).arg(from).arg(to));
     copied.succeeded();
+}
+
+/// Story: a drive was damaged for good when its server started. What only it had was to go to others, that had nowhere to take it from, and
+/// requests for it waited for ever.
+#[test]
+fn what_only_a_drive_had_that_is_damaged_at_the_start_is_an_error_and_all_else_is_served() {
+    let mut cluster = Plan { drives: 3, ..Plan::default() }.up();
+    cluster.create("v0", "4M", "stripe");
+    let mut ledger = Ledger::new(36, 1024);
+    ledger.fill(&mut cluster.connect("v0")).expect("written");
+    cluster.stop();
+    let drive = cluster.drive(0).to_owned();
+    // The label at its end says whose it is, and nothing says what is on it.
+    let file = std::fs::OpenOptions::new().write(true).open(&drive).expect("ours");
+    file.write_all_at(&[0; 16 << 10], 0).expect("written");
+    cluster.start();
+    cluster.wait_for_drive(&drive, "failed");
+    let mut client = cluster.connect("v0");
+    let began = Instant::now();
+    // Long enough for copies to be moved, if any are.
+    while began.elapsed() < Duration::from_secs(6) {
+        let refused = (0..64).filter(|extent| match client.read(extent * (64 << 10), 64 << 10) {
+            Ok(_) => false,
+            Err(RequestError::Refused(errno)) => errno == IO_ERROR,
+            Err(RequestError::Broken(error)) => panic!("{error}"),
+        });
+        assert!((21..=22).contains(&refused.count()), "what the drive held, and nothing else");
+    }
+    let volume = cluster.volume("v0");
+    assert!(volume["reason"].to_string().contains("some of it is lost"), "{volume}");
 }

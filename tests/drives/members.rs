@@ -1,10 +1,13 @@
 //! Drives that are added to and removed from a cluster that runs, and the pools that they are in.
 
 use crate::cluster::{Media, Plan, make_drive};
-use crate::nbd::{Ledger, Writer};
-use crate::program::until;
+use crate::nbd::{Ledger, Writer, noise};
+use crate::program::{self, until};
 use serde_json::json;
+use std::process::Stdio;
 use std::time::Duration;
+
+const SOON: Duration = Duration::from_secs(120);
 
 #[test]
 fn drives_and_pools_come_and_go_while_a_writer_goes_on() {
@@ -96,4 +99,28 @@ fn a_drive_is_not_removed_while_one_that_is_back_still_misses_what_it_has() {
     cluster.wait_until_healthy("v0");
     cluster.tepal(&["drive", "rm", &drives[1]]).succeeded();
     ledger.compare(&mut cluster.connect("v0"));
+}
+
+/// Story: `drive drain ID && drive rm ID` took a drive out that wasn't empty, when the waiting was ended by Ctrl-C.
+#[test]
+fn a_drain_that_is_not_waited_for_any_more_is_no_success_and_goes_on() {
+    let slow = "read=5ms,write=5ms,flush=5ms,bandwidth=16M";
+    let cluster = Plan { drives: 3, emulate: Some(slow), ..Plan::default() }.up();
+    cluster.create("v0", "16M", "stripe");
+    cluster.connect("v0").write(0, &noise(1, 16 << 20)).expect("written");
+    let id = cluster.drive_id(cluster.drive(0));
+    let mut command = cluster.command();
+    command.args(["drive", "drain", &id]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = program::spawn(&mut command);
+    until("it to begin", SOON, || (cluster.ask(&["status"])["moving"] != json!(0)).then_some(()));
+    program::signal_group(&child, libc::SIGINT);
+    let status = program::wait(&mut child, SOON).expect("it ends");
+    let said = std::io::read_to_string(child.stderr.take().expect("piped")).expect("text");
+    assert!(status.code() == Some(1) && said.contains("in the background"), "{status}: {said}");
+    let copies = || {
+        cluster.ask(&["drive", "ls"]).as_array().and_then(|all| {
+            all.iter().find(|drive| drive["id"] == json!(id)).and_then(|drive| drive["copies"].as_u64())
+        })
+    };
+    until("the drive to be empty", SOON, || (copies() == Some(0)).then_some(()));
 }

@@ -83,6 +83,13 @@ impl<W: World> Map<W> {
         let is_up = |drive| matches!(now.drives.get(&drive), Some(Agreed { status: DriveStatus::Up(_), .. }));
         self.placed(column).drives().any(is_up)
     }
+
+    /// Whether all drives are gone for good that had the column, as is agreed: nobody leads it any more, and what it held is lost.
+    pub(crate) fn is_lost(&self, column: usize) -> bool {
+        let Some((_, now)) = self.engine().and_then(|engine| engine.followed_state()) else { return false };
+        let is_gone = |drive| matches!(now.drives.get(&drive), Some(Agreed { status: DriveStatus::Retired(_), .. }));
+        self.placed(column).holders.iter().all(|placing| is_gone(placing.drive))
+    }
 }
 
 impl<W: World> Volume<W> {
@@ -97,6 +104,9 @@ impl<W: World> Volume<W> {
                     Taken::Here(group) => group.add_wanting(&mut wanting),
                     Taken::There(..) => {} // that server says how it is
                     Taken::Vacant if map.can_be_led(column) => led_anew += 1,
+                    Taken::Vacant if map.is_lost(column) => {
+                        wanting.lost.extend(map.placed(column).holders.iter().map(|placing| placing.drive));
+                    }
                     Taken::Vacant => wanting.all.extend(map.placed(column).drives()),
                 }
             }

@@ -6,6 +6,7 @@ use super::slots::Ticket;
 use crate::authority::View;
 use crate::engine::Engine;
 use crate::protocol::primary::Group;
+use crate::protocol::primary::read::lost;
 use crate::volume::operation::Operation;
 use crate::volume::{Map, Volume};
 use futures_util::future::select;
@@ -151,6 +152,7 @@ impl<W: World> Volume<W> {
                         }
                     }
                 }
+                Taken::Vacant if map.is_lost(column) => return Err(lost().into()),
                 Taken::Vacant => seat.change(),
                 Taken::There(server, view) => {
                     let change = seat.change();

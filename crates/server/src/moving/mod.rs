@@ -179,10 +179,17 @@ fn spares_step_in(state: &State, gone: &BTreeSet<DriveId>) -> Vec<Command> {
     commands
 }
 
+/// Whether anybody may have what a column holds: else there's nothing to be moved.
+fn is_left(state: &State, map: MapId, column: usize) -> bool {
+    let is_failed = |id: DriveId| state.drives.get(&id).is_none_or(|record| record.state == DriveState::Failed);
+    let holders = state.maps.get(&map).and_then(|map| map.columns.get(column)).map(|column| &column.holders);
+    holders.is_some_and(|holders| !holders.iter().all(|holder| is_failed(holder.drive)))
+}
+
 /// Calls moves off that can't come to their end.
 fn hopeless_moves(state: &State, gone: &BTreeSet<DriveId>) -> Vec<Command> {
     let holds = |id: DriveId| state.drives.get(&id).is_some_and(|record| is_to_hold(state, record, gone));
-    let hopeless = joins(state).filter(|(.., join)| !holds(join.to));
+    let hopeless = joins(state).filter(|&(map, column, join)| !holds(join.to) || !is_left(state, map, column as usize));
     let cancel = |(map, column, join): (MapId, u32, JoinRecord)| Command::CancelMove {
         map,
         column,
@@ -252,7 +259,13 @@ fn moves_of(state: &State, pool: &str, gone: &BTreeSet<DriveId>, (known, now): (
         let is_under_way = maps[&map].columns[column].joining.is_some() || begun.contains(&(map, column));
         let may_give = is_free(change.from) || !is_up(change.from); // others have what one that is lost had
         let rests = known.pauses.holds(change.to, now);
-        if is_under_way || rests || !is_up(change.to) || !is_free(change.to) || !may_give {
+        if is_under_way
+            || !is_left(state, map, column)
+            || rests
+            || !is_up(change.to)
+            || !is_free(change.to)
+            || !may_give
+        {
             continue;
         }
         let holders = maps[&map].columns[column].holders.iter().map(|holder| holder.drive);

@@ -190,6 +190,24 @@ async fn a_drained_drive_waits_until_others_have_room_for_all_of_it() {
     assert!(!cluster.ways(&with_full(&cluster.state(), &[21])).is_empty());
 }
 
+/// Story: a drive that was gone for good had the only copies of a volume. They were to go to others, that waited for them for ever.
+#[tokio::test(flavor = "current_thread")]
+async fn what_only_a_lost_drive_had_is_moved_nowhere() {
+    let cluster = cluster(&[1, 1, 1], "stripe").await;
+    cluster.is_for(11, DriveUse::Draining).await;
+    for command in cluster.next(&[]) {
+        cluster.done(command).await;
+    }
+    assert!(joins(&cluster.state()).next().is_some());
+    cluster.becomes(11, DriveState::Failed).await;
+    let commands = cluster.next(&[]);
+    assert!(!commands.is_empty() && commands.iter().all(|command| matches!(command, Command::CancelMove { .. })));
+    for command in commands {
+        cluster.done(command).await;
+    }
+    assert_eq!(cluster.next(&[]), []);
+}
+
 #[tokio::test(flavor = "current_thread")]
 async fn no_copy_goes_where_another_shares_its_server() {
     let cluster = cluster(&[2, 1], "mirror:2").await;

@@ -25,6 +25,8 @@ pub enum DriveArgumentError {
     Path { path: PathBuf, error: std::io::Error },
     #[error("{what} isn't emptied now, but goes on when that is over, unless it's called off by `--cancel`: {why}")]
     Stuck { what: String, why: String },
+    #[error("{what} isn't empty yet: it's being emptied in the background")]
+    Unfinished { what: String },
     #[error("{0} is to hold its share again: emptying it was called off")]
     CalledOff(String),
 }
@@ -130,7 +132,7 @@ fn drain(client: &Client, output: Output, id: &str, wait: bool) -> Result<(), Co
     let (drives, text) = match emptied(emptying(vec![drive.clone()]), &format!("drive {id}"), look)? {
         Waited::Done(now) if now.drives.is_empty() => (now.drives, format!("drive {id} was removed meanwhile")),
         Waited::Done(now) => (now.drives, format!("drive {id} is empty: `tepal drive rm {id}` removes it")),
-        Waited::Interrupted(now) => (now.drives, format!("drive {id} is being emptied in the background")),
+        Waited::Interrupted(_) => return Err(DriveArgumentError::Unfinished { what: format!("drive {id}") }.into()),
     };
     output.show(drives.first().unwrap_or(&drive), |_| text)?;
     Ok(())

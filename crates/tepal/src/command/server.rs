@@ -1,7 +1,7 @@
 //! `tepal server`.
 
 use super::CommandError;
-use super::drive::{Emptying, emptied};
+use super::drive::{DriveArgumentError, Emptying, emptied};
 use super::status::server_state;
 use super::wait::Waited;
 use crate::cli::{Global, ServerCommand};
@@ -50,7 +50,9 @@ fn drain(client: &Client, output: Output, id: ServerId, draining: bool, waits: b
                 let answer = json!({ "server": id, "draining": true, "stuck": [] });
                 return Ok(output.show(&answer, |_| format!("the drives of server {id} are empty"))?);
             }
-            Waited::Interrupted(now) => now.drives,
+            Waited::Interrupted(_) => {
+                return Err(DriveArgumentError::Unfinished { what: format!("server {id}") }.into());
+            }
         },
     };
     let stuck = drives.into_iter().filter_map(|drive| Some(format!("drive {}: {}", drive.id, drive.stuck?)));

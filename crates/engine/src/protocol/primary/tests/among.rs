@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::servers::peers::{Peers, Question, Reply, Unreachable};
-use crate::{Agreed as Drives, ClusterView, DriveStatus};
-use futures_util::future::{LocalBoxFuture, pending};
+use crate::{Agreed as Drives, ClusterView, DriveStatus, Trouble};
+use futures_util::future::{Either, LocalBoxFuture, pending, select};
 use tepal_model::ServerId;
 use tepal_sim::device::Faults;
 use tepal_wire::Payload;
@@ -165,5 +165,29 @@ fn a_primary_answers_only_who_acts_by_the_same_revision_of_the_volume() {
         assert_eq!(ask(1).await, failed(VolumeFailure::Stale { view: 3, revision: 2 }));
         volume.changed("v1", 8 << 20, 1);
         assert_eq!((volume.size(), ask(2).await), (4 << 20, Answer::Volume(VolumeAnswer::Read)), "news that is old");
+    });
+}
+
+/// Story: requests for what only a drive had that was gone for good waited for somebody to lead it.
+#[test]
+fn what_only_a_drive_had_that_is_gone_for_good_is_an_error_where_nobody_leads_it() {
+    told(|world| async move {
+        let rig = Among::new(world, 1).await;
+        let (geometry, places) = (round(&places([9, 1], "stripe")), places([9, 1], "stripe"));
+        let spec = VolumeSpec { layout: "stripe".parse().unwrap(), geometry, places, ..rig.spec(1, &[9, 1]) };
+        let volume = rig.engine.open_volume_among(spec).unwrap();
+        rig.engine.all_volumes_opened();
+        let away = rig.view(4, OTHER, DriveStatus::Away(2));
+        rig.engine.follow(ME, &ClusterView::default(), &away);
+        let at = volume.map().striping().offset_of(0, 0);
+        let mut read = Box::pin(volume.read(at, BLOCK));
+        let waits = select(&mut read, Box::pin(rig.world.sleep(Duration::from_secs(5)))).await;
+        assert!(matches!(waits, Either::Right(_)), "it may return");
+        drop(waits);
+        rig.engine.follow(ME, &away, &rig.view(5, OTHER, DriveStatus::Retired(2)));
+        assert!(matches!(read.await, Err(IoError::Unavailable { .. })));
+        let health = volume.health();
+        let is_said = matches!(&health, VolumeHealth::Unavailable(troubles) if troubles.contains(&Trouble::Lost { drives: vec![ELSEWHERE] }));
+        assert!(is_said, "{health:?}");
     });
 }
