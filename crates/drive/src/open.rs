@@ -4,7 +4,6 @@ use crate::drive::{Drive, Options, Shared};
 use crate::error::OpenError;
 use crate::geometry::{Geometry, HEADERS, LABEL_FIRST, default_log, default_state};
 use crate::identity::label::{Label, LabelError, Role};
-use crate::identity::state_copy::empty_places;
 use crate::layers::hidden::Hidden;
 use crate::layers::map::PhysicalMap;
 use crate::layers::space::Space;
@@ -60,7 +59,6 @@ pub async fn format<D: Device>(device: &D, log_device: Option<&D>, new: NewDrive
     for offset in HEADERS {
         device.write(offset, Gather::from_iter([header.clone()])).await?;
     }
-    empty_places(device, &geometry).await?;
     device.flush().await?;
     let role =
         own_log.map_or(Role::DataWithLogOn { log: log_device_id(new.drive) }, |log_length| Role::Data { log_length });

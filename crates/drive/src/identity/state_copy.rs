@@ -8,7 +8,7 @@
 
 use crate::drive::Drive;
 use crate::error::Loss;
-use crate::geometry::{Geometry, GeometryError};
+use crate::geometry::GeometryError;
 use crate::identity::label::Label;
 use crate::log::replay::read_patiently;
 use crate::world::{Device, DeviceError, Gather, World};
@@ -189,15 +189,6 @@ fn places_of(label: &Label) -> Result<Vec<u64>, GeometryError> {
     Ok(if label.state_length == 0 { Vec::new() } else { starts.to_vec() })
 }
 
-/// Nothing is in the places yet of a drive that is to be laid out so.
-pub(crate) async fn empty_places<D: Device>(device: &D, geometry: &Geometry) -> Result<(), DeviceError> {
-    let starts = [geometry.state_start, geometry.state_start + geometry.state_length];
-    for start in starts.into_iter().filter(|_| geometry.state_length > 0) {
-        device.write(start, Gather::from_iter([Buffer::zeroed(BLOCK as usize).freeze()])).await?;
-    }
-    Ok(())
-}
-
 /// What a labelled drive keeps; nothing is written. It may be in use elsewhere: what is being written counts as damaged.
 pub async fn read_state_copies<D: Device>(device: &D, label: &Label) -> Result<StateCopies, ReadCopiesError> {
     let mut found = StateCopies::default();
@@ -232,7 +223,7 @@ enum Place {
 async fn read_place<D: Device>(device: &D, label: &Label, start: u64) -> Result<Place, DeviceError> {
     let Some(page) = read_patiently(device, start).await? else { return Ok(Place::Damaged(None)) };
     let Some(header) = Header::decode(&page, label) else {
-        // Nothing but zeros is there before the first copy.
+        // Before the first copy there are zeros, or what was left there of another use: that counts as a copy that can't be read.
         return Ok(if page.iter().all(|byte| *byte == 0) { Place::Empty } else { Place::Damaged(None) });
     };
     let Header { order, length, sum } = header;

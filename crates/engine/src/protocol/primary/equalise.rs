@@ -403,8 +403,10 @@ impl<W: World> Group<W> {
                         blocks.enumerate().for_each(|(nth, (wanted, found))| differs[at + nth] = wanted != found);
                     }
                     _ => {
+                        // What the target has itself is repaired, and told, when it's read.
+                        let own = target.has_itself(map, wanted.len() as u64).await?;
                         for (nth, differs) in differs.iter_mut().enumerate().skip(at).take(count) {
-                            *differs = is_otherwise(source, target, map, nth).await;
+                            *differs = is_otherwise(source, target, map, nth, own.contains(&(nth as u64))).await;
                         }
                     }
                 }
@@ -671,11 +673,12 @@ impl Line {
     }
 }
 
-/// Whether one block of a copy, whose checksum is that of another's, can't be what is read there: it's damaged, or something else.
-async fn is_otherwise<W: World>(source: &Copy<W>, target: &Copy<W>, map: MapId, nth: usize) -> bool {
+/// Whether one block of a copy, whose checksum is that of another's, isn't what is read there: it's something else by chance, or an older
+/// line shows it, where it's damaged.
+async fn is_otherwise<W: World>(source: &Copy<W>, target: &Copy<W>, map: MapId, nth: usize, is_own: bool) -> bool {
     match (source.read(map, nth, 1).await, target.read(map, nth, 1).await) {
         (Ok(wanted), Ok(found)) => join(&wanted) != join(&found),
-        (Ok(_), Err(DriveError::Damaged { .. })) => true,
+        (Ok(_), Err(DriveError::Damaged { .. })) => !is_own,
         _ => false, // of a lost drive that comes up where it's changed; and what can't be read can't be copied
     }
 }
