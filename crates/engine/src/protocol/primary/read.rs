@@ -250,15 +250,6 @@ pub(crate) enum Failed {
     Io(IoError),
 }
 
-impl Failed {
-    pub fn of<W: World>(drive: &Holder<W>, error: DriveError) -> Self {
-        match error {
-            DriveError::Lost(loss) => Failed::Lost(drive.id(), loss),
-            error => Failed::Io(IoError::Unavailable { reason: error.to_string() }),
-        }
-    }
-}
-
 pub(crate) fn lost() -> IoError {
     IoError::Unavailable { reason: "the drive that held the data has failed".to_owned() }
 }

@@ -2,6 +2,7 @@
 
 use super::migrating::is_read_there;
 use super::read::{Failed, Part, Reader};
+use super::recover::failed;
 use super::{Blocks, Group};
 use crate::epochs::Subject;
 use crate::holder::Holder;
@@ -84,7 +85,7 @@ impl<W: World> Group<W> {
         for Part { drive, blocks, seen, .. } in parts {
             match drive.present(column.map, column.place(blocks.first), blocks.count, seen).await {
                 Ok(found) => runs.extend(found),
-                Err(error) => return Err(Failed::of(drive, error)),
+                Err(error) => return Err(failed(drive, error)),
             }
         }
         Ok(runs)
@@ -96,7 +97,7 @@ impl<W: World> Group<W> {
         let mut runs = Vec::new();
         for Part { drive, blocks, seen, .. } in parts {
             let changed =
-                self.changed_at(drive, *blocks, (before, seen)).await.map_err(|error| Failed::of(drive, error))?;
+                self.changed_at(drive, *blocks, (before, seen)).await.map_err(|error| failed(drive, error))?;
             runs.extend((0..blocks.count).map(|block| (1, changed.contains(&block))));
         }
         Ok(runs)
