@@ -146,6 +146,13 @@ impl Geometry {
         size / BLOCK * BLOCK - BLOCK
     }
 
+    /// Where the places for copies of the cluster's state start; none on drives that keep none.
+    pub fn state_places(&self) -> impl Iterator<Item = u64> + use<> {
+        let starts = [self.state_start, self.state_start + self.state_length];
+        let keeps = self.state_length > 0;
+        starts.into_iter().filter(move |_| keeps)
+    }
+
     /// Where the table of this kind lies.
     pub fn table(&self, kind: TableKind) -> &Table {
         match kind {

@@ -59,6 +59,9 @@ pub async fn format<D: Device>(device: &D, log_device: Option<&D>, new: NewDrive
     for offset in HEADERS {
         device.write(offset, Gather::from_iter([header.clone()])).await?;
     }
+    for place in geometry.state_places() {
+        zero(device, place..place + BLOCK).await?; // what another use has left there would count as a damaged copy
+    }
     device.flush().await?;
     let role =
         own_log.map_or(Role::DataWithLogOn { log: log_device_id(new.drive) }, |log_length| Role::Data { log_length });

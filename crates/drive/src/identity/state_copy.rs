@@ -182,17 +182,10 @@ fn next_place(places: &Places) -> (usize, Option<Header>) {
     }
 }
 
-/// Where the places of a labelled drive start; none if it has none.
-fn places_of(label: &Label) -> Result<Vec<u64>, GeometryError> {
-    let geometry = label.geometry()?;
-    let starts = [geometry.state_start, geometry.state_start + geometry.state_length];
-    Ok(if label.state_length == 0 { Vec::new() } else { starts.to_vec() })
-}
-
 /// What a labelled drive keeps; nothing is written. It may be in use elsewhere: what is being written counts as damaged.
 pub async fn read_state_copies<D: Device>(device: &D, label: &Label) -> Result<StateCopies, ReadCopiesError> {
     let mut found = StateCopies::default();
-    for start in places_of(label)? {
+    for start in label.geometry()?.state_places() {
         match read_place(device, label, start).await? {
             Place::Empty => {}
             Place::Damaged(order) => found.damaged.push(order),
@@ -223,7 +216,7 @@ enum Place {
 async fn read_place<D: Device>(device: &D, label: &Label, start: u64) -> Result<Place, DeviceError> {
     let Some(page) = read_patiently(device, start).await? else { return Ok(Place::Damaged(None)) };
     let Some(header) = Header::decode(&page, label) else {
-        // Before the first copy there are zeros, or what was left there of another use: that counts as a copy that can't be read.
+        // Before the first copy there are zeros; drives of earlier builds may have what was left there of another use.
         return Ok(if page.iter().all(|byte| *byte == 0) { Place::Empty } else { Place::Damaged(None) });
     };
     let Header { order, length, sum } = header;
@@ -296,11 +289,7 @@ impl<W: World> Drive<W> {
     async fn read_kept(&self) -> Result<Places, Arc<Loss>> {
         let mut places = Places::default();
         let (label, geometry) = (&self.shared.label, &self.shared.geometry);
-        if geometry.state_length == 0 {
-            return Ok(places);
-        }
-        for (place, found) in (0..).zip(&mut places) {
-            let start = geometry.state_start + place * geometry.state_length;
+        for (start, found) in geometry.state_places().zip(&mut places) {
             let read = read_place(&self.shared.device, label, start).await.map_err(|gone| self.shared.lose(gone))?;
             if let Place::Whole(copy) = read {
                 *found = Some(copy.header());

@@ -231,11 +231,11 @@ fn latency(random: &mut Stream, least: u64, most: u64, slowdown: u32) -> Duratio
 impl Disk {
     fn rot(&mut self, number: u64) {
         self.media.rot(number, &mut self.random);
-        self.core.note(number ^ 0x707, || format!("{}: block at {} rots", self.name, number * BLOCK));
         self.record(FaultKind::Rot, number * BLOCK, BLOCK);
     }
 
     fn record(&mut self, kind: FaultKind, offset: u64, length: u64) {
+        self.core.note(offset ^ 0x707, || format!("{}: {kind:?} strikes at {offset}+{length}", self.name));
         self.log.record(self.core.now(), kind, offset, length);
         match kind {
             FaultKind::LostWrite | FaultKind::Rot => self.watch.damage(offset, length),

@@ -157,9 +157,12 @@ pub async fn snapshots_give_back(server: &Server) -> Result<(), Unsettled> {
     }
 }
 
-/// Gives everything back of a volume that was at most so large; nothing may be left.
-pub async fn space_returns(server: &Server, most: u64) -> Result<(), Unsettled> {
-    server.volume().clear_past_end().await.map_err(Unsettled::GiveBack)?;
+/// Gives everything back of a volume that was at most so large; nothing may be left. `losing`: the block at its end may be damaged.
+pub async fn space_returns(server: &Server, most: u64, losing: bool) -> Result<(), Unsettled> {
+    match server.volume().clear_past_end().await {
+        Err(IoError::Damaged { .. }) if losing => {}
+        cleared => cleared.map_err(Unsettled::GiveBack)?,
+    }
     server.volume().resize(most);
     server.volume().write_zeroes(0, most, false).await.map_err(Unsettled::GiveBack)?;
     snapshots_give_back(server).await?;

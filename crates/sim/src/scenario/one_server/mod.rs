@@ -19,7 +19,7 @@ use super::record::{Record, VolumeState};
 use super::server::{Complete, Hardware, Server, drive_id};
 use super::taken::Taken;
 use crate::checker::{Checker, Loss, Rules};
-use crate::device::{Faults, SimDisk};
+use crate::device::{FaultKind, Faults, SimDisk};
 use crate::executor::{Core, Executor, Failure, SCENARIO};
 use crate::random::Stream;
 use crate::workload::Workload;
@@ -62,6 +62,8 @@ struct Rig {
     checker: Rc<RefCell<Checker>>,
     workload: Workload,
     album: Album,
+    /// Of the victim, up to the last crash.
+    failed_flushes: usize,
 }
 
 impl Rig {
@@ -103,7 +105,7 @@ impl Rig {
         let complete = Complete::new(RefCell::new((0..plan.drives).collect()));
         let returned = returned(core, &checker, &agreement, &spec, &complete);
         let hardware = Hardware { bays, agreement, record, options: plan.options.clone(), excuses, returned, complete };
-        Rig { core: core.clone(), plan, random, hardware: Rc::new(hardware), checker, workload, album }
+        Rig { core: core.clone(), plan, random, hardware: Rc::new(hardware), checker, workload, album, failed_flushes: 0 }
     }
 
     async fn run(mut self) -> u64 {
@@ -197,8 +199,9 @@ impl Rig {
                 return false; // another had left before it did, and may rely on it: two losses at once
             }
         }
-        // A drive that was pulled has lost its cache, and so has a stripe's whose flush failed.
-        let broken = self.plan.hazard == Hazard::Broken && !self.plan.mirrored();
+        // A drive that was pulled has lost its cache. So has one whose flush failed, which counts for a stripe, and where the
+        // process that knew was killed before it was agreed: then the drive looks as good as the others.
+        let broken = self.plan.hazard == Hazard::Broken && (!self.plan.mirrored() || self.failed_flush_is_forgotten());
         let cache_lost = broken || self.plan.hazard == Hazard::Pulled;
         let loss = if end == End::PowerCut || cache_lost { Loss::Power } else { Loss::Process };
         self.checker.borrow_mut().crashed(self.core.now(), loss);
@@ -207,6 +210,13 @@ impl Rig {
             self.album.roll_back(&mut self.random);
         }
         true
+    }
+
+    /// Whether a flush failed in this life, and the drive counts as up all the same.
+    fn failed_flush_is_forgotten(&mut self) -> bool {
+        let failed = self.hardware.bays[self.plan.victim].struck(|kind| kind == FaultKind::FlushError);
+        let known = std::mem::replace(&mut self.failed_flushes, failed);
+        failed > known && self.hardware.agreement.status(drive_id(self.plan.victim)) == Status::Up
     }
 
     /// Lets drives go wrong from now on, as planned.
@@ -350,5 +360,5 @@ async fn converge(
     workload.read_back(&*server.under_test()).await;
     album.all_are_right(server, plan, random).await?;
     copies_are_equal(server).await?;
-    if plan.removed { Ok(()) } else { space_returns(server, plan.size).await }
+    if plan.removed { Ok(()) } else { space_returns(server, plan.size, faulty && !plan.mirrored()).await }
 }
