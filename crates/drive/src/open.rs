@@ -398,8 +398,8 @@ async fn replay<W: World>(shared: &Shared<W>, header: Header) -> Result<Vec<u32>
     let mut reader = LogReader::new(device, shared.label.drive, start, geometry.log_length);
     let mut found = reader.find(header.tail).await?;
     let offset_of = |slot, block| (slot < geometry.slots).then(|| geometry.block_offset(slot, block));
-    found.drop_unwritten(&shared.device, header.cut, offset_of).await?;
-    let abandoned = reader.abandoned(&found).await?;
+    let mut abandoned = reader.look_behind(&mut found).await?;
+    abandoned.extend(found.drop_unwritten(&shared.device, header.cut, offset_of).await?);
     if found.head.sequence <= header.cut {
         return Err(found.no_end(start));
     }

@@ -41,6 +41,8 @@ pub struct Found {
     pub dropped: bool,
     /// What follows can't be read.
     pub is_unread: bool,
+    /// The newest batch that what lies behind the end knows to have been stable, as far as that has been looked at.
+    stable_by_others: u64,
 }
 
 impl<'a, D: Device> LogReader<'a, D> {
@@ -97,7 +99,8 @@ impl<'a, D: Device> LogReader<'a, D> {
 
     /// Every whole batch from `tail` on, up to one that can't be read.
     pub async fn find(&mut self, tail: Position) -> Result<Found, DeviceError> {
-        let mut found = Found { batches: Vec::new(), head: tail, dropped: false, is_unread: false };
+        let (batches, head) = (Vec::new(), tail);
+        let mut found = Found { batches, head, dropped: false, is_unread: false, stable_by_others: 0 };
         loop {
             let (offset, batch) = match self.next(found.head).await {
                 Ok(Some(next)) => next,
@@ -118,10 +121,10 @@ impl<'a, D: Device> LogReader<'a, D> {
         }
     }
 
-    /// Where batches lie that an earlier stop left behind the log's end, and what can't be read there. Refuses a log whose
-    /// end is damage: some batch knows a missing one to have been stable. What can't be read right after the end is a torn
-    /// batch, unless other places can't be read either.
-    pub async fn abandoned(&mut self, found: &Found) -> Result<Vec<u64>, OpenError> {
+    /// Where batches lie that an earlier stop left behind the log's end, and what can't be read there. What they know to have been
+    /// stable is noted. Refuses a log whose end is damage: some batch knows a missing one to have been stable. What can't be
+    /// read right after the end is a torn batch, unless other places can't be read either.
+    pub async fn look_behind(&mut self, found: &mut Found) -> Result<Vec<u64>, OpenError> {
         let head = found.head.sequence;
         let mut batches: Vec<(u64, u64)> = found.extents().collect();
         batches.sort_unstable();
@@ -143,7 +146,11 @@ impl<'a, D: Device> LogReader<'a, D> {
                 Err(DeviceError::Failed { .. }) if found.is_unread && !may_be_torn(offset) => {
                     return Err(found.no_end(self.start));
                 }
-                Ok(Some(_)) | Err(DeviceError::Failed { .. }) => abandoned.push(offset),
+                Ok(Some(header)) => {
+                    found.stable_by_others = found.stable_by_others.max(header.durable);
+                    abandoned.push(offset);
+                }
+                Err(DeviceError::Failed { .. }) => abandoned.push(offset),
                 Ok(None) => {}
                 Err(gone) => return Err(gone.into()),
             }
@@ -171,7 +178,8 @@ impl Found {
 
     /// The newest batch that was surely stable. What came after it may have been acknowledged, or not.
     pub fn durable(&self, cut: u64) -> u64 {
-        self.batches.iter().map(|(_, batch)| batch.header.durable).max().unwrap_or(0).max(cut)
+        let known = self.batches.iter().map(|(_, batch)| batch.header.durable).max();
+        known.unwrap_or(0).max(self.stable_by_others).max(cut)
     }
 
     /// What the log, which starts at `start` of its device, has after its last batch, if that isn't its end: what can't be
@@ -184,23 +192,26 @@ impl Found {
         }
     }
 
-    /// Drops this batch and all after it.
-    fn end_before(&mut self, sequence: u64) {
-        let Some(at) = self.batches.iter().position(|(position, _)| position.sequence == sequence) else { return };
-        (self.dropped, self.is_unread) = (true, false);
-        self.head = self.batches[at].0;
-        self.batches.truncate(at);
+    /// Drops this batch and all after it; says where they lie.
+    fn end_before(&mut self, sequence: u64) -> Vec<u64> {
+        let at = self.batches.partition_point(|(position, _)| position.sequence < sequence);
+        let dropped: Vec<Position> = self.batches.drain(at..).map(|(position, _)| position).collect();
+        if let Some(&first) = dropped.first() {
+            (self.dropped, self.is_unread, self.head) = (true, false, first);
+        }
+        dropped.into_iter().map(|position| position.offset).collect()
     }
 
     /// Ends the log before the first batch, of those not surely stable, that speaks of data that isn't in its slot: a
-    /// power loss took it. What a later batch replaced isn't asked for, since its place may have been used again.
+    /// power loss took it. What a later batch replaced isn't asked for, since its place may have been used again. Says where
+    /// the batches lie that it dropped.
     pub async fn drop_unwritten<D: Device>(
         &mut self,
         device: &D,
         cut: u64,
         offset_of: impl Fn(u32, u32) -> Option<u64>,
-    ) -> Result<(), OpenError> {
-        let durable = self.durable(cut);
+    ) -> Result<Vec<u64>, OpenError> {
+        let (durable, mut dropped) = (self.durable(cut), Vec::new());
         'again: loop {
             for ((slot, block), owed) in owed_by_slots(self, durable) {
                 let contradicts = OpenError::LogContradicts { sequence: owed.sequence };
@@ -210,11 +221,11 @@ impl Found {
                     None => false,
                 };
                 if !whole {
-                    self.end_before(owed.sequence);
+                    dropped.extend(self.end_before(owed.sequence));
                     continue 'again;
                 }
             }
-            return Ok(());
+            return Ok(dropped);
         }
     }
 }

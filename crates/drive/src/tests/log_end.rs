@@ -2,7 +2,9 @@
 
 use super::{Rig, SIZE, TestDevice};
 use crate::geometry::{Geometry, LABEL_FIRST};
+use crate::log::ExtentKey;
 use crate::{Change, Label, Mark, MarkKind, OpenError, raise};
+use tepal_model::history::FIRST_EPOCH;
 use tepal_model::{BLOCK, DriveId};
 
 impl TestDevice {
@@ -73,6 +75,28 @@ fn what_a_power_loss_took_does_not_come_back_when_the_write_before_it_is_repeate
     rig.device.lose_power();
     rig.reopen();
     assert_eq!(rig.read(16, 2).unwrap(), [1, 9]);
+}
+
+/// Story: a large write was stable, and only a batch behind a torn one said so. Its data rotted, which looked like a power loss that had
+/// taken it, so the log was to end before it; and then that batch said that more had been stable. The drive was refused.
+#[test]
+fn rotten_data_of_a_batch_that_was_stable_is_a_damaged_block_also_if_only_what_is_behind_the_end_knows() {
+    let mut rig = Rig::new();
+    rig.write(0, &[1; 16], true).unwrap();
+    let slot = rig.drive.shared.lock().map.get(ExtentKey { map: super::MAP, index: 0, epoch: FIRST_EPOCH }).unwrap().0;
+    let (rotten, torn) = (rig.drive.geometry().block_offset(slot, 3) as usize, rig.head().0 as usize);
+    rig.write(16, &[2], false).unwrap();
+    rig.write(17, &[3], false).unwrap();
+    {
+        let mut platter = rig.device.0.borrow_mut();
+        platter.now[rotten] ^= 1;
+        platter.now[torn] ^= 1;
+    }
+    rig.reopen();
+    assert!(!rig.drive.dropped_tail());
+    assert_eq!(rig.read(4, 12).unwrap(), [1; 12]);
+    assert!(rig.read(3, 1).is_err(), "another copy's to repair");
+    assert_eq!(rig.read(16, 2).unwrap(), [0, 0]);
 }
 
 /// Story: one bad sector, where nothing that counts was, kept a drive from being opened for good.

@@ -444,7 +444,7 @@ impl<W: World> Group<W> {
 
     /// The parts of a range in which copies hold anything, or may. What is empty in all clean ones needs no clearing: marks
     /// for all of a large volume wouldn't fit into a log.
-    async fn held(&self, blocks: Blocks, seen: &Lineage) -> Vec<Blocks> {
+    pub async fn held(&self, blocks: Blocks, seen: &Lineage) -> Vec<Blocks> {
         let mut held: Vec<Blocks> = Vec::new();
         for (first, count) in self.shared.column.cut(blocks.first, blocks.count) {
             match held.last_mut() {

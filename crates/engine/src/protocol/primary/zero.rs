@@ -34,7 +34,7 @@ impl<W: World> Group<W> {
         while at < end {
             let next = ((at / step + 1) * step).min(end);
             let group = if at == from { self.clone() } else { self.for_what_has_begun() };
-            if allocate || whole_blocks(&(at..next)).is_empty() {
+            if allocate {
                 group.write(volume, at, zeros(at..next), true, tag).await?;
             } else {
                 group.enter((volume, Blocks::touched(at, next))).await?;
@@ -192,6 +192,9 @@ impl<W: World> Group<W> {
                 let Some(seen) = self.seen_by(writing)? else {
                     return Ok(Written::Waits { change: self.in_a_moment(), begun });
                 };
+                if self.held(blocks, &seen).await.is_empty() {
+                    continue; // on a full drive there is no room for zeros
+                }
                 let group = if begun { self.for_what_has_begun() } else { self.clone() };
                 let data = Gather::from_iter([group.merge_edges(piece.start, &zeros(piece.clone()), &seen).await?]);
                 self.write_blocks(turn, Data::new(blocks.first, data, origin), true, writing).await?

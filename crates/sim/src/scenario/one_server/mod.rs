@@ -105,7 +105,16 @@ impl Rig {
         let complete = Complete::new(RefCell::new((0..plan.drives).collect()));
         let returned = returned(core, &checker, &agreement, &spec, &complete);
         let hardware = Hardware { bays, agreement, record, options: plan.options.clone(), excuses, returned, complete };
-        Rig { core: core.clone(), plan, random, hardware: Rc::new(hardware), checker, workload, album, failed_flushes: 0 }
+        Rig {
+            core: core.clone(),
+            plan,
+            random,
+            hardware: Rc::new(hardware),
+            checker,
+            workload,
+            album,
+            failed_flushes: 0,
+        }
     }
 
     async fn run(mut self) -> u64 {

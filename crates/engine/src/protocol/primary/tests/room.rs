@@ -146,3 +146,23 @@ fn a_full_drive_that_is_behind_keeps_nobody_from_reading_and_takes_nothing_back(
         rig.all_say(NEW + 32, decided).await;
     });
 }
+
+/// Story: the edge of a trim lay in a block of which nothing was there. Zeros were written to it, for which a full drive had no room: so
+/// a volume couldn't be shrunk to a size that ends within a block.
+#[test]
+fn the_edges_of_a_trim_take_no_room_where_there_is_nothing() {
+    told(|world| async move {
+        let rig = Rig::new(world, "mirror:2", 2).await;
+        rig.write(0, 5, 1).await.unwrap();
+        for nth in 0..2 {
+            rig.fill_up(nth).await;
+        }
+        for (from, end) in
+            [(BLOCK / 2, 40 * BLOCK + 1), (30 * BLOCK + 9, 30 * BLOCK + 90), (31 * BLOCK - 9, 31 * BLOCK + 9)]
+        {
+            assert_eq!(rig.volume.trim(from, end - from).await, Ok(()), "{from}..{end}");
+        }
+        let left = join(&rig.volume.read(0, BLOCK).await.unwrap());
+        assert_eq!((left[BLOCK as usize / 2 - 1], left[BLOCK as usize / 2]), (5, 0));
+    });
+}
