@@ -328,7 +328,7 @@ impl<W: World> Drive<W> {
             - extents as i64
     }
 
-    /// All that hold, of all maps, ascending.
+    /// All that hold, of all maps, ascending. What is in line changes nothing yet: see [`Drive::catch_up_with_line`].
     pub fn marks(&self) -> Vec<Mark> {
         let mut marks: Vec<Mark> = self.shared.lock().marks.iter().collect();
         marks.sort_unstable();

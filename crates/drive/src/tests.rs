@@ -352,6 +352,22 @@ fn marks_survive_and_are_taken_back() {
     assert_eq!(rig.drive.marks(), [marks[1], marks[2]]);
 }
 
+/// Story: a column was led anew while the taking back of a busy mark was in line. The mark was found, and counted as being in the log.
+#[test]
+fn marks_are_what_the_log_says_once_what_was_in_line_has_been_applied() {
+    let mut rig = Rig::new();
+    let busy = Mark { map: MAP, region: 3, kind: MarkKind::Busy };
+    rig.pool.run_until(rig.drive.record(vec![Change::Marked(busy)], true)).unwrap();
+    let taken_back = rig.drive.record(vec![Change::Unmarked(busy)], false);
+    assert_eq!(rig.drive.marks(), [busy]);
+    rig.pool.run_until(rig.drive.catch_up_with_line()).unwrap();
+    assert_eq!(rig.drive.marks(), []);
+    rig.pool.run_until(taken_back).unwrap();
+    let applied = rig.drive.shared.lock().applied;
+    rig.pool.run_until(rig.drive.catch_up_with_line()).unwrap();
+    assert_eq!(rig.drive.shared.lock().applied, applied, "nothing is written for it");
+}
+
 #[test]
 fn a_failed_flush_retires_the_drive_and_the_write_is_not_acknowledged() {
     let mut rig = Rig::new();

@@ -351,11 +351,14 @@ impl Volumes {
     /// Ends all use of a volume, and gives its space back on the drives that are here.
     async fn end(&self, id: VolumeId, goes: Goes) -> Result<(), Stopped> {
         self.closed.set(id, None);
-        let engine = self.engine.clone();
+        let (engine, metadata) = (self.engine.clone(), self.metadata.clone());
         let ending = move || async move {
             match goes {
                 Goes::Alone => engine.remove_one_of_several(id).await,
-                Goes::WithItsMap => engine.remove_volume(id).await,
+                Goes::WithItsMap => {
+                    let state = metadata.state();
+                    engine.remove_volume(id, |map| state.readers_of(map).next().is_some()).await;
+                }
             }
         };
         self.threads.run_on(0, ending).await

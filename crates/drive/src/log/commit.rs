@@ -70,6 +70,19 @@ impl<W: World> Drive<W> {
         receiver
     }
 
+    /// Returns when all that was in line has been applied: marks that are to come or go have.
+    pub async fn catch_up_with_line(&self) -> Result<(), Arc<Loss>> {
+        let done = {
+            let mut state = self.shared.lock();
+            state.alive()?;
+            if state.queue.is_empty() && state.applied + 1 == state.ring.head.sequence {
+                return Ok(());
+            }
+            self.submit_now(&mut state, Changes::new(), Payload::new(), false)
+        };
+        self.shared.outcome(done).await
+    }
+
     /// Queues the joining of layers.
     pub(crate) fn submit_join(&self, join: Join) -> Done {
         let (done, receiver) = oneshot::channel();

@@ -32,11 +32,13 @@ impl<W: World> Engine<W> {
         map.ended(column).await;
         // Nothing of earlier primaries is under way on the drives of this server from here on.
         for drive in drives.iter().copied() {
-            if let Some((_, opening)) = self.opened(drive) {
-                let copy = CopyId { drive, map: id, column };
+            if let Some((drive, opening)) = self.opened(drive) {
+                let copy = CopyId { drive: drive.id(), map: id, column };
                 if !self.shared.askers.admit(copy, None, view, opening).await {
                     return; // somebody is it in a later view, which will be known here
                 }
+                // But for what this server's own last turn had put in line. One that is lost is no member.
+                let _ = drive.catch_up_with_line().await;
             }
         }
         let (group, hearing) = {

@@ -308,13 +308,17 @@ impl<W: World> Engine<W> {
         self.lock().followed.clone()
     }
 
-    /// The view of the state that was followed last, or is being followed; 0 if this server is alone.
+    /// The view of the state that was followed last, or is being followed and has taken away all that others lead in it; 0 if this
+    /// server is alone.
     pub(crate) fn followed(&self) -> View {
         self.shared.followed_view.load(Ordering::Acquire)
     }
 
+    pub(crate) fn has_followed(&self, view: View) {
+        self.shared.followed_view.store(view, Ordering::Release);
+    }
+
     pub(crate) fn will_follow(&self, me: ServerId, now: Arc<ClusterView>) {
-        self.shared.followed_view.store(now.view, Ordering::Release);
         let mut state = self.lock();
         state.followed = Some((me, now));
         for map in state.maps.values() {
@@ -362,12 +366,13 @@ impl<W: World> Engine<W> {
         self.lock().volumes.values().cloned().collect()
     }
 
-    /// Ends all use of a volume and of its map, and gives the space back on the drives that are here. No other volume may have
-    /// the map any more, as agreed.
-    pub async fn remove_volume(&self, id: VolumeId) {
+    /// Ends all use of a volume and of those of its maps that no other volume has any more, as agreed, and gives their space back on the
+    /// drives that are here. What is followed may be older: then it may still have a map that it has left to others.
+    pub async fn remove_volume(&self, id: VolumeId, has_others: impl Fn(MapId) -> bool) {
         let Some(volume) = self.volume(id) else { return };
         volume.cut_off();
-        self.end_maps(volume.maps(), Some(id)).await;
+        let maps = volume.maps().into_iter().filter(|map| !has_others(map.id())).collect();
+        self.end_maps(maps, Some(id)).await;
     }
 
     /// Ends all use of maps that no volume has any more, but for one that goes with them, and gives the space back on the drives that

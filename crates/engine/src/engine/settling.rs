@@ -1,6 +1,6 @@
 //! Drives that have returned: once all know what they miss, it's agreed that they are up.
 
-use super::{AGREE_SOON, Engine};
+use super::{AGREE_SOON, Engine, State};
 use crate::authority::View;
 use crate::holder::Holder;
 use crate::servers::answer::CopyId;
@@ -55,12 +55,13 @@ impl<W: World> Engine<W> {
         })
     }
 
-    /// The drive's opening, if it's here, wasn't up when it was added, and all maps are open.
+    /// The drive's opening, if it's here, wasn't up when it was added, and all maps are open: also those that were made since the others
+    /// were opened.
     fn behind(&self, id: DriveId) -> Option<u64> {
         let state = self.lock();
-        let all_are_open = state.complete && (self.shared.is_alone || state.followed.is_some());
-        let entry = state.drives.get(&id).filter(|entry| all_are_open && entry.left.is_some())?;
-        entry.drive().map(|_| entry.opening)
+        let entry = state.drives.get(&id).filter(|entry| state.complete && entry.left.is_some())?;
+        let opening = entry.drive().map(|_| entry.opening)?;
+        (self.shared.is_alone || state.has_all_maps_of(id)).then_some(opening)
     }
 
     /// The same, if nobody is at it already.
@@ -85,5 +86,14 @@ impl<W: World> Engine<W> {
         let drive = entry.drive()?.clone();
         entry.left = None;
         Some(drive)
+    }
+}
+
+impl<W: World> State<W> {
+    /// Whether all maps that a drive has a place in are open, as far as a state was followed that names them.
+    fn has_all_maps_of(&self, id: DriveId) -> bool {
+        let Some((_, now)) = &self.followed else { return false };
+        let mut its = now.places.iter().filter(|(_, places)| places.columns.iter().any(|placed| placed.has(id)));
+        its.all(|(map, _)| self.maps.contains_key(map))
     }
 }

@@ -176,7 +176,11 @@ impl<W: World> Engine<W> {
             let engine = self.clone();
             return async move {
                 match engine.admit(from, view, copy, opening).await {
-                    Ok(()) => heard(&drive, copy, opening, after),
+                    Ok(()) => {
+                        // What this server had put in line when it led. One that is lost says so when it's asked for anything.
+                        let _ = drive.catch_up_with_line().await;
+                        heard(&drive, copy, opening, after)
+                    }
                     Err(failure) => failure_of(failure),
                 }
             }

@@ -87,10 +87,7 @@ impl ClusterView {
 impl<W: World> Engine<W> {
     /// Does what follows from a state, after `before`, the one that was followed last. One at a time.
     pub fn follow(&self, me: ServerId, before: &ClusterView, now: &Arc<ClusterView>) {
-        self.will_follow(me, now.clone());
-        for map in self.maps_among() {
-            self.give_up_columns(&map, me, now);
-        }
+        self.give_up_and_follow(me, now);
         let gone = before.drives.iter().filter(|(id, agreed)| agreed.server != me && !now.drives.contains_key(id));
         gone.for_each(|(&id, _)| self.forget_drive(id));
         for (&id, agreed) in &now.drives {
@@ -115,10 +112,16 @@ impl<W: World> Engine<W> {
     /// The same for a gateway outside the cluster's servers: it has no drives and leads nothing, and only wants to know who
     /// does.
     pub fn follow_from_outside(&self, now: &Arc<ClusterView>) {
-        self.will_follow(OUTSIDE, now.clone());
+        self.give_up_and_follow(OUTSIDE, now);
+    }
+
+    /// Whoever knows of the view speaks in it: so those that serve nobody in it are cut off before.
+    fn give_up_and_follow(&self, me: ServerId, now: &Arc<ClusterView>) {
+        self.will_follow(me, now.clone());
         for map in self.maps_among() {
-            self.give_up_columns(&map, OUTSIDE, now);
+            self.give_up_columns(&map, me, now);
         }
+        self.has_followed(now.view);
     }
 
     pub(crate) fn take_columns(&self, me: ServerId, now: &ClusterView) {
@@ -179,6 +182,11 @@ impl<W: World> Engine<W> {
                 }));
             }
         }
+    }
+
+    pub(crate) fn is_agreed_up(&self, id: DriveId) -> bool {
+        let agreed = self.followed_state().and_then(|(_, now)| now.drives.get(&id).map(|agreed| agreed.status));
+        matches!(agreed, Some(DriveStatus::Up(_)))
     }
 
     /// What is agreed may be more by now than when it was found to be back.

@@ -75,7 +75,7 @@ async fn tell_engine(engine: &Engine<ServerWorld>, now: &Directory) {
             None if volume.has_any_map_of(|map| now.volumes.iter().any(|other| has_map(other, map))) => {
                 engine.remove_one_of_several(volume.id()).await;
             }
-            None => engine.remove_volume(volume.id()).await,
+            None => engine.remove_volume(volume.id(), |_| false).await,
             Some(said) => volume.changed(&said.name, said.size, said.revision),
         }
     }

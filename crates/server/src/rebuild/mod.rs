@@ -116,6 +116,11 @@ pub enum RebuildError {
          --without-missing", .0.len(), listed(.0)
     )]
     CaughtUp(Vec<Absent>),
+    #[error(
+        "drives were catching up, and what they keep of the cluster's state is missing or damaged ({}): {}. Whether they have been up since, and          have taken writes that nobody else has, can't be told: don't name them by --drive and say --without-missing, and they are given up",
+        .0.len(), listed(.0)
+    )]
+    Doubtful(Vec<Absent>),
     #[error("the cluster has no server {server}: it has {}", has.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
     NoServer { server: ServerId, has: Vec<ServerId> },
     #[error(transparent)]
@@ -228,8 +233,29 @@ impl Plan {
             Others::MustBeFound if !in_use.is_empty() => Err(RebuildError::NotFound(in_use)),
             // It left before the others, and may have been up last all the same: neither can be relied on.
             Others::WillCome if !behind.is_empty() => Err(RebuildError::CaughtUp(behind)),
-            _ => Ok(()),
+            _ => match self.doubtful() {
+                none if none.is_empty() => Ok(()),
+                some => Err(RebuildError::Doubtful(some)),
+            },
         }
+    }
+
+    /// The found ones that may have been up after the state from which the cluster is rebuilt, or may not know yet what they miss:
+    /// neither to be believed nor to be done without.
+    fn doubtful(&self) -> Vec<Absent> {
+        let was_behind = |one: &&Seen| {
+            let record = self.state.drives.get(&one.label.drive);
+            record.is_some_and(|record| record.state == DriveState::Behind)
+        };
+        let may_keep_later = |one: &&Seen| one.copy().is_none() || self.has_signs_of_a_later_view(one);
+        let doubtful = self.found.iter().filter(was_behind).filter(may_keep_later);
+        let named = |one: &Seen| Absent {
+            drive: one.label.drive,
+            server: one.server.unwrap_or(self.server),
+            path: one.path.display().to_string(),
+            state: DriveState::Behind,
+        };
+        doubtful.map(named).collect()
     }
 
     /// Makes the folder.
@@ -250,10 +276,14 @@ impl Plan {
     /// Whether it keeps the view from which the cluster is rebuilt, and no sign of a later one by which it may have acted: a damaged
     /// copy is one, unless it's known to be of that view or before.
     fn keeps_view(&self, one: &Seen) -> bool {
+        self.has_view(one) && !self.has_signs_of_a_later_view(one)
+    }
+
+    fn has_signs_of_a_later_view(&self, one: &Seen) -> bool {
         let last = self.copy.order();
         let is_of_later_view =
             |order: &Option<StateOrder>| order.is_none_or(|order| order > last && !is_of_one_view(order, last));
-        self.has_view(one) && !one.copies.damaged.iter().any(is_of_later_view)
+        one.copies.damaged.iter().any(is_of_later_view)
     }
 
     fn has_view(&self, one: &Seen) -> bool {

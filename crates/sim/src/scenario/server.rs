@@ -115,7 +115,7 @@ impl Server {
         self.hardware.record.become_state(VolumeState::Deleting);
         let (server, id) = (self.clone(), self.volume().id());
         self.world.spawn_named("remove", async move {
-            server.engine.remove_volume(id).await;
+            server.engine.remove_volume(id, |_| false).await;
             server.world.sleep(Duration::from_millis(2)).await; // until that is agreed
             server.hardware.record.become_state(VolumeState::Gone);
             server.world.core().note(5, || "the volume is gone".to_owned());

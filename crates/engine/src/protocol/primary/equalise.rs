@@ -335,7 +335,9 @@ impl<W: World> Group<W> {
         let taking = copy.taking(saying, run.start as u64..run.end as u64);
         let blocks = (self.shared.column.map, copy.place + run.start as u64, run.len() as u64);
         let uncovered = copy.drive.uncover(blocks, taking, &copy.line.seen).await;
-        uncovered.map_err(|error| failed(&copy.drive, error))
+        uncovered.map_err(|error| failed(&copy.drive, error))?;
+        // What was long under way may have met what had been joined meanwhile: that is compared anew.
+        self.check_line(copy)
     }
 
     /// Where a volume goes to another map, what is gone of a line mustn't be handed over again. Of blocks that show the same on both, so

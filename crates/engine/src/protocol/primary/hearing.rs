@@ -52,6 +52,9 @@ impl<W: World> Group<W> {
                 Ok(remote) => {
                     if self.awaits(id, coming) {
                         self.member_returned(&Holder::There(remote), standing);
+                        if joins.is_none() && self.engine().is_some_and(|engine| engine.is_agreed_up(id)) {
+                            self.remote_is_current(id); // since it was asked
+                        }
                         self.vouch(id, coming + 1).await;
                     }
                     return;
@@ -148,6 +151,9 @@ impl<W: World> Group<W> {
         let Some(view) = self.engine().map(|engine| engine.followed()) else { return };
         let behind: Vec<Remote> = {
             let state = self.lock();
+            if state.removed {
+                return; // another has heard less by now
+            }
             let behind = state.members.list.iter().filter(|member| member.is_behind());
             let there = behind.filter_map(|member| match member.drive() {
                 Some(Holder::There(remote)) => Some(remote.clone()),

@@ -13,6 +13,7 @@
 //! 5. In a region whose copies may differ, the first clean copy decides, before anything is read from there.
 
 pub mod bytes;
+mod clients_turn;
 pub mod complaint;
 pub mod doubt;
 pub mod epochs;

@@ -8,9 +8,8 @@ use super::{Group, State};
 use crate::holder::Holder;
 use futures_util::future::{join_all, select};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tepal_drive::world::{Tick, World};
+use tepal_drive::world::World;
 use tepal_drive::{Change, Mark, MarkKind};
 use tepal_model::{DriveId, IoError};
 
@@ -18,12 +17,8 @@ use tepal_model::{DriveId, IoError};
 const SETTLE: Duration = Duration::from_secs(2);
 /// With more busy regions than this, those without a write under way don't stay at all.
 const MOST_BUSY: usize = 16 << 10;
-/// Of the time, for each part of it in which a returned drive is brought up to date.
-const CLIENTS_SHARE: u32 = 3;
 /// Regions that are copied at once, whoever waits for that: a second or so.
 const LITTLE: u64 = 64;
-/// However slow the drives are, they are brought up to date.
-const LONGEST_TURN: Duration = Duration::from_millis(500);
 /// How long to wait after recovery met an obstacle, such as a full drive.
 const RETRY: Duration = Duration::from_secs(5);
 
@@ -126,7 +121,7 @@ impl<W: World> Group<W> {
     async fn recover_all(self) {
         // What met an obstacle is tried again only after everything else.
         let mut postponed: BTreeSet<Job> = BTreeSet::new();
-        let mut served = self.shared.served.load(Ordering::Relaxed);
+        let mut served = self.served();
         loop {
             let job = {
                 let mut state = self.lock();
@@ -157,7 +152,10 @@ impl<W: World> Group<W> {
                         self.lock().obstacle = None;
                     }
                     match job {
-                        Some(Job::CatchUp { .. }) => self.give_clients_their_turn(&mut served, began).await,
+                        Some(Job::CatchUp { .. }) => {
+                            let (now, is_urgent) = (self.served(), self.is_soon_safe());
+                            self.give_clients_their_turn(&mut served, now, began, is_urgent).await;
+                        }
                         _ => self.settle_members(),
                     }
                     self.shared.world.give_way().await;
@@ -183,15 +181,6 @@ impl<W: World> Group<W> {
                 self.give_up_joining(at, NO_ROOM);
             }
             _ => self.lock().obstacle = Some(error),
-        }
-    }
-
-    /// If anybody was served meanwhile, they have the drives for themselves for some times as long as was copied.
-    async fn give_clients_their_turn(&self, served: &mut u64, began: Tick) {
-        let before = std::mem::replace(served, self.shared.served.load(Ordering::Relaxed));
-        if before != *served && !self.is_soon_safe() {
-            let took = self.shared.world.now().0.saturating_sub(began.0);
-            self.shared.world.sleep((took * CLIENTS_SHARE).min(LONGEST_TURN)).await;
         }
     }
 

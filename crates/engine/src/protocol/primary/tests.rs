@@ -12,6 +12,7 @@ mod hazards;
 mod leftovers;
 mod migrations;
 mod moves;
+mod pace;
 mod room;
 mod sharing;
 mod snapshots;
@@ -480,7 +481,7 @@ fn a_removed_volume_gives_all_its_space_back_and_answers_nobody() {
         let rig = Rig::new(world, "mirror:2", 3).await;
         rig.write(0, 1, 300).await.unwrap();
         assert!(rig.volume.allocated() > 0);
-        rig.engine.remove_volume(VolumeId(1)).await;
+        rig.engine.remove_volume(VolumeId(1), |_| false).await;
         for nth in 1..=3 {
             let drive = rig.engine.drive(DriveId(nth)).unwrap();
             assert_eq!((drive.usage().used, drive.slots_unaccounted()), (0, 0));
@@ -498,7 +499,7 @@ fn a_drive_that_was_away_when_a_volume_was_removed_gives_its_space_back_and_is_u
         rig.write(0, 1, 300).await.unwrap();
         rig.lose(1).await;
         rig.write(0, 2, 300).await.unwrap();
-        futures_util::future::join(rig.engine.remove_volume(VolumeId(1)), rig.bring_back(1)).await;
+        futures_util::future::join(rig.engine.remove_volume(VolumeId(1), |_| false), rig.bring_back(1)).await;
         for drive in rig.engine.drives_here() {
             rig.engine.free_unknown(&drive, |_| false).await.unwrap();
         }

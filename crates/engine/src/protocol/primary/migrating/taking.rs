@@ -6,6 +6,7 @@ use super::handed::Handed;
 use super::handing::{Handing, What};
 use crate::epochs::Epochs;
 use crate::migration::Phase;
+use crate::protocol::primary::clients_turn::{LONGEST_TURN, Served};
 use crate::protocol::primary::{Blocks, Group, State};
 use crate::servers::seat::Taken as Seated;
 use crate::volume::MapMigration;
@@ -38,9 +39,6 @@ const LATER: Duration = Duration::from_millis(320);
 const SAY_AGAIN: Duration = Duration::from_secs(1);
 /// Before a piece is tried again for which there was no room, or that can't be read.
 const RETRY: Duration = Duration::from_secs(5);
-/// Of the time, for each part of it in which something was taken over while clients were served.
-const CLIENTS_SHARE: u32 = 3;
-const LONGEST_TURN: Duration = Duration::from_millis(500);
 
 /// Of this window, by pieces, each named by its first block.
 #[derive(Debug, Default)]
@@ -320,7 +318,7 @@ impl<W: World> Group<W> {
     /// Whether all of the column's pieces have been taken over.
     async fn take_over_window(&self, migration: &Arc<MapMigration>) -> bool {
         let number = self.shared.column.number;
-        let mut served = self.shared.served.load(Ordering::Relaxed);
+        let mut served = self.served_of(migration);
         let mut is_all = true;
         let mut some: Vec<u64> = Vec::new();
         for (_, blocks) in migration.window(number) {
@@ -377,20 +375,23 @@ impl<W: World> Group<W> {
         runs.iter().all(|run| is_led(run.column))
     }
 
-    async fn take_over_some(&self, migration: &Arc<MapMigration>, some: &mut Vec<u64>, served: &mut u64) -> bool {
+    async fn take_over_some(&self, migration: &Arc<MapMigration>, some: &mut Vec<u64>, served: &mut Served) -> bool {
         let began = self.shared.world.now();
         let taken = join_all(some.drain(..).map(|piece| self.take_over(migration, piece, For::Nobody))).await;
         let bytes: u64 = taken.iter().flatten().sum();
         if bytes > 0 {
-            let before = std::mem::replace(served, self.shared.served.load(Ordering::Relaxed));
-            if before != *served {
-                let took = self.shared.world.now().0.saturating_sub(began.0);
-                self.shared.world.sleep((took * CLIENTS_SHARE).min(LONGEST_TURN)).await;
-            }
+            let now = self.served_of(migration);
+            self.give_clients_their_turn(served, now, began, false).await;
             self.keep_to_rate(migration, bytes).await;
         }
         self.shared.world.give_way().await;
         taken.iter().all(Option::is_some)
+    }
+
+    /// Clients of what has gone, and of what has not.
+    fn served_of(&self, migration: &MapMigration) -> Served {
+        let source = self.engine().and_then(|engine| engine.map(migration.agreed.source));
+        source.map_or_else(|| self.served(), |source| self.served_with(&source))
     }
 
     /// So many bytes were taken over. A rate that is set meanwhile is kept to soon.

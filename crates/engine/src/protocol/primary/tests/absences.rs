@@ -204,7 +204,7 @@ fn a_drive_is_up_again_when_the_volume_that_it_was_behind_in_is_removed() {
         rig.write(0, 1, 1).await.unwrap();
         other.write(0, Bytes::from(vec![5; 4096]), false).await.unwrap();
         rig.bring_back(1).await;
-        rig.engine.remove_volume(VolumeId(2)).await;
+        rig.engine.remove_volume(VolumeId(2), |_| false).await;
         rig.secs(100).await;
         assert!(rig.is_up(1), "{:?}", rig.volume.health());
     });
@@ -358,7 +358,7 @@ fn marks_of_a_removed_volume_are_taken_back() {
         other.trim(0, 8 << 30).await.unwrap();
         rig.bring_back(1).await;
         rig.world.sleep(Duration::from_micros(rig.world.core().draw() % 3000)).await;
-        rig.engine.remove_volume(VolumeId(2)).await;
+        rig.engine.remove_volume(VolumeId(2), |_| false).await;
         rig.secs(100).await;
         for id in 1..3 {
             let drive = rig.engine.drive(DriveId(id)).unwrap();
@@ -387,7 +387,7 @@ fn a_drive_is_up_again_when_a_volume_in_which_nothing_was_settled_is_removed() {
         rig.engine.open_volume(spec).await.unwrap();
         rig.bring_back(1).await;
         rig.world.sleep(Duration::from_micros(rig.world.core().draw() % 200)).await;
-        rig.engine.remove_volume(VolumeId(2)).await;
+        rig.engine.remove_volume(VolumeId(2), |_| false).await;
         rig.secs(100).await;
         assert!(rig.is_up(1), "{:?}", rig.volume.health());
     });

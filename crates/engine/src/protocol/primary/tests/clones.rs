@@ -111,7 +111,7 @@ fn whichever_volume_is_removed_first_the_other_has_what_it_had_and_nothing_else_
             write(left, 40, 7).await.unwrap();
             assert_eq!(read(left, 40).await, Ok(7));
             assert_eq!(rig.volume.health(), VolumeHealth::Healthy);
-            rig.engine.remove_volume(stays).await;
+            rig.engine.remove_volume(stays, |_| false).await;
             assert_eq!(left.allocated(), 0);
         }
     });

@@ -358,3 +358,21 @@ fn what_a_clone_takes_out_of_a_shared_block_that_nobody_can_read_stays_out() {
         }
     });
 }
+
+/// Story: a volume had left others for a map of its own, and was removed, before its server had followed that: by what it followed, the
+/// volume was still on its way, and the map that the others have was ended with it.
+#[test]
+fn a_volume_that_is_removed_before_it_is_known_to_have_left_takes_only_its_own_map_with_it() {
+    told(|world| async move {
+        let leaving = Leaving::begin(world, "mirror:2", "mirror:3;extent=4K").await;
+        leaving.going.until_taken().await;
+        let engine = &leaving.going.rig.engine;
+        engine.remove_volume(CLONE, |map| map == SOURCE).await;
+        assert_eq!(leaving.going.held(TARGET), 0);
+        for (block, of_origin, _) in BOTH {
+            assert_eq!(leaving.going.rig.read(block).await, Ok(of_origin), "block {block}");
+        }
+        leaving.going.rig.write(9, 7, 1).await.unwrap();
+        assert_eq!(leaving.going.rig.read(9).await, Ok(7));
+    });
+}

@@ -255,7 +255,7 @@ fn a_read_that_met_the_removal_of_its_volume_does_not_return_zeros() {
         let removal = async {
             rig.world.sleep(Duration::from_millis(1)).await;
             slow(1);
-            rig.engine.remove_volume(VolumeId(1)).await;
+            rig.engine.remove_volume(VolumeId(1), |_| false).await;
         };
         let (read, ()) = futures_util::future::join(rig.read(0), removal).await;
         assert!(matches!(read, Ok(7) | Err(IoError::Fenced)), "{read:?}");

@@ -1,0 +1,74 @@
+//! How fast a volume goes to another layout: as it's told, and as clients let it.
+
+use super::migrations::{Going, TARGET};
+use super::*;
+use crate::Migration;
+use tepal_model::CHUNK;
+use tepal_sim::device::Faults;
+
+/// Blocks of each of the volume's chunks, one of which is the first window.
+const WRITTEN: usize = 1024;
+
+/// A volume with something in the first window, which begins now, with that rate.
+async fn begun(world: SimWorld, rate: Option<u64>) -> Going {
+    let (going, mut begins) = Going::before(world, "mirror:2", "mirror:3").await;
+    for chunk in 0..2 {
+        going.rig.write(chunk * CHUNK / BLOCK, 1, WRITTEN).await.unwrap();
+    }
+    let (source, migration) = begins.migrations.pop_first().unwrap();
+    begins.migrations.insert(source, Arc::new(Migration { rate, ..Migration::clone(&migration) }));
+    going.follow(begins);
+    going
+}
+
+async fn until_taken(going: &Going) -> Duration {
+    let began = going.rig.world.now();
+    going.until_taken().await;
+    going.rig.world.now().0 - began.0
+}
+
+#[test]
+fn a_volume_goes_at_the_rate_that_it_is_told_and_at_another_one_from_when_that_is_set() {
+    told(|world| async move {
+        let bytes = WRITTEN as u64 * BLOCK;
+        for seconds in [2, 20] {
+            let going = begun(world.clone(), Some(bytes / seconds)).await;
+            let took = until_taken(&going).await.as_secs_f64() / seconds as f64;
+            assert!((0.95..1.5).contains(&took), "{took} of {seconds} s");
+        }
+        let going = begun(world, Some(bytes / 1000)).await;
+        going.rig.world.sleep(Duration::from_secs(5)).await;
+        assert!(going.held(TARGET) < 3 * bytes, "not all of its copies are there");
+        let mut now = going.now();
+        let (source, migration) = now.migrations.pop_first().unwrap();
+        now.migrations.insert(source, Arc::new(Migration { rate: None, ..Migration::clone(&migration) }));
+        going.follow(now);
+        assert!(until_taken(&going).await < Duration::from_secs(5));
+    });
+}
+
+/// Story: only the clients of what had gone were seen, and in the beginning that's nobody.
+#[test]
+fn clients_have_most_of_the_time_also_those_of_what_has_not_gone_yet() {
+    told(|world| async move {
+        let begun_on_slow_drives = async || {
+            let going = begun(world.clone(), None).await;
+            let slow = || Faults { slowdown: 20, ..Faults::default() };
+            going.rig.disks.iter().for_each(|disk| disk.set_faults(slow()));
+            going
+        };
+        let alone = until_taken(&begun_on_slow_drives().await).await;
+        let going = begun_on_slow_drives().await;
+        let clients = async {
+            let not_gone = CHUNK / BLOCK;
+            loop {
+                for block in [not_gone, not_gone + 16, not_gone + 32] {
+                    going.rig.read(block).await.unwrap();
+                }
+            }
+        };
+        let took = futures_util::future::select(Box::pin(until_taken(&going)), Box::pin(clients)).await;
+        let took = took.factor_first().0;
+        assert!(took > alone * 2, "{took:?} beside clients, {alone:?} alone");
+    });
+}
