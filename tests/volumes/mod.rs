@@ -148,7 +148,9 @@ fn a_full_pool_is_no_space_left_and_loses_nothing() {
     assert!(written > 32, "only {written} MiB of 64");
     let status = cluster.ask(&["status"]);
     assert_eq!(status["health"], "degraded", "{status}");
-    assert!(status["reason"].to_string().contains("of pool 'default' is full"), "{status}");
+    assert!(status["reason"].to_string().contains("of pool 'default' are full"), "{status}");
+    let drives = cluster.drives_say("id");
+    assert!(drives.iter().all(|id| status["reason"].to_string().contains(id)), "{drives:?}: {status}");
     let shown = cluster.volume("v0");
     assert_eq!(shown["state"], "degraded", "{shown}");
     assert!(shown["reason"].to_string().contains("writes that need new space fail"), "{shown}");

@@ -9,10 +9,11 @@ use super::types::{
     VolumeState, route,
 };
 use super::{Context, Shared, health_text, volumes};
-use crate::drives::Fullness;
+use crate::drives::{Filled, Fullness};
 use crate::moving;
 use axum::Json;
 use axum::extract::State;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use tepal_metadata::{self as metadata, Command, DriveState, Refusal};
 use tepal_model::ServerId;
@@ -230,16 +231,17 @@ impl Space {
     }
 }
 
-/// The open drive of each pool that has the least space left.
-fn fullest_drives(context: &Context) -> BTreeMap<String, DriveInfo> {
-    let mut fullest = BTreeMap::<String, DriveInfo>::new();
-    let left = |drive: &DriveInfo| drive.capacity.saturating_sub(drive.used);
+/// The open drives of each pool that are short of space, the fullest first.
+fn short_of_space(context: &Context) -> BTreeMap<(String, Reverse<Fullness>), Vec<Filled>> {
+    let mut short = BTreeMap::<_, Vec<Filled>>::new();
     for drive in of_server(context).into_iter().filter(|drive| drive.open.is_some()) {
-        if fullest.get(&drive.pool).is_none_or(|other| left(&drive) < left(other)) {
-            fullest.insert(drive.pool.clone(), drive);
+        let fullness = Fullness::of(drive.capacity, drive.used);
+        if fullness > Fullness::Ample {
+            let filled = Filled { id: drive.id, capacity: drive.capacity, used: drive.used };
+            short.entry((drive.pool, Reverse(fullness))).or_default().push(filled);
         }
     }
-    fullest
+    short
 }
 
 /// The worst that is the case, and all that keeps it from being `ok`.
@@ -287,12 +289,8 @@ fn health(context: &Context) -> (Health, Vec<String>) {
         let text = "it was cut short and lengthened again, or overwritten in part: what is on it is being scrubbed";
         add(Health::Degraded, format!("drive {drive} may have lost data: {text}"));
     }
-    for (pool, drive) in fullest_drives(context) {
-        let fullness = Fullness::of(drive.capacity, drive.used);
-        if fullness > Fullness::Ample {
-            let text = fullness.text(drive.capacity, drive.used);
-            add(Health::Degraded, format!("drive {} of pool '{pool}' is {text}", drive.id));
-        }
+    for ((pool, Reverse(fullness)), drives) in short_of_space(context) {
+        add(Health::Degraded, fullness.text_of(&drives, &format!(" of pool '{pool}'")));
     }
     for record in state.active_volumes() {
         // What full drives are to it is said above.

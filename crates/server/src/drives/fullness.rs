@@ -12,6 +12,18 @@ const NEARLY: u64 = 20;
 /// unless it's so large that this much is left.
 const PLENTY: u64 = 64 << 30;
 
+/// Drives that are named of those that are full.
+pub const NAMED: usize = 4;
+
+/// A drive, and how much of it is used.
+#[derive(Clone, Copy, Debug)]
+pub struct Filled {
+    pub id: DriveId,
+    /// Bytes, as all of these.
+    pub capacity: u64,
+    pub used: u64,
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fullness {
     #[default]
@@ -39,9 +51,30 @@ impl Fullness {
             Fullness::Ample => left,
             Fullness::NearlyFull => format!("nearly full, {left}: remove or trim something before writes fail"),
             Fullness::Full => {
-                format!("full, {left}: writes that need new space fail until something is removed or trimmed")
+                format!(
+                    "full, {left}: writes that need new space fail until something is removed or trimmed, or drives are added"
+                )
             }
         }
+    }
+
+    /// The same of several drives that are as full: the first few are named. `of` says whose they are, or nothing.
+    pub fn text_of(self, drives: &[Filled], of: &str) -> String {
+        let ids: Vec<DriveId> = drives.iter().map(|drive| drive.id).collect();
+        let (noun, verb) = if ids.len() == 1 { ("drive", "is") } else { ("drives", "are") };
+        let (capacity, used) =
+            drives.iter().fold((0, 0), |(capacity, used), drive| (capacity + drive.capacity, used + drive.used));
+        format!("{noun} {}{of} {verb} {}", first(&ids, NAMED), self.text(capacity, used))
+    }
+}
+
+/// The first few of many things, and how many more there are.
+pub fn first(things: &[impl ToString], most: usize) -> String {
+    let named: Vec<String> = things.iter().take(most).map(ToString::to_string).collect();
+    match (things.len() - named.len(), named.split_last()) {
+        (0, Some((last, others))) if !others.is_empty() => format!("{} and {last}", others.join(", ")),
+        (0, _) => named.concat(),
+        (more, _) => format!("{} and {more} more", named.join(", ")),
     }
 }
 
@@ -65,6 +98,17 @@ pub fn log_changes(known: &mut BTreeMap<DriveId, Fullness>, open: &BTreeMap<Driv
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Story: of several drives that were full one was named, and somebody made room on that one.
+    #[test]
+    fn of_several_full_drives_the_first_few_are_named_and_the_others_counted() {
+        let drives = |count| (1..=count).map(|id| Filled { id: DriveId(id), capacity: 1 << 30, used: 1 << 30 });
+        let text = |count| Fullness::Full.text_of(&drives(count).collect::<Vec<_>>(), " of pool 'p'");
+        let id = |id| DriveId(id).to_string();
+        assert!(text(1).starts_with(&format!("drive {} of pool 'p' is full, 0 of 1G are left", id(1))), "{}", text(1));
+        assert!(text(2).starts_with(&format!("drives {} and {} of pool 'p' are full, 0 of 2G", id(1), id(2))));
+        assert!(text(6).starts_with(&format!("drives {}, {}, {}, {} and 2 more of", id(1), id(2), id(3), id(4))));
+    }
 
     #[test]
     fn a_drive_is_nearly_full_in_time_and_full_when_hardly_anything_fits() {

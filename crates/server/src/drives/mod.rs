@@ -28,7 +28,7 @@ mod tests;
 pub use agent::{NOTHING_THERE, watch};
 pub use doubt::{settle_doubts, watch_labels};
 pub use error::DriveOperationError;
-pub use fullness::Fullness;
+pub use fullness::{Filled, Fullness, NAMED, first};
 pub use generations::{Generations, GenerationsError};
 pub use kept::Kept;
 pub use manage::NewDriveRequest;
