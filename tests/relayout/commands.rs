@@ -98,6 +98,30 @@ fn ctrl_c_ends_the_command_and_not_the_work_and_says_so() {
 }
 
 #[test]
+fn what_waits_for_a_drive_that_is_away_names_it_and_has_no_rate_and_no_time_left() {
+    let cluster = Plan { media: Media::Files, drives: 2, ..Plan::default() }.up();
+    cluster.create("v", "24M", "stripe");
+    cluster.connect("v").write(0, &noise(1, 24 << 20)).expect("written");
+    cluster
+        .tepal(&["volume", "relayout", "v", "--layout", "stripe;extent=4K", "--rate", "4M", "--no-wait"])
+        .succeeded();
+    program::until("some to have gone", SOON, || {
+        (cluster.volume("v")["migration"]["done_bytes"].as_u64()? >= 4 << 20).then_some(())
+    });
+    let id = cluster.drive_id(cluster.drive(0));
+    cluster.tepal(&["drive", "offline", &id]).succeeded();
+    program::until("it to be told", SOON, || {
+        let listed = cluster.ask(&["volume", "migrations"])[0].clone();
+        let is_told = ["offline", &id].iter().all(|part| listed["reason"].to_string().contains(part));
+        (listed["state"] == "blocked" && is_told && listed["rate"] == 0 && listed["seconds_left"].is_null())
+            .then_some(())
+    });
+    cluster.tepal(&["drive", "online", &id]).succeeded();
+    cluster.tepal(&["volume", "rate", "v", "auto"]).succeeded();
+    assert_eq!(cluster.wait_until_there("v"), "stripe;extent=4K");
+}
+
+#[test]
 fn what_does_not_fit_is_not_begun() {
     let cluster = Plan { media: Media::Files, drives: 2, drive_size: 64 << 20, ..Plan::default() }.up();
     cluster.create("v", "60M", "stripe");

@@ -40,8 +40,10 @@ fn fill(cluster: &Cluster) {
 fn is_blocked(cluster: &Cluster) {
     program::until("it to wait for room", LONG, || {
         let migration = &cluster.volume("v")["migration"];
-        let says_why = migration["reason"].to_string().contains("full");
-        (migration["state"] == "blocked" && says_why).then_some(())
+        let says_why =
+            ["no room", "full", "add drives"].iter().all(|part| migration["reason"].to_string().contains(part));
+        let has_none = migration["rate"] == 0 && migration["seconds_left"].is_null();
+        (migration["state"] == "blocked" && says_why && has_none).then_some(())
     });
 }
 

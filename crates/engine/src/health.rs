@@ -7,7 +7,7 @@ use crate::servers::seat::Taken;
 use crate::volume::{Map, Volume};
 use std::collections::{BTreeMap, BTreeSet};
 use tepal_drive::world::World;
-use tepal_model::DriveId;
+use tepal_model::{DriveId, IoError};
 
 /// How a volume is. The lists aren't empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,6 +74,17 @@ pub enum Trouble {
     },
     /// What keeps a returned drive from catching up.
     Obstacle(String),
+    /// A part of what is on its way to another map stays where it is: there's no room for it where it goes, or a block of it can't be
+    /// read.
+    Stays {
+        /// Places are of the volume.
+        error: IoError,
+    },
+    /// A part of what is on its way has been waited for for long.
+    NotHandedOver {
+        /// Who is to hand it over, for people.
+        by: String,
+    },
 }
 
 impl<W: World> Map<W> {
@@ -141,6 +152,8 @@ impl<W: World> Volume<W> {
         }
         let text = |error| format!("recovery waits: {error}");
         troubles.extend(wanting.obstacle.map(text).map(Trouble::Obstacle));
+        troubles.extend(wanting.stays.map(|error| Trouble::Stays { error }));
+        troubles.extend(wanting.not_handed_over.map(|by| Trouble::NotHandedOver { by }));
         match (works, all_here, troubles.is_empty()) {
             (false, ..) => VolumeHealth::Unavailable(troubles),
             (true, _, true) => VolumeHealth::Healthy,

@@ -4,7 +4,7 @@
 use crate::observed::Damaged;
 use tepal_engine::Trouble;
 use tepal_metadata::{DriveState, Lease, ServerState, State, Tick};
-use tepal_model::{BLOCK, DriveId, ServerId};
+use tepal_model::{BLOCK, DriveId, IoError, ServerId};
 
 /// One line of reason.
 pub fn reason(trouble: &Trouble, state: &State, volume: &str) -> String {
@@ -35,6 +35,14 @@ pub fn reason(trouble: &Trouble, state: &State, volume: &str) -> String {
         Trouble::LedAnew { .. } => "parts of it are about to be led by other servers".to_owned(),
         Trouble::Comparing { .. } => "copies are being compared: not all may have got what was written last".to_owned(),
         Trouble::Obstacle(text) => text.clone(),
+        Trouble::Stays { error: IoError::OutOfSpace } => {
+            "a part of it stays where it is on the way to another layout: there's no room for it where it goes"
+                .to_owned()
+        }
+        Trouble::Stays { error } => format!("a part of it stays where it is on the way to another layout: {error}"),
+        Trouble::NotHandedOver { by } => {
+            format!("a part of it waits to be handed over by {by}, to go to another layout")
+        }
     }
 }
 

@@ -7,7 +7,8 @@ use super::relay::Scope;
 use super::types::{
     DriveInfo, ErrorKind, Flatten, Migration, MigrationInfo, MigrationState, Relayout, SetRate, VolumeInfo,
 };
-use super::{Context, Shared, volumes};
+use super::{Context, Shared, health_text, volumes};
+use crate::drives::{NAMED, first};
 use crate::world::ServerWorld;
 use axum::Json;
 use axum::extract::State as Extract;
@@ -16,7 +17,7 @@ use tepal_drive::world::Random;
 use tepal_engine::{Trouble, VolumeHealth};
 use tepal_metadata::{Command, DriveState, DriveUse, MigrationRecord, State, VolumeRecord};
 use tepal_model::size::Size;
-use tepal_model::{Layout, MapId, MigrationStage};
+use tepal_model::{CHUNK, DriveId, IoError, Layout, MapId, MigrationStage};
 
 /// Of what is to be taken over, this part must fit besides: a window of it is in both places.
 const BESIDES: u64 = 20;
@@ -202,21 +203,20 @@ async fn change(
     volumes::one(context, name).await
 }
 
-pub async fn list(Extract(context): Extract<Shared>) -> Json<Vec<MigrationInfo>> {
+/// With what all servers say of what is in its way, as those do who lead its columns.
+pub async fn list(context: Extract<Shared>, scope: Scope) -> Json<Vec<MigrationInfo>> {
     let state = context.parts.metadata.state();
-    let volumes = state.active_volumes().filter_map(|record| {
-        let migration = of_volume(&context, &state, record)?;
-        Some((record, state.migration_of(record)?.clone(), migration))
-    });
-    let info = |(record, migration, said): (&Arc<VolumeRecord>, Arc<MigrationRecord>, Migration)| MigrationInfo {
-        volume: record.name.clone(),
-        from: layout_of(&state, migration.source).unwrap_or_default(),
-        begun_unix_ms: migration.begun_unix_ms,
-        migration: said,
+    let Json(volumes) = volumes::list(context, scope).await;
+    let info = |volume: VolumeInfo| {
+        let record = state.migration_of(state.volume_named(&volume.name)?)?;
+        Some(MigrationInfo {
+            volume: volume.name,
+            from: layout_of(&state, record.source).unwrap_or_default(),
+            begun_unix_ms: record.begun_unix_ms,
+            migration: volume.migration?,
+        })
     };
-    let mut all: Vec<MigrationInfo> = volumes.map(info).collect();
-    all.sort_unstable_by(|one, other| one.volume.cmp(&other.volume));
-    Json(all)
+    Json(volumes.into_iter().filter_map(info).collect())
 }
 
 /// How the volume goes to another map, if it does.
@@ -226,13 +226,8 @@ pub fn of_volume(context: &Context, state: &State, record: &VolumeRecord) -> Opt
     let total_bytes = record.size;
     let part = |chunks: u64| (u128::from(total_bytes) * u128::from(chunks) / u128::from(migration.chunks)) as u64;
     let done_bytes = part(migration.done);
-    let is_running = migration.stage == MigrationStage::Running;
-    let rate = if is_running { progress.rate } else { 0 };
-    let mut obstacles = progress.obstacles;
-    // Who has drives that are full, or leads what can't go on, says so; others can't know.
-    obstacles.extend(full_drives(context, state, migration.target));
-    obstacles.extend(obstacles_here(context, record));
-    Some(Migration {
+    let rate = progress.rate;
+    let mut said = Migration {
         // What it goes back to it has as its own still.
         to: if migration.cancelled { record.layout.to_string() } else { migration.layout.to_string() },
         to_pool: changed_pool(state, record, migration),
@@ -242,14 +237,32 @@ pub fn of_volume(context: &Context, state: &State, record: &VolumeRecord) -> Opt
         seconds_left: (rate > 0).then(|| (total_bytes - done_bytes).div_ceil(rate)),
         state: match migration.stage {
             MigrationStage::Paused => MigrationState::Paused,
-            MigrationStage::Running if !obstacles.is_empty() => MigrationState::Blocked,
             MigrationStage::Running => MigrationState::Running,
         },
-        reason: obstacles,
+        reason: Vec::new(),
+        lacks_room: false,
+        full_drives: full_drives(context, state, migration.target),
         cancelled: migration.cancelled,
         flattens: migration.leaves.is_some(),
         most_rate: migration.rate,
-    })
+    };
+    // Who leads what can't go on says so; others can't know.
+    add_obstacles(&mut said, (context, state), record);
+    if said.reason.is_empty() {
+        said.reason = progress.obstacles;
+    }
+    judge(&mut said);
+    Some(said)
+}
+
+/// What is blocked has no rate, though it had one lately.
+fn judge(migration: &mut Migration) {
+    if migration.state == MigrationState::Running && (migration.lacks_room || !migration.reason.is_empty()) {
+        migration.state = MigrationState::Blocked;
+    }
+    if migration.state != MigrationState::Running {
+        (migration.rate, migration.seconds_left) = (0, None);
+    }
 }
 
 /// The pool that it goes to, if that's another one.
@@ -264,25 +277,60 @@ fn layout_of(state: &State, map: MapId) -> Option<String> {
     Some(Layout { domain: None, ..map.layout.clone() }.to_string())
 }
 
-/// What keeps columns that this server leads from being taken over.
-fn obstacles_here(context: &Context, record: &VolumeRecord) -> Vec<String> {
+/// Adds what keeps columns that this server leads, or that nobody does, from being taken over.
+fn add_obstacles(migration: &mut Migration, (context, state): (&Context, &State), record: &VolumeRecord) {
     let troubles = match context.volumes.served(record.id).map(|volume| volume.health()) {
         None | Some(VolumeHealth::Healthy) => Vec::new(),
         Some(
             VolumeHealth::Degraded(troubles) | VolumeHealth::Recovering(troubles) | VolumeHealth::Unavailable(troubles),
         ) => troubles,
     };
-    let text = |trouble| match trouble {
-        Trouble::Obstacle(text) => Some(text),
-        _ => None,
-    };
-    troubles.into_iter().filter_map(text).collect()
+    for trouble in troubles {
+        match trouble {
+            Trouble::Stays { error: IoError::OutOfSpace } => migration.lacks_room = true,
+            Trouble::Stays { error: IoError::Damaged { .. } } => {
+                let why = health_text::reason(&trouble, state, &record.name);
+                let way_back = way_back(record, migration, state);
+                migration.reason.push(format!("{why}: {way_back}, write these bytes, and have it go once more"));
+            }
+            Trouble::Lost { .. }
+            | Trouble::AllWaits { .. }
+            | Trouble::WritesWait { .. }
+            | Trouble::Obstacle(_)
+            | Trouble::Stays { .. }
+            | Trouble::NotHandedOver { .. } => {
+                migration.reason.push(health_text::reason(&trouble, state, &record.name));
+            }
+            Trouble::Away { .. }
+            | Trouble::Failed { .. }
+            | Trouble::Behind { .. }
+            | Trouble::Comparing { .. }
+            | Trouble::LedAnew { .. } => {}
+        }
+    }
+}
+
+/// The command that turns it around.
+fn way_back(record: &VolumeRecord, migration: &Migration, state: &State) -> String {
+    let name = &record.name;
+    match state.migration_of(record) {
+        _ if !migration.cancelled => format!("`tepal volume cancel {name}`"),
+        _ if migration.flattens => format!("`tepal volume flatten {name}`"),
+        Some(agreed) => format!("`tepal volume relayout {name} --layout '{}'`", agreed.layout),
+        None => format!("`tepal volume relayout {name}`"),
+    }
 }
 
 /// The drives of this server that have no room for what goes to the map.
-fn full_drives(context: &Context, state: &State, target: MapId) -> Vec<String> {
+fn full_drives(context: &Context, state: &State, target: MapId) -> Vec<DriveId> {
     let Some(map) = state.maps.get(&target) else { return Vec::new() };
-    map.drives().into_iter().filter_map(|id| volumes::full_drive(context, id)).collect()
+    let open = context.drives.open();
+    // The longest extents are as long as a chunk.
+    let is_full = |id: &DriveId| {
+        let usage = open.get(id).map(|open| open.drive.usage());
+        usage.is_some_and(|usage| usage.capacity.saturating_sub(usage.used) < CHUNK)
+    };
+    map.drives().into_iter().filter(is_full).collect()
 }
 
 /// What several servers say of one migration.
@@ -294,16 +342,70 @@ pub fn put_together(own: Option<Migration>, others: impl IntoIterator<Item = Mig
                 all.reason.push(reason);
             }
         }
+        all.lacks_room |= other.lacks_room;
+        all.full_drives.extend(other.full_drives);
     }
-    if all.state == MigrationState::Running && !all.reason.is_empty() {
-        all.state = MigrationState::Blocked;
-    }
+    judge(&mut all);
     Some(all)
+}
+
+/// When all servers have said where there's no room, people are told once, with what can be done.
+pub fn say_what_lacks_room(volume: &mut VolumeInfo, state: &State) {
+    let (Some(migration), Some(record)) = (&mut volume.migration, state.volume_named(&volume.name)) else { return };
+    if !migration.lacks_room {
+        return;
+    }
+    migration.full_drives.sort_unstable();
+    let turn = match migration.cancelled {
+        true => format!("{} has it go there after all", way_back(record, migration, state)),
+        false => format!("{} has it come back", way_back(record, migration, state)),
+    };
+    let where_to = match &migration.full_drives[..] {
+        [] => "there was no room for a part of it where it goes when that was tried last".to_owned(),
+        [drive] => format!("there's no room for a part of it where it goes, drive {drive} is full"),
+        drives => {
+            format!("there's no room for a part of it where it goes, drives {} are full", first(drives, NAMED))
+        }
+    };
+    let text =
+        format!("{where_to}: it goes on by itself when you add drives, or remove snapshots or volumes; or {turn}");
+    migration.reason.insert(0, text);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn running() -> Migration {
+        Migration {
+            to: "mirror:2".to_owned(),
+            to_pool: None,
+            done_bytes: 1 << 30,
+            total_bytes: 2 << 30,
+            rate: 1 << 20,
+            seconds_left: Some(1024),
+            state: MigrationState::Running,
+            reason: vec![],
+            lacks_room: false,
+            full_drives: vec![],
+            cancelled: false,
+            flattens: false,
+            most_rate: None,
+        }
+    }
+
+    /// Story: what was blocked had the rate that it had before, and a time left that grew.
+    #[test]
+    fn what_is_blocked_has_no_rate_and_no_time_left_whichever_server_knows_of_it() {
+        let without_room = Migration { lacks_room: true, full_drives: vec![DriveId(1)], ..running() };
+        let away = Migration { reason: vec!["a drive is away".to_owned()], ..running() };
+        assert_eq!(put_together(Some(running()), [running()]), Some(running()));
+        for other in [without_room, away] {
+            let all = put_together(Some(running()), [running(), other.clone()]).expect("it's on its way");
+            assert_eq!((all.state, all.rate, all.seconds_left), (MigrationState::Blocked, 0, None));
+            assert_eq!((all.reason, all.full_drives), (other.reason, other.full_drives));
+        }
+    }
 
     #[test]
     fn what_a_volume_still_takes_grows_with_its_copies_and_shrinks_as_it_goes() {

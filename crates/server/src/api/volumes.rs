@@ -10,7 +10,7 @@ use super::types::{
     VolumeState, path, route,
 };
 use super::{Context, Shared, health_text, migrations, snapshots};
-use crate::drives::Fullness;
+use crate::drives::{Filled, Fullness};
 use crate::nbd::exports::in_a_moment;
 use crate::world::ServerWorld;
 use axum::Json;
@@ -43,7 +43,7 @@ pub async fn list(Extract(context): Extract<Shared>, scope: Scope) -> Json<Vec<V
             let own = info(&context, &state, record);
             match scope {
                 Scope::Own => in_short(own),
-                Scope::Cluster => put_together(own, elsewhere.remove(&record.id.0).unwrap_or_default()),
+                Scope::Cluster => put_together(own, elsewhere.remove(&record.id.0).unwrap_or_default(), &state),
             }
         })
         .collect();
@@ -63,7 +63,7 @@ pub async fn everywhere(context: &Context, name: &str) -> Result<VolumeInfo, Fai
     let id = own.id;
     let others = context.ask_others::<VolumeInfo>(&path(route::VOLUME, name)).await;
     let others = others.into_iter().filter_map(|(_, said)| said).filter(|said| said.id == id);
-    Ok(put_together(own, others))
+    Ok(put_together(own, others, &context.parts.metadata.state()))
 }
 
 /// Without what the server that asks knows as well: with many snapshots that would be more than can be passed on.
@@ -74,7 +74,7 @@ fn in_short(own: VolumeInfo) -> VolumeInfo {
 
 /// What the servers say of one volume, each of the columns that it leads and of its own drives and clients; of gateways, all say
 /// the same.
-fn put_together(own: VolumeInfo, others: impl IntoIterator<Item = VolumeInfo>) -> VolumeInfo {
+fn put_together(own: VolumeInfo, others: impl IntoIterator<Item = VolumeInfo>, state: &State) -> VolumeInfo {
     let mut all = own;
     for other in others {
         all.state = worse(all.state, other.state);
@@ -101,6 +101,7 @@ fn put_together(own: VolumeInfo, others: impl IntoIterator<Item = VolumeInfo>) -
     }
     all.clients += all.clients_of_gateways;
     all.snapshots.iter_mut().for_each(snapshots::sum_clients);
+    migrations::say_what_lacks_room(&mut all, state);
     all
 }
 
@@ -295,10 +296,11 @@ fn known(context: &Context, name: &str) -> Result<Json<VolumeInfo>, Failure> {
 
 pub fn info(context: &Context, state: &State, record: &VolumeRecord) -> VolumeInfo {
     let info = info_besides_space(context, state, record);
-    let full = info.drives.iter().find_map(|id| full_drive(context, *id));
-    match full {
-        None => info,
-        Some(text) => {
+    let full = full_drives(context, &info.drives);
+    match &full[..] {
+        [] => info,
+        full => {
+            let text = Fullness::Full.text_of(full, "");
             let state = if info.state == VolumeState::Healthy { VolumeState::Degraded } else { info.state };
             VolumeInfo { state, reason: [info.reason, vec![text]].concat(), ..info }
         }
@@ -311,14 +313,15 @@ fn drives_of(state: &State, record: &VolumeRecord) -> Vec<DriveId> {
     state.maps_of(record).flat_map(|map| map.drives()).filter(|drive| seen.insert(*drive)).collect()
 }
 
-/// What is to be said of a drive of this server if it's full.
-pub fn full_drive(context: &Context, id: DriveId) -> Option<String> {
+/// Those of this server that are full.
+fn full_drives(context: &Context, drives: &[DriveId]) -> Vec<Filled> {
     let open = context.drives.open();
-    let open = open.get(&id)?;
-    let usage = open.drive.usage();
-    let fullness = Fullness::of(usage.capacity, usage.used);
-    let text = || format!("drive {id} is {}", fullness.text(usage.capacity, usage.used));
-    (fullness == Fullness::Full).then(text)
+    let filled = |&id: &DriveId| {
+        let usage = open.get(&id)?.drive.usage();
+        Some(Filled { id, capacity: usage.capacity, used: usage.used })
+    };
+    let is_full = |drive: &Filled| Fullness::of(drive.capacity, drive.used) == Fullness::Full;
+    drives.iter().filter_map(filled).filter(is_full).collect()
 }
 
 /// Without what full drives are to it.

@@ -110,7 +110,10 @@ fn see_through(
     let left = |volume: &VolumeInfo| {
         let Some(migration) = &volume.migration else { return Ok(None) };
         came_back = migration.cancelled;
-        let (done, total, obstacles) = (migration.done_bytes, migration.total_bytes, migration.reason.clone());
+        let (done, total, mut obstacles) = (migration.done_bytes, migration.total_bytes, migration.reason.clone());
+        if migration.state == MigrationState::Paused {
+            obstacles = vec![format!("it rests: `tepal volume resume {}` has it go on", volume.name)];
+        }
         Ok(Some(Left { done, total, obstacles }))
     };
     let look = || client.get(&path(route::VOLUME, &name));
@@ -234,6 +237,8 @@ mod tests {
             seconds_left: Some(3072),
             state: MigrationState::Running,
             reason: vec![],
+            lacks_room: false,
+            full_drives: vec![],
             cancelled: false,
             flattens: false,
             most_rate: None,

@@ -27,6 +27,15 @@ pub enum Waited<T> {
     Interrupted(T),
 }
 
+/// What is to be told of what is in the way now, where that was told before.
+fn news(told: &mut Vec<String>, now: Vec<String>) -> Vec<String> {
+    let before = std::mem::replace(told, now);
+    match told.is_empty() && !before.is_empty() {
+        true => vec!["it goes on".to_owned()],
+        false => told.iter().filter(|obstacle| !before.contains(obstacle)).cloned().collect(),
+    }
+}
+
 /// Looks again and again, until nothing is left by what is seen.
 pub fn until<T>(
     mut progress: Progress,
@@ -36,14 +45,11 @@ pub fn until<T>(
 ) -> Result<Waited<T>, CommandError> {
     let interrupt = Interrupt::catch()?;
     let (mut seen, mut heard, mut pause) = (first, Instant::now(), FIRST_LOOK);
-    let mut obstacles = Vec::new();
+    let mut told = Vec::new();
     loop {
         let Some(now) = left(&seen)? else { return Ok(Waited::Done(seen)) };
         progress.set(now.done, now.total);
-        if now.obstacles != obstacles {
-            obstacles = now.obstacles;
-            obstacles.iter().for_each(|obstacle| progress.say(obstacle));
-        }
+        news(&mut told, now.obstacles).iter().for_each(|text| progress.say(text));
         loop {
             if interrupt.wait(pause) {
                 return Ok(Waited::Interrupted(seen));
@@ -57,6 +63,28 @@ pub fn until<T>(
                 Err(error) if error.is_no_answer() && heard.elapsed() < AWAY => {}
                 Err(error) => return Err(error.into()),
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Story: of several reasons one changed, and all were told again, twice a second.
+    #[test]
+    fn what_is_in_the_way_is_told_once_and_so_is_that_nothing_is_any_more() {
+        let mut told = Vec::new();
+        for (now, said) in [
+            (&[][..], &[][..]),
+            (&["full", "away"], &["full", "away"]),
+            (&["away", "full"], &[]),
+            (&["away", "damaged"], &["damaged"]),
+            (&[], &["it goes on"]),
+            (&[], &[]),
+            (&["full"], &["full"]),
+        ] {
+            assert_eq!(news(&mut told, now.iter().map(ToString::to_string).collect()), said);
         }
     }
 }

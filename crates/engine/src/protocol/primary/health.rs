@@ -6,7 +6,7 @@ use crate::volume::Map;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tepal_drive::world::World;
-use tepal_model::{DriveId, MapId};
+use tepal_model::{DriveId, IoError, MapId};
 
 /// For who leads a column anew to hear from the drives that are up.
 const HEARD_SOON: Duration = Duration::from_secs(1);
@@ -31,14 +31,18 @@ pub(crate) struct Wanting {
     pub behind: BTreeMap<DriveId, u64>,
     /// Regions whose copies may differ.
     pub comparing: u64,
-    /// Why recovery waits, and in which column.
-    pub obstacle: Option<String>,
+    /// Why recovery waits.
+    pub obstacle: Option<IoError>,
+    /// Why something on its way to another map stays where it is.
+    pub stays: Option<IoError>,
+    /// Who is waited for to hand something over.
+    pub not_handed_over: Option<String>,
 }
 
 impl<W: World> Group<W> {
     pub fn add_wanting(&self, wanting: &mut Wanting) {
         let is_just_led = self.is_just_led();
-        let (obstacle, waits) = {
+        let (obstacle, stays, waits) = {
             let state = self.lock();
             let mut look = |region| self.look(wanting, &state, region, is_just_led);
             look(NOT_MISSED);
@@ -51,15 +55,15 @@ impl<W: World> Group<W> {
             list.iter().for_each(|member| wanting.add(member));
             let is_lost = |&&region: &&u64| state.members.clean(region) == Copies::Lost;
             wanting.comparing += state.unresolved.iter().filter(|region| !is_lost(region)).count() as u64;
-            (state.obstacle.clone().or_else(|| state.takeover.obstacle()), self.waits(&state))
+            (state.obstacle.clone(), state.takeover.obstacle(), self.waits(&state))
         };
-        if wanting.obstacle.is_none() {
-            let error = |error| match self.map() {
-                Some(map) => map.in_volume(self.shared.column.number, error).to_string(),
-                None => error.to_string(),
-            };
-            wanting.obstacle = obstacle.map(error).or_else(|| self.waiting_for(waits?));
-        }
+        let in_volume = |error| match self.map() {
+            Some(map) => map.in_volume(self.shared.column.number, error),
+            None => error,
+        };
+        wanting.obstacle = wanting.obstacle.take().or_else(|| obstacle.map(in_volume));
+        wanting.stays = wanting.stays.take().or_else(|| stays.map(in_volume));
+        wanting.not_handed_over = wanting.not_handed_over.take().or_else(|| self.waits_for(&waits?));
     }
 
     fn map(&self) -> Option<Map<W>> {

@@ -80,7 +80,7 @@ pub struct Migration {
     pub done_bytes: u64,
     /// Bytes of the volume in all.
     pub total_bytes: u64,
-    /// The same, in a second, over the last half minute; 0 while it rests.
+    /// The same, in a second, over the last half minute; 0 while it rests or is blocked.
     #[serde(default)]
     pub rate: u64,
     /// If it goes on like that; none while that isn't known.
@@ -91,6 +91,12 @@ pub struct Migration {
     /// What is in its way, for people.
     #[serde(default)]
     pub reason: Vec<String>,
+    /// Something of it has no room where it goes.
+    #[serde(default)]
+    pub lacks_room: bool,
+    /// Drives where it goes that are full.
+    #[serde(default)]
+    pub full_drives: Vec<DriveId>,
     /// What has gone comes back.
     #[serde(default)]
     pub cancelled: bool,

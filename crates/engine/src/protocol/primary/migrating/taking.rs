@@ -136,11 +136,10 @@ enum For {
     Nobody,
 }
 
-/// A piece that has waited to be taken over for so long.
+/// A piece that has waited to be taken over for long.
 pub struct Waits {
     migration: Arc<MapMigration>,
     piece: u64,
-    waited: Duration,
 }
 
 /// Why something isn't taken over.
@@ -537,22 +536,24 @@ impl<W: World> Group<W> {
         let migration = state.migration.as_ref().filter(|migration| migration.takes())?;
         let (piece, since) = state.takeover.oldest()?;
         let waited = self.shared.world.now().0.saturating_sub(since.0);
-        (waited >= LONG).then(|| Waits { migration: migration.clone(), piece, waited })
+        (waited >= LONG).then(|| Waits { migration: migration.clone(), piece })
     }
 
-    /// The same for people: who is to hand it over.
-    pub fn waiting_for(&self, Waits { migration, piece, waited }: Waits) -> Option<String> {
+    /// Who is to hand it over, for people.
+    pub fn waits_for(&self, Waits { migration, piece }: &Waits) -> Option<String> {
         let source = self.engine()?.map(migration.agreed.source)?;
         let columns =
-            migration.fenced(self.shared.column.number, Blocks::new(piece, PIECE)).into_iter().map(|run| run.column);
+            migration.fenced(self.shared.column.number, Blocks::new(*piece, PIECE)).into_iter().map(|run| run.column);
         let who = |column: usize| match source.seats().get(column)?.now() {
-            Seated::Here(_) => Some("this server".to_owned()),
+            Seated::Here(_) => match self.engine()?.followed_state() {
+                Some((server, _)) => Some(format!("server {server}")),
+                None => Some("this server".to_owned()),
+            },
             Seated::There(server, _) => Some(format!("server {server}")),
             Seated::Vacant => Some("a server that isn't there".to_owned()),
         };
         let from: BTreeSet<String> = columns.filter_map(who).collect();
-        let from = from.into_iter().collect::<Vec<_>>().join(", ");
-        Some(format!("a part of it has been waiting for {} s to be handed over by {from}", waited.as_secs()))
+        Some(from.into_iter().collect::<Vec<_>>().join(", "))
     }
 
     /// Asks the primary of the source's column, once.
