@@ -2,16 +2,17 @@
 
 use super::LONG;
 use crate::cluster::{Cluster, Media, Plan};
-use crate::nbd::noise;
+use crate::nbd::{BLOCK, noise};
 use crate::program;
+use std::process::Stdio;
 
 const MIB: u64 = 1 << 20;
 
 /// Two drives of 64 MiB, and a volume of two copies that is halfway to one copy.
 fn halfway() -> (Cluster, Vec<u8>) {
     let cluster = Plan { media: Media::Files, drives: 2, drive_size: 64 * MIB, ..Plan::default() }.up();
-    cluster.create("v", "40M", "mirror:2");
-    let data = noise(1, (40 * MIB) as usize);
+    cluster.create("v", "44M", "mirror:2");
+    let data = noise(1, (44 * MIB) as usize);
     write(&cluster, "v", &data);
     let relayout = ["volume", "relayout", "v", "--layout", "stripe", "--rate", "4M", "--no-wait"];
     cluster.tepal(&relayout).succeeded();
@@ -81,6 +82,52 @@ fn what_finds_no_room_on_its_way_back_goes_on_when_there_is_some() {
     is_right(&cluster, &data, "mirror:2");
     cluster.tepal(&["volume", "rm", "v"]).succeeded();
     cluster.wait_until_all_is_free();
+}
+
+/// Story: somebody had a way back blocked, was told nothing while they waited, and added a drive as anybody would: nothing came to it, since
+/// nothing of what is on its way was moved between drives.
+#[test]
+fn who_waits_for_what_is_blocked_is_told_what_to_do_and_it_goes_on_by_itself_when_a_drive_is_added() {
+    let (cluster, data) = halfway();
+    cluster.tepal(&["snapshot", "create", "v@s"]).succeeded();
+    // All that fills the drives is its own: no other volume could be moved away.
+    let mut client = cluster.connect("v");
+    let new = noise(2, data.len());
+    let pieces = |data: &[u8]| data.chunks(MIB as usize).map(<[u8]>::to_vec).collect::<Vec<_>>();
+    let is_written: Vec<bool> =
+        (0..).step_by(MIB as usize).zip(pieces(&new)).map(|(at, piece)| client.write(at, &piece).is_ok()).collect();
+    assert!(is_written.contains(&false), "no drive is full: {} bytes are used", cluster.used());
+
+    let mut command = cluster.command();
+    command.args(["volume", "cancel", "v"]);
+    let told = cluster.folder().join("told");
+    let mut child =
+        program::spawn(command.stdout(Stdio::null()).stderr(std::fs::File::create_new(&told).expect("space")));
+    let lines = || std::fs::read_to_string(&told).expect("text");
+    program::until("it to be said why it waits", LONG, || lines().contains("no room").then_some(()));
+    let said = ["add drives", "remove snapshots", "tepal volume relayout v --layout 'stripe'"];
+    program::until("it to be said what can be done", LONG, || {
+        said.iter().all(|part| lines().contains(part)).then_some(())
+    });
+    is_blocked(&cluster);
+    let path = cluster.folder().join("more").display().to_string();
+    cluster.tepal(&["drive", "add", "s1", &path, "--create", "128M"]).succeeded();
+    cluster.tepal(&["volume", "rate", "v", "auto"]).succeeded();
+    assert!(program::wait(&mut child, LONG).is_some_and(|status| status.success()));
+    assert!(lines().matches("no room").count() < 10, "news alone: {}", lines());
+
+    assert_eq!(cluster.wait_until_there("v"), "mirror:2");
+    for (at, ((old, new), is_written)) in
+        (0..).step_by(MIB as usize).zip(pieces(&data).iter().zip(&pieces(&new)).zip(is_written))
+    {
+        let now = cluster.connect("v").read(at, MIB as u32).expect("read");
+        // What was refused is old or new in each block.
+        let blocks = now.chunks(BLOCK).zip(old.chunks(BLOCK).zip(new.chunks(BLOCK)));
+        let is_right = |(now, (old, new)): (&[u8], (&[u8], &[u8]))| now == new || (!is_written && now == old);
+        assert!(blocks.into_iter().all(is_right), "at {at}");
+        assert!(cluster.connect("v@s").read(at, MIB as u32).expect("read") == *old, "at {at} of the snapshot");
+    }
+    cluster.scrub_finds_nothing("v");
 }
 
 #[test]

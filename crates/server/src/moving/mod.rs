@@ -5,6 +5,9 @@
 //! made again on others from the copies that are left. For those that were lost, spares step in. Otherwise each drive is to
 //! hold its fair share. Nothing is moved to where there's no room for it (`room.rs`), and a drive to which a move was called off
 //! rests (`pauses.rs`).
+//!
+//! Of a volume that is on its way to another map nothing is moved only to even it out, for soon it's elsewhere; but what is on drives
+//! that are short of room is, or the volume might wait for room that others have.
 
 mod pauses;
 mod room;
@@ -19,10 +22,11 @@ use room::Room;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 use tepal_metadata::{
-    Command, DriveRecord, DriveState, DriveUse, JoinRecord, MapRecord, ProposeError, ServerState, State,
+    Command, DriveRecord, DriveState, DriveUse, JoinRecord, MapRecord, MigrationRecord, ProposeError, ServerState,
+    State,
 };
-use tepal_model::{DriveId, MapId};
-use tepal_placement::{Candidate, moves};
+use tepal_model::{DriveId, MapId, MigrationStage};
+use tepal_placement::{Candidate, Move, moves};
 
 /// How often it's looked at what has changed, at most.
 const LOOK: Duration = Duration::from_millis(200);
@@ -66,6 +70,14 @@ impl Moves {
             self.under_way.entry((map, column, join.to)).or_insert(now);
         }
         self.pauses.look(&self.spaces);
+    }
+
+    /// Whether a move helps a volume on its way that may wait for room.
+    fn makes_room(&self, migration: &MigrationRecord, change: &Move) -> bool {
+        let is_short = |drive: DriveId| self.spaces.get(&drive).map(DriveSpace::is_short);
+        migration.stage == MigrationStage::Running
+            && is_short(change.from) == Some(true)
+            && is_short(change.to) == Some(false)
     }
 
     fn is_slow(&self, id: MoveId, now: Instant) -> bool {
@@ -120,7 +132,7 @@ pub async fn keep_even(parts: Parts, survey: impl Survey) {
         let gone = away.look(&state, now);
         known.look(&state, now);
         let is_old = known.asked.is_none_or(|asked| now.duration_since(asked) >= SPACES_LAST);
-        if is_old && !next(&state, &gone, (&known, now)).is_empty() {
+        if is_old && asks_for_spaces(&state, &gone, (&known, now)) {
             known.spaces = survey.spaces().await;
             now = Instant::now();
             known.asked = Some(now);
@@ -153,6 +165,12 @@ fn next(state: &State, gone: &BTreeSet<DriveId>, known: (&Moves, Instant)) -> Ve
         }
     }
     commands
+}
+
+/// Whether what is done next depends on drives' space.
+fn asks_for_spaces(state: &State, gone: &BTreeSet<DriveId>, known: (&Moves, Instant)) -> bool {
+    state.migrations.values().any(|record| record.stage == MigrationStage::Running)
+        || !next(state, gone, known).is_empty()
 }
 
 /// Whether a drive that is up may get copies, or keep those that it has.
@@ -251,9 +269,8 @@ fn moves_of(state: &State, pool: &str, gone: &BTreeSet<DriveId>, (known, now): (
             server.is_some_and(|server| server.state == ServerState::Up)
         };
         let is_free = |id: DriveId| busy.get(&id).is_none_or(|moves| *moves < AT_ONCE);
-        // While volumes go from one map to another, there's no point in evening out either.
         let is_to_stay = candidates.iter().any(|drive| drive.drive == change.from && drive.capacity > 0);
-        if is_to_stay && state.migration_about(map).is_some() {
+        if is_to_stay && state.migration_about(map).is_some_and(|record| !known.makes_room(record, &change)) {
             continue;
         }
         let is_under_way = maps[&map].columns[column].joining.is_some() || begun.contains(&(map, column));

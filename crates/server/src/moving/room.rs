@@ -4,14 +4,18 @@
 //! where they went before.
 
 use super::{candidates_of, is_to_hold};
+use crate::drives::Fullness;
 use std::collections::{BTreeMap, BTreeSet};
 use tepal_metadata::{DriveState, DriveUse, MapRecord, State};
 use tepal_model::size::Size;
-use tepal_model::{DriveId, MapId};
+use tepal_model::{CHUNK, DriveId, MapId};
 use tepal_placement::{Move, moves};
 
 /// What is left on a drive that takes what others are emptied of, as a part of what it has when empty: writes go on meanwhile.
 const KEPT: u64 = 20;
+
+/// Extents are as long as a chunk at most.
+const FEW: u64 = 2;
 
 /// Bytes of a drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +28,11 @@ pub struct DriveSpace {
 impl DriveSpace {
     pub fn left(&self) -> u64 {
         self.capacity.saturating_sub(self.used)
+    }
+
+    /// Whether it may soon have no room for what comes to it: not for a few of the longest extents, or for little of what it has in all.
+    pub fn is_short(&self) -> bool {
+        self.left() < FEW * CHUNK || Fullness::of(self.capacity, self.used) > Fullness::Ample
     }
 
     /// For what others are emptied of.

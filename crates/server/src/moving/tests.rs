@@ -208,6 +208,43 @@ async fn what_only_a_lost_drive_had_is_moved_nowhere() {
     assert_eq!(cluster.next(&[]), []);
 }
 
+/// Story: drives were full, and with them the way to another layout was blocked. A drive was added, and nothing came to it, since nothing
+/// was evened out of what was on its way.
+#[tokio::test(flavor = "current_thread")]
+async fn what_is_on_its_way_to_another_map_is_moved_off_drives_that_are_short_of_room_and_else_not() {
+    let cluster = cluster(&[1, 1, 1], "mirror:2").await;
+    let (volume, layout) = ("v".to_owned(), Some("mirror:2;extent=4K".to_owned()));
+    cluster.done(Command::BeginMigration { volume, layout, alone: false, pool: None, seed: 1, rate: None }).await;
+    cluster.add(4, 1).await;
+    let state = cluster.state();
+    let migration = state.migrations.values().next().expect("one is under way").id;
+    assert!(asks_for_spaces(&state, &BTreeSet::new(), (&Moves::default(), Instant::now())));
+    assert_eq!(cluster.next(&[]), [], "nothing is known of drives");
+    for (full, ways) in [(&[][..], &[][..]), (&[11], &[(11, 41)]), (&[11, 31], &[(11, 41), (31, 41)]), (&[11, 41], &[])]
+    {
+        assert!(cluster.ways(&with_full(&state, full)).into_iter().eq(ways.iter().copied()), "{full:?}");
+    }
+    cluster.done(Command::PauseMigration { id: migration, paused: true }).await;
+    assert!(cluster.ways(&with_full(&state, &[11])).is_empty(), "it waits for nothing");
+    cluster.done(Command::PauseMigration { id: migration, paused: false }).await;
+    // As long as the drive is full, until it has its share of both maps.
+    let (before, known) = (cluster.held(), with_full(&state, &[11]));
+    loop {
+        let commands = cluster.next_as(&[], &known, Instant::now());
+        if commands.is_empty() {
+            break;
+        }
+        for command in commands {
+            cluster.done(command).await;
+        }
+        cluster.finish().await;
+    }
+    let (after, total) = (cluster.held(), before.values().sum::<u64>());
+    assert!(after[&11] < before[&11] && after[&11].abs_diff(total / 4) <= total / 40, "{before:?}, {after:?}");
+    assert_eq!((after[&21], after[&31]), (before[&21], before[&31]));
+    cluster.check_apart();
+}
+
 #[tokio::test(flavor = "current_thread")]
 async fn no_copy_goes_where_another_shares_its_server() {
     let cluster = cluster(&[2, 1], "mirror:2").await;
