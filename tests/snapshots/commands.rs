@@ -171,4 +171,12 @@ fn differences_are_listed_in_blocks_and_zeros_apart() {
         cluster.ask(&["snapshot", "diff", "v0@b"]),
         json!([run(5 << 20, 4096, "data"), run(12 << 20, 4096, "data")])
     );
+    // What is past the end of the later one isn't listed, and that is said beside the answer.
+    cluster.tepal(&["snapshot", "create", "v0@c"]).succeeded();
+    drop(volume);
+    cluster.tepal(&["volume", "resize", "v0", "8M", "--shrink"]).succeeded();
+    let asked = cluster.tepal(&["-o", "json", "snapshot", "diff", "v0@c"]);
+    assert!(asked.stderr.contains("v0 ends at 8M, and v0@c at 16M"), "{asked}");
+    assert_eq!(asked.succeeded().trim(), "[]");
+    assert_eq!(cluster.tepal(&["snapshot", "diff", "v0@b", "v0@c"]).stderr, "", "nothing is cut off there");
 }

@@ -5,6 +5,7 @@ use crate::cli::{Global, SnapshotCommand};
 use crate::client::{Client, ClientError};
 use crate::locate;
 use crate::output::{self, Outcome, Output, Progress};
+use std::io::Write;
 use tepal_server::api::types::{
     CreateSnapshot, Difference, DifferenceKind, Done, RenameSnapshot, SnapshotDiff, SnapshotInfo, SnapshotName,
     SourceName, VolumeInfo, path, route,
@@ -63,13 +64,23 @@ fn diff(client: &Client, output: Output, from: SnapshotName, to: Option<SourceNa
         return Err(SnapshotError::OtherVolume { from, to }.into());
     }
     let mut progress = Progress::new(format!("comparing {from} with {to}"));
-    let mut runs: Vec<Difference> = Vec::new();
+    let (mut runs, mut cut_off): (Vec<Difference>, _) = (Vec::new(), None);
     let mut pages = Differences::new(client, &from, &to);
     while let Some(page) = pages.next()? {
         progress.set(page.next.unwrap_or(page.to_size), page.to_size);
         runs.extend(page.runs);
+        cut_off = (page.from_size > page.to_size).then_some((page.from_size, page.to_size));
     }
     drop(progress);
+    if let Some((before, after)) = cut_off {
+        let (before, after) = (output::size(before), output::size(after));
+        // Standard output is for the answer alone.
+        let _ = writeln!(
+            std::io::stderr(),
+            "{to} ends at {after}, and {from} at {before}: what {from} has past the end of {to} isn't listed, nor in what `tepal volume \
+             export --since` writes: it's gone where {to} is"
+        );
+    }
     output.show(&joined(runs), |runs| differences(runs))?;
     Ok(())
 }
