@@ -3,7 +3,7 @@
 
 use crate::observed::Damaged;
 use tepal_engine::Trouble;
-use tepal_metadata::{DriveState, Lease, ServerState, State, Tick};
+use tepal_metadata::{DriveState, DriveUse, Lease, ServerState, State, Tick};
 use tepal_model::{BLOCK, DriveId, IoError, ServerId};
 
 /// One line of reason.
@@ -29,7 +29,7 @@ pub fn reason(trouble: &Trouble, state: &State, volume: &str) -> String {
                 "writes wait, reads go on: min_copies={wanted}, and only {here} {copies} here without {held}: {todo}"
             )
         }
-        Trouble::Away { drive } | Trouble::Failed { drive } => named(&[*drive], state),
+        Trouble::Away { drive } | Trouble::Failed { drive } => fewer_without(*drive, state),
         // How many is said of the whole volume, as each server knows those that it leads.
         Trouble::Behind { drive, .. } => format!("drive {drive} is catching up"),
         Trouble::LedAnew { .. } => "parts of it are about to be led by other servers".to_owned(),
@@ -97,9 +97,40 @@ pub fn no_lease(server: ServerId, lease: Lease, now: Tick) -> Option<String> {
     Some(format!("server {server} may not serve volumes over several servers, their clients on it wait: {why}"))
 }
 
+/// All that is said of a volume. A drive that requests wait for isn't said to be missed as well.
+pub fn reasons(troubles: &[Trouble], state: &State, volume: &str) -> Vec<String> {
+    let mut reasons = Vec::new();
+    for trouble in troubles {
+        match trouble {
+            Trouble::Away { drive } | Trouble::Failed { drive } if is_named(*drive, &reasons) => {}
+            _ => reasons.push(reason(trouble, state, volume)),
+        }
+    }
+    reasons
+}
+
+pub fn is_named(drive: DriveId, reasons: &[String]) -> bool {
+    reasons.iter().any(|reason| reason.contains(&drive.to_string()))
+}
+
+/// What is waited for where a volume has fewer copies than it's to have, because of this drive.
+pub fn fewer_without(drive: DriveId, state: &State) -> String {
+    let held = named(&[drive], state);
+    match state.drives.get(&drive) {
+        Some(record) if record.state.takes_writes() => {
+            format!("it has fewer copies for a moment: {held} is waited for to say what it holds")
+        }
+        Some(record) if record.state != DriveState::Failed && record.purpose != DriveUse::Removed => {
+            format!("it has fewer copies until {held} is back: {}", comeback(&[drive], state))
+        }
+        _ => format!("it has fewer copies until others have what {held} held"),
+    }
+}
+
 /// Each drive with its state and place.
-pub fn named(drives: &[DriveId], state: &State) -> String {
+fn named(drives: &[DriveId], state: &State) -> String {
     let one = |id: DriveId| match state.drives.get(&id) {
+        Some(record) if record.state == DriveState::Up => format!("drive {id} (at {}, just started)", record.path),
         Some(record) => format!("drive {id} ({} at {})", record.state, record.path),
         None => format!("drive {id} (removed)"),
     };
@@ -136,6 +167,35 @@ fn each(drives: &[DriveId], one: impl Fn(DriveId) -> String) -> String {
 mod tests {
     use super::*;
     use std::time::Duration;
+    use tepal_metadata::{Command, DEFAULT_POOL, Metadata};
+    use tepal_model::ClusterId;
+
+    /// Story: right after a start `drive 1 (up at /d1)` was given as a reason why a volume isn't whole.
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_drive_that_is_missed_is_in_a_sentence_that_says_what_is_waited_for() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (server, id) = (ServerId(1), DriveId(1));
+        let created = Metadata::create(folder.path(), ClusterId(1), "test", server, "unix:/s", 0).await;
+        let metadata = created.expect("a cluster");
+        let (pool, path) = (DEFAULT_POOL.to_owned(), "/d1".to_owned());
+        let add = Command::AddDrive { id, server, pool, path, capacity: 1 << 30, spare: false };
+        metadata.propose(add).await.expect("added");
+        let reason = |trouble| reason(&trouble, &metadata.state(), "v");
+        let missed = || reason(Trouble::Away { drive: id });
+        assert!(missed().ends_with("(at /d1, just started) is waited for to say what it holds"), "{}", missed());
+        assert!(!reason(Trouble::WritesWait { wanted: 2, here: 1, drives: vec![id] }).contains("(up at"));
+        let both = [Trouble::AllWaits { drives: vec![id] }, Trouble::Away { drive: id }];
+        assert_eq!(reasons(&both, &metadata.state(), "v").len(), 1, "it's said once");
+        for (to, said) in [
+            (DriveState::Missing, "(missing at /d1) is back: put it back at /d1"),
+            (DriveState::Offline, "(offline at /d1) is back: `tepal drive online"),
+            (DriveState::Failed, "until others have what drive"),
+        ] {
+            let change = Command::SetDriveState { id, to, reason: "a test".to_owned(), expected_view: None };
+            metadata.propose(change).await.expect("it's accepted");
+            assert!(missed().contains(said), "{}", missed());
+        }
+    }
 
     #[test]
     fn a_server_without_a_lease_says_what_it_waits_for() {

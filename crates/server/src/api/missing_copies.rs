@@ -44,9 +44,9 @@ impl MissingCopies {
             let copies = if there == 1 { "copy is" } else { "copies are" };
             reason.push(format!("of some of it, {there} of {of} {copies} there"));
         }
-        for text in self.drives.iter().map(|drive| health_text::named(&[*drive], state)) {
-            if !reason.contains(&text) {
-                reason.push(text);
+        for drive in &self.drives {
+            if !health_text::is_named(*drive, reason) {
+                reason.push(health_text::fewer_without(*drive, state));
             }
         }
     }

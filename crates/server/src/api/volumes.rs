@@ -327,9 +327,7 @@ fn full_drives(context: &Context, drives: &[DriveId]) -> Vec<Filled> {
 /// Without what full drives are to it.
 pub fn info_besides_space(context: &Context, state: &State, record: &VolumeRecord) -> VolumeInfo {
     let volume = context.volumes.served(record.id);
-    let said = |troubles: Vec<Trouble>| {
-        troubles.iter().map(|trouble| health_text::reason(trouble, state, &record.name)).collect::<Vec<_>>()
-    };
+    let said = |troubles: Vec<Trouble>| health_text::reasons(&troubles, state, &record.name);
     let (mut health, mut reason) = match volume.as_ref().map(Volume::health) {
         Some(VolumeHealth::Healthy) => (VolumeState::Healthy, Vec::new()),
         Some(VolumeHealth::Degraded(troubles)) => (VolumeState::Degraded, said(troubles)),
