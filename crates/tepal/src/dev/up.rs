@@ -24,6 +24,8 @@ const LOOK: Duration = Duration::from_millis(500);
 const LOOK_FOR_VOLUMES: Duration = Duration::from_millis(50);
 /// How long volumes may take to be served, after which `status` says why they aren't.
 const SERVED_WITHIN: Duration = Duration::from_secs(10);
+/// When it's told what is waited for.
+const TOLD_AFTER: Duration = Duration::from_secs(1);
 
 /// Whether the cluster ran before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,15 +146,39 @@ fn run_all(cluster: &Cluster, interrupt: &Interrupt) -> Result<Was, DevError> {
 fn settle(cluster: &Cluster, client: &Client, arguments: &UpArguments, interrupt: &Interrupt) -> Result<(), DevError> {
     cluster.servers().into_iter().try_for_each(|server| add_drives(cluster, client, server))?;
     arguments.volumes.iter().try_for_each(|request| make_volume(client, request))?;
-    // Servers that have just started ask each other what they have.
-    let end = Instant::now() + SERVED_WITHIN;
-    let is_served = |volume: &VolumeInfo| volume.state != VolumeState::Unavailable;
-    while Instant::now() < end && !client.get::<Vec<VolumeInfo>>(route::VOLUMES)?.iter().all(is_served) {
+    wait_for_volumes(client, interrupt)
+}
+
+/// Servers that have just started ask each other what they have. If standard error is closed there is nobody to tell.
+fn wait_for_volumes(client: &Client, interrupt: &Interrupt) -> Result<(), DevError> {
+    let (begun, mut told) = (Instant::now(), Vec::new());
+    loop {
+        let waiting = not_served(&client.get::<Vec<VolumeInfo>>(route::VOLUMES)?);
+        if waiting.is_empty() {
+            return Ok(());
+        }
+        let waited = begun.elapsed();
+        if waited >= SERVED_WITHIN {
+            let why = "the cluster isn't whole, and isn't waited for any longer: `tepal status` says how it is by then";
+            let _ = writeln!(io::stderr(), "{why}");
+            return Ok(());
+        }
+        if waited >= TOLD_AFTER {
+            for text in waiting.into_iter().filter(|text| !told.contains(text)).collect::<Vec<_>>() {
+                let _ = writeln!(io::stderr(), "waiting for {text}");
+                told.push(text);
+            }
+        }
         if interrupt.wait(LOOK_FOR_VOLUMES) {
             return Err(DevError::Interrupted);
         }
     }
-    Ok(())
+}
+
+/// Each volume of which something can't be read or written now, and why.
+fn not_served(volumes: &[VolumeInfo]) -> Vec<String> {
+    let unavailable = volumes.iter().filter(|volume| volume.state == VolumeState::Unavailable);
+    unavailable.map(|volume| format!("volume {}: {}", volume.name, volume.reason.join("; "))).collect()
 }
 
 /// The plan as the arguments want it; what they don't say stays.
