@@ -35,6 +35,7 @@ pub use drive::{Drive, Options, Usage};
 pub use error::{DriveError, Loss, OpenError};
 pub use identity::label::{self, Label};
 pub use identity::state_copy::{KeepError, ReadCopiesError, StateCopies, StateCopy, StateOrder, read_state_copies};
+pub use layers::reclaim::Reclaimed;
 pub use log::{Change, Mark, MarkKind};
 pub use open::{NewDrive, format, raise, wipe};
 pub use scrub::ScrubReport;

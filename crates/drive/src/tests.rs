@@ -12,6 +12,7 @@ mod log_device;
 mod log_end;
 mod requests;
 mod state_copy;
+mod surplus;
 mod tables;
 
 use crate::world::{Clock, Gather, Random, Spawn, Tick, World};

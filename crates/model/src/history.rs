@@ -208,7 +208,24 @@ impl History {
 
     /// The line that owns an epoch; `None` if nobody sees layers of it.
     pub fn line_of(&self, epoch: Epoch) -> Option<&Lineage> {
-        self.lines.iter().find(|line| line.owns(epoch))
+        let from = self.lines.partition_point(|line| line.newest() < epoch);
+        self.lines[from..].iter().find(|line| line.owns(epoch))
+    }
+
+    /// The only reader that tells what two lines own apart, by its newest epoch: it sees what one of them owns, and not what the other
+    /// one does. Without it nobody could. `None` if several readers can.
+    pub fn parted_by(&self, one: &Lineage, other: &Lineage) -> Option<Epoch> {
+        // Earlier ones see neither.
+        let from = self.readers.partition_point(|reader| reader.newest() < one.newest().min(other.newest()));
+        let mut apart = self.readers[from..].iter().filter(|it| it.sees(one.newest()) != it.sees(other.newest()));
+        apart.next().filter(|_| apart.next().is_none()).map(Lineage::newest)
+    }
+
+    /// The only reader that sees what a line owns, by its newest epoch. `None` if several do.
+    pub fn only_reader_of(&self, line: &Lineage) -> Option<Epoch> {
+        let from = self.readers.partition_point(|reader| reader.newest() < line.newest());
+        let mut seeing = self.readers[from..].iter().filter(|reader| reader.sees(line.newest()));
+        seeing.next().filter(|_| seeing.next().is_none()).map(Lineage::newest)
     }
 
     /// Whether readers may be made that this history doesn't know of and that see this epoch: nothing is known of its layers.
@@ -309,6 +326,28 @@ mod tests {
         assert_eq!(history.line_of(2), None);
         assert!(!history.is_unknown(2));
         assert_eq!(history.line_of(4), history.reader(4));
+    }
+
+    #[test]
+    fn who_alone_keeps_something_is_known_of_each_line() {
+        let only = |readers: &[&str], epoch| {
+            let history = History::new(readers.iter().map(|text| lineage(text)), 0);
+            history.only_reader_of(history.line_of(epoch).unwrap())
+        };
+        let parted = |readers: &[&str], one, other| {
+            let history = History::new(readers.iter().map(|text| lineage(text)), 0);
+            let line = |epoch| history.line_of(epoch).unwrap();
+            assert_eq!(history.parted_by(line(one), line(other)), history.parted_by(line(other), line(one)));
+            history.parted_by(line(one), line(other))
+        };
+        let row = ["0-1", "0-2", "0-3"];
+        assert_eq!([1, 2, 3].map(|epoch| only(&row, epoch)), [None, None, Some(3)]);
+        assert_eq!([(1, 2), (2, 3), (1, 3)].map(|(one, other)| parted(&row, one, other)), [Some(1), Some(2), None]);
+        let tree = ["0-1", "0-2", "0-1,4-4"];
+        assert_eq!([1, 2, 4].map(|epoch| only(&tree, epoch)), [None, Some(2), Some(4)], "one was rolled back");
+        assert_eq!([(1, 2), (1, 4), (2, 4)].map(|(one, other)| parted(&tree, one, other)), [None; 3]);
+        let forked = ["0-2", "0-1,4-4"];
+        assert_eq!([(1, 2), (1, 4)].map(|(one, other)| parted(&forked, one, other)), [Some(4), Some(2)]);
     }
 
     #[test]

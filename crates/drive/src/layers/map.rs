@@ -70,6 +70,8 @@ pub struct PhysicalMap {
     /// The newest first.
     older: BTreeMap<(MapId, u64), SmallVec<[u32; 4]>>,
     layers_of: BTreeMap<(MapId, Epoch), u64>,
+    /// Of how many extents a layer of the first epoch lies next below one of the second.
+    neighbours: BTreeMap<(MapId, Epoch, Epoch), u64>,
 }
 
 impl Default for PhysicalMap {
@@ -79,6 +81,7 @@ impl Default for PhysicalMap {
             index: (0..SHARDS).map(|_| HashTable::new()).collect(),
             older: BTreeMap::new(),
             layers_of: BTreeMap::new(),
+            neighbours: BTreeMap::new(),
         }
     }
 }
@@ -184,15 +187,35 @@ impl PhysicalMap {
     fn stack(&mut self, key: ExtentKey, slot: u32, newest: u32) {
         let leaves = &self.leaves;
         let older = self.older.entry((key.map, key.index)).or_default();
-        if entry(leaves, newest).epoch > key.epoch {
-            let at = older.partition_point(|&other| entry(leaves, other).epoch > key.epoch);
+        let epoch_of = |slot: u32| entry(leaves, slot).epoch;
+        if epoch_of(newest) > key.epoch {
+            let at = older.partition_point(|&other| epoch_of(other) > key.epoch);
+            let above = at.checked_sub(1).map_or(newest, |at| older[at]);
+            let (below, above) = (older.get(at).copied().map(epoch_of), epoch_of(above));
             older.insert(at, slot);
             self.set_stacked(newest, true);
+            self.count_neighbours(key, (below, Some(above)), true);
         } else {
+            let below = epoch_of(newest);
             older.insert(0, newest);
             self.set_newest(key, newest, slot);
             self.set_stacked(newest, false);
             self.set_stacked(slot, true);
+            self.count_neighbours(key, (Some(below), None), true);
+        }
+    }
+
+    /// A layer came between these two, or was taken from there.
+    fn count_neighbours(&mut self, key: ExtentKey, (below, above): (Option<Epoch>, Option<Epoch>), comes: bool) {
+        let own = Some(key.epoch);
+        for (below, above, comes) in [(below, above, !comes), (below, own, comes), (own, above, comes)] {
+            let (Some(below), Some(above)) = (below, above) else { continue };
+            let pair = (key.map, below, above);
+            let extents = self.neighbours.entry(pair).or_default();
+            *extents = if comes { *extents + 1 } else { *extents - 1 };
+            if *extents == 0 {
+                self.neighbours.remove(&pair);
+            }
         }
     }
 
@@ -235,8 +258,13 @@ impl PhysicalMap {
     fn unstack(&mut self, key: ExtentKey, slot: u32, mut newest: u32) {
         let older = self.older.get_mut(&(key.map, key.index)).expect("a stacked layer has older ones");
         let at = older.iter().position(|&other| other == slot);
+        let epoch_of = |slot: u32| entry(&self.leaves, slot).epoch;
+        let above = at.map(|at| at.checked_sub(1).map_or(newest, |at| older[at]));
+        let below = at.map_or(0, |at| at + 1);
+        let beside = (older.get(below).copied().map(epoch_of), above.map(epoch_of));
         let removed = older.remove(at.unwrap_or(0));
         let is_alone = older.is_empty();
+        self.count_neighbours(key, beside, false);
         if at.is_none() {
             self.set_newest(key, newest, removed);
             self.set_stacked(newest, false);
@@ -256,6 +284,12 @@ impl PhysicalMap {
     /// The epochs of a map of which there are layers, ascending, and how many of each.
     pub fn epochs_of(&self, map: MapId) -> impl Iterator<Item = (Epoch, u64)> {
         self.layers_of.range((map, 0)..=(map, Epoch::MAX)).map(|(&(_, epoch), &layers)| (epoch, layers))
+    }
+
+    /// Of how many extents of a map a layer of one epoch lies next below one of another: both epochs, the older one first.
+    pub fn neighbours_of(&self, map: MapId) -> impl Iterator<Item = (Epoch, Epoch, u64)> {
+        let all = self.neighbours.range((map, 0, 0)..=(map, Epoch::MAX, Epoch::MAX));
+        all.map(|(&(_, below, above), &extents)| (below, above, extents))
     }
 
     /// The extents of a map that have more than one layer, in order, from `first` on.
@@ -321,7 +355,8 @@ impl PhysicalMap {
         let index: usize = self.index.iter().map(HashTable::allocation_size).sum();
         // A tree's nodes are half full at least.
         let older = self.older.len() * 2 * size_of::<((MapId, u64), SmallVec<[u32; 4]>)>();
-        (leaves + index + older) as u64
+        let neighbours = self.neighbours.len() * 2 * size_of::<((MapId, Epoch, Epoch), u64)>();
+        (leaves + index + older + neighbours) as u64
     }
 }
 
@@ -417,6 +452,13 @@ mod tests {
                 }
                 let layers = map.epochs_of(MapId(1)).map(|(_, layers)| layers).sum::<u64>();
                 prop_assert_eq!(layers, expected.len() as u64);
+                let mut neighbours = BTreeMap::<(Epoch, Epoch), u64>::new();
+                for index in 0..3 {
+                    let epochs: Vec<Epoch> = layers_of(index).map(|(key, _)| key.epoch).collect();
+                    epochs.windows(2).for_each(|pair| *neighbours.entry((pair[1], pair[0])).or_default() += 1);
+                }
+                let counted = map.neighbours_of(MapId(1)).map(|(below, above, extents)| ((below, above), extents));
+                prop_assert_eq!(counted.collect::<BTreeMap<_, _>>(), neighbours);
             }
         }
     }

@@ -7,6 +7,7 @@ pub mod join;
 pub mod map;
 pub mod reclaim;
 pub mod space;
+pub mod surplus;
 
 use crate::drive::Drive;
 use crate::layers::map::Layer;

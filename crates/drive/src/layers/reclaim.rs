@@ -23,10 +23,19 @@ const MOVED_TOGETHER: u32 = 16;
 /// Extents that are looked at before others have their turn.
 const LOOKED_AT: usize = 256;
 
+/// How reclaiming ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reclaimed {
+    /// All was given back that can be: what can't be read stays until it's repaired.
+    All,
+    /// Some of it was being written to: that is for another time.
+    SomeLater,
+}
+
 impl<W: World> Drive<W> {
     /// Gives back what no reader sees any more, and joins layers that no reader can tell apart. Nothing is done to what the history
     /// doesn't know, which may be an older one. Layers that are being written to, or can't be read, are left for another time.
-    pub async fn reclaim(&self, map: MapId, history: &History) -> Result<(), Arc<Loss>> {
+    pub async fn reclaim(&self, map: MapId, history: &History) -> Result<Reclaimed, Arc<Loss>> {
         let _turn = self.shared.reclaim_turn.lock().await;
         self.shared.lock().alive()?;
         let history = Arc::new(history.clone());
@@ -34,11 +43,22 @@ impl<W: World> Drive<W> {
         reclaim.clear_unseen().await?;
         loop {
             reclaim.clear_hidden().await?;
-            if !reclaim.join_all().await? {
-                return Ok(());
+            match reclaim.join_all().await? {
+                Pass { worked: true, .. } => {}
+                Pass { is_busy: true, .. } => return Ok(Reclaimed::SomeLater),
+                Pass { .. } => return Ok(Reclaimed::All),
             }
         }
     }
+}
+
+/// What came of one pass over the extents that have several layers.
+#[derive(Default)]
+struct Pass {
+    /// Something was to be done.
+    worked: bool,
+    /// Something is being written to, and was left as it is.
+    is_busy: bool,
 }
 
 struct Reclaim<'a, W: World> {
@@ -58,6 +78,8 @@ struct Plan {
     slots: Vec<u32>,
     /// Where to look next.
     next: Option<u64>,
+    /// As in [`Pass`].
+    is_busy: bool,
 }
 
 /// Slots that count as being joined until they're handed on, or this is dropped.
@@ -123,9 +145,8 @@ impl<W: World> Reclaim<'_, W> {
         Ok(())
     }
 
-    /// One pass over the extents that have several layers. Whether anything was to be done.
-    async fn join_all(&mut self) -> Result<bool, Arc<Loss>> {
-        let (mut from, mut worked) = (Some(0), false);
+    async fn join_all(&mut self) -> Result<Pass, Arc<Loss>> {
+        let (mut from, mut pass) = (Some(0), Pass::default());
         while let Some(first) = from {
             let plan = {
                 let mut state = self.drive.shared.lock();
@@ -133,13 +154,14 @@ impl<W: World> Reclaim<'_, W> {
                 self.plan(&mut state, first)
             };
             from = plan.next;
+            pass.is_busy |= plan.is_busy;
             if !plan.extents.is_empty() {
-                worked = true;
+                pass.worked = true;
                 self.carry_out(plan).await?;
             }
             self.drive.shared.world.give_way().await;
         }
-        Ok(worked)
+        Ok(pass)
     }
 
     fn plan(&self, state: &mut State, first: u64) -> Plan {
@@ -173,6 +195,7 @@ impl<W: World> Reclaim<'_, W> {
         let Some((_, to)) = fate.to.filter(|_| blocks != 0) else { return 0 };
         let is_taken = |slot| state.joining.contains_key(slot) && !plan.slots.contains(slot);
         if [fate.slot, to].iter().any(|slot| state.in_flight.contains_key(slot) || is_taken(slot)) {
+            plan.is_busy = true;
             return 0;
         }
         for slot in [fate.slot, to] {

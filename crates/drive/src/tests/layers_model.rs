@@ -93,12 +93,31 @@ impl Life {
         self.agree();
     }
 
+    /// At times also after all before it was given back, so that it's known what goes with this reader alone.
     fn give_up(&mut self) {
         if self.readers.len() > 1 {
             let at = self.dice.roll(self.readers.len() as u64) as usize;
-            self.readers.remove(at);
+            let all = if self.dice.roll(2) == 0 { self.reclaim_all() } else { 0 };
+            let kept = self.rig.drive.kept_alone(MAP, self.history());
+            let removed = self.readers.remove(at);
             self.agree();
+            if all > 0 {
+                let freed = all - self.reclaim_all();
+                let kept = kept.get(&removed.lineage.newest()).copied().unwrap_or(0);
+                assert!(kept <= freed, "{kept} of {freed} bytes that go with {}", removed.lineage);
+            }
         }
+    }
+
+    /// The bytes that are left.
+    fn reclaim_all(&mut self) -> u64 {
+        let (history, before) = (self.history().clone(), self.rig.drive.allocated_of(MAP));
+        let surplus = self.rig.drive.surplus_of(MAP, &history);
+        self.rig.pool.run_until(self.rig.drive.reclaim(MAP, &history)).unwrap();
+        self.nothing_is_left_to_reclaim();
+        let after = self.rig.drive.allocated_of(MAP);
+        assert!(surplus <= before - after, "{surplus} of {} bytes that were given back", before - after);
+        after
     }
 
     fn reclaim(&mut self) {
@@ -119,6 +138,8 @@ impl Life {
             assert_eq!(fates.len(), layers, "all are seen");
             assert!(fates.iter().all(|fate| fate.gone == 0 && fate.to.is_none()), "{fates:?}");
         }
+        drop(state);
+        assert_eq!(self.rig.drive.surplus_of(MAP, self.history()), 0);
     }
 
     fn stop(&mut self) {
