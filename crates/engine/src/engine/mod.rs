@@ -4,6 +4,7 @@ mod leading;
 mod leaving;
 mod migrating;
 mod moving;
+mod reclaiming;
 mod settling;
 mod sharing;
 #[cfg(test)]

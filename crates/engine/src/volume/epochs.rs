@@ -1,10 +1,10 @@
-//! A volume's snapshots: what is read of them; and what a map gives back when a snapshot, or one of its volumes, is removed.
+//! A volume's snapshots: what is read of them, and what a map's volumes see.
 
 use super::map::Map;
 use super::{Run, Volume};
 use crate::epochs::Epochs;
 use crate::protocol::primary::Group;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 use tepal_drive::world::World;
 use tepal_model::{Epoch, IoError, Segments, VolumeId};
@@ -70,46 +70,8 @@ impl<W: World> Snapshot<W> {
     }
 }
 
-/// What was written by who hadn't heard yet that a snapshot or a volume is gone is given back after this time.
-const LATER: Duration = Duration::from_secs(5);
 /// Until it's known here that a volume is gone.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
-
-/// Whether space is being given back that no reader's layers need any more.
-#[derive(Debug, Default)]
-pub(super) struct Reclaiming(Mutex<Turn>);
-
-#[derive(Debug, Default)]
-struct Turn {
-    is_running: bool,
-    /// There's more to give back by now.
-    again: bool,
-}
-
-impl Reclaiming {
-    fn lock(&self) -> std::sync::MutexGuard<'_, Turn> {
-        self.0.lock().expect("nothing panics while it holds it")
-    }
-
-    /// Whether the caller is to do it.
-    fn begin(&self) -> bool {
-        let mut turn = self.lock();
-        turn.again = turn.is_running;
-        !std::mem::replace(&mut turn.is_running, true)
-    }
-
-    /// Whether there's more to give back by now.
-    fn take_more(&self) -> bool {
-        std::mem::take(&mut self.lock().again)
-    }
-
-    /// Whether it's to be done again.
-    fn end(&self) -> bool {
-        let mut turn = self.lock();
-        turn.is_running = std::mem::take(&mut turn.again);
-        turn.is_running
-    }
-}
 
 impl<W: World> Volume<W> {
     /// A snapshot of this volume, as agreed.
@@ -147,54 +109,6 @@ impl<W: World> Map<W> {
                 return;
             }
             engine.world().sleep(LOOK_AGAIN).await;
-        }
-    }
-
-    /// Gives back, in the background, what the drives of this server hold and no reader sees.
-    pub fn start_reclaiming(&self) {
-        let Some(engine) = self.engine() else { return };
-        if self.epochs().is_first() || !self.shared.reclaiming.begin() {
-            return;
-        }
-        let map = self.clone();
-        engine.world().spawn(Box::pin(async move {
-            loop {
-                map.reclaim_by_what_all_know().await;
-                if map.shared.reclaiming.take_more() {
-                    continue;
-                }
-                let Some(engine) = map.engine() else { return };
-                engine.world().sleep(LATER).await;
-                map.reclaim_by_what_all_know().await;
-                if !map.shared.reclaiming.end() {
-                    return;
-                }
-            }
-        }));
-    }
-
-    /// Nobody reads or copies by an earlier state any more when anything is given back.
-    pub async fn reclaim_by_what_all_know(&self) {
-        let Some(engine) = self.engine() else { return };
-        let epochs = self.epochs();
-        // A volume that was opened may have told of more than what is followed.
-        let view = engine.followed().max(epochs.view);
-        if self.is_among() {
-            engine.shared.authority.adopted(view).await;
-        }
-        self.reclaim(&epochs).await;
-    }
-
-    /// See [`Drive::reclaim`](tepal_drive::Drive::reclaim).
-    async fn reclaim(&self, epochs: &Epochs) {
-        if epochs.is_first() {
-            return; // there has never been more than one layer
-        }
-        for drive in self.drives_here() {
-            // If it's lost, that is noticed where it matters.
-            if let Err(loss) = drive.reclaim(self.id(), &epochs.history).await {
-                tracing::debug!(drive = %drive.id(), %loss, "space that nobody sees isn't given back");
-            }
         }
     }
 }

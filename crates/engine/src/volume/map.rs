@@ -1,7 +1,7 @@
 //! What volumes that share a global map have in common: its columns and who leads them, what is seen of it, and its space.
 
-use super::epochs::Reclaiming;
 use super::migrating::Migrating;
+use super::reclaiming::Reclaiming;
 use super::{OpenVolumeError, Recovery};
 use crate::authority::View;
 use crate::engine::{self, Engine, Standing};

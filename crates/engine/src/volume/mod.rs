@@ -5,6 +5,7 @@ mod epochs;
 mod map;
 pub(crate) mod migrating;
 pub(crate) mod operation;
+mod reclaiming;
 
 pub use access::Run;
 pub use epochs::Snapshot;

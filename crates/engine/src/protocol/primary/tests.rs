@@ -16,6 +16,7 @@ mod pace;
 mod room;
 mod sharing;
 mod snapshots;
+mod surplus;
 mod waits;
 
 use crate::epochs::Subject;
