@@ -15,11 +15,12 @@
 //! Where one volume *leaves* others that have the map, the source releases only what nobody else sees. What it shares stays, and is handed
 //! over by whoever leads the target's column next, too: nobody ever writes that, and what the volume has written since is newer.
 //!
-//! `taking.rs` is the target's way through a window, `handed.rs` what it does with what it was given, `handing.rs` the source's part,
-//! `untaken.rs` how what can't be taken over is read.
+//! `taking.rs` is the target's way through a window, `landing.rs` how its copies come to have what it was given, `handing.rs` the
+//! source's part, `handed.rs` what goes from the one to the other, `untaken.rs` how what can't be taken over is read.
 
 mod handed;
 pub mod handing;
+mod landing;
 pub mod taking;
 mod untaken;
 

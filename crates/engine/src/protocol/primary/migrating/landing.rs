@@ -1,0 +1,178 @@
+//! How all copies here come to have what the source has handed over.
+
+use super::handed::Handed;
+use super::handing::{newest_line, runs_of};
+use crate::epochs::Epochs;
+use crate::holder::Holder;
+use crate::protocol::primary::epochs::Writing;
+use crate::protocol::primary::members::Copies;
+use crate::protocol::primary::order::Turn;
+use crate::protocol::primary::read::Reader;
+use crate::protocol::primary::write::{Data, Written};
+use crate::protocol::primary::{Blocks, Group};
+use crate::seen_through::Asker;
+use crate::volume::MapMigration;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use tepal_drive::world::{Gather, World};
+use tepal_model::{BLOCK, Buffer, IoError, Origin, Taken, Taking};
+
+impl<W: World> Group<W> {
+    /// All that was handed over is on all copies when this returns.
+    pub(super) async fn write_handed(
+        &self,
+        mut turn: Turn,
+        (migration, blocks): (&MapMigration, Blocks),
+        handed: &[Handed],
+        epochs: &Arc<Epochs>,
+    ) -> Result<(), IoError> {
+        let asker = Asker::patient();
+        let mut at: Vec<usize> = vec![0; handed.len()];
+        self.forget_idle_notes(blocks, epochs).await?;
+        for line in epochs.history.lines().iter().rev() {
+            for (handed, at) in handed.iter().zip(&mut at) {
+                let Some(own) = handed.lines.iter().find(|own| own.newest == line.newest()) else { continue };
+                let mut writes: Vec<(u64, Gather)> = Vec::new();
+                for run in &own.held {
+                    let data = handed.blocks[*at..*at + run.count as usize].iter().cloned().collect();
+                    *at += run.count as usize;
+                    writes.push((handed.first + u64::from(run.first), data));
+                }
+                for run in &own.hidden {
+                    let zeros = Buffer::zeroed(run.count as usize * BLOCK as usize).freeze();
+                    writes.push((handed.first + u64::from(run.first), Gather::from_iter([zeros])));
+                }
+                for (first, data) in writes {
+                    let mut writing = Writing::line(epochs.clone(), line);
+                    loop {
+                        let data = Data::new(first, data.clone(), None);
+                        match self.write_blocks(&turn, data, true, &mut writing).await? {
+                            Written::Done => break,
+                            Written::Waits { change, .. } => {
+                                turn = self.wait_for_copies(turn, &asker, change, true, blocks).await?;
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        // What a line hides is here by now: zeros take no room any more where they can be hidden.
+        for line in epochs.history.lines() {
+            let own = handed.iter().flat_map(|handed| {
+                let of_line = handed.lines.iter().filter(|own| own.newest == line.newest());
+                let hidden = of_line.flat_map(|own| &own.hidden);
+                hidden.map(|run| Blocks::new(handed.first + u64::from(run.first), run.count.into()))
+            });
+            for hidden in own {
+                let mut writing = Writing::line(epochs.clone(), line);
+                loop {
+                    match self.clear_line(&turn, hidden, &mut writing).await {
+                        Ok(Written::Waits { change, .. }) => {
+                            turn = self.wait_for_copies(turn, &asker, change, true, blocks).await?;
+                        }
+                        // Where there's no room for that, zeros stay.
+                        Ok(Written::Done) | Err(IoError::OutOfSpace) => break,
+                        Err(error) => return Err(error),
+                    }
+                }
+            }
+        }
+        if handed.iter().any(|handed| !handed.requests.is_empty()) {
+            self.note_handed(turn, (migration, blocks), handed, epochs).await?;
+        }
+        Ok(())
+    }
+
+    /// Notes of copies that hide nothing go. They are left where what they hid has gone, and would hide what is written there now.
+    async fn forget_idle_notes(&self, blocks: Blocks, epochs: &Arc<Epochs>) -> Result<(), IoError> {
+        let (column, lines) = (&self.shared.column, epochs.history.lines());
+        let here: Vec<Holder<W>> = self.lock().members.here().filter(|_| lines.len() > 1).cloned().collect();
+        for holder in here {
+            let found = self.epochs_of(&holder, blocks).await?;
+            for line in lines.iter().filter(|line| found.iter().any(|&epoch| line.owns(epoch))) {
+                let mut has = self.held_by_line(&holder, blocks, line).await?;
+                has.extend(self.hidden_by_line(&holder, blocks, line).await?);
+                let idle: BTreeSet<u32> = (0..blocks.count as u32).filter(|block| !has.contains(block)).collect();
+                for run in runs_of(&idle) {
+                    // Drives may have joined lines by now.
+                    if !Arc::ptr_eq(&self.lock().epochs, epochs) {
+                        return Err(IoError::Stopping);
+                    }
+                    let place = column.place(blocks.first + u64::from(run.first));
+                    let run = (column.map, place, run.count.into());
+                    if let Err(error) = holder.uncover(run, Taking::Nothing, line).await {
+                        return Err(self.gone(&holder, error).await);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What the blocks have taken of requests, there or here, is noted on all copies.
+    async fn note_handed(
+        &self,
+        turn: Turn,
+        (migration, blocks): (&MapMigration, Blocks),
+        handed: &[Handed],
+        epochs: &Arc<Epochs>,
+    ) -> Result<(), IoError> {
+        let (asker, line, column) = (Asker::patient(), newest_line(epochs), &self.shared.column);
+        let mut turn = self.settled_for(turn, &asker, (Reader::Copies(&line), blocks)).await?;
+        if !self.is_window(migration) {
+            return Err(IoError::Stopping); // the turn was given up in between
+        }
+        let (holder, changes) = {
+            let state = self.lock();
+            let Copies::Clean(clean) = state.members.clean(column.region_of(blocks.first)) else {
+                return Err(IoError::Stopping);
+            };
+            let holder = clean.into_iter().find_map(|at| state.members.list[at].drive().cloned());
+            (holder.ok_or(IoError::Stopping)?, state.changes)
+        };
+        let own = self.requests_of(&holder, blocks, &line).await?;
+        if self.lock().changes != changes {
+            return Err(IoError::Stopping);
+        }
+        let place = column.place(blocks.first);
+        let theirs = handed.iter().flat_map(|handed| {
+            let by = handed.first - blocks.first;
+            handed.requests.iter().map(move |taken| Taken { first: taken.first + by, ..*taken })
+        });
+        let all = newest_of_each(own.into_iter().chain(theirs));
+        let all: Vec<Taken> = all.into_iter().map(|taken| Taken { first: taken.first + place, ..taken }).collect();
+        let mut writing = Writing::line(epochs.clone(), &line);
+        loop {
+            match self.note_requests(&turn, blocks, &all, &mut writing).await? {
+                Written::Done => return Ok(()),
+                Written::Waits { change, .. } => {
+                    turn = self.wait_for_copies(turn, &asker, change, true, blocks).await?;
+                }
+            }
+        }
+    }
+}
+
+/// Of each slot of a gateway, the newest request and the blocks that have taken it.
+fn newest_of_each(taken: impl Iterator<Item = Taken>) -> Vec<Taken> {
+    let mut newest: BTreeMap<(u64, u32), (Origin, BTreeSet<u64>)> = BTreeMap::new();
+    for Taken { origin, first, count } in taken {
+        let (of, blocks) = newest.entry((origin.gateway, origin.slot)).or_insert((origin, BTreeSet::new()));
+        if of.number < origin.number {
+            (*of, *blocks) = (origin, BTreeSet::new());
+        }
+        if of.number == origin.number {
+            blocks.extend(first..first + count);
+        }
+    }
+    let mut all: Vec<Taken> = Vec::new();
+    for (origin, blocks) in newest.into_values() {
+        for block in blocks {
+            match all.last_mut() {
+                Some(last) if last.origin == origin && last.first + last.count == block => last.count += 1,
+                _ => all.push(Taken { origin, first: block, count: 1 }),
+            }
+        }
+    }
+    all
+}
