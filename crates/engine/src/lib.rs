@@ -35,4 +35,4 @@ pub use places::{Placed, Places, Placing};
 pub use scrub::ScrubSummary;
 pub use servers::follow::{Agreed, ClusterView, DriveStatus};
 pub use servers::peers::{Alone, Peers, Question, Reply, Unreachable};
-pub use volume::{OpenVolumeError, Recovery, Run, Snapshot, Volume};
+pub use volume::{OpenVolumeError, Recovery, Run, Snapshot, Volume, Within};

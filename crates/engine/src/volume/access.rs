@@ -24,6 +24,17 @@ pub struct Run {
     pub mapped: bool,
 }
 
+/// What is asked about when runs are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Within {
+    /// The first byte.
+    pub offset: u64,
+    /// Bytes that the runs may be long together.
+    pub length: u64,
+    /// As many runs as there may be.
+    pub limit: usize,
+}
+
 /// Before something is asked for elsewhere.
 const MOMENT: Duration = Duration::from_millis(1);
 
@@ -280,32 +291,24 @@ impl<W: World> Volume<W> {
         }
     }
 
-    /// What is mapped, from `offset` on, as runs that differ from their neighbours: at least one, at most `limit`, and at
-    /// most `length` bytes.
-    pub async fn block_status(&self, offset: u64, length: u64, limit: usize) -> Result<Vec<Run>, IoError> {
-        self.check_range(offset, length)?;
-        self.status_of((offset, length), limit, None, None).await
+    /// What is mapped, from the first byte on, as runs that differ from their neighbours: at least one.
+    pub async fn block_status(&self, within: Within) -> Result<Vec<Run>, IoError> {
+        self.check_range(within.offset, within.length)?;
+        self.status_of(within, None, None).await
     }
 
     /// What may differ from what a snapshot of it has there, as runs like those of [`block_status`](Self::block_status): `mapped` is
     /// what may, all else is the same. Nothing is read for this but what drives know of where they keep things. `Unavailable` once the
     /// snapshot has been removed.
-    pub async fn changed_since(
-        &self,
-        snapshot: &Snapshot<W>,
-        offset: u64,
-        length: u64,
-        limit: usize,
-    ) -> Result<Vec<Run>, IoError> {
-        self.check_range(offset, length)?;
-        self.status_of((offset, length), limit, None, Some(snapshot.epoch())).await
+    pub async fn changed_since(&self, snapshot: &Snapshot<W>, within: Within) -> Result<Vec<Run>, IoError> {
+        self.check_range(within.offset, within.length)?;
+        self.status_of(within, None, Some(snapshot.epoch())).await
     }
 
     /// Of a snapshot, or of what the volume has now; or how that may differ from an older one.
     pub(super) async fn status_of(
         &self,
-        (offset, length): (u64, u64),
-        limit: usize,
+        Within { offset, length, limit }: Within,
         snapshot: Option<Epoch>,
         since: Option<Epoch>,
     ) -> Result<Vec<Run>, IoError> {

@@ -1,7 +1,7 @@
 //! A volume's snapshots: what is read of them, and what a map's volumes see.
 
 use super::map::Map;
-use super::{Run, Volume};
+use super::{Run, Volume, Within};
 use crate::epochs::Epochs;
 use crate::protocol::primary::Group;
 use std::sync::Arc;
@@ -44,21 +44,15 @@ impl<W: World> Snapshot<W> {
     }
 
     /// As [`Volume::block_status`]. `Unavailable` once the snapshot has been removed.
-    pub async fn block_status(&self, offset: u64, length: u64, limit: usize) -> Result<Vec<Run>, IoError> {
-        self.check_range(offset, length)?;
-        self.volume.status_of((offset, length), limit, Some(self.epoch), None).await
+    pub async fn block_status(&self, within: Within) -> Result<Vec<Run>, IoError> {
+        self.check_range(within.offset, within.length)?;
+        self.volume.status_of(within, Some(self.epoch), None).await
     }
 
     /// As [`Volume::changed_since`], of an older snapshot of the same volume.
-    pub async fn changed_since(
-        &self,
-        older: &Snapshot<W>,
-        offset: u64,
-        length: u64,
-        limit: usize,
-    ) -> Result<Vec<Run>, IoError> {
-        self.check_range(offset, length)?;
-        self.volume.status_of((offset, length), limit, Some(self.epoch), Some(older.epoch)).await
+    pub async fn changed_since(&self, older: &Snapshot<W>, within: Within) -> Result<Vec<Run>, IoError> {
+        self.check_range(within.offset, within.length)?;
+        self.volume.status_of(within, Some(self.epoch), Some(older.epoch)).await
     }
 
     fn check_range(&self, offset: u64, length: u64) -> Result<(), IoError> {

@@ -7,7 +7,7 @@ pub(crate) mod migrating;
 pub(crate) mod operation;
 mod reclaiming;
 
-pub use access::Run;
+pub use access::{Run, Within};
 pub use epochs::Snapshot;
 pub(crate) use map::{Map, Use};
 pub(crate) use migrating::MapMigration;

@@ -13,7 +13,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use std::convert::Infallible;
-use tepal_engine::Volume;
+use tepal_engine::{Volume, Within};
 use tepal_model::IoError;
 use tokio::sync::SemaphorePermit;
 
@@ -118,8 +118,8 @@ pub async fn map_snapshot(
 }
 
 async fn map_of(context: &Context, reader: Reader, range: RangeQuery) -> Result<Json<Vec<MapRun>>, Failure> {
-    let RangeQuery { offset, length } = range;
-    let ask = move |reader: Reader| async move { reader.block_status(offset, length, MOST_RUNS).await };
+    let within = Within { offset: range.offset, length: range.length, limit: MOST_RUNS };
+    let ask = move |reader: Reader| async move { reader.block_status(within).await };
     let runs = on_data_thread(context, reader, ask).await?;
     Ok(Json(runs.into_iter().map(|run| MapRun { length: run.length, mapped: run.mapped }).collect()))
 }

@@ -14,7 +14,7 @@ use crate::world::ServerWorld;
 use axum::Json;
 use axum::extract::State;
 use std::time::{Duration, Instant};
-use tepal_engine::Snapshot;
+use tepal_engine::{Snapshot, Within};
 use tepal_model::{BLOCK, IoError};
 
 /// Bytes of each that are compared at once.
@@ -94,7 +94,7 @@ impl Changes {
         let length = self.from.size().min(self.to.size()).saturating_sub(at).min(LOOK_AHEAD);
         let found = match length {
             0 => None,
-            _ => self.to.changed_since(&self.from, at, length, 1).await?.first().copied(),
+            _ => self.to.changed_since(&self.from, Within { offset: at, length, limit: 1 }).await?.first().copied(),
         };
         (self.until, self.is_changed) = found.map_or((u64::MAX, true), |run| (at + run.length, run.mapped));
         Ok(())
@@ -121,7 +121,7 @@ impl Side {
         let length = self.reader.size().saturating_sub(at).min(LOOK_AHEAD);
         let found = match length {
             0 => None,
-            _ => self.reader.block_status(at, length, 1).await?.first().copied(),
+            _ => self.reader.block_status(Within { offset: at, length, limit: 1 }).await?.first().copied(),
         };
         (self.until, self.is_mapped) = found.map_or((u64::MAX, false), |run| (at + run.length, run.mapped));
         Ok(())

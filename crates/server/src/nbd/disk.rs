@@ -5,7 +5,7 @@ use crate::observed::meter::Operation;
 use crate::observed::{Client, Observations};
 use crate::world::ServerWorld;
 use bytes::Bytes;
-use tepal_engine::{Snapshot, Volume};
+use tepal_engine::{Snapshot, Volume, Within};
 use tepal_gateway::disk::{Run, VirtualDisk};
 use tepal_model::{Epoch, IoError, Segments};
 
@@ -90,9 +90,10 @@ impl VirtualDisk for ExportedDisk {
     }
 
     async fn block_status(&self, offset: u64, length: u64, limit: usize) -> Result<Vec<Run>, IoError> {
+        let within = Within { offset, length, limit };
         let runs = match self {
-            ExportedDisk::Volume(disk) => disk.volume.block_status(offset, length, limit).await?,
-            ExportedDisk::Snapshot(disk) => disk.snapshot.block_status(offset, length, limit).await?,
+            ExportedDisk::Volume(disk) => disk.volume.block_status(within).await?,
+            ExportedDisk::Snapshot(disk) => disk.snapshot.block_status(within).await?,
         };
         Ok(runs.into_iter().map(|run| Run { length: run.length, mapped: run.mapped }).collect())
     }

@@ -1,7 +1,7 @@
 //! What bytes are read of: a volume as it is now, or as it was.
 
 use crate::world::ServerWorld;
-use tepal_engine::{Run, Snapshot, Volume};
+use tepal_engine::{Run, Snapshot, Volume, Within};
 use tepal_model::{IoError, Segments};
 
 /// Cheap to clone.
@@ -27,24 +27,18 @@ impl Reader {
         }
     }
 
-    pub async fn block_status(&self, offset: u64, length: u64, limit: usize) -> Result<Vec<Run>, IoError> {
+    pub async fn block_status(&self, within: Within) -> Result<Vec<Run>, IoError> {
         match self {
-            Reader::Volume(volume) => volume.block_status(offset, length, limit).await,
-            Reader::Snapshot(snapshot) => snapshot.block_status(offset, length, limit).await,
+            Reader::Volume(volume) => volume.block_status(within).await,
+            Reader::Snapshot(snapshot) => snapshot.block_status(within).await,
         }
     }
 
     /// See [`Volume::changed_since`] and [`Snapshot::changed_since`].
-    pub async fn changed_since(
-        &self,
-        older: &Snapshot<ServerWorld>,
-        offset: u64,
-        length: u64,
-        limit: usize,
-    ) -> Result<Vec<Run>, IoError> {
+    pub async fn changed_since(&self, older: &Snapshot<ServerWorld>, within: Within) -> Result<Vec<Run>, IoError> {
         match self {
-            Reader::Volume(volume) => volume.changed_since(older, offset, length, limit).await,
-            Reader::Snapshot(snapshot) => snapshot.changed_since(older, offset, length, limit).await,
+            Reader::Volume(volume) => volume.changed_since(older, within).await,
+            Reader::Snapshot(snapshot) => snapshot.changed_since(older, within).await,
         }
     }
 }

@@ -16,7 +16,7 @@ use std::time::Duration;
 use tepal_drive::error::OpenError;
 use tepal_drive::world::{Clock, DeviceError};
 use tepal_drive::{Drive, Loss, Options};
-use tepal_engine::{ClusterView, Engine, Epochs, Run, Standing, View, Volume};
+use tepal_engine::{ClusterView, Engine, Epochs, Run, Standing, View, Volume, Within};
 use tepal_model::{DriveId, IoError, Segments, ServerId};
 
 /// Whether a refusal of the drive at this position is no surprise.
@@ -299,6 +299,6 @@ impl VolumeUnderTest for ServedVolume {
     }
 
     async fn block_status(&self, offset: u64, length: u64, limit: usize) -> Result<Vec<Run>, IoError> {
-        self.0.block_status(offset, length, limit).await
+        self.0.block_status(Within { offset, length, limit }).await
     }
 }

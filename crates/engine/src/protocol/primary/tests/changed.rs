@@ -1,6 +1,7 @@
 //! What may have changed since a snapshot, in random lives of a volume: all that differs, and little else.
 
 use super::*;
+use crate::Within;
 use tepal_model::Lineage;
 use tepal_sim::random::Stream;
 
@@ -92,11 +93,12 @@ impl Life {
         let (mut changed, end) = (Vec::new(), BLOCKS * BLOCK);
         while changed.len() < BLOCKS as usize {
             let at = changed.len() as u64 * BLOCK;
+            let within = Within { offset: at, length: end - at, limit: 3 };
             let runs = match to {
-                None => self.rig.volume.changed_since(&older, at, end - at, 3).await,
+                None => self.rig.volume.changed_since(&older, within).await,
                 Some(to) => {
                     let newer = self.rig.volume.snapshot(to.lineage.newest(), size);
-                    newer.changed_since(&older, at, end - at, 3).await
+                    newer.changed_since(&older, within).await
                 }
             };
             let of_run = |run: crate::Run| std::iter::repeat_n(run.mapped, (run.length / BLOCK) as usize);
@@ -153,9 +155,10 @@ fn what_has_changed_since_a_snapshot_that_is_gone_is_an_error() {
         life.change().await;
         life.take_snapshot();
         let snapshot = life.rig.volume.snapshot(1, BLOCKS * BLOCK);
-        assert!(life.rig.volume.changed_since(&snapshot, 0, BLOCK, 1).await.is_ok());
+        let within = Within { offset: 0, length: BLOCK, limit: 1 };
+        assert!(life.rig.volume.changed_since(&snapshot, within).await.is_ok());
         life.remove_snapshot();
-        let refused = life.rig.volume.changed_since(&snapshot, 0, BLOCK, 1).await;
+        let refused = life.rig.volume.changed_since(&snapshot, within).await;
         assert!(matches!(refused, Err(IoError::Unavailable { .. })), "{refused:?}");
     });
 }

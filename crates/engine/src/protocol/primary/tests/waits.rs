@@ -2,7 +2,7 @@
 //! here.
 
 use super::*;
-use crate::Trouble;
+use crate::{Trouble, Within};
 use futures_util::future::{Either, select};
 use tepal_model::EXTENT;
 use tepal_sim::device::Faults;
@@ -151,7 +151,7 @@ fn what_is_called_a_hole_while_a_trim_is_under_way_holds_nothing_afterwards() {
         let Either::Right((_, trim)) = select(Box::pin(rig.volume.trim(0, 16 * BLOCK)), soon).await else {
             panic!("the second copy is trimmed already")
         };
-        let looked = Box::pin(rig.volume.block_status(0, 16 * BLOCK, 1));
+        let looked = Box::pin(rig.volume.block_status(Within { offset: 0, length: 16 * BLOCK, limit: 1 }));
         let soon = Box::pin(rig.world.sleep(Duration::from_millis(20)));
         let (found, look) = match select(looked, soon).await {
             Either::Left((found, _)) => (Some(found), None),
