@@ -87,6 +87,8 @@ impl<W: World> Volume<W> {
         for seat in maps.iter().flat_map(Map::seats) {
             summary.unequal_extents += self.compare_copies(seat).await?;
         }
+        // What couldn't be read had to stay where it was.
+        maps.iter().for_each(Map::start_reclaiming);
         Ok(summary)
     }
 

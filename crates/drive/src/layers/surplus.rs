@@ -92,7 +92,8 @@ impl Kept<'_> {
             let hidden = bits_within(blocks, key.index);
             key.epoch < epoch && line.sees(key.epoch) && layer.present != 0 && layer.present & !hidden == 0
         };
-        let below: Vec<(ExtentKey, Layer)> = state.map.layers_of_blocks(map, blocks.clone()).filter(is_hidden).collect();
+        let below: Vec<(ExtentKey, Layer)> =
+            state.map.layers_of_blocks(map, blocks.clone()).filter(is_hidden).collect();
         for (key, _) in below {
             // Of that it's known already.
             let is_doubled = state.map.layers(map, key.index).any(|layer| line.owns(layer.epoch));

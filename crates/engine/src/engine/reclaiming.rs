@@ -9,12 +9,11 @@ impl<W: World> Engine<W> {
     /// Bytes on a drive that nobody needs any more and that are being given back, at least: what it holds of maps that are gone or go
     /// with their last volume, and what no reader sees of others. `is_known` says which maps there are, as agreed.
     pub fn surplus_on(&self, drive: &Drive<W>, is_known: impl Fn(MapId) -> bool) -> u64 {
-        let surplus = |(id, allocated): (MapId, u64)| match self.map(id) {
+        let surplus = |(id, allocated): (MapId, u64)| match self.map(id).filter(|_| is_known(id)) {
             Some(map) if !map.is_cut_off() => drive.surplus_of(id, &map.epochs().history),
-            Some(_) => allocated,
             // One that isn't opened yet tells nothing.
             None if is_known(id) => 0,
-            None => allocated,
+            Some(_) | None => allocated,
         };
         drive.allocated().into_iter().map(surplus).sum()
     }

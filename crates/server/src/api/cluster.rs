@@ -68,6 +68,7 @@ fn status_of(
         moving: moving::joins(state).count() as u64,
         capacity: space.capacity,
         used: space.used,
+        reclaiming: space.reclaiming,
         version: env!("CARGO_PKG_VERSION").to_owned(),
     }
 }
@@ -82,6 +83,7 @@ fn add_to(status: &mut Status, other: Status) {
     status.servers.extend(other.servers);
     status.capacity += other.capacity;
     status.used += other.used;
+    status.reclaiming += other.reclaiming;
 }
 
 /// Of a server that says nothing itself.
@@ -216,17 +218,20 @@ fn own_server(context: &Context) -> Option<ServerInfo> {
 }
 
 /// Bytes of all drives that are not failed.
+#[derive(Default)]
 struct Space {
     capacity: u64,
     used: u64,
+    reclaiming: u64,
 }
 
 impl Space {
     fn of(drives: &[DriveInfo]) -> Self {
         let drives = drives.iter().filter(|drive| drive.state != DriveState::Failed);
-        drives.fold(Space { capacity: 0, used: 0 }, |sum, drive| Space {
+        drives.fold(Space::default(), |sum, drive| Space {
             capacity: sum.capacity + drive.capacity,
             used: sum.used + drive.used,
+            reclaiming: sum.reclaiming + drive.reclaiming,
         })
     }
 }

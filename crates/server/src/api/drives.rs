@@ -166,9 +166,13 @@ fn one(context: &Context, id: DriveId) -> Result<Json<DriveInfo>, Failure> {
 /// The drives of this server.
 pub fn of_server(context: &Context) -> Vec<DriveInfo> {
     let (state, open) = (context.parts.metadata.state(), context.drives.open());
-    let own = state.drives_of_server(context.server);
-    own.map(|record| DriveInfo { reason: reason(context, record), ..info(&state, record, open.get(&record.id)) })
-        .collect()
+    let is_known = |map| state.maps.contains_key(&map);
+    let info = |record: &Arc<DriveRecord>| {
+        let open = open.get(&record.id);
+        let reclaiming = open.map_or(0, |open| context.parts.engine.surplus_on(&open.drive, is_known));
+        DriveInfo { reason: reason(context, record), reclaiming, ..info(&state, record, open) }
+    };
+    state.drives_of_server(context.server).map(info).collect()
 }
 
 /// Why the drive is in its state, and what is at its path now if that can't be used either.
@@ -181,6 +185,7 @@ pub fn reason(context: &Context, record: &DriveRecord) -> String {
     }
 }
 
+/// Without what is being freed.
 pub fn info(state: &metadata::State, record: &DriveRecord, open: Option<&OpenDrive>) -> DriveInfo {
     let columns = || state.maps.values().flat_map(|map| &map.columns);
     let moves =
@@ -204,6 +209,7 @@ pub fn info(state: &metadata::State, record: &DriveRecord, open: Option<&OpenDri
         stuck: None,
         capacity: usage.map_or(record.capacity, |usage| usage.capacity),
         used: usage.map_or(0, |usage| usage.used),
+        reclaiming: 0,
         open: open.zip(usage).map(|(open, usage)| OpenDriveInfo {
             backend: open.device.backend().to_string(),
             backend_reason: open.device.backend_reason().to_string(),

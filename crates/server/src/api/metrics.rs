@@ -29,9 +29,12 @@ const CONTENT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-
 /// The name that follows `tepal_`, what it is, and its value; none is left out.
 type Gauged<T> = (&'static str, &'static str, fn(&T) -> Option<u64>);
 
-const OF_DRIVES: [Gauged<DriveInfo>; 7] = [
+const OF_DRIVES: [Gauged<DriveInfo>; 8] = [
     ("drive_capacity_bytes", "Bytes that volumes could take of the drive", |drive| Some(drive.capacity)),
     ("drive_used_bytes", "Bytes that volumes take of the drive", |drive| Some(drive.used)),
+    ("drive_reclaiming_bytes", "Of them, those that nobody needs any more and that are being freed", |drive| {
+        Some(drive.reclaiming)
+    }),
     ("drive_open", "1 if the drive is in service", |drive| Some(drive.open.is_some().into())),
     ("drive_log_used_bytes", "Bytes of the drive's log in use", |drive| Some(drive.open.as_ref()?.log_used)),
     ("drive_map_memory_bytes", "Memory of the drive's map", |drive| Some(drive.open.as_ref()?.map_memory)),
@@ -55,9 +58,14 @@ const OF_COPIES: [Gauged<Copies>; 2] = [
     }),
 ];
 
-const OF_VOLUMES: [Gauged<Volume<ServerWorld>>; 7] = [
+const OF_VOLUMES: [Gauged<Volume<ServerWorld>>; 8] = [
     ("volume_size_bytes", "Size of the volume", |volume| Some(volume.size())),
     ("volume_allocated_bytes", "Bytes on this server's drives, copies counted", |volume| Some(volume.allocated())),
+    (
+        "volume_reclaiming_bytes",
+        "Of them, those that nobody sees any more and that are being freed, copies counted",
+        |volume| Some(volume.surplus()),
+    ),
     (
         "volume_recovery_stale_regions",
         "Regions, of what this server leads, in which a copy isn't up to date",

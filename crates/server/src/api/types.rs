@@ -276,6 +276,9 @@ pub struct Status {
     pub capacity: u64,
     /// Bytes that volumes take of these, copies counted. Drives that aren't open count as empty.
     pub used: u64,
+    /// Of `used`, what is being freed in the background: as [`DriveInfo::reclaiming`].
+    #[serde(default)]
+    pub reclaiming: u64,
     /// The version of the server that answers.
     pub version: String,
 }
@@ -417,6 +420,10 @@ pub struct DriveInfo {
     pub capacity: u64,
     /// Bytes that volumes take of it, in extents of 64 KiB. 0 if it isn't open.
     pub used: u64,
+    /// Of `used`, bytes that nobody needs any more, as volumes, snapshots and clones were removed, or a volume was rolled back or
+    /// flattened: at least so many are being freed in the background.
+    #[serde(default)]
+    pub reclaiming: u64,
     /// What only an open drive can tell. Null if it isn't open, or its server doesn't answer.
     pub open: Option<OpenDriveInfo>,
 }

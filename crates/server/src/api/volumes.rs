@@ -88,6 +88,10 @@ fn put_together(own: VolumeInfo, others: impl IntoIterator<Item = VolumeInfo>, s
         // Servers may know the same ones or others: at least so many.
         all.damaged_blocks = all.damaged_blocks.max(other.damaged_blocks);
         all.allocated += other.allocated;
+        all.reclaiming += other.reclaiming;
+        all.reclaimed_view = all.reclaimed_view.min(other.reclaimed_view);
+        // Each counts those that it has.
+        all.uncounted_drives.retain(|drive| other.uncounted_drives.contains(drive));
         all.recovery.busy_regions += other.recovery.busy_regions;
         all.recovery.stale_regions += other.recovery.stale_regions;
         all.recovery.copied_bytes += other.recovery.copied_bytes;
@@ -308,7 +312,7 @@ pub fn info(context: &Context, state: &State, record: &VolumeRecord) -> VolumeIn
 }
 
 /// Also those that it goes to.
-fn drives_of(state: &State, record: &VolumeRecord) -> Vec<DriveId> {
+pub fn drives_of(state: &State, record: &VolumeRecord) -> Vec<DriveId> {
     let mut seen = BTreeSet::new();
     state.maps_of(record).flat_map(|map| map.drives()).filter(|drive| seen.insert(*drive)).collect()
 }
@@ -345,6 +349,8 @@ pub fn info_besides_space(context: &Context, state: &State, record: &VolumeRecor
         reason.push(health_text::damage(observed.damaged()));
     }
     let recovery = volume.as_ref().map(Volume::recovery).unwrap_or_default();
+    let (drives, open) = (drives_of(state, record), context.drives.open());
+    let is_counted = |drive: &DriveId| volume.is_some() && open.contains_key(drive);
     VolumeInfo {
         name: record.name.clone(),
         id: record.id.0,
@@ -357,11 +363,14 @@ pub fn info_besides_space(context: &Context, state: &State, record: &VolumeRecor
         clients_of_gateways: context.gateways.clients(record.id),
         damaged_blocks: observed.damaged().count() as u64,
         allocated: volume.as_ref().map_or(0, Volume::allocated),
+        reclaiming: volume.as_ref().map_or(0, Volume::surplus),
+        reclaimed_view: volume.as_ref().map_or(state.view(), Volume::reclaimed),
+        uncounted_drives: drives.iter().copied().filter(|drive| !is_counted(drive)).collect(),
         origin: snapshots::origin_of(state, record),
         epoch: record.epoch.into(),
         revision: record.revision,
         pool: record.pool.clone(),
-        drives: drives_of(state, record),
+        drives,
         created_unix_ms: record.created_unix_ms,
         snapshots: snapshots::of_volume(context, state, record),
         migration: migrations::of_volume(context, state, record),

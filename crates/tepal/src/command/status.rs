@@ -43,7 +43,7 @@ fn page(status: &Status, drives: &[DriveInfo]) -> String {
     format!("{}\n{}", output::facts(&facts), output::table(&["server, drive", "state", "where"], rows))
 }
 
-/// What changes places now, if anything does.
+/// What goes on in the background, if anything does.
 fn under_way(status: &Status) -> Option<String> {
     let volumes = match status.migrations {
         0 => None,
@@ -55,7 +55,8 @@ fn under_way(status: &Status) -> Option<String> {
         1 => Some("1 copy being moved".to_owned()),
         count => Some(format!("{count} copies being moved")),
     };
-    let parts: Vec<String> = volumes.into_iter().chain(copies).collect();
+    let space = (status.reclaiming > 0).then(|| format!("{} being freed", output::size(status.reclaiming)));
+    let parts: Vec<String> = volumes.into_iter().chain(copies).chain(space).collect();
     (!parts.is_empty()).then(|| parts.join(", "))
 }
 

@@ -206,6 +206,12 @@ fn page(volume: &VolumeInfo) -> String {
     if let Some(domain) = &volume.domain {
         facts.insert(4, ("copies", format!("on different {domain}s")));
     }
+    if volume.reclaiming > 0 {
+        facts.insert(
+            3,
+            ("being freed", format!("{} of that, which nobody sees any more", output::size(volume.reclaiming))),
+        );
+    }
     facts.extend(volume.origin.iter().map(|origin| ("clone of", origin.clone())));
     facts.extend(volume.snapshots.iter().map(|snapshot| ("snapshot", of_snapshot(snapshot))));
     facts.extend(volume.migration.iter().map(|way| ("on its way", migration::line(way))));

@@ -33,6 +33,16 @@ pub struct VolumeInfo {
     pub damaged_blocks: u64,
     /// Bytes on drives, copies counted: with all that its snapshots have, and its clones or what it's a clone of.
     pub allocated: u64,
+    /// Of `allocated`, bytes that nobody sees any more, as snapshots and clones were removed or the volume was rolled back: at least so
+    /// many are being freed in the background.
+    #[serde(default)]
+    pub reclaiming: u64,
+    /// What nobody saw any more in this agreed view is freed on all drives that are here, but for what can't be read until it's repaired.
+    #[serde(default)]
+    pub reclaimed_view: u64,
+    /// Drives of it that are away, or whose server doesn't answer: `allocated` and `reclaiming` lack what they hold.
+    #[serde(default)]
+    pub uncounted_drives: Vec<DriveId>,
     /// The snapshot that it's a clone of, as `VOLUME@SNAP`, while that is there.
     #[serde(default)]
     pub origin: Option<String>,
