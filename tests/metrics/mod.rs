@@ -9,7 +9,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 /// The lines of `/metrics` that begin so.
-fn metrics(cluster: &Cluster, beginning: &str) -> Vec<(String, f64)> {
+pub fn metrics(cluster: &Cluster, beginning: &str) -> Vec<(String, f64)> {
     let addresses = std::fs::read(cluster.data().join("addresses.json")).expect("the server's addresses");
     let addresses: Value = serde_json::from_slice(&addresses).expect("JSON");
     let api = addresses["api"].as_str().expect("an address");

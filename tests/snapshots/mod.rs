@@ -7,6 +7,7 @@ mod commands;
 mod cut;
 mod exports;
 mod many;
+mod space;
 mod transfer;
 
 /// NBD's number of "operation not permitted".

@@ -8,8 +8,8 @@ use super::extract::{Input, Named, Options};
 use super::failure::Failure;
 use super::relay::Scope;
 use super::types::{
-    CloneSnapshot, CreateSnapshot, Done, ErrorKind, ForceQuery, RenameSnapshot, SnapshotInfo, SnapshotName,
-    SnapshotQuery, VolumeInfo, path, route,
+    CloneSnapshot, CreateSnapshot, ErrorKind, ForceQuery, RenameSnapshot, ShowSnapshotQuery, SnapshotInfo,
+    SnapshotName, SnapshotQuery, SnapshotRemoval, VolumeInfo, path, route,
 };
 use super::{Context, Shared, volumes};
 use crate::nbd::exports::in_a_moment;
@@ -17,14 +17,18 @@ use crate::world::ServerWorld;
 use axum::Json;
 use axum::extract::State as Extract;
 use axum::http::Uri;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tepal_engine::{Snapshot, Volume};
 use tepal_metadata::{Command, Refusal, Reply, SnapshotRecord, State, VolumeRecord};
 use tepal_model::layout::Durability;
+use tepal_model::{DriveId, Epoch, ServerId, VolumeId};
 
 /// Less than another server waits that has passed the request on.
 const ACTED_BY_WITHIN: Duration = Duration::from_secs(40);
+/// Where nobody asks what a snapshot keeps.
+const IN_SHORT: ShowSnapshotQuery = ShowSnapshotQuery { count: false };
 
 pub async fn list(
     Extract(context): Extract<Shared>,
@@ -39,49 +43,113 @@ pub async fn list(
     let mut listed: Vec<&Arc<VolumeRecord>> =
         state.active_volumes().filter(|record| volume.as_ref().is_none_or(|name| record.name == *name)).collect();
     listed.sort_unstable_by_key(|record| &record.name);
-    let mut all: Vec<SnapshotInfo> = listed.iter().flat_map(|record| of_volume(&context, &state, record)).collect();
+    let mut all: Vec<SnapshotInfo> = Vec::new();
+    for record in listed {
+        all.extend(counted(&context, record.id, of_volume(&context, &state, record)).await?);
+    }
     match scope {
         // The one that asks knows of the others.
-        Scope::Own => all.retain(is_in_use),
+        Scope::Own => all.retain(|said| is_in_use(said) || said.unique != Some(0)),
         Scope::Cluster => {
             let others = context.ask_others::<Vec<SnapshotInfo>>(&uri.to_string()).await;
-            for said in others.into_iter().filter_map(|(_, said)| said).flatten() {
-                if let Some(one) = all.iter_mut().find(|one| (&one.volume, one.epoch) == (&said.volume, said.epoch)) {
-                    add_clients(one, &said);
-                }
-            }
-            all.iter_mut().for_each(sum_clients);
+            put_together(&context, &mut all, others);
         }
     }
     Ok(Json(all))
 }
 
-pub async fn show(Extract(context): Extract<Shared>, scope: Scope, name: Named) -> Result<Json<SnapshotInfo>, Failure> {
+pub async fn show(
+    Extract(context): Extract<Shared>,
+    scope: Scope,
+    name: Named,
+    Options(query): Options<ShowSnapshotQuery>,
+) -> Result<Json<SnapshotInfo>, Failure> {
     let name = name.parse()?;
     match scope {
-        Scope::Own => own(&context, &name).map(Json),
-        Scope::Cluster => everywhere(&context, &name).await.map(Json),
+        Scope::Own => own(&context, &name, query).await.map(Json),
+        Scope::Cluster => everywhere(&context, &name, query).await.map(Json),
     }
 }
 
-async fn everywhere(context: &Context, name: &SnapshotName) -> Result<SnapshotInfo, Failure> {
+async fn everywhere(context: &Context, name: &SnapshotName, query: ShowSnapshotQuery) -> Result<SnapshotInfo, Failure> {
     record(context, name).await?;
-    let mut info = own(context, name)?;
-    let others = context.ask_others::<SnapshotInfo>(&path(route::SNAPSHOT, &name.to_string())).await;
-    for said in others.into_iter().filter_map(|(_, said)| said) {
-        // Another one may have this name there.
-        if said.epoch == info.epoch {
-            add_clients(&mut info, &said);
-        }
-    }
-    sum_clients(&mut info);
+    let mut all = [own(context, name, query).await?];
+    let asked = format!("{}?count={}", path(route::SNAPSHOT, &name.to_string()), query.count);
+    let others = context.ask_others::<SnapshotInfo>(&asked).await;
+    let others = others.into_iter().map(|(server, said)| (server, said.map(|said| vec![said])));
+    put_together(context, &mut all, others.collect());
+    let [info] = all;
     Ok(info)
 }
 
-fn own(context: &Context, name: &SnapshotName) -> Result<SnapshotInfo, Failure> {
+async fn own(
+    context: &Context,
+    name: &SnapshotName,
+    ShowSnapshotQuery { count }: ShowSnapshotQuery,
+) -> Result<SnapshotInfo, Failure> {
     let state = context.parts.metadata.state();
     let (volume, snapshot) = find(&state, name)?;
-    Ok(info(context, volume, snapshot))
+    let own = vec![info(context, volume, snapshot)];
+    let counted = if count { counted(context, volume.id, own).await? } else { own };
+    counted.into_iter().next().ok_or_else(no_sense)
+}
+
+/// With what each of these snapshots of a volume alone keeps on the drives of this server, if that serves the volume.
+async fn counted(
+    context: &Context,
+    volume: VolumeId,
+    snapshots: Vec<SnapshotInfo>,
+) -> Result<Vec<SnapshotInfo>, Failure> {
+    let Some(served) = context.volumes.served(volume).filter(|_| !snapshots.is_empty()) else { return Ok(snapshots) };
+    // It may take longer than other requests should wait.
+    let kept = tokio::task::spawn_blocking(move || served.kept_by_snapshots()).await;
+    let kept = kept.map_err(|error| Failure::new(ErrorKind::Internal, error))?;
+    let counted =
+        |info: SnapshotInfo| SnapshotInfo { unique: Some(kept.get(&info.epoch).copied().unwrap_or(0)), ..info };
+    Ok(snapshots.into_iter().map(counted).collect())
+}
+
+/// What a server says of snapshots, by their volumes and epochs.
+type SaidOf = BTreeMap<(String, Epoch), SnapshotInfo>;
+
+/// What other servers say, if they do, is added to what this one knows: of snapshots that are in use there, or of which they keep
+/// something, or of which they don't know what they keep.
+fn put_together(context: &Context, all: &mut [SnapshotInfo], others: Vec<(ServerId, Option<Vec<SnapshotInfo>>)>) {
+    let state = context.parts.metadata.state();
+    let key = |info: &SnapshotInfo| (info.volume.clone(), info.epoch);
+    let by_key = |said: Vec<SnapshotInfo>| said.into_iter().map(|said| (key(&said), said)).collect();
+    let others: Vec<(ServerId, Option<SaidOf>)> =
+        others.into_iter().map(|(server, said)| (server, said.map(by_key))).collect();
+    for one in all {
+        let mut silent: BTreeSet<ServerId> = one.unique.is_none().then_some(context.server).into_iter().collect();
+        for (server, said) in &others {
+            match said.as_ref().map(|said| said.get(&key(one))) {
+                Some(None) => {}
+                Some(Some(said)) => {
+                    add_clients(one, said);
+                    match said.unique {
+                        Some(unique) => *one.unique.get_or_insert(0) += unique,
+                        None => drop(silent.insert(*server)),
+                    }
+                }
+                None => drop(silent.insert(*server)),
+            }
+        }
+        sum_clients(one);
+        if one.unique.is_some() {
+            one.uncounted_drives = uncounted(&state, &one.volume, &silent);
+        }
+    }
+}
+
+/// Drives of a volume that are away, or on servers that say nothing of them.
+fn uncounted(state: &State, volume: &str, silent: &BTreeSet<ServerId>) -> Vec<DriveId> {
+    let drives = state.volume_named(volume).map(|record| volumes::drives_of(state, record)).unwrap_or_default();
+    let is_counted = |drive: &DriveId| {
+        let record = state.drives.get(drive);
+        record.is_some_and(|record| record.state.takes_writes() && !silent.contains(&record.server))
+    };
+    drives.into_iter().filter(|drive| !is_counted(drive)).collect()
 }
 
 /// What this server knows of a volume's snapshots, the oldest first.
@@ -98,6 +166,8 @@ fn info(context: &Context, volume: &VolumeRecord, snapshot: &SnapshotRecord) -> 
         created_unix_ms: snapshot.created_unix_ms,
         clients: context.observations.of(volume.id).clients_of_snapshot(snapshot.epoch),
         clients_of_gateways: context.gateways.clients_of_snapshot(volume.id, snapshot.epoch),
+        unique: None,
+        uncounted_drives: Vec::new(),
     }
 }
 
@@ -131,7 +201,8 @@ fn find<'a>(state: &'a State, name: &SnapshotName) -> Result<Found<'a>, Refusal>
 async fn record(context: &Context, name: &SnapshotName) -> Result<(Arc<VolumeRecord>, Arc<SnapshotRecord>), Failure> {
     let metadata = &context.parts.metadata;
     if find(&metadata.state(), name).is_err() {
-        let others = context.ask_others::<SnapshotInfo>(&path(route::SNAPSHOT, &name.to_string())).await;
+        let asked = format!("{}?count=false", path(route::SNAPSHOT, &name.to_string()));
+        let others = context.ask_others::<SnapshotInfo>(&asked).await;
         if others.iter().any(|(_, said)| said.is_some()) {
             in_a_moment(&mut metadata.watch(), |state| find(state, name).is_ok()).await;
         }
@@ -164,7 +235,7 @@ pub async fn create(
     let cut = began.elapsed();
     keep_on_media(&context, served).await?;
     tracing::debug!(snapshot = %name, epoch, view, ?agreed, ?cut, whole = ?began.elapsed(), "snapshot made");
-    own(&context, &name).map(Json)
+    own(&context, &name, IN_SHORT).await.map(Json)
 }
 
 /// Once every server acts by this view, no request is carried out by an earlier one.
@@ -191,17 +262,17 @@ pub async fn remove(
     Extract(context): Extract<Shared>,
     name: Named,
     Options(ForceQuery { force }): Options<ForceQuery>,
-) -> Result<Json<Done>, Failure> {
+) -> Result<Json<SnapshotRemoval>, Failure> {
     let name: SnapshotName = name.parse()?;
     record(&context, &name).await?;
     if !force {
-        let clients = || async { Ok(everywhere(&context, &name).await?.clients) };
+        let clients = || async { Ok(everywhere(&context, &name, IN_SHORT).await?.clients) };
         let clients = volumes::that_stay(clients).await?;
         volumes::refuse_in_use(&format!("snapshot '{name}'"), clients)?;
     }
     let SnapshotName { volume, snapshot } = name;
     context.propose(Command::RemoveSnapshot { volume, name: snapshot }).await?;
-    Ok(Json(Done {}))
+    Ok(Json(SnapshotRemoval { view: context.parts.metadata.state().view() }))
 }
 
 pub async fn rename(
@@ -212,7 +283,7 @@ pub async fn rename(
     let SnapshotName { volume, snapshot: name } = name.parse()?;
     let command = Command::RenameSnapshot { volume: volume.clone(), name, new_name: new_name.clone() };
     context.propose(command).await?;
-    own(&context, &SnapshotName { volume, snapshot: new_name }).map(Json)
+    own(&context, &SnapshotName { volume, snapshot: new_name }, IN_SHORT).await.map(Json)
 }
 
 /// What clients of the volume think that it holds, it doesn't hold any more: done by force only while there are some.

@@ -45,8 +45,8 @@
 //! | GET `/v1/volumes/{name}/map?offset=N&length=N` | | list of [`MapRun`], from `offset` on, maybe not to the end |
 //! | GET `/v1/snapshots?volume=NAME` | | list of [`SnapshotInfo`], of all volumes if none is named |
 //! | POST `/v1/snapshots` | [`CreateSnapshot`] | [`SnapshotInfo`], once nothing that is written later can be in it |
-//! | GET `/v1/snapshots/{name}` | | [`SnapshotInfo`] |
-//! | DELETE `/v1/snapshots/{name}?force=BOOL` | | [`Done`] |
+//! | GET `/v1/snapshots/{name}?count=BOOL` | | [`SnapshotInfo`] |
+//! | DELETE `/v1/snapshots/{name}?force=BOOL` | | [`SnapshotRemoval`], at once; its space is freed in the background |
 //! | POST `/v1/snapshots/{name}/rename` | [`RenameSnapshot`] | [`SnapshotInfo`] |
 //! | POST `/v1/snapshots/{name}/rollback?force=BOOL` | | [`VolumeInfo`] |
 //! | POST `/v1/snapshots/{name}/clone` | [`CloneSnapshot`] | [`VolumeInfo`] of the new volume |
@@ -65,8 +65,8 @@ pub use directory::{
     DirectoryVolume, GatewayNews,
 };
 pub use snapshots::{
-    CloneSnapshot, CreateSnapshot, DiffQuery, Difference, DifferenceKind, RenameSnapshot, SnapshotDiff, SnapshotInfo,
-    SnapshotName, SnapshotNameError, SnapshotQuery, SourceName,
+    CloneSnapshot, CreateSnapshot, DiffQuery, Difference, DifferenceKind, RenameSnapshot, ShowSnapshotQuery,
+    SnapshotDiff, SnapshotInfo, SnapshotName, SnapshotNameError, SnapshotQuery, SnapshotRemoval, SourceName,
 };
 pub use volumes::{
     CreateVolume, Flatten, MapRun, Migration, MigrationInfo, MigrationState, OffsetQuery, Range, RangeQuery,

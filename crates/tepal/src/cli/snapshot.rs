@@ -16,7 +16,7 @@ pub enum SnapshotCommand {
         #[arg(value_name = "VOLUME@SNAP", value_parser = value::snapshot)]
         name: SnapshotName,
     },
-    /// List snapshots
+    /// List snapshots, and what comes back on drives if one of them is removed
     Ls {
         /// Of this volume alone
         #[arg(value_parser = value::name)]
@@ -28,7 +28,7 @@ pub enum SnapshotCommand {
         #[arg(value_name = "VOLUME@SNAP", value_parser = value::snapshot)]
         name: SnapshotName,
     },
-    /// Remove a snapshot; what only it kept is freed
+    /// Remove a snapshot; what only it kept is freed in the background
     Rm {
         /// The snapshot
         #[arg(value_name = "VOLUME@SNAP", value_parser = value::snapshot)]
@@ -36,6 +36,9 @@ pub enum SnapshotCommand {
         /// Even if clients are connected to it: they get errors from then on
         #[arg(long)]
         force: bool,
+        /// Wait until what only it kept is free, and show how far it is
+        #[arg(long)]
+        wait: bool,
     },
     /// Have a volume hold what a snapshot does; what it holds now is lost, unless another snapshot keeps it
     #[command(after_help = "All snapshots stay. The volume gets the size that it had.")]

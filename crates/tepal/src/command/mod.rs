@@ -13,6 +13,7 @@ mod rebuild;
 mod serve;
 mod server;
 mod snapshot;
+mod snapshot_removal;
 mod sql;
 mod status;
 mod transfer;

@@ -1,11 +1,13 @@
 //! `tepal snapshot`.
 
-use super::CommandError;
+use super::{CommandError, snapshot_removal};
 use crate::cli::{Global, SnapshotCommand};
 use crate::client::{Client, ClientError};
 use crate::locate;
 use crate::output::{self, Outcome, Output, Progress};
+use std::collections::BTreeSet;
 use std::io::Write;
+use tepal_model::DriveId;
 use tepal_server::api::types::{
     CreateSnapshot, Difference, DifferenceKind, Done, RenameSnapshot, SnapshotDiff, SnapshotInfo, SnapshotName,
     SourceName, VolumeInfo, path, route,
@@ -36,11 +38,7 @@ pub fn run(global: &Global, output: Output, command: SnapshotCommand) -> Result<
             let snapshot: SnapshotInfo = client.get(&path(route::SNAPSHOT, &name.to_string()))?;
             output.show(&snapshot, page)?;
         }
-        SnapshotCommand::Rm { name, force } => {
-            let route = path(route::SNAPSHOT, &name.to_string());
-            let done: Done = client.delete(&format!("{route}?force={force}"))?;
-            output.show(&done, |_| format!("snapshot {name} is removed; what only it kept is being freed"))?;
-        }
+        SnapshotCommand::Rm { name, force, wait } => snapshot_removal::remove(&client, output, &name, (force, wait))?,
         SnapshotCommand::Rollback { name, force } => {
             let route = path(route::SNAPSHOT_ROLLBACK, &name.to_string());
             let volume: VolumeInfo = client.post(&format!("{route}?force={force}"), &Done {})?;
@@ -143,17 +141,39 @@ fn list(snapshots: &[SnapshotInfo]) -> String {
         vec![
             snapshot.full_name().to_string(),
             output::size(snapshot.size),
+            unique(snapshot),
             output::time(snapshot.created_unix_ms),
             snapshot.clients.to_string(),
         ]
     };
-    output::table(&["name", ">size", "created (UTC)", ">clients"], snapshots.iter().map(row))
+    let columns = ["name", ">size", ">unique", "created (UTC)", ">clients"];
+    let mut text = output::table(&columns, snapshots.iter().map(row));
+    let uncounted: BTreeSet<DriveId> = snapshots.iter().flat_map(|it| it.uncounted_drives.iter().copied()).collect();
+    if !uncounted.is_empty() {
+        text += &format!("+ and what these drives hold, which are away: {}\n", names(uncounted));
+    }
+    text
+}
+
+/// With a mark if some drives weren't there to be counted.
+fn unique(snapshot: &SnapshotInfo) -> String {
+    let more = if snapshot.uncounted_drives.is_empty() { "" } else { "+" };
+    snapshot.unique.map_or("?".to_owned(), |unique| output::size(unique) + more)
+}
+
+fn names(drives: impl IntoIterator<Item = DriveId>) -> String {
+    drives.into_iter().map(|drive| drive.to_string()).collect::<Vec<_>>().join(", ")
 }
 
 fn page(snapshot: &SnapshotInfo) -> String {
+    let away = match snapshot.uncounted_drives.as_slice() {
+        [] => String::new(),
+        drives => format!("; and what these drives hold, which are away: {}", names(drives.iter().copied())),
+    };
     output::facts(&[
         ("name", snapshot.full_name().to_string()),
         ("size", output::size(snapshot.size)),
+        ("unique", format!("{} on drives, copies counted, come back if it's removed{away}", unique(snapshot))),
         ("created", format!("{} UTC", output::time(snapshot.created_unix_ms))),
         ("epoch", snapshot.epoch.to_string()),
         ("clients", snapshot.clients.to_string()),

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
-use tepal_model::Epoch;
 use tepal_model::text::{NAME_RULE, is_name, shown};
+use tepal_model::{DriveId, Epoch};
 
 /// Between a volume's name and a snapshot's. Neither has one.
 const AT: char = '@';
@@ -112,6 +112,13 @@ pub struct SnapshotInfo {
     /// Of them, those of gateways that aren't servers.
     #[serde(default)]
     pub clients_of_gateways: u64,
+    /// Bytes on drives, copies counted, that come back if this snapshot is removed and nothing else: at least so many. None where that
+    /// wasn't counted: it's in lists of snapshots, and in what is shown of one.
+    #[serde(default)]
+    pub unique: Option<u64>,
+    /// Drives of the volume that are away, or whose server doesn't answer: what they hold isn't in `unique`.
+    #[serde(default)]
+    pub uncounted_drives: Vec<DriveId>,
 }
 
 impl SnapshotInfo {
@@ -119,6 +126,26 @@ impl SnapshotInfo {
     pub fn full_name(&self) -> SnapshotName {
         SnapshotName { volume: self.volume.clone(), snapshot: self.name.clone() }
     }
+}
+
+/// A removed snapshot. What only it kept is freed in the background.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotRemoval {
+    /// An agreed view in which it's gone: all is freed when [`VolumeInfo::reclaimed_view`](super::VolumeInfo::reclaimed_view) is this one
+    /// or a later one.
+    pub view: u64,
+}
+
+/// The query of what is shown of a snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShowSnapshotQuery {
+    /// Count [`SnapshotInfo::unique`], for which drives look at what was trimmed. True, if not said.
+    #[serde(default = "yes")]
+    pub count: bool,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// The query of the list of snapshots.
