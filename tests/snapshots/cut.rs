@@ -4,6 +4,7 @@ use crate::nbd::{BLOCK, Nbd};
 use crate::servers::gateway;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 const SNAPSHOTS: u64 = 24;
 /// Of the layout: the next one is in another column, which another server leads.
@@ -52,4 +53,37 @@ fn what_was_written_later_is_in_no_snapshot_that_lacks_what_was_acknowledged_bef
         assert!(counts[3] + 1 >= counts[0], "s{nth}: {counts:?}");
         assert!(counts[3] >= before && counts[0] <= after, "s{nth} of {before} to {after}: {counts:?}");
     }
+}
+
+/// What a snapshot and the writes that meet it may wait for: that a server's lease has surely ended, which is 1.5 s, and that the others
+/// have agreed on it.
+const BOUND: Duration = Duration::from_secs(6);
+
+#[test]
+fn a_server_that_stands_still_keeps_a_snapshot_and_the_writes_that_meet_it_waiting_for_its_lease_at_most() {
+    let ring = gateway::up(4, "4M");
+    let stop = Arc::new(AtomicBool::new(false));
+    let mut way = ring.connect(1, "v");
+    (0..64).for_each(|extent| way.write(extent * EXTENT, &block(1)).expect("written"));
+    ring.dev(&["pause", "s4"]).succeeded();
+    let writer = {
+        let stop = stop.clone();
+        std::thread::spawn(move || {
+            let (mut longest, mut extent) = (Duration::ZERO, 0);
+            while !stop.load(Ordering::Acquire) {
+                let began = Instant::now();
+                way.write(extent % 64 * EXTENT, &block(2)).expect("written");
+                longest = longest.max(began.elapsed());
+                extent += 1;
+            }
+            longest
+        })
+    };
+    let began = Instant::now();
+    ring.ask(1, &["snapshot", "create", "v@s"]).succeeded();
+    let took = began.elapsed();
+    stop.store(true, Ordering::Release);
+    let longest = writer.join().expect("every write is acknowledged");
+    assert!(took < BOUND && longest < BOUND, "{took:?} for the snapshot, {longest:?} for a write");
+    ring.dev(&["resume", "s4"]).succeeded();
 }

@@ -66,8 +66,9 @@ async fn begin(
         }
         return volumes::one(context, name).await;
     }
-    if let Some(wanted) = wanted.filter(|_| state.migration_about(record.map).is_none()) {
-        let to = pool.as_deref().unwrap_or(&record.pool);
+    let to = pool.as_deref().unwrap_or(&record.pool);
+    let is_possible = state.migration_about(record.map).is_none() && state.pools.contains_key(to);
+    if let Some(wanted) = wanted.filter(|_| is_possible) {
         check_room(context, &state, &record, (&wanted, to), alone).await?;
     }
     let seed = ServerWorld.next_u64();

@@ -268,7 +268,7 @@ pub async fn remove(
     if !force {
         let clients = || async { Ok(everywhere(&context, &name, IN_SHORT).await?.clients) };
         let clients = volumes::that_stay(clients).await?;
-        volumes::refuse_in_use(&format!("snapshot '{name}'"), clients)?;
+        volumes::refuse_in_use(&format!("snapshot '{name}'"), clients, volumes::GET_ERRORS)?;
     }
     let SnapshotName { volume, snapshot } = name;
     context.propose(Command::RemoveSnapshot { volume, name: snapshot }).await?;
@@ -297,7 +297,8 @@ pub async fn roll_back(
     record(&context, &name).await?;
     if !force {
         let clients = volumes::that_stay(|| volumes::clients(&context, &name.volume)).await?;
-        volumes::refuse_in_use(&format!("volume '{}'", name.volume), clients)?;
+        let forced = "they find other bytes than they have read";
+        volumes::refuse_in_use(&format!("volume '{}'", name.volume), clients, forced)?;
     }
     let began = Instant::now();
     let command = Command::RollBack { volume: name.volume.clone(), name: name.snapshot.clone() };

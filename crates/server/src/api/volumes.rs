@@ -186,7 +186,7 @@ pub async fn remove(
             let volume = everywhere(&context, &record.name).await?;
             Ok(volume.clients + volume.snapshots.iter().map(|snapshot| snapshot.clients).sum::<u64>())
         };
-        refuse_in_use(&format!("volume '{}'", record.name), that_stay(users).await?)?;
+        refuse_in_use(&format!("volume '{}'", record.name), that_stay(users).await?, GET_ERRORS)?;
     }
     let mut removal = removal(&context, &record);
     let others = context.ask_others::<VolumeInfo>(&path(route::VOLUME, &record.name)).await;
@@ -199,14 +199,16 @@ pub async fn remove(
     Ok(Json(removal))
 }
 
-pub fn refuse_in_use(what: &str, clients: u64) -> Result<(), Failure> {
+pub const GET_ERRORS: &str = "they get errors";
+
+/// `forced`: what becomes of them otherwise.
+pub fn refuse_in_use(what: &str, clients: u64, forced: &str) -> Result<(), Failure> {
     let connected = match clients {
         0 => return Ok(()),
         1 => "a client is connected".to_owned(),
         _ => format!("{clients} clients are connected"),
     };
-    let error =
-        format!("{what} is in use, {connected}: detach it or stop them first, or use --force, and they get errors");
+    let error = format!("{what} is in use, {connected}: detach it or stop them first, or use --force, and {forced}");
     Err(Failure::new(ErrorKind::Conflict, error))
 }
 

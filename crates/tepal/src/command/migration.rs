@@ -50,7 +50,7 @@ pub fn relayout(
         output.show(&volume, |_| format!("volume {name} goes to {to} in the background; {}", commands(name)))?;
         return Ok(());
     }
-    let Some((volume, _)) = see_through(client, output, volume, &format!("{name} to {to}"))? else { return Ok(()) };
+    let (volume, _) = see_through(client, volume, &format!("{name} to {to}"))?;
     if !to.is_reached(&volume) {
         return Err(VolumeError::CameBack { volume: name.to_owned(), layout: volume.layout }.into());
     }
@@ -72,8 +72,7 @@ pub fn flatten(
         output.show(&volume, |_| format!("volume {name} is being flattened in the background; {}", commands(name)))?;
         return Ok(());
     }
-    let flattened = see_through(client, output, volume, &format!("flattening {name}"))?;
-    let Some((volume, came_back)) = flattened else { return Ok(()) };
+    let (volume, came_back) = see_through(client, volume, &format!("flattening {name}"))?;
     if came_back {
         return Err(VolumeError::StillShares(name.to_owned()).into());
     }
@@ -87,9 +86,8 @@ pub fn cancel(client: &Client, output: Output, name: &str, wait: bool) -> Result
         output.show(&volume, |_| format!("volume {name} goes back in the background; {SHOWN}"))?;
         return Ok(());
     }
-    if let Some((volume, _)) = see_through(client, output, volume, &format!("{name} back"))? {
-        output.show(&volume, |volume| format!("volume {name} is as it was before: {}", volume.layout))?;
-    }
+    let (volume, _) = see_through(client, volume, &format!("{name} back"))?;
+    output.show(&volume, |volume| format!("volume {name} is as it was before: {}", volume.layout))?;
     Ok(())
 }
 
@@ -99,13 +97,9 @@ fn commands(name: &str) -> String {
     format!("{SHOWN}, `tepal volume cancel {name}` calls it off")
 }
 
-/// The volume when it's there, and whether it was on its way back; none if the user doesn't want to wait any more.
-fn see_through(
-    client: &Client,
-    output: Output,
-    volume: VolumeInfo,
-    what: &str,
-) -> Result<Option<(VolumeInfo, bool)>, CommandError> {
+/// The volume when it's there, and whether it was on its way back. An error if the user doesn't want to wait any more: what is to be
+/// done afterwards would come too early.
+fn see_through(client: &Client, volume: VolumeInfo, what: &str) -> Result<(VolumeInfo, bool), CommandError> {
     let (name, mut came_back) = (volume.name.clone(), false);
     let left = |volume: &VolumeInfo| {
         let Some(migration) = &volume.migration else { return Ok(None) };
@@ -118,11 +112,10 @@ fn see_through(
     };
     let look = || client.get(&path(route::VOLUME, &name));
     match wait::until(Progress::new(what), volume, look, left)? {
-        Waited::Done(volume) => Ok(Some((volume, came_back))),
-        Waited::Interrupted(volume) => {
+        Waited::Done(volume) => Ok((volume, came_back)),
+        Waited::Interrupted(_) => {
             let commands = if came_back { SHOWN.to_owned() } else { commands(&name) };
-            output.show(&volume, |_| format!("volume {name} goes on in the background; {commands}"))?;
-            Ok(None)
+            Err(VolumeError::Unfinished { volume: name, commands }.into())
         }
     }
 }

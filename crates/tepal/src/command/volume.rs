@@ -20,6 +20,8 @@ pub enum VolumeError {
     CameBack { volume: String, layout: String },
     #[error("volume '{0}' shares its data as before: its flattening was cancelled")]
     StillShares(String),
+    #[error("volume '{volume}' isn't there yet: it goes on in the background; {commands}")]
+    Unfinished { volume: String, commands: String },
     #[error("volume '{volume}' can't be scrubbed: {reason}")]
     Scrub { volume: String, reason: String },
     #[error("volume '{volume}': what drives have that are away wasn't checked ({}): scrub again when they are back", names(.drives))]

@@ -283,9 +283,13 @@ fn is_as_wanted(found: &VolumeInfo, wanted: &VolumeRequest) -> Result<(), DevErr
 fn addresses(cluster: &Cluster, was: Was, detached: bool) -> Result<String, DevError> {
     let folder = cluster.folder();
     let volumes: Vec<VolumeInfo> = cluster.client()?.get(route::VOLUMES)?;
-    let state = match was {
-        Was::Running => "was running already",
-        Was::Down => "is up",
+    // What was asked for may have made it larger than it was.
+    let state = match (was, folder.plan()?) {
+        (Was::Running, Some(Plan { servers, drives, .. })) => {
+            format!("was running already; its servers are {servers} now, with {drives} drives each")
+        }
+        (Was::Running, None) => "was running already".to_owned(),
+        (Was::Down, _) => "is up".to_owned(),
     };
     let mut lines = vec![format!("the cluster in {} {state}", folder.shown())];
     for addresses in cluster.servers().into_iter().filter_map(|id| cluster.addresses(id).ok().flatten()) {

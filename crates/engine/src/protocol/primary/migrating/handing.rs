@@ -300,8 +300,9 @@ impl<W: World> Group<W> {
             blocks.count /= 2;
         };
         let mut data = Segments::new();
-        for line in &mut lines {
-            data.extend(self.read_held(blocks.first, line, epochs).await?);
+        // All at once: clients may wait for this, and there may be hundreds of lines.
+        for read in join_all(lines.iter_mut().map(|line| self.read_held(blocks.first, line, epochs))).await {
+            data.extend(read?);
         }
         let requests = self.requests_of(&holder, blocks, &newest).await?;
         // Whoever has come or gone meanwhile may have had the holder lag behind.
@@ -373,34 +374,42 @@ impl<W: World> Group<W> {
                 found.extend(self.epochs_of(other, blocks).await?);
             }
         }
-        let mut lines = Vec::new();
-        for line in of.iter().rev().filter(|line| found.iter().any(|&epoch| line.owns(epoch))) {
-            let (mut held, mut hidden) =
-                (self.held_by_line(holder, blocks, line).await?, self.hidden_by_line(holder, blocks, line).await?);
-            for other in others {
-                let mut has = self.held_by_line(other, blocks, line).await?;
-                if which == Of::AnyCopy {
-                    held.extend(has);
-                    hidden.extend(self.hidden_by_line(other, blocks, line).await?);
-                    continue;
-                }
-                if !held.is_subset(&has) || !hidden.is_subset(&has) {
-                    has.extend(self.hidden_by_line(other, blocks, line).await?);
-                }
-                held.retain(|block| has.contains(block));
-                hidden.retain(|block| has.contains(block));
+        let own = of.iter().rev().filter(|line| found.iter().any(|&epoch| line.owns(epoch)));
+        let asked = join_all(own.map(|line| self.line_of(holder, others, (blocks, which), line))).await;
+        Ok(asked.into_iter().collect::<Result<Vec<_>, IoError>>()?.into_iter().flatten().collect())
+    }
+
+    /// The same of one line; `None` if it has nothing.
+    async fn line_of(
+        &self,
+        holder: &Holder<W>,
+        others: &[Holder<W>],
+        (blocks, which): (Blocks, Of),
+        line: &Lineage,
+    ) -> Result<Option<HandedLine>, IoError> {
+        let (mut held, mut hidden) =
+            (self.held_by_line(holder, blocks, line).await?, self.hidden_by_line(holder, blocks, line).await?);
+        for other in others {
+            let mut has = self.held_by_line(other, blocks, line).await?;
+            if which == Of::AnyCopy {
+                held.extend(has);
+                hidden.extend(self.hidden_by_line(other, blocks, line).await?);
+                continue;
             }
-            hidden.retain(|block| !held.contains(block));
-            if !held.is_empty() || !hidden.is_empty() {
-                lines.push(HandedLine {
-                    newest: line.newest(),
-                    held: runs_of(&held),
-                    hidden: runs_of(&hidden),
-                    damaged: Vec::new(),
-                });
+            if !held.is_subset(&has) || !hidden.is_subset(&has) {
+                has.extend(self.hidden_by_line(other, blocks, line).await?);
             }
+            held.retain(|block| has.contains(block));
+            hidden.retain(|block| has.contains(block));
         }
-        Ok(lines)
+        hidden.retain(|block| !held.contains(block));
+        let has_any = !held.is_empty() || !hidden.is_empty();
+        Ok(has_any.then(|| HandedLine {
+            newest: line.newest(),
+            held: runs_of(&held),
+            hidden: runs_of(&hidden),
+            damaged: Vec::new(),
+        }))
     }
 
     /// The blocks that a line itself has data of, older ones apart.

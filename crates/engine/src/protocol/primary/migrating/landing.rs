@@ -12,10 +12,11 @@ use crate::protocol::primary::write::{Data, Written};
 use crate::protocol::primary::{Blocks, Group};
 use crate::seen_through::Asker;
 use crate::volume::MapMigration;
+use futures_util::future::join_all;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tepal_drive::world::{Gather, World};
-use tepal_model::{BLOCK, Buffer, IoError, Origin, Taken, Taking};
+use tepal_model::{BLOCK, Buffer, IoError, Lineage, Origin, Taken, Taking};
 
 impl<W: World> Group<W> {
     /// All that was handed over is on all copies when this returns.
@@ -89,9 +90,10 @@ impl<W: World> Group<W> {
         let here: Vec<Holder<W>> = self.lock().members.here().filter(|_| lines.len() > 1).cloned().collect();
         for holder in here {
             let found = self.epochs_of(&holder, blocks).await?;
-            for line in lines.iter().filter(|line| found.iter().any(|&epoch| line.owns(epoch))) {
-                let mut has = self.held_by_line(&holder, blocks, line).await?;
-                has.extend(self.hidden_by_line(&holder, blocks, line).await?);
+            let own: Vec<&Lineage> = lines.iter().filter(|line| found.iter().any(|&epoch| line.owns(epoch))).collect();
+            let asked = own.iter().map(|line| self.shown_by_line(&holder, blocks, line));
+            for (line, has) in own.iter().zip(join_all(asked).await) {
+                let has = has?;
                 let idle: BTreeSet<u32> = (0..blocks.count as u32).filter(|block| !has.contains(block)).collect();
                 for run in runs_of(&idle) {
                     // Drives may have joined lines by now.
@@ -107,6 +109,18 @@ impl<W: World> Group<W> {
             }
         }
         Ok(())
+    }
+
+    /// Of which blocks a line itself has data, or hides what older ones have.
+    async fn shown_by_line(
+        &self,
+        holder: &Holder<W>,
+        blocks: Blocks,
+        line: &Lineage,
+    ) -> Result<BTreeSet<u32>, IoError> {
+        let mut has = self.held_by_line(holder, blocks, line).await?;
+        has.extend(self.hidden_by_line(holder, blocks, line).await?);
+        Ok(has)
     }
 
     /// What the blocks have taken of requests, there or here, is noted on all copies.
