@@ -1,0 +1,119 @@
+//! Volumes that go from one map to another.
+
+use super::{Council, State};
+use std::sync::Arc;
+use tepal_engine::{Laid, Migration, Places, View};
+use tepal_model::{CHUNK, MapId, MigrationStage, VolumeId};
+
+impl Council {
+    /// All volumes that have this one's map, or this one alone, are to go to a map of that form, unless some go somewhere already:
+    /// whether that is agreed.
+    pub fn begin_migration(&self, (of, alone): (VolumeId, bool), (to, places): (Laid, Places), seed: u64) -> bool {
+        let mut state = self.lock();
+        let source = state.now.volumes[&of];
+        let is_shared = state.now.volumes.values().filter(|map| **map == source).count() > 1;
+        if !state.now.migrations.is_empty() || (alone && !is_shared) {
+            return false;
+        }
+        state.now.view += 1;
+        state.newest_map.0 += 1;
+        let target = state.newest_map;
+        let (from, chunks) = (Laid::clone(&state.now.laid[&source]), state.spec.size.div_ceil(CHUNK));
+        let (done, fence, reversed, stage, rate, since) = (0, 1, false, MigrationStage::Running, None, state.now.view);
+        let leaves = alone.then_some(of);
+        let migration =
+            Migration { source, target, from, to, chunks, seed, done, fence, reversed, stage, rate, leaves, since };
+        state.now.places.insert(target, Arc::new(places));
+        state.now.migrations.insert(source, Arc::new(migration));
+        state.tell_epochs();
+        state.taken_over.clear();
+        true
+    }
+
+    /// It rests, or goes on.
+    pub fn change_migration(&self, to: MigrationStage) {
+        let mut state = self.lock();
+        let state = &mut *state;
+        let Some(migration) = state.now.migrations.values_mut().next() else { return };
+        if migration.stage != to {
+            state.now.view += 1;
+            let migration = Arc::make_mut(migration);
+            (migration.stage, migration.since) = (to, state.now.view);
+            state.taken_over.clear();
+        }
+    }
+
+    /// It goes the other way from now on.
+    pub fn turn_migration(&self) {
+        let mut state = self.lock();
+        let Some((_, was)) = state.now.migrations.pop_first() else { return };
+        state.now.view += 1;
+        state.taken_over.clear();
+        let was = Migration::clone(&was);
+        let next = Migration {
+            source: was.target,
+            target: was.source,
+            from: was.to,
+            to: was.from,
+            done: was.chunks - was.fence,
+            fence: was.chunks - was.done,
+            stage: MigrationStage::Running,
+            reversed: !was.reversed,
+            since: state.now.view,
+            ..was
+        };
+        let (map, laid, leaves) = (next.source, next.from.clone(), next.leaves);
+        state.now.migrations.insert(map, Arc::new(next));
+        state.go_to_map(was.source, leaves, (map, &laid));
+    }
+
+    /// Whether volumes go anywhere.
+    pub fn migrates(&self) -> bool {
+        !self.lock().now.migrations.is_empty()
+    }
+}
+
+impl State {
+    /// A column has everything of the window; with the last one it's over.
+    pub(super) fn take_over(&mut self, map: MapId, column: usize, since: View) -> Option<View> {
+        let is_said = |now: &&Arc<Migration>| (now.target, now.since) == (map, since);
+        self.now.migrations.values().find(is_said)?;
+        self.taken_over.insert(column);
+        if self.taken_over.len() == self.now.places[&map].columns.len() {
+            self.window_is_over();
+        }
+        Some(self.now.view)
+    }
+
+    /// The next chunk; or they have arrived.
+    pub(super) fn window_is_over(&mut self) {
+        self.now.view += 1;
+        self.taken_over.clear();
+        let Some((_, was)) = self.now.migrations.pop_first() else { return };
+        let mut next = Migration { since: self.now.view, ..(*was).clone() };
+        if was.fence < was.chunks {
+            (next.done, next.fence) = (was.fence, was.fence + 1);
+            self.now.migrations.insert(next.source, Arc::new(next));
+        } else {
+            self.go_to_map(was.source, was.leaves, (was.target, &was.to));
+            self.forget_maps();
+        }
+    }
+
+    /// The records of volumes that have gone from a map, or of one that has left the others, name another one from now on.
+    pub(super) fn go_to_map(&mut self, before: MapId, leaves: Option<VolumeId>, (map, laid): (MapId, &Laid)) {
+        let goes = |id: &VolumeId| leaves.is_none_or(|leaver| leaver == *id);
+        self.now.volumes.iter_mut().filter(|(id, at)| **at == before && goes(id)).for_each(|(_, at)| *at = map);
+        self.now.laid.insert(map, Arc::new(laid.clone()));
+        if self.now.volumes.get(&self.spec.id) == Some(&map) {
+            self.spec.map = map;
+            (self.spec.layout, self.spec.geometry) = (laid.layout.clone(), laid.geometry);
+            self.spec.places = self.now.places[&map].clone();
+        }
+        self.tell_epochs();
+    }
+}
+
+pub(super) fn goes_with(agreed: &Migration, id: VolumeId) -> bool {
+    agreed.leaves.is_none_or(|leaver| leaver == id)
+}

@@ -1,0 +1,50 @@
+//! Drives that take others' places in columns.
+
+use super::{Council, State};
+use std::sync::Arc;
+use tepal_engine::{DriveStatus, Placed, Placing, View};
+use tepal_model::{DriveId, MapId};
+
+impl Council {
+    /// A drive is to take another's place in a column, if it's up and has none there: whether that is agreed.
+    pub fn begin_move(&self, of: (MapId, usize), copy: usize, to: DriveId) -> bool {
+        let mut state = self.lock();
+        let placed = &state.now.places[&of.0].columns[of.1];
+        let is_up = matches!(state.now.drives[&to].status, DriveStatus::Up(_));
+        if !is_up || placed.joins.is_some() || placed.has(to) {
+            return false;
+        }
+        let from = placed.holders[copy].drive;
+        state.moving.insert(of, from);
+        state.place(of, |placed, since| placed.joins = Some(Placing { drive: to, since }));
+        true
+    }
+
+    /// The move of a column is called off.
+    pub fn end_move(&self, of: (MapId, usize)) {
+        let mut state = self.lock();
+        if state.moving.remove(&of).is_some() {
+            state.place(of, |placed, _| placed.joins = None);
+        }
+    }
+
+    /// Whether a drive joins any column.
+    pub fn moves_anything(&self) -> bool {
+        !self.lock().moving.is_empty()
+    }
+}
+
+impl State {
+    /// In a new view.
+    pub(super) fn place(&mut self, (map, column): (MapId, usize), change: impl Fn(&mut Placed, View)) {
+        self.now.view += 1;
+        let view = self.now.view;
+        let table = self.now.places.get_mut(&map).expect("its copies move");
+        change(&mut Arc::make_mut(table).columns[column], view);
+    }
+
+    /// Whether that drive still joins the column, since then.
+    pub(super) fn joins(&self, (map, column): (MapId, usize), joins: Placing) -> bool {
+        self.now.places.get(&map).is_some_and(|table| table.columns[column].joins == Some(joins))
+    }
+}

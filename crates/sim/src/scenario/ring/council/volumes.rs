@@ -1,0 +1,126 @@
+//! The volumes that there are, with their sizes, snapshots and clones, and who sees what.
+
+use super::migrations::goes_with;
+use super::{Council, State};
+use crate::scenario::readers::Readers;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use tepal_engine::{Epochs, Migration, View, VolumeSpec};
+use tepal_model::{Epoch, MapId, VolumeId};
+
+impl Council {
+    /// The volume's record, as the next who looks hears of it.
+    pub fn spec(&self) -> VolumeSpec {
+        self.lock().spec.clone()
+    }
+
+    /// The volume's record is another from now on; what was sent by the one before is stale.
+    pub fn change_record(&self) {
+        self.lock().spec.revision += 1;
+    }
+
+    /// The epochs that are kept.
+    pub fn snapshots(&self) -> Vec<Epoch> {
+        self.lock().readers.kept()
+    }
+
+    /// That volume and its clones, as far as they are there.
+    pub fn volumes(&self) -> Vec<VolumeId> {
+        self.lock().readers.volumes()
+    }
+
+    /// What a clone is opened with.
+    pub fn spec_of_clone(&self, id: VolumeId) -> VolumeSpec {
+        let state = self.lock();
+        let map = state.now.volumes[&id];
+        let (laid, places) = (&state.now.laid[&map], state.now.places[&map].clone());
+        let (layout, geometry) = (laid.layout.clone(), laid.geometry);
+        let epochs = state.now.epochs.get(&map).cloned().unwrap_or_default();
+        let (name, revision) = (format!("v{}", id.0), 1);
+        VolumeSpec { id, name, revision, map, layout, geometry, places, epochs, ..state.spec.clone() }
+    }
+
+    /// Which map each volume has; of one that goes, the one that it leaves.
+    pub fn maps(&self) -> BTreeMap<VolumeId, MapId> {
+        self.lock().now.volumes.clone()
+    }
+
+    /// Nobody needs a snapshot any more: whether that is agreed.
+    pub fn remove_snapshot(&self, epoch: Epoch) -> bool {
+        self.lock().change_readers(|readers, _| readers.remove(epoch))
+    }
+
+    /// Nobody needs a volume any more, nor its snapshots: whether that is agreed.
+    pub fn remove_volume(&self, id: VolumeId) -> bool {
+        let mut state = self.lock();
+        let is_agreed = state.change_readers(|readers, _| readers.remove_volume(id));
+        if is_agreed {
+            state.forget_volume(id);
+        }
+        is_agreed
+    }
+
+    /// The volume is again what it was: whether that is agreed.
+    pub fn roll_back(&self, to: Epoch) -> bool {
+        self.lock().change_readers(|readers, view| readers.roll_back(to, view))
+    }
+
+    /// What the volumes of a map and their snapshots see.
+    pub fn epochs(&self, map: MapId) -> Arc<Epochs> {
+        self.lock().now.epochs.get(&map).cloned().unwrap_or_default()
+    }
+}
+
+impl State {
+    /// What a volume that leaves others shares with them stays shared: whether it's agreed.
+    pub(super) fn change_readers(&mut self, change: impl Fn(&mut Readers, View)) -> bool {
+        let mut readers = self.readers.clone();
+        change(&mut readers, self.now.view + 1);
+        let leaver = self.now.migrations.values().next().and_then(|agreed| Some((agreed.leaves?, agreed)));
+        if let Some((leaver, agreed)) = leaver {
+            let is_other = |id| self.now.volumes.get(&id).is_some_and(|map| agreed.is_about(*map));
+            let [seen, by_others] = self.readers.seen_by(leaver, is_other);
+            let [still, still_by_others] = readers.seen_by(leaver, is_other);
+            let shared = seen.intersection(&by_others);
+            if shared.into_iter().any(|epoch| still.contains(epoch) && !still_by_others.contains(epoch)) {
+                return false;
+            }
+        }
+        self.readers = readers;
+        self.now.view += 1;
+        self.tell_epochs();
+        true
+    }
+
+    /// Maps that nobody has any more are forgotten, and who goes alone goes nowhere.
+    pub(super) fn forget_volume(&mut self, id: VolumeId) {
+        self.now.volumes.remove(&id);
+        let volumes = &self.now.volumes;
+        let goes = |agreed: &Migration| volumes.iter().any(|(&id, &map)| map == agreed.source && goes_with(agreed, id));
+        self.now.migrations.retain(|_, agreed| goes(agreed));
+        self.forget_maps();
+        self.tell_epochs();
+    }
+
+    pub(super) fn forget_maps(&mut self) {
+        let targets: Vec<MapId> = self.now.migrations.values().map(|agreed| agreed.target).collect();
+        let volumes: BTreeSet<MapId> = self.now.volumes.values().copied().collect();
+        let is_used = |map: &MapId| volumes.contains(map) || targets.contains(map);
+        self.now.places.retain(|map, _| is_used(map));
+        self.now.epochs.retain(|map, _| is_used(map));
+        self.now.laid.retain(|map, _| is_used(map));
+        self.moving.retain(|(map, _), _| is_used(map));
+    }
+
+    /// As of now. Of two maps between which volumes go it's the same.
+    pub(super) fn tell_epochs(&mut self) {
+        let maps: Vec<MapId> = self.now.places.keys().copied().collect();
+        for map in maps {
+            let about = self.now.migrations.values().find(|agreed| agreed.is_about(map));
+            let are_one = |other: MapId| other == map || about.is_some_and(|agreed| agreed.is_about(other));
+            let is_reader = |id: VolumeId| self.now.volumes.get(&id).is_some_and(|map| are_one(*map));
+            let epochs = self.readers.epochs_of(is_reader, self.now.view);
+            self.now.epochs.insert(map, Arc::new(epochs));
+        }
+    }
+}
