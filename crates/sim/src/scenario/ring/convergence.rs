@@ -42,8 +42,9 @@ impl Ring {
         self.core.note(one.0.into(), || format!("{one} and {other} can't reach each other"));
         self.network.cut((one, other));
         self.network.cut((other, one));
-        if self.random.one_in(2) {
-            self.migration_begins();
+        // What is to be on one server only, nobody else takes over for it; nor does anybody hand over what only one has.
+        if !self.is_any_striped() && self.random.one_in(2) {
+            self.migration_begins(2);
         }
         let workload = self.workload();
         workload.start(&nodes[third].world, &nodes[third].under_test(), self.random.between(20..60));
@@ -75,7 +76,8 @@ impl Ring {
         self.clients.iter().for_each(|clients| clients.workload.stop());
         self.all_is_right().await;
         let nodes = self.all_nodes();
-        if self.plan.has_faults && self.random.one_in(2) {
+        // Of a stripe, nobody else has what decays.
+        if self.plan.has_faults && !self.is_any_striped() && self.random.one_in(2) {
             let one = self.random.index(self.plan.servers);
             self.decay(&nodes[one]);
         }
@@ -167,6 +169,11 @@ impl Ring {
             self.core.fail(format!("the {when} scrub of {id} ends with {found:?}; it had mended all: {had_mended}"));
         }
         found.unrepaired.is_empty()
+    }
+
+    /// Whether there's only one copy of anything.
+    fn is_any_striped(&self) -> bool {
+        self.council.now().laid.values().any(|laid| laid.layout.copies() == 1)
     }
 
     /// All copies are equal now: whatever becomes of one drive's, others have what is read. Its reads go wrong anywhere.

@@ -349,7 +349,7 @@ impl Ring {
             Event::SnapshotIsCloned => self.snapshot_is_cloned(at),
             Event::CloneIsUsed => self.clone_is_used(at),
             Event::CloneIsRemoved => self.clone_is_removed(),
-            Event::MigrationBegins => self.migration_begins(),
+            Event::MigrationBegins => self.migration_begins(1),
             Event::MigrationRests => self.council.change_migration(MigrationStage::Paused),
             Event::MigrationGoesOn => self.council.change_migration(MigrationStage::Running),
             Event::MigrationTurns => self.council.turn_migration(),
@@ -377,9 +377,9 @@ impl Ring {
         ((map, column), columns[column].holders.len())
     }
 
-    /// To another number of copies perhaps, other extents, other places.
-    fn migration_begins(&mut self) {
-        let (to, places) = plan::another(&mut self.random, self.plan.servers);
+    /// To another number of copies perhaps, but at least so many, other extents, other places.
+    fn migration_begins(&mut self, copies: u8) {
+        let (to, places) = plan::another(&mut self.random, self.plan.servers, copies);
         let (seed, alone) = (self.random.draw(), self.random.one_in(2));
         let of = *self.random.pick(&self.council.volumes());
         if self.council.begin_migration((of, alone), (to.clone(), places), seed) {

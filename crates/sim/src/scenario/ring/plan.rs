@@ -5,7 +5,7 @@ use crate::workload::Mix;
 use std::ops::Range;
 use std::time::Duration;
 use tepal_engine::{Laid, Places, VolumeSpec};
-use tepal_model::layout::Protection;
+use tepal_model::layout::{MAX_EXTENT, Protection};
 use tepal_model::{BLOCK, DriveId, Layout, MapId, VolumeId};
 use tepal_placement::Geometry;
 
@@ -33,8 +33,12 @@ impl Plan {
     /// Two to five servers; all happens within a moment.
     pub fn short(random: &mut Stream) -> Self {
         let servers = random.between(2..6) as usize;
-        let copies = if servers > 2 && random.one_in(4) { 3 } else { 2 };
-        let spec = spec(random, servers, Protection::Mirror { copies });
+        let protection = match random.below(5) {
+            0 => Protection::Stripe,
+            1 if servers > 2 => Protection::Mirror { copies: 3 },
+            _ => Protection::Mirror { copies: 2 },
+        };
+        let spec = spec(random, servers, protection);
         let mut mix = Mix::draw(random, spec.size / BLOCK * BLOCK);
         mix.clients = mix.clients.min(6);
         const PAUSES: [Duration; 3] = [Duration::from_micros(200), Duration::from_millis(3), Duration::from_millis(60)];
@@ -55,7 +59,8 @@ impl Plan {
     /// Three to seven servers and some gateways, over seconds: long enough for marks to be taken back while clients go on.
     pub fn long(random: &mut Stream) -> Self {
         let servers = random.between(3..8) as usize;
-        let protections = [Protection::Chained, Protection::Mirror { copies: 2 }, Protection::Mirror { copies: 3 }];
+        let mirrors = [Protection::Mirror { copies: 2 }, Protection::Mirror { copies: 3 }];
+        let protections = [Protection::Chained, mirrors[0], mirrors[1], Protection::Stripe];
         let protection = *random.pick(&protections);
         let mut spec = spec(random, servers, protection);
         // Of several regions in each column: what is known of one says nothing of another.
@@ -98,9 +103,10 @@ impl Plan {
     }
 }
 
-/// How the data of volumes may lie, and where.
-pub fn another(random: &mut Stream, servers: usize) -> (Laid, Places) {
+/// How the data of volumes may lie, and where: with how many copies at least.
+pub fn another(random: &mut Stream, servers: usize, copies: u8) -> (Laid, Places) {
     let mut protections = vec![Protection::Mirror { copies: 2 }, Protection::Chained];
+    protections.extend((copies < 2).then_some(Protection::Stripe));
     protections.extend((servers > 2).then_some(Protection::Mirror { copies: 3 }));
     let protection = *random.pick(&protections);
     let spec = spec(random, servers, protection);
@@ -109,7 +115,7 @@ pub fn another(random: &mut Stream, servers: usize) -> (Laid, Places) {
 
 fn spec(random: &mut Stream, servers: usize, protection: Protection) -> VolumeSpec {
     let mut layout = Layout::new(protection);
-    layout.extent = *random.pick(&[4 << 10, 64 << 10, 1 << 20]);
+    layout.extent = *random.pick(&[4 << 10, 64 << 10, 1 << 20, MAX_EXTENT]);
     let drives: Vec<DriveId> = (1..=servers as u64).map(DriveId).collect();
     let once = Places::rotated(&drives, layout.copies(), 1).expect("there is a drive for each copy");
     // Of more columns than drives, a drive has several.
