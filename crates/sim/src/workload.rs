@@ -234,7 +234,7 @@ impl Workload {
                 }
                 Err(error) => Err(error),
             },
-            Kind::Cut | Kind::Crash(_) => unreachable!("a client sends no such thing"),
+            Kind::Cut | Kind::RollBack | Kind::Crash(_) => unreachable!("a client sends no such thing"),
         };
         guard.ended.set(true);
         match result {
@@ -289,7 +289,11 @@ impl Workload {
             (IoError::OutOfSpace, Kind::Write { .. }) if offset / BLOCK == (offset + length - 1) / BLOCK => {
                 Fate::Refused
             }
-            (IoError::OutOfRange { .. } | IoError::ReadOnly, _) => Fate::Refused,
+            // It was refused whole; of a part, others may have been done.
+            (IoError::OutOfRange { offset: at, length: of, .. }, _) if (*at, *of) == (offset, length) && *of > 1 => {
+                Fate::Refused
+            }
+            (IoError::ReadOnly, _) => Fate::Refused,
             _ => Fate::Unknown, // the edges of a trim are writes of their own
         };
         self.judge(|checker, now| checker.failed(now, op, fate), op);

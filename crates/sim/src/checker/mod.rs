@@ -20,7 +20,8 @@ pub use story::Violation;
 use bytes::Bytes;
 use content::{Content, Span, WHOLE};
 use pattern::Value;
-use register::{Moment, Register};
+use register::{Change, Moment, Register};
+use snapshot::Restored;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::time::Duration;
@@ -43,6 +44,8 @@ pub enum Kind {
     },
     /// The volume shrank, or is about to grow: what lies past its end reads as zeros when it's there again.
     Cut,
+    /// The volume becomes what a snapshot shows.
+    RollBack,
     /// Which blocks are holes.
     Status,
     Flush,
@@ -55,7 +58,7 @@ impl Kind {
     }
 
     pub fn is_write(self) -> bool {
-        matches!(self, Kind::Write { .. } | Kind::Trim { .. } | Kind::Zeroes { .. } | Kind::Cut)
+        matches!(self, Kind::Write { .. } | Kind::Trim { .. } | Kind::Zeroes { .. } | Kind::Cut | Kind::RollBack)
     }
 }
 
@@ -121,8 +124,10 @@ pub struct Checker {
     ops: Vec<Op>,
     under_way: BTreeSet<OpId>,
     moment: Moment,
-    /// What the volume was each time that it was rolled back, and when that was.
-    restored: Vec<(Moment, BTreeMap<u64, Content>)>,
+    /// Cuts and rollbacks that may still be done: also of blocks that nobody has written to yet.
+    sweeps: Vec<OpId>,
+    /// Each time that the volume was rolled back.
+    restored: Vec<Restored>,
 }
 
 /// The blocks that these bytes touch, each with which of its bytes.
@@ -136,8 +141,8 @@ fn blocks(offset: u64, length: u64) -> impl Iterator<Item = (u64, Span)> {
 
 impl Checker {
     pub fn new(seed: u64, rules: Rules) -> Self {
-        let (registers, under_way) = (BTreeMap::new(), BTreeSet::new());
-        Checker { seed, rules, registers, ops: Vec::new(), under_way, moment: 0, restored: Vec::new() }
+        let (registers, under_way, sweeps) = (BTreeMap::new(), BTreeSet::new(), Vec::new());
+        Checker { seed, rules, registers, ops: Vec::new(), under_way, moment: 0, sweeps, restored: Vec::new() }
     }
 
     /// How many operations there were.
@@ -166,28 +171,60 @@ impl Checker {
 
     /// A request is about to be sent.
     pub fn begin(&mut self, now: Duration, kind: Kind, offset: u64, length: u64) -> OpId {
+        let op = self.note(now, kind, offset, length);
+        for (number, span) in blocks(offset, length) {
+            // Past a volume's end hardly anybody asks for anything.
+            if kind == Kind::Cut && number > offset / BLOCK && !self.registers.contains_key(&number) {
+                continue;
+            }
+            let moment = self.moment;
+            let register = self.register(number);
+            match kind {
+                Kind::Read | Kind::Status => register.begin_read(op),
+                Kind::Write { .. } => register.begin_write(op, Change::Over(span, Value::Written(op)), moment),
+                Kind::Trim { .. } | Kind::Zeroes { .. } | Kind::Cut => {
+                    register.begin_write(op, Change::Over(span, Value::Zero), moment);
+                }
+                Kind::RollBack | Kind::Flush | Kind::Crash(_) => {}
+            }
+        }
+        self.sweeps.extend((kind == Kind::Cut).then_some(op));
+        op
+    }
+
+    fn note(&mut self, now: Duration, kind: Kind, offset: u64, length: u64) -> OpId {
         self.moment += 1;
         let op = OpId(self.ops.len() as u32 + 1);
         let (begun, ended, over, may_be_lost) = (self.moment, None, Moment::MAX, false);
         self.ops.push(Op { kind, offset, length, begun, begun_at: now, ended, over, may_be_lost });
         self.under_way.insert(op);
-        let keeps_past = self.rules.durability == Durability::Flush;
-        for (number, span) in blocks(offset, length) {
-            // Past a volume's end nobody asks for anything; only in the block where it ends.
-            if kind == Kind::Cut && number > offset / BLOCK && !self.registers.contains_key(&number) {
-                continue;
-            }
-            let register = self.registers.entry(number).or_insert_with(|| Register::new(keeps_past));
-            match kind {
-                Kind::Read | Kind::Status => register.begin_read(op),
-                Kind::Write { .. } => register.begin_write(op, Value::Written(op), span, self.moment),
-                Kind::Trim { .. } | Kind::Zeroes { .. } | Kind::Cut => {
-                    register.begin_write(op, Value::Zero, span, self.moment);
-                }
-                Kind::Flush | Kind::Crash(_) => {}
-            }
-        }
         op
+    }
+
+    /// Of a block, with all that may become of it if it's new.
+    fn register(&mut self, number: u64) -> &mut Register {
+        let (sweeps, ops) = (&self.sweeps, &self.ops);
+        let keeps_past = self.rules.durability == Durability::Flush;
+        self.registers.entry(number).or_insert_with(|| {
+            let mut register = Register::new(keeps_past);
+            for &sweep in sweeps {
+                let Op { offset, length, begun, .. } = ops[sweep.0 as usize - 1];
+                let (start, end) = (offset.max(number * BLOCK), (offset + length).min((number + 1) * BLOCK));
+                if let Some((_, span)) = (start < end).then(|| blocks(start, end - start).next()).flatten() {
+                    register.begin_write(sweep, Change::Over(span, Value::Zero), begun);
+                }
+            }
+            register
+        })
+    }
+
+    /// The volume is longer from now on: whoever had begun to take out what lay past its end goes on no more.
+    pub fn grown(&mut self) {
+        self.moment += 1;
+        let (ops, moment) = (&self.ops, self.moment);
+        for cut in self.sweeps.extract_if(.., |sweep| ops[sweep.0 as usize - 1].kind == Kind::Cut) {
+            self.registers.values_mut().for_each(|register| register.abandon_write(cut, moment));
+        }
     }
 
     /// The bytes that a write writes.
@@ -218,6 +255,9 @@ impl Checker {
             self.registers.values_mut().for_each(|register| register.flushed(ended.begun));
             return Ok(());
         }
+        self.sweeps.retain(|sweep| *sweep != op);
+        let restored = self.restored.iter_mut().filter(|restored| restored.begun == ended.begun);
+        restored.for_each(|restored| restored.over = ended.over);
         for (number, span) in blocks(ended.offset, ended.length) {
             let Some(register) = self.registers.get_mut(&number) else { continue };
             if register.end_write(op, ended.kind.fua(), self.moment).is_err() {

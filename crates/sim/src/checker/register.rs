@@ -15,11 +15,28 @@ use std::collections::BTreeSet;
 /// Position in the order of all that the checker was told.
 pub type Moment = u64;
 
+/// What a write makes of the block.
+#[derive(Clone, Debug)]
+pub enum Change {
+    /// Some of its bytes are written over.
+    Over(Span, Value),
+    /// It's what it once was.
+    Whole(Content),
+}
+
+impl Change {
+    fn of(&self, before: &Content) -> Content {
+        match self {
+            Change::Over(span, value) => before.overlaid(span, *value),
+            Change::Whole(content) => content.clone(),
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 struct Pending {
     op: OpId,
-    value: Value,
-    span: Span,
+    change: Change,
     begun: Moment,
     /// When its request ended without an answer that says whether it was done.
     over: Option<Moment>,
@@ -50,7 +67,7 @@ impl State {
         let mut next = self.clone();
         let place = next.applied.partition_point(|&op| op < write.op);
         next.applied.insert(place, write.op);
-        next.path.push(self.content().overlaid(&write.span, write.value));
+        next.path.push(write.change.of(self.content()));
         next.forget_path();
         next
     }
@@ -116,8 +133,8 @@ impl Register {
         self.pending.len() + reads + changes
     }
 
-    pub fn begin_write(&mut self, op: OpId, value: Value, span: Span, begun: Moment) {
-        self.pending.push(Pending { op, value, span, begun, over: None, dead: None });
+    pub fn begin_write(&mut self, op: OpId, change: Change, begun: Moment) {
+        self.pending.push(Pending { op, change, begun, over: None, dead: None });
     }
 
     pub fn begin_read(&mut self, op: OpId) {

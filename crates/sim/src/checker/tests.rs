@@ -368,3 +368,75 @@ fn a_volume_that_was_rolled_back_is_what_the_snapshot_was_and_so_are_later_snaps
     assert!(reads(&mut checker, &first));
     assert!(!reads(&mut checker, &third));
 }
+
+const LATE: Rules = Rules { durability: Durability::Strict, reads_settle: false, late: true };
+
+#[test]
+fn what_is_sent_past_an_end_that_is_cut_off_may_go_with_it() {
+    for shown_after in [true, false] {
+        let mut checker = Checker::new(SEED, LATE);
+        let cut = checker.begin(Duration::ZERO, Kind::Cut, 0, 1 << 26);
+        // Of a block that nobody had asked for before.
+        let write = checker.begin(Duration::ZERO, Kind::Write { fua: false }, BLOCK, BLOCK);
+        checker.acknowledged(Duration::ZERO, write).unwrap();
+        checker.acknowledged(Duration::ZERO, cut).unwrap();
+        let read = checker.begin(Duration::ZERO, Kind::Read, BLOCK, BLOCK);
+        let data = if shown_after { checker.data(write).to_vec() } else { vec![0; BLOCK as usize] };
+        checker.returned(Duration::ZERO, read, &data).unwrap();
+    }
+}
+
+#[test]
+fn nothing_is_cut_off_any_more_once_the_volume_has_grown() {
+    for grows in [false, true] {
+        let mut checker = Checker::new(SEED, LATE);
+        let cut = checker.begin(Duration::ZERO, Kind::Cut, 0, 1 << 26);
+        checker.failed(Duration::ZERO, cut, Fate::Unknown).unwrap();
+        if grows {
+            checker.grown();
+        }
+        written(&mut checker, Kind::Write { fua: false });
+        assert_eq!(reads(&mut checker, &[0; BLOCK as usize]), !grows);
+    }
+}
+
+/// What was written: before the snapshot, after it, when the volume is rolled back to it.
+fn rolled_back_under_clients() -> (Checker, [Vec<u8>; 3], OpId) {
+    let mut checker = Checker::new(SEED, LATE);
+    let (_, first) = written(&mut checker, Kind::Write { fua: false });
+    let asked = checker.snapshot_asked();
+    let cut = checker.snapshot_answered(asked);
+    let (_, second) = written(&mut checker, Kind::Write { fua: false });
+    let under_way = checker.begin(Duration::ZERO, Kind::Write { fua: false }, 0, BLOCK);
+    let third = checker.data(under_way).to_vec();
+    let back = checker.roll_back_asked(Duration::ZERO, cut, &first, BLOCK).unwrap();
+    (checker, [first, second, third], back)
+}
+
+#[test]
+fn what_was_acknowledged_before_a_roll_back_is_gone_and_what_is_under_way_may_be_either() {
+    for (shown, may_be) in [(0, true), (1, false), (2, true)] {
+        let (mut checker, written, back) = rolled_back_under_clients();
+        assert!(reads(&mut checker, &written[1]), "not yet");
+        checker.acknowledged(Duration::ZERO, back).unwrap();
+        let asked = checker.snapshot_asked();
+        let cut = checker.snapshot_answered(asked);
+        assert_eq!(checker.judge_snapshot(cut, &written[shown]).is_ok(), may_be, "{shown}");
+        assert_eq!(reads(&mut checker, &written[shown]), may_be, "{shown}");
+    }
+}
+
+#[test]
+fn what_is_acknowledged_after_a_roll_back_counts_for_reads_and_snapshots() {
+    for (shown, may_be) in [(0, false), (1, false), (2, false), (3, true)] {
+        let (mut checker, [first, second, third], back) = rolled_back_under_clients();
+        checker.acknowledged(Duration::ZERO, back).unwrap();
+        assert!(reads(&mut checker, &third));
+        let (_, fourth) = written(&mut checker, Kind::Write { fua: false });
+        let asked = checker.snapshot_asked();
+        let cut = checker.snapshot_answered(asked);
+        let shown = [first, second, third, fourth][shown].clone();
+        assert_eq!(checker.judge_snapshot(cut, &shown).is_ok(), may_be);
+        assert_eq!(reads(&mut checker, &shown), may_be);
+    }
+}
