@@ -6,6 +6,7 @@
 
 use super::Ring;
 use super::node::Node;
+use super::resizing::Turns;
 use crate::checker::{Checker, Cut, Rules};
 use crate::executor::Sleep;
 use crate::scenario::life::on_machine;
@@ -37,11 +38,16 @@ pub(super) struct Tested {
     /// What it began with; none of the first one.
     base: Rc<Vec<u8>>,
     is_gone: Rc<Cell<bool>>,
+    /// So many snapshots of it are asked for.
+    pub is_asked: Turns,
+    /// It's being rolled back.
+    pub goes_back: Turns,
 }
 
 impl Tested {
     pub fn new(id: VolumeId, checker: Checker, base: Vec<u8>) -> Self {
-        Tested { id, checker: Rc::new(RefCell::new(checker)), base: Rc::new(base), is_gone: Rc::default() }
+        let (is_gone, is_asked, goes_back) = (Rc::default(), Turns::default(), Turns::default());
+        Tested { id, checker: Rc::new(RefCell::new(checker)), base: Rc::new(base), is_gone, is_asked, goes_back }
     }
 
     /// Apart from what it began with, or together with it.
@@ -132,7 +138,8 @@ impl Ring {
         if taken.is_empty() || self.council.volumes().len() > MOST {
             return;
         }
-        let ((epoch, known), size) = (self.random.pick(&taken).clone(), self.plan.spec.size);
+        let (epoch, known) = self.random.pick(&taken).clone();
+        let size = self.council.size_in(epoch);
         let (seed, rules, taken, volumes, council) =
             (self.random.draw(), self.rules(), self.taken.clone(), self.volumes.clone(), self.council.clone());
         let world = node.world.clone();
@@ -252,7 +259,7 @@ impl Ring {
 
     /// All of a volume, through any server.
     async fn content(&mut self, nodes: &[Node], id: VolumeId) -> Option<Vec<u8>> {
-        let (node, size) = (self.random.pick(nodes).clone(), self.plan.spec.size);
+        let (node, size) = (self.random.pick(nodes).clone(), self.council.size_of(id));
         let Some(volume) = node.volume_of(id) else {
             self.core.fail(format!("{} doesn't know volume {}", node.id(), id.0));
             return None;

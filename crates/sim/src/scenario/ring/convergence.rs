@@ -76,6 +76,7 @@ impl Ring {
         self.clients.iter().for_each(|clients| clients.workload.stop());
         self.all_is_right().await;
         let nodes = self.all_nodes();
+        self.volume_is_whole_again(&nodes).await;
         // Of a stripe, nobody else has what decays.
         if self.plan.has_faults && !self.is_any_striped() && self.random.one_in(2) {
             let one = self.random.index(self.plan.servers);
@@ -103,7 +104,7 @@ impl Ring {
             let left: u64 = self.all_nodes().iter().map(regions_left).sum();
             let are_done = self.nodes.iter().flatten().all(|(_, workload)| workload.is_done())
                 && self.clients.iter().all(|clients| clients.workload.is_done());
-            let is_at_rest = !self.council.moves_anything() && !self.council.migrates();
+            let is_at_rest = !self.council.moves_anything() && !self.council.migrates() && !self.turns.are_taken();
             if self.council.all_are_up() && is_at_rest && left == 0 && are_done {
                 break;
             }
@@ -238,7 +239,7 @@ impl Ring {
         let Some(volume) = volume else { return self.core.fail(format!("volume {} isn't known", id.0)) };
         let extent = u64::from(spec.layout.extent);
         let epochs = self.council.epochs(spec.map);
-        let extents = 0..spec.size.div_ceil(extent);
+        let extents = 0..self.plan.spec.size.div_ceil(extent); // it was never longer
         for (number, seen) in extents.flat_map(|number| epochs.history.lines().iter().map(move |seen| (number, seen))) {
             let (mut sums, mut all_data) = (Vec::new(), Vec::new());
             for (id, first) in volume.copies_at(number * extent) {

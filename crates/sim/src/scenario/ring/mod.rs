@@ -12,6 +12,7 @@ mod council;
 mod network;
 mod node;
 mod plan;
+mod resizing;
 mod snapshots;
 
 use crate::checker::{Checker, Rules};
@@ -26,7 +27,8 @@ use council::Council;
 use network::Network;
 use node::{Machine, Node};
 use plan::Plan;
-use std::cell::RefCell;
+use resizing::Turns;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 use tepal_drive::geometry::MIN_LOG;
@@ -89,6 +91,8 @@ enum Event {
     MigrationRests,
     MigrationGoesOn,
     MigrationTurns,
+    VolumeIsResized,
+    VolumeIsRolledBack,
     AllStart,
 }
 
@@ -133,6 +137,13 @@ const EVENTS: &[Event] = &[
     Event::MigrationGoesOn,
     Event::MigrationTurns,
     Event::MigrationTurns,
+    Event::VolumeIsResized,
+    Event::VolumeIsResized,
+    Event::VolumeIsResized,
+    Event::VolumeIsResized,
+    Event::VolumeIsRolledBack,
+    Event::VolumeIsRolledBack,
+    Event::VolumeIsRolledBack,
     Event::AllStart,
 ];
 /// So many of them, from the first on, where all happens within a moment.
@@ -155,6 +166,10 @@ struct Ring {
     volumes: Volumes,
     /// Of clones, on machines that run.
     clients: Vec<Clients>,
+    /// To resize a volume, or to roll it back.
+    turns: Turns,
+    /// The volume that was there first was never shorter.
+    shortest: Rc<Cell<u64>>,
 }
 
 impl Ring {
@@ -178,7 +193,7 @@ impl Ring {
         let (checker, volumes) = (first.checker.clone(), Volumes::default());
         volumes.add(first);
         let nodes = machines.iter().map(|_| None).collect();
-        let (core, network) = (core.clone(), Network::new());
+        let (core, network, shortest) = (core.clone(), Network::new(), Rc::new(Cell::new(plan.spec.size)));
         Ring {
             core,
             random,
@@ -192,6 +207,8 @@ impl Ring {
             taken: Taken::default(),
             volumes,
             clients: Vec::new(),
+            turns: Turns::default(),
+            shortest,
         }
     }
 
@@ -242,8 +259,11 @@ impl Ring {
     }
 
     fn workload(&self) -> Workload {
-        let never = Rc::new(|_: &IoError, _, _, _| false);
-        Workload::new(&self.core, self.checker.clone(), self.plan.mix.clone(), never)
+        let shortest = self.shortest.clone();
+        let may_fail = Rc::new(move |error: &IoError, _, offset, length| {
+            matches!(error, IoError::OutOfRange { .. }) && offset + length > shortest.get()
+        });
+        Workload::new(&self.core, self.checker.clone(), self.plan.mix.clone(), may_fail)
     }
 
     fn begin_work(&mut self, node: &Node) -> Workload {
@@ -353,6 +373,8 @@ impl Ring {
             Event::MigrationRests => self.council.change_migration(MigrationStage::Paused),
             Event::MigrationGoesOn => self.council.change_migration(MigrationStage::Running),
             Event::MigrationTurns => self.council.turn_migration(),
+            Event::VolumeIsResized => self.volume_is_resized(at),
+            Event::VolumeIsRolledBack => self.volume_is_rolled_back(at),
             Event::AllStart => self.start_all(),
         }
     }

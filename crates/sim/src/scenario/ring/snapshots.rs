@@ -22,8 +22,12 @@ impl Ring {
             return;
         }
         let (of, taken) = (self.random.pick(&self.volumes.all()).clone(), self.taken.clone());
-        let world = node.world.clone();
+        if of.goes_back.are_taken() {
+            return;
+        }
+        let (world, turn) = (node.world.clone(), of.is_asked.take());
         world.spawn_named("snapshot", async move {
+            let _turn = turn;
             let cut = of.checker.borrow_mut().snapshot_asked();
             let Some(epoch) = node.take_snapshot(of.id).await else { return };
             let cut = of.checker.borrow_mut().snapshot_answered(cut);
@@ -57,7 +61,8 @@ impl Ring {
         if all.is_empty() {
             return;
         }
-        let ((epoch, known), size, taken) = (self.random.pick(&all).clone(), self.plan.spec.size, self.taken.clone());
+        let ((epoch, known), taken) = (self.random.pick(&all).clone(), self.taken.clone());
+        let size = self.council.size_in(epoch);
         let world = node.world.clone();
         world.spawn_named("read a snapshot", async move {
             match node.shown_by(known.of.id, epoch, size).await {
@@ -88,7 +93,7 @@ impl Ring {
     pub(super) async fn snapshots_are_right(&mut self, nodes: &[Node]) {
         for (epoch, known) in self.taken.all() {
             let cut = known.cut;
-            let (node, size) = (self.random.pick(nodes).clone(), self.plan.spec.size);
+            let (node, size) = (self.random.pick(nodes).clone(), self.council.size_in(epoch));
             let taken = self.taken.clone();
             self.core.note(epoch.into(), || format!("the snapshot of epoch {epoch} is read: {cut:?}"));
             on_machine(&self.core, &node.world.clone(), "read a snapshot", async move {
@@ -118,7 +123,7 @@ impl Ring {
             self.core.note(epoch.into(), || format!("volume {} is rolled back to epoch {epoch}", known.of.id.0));
             self.council.roll_back(epoch);
             Sleep::until(&self.core, self.core.now() + FOLLOWED).await;
-            let (node, size) = (self.random.pick(nodes).clone(), self.plan.spec.size);
+            let (node, size) = (self.random.pick(nodes).clone(), self.council.size_in(epoch));
             on_machine(&self.core, &node.world.clone(), "read all", async move {
                 let Some(volume) = node.volume_of(known.of.id) else {
                     return node.world.core().fail(format!("{} doesn't know volume {}", node.id(), known.of.id.0));

@@ -18,9 +18,10 @@ impl Council {
         state.now.view += 1;
         state.newest_map.0 += 1;
         let target = state.newest_map;
-        let (from, chunks) = (Laid::clone(&state.now.laid[&source]), state.spec.size.div_ceil(CHUNK));
+        let (from, leaves) = (Laid::clone(&state.now.laid[&source]), alone.then_some(of));
+        let goes = |id| state.now.volumes[&id] == source && leaves.is_none_or(|leaver| leaver == id);
+        let chunks = state.longest_of(goes).div_ceil(CHUNK);
         let (done, fence, reversed, stage, rate, since) = (0, 1, false, MigrationStage::Running, None, state.now.view);
-        let leaves = alone.then_some(of);
         let migration =
             Migration { source, target, from, to, chunks, seed, done, fence, reversed, stage, rate, leaves, since };
         state.now.places.insert(target, Arc::new(places));
@@ -43,10 +44,15 @@ impl Council {
         }
     }
 
-    /// It goes the other way from now on.
+    /// It goes the other way from now on, unless something that goes has grown since it began: that has nothing at the source.
     pub fn turn_migration(&self) {
         let mut state = self.lock();
-        let Some((_, was)) = state.now.migrations.pop_first() else { return };
+        let Some((_, was)) = state.now.migrations.first_key_value() else { return };
+        let was = was.clone();
+        if state.longest_of(|id| state.now.volumes[&id] == was.source && goes_with(&was, id)) > was.chunks * CHUNK {
+            return;
+        }
+        state.now.migrations.clear();
         state.now.view += 1;
         state.taken_over.clear();
         let was = Migration::clone(&was);

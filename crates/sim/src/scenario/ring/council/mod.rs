@@ -34,6 +34,9 @@ struct State {
     /// Of the volume that was there first.
     spec: VolumeSpec,
     readers: Readers,
+    /// Of each volume, and of each when a snapshot of it was taken.
+    sizes: BTreeMap<VolumeId, u64>,
+    sizes_then: BTreeMap<Epoch, u64>,
     /// Of the columns that a drive joins, whose place it's to take.
     moving: BTreeMap<(MapId, usize), DriveId>,
     /// No map has had a higher id.
@@ -83,7 +86,7 @@ impl Council {
         let volumes = [(spec.id, spec.map)].into();
         let laid = [(spec.map, Arc::new(laid_of(&spec)))].into();
         let now = ClusterView { view: 1, drives, places, volumes, laid, ..ClusterView::default() };
-        let (readers, newest_map) = (Readers::of(spec.id), spec.map);
+        let (readers, newest_map, sizes) = (Readers::of(spec.id), spec.map, [(spec.id, spec.size)].into());
         let (cut_off, dead, voices) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let (waiting, asked) = (Vec::new(), VecDeque::new());
         Council(Arc::new(Mutex::new(State {
@@ -92,6 +95,8 @@ impl Council {
             now,
             spec,
             readers,
+            sizes,
+            sizes_then: BTreeMap::new(),
             moving: BTreeMap::new(),
             newest_map,
             taken_over: BTreeSet::new(),
@@ -220,15 +225,15 @@ impl State {
     }
 
     /// A process that died and one whose lease has ended act no more.
-    fn is_adopted(&self, view: View, by: ServerId) -> bool {
+    fn is_adopted(&self, view: View, by: Option<ServerId>) -> bool {
         let now = self.time.now();
         let acts = |heard: &Heard| now < *lock(&heard.lease) && lock(&heard.known).view < view;
-        self.voices.iter().all(|(&server, heard)| server == by || !acts(heard))
+        self.voices.iter().all(|(&server, heard)| Some(server) == by || !acts(heard))
     }
 
     fn tell_who_waits(&mut self) {
         for (by, view, waits) in std::mem::take(&mut self.waiting) {
-            if !self.cut_off.contains_key(&by) && self.is_adopted(view, by) {
+            if !self.cut_off.contains_key(&by) && self.is_adopted(view, Some(by)) {
                 let _ = waits.send(()); // whoever asked may have given up
             } else {
                 self.waiting.push((by, view, waits));
@@ -328,6 +333,7 @@ impl State {
             }
             Change::Snapshot(volume) => {
                 let epoch = self.readers.take_snapshot(*volume, self.now.view + 1)?;
+                self.sizes_then.insert(epoch, self.sizes[volume]);
                 self.now.view += 1;
                 self.tell_epochs();
                 Some(epoch.into())
@@ -340,6 +346,7 @@ impl State {
                 let id = self.readers.clone_snapshot(*epoch, self.now.view + 1)?;
                 self.now.view += 1;
                 self.now.volumes.insert(id, self.now.volumes[&of]);
+                self.sizes.insert(id, self.sizes_then[epoch]);
                 self.tell_epochs();
                 Some(id.0)
             }

@@ -19,6 +19,27 @@ impl Council {
         self.lock().spec.revision += 1;
     }
 
+    /// How long a volume is.
+    pub fn size_of(&self, id: VolumeId) -> u64 {
+        self.lock().sizes[&id]
+    }
+
+    /// How long a volume was when a snapshot of it was taken; also of one that is gone.
+    pub fn size_in(&self, epoch: Epoch) -> u64 {
+        self.lock().sizes_then[&epoch]
+    }
+
+    /// The volume that was there first is so long from now on: whether that is agreed.
+    pub fn resize(&self, size: u64) -> bool {
+        let mut state = self.lock();
+        let is_agreed = state.has_majority();
+        if is_agreed {
+            let id = state.spec.id;
+            state.become_long(id, size);
+        }
+        is_agreed
+    }
+
     /// The epochs that are kept.
     pub fn snapshots(&self) -> Vec<Epoch> {
         self.lock().readers.kept()
@@ -36,8 +57,8 @@ impl Council {
         let (laid, places) = (&state.now.laid[&map], state.now.places[&map].clone());
         let (layout, geometry) = (laid.layout.clone(), laid.geometry);
         let epochs = state.now.epochs.get(&map).cloned().unwrap_or_default();
-        let (name, revision) = (format!("v{}", id.0), 1);
-        VolumeSpec { id, name, revision, map, layout, geometry, places, epochs, ..state.spec.clone() }
+        let (name, revision, size) = (format!("v{}", id.0), 1, state.sizes[&id]);
+        VolumeSpec { id, name, size, revision, map, layout, geometry, places, epochs, ..state.spec.clone() }
     }
 
     /// Which map each volume has; of one that goes, the one that it leaves.
@@ -60,9 +81,23 @@ impl Council {
         is_agreed
     }
 
-    /// The volume is again what it was: whether that is agreed.
-    pub fn roll_back(&self, to: Epoch) -> bool {
-        self.lock().change_readers(|readers, view| readers.roll_back(to, view))
+    /// The volume is again what it was, and as long, if that snapshot is still kept. The view in which that is agreed.
+    pub fn roll_back(&self, to: Epoch) -> Option<View> {
+        let mut state = self.lock();
+        let of = state.readers.volume_of(to).filter(|_| state.has_majority())?;
+        if !state.change_readers(|readers, view| readers.roll_back(to, view)) {
+            return None;
+        }
+        let size = state.sizes_then[&to];
+        if state.sizes[&of] != size {
+            state.become_long(of, size);
+        }
+        Some(state.now.view)
+    }
+
+    /// Whether nobody acts by an earlier view.
+    pub fn all_act_by(&self, view: View) -> bool {
+        self.lock().is_adopted(view, None)
     }
 
     /// What the volumes of a map and their snapshots see.
@@ -72,6 +107,21 @@ impl Council {
 }
 
 impl State {
+    /// No clone ever does.
+    fn become_long(&mut self, id: VolumeId, size: u64) {
+        assert_eq!(id, self.spec.id, "a clone is as long as its snapshots");
+        self.sizes.insert(id, size);
+        (self.spec.size, self.spec.revision) = (size, self.spec.revision + 1);
+    }
+
+    /// How long the longest is of these volumes and their snapshots.
+    pub(super) fn longest_of(&self, are_meant: impl Fn(VolumeId) -> bool) -> u64 {
+        let volumes = self.sizes.iter().filter(|(id, _)| are_meant(**id)).map(|(_, size)| *size);
+        let kept = self.readers.kept().into_iter();
+        let kept = kept.filter(|epoch| self.readers.volume_of(*epoch).is_some_and(&are_meant));
+        volumes.chain(kept.map(|epoch| self.sizes_then[&epoch])).max().unwrap_or(1)
+    }
+
     /// What a volume that leaves others shares with them stays shared: whether it's agreed.
     pub(super) fn change_readers(&mut self, change: impl Fn(&mut Readers, View)) -> bool {
         let mut readers = self.readers.clone();
@@ -95,6 +145,7 @@ impl State {
     /// Maps that nobody has any more are forgotten, and who goes alone goes nowhere.
     pub(super) fn forget_volume(&mut self, id: VolumeId) {
         self.now.volumes.remove(&id);
+        self.sizes.remove(&id);
         let volumes = &self.now.volumes;
         let goes = |agreed: &Migration| volumes.iter().any(|(&id, &map)| map == agreed.source && goes_with(agreed, id));
         self.now.migrations.retain(|_, agreed| goes(agreed));
