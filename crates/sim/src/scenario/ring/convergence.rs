@@ -18,6 +18,7 @@ impl Ring {
     fn nothing_goes_wrong(&mut self) {
         self.heal();
         self.council.change_migration(MigrationStage::Running);
+        self.council.change_rate(None);
         self.start_all();
     }
 
@@ -45,6 +46,7 @@ impl Ring {
         // What is to be on one server only, nobody else takes over for it; nor does anybody hand over what only one has.
         if !self.is_any_striped() && self.random.one_in(2) {
             self.migration_begins(2);
+            self.council.change_rate(None);
         }
         let workload = self.workload();
         workload.start(&nodes[third].world, &nodes[third].under_test(), self.random.between(20..60));

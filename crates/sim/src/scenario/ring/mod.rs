@@ -91,6 +91,7 @@ enum Event {
     MigrationRests,
     MigrationGoesOn,
     MigrationTurns,
+    MigrationGoesFasterOrSlower,
     VolumeIsResized,
     VolumeIsRolledBack,
     AllStart,
@@ -137,6 +138,7 @@ const EVENTS: &[Event] = &[
     Event::MigrationGoesOn,
     Event::MigrationTurns,
     Event::MigrationTurns,
+    Event::MigrationGoesFasterOrSlower,
     Event::VolumeIsResized,
     Event::VolumeIsResized,
     Event::VolumeIsResized,
@@ -373,6 +375,10 @@ impl Ring {
             Event::MigrationRests => self.council.change_migration(MigrationStage::Paused),
             Event::MigrationGoesOn => self.council.change_migration(MigrationStage::Running),
             Event::MigrationTurns => self.council.turn_migration(),
+            Event::MigrationGoesFasterOrSlower => {
+                let rate = self.any_rate();
+                self.council.change_rate(rate);
+            }
             Event::VolumeIsResized => self.volume_is_resized(at),
             Event::VolumeIsRolledBack => self.volume_is_rolled_back(at),
             Event::AllStart => self.start_all(),
@@ -402,12 +408,17 @@ impl Ring {
     /// To another number of copies perhaps, but at least so many, other extents, other places.
     fn migration_begins(&mut self, copies: u8) {
         let (to, places) = plan::another(&mut self.random, self.plan.servers, copies);
-        let (seed, alone) = (self.random.draw(), self.random.one_in(2));
+        let (seed, alone, rate) = (self.random.draw(), self.random.one_in(2), self.any_rate());
         let of = *self.random.pick(&self.council.volumes());
-        if self.council.begin_migration((of, alone), (to.clone(), places), seed) {
+        if self.council.begin_migration((of, alone), (to.clone(), places), (seed, rate)) {
             let which = if alone { "volume" } else { "all with the map of volume" };
             self.core.note(seed, || format!("{which} {} is to go to {to:?}", of.0));
         }
+    }
+
+    /// In bytes a second; mostly as fast as it can.
+    fn any_rate(&mut self) -> Option<u64> {
+        self.random.one_in(3).then(|| self.random.between(1..64) << 16)
     }
 
     /// It isn't heard by those who agree, and what it sends comes late: when others have long taken its place.

@@ -8,7 +8,12 @@ use tepal_model::{CHUNK, MapId, MigrationStage, VolumeId};
 impl Council {
     /// All volumes that have this one's map, or this one alone, are to go to a map of that form, unless some go somewhere already:
     /// whether that is agreed.
-    pub fn begin_migration(&self, (of, alone): (VolumeId, bool), (to, places): (Laid, Places), seed: u64) -> bool {
+    pub fn begin_migration(
+        &self,
+        (of, alone): (VolumeId, bool),
+        (to, places): (Laid, Places),
+        (seed, rate): (u64, Option<u64>),
+    ) -> bool {
         let mut state = self.lock();
         let source = state.now.volumes[&of];
         let is_shared = state.now.volumes.values().filter(|map| **map == source).count() > 1;
@@ -21,7 +26,7 @@ impl Council {
         let (from, leaves) = (Laid::clone(&state.now.laid[&source]), alone.then_some(of));
         let goes = |id| state.now.volumes[&id] == source && leaves.is_none_or(|leaver| leaver == id);
         let chunks = state.longest_of(goes).div_ceil(CHUNK);
-        let (done, fence, reversed, stage, rate, since) = (0, 1, false, MigrationStage::Running, None, state.now.view);
+        let (done, fence, reversed, stage, since) = (0, 1, false, MigrationStage::Running, state.now.view);
         let migration =
             Migration { source, target, from, to, chunks, seed, done, fence, reversed, stage, rate, leaves, since };
         state.now.places.insert(target, Arc::new(places));
@@ -42,6 +47,12 @@ impl Council {
             (migration.stage, migration.since) = (to, state.now.view);
             state.taken_over.clear();
         }
+    }
+
+    /// It goes so fast from now on, in the background.
+    pub fn change_rate(&self, to: Option<u64>) {
+        let mut state = self.lock();
+        state.now.migrations.values_mut().for_each(|migration| Arc::make_mut(migration).rate = to);
     }
 
     /// It goes the other way from now on, unless something that goes has grown since it began: that has nothing at the source.
