@@ -63,11 +63,13 @@ impl<W: World> Engine<W> {
     /// Unless it has a place there.
     async fn give_back(&self, id: MapId, number: usize, drive: DriveId) {
         let Some(map) = self.map(id) else { return };
-        let (copy, view) = (CopyId { drive, map: id, column: number }, self.followed());
+        let copy = CopyId { drive, map: id, column: number };
         let has_place = || map.is_cut_off() || map.placed(number).concerns(drive);
         if has_place() {
             return;
         }
+        // Looked up afterwards: what says that it has none is of no later view.
+        let view = self.followed_state().map_or(0, |(_, now)| now.view);
         self.shared.authority.adopted(view).await;
         map.ended(number).await;
         loop {
