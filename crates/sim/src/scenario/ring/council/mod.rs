@@ -278,6 +278,16 @@ impl State {
         left
     }
 
+    /// The drives of a server that share something with those of the one that complains are down.
+    fn cut_off(&mut self, server: ServerId, by: ServerId) -> View {
+        for drive in self.drives_along_with(server, by) {
+            if !matches!(self.now.drives[&drive].status, DriveStatus::Away(_) | DriveStatus::Retired(_)) {
+                self.down(drive, true);
+            }
+        }
+        self.now.view
+    }
+
     /// `None` if it doesn't apply any more.
     fn apply(&mut self, change: &Change) -> Option<View> {
         match change {
@@ -286,15 +296,7 @@ impl State {
                 _ => Some(self.down(*drive, matches!(loss, Loss::Gone { .. }))),
             },
             Change::CutOff(_, _, view) if *view != self.now.view => None,
-            Change::CutOff(server, by, _) => {
-                let shared = self.drives_along_with(*server, *by);
-                for drive in shared {
-                    if !matches!(self.now.drives[&drive].status, DriveStatus::Away(_) | DriveStatus::Retired(_)) {
-                        self.down(drive, true);
-                    }
-                }
-                Some(self.now.view)
-            }
+            Change::CutOff(server, by, _) => Some(self.cut_off(*server, *by)),
             Change::Up(_, view) if *view != self.now.view => None,
             Change::Up(drive, _) => {
                 let agreed = self.now.drives.get_mut(drive)?;

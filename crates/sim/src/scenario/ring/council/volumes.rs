@@ -58,7 +58,7 @@ impl Council {
         let (layout, geometry) = (laid.layout.clone(), laid.geometry);
         let epochs = state.now.epochs.get(&map).cloned().unwrap_or_default();
         let (name, revision, size) = (format!("v{}", id.0), 1, state.sizes[&id]);
-        VolumeSpec { id, name, size, revision, map, layout, geometry, places, epochs, ..state.spec.clone() }
+        VolumeSpec { id, name, size, revision, map, layout, geometry, places, epochs }
     }
 
     /// Which map each volume has; of one that goes, the one that it leaves.
