@@ -137,7 +137,6 @@ impl<W: World> Volume<W> {
                 silent.insert((map.id(), column));
                 summary.unrepaired.push(offset);
             }
-            Err(IoError::OutOfRange { .. }) => {} // the volume ends before it by now
             Err(error) => return Err(error),
         }
         Ok(())

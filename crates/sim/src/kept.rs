@@ -94,6 +94,12 @@ pub const KEPT: &[Kept] = &[
         70_357,
         "a note of what was hidden outlasted what it hid, and hid on one copy what had come back from another layout",
     ),
+    kept(
+        "long_ring",
+        6_000_045,
+        "a scrub passed over what had rotted past the end of the volume that it was of, which others that are longer showed",
+    ),
+    kept("long_ring", 6_000_537, "the same, once a volume had been shortened, cloned and rolled back"),
 ];
 
 #[cfg(test)]

@@ -99,9 +99,8 @@ fn reaches_past(operation: &VolumeOperation, payload: &Payload, end: u64) -> boo
         VolumeOperation::HandOver { .. } | VolumeOperation::Release { .. } | VolumeOperation::Holding { .. } => 0,
         // The other way round: the volume must have been cut there.
         VolumeOperation::Clear { from } => return end > from,
-        // Of the last block, only the beginning may be within.
-        VolumeOperation::Repair { offset, .. } => offset + 1,
-        VolumeOperation::Flush => 0,
+        // What lies past the end may be a longer snapshot's, or another volume's.
+        VolumeOperation::Repair { .. } | VolumeOperation::Flush => 0,
     };
     touched > end
 }

@@ -30,7 +30,7 @@ pub(crate) trait Operation<W: World> {
     /// `None` if the answer makes no sense.
     fn outcome(&self, reply: Reply) -> Option<Self::Outcome>;
 
-    /// The first byte of the column that it doesn't touch; `None` if it's about a snapshot, whose size is another matter.
+    /// The first byte of the column that it doesn't touch; `None` if the volume's size doesn't matter: snapshots have their own.
     fn end(&self) -> Option<u64>;
 
     /// What it touches of the column; `None` if that is to be found out there.
@@ -243,9 +243,9 @@ impl<W: World> Operation<W> for Repair {
         Some(outcome)
     }
 
-    /// Of the last block, only the beginning may be within the volume.
+    /// What lies past the volume's end may be a longer snapshot's, or another volume's that has the same map.
     fn end(&self) -> Option<u64> {
-        Some(self.offset + 1)
+        None
     }
 
     fn bytes(&self) -> Option<Range<u64>> {

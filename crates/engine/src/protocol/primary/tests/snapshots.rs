@@ -432,3 +432,29 @@ fn a_rotten_block_that_was_written_again_with_the_same_bytes_is_copied_to_who_wa
         }
     });
 }
+
+/// Story: a scrub passed over what had rotted past the end of the volume that it was of, and said nothing of it, though a longer
+/// snapshot showed it, or another volume.
+#[test]
+fn a_rotten_block_past_the_volumes_end_is_repaired_or_told_of() {
+    const LOST: &[u64] = &[16 * BLOCK];
+    for (layout, drives, repaired, lost) in [("mirror:2", 2, 1, &[][..]), ("stripe", 1, 0, LOST)] {
+        told(move |world| async move {
+            let mut rig = Rig::new(world, layout, drives).await;
+            rig.write(16, 9, 16).await.unwrap();
+            rig.follow(&["0-1", "0-2"]);
+            rig.volume.resize(EXTENT);
+            rig.volume.clear_past_end().await.unwrap();
+            rig.checkpoint().await;
+            rig.disks[0].rot(rig.engine.drive(DriveId(1)).unwrap().geometry().slots_start);
+            let found = rig.volume.scrub(|_| {}).await.unwrap();
+            assert_eq!(
+                (found.repaired, found.lost.as_slice(), found.unrepaired.len()),
+                (repaired, lost, 0),
+                "{layout}"
+            );
+            let shown = rig.volume.snapshot(1, 2 * EXTENT).read(16 * BLOCK, BLOCK).await;
+            assert_eq!(shown.is_ok(), lost.is_empty(), "{layout}");
+        });
+    }
+}
