@@ -166,6 +166,9 @@ impl<W: World> Group<W> {
         if copy >= self.shared.copies {
             return Err(IoError::Unavailable { reason: format!("there's no copy {copy} of that part of the volume") });
         }
+        if block >= self.shared.column.places().1 {
+            return Err(IoError::Unavailable { reason: format!("no volume has a block {block} in one column") });
+        }
         let before = self.copies_that_count(block);
         // Once it writes, it's not given up with whoever wanted it.
         let group = self.clone();
