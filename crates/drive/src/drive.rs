@@ -5,7 +5,6 @@ use crate::geometry::Geometry;
 use crate::identity::label::Label;
 use crate::identity::state_copy::Places;
 use crate::log::Mark;
-use crate::log::change::ExtentKey;
 use crate::requests::EVERYTHING;
 use crate::state::{State, Turn, reserve};
 use crate::world::{Device, DeviceError, World};
@@ -308,14 +307,17 @@ impl<W: World> Drive<W> {
         runs.iter().map(|run| holds(run) || is_noted(run)).collect()
     }
 
-    /// Of which parts of maps the drive holds anything, where a part is so many blocks: of maps of which that is known. Looks at all that it
-    /// holds.
+    /// Of which parts of maps the drive holds anything or remembers requests, where a part is so many blocks: of maps of which that is
+    /// known. Looks at all that it holds.
     pub fn parts_held(&self, of_part: impl Fn(MapId) -> Option<u64>) -> BTreeSet<(MapId, u64)> {
         let state = self.shared.lock();
-        let maps: BTreeSet<MapId> = state.map.layers_of().keys().map(|&(map, _)| map).collect();
+        let mut maps: BTreeSet<MapId> = state.map.layers_of().keys().map(|&(map, _)| map).collect();
+        maps.extend(state.requests.maps());
         let known: BTreeMap<MapId, u64> = maps.into_iter().filter_map(|map| Some((map, of_part(map)?))).collect();
-        let part = |key: ExtentKey| Some((key.map, key.first_block() / known.get(&key.map)?));
-        state.map.keys().filter_map(part).collect()
+        let part = |map: MapId, block: u64| Some((map, block / known.get(&map)?));
+        let held = state.map.keys().filter_map(|key| part(key.map, key.first_block()));
+        let asked = state.requests.blocks().filter_map(|(map, run)| part(map, run.start));
+        held.chain(asked).collect()
     }
 
     /// Slots that are neither free nor hold a layer of an extent: 0 when nothing is under way.

@@ -114,6 +114,11 @@ impl Requests {
         self.notes.keys().map(|&(.., map)| map).collect()
     }
 
+    /// Runs of blocks that have taken any.
+    pub fn blocks(&self) -> impl Iterator<Item = (MapId, &Range<u64>)> {
+        self.notes.iter().flat_map(|(&(.., map), note)| note.blocks.iter().map(move |run| (map, run)))
+    }
+
     /// These blocks haven't taken any; if they are all that a map can have, it's gone.
     pub fn untake(&mut self, map: MapId, first: u64, count: u64) {
         if (first, count) == EVERYTHING {

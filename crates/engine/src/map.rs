@@ -173,9 +173,14 @@ impl Column {
         block / BLOCKS_IN_REGION * self.columns + self.number as u64
     }
 
+    /// The column of a map with so many that a region is of.
+    pub fn number_of(region: u64, columns: usize) -> u64 {
+        region % columns as u64
+    }
+
     /// Whether a region is of this column.
     pub fn has(&self, region: u64) -> bool {
-        region % self.columns == self.number as u64
+        Self::number_of(region, self.columns as usize) == self.number as u64
     }
 
     /// Stands for all regions of the column.

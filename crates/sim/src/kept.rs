@@ -100,6 +100,11 @@ pub const KEPT: &[Kept] = &[
         "a scrub passed over what had rotted past the end of the volume that it was of, which others that are longer showed",
     ),
     kept("long_ring", 6_000_537, "the same, once a volume had been shortened, cloned and rolled back"),
+    kept(
+        "long_ring",
+        6_000_907,
+        "a server was killed before its drive gave back a moved column of which it only remembered requests: it never did",
+    ),
 ];
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use crate::servers::follow::ClusterView;
 use crate::volume::Map;
 use std::collections::BTreeMap;
 use std::time::Duration;
+use tepal_drive::Mark;
 use tepal_drive::world::World;
 use tepal_model::{DriveId, MapId};
 
@@ -44,7 +45,7 @@ impl<W: World> Engine<W> {
         }
     }
 
-    /// What a drive that is here holds of columns in which it has no place.
+    /// What a drive that is here holds and remembers of columns in which it has no place.
     pub(crate) fn start_giving_back(&self, id: DriveId) {
         let is_complete = self.lock().complete;
         let Some(drive) = self.drive(id).filter(|_| is_complete) else { return };
@@ -53,7 +54,10 @@ impl<W: World> Engine<W> {
         let engine = self.clone();
         self.world().spawn(Box::pin(async move {
             let of_column = |map: MapId| maps.get(&map).map(|&columns| Column::new(map, 0, columns).places().1);
-            for (map, number) in drive.parts_held(of_column) {
+            let mut columns = drive.parts_held(of_column);
+            let column_of = |mark: Mark| Some((mark.map, Column::number_of(mark.region, *maps.get(&mark.map)?)));
+            columns.extend(drive.marks().into_iter().filter_map(column_of));
+            for (map, number) in columns {
                 engine.give_back(map, number as usize, id).await;
                 engine.world().give_way().await;
             }

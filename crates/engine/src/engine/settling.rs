@@ -1,6 +1,6 @@
 //! Drives that have returned: once all know what they miss, it's agreed that they are up.
 
-use super::{AGREE_SOON, Engine, State};
+use super::{AGREE_SOON, Engine};
 use crate::authority::View;
 use crate::holder::Holder;
 use crate::servers::answer::CopyId;
@@ -18,7 +18,8 @@ impl<W: World> Engine<W> {
     /// A drive that knows by itself what it misses in each volume is up again, once that is agreed.
     pub(crate) fn settle_if_known(&self, id: DriveId) {
         let view = self.followed();
-        if self.behind(id).is_none() || !self.maps().iter().all(|map| self.is_known_in(map, id, view)) {
+        let is_known = || self.maps().iter().all(|map| self.is_known_in(map, id, view));
+        if self.behind(id).is_none() || !is_known() || !self.shared.is_alone && !self.has_all_maps_of(id) {
             return;
         }
         let Some(opening) = self.begin_settling(id) else { return };
@@ -55,13 +56,20 @@ impl<W: World> Engine<W> {
         })
     }
 
-    /// The drive's opening, if it's here, wasn't up when it was added, and all maps are open: also those that were made since the others
-    /// were opened.
+    /// The drive's opening, if it's here, wasn't up when it was added, and all maps are open that there were when this server began.
     fn behind(&self, id: DriveId) -> Option<u64> {
         let state = self.lock();
         let entry = state.drives.get(&id).filter(|entry| state.complete && entry.left.is_some())?;
         let opening = entry.drive().map(|_| entry.opening)?;
-        (self.shared.is_alone || state.has_all_maps_of(id)).then_some(opening)
+        (self.shared.is_alone || state.followed.is_some()).then_some(opening)
+    }
+
+    /// Whether all maps that a drive has a place in are open. Looks at each place of each map: the last thing to ask.
+    fn has_all_maps_of(&self, id: DriveId) -> bool {
+        let Some((_, now)) = self.followed_state() else { return false };
+        let mut its = now.places.iter().filter(|(_, places)| places.columns.iter().any(|placed| placed.has(id)));
+        let state = self.lock();
+        its.all(|(map, _)| state.maps.contains_key(map))
     }
 
     /// The same, if nobody is at it already.
@@ -86,14 +94,5 @@ impl<W: World> Engine<W> {
         let drive = entry.drive()?.clone();
         entry.left = None;
         Some(drive)
-    }
-}
-
-impl<W: World> State<W> {
-    /// Whether all maps that a drive has a place in are open, as far as a state was followed that names them.
-    fn has_all_maps_of(&self, id: DriveId) -> bool {
-        let Some((_, now)) = &self.followed else { return false };
-        let mut its = now.places.iter().filter(|(_, places)| places.columns.iter().any(|placed| placed.has(id)));
-        its.all(|(map, _)| self.maps.contains_key(map))
     }
 }

@@ -135,7 +135,7 @@ impl<W: World> Group<W> {
         loop {
             let (targets, changes, lineage) = match self.plan_write(data.blocks(), writing) {
                 Plan::Go(targets, changes, lineage) => (targets, changes, lineage),
-                Plan::Refuse(error) => return Err(error),
+                Plan::Refuse(error) => return Err(self.refused(data.blocks(), begun, error)),
                 Plan::Wait(change) => return Ok(Written::Waits { change, begun }),
             };
             begun = true;
@@ -284,6 +284,14 @@ impl<W: World> Group<W> {
         joins
     }
 
+    /// What has begun may be on some copies and not on others.
+    fn refused(&self, blocks: Blocks, begun: bool, error: IoError) -> IoError {
+        if begun {
+            self.differ(blocks);
+        }
+        error
+    }
+
     /// A write reached some copies and won't reach the others: they are made equal, before anything is read there.
     pub fn differ(&self, blocks: Blocks) {
         {
@@ -404,7 +412,7 @@ impl<W: World> Group<W> {
         loop {
             let (targets, changes, lineage) = match self.plan_write(blocks, writing) {
                 Plan::Go(targets, changes, lineage) => (targets, changes, lineage),
-                Plan::Refuse(error) => return Err(error),
+                Plan::Refuse(error) => return Err(self.refused(blocks, begun, error)),
                 Plan::Wait(change) => return Ok(Written::Waits { change, begun }),
             };
             begun = true;
@@ -504,7 +512,7 @@ impl<W: World> Group<W> {
         loop {
             let (targets, changes, lineage) = match self.plan_write(blocks, writing) {
                 Plan::Go(targets, changes, lineage) => (targets, changes, lineage),
-                Plan::Refuse(error) => return Err(error),
+                Plan::Refuse(error) => return Err(self.refused(blocks, begun, error)),
                 Plan::Wait(change) => return Ok(Written::Waits { change, begun }),
             };
             let run = (column.map, column.place(blocks.first), blocks.count);

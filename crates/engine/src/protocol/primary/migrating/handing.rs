@@ -17,7 +17,7 @@ use crate::protocol::primary::members::{Copies, Member, Presence};
 use crate::protocol::primary::order::Turn;
 use crate::protocol::primary::read::Reader;
 use crate::protocol::primary::write::Written;
-use crate::protocol::primary::{Blocks, Group, SHORT};
+use crate::protocol::primary::{Blocks, Group, HasTurn, SHORT};
 use crate::seen_through::{Asker, SeenThrough};
 use crate::servers::peers::Reply;
 use crate::volume::MapMigration;
@@ -488,7 +488,9 @@ impl<W: World> Group<W> {
                         turn = self.wait_for_copies(turn, &asker, change, true, blocks).await?;
                     }
                     Err(error) => {
-                        self.differ(blocks);
+                        if begun {
+                            self.differ(blocks);
+                        }
                         return Err(error);
                     }
                 }
@@ -501,25 +503,19 @@ impl<W: World> Group<W> {
     }
 
     /// Who has taken the blocks over has noted them.
-    async fn forget_requests(&self, mut turn: Turn, blocks: Blocks, epochs: &Arc<Epochs>) -> Result<(), IoError> {
+    async fn forget_requests(&self, turn: Turn, blocks: Blocks, epochs: &Arc<Epochs>) -> Result<(), IoError> {
         let line = newest_line(epochs);
         let here: Vec<Holder<W>> = self.lock().members.here().cloned().collect();
         let mut has_any = false;
         for holder in here {
             has_any |= !self.requests_of(&holder, blocks, &line).await?.is_empty();
         }
-        let mut writing = Writing::line(epochs.clone(), &line);
         if !has_any {
             return Ok(());
         }
-        loop {
-            match self.note_requests(&turn, blocks, &[], &mut writing).await? {
-                Written::Done => return Ok(()),
-                Written::Waits { change, .. } => {
-                    turn = self.wait_for_copies(turn, &Asker::patient(), change, true, blocks).await?;
-                }
-            }
-        }
+        let mut writing = Writing::line(epochs.clone(), &line);
+        let forget = async |turn: &HasTurn| self.note_requests(turn, blocks, &[], &mut writing).await;
+        self.on_all_copies((turn, blocks), forget).await.map(drop)
     }
 
     /// The lines to be released of which any copy may have something of these blocks, older ones first.

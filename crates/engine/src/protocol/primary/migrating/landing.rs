@@ -9,7 +9,7 @@ use crate::protocol::primary::members::Copies;
 use crate::protocol::primary::order::Turn;
 use crate::protocol::primary::read::Reader;
 use crate::protocol::primary::write::{Data, Written};
-use crate::protocol::primary::{Blocks, Group};
+use crate::protocol::primary::{Blocks, Group, HasTurn};
 use crate::seen_through::Asker;
 use crate::volume::MapMigration;
 use futures_util::future::join_all;
@@ -27,13 +27,12 @@ impl<W: World> Group<W> {
         handed: &[Handed],
         epochs: &Arc<Epochs>,
     ) -> Result<(), IoError> {
-        let asker = Asker::patient();
         let mut at: Vec<usize> = vec![0; handed.len()];
         self.forget_idle_notes(blocks, epochs).await?;
         for line in epochs.history.lines().iter().rev() {
+            let mut writes: Vec<(u64, Gather)> = Vec::new();
             for (handed, at) in handed.iter().zip(&mut at) {
                 let Some(own) = handed.lines.iter().find(|own| own.newest == line.newest()) else { continue };
-                let mut writes: Vec<(u64, Gather)> = Vec::new();
                 for run in &own.held {
                     let data = handed.blocks[*at..*at + run.count as usize].iter().cloned().collect();
                     *at += run.count as usize;
@@ -43,19 +42,16 @@ impl<W: World> Group<W> {
                     let zeros = Buffer::zeroed(run.count as usize * BLOCK as usize).freeze();
                     writes.push((handed.first + u64::from(run.first), Gather::from_iter([zeros])));
                 }
-                for (first, data) in writes {
-                    let mut writing = Writing::line(epochs.clone(), line);
-                    loop {
-                        let data = Data::new(first, data.clone(), None);
-                        match self.write_blocks(&turn, data, true, &mut writing).await? {
-                            Written::Done => break,
-                            Written::Waits { change, .. } => {
-                                turn = self.wait_for_copies(turn, &asker, change, true, blocks).await?;
-                            }
-                        }
-                    }
-                }
             }
+            let write = async |turn: &HasTurn| {
+                let writes = writes.iter().map(async |(first, data)| {
+                    let (data, mut writing) =
+                        (Data::new(*first, data.clone(), None), Writing::line(epochs.clone(), line));
+                    self.write_blocks(turn, data, true, &mut writing).await
+                });
+                of_all(join_all(writes).await)
+            };
+            turn = self.on_all_copies((turn, blocks), write).await?;
         }
         // What a line hides is here by now: zeros take no room any more where they can be hidden.
         for line in epochs.history.lines() {
@@ -64,19 +60,19 @@ impl<W: World> Group<W> {
                 let hidden = of_line.flat_map(|own| &own.hidden);
                 hidden.map(|run| Blocks::new(handed.first + u64::from(run.first), run.count.into()))
             });
-            for hidden in own {
-                let mut writing = Writing::line(epochs.clone(), line);
-                loop {
-                    match self.clear_line(&turn, hidden, &mut writing).await {
-                        Ok(Written::Waits { change, .. }) => {
-                            turn = self.wait_for_copies(turn, &asker, change, true, blocks).await?;
-                        }
+            let hidden: Vec<Blocks> = own.collect();
+            let clear = async |turn: &HasTurn| {
+                let clears = hidden.iter().map(async |hidden| {
+                    let mut writing = Writing::line(epochs.clone(), line);
+                    match self.clear_line(turn, *hidden, &mut writing).await {
                         // Where there's no room for that, zeros stay.
-                        Ok(Written::Done) | Err(IoError::OutOfSpace) => break,
-                        Err(error) => return Err(error),
+                        Err(IoError::OutOfSpace) => Ok(Written::Done),
+                        outcome => outcome,
                     }
-                }
-            }
+                });
+                of_all(join_all(clears).await)
+            };
+            turn = self.on_all_copies((turn, blocks), clear).await?;
         }
         if handed.iter().any(|handed| !handed.requests.is_empty()) {
             self.note_handed(turn, (migration, blocks), handed, epochs).await?;
@@ -132,7 +128,7 @@ impl<W: World> Group<W> {
         epochs: &Arc<Epochs>,
     ) -> Result<(), IoError> {
         let (asker, line, column) = (Asker::patient(), newest_line(epochs), &self.shared.column);
-        let mut turn = self.settled_for(turn, &asker, (Reader::Copies(&line), blocks)).await?;
+        let turn = self.settled_for(turn, &asker, (Reader::Copies(&line), blocks)).await?;
         if !self.is_window(migration) {
             return Err(IoError::Stopping); // the turn was given up in between
         }
@@ -156,14 +152,47 @@ impl<W: World> Group<W> {
         let all = newest_of_each(own.into_iter().chain(theirs));
         let all: Vec<Taken> = all.into_iter().map(|taken| Taken { first: taken.first + place, ..taken }).collect();
         let mut writing = Writing::line(epochs.clone(), &line);
+        let note = async |turn: &HasTurn| self.note_requests(turn, blocks, &all, &mut writing).await;
+        self.on_all_copies((turn, blocks), note).await.map(drop)
+    }
+
+    /// A change of copies, tried until all that are here have it. Where it ends before, those that have it are told apart from those that
+    /// haven't.
+    pub(super) async fn on_all_copies(
+        &self,
+        (mut turn, blocks): (Turn, Blocks),
+        mut change: impl AsyncFnMut(&HasTurn) -> Result<Written, IoError>,
+    ) -> Result<Turn, IoError> {
+        let (asker, mut has_begun) = (Asker::patient(), false);
         loop {
-            match self.note_requests(&turn, blocks, &all, &mut writing).await? {
-                Written::Done => return Ok(()),
-                Written::Waits { change, .. } => {
-                    turn = self.wait_for_copies(turn, &asker, change, true, blocks).await?;
+            let outcome = match change(&turn).await {
+                Ok(Written::Done) => return Ok(turn),
+                Ok(Written::Waits { change, begun }) => {
+                    has_begun |= begun;
+                    self.wait_for_copies(turn, &asker, change, true, blocks).await
                 }
-            }
+                Err(error) => Err(error),
+            };
+            turn = outcome.inspect_err(|_| {
+                if has_begun {
+                    self.differ(blocks);
+                }
+            })?;
         }
+    }
+}
+
+/// Of several that went on at once. What waits is heard of before what failed: it's tried again, and fails again.
+fn of_all(outcomes: Vec<Result<Written, IoError>>) -> Result<Written, IoError> {
+    let (done, others): (Vec<_>, Vec<_>) =
+        outcomes.into_iter().partition(|outcome| matches!(outcome, Ok(Written::Done)));
+    let waits = |outcome: &Result<Written, IoError>| outcome.is_ok();
+    let (mut waiting, mut failed): (Vec<_>, Vec<_>) = others.into_iter().partition(waits);
+    let begun = !done.is_empty() || waiting.iter().any(|waits| matches!(waits, Ok(Written::Waits { begun: true, .. })));
+    match (waiting.pop(), failed.pop()) {
+        (Some(Ok(Written::Waits { change, .. })), _) => Ok(Written::Waits { change, begun }),
+        (_, Some(error)) => error,
+        _ => Ok(Written::Done),
     }
 }
 

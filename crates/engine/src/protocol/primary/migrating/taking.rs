@@ -6,7 +6,7 @@ use super::handed::Handed;
 use super::handing::{Handing, What};
 use crate::epochs::Epochs;
 use crate::migration::Phase;
-use crate::protocol::primary::clients_turn::{LONGEST_TURN, Served};
+use crate::protocol::primary::clients_turn::{AtOnce, LONGEST_TURN, Served};
 use crate::protocol::primary::{Blocks, Group, State};
 use crate::servers::seat::Taken as Seated;
 use crate::volume::MapMigration;
@@ -22,7 +22,7 @@ use tepal_wire::message::{Answer, VolumeAnswer, VolumeFailure, VolumeRequest};
 
 /// Blocks.
 const PIECE: u64 = 16;
-/// Pieces that are taken over at once in the background.
+/// Pieces that are taken over at once in the background, at most.
 const AT_ONCE: usize = 8;
 /// Pieces that are under way for clients at once; the others of a long request follow them.
 const MOST_UNDER_WAY: usize = 32;
@@ -220,6 +220,7 @@ impl<W: World> Group<W> {
     }
 
     async fn take_over_all(self) {
+        let mut at_once = AtOnce::of(AT_ONCE);
         loop {
             let migration = {
                 let mut state = self.lock();
@@ -231,7 +232,7 @@ impl<W: World> Group<W> {
                 migration
             };
             self.wait_for_what_is_held(&migration).await;
-            let pause = match self.take_over_window(&migration).await {
+            let pause = match self.take_over_window(&migration, &mut at_once).await {
                 true => {
                     self.say_taken(&migration).await;
                     SAY_AGAIN
@@ -315,9 +316,9 @@ impl<W: World> Group<W> {
     }
 
     /// Whether all of the column's pieces have been taken over.
-    async fn take_over_window(&self, migration: &Arc<MapMigration>) -> bool {
+    async fn take_over_window(&self, migration: &Arc<MapMigration>, at_once: &mut AtOnce) -> bool {
         let number = self.shared.column.number;
-        let mut served = self.served_of(migration);
+        let mut pace = (self.served_of(migration), at_once);
         let mut is_all = true;
         let mut some: Vec<u64> = Vec::new();
         for (_, blocks) in migration.window(number) {
@@ -325,7 +326,7 @@ impl<W: World> Group<W> {
             for piece in missing {
                 if !self.is_window(migration) {
                     // What was begun comes to its end, for clients may wait for it.
-                    self.take_over_some(migration, &mut some, &mut served).await;
+                    self.take_over_some(migration, &mut some, &mut pace).await;
                     return false;
                 }
                 match self.claim(migration, piece) {
@@ -333,12 +334,12 @@ impl<W: World> Group<W> {
                     Claim::Own => some.push(piece),
                     Claim::Others => is_all &= some.contains(&piece),
                 }
-                if some.len() == AT_ONCE {
-                    is_all &= self.take_over_some(migration, &mut some, &mut served).await;
+                if some.len() >= pace.1.now() {
+                    is_all &= self.take_over_some(migration, &mut some, &mut pace).await;
                 }
             }
         }
-        is_all &= self.take_over_some(migration, &mut some, &mut served).await;
+        is_all &= self.take_over_some(migration, &mut some, &mut pace).await;
         is_all && self.is_window(migration)
     }
 
@@ -374,13 +375,19 @@ impl<W: World> Group<W> {
         runs.iter().all(|run| is_led(run.column))
     }
 
-    async fn take_over_some(&self, migration: &Arc<MapMigration>, some: &mut Vec<u64>, served: &mut Served) -> bool {
+    async fn take_over_some(
+        &self,
+        migration: &Arc<MapMigration>,
+        some: &mut Vec<u64>,
+        (served, at_once): &mut (Served, &mut AtOnce),
+    ) -> bool {
         let began = self.shared.world.now();
         let taken = join_all(some.drain(..).map(|piece| self.take_over(migration, piece, For::Nobody))).await;
         let bytes: u64 = taken.iter().flatten().sum();
         if bytes > 0 {
-            let now = self.served_of(migration);
-            self.give_clients_their_turn(served, now, began, false).await;
+            let (now, took) = (self.served_of(migration), self.shared.world.now().0.saturating_sub(began.0));
+            let are_clients_served = self.give_clients_their_turn(served, now, began, false).await;
+            at_once.learn(took, are_clients_served);
             self.keep_to_rate(migration, bytes).await;
         }
         self.shared.world.give_way().await;
@@ -483,13 +490,7 @@ impl<W: World> Group<W> {
             return Err(NotTaken::Yet);
         }
         handed.extend(unknown);
-        match self.write_handed(turn, (migration, blocks), &handed, &epochs).await {
-            Ok(()) => {}
-            Err(error) => {
-                self.differ(blocks); // some copies may have what others haven't
-                return Err(error.into());
-            }
-        }
+        self.write_handed(turn, (migration, blocks), &handed, &epochs).await?;
         // What others see stays with them.
         let released = migration.released(&epochs);
         let is_left = |handed: &Handed| handed.lines.iter().any(|line| released.contains(&line.newest));

@@ -1,6 +1,7 @@
 //! A drive takes another's place in a column while it's used.
 
 use super::clones::{read, with_clone, write};
+use super::doubts::REQUEST;
 use super::*;
 use crate::places::{Placed, Placing};
 use crate::servers::follow::{Agreed as Drives, ClusterView, DriveStatus};
@@ -9,6 +10,7 @@ use tepal_codec::checksum::block_crcs;
 use tepal_drive::world::Gather;
 use tepal_drive::{DriveError, Write};
 use tepal_model::{Lineage, ServerId, Taking};
+use tepal_wire::message::Tag;
 
 const ME: ServerId = ServerId(1);
 /// Three drives, and so many columns: 0 is on the drives 1 and 2.
@@ -223,17 +225,26 @@ fn a_drive_that_has_no_room_to_join_is_done_without_when_that_is_agreed_and_cost
 #[test]
 fn what_a_drive_holds_of_columns_that_have_moved_is_given_back_after_a_restart_too() {
     told(|world| async move {
-        let mut moving = Moving::new(world, "mirror:2").await;
-        moving.rig.write(1, 1, 2).await.unwrap();
-        moving.begin();
-        moving.finish().await;
-        moving.rig.restart(|_| true).await;
-        let now = std::mem::take(&mut moving.now);
-        moving.rig.engine.follow(ME, &ClusterView::default(), &now);
-        moving.now = now;
-        moving.rig.engine.all_volumes_opened();
-        moving.until_given_back(1).await;
-        assert_eq!(moving.rig.read(1).await, Ok(1));
+        // Of what was trimmed only the requests are remembered.
+        for is_trimmed in [false, true] {
+            let mut moving = Moving::new(world.clone(), "mirror:2").await;
+            moving.rig.write(1, 1, 2).await.unwrap();
+            if is_trimmed {
+                let group = moving.rig.volume.seats()[0].group().unwrap();
+                let tag = Tag { origin: REQUEST, is_in_doubt: false };
+                group.zero(VolumeId(1), 0..16 * BLOCK, false, Some(tag)).await.unwrap();
+            }
+            moving.begin();
+            moving.finish().await;
+            moving.rig.restart(|_| true).await;
+            let now = std::mem::take(&mut moving.now);
+            moving.rig.engine.follow(ME, &ClusterView::default(), &now);
+            moving.now = now;
+            assert!(moving.held(1) > 0, "it's trimmed: {is_trimmed}");
+            moving.rig.engine.all_volumes_opened();
+            moving.until_given_back(1).await;
+            assert_eq!(moving.rig.read(1).await, Ok(if is_trimmed { 0 } else { 1 }));
+        }
     });
 }
 
