@@ -8,6 +8,7 @@ pub mod gateway;
 mod guards;
 mod moves;
 mod partitions;
+mod resizing;
 pub mod ring;
 mod rotten;
 mod sites;

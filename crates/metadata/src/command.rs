@@ -8,8 +8,9 @@ use tepal_model::{ClusterId, DriveId, Epoch, MapId, ServerId, VolumeId};
 
 /// The newest form of commands that this build knows. An entry of a newer one stops the server rather than be
 /// misread. 2 has the snapshots of volumes, 3 their clones, copies that move between drives, and volumes that go from one map to another,
-/// 4 volumes that go alone, 5 volumes that go to another pool, and others believed where a drive is removed that a rebuild didn't find.
-pub const VERSION: u32 = 5;
+/// 4 volumes that go alone, 5 volumes that go to another pool, and others believed where a drive is removed that a rebuild didn't find,
+/// 6 volumes that grow only as they were cleared.
+pub const VERSION: u32 = 6;
 
 /// From this form on, [`Command::CreateVolume`] makes columns for drives to come; before, one for each drive.
 pub(crate) const MOVABLE: u32 = 3;
@@ -22,6 +23,9 @@ pub(crate) const ALONE: u32 = 4;
 
 /// From this form on, a drive that never came since a rebuild is removed as one that left before others did.
 pub(crate) const NEVER_CAME: u32 = 5;
+
+/// From this form on, a volume grows only if nothing can have come past its end since that was cleared.
+pub(crate) const GROWS_CLEARED: u32 = 6;
 
 /// A command as it stands in the log, with what its proposer chose for everybody.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -218,6 +222,10 @@ pub enum Command {
         size: u64,
         /// Allow the volume to become smaller, which loses what is past its new end.
         shrink: bool,
+        /// What was cleared for it to become larger: if it isn't the volume as it is now, something may lie past its end again, and
+        /// the command is refused as [`crate::Refusal::NotCleared`]. Up to form 5 nobody said it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cleared: Option<Cleared>,
     },
     /// Gives the volume another name; its users go on.
     RenameVolume { name: String, new_name: String },
@@ -319,6 +327,7 @@ impl Command {
             Command::CreateVolume { .. } => CREATE_VOLUME,
             Command::BeginMigration { pool: Some(_), .. } => 5,
             Command::RemoveDrive { .. } => NEVER_CAME,
+            Command::ResizeVolume { .. } => GROWS_CLEARED,
             Command::BeginMigration { alone: true, .. } => ALONE,
             _ => 1,
         }
@@ -337,6 +346,18 @@ impl Command {
                 | CreateVolume { .. }
         )
     }
+}
+
+/// A volume at the moment from which on nothing was left past its end. Another one of the same name, another size, also one that it
+/// doesn't have any more, and what a rollback has brought back make it another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cleared {
+    /// The volume's id.
+    pub volume: VolumeId,
+    /// Of its record.
+    pub revision: u64,
+    /// In which it wrote.
+    pub epoch: Epoch,
 }
 
 /// What an accepted command came to.

@@ -1,6 +1,7 @@
 //! What the cluster agrees on, one type for each SQL table of `cluster.db`. All values were chosen by a proposer or
 //! counted by the state machine, so every server holds the same.
 
+use crate::command::Cleared;
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use std::collections::BTreeSet;
@@ -202,6 +203,13 @@ pub struct VolumeRecord {
     pub created_unix_ms: u64,
     /// Which snapshot it's a clone of, if it is one. That may be gone.
     pub origin: Option<SnapshotId>,
+}
+
+impl VolumeRecord {
+    /// What is said of it to let it grow, if nothing lies past its end while it's as it is now.
+    pub fn as_cleared(&self) -> Cleared {
+        Cleared { volume: self.id, revision: self.revision, epoch: self.epoch }
+    }
 }
 
 /// Names a snapshot for good, whatever it's called.

@@ -121,6 +121,10 @@ pub enum Refusal {
         "volume '{name}' has {from} bytes: making it {to} loses what is past the new end; use --shrink if that is meant"
     )]
     Shrink { name: String, from: u64, to: u64 },
+    #[error(
+        "volume '{0}' was changed by others meanwhile, and bytes that were cut off may lie past its end: do it again"
+    )]
+    NotCleared(String),
     /// The layout's text breaks one of [`tepal_model::layout::LayoutError`]'s rules, which is quoted.
     #[error("{rule}")]
     Layout { rule: String },

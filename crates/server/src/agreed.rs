@@ -170,6 +170,7 @@ pub async fn follow(parts: Parts, links: Links, followed: Followed) {
         // Not before: what is asked of a server that is back would be what is known of its last run.
         tell_links(&links, &state, &parts);
         if now != before {
+            tell_sizes(&state, &parts);
             let (engine, earlier, later) = (parts.engine.clone(), before.clone(), now.clone());
             let followed_it = parts.threads.run_on(0, move || async move { engine.follow(me, &earlier, &later) }).await;
             if followed_it.is_err() {
@@ -181,6 +182,15 @@ pub async fn follow(parts: Parts, links: Links, followed: Followed) {
         }
         if changes.changed().await.is_err() {
             return;
+        }
+    }
+}
+
+/// Before the epochs: by the size of before, what a rollback has brought back would lie past the volume's end.
+fn tell_sizes(state: &State, parts: &Parts) {
+    for record in state.active_volumes() {
+        if let Some(volume) = parts.engine.volume(record.id) {
+            volume.changed(&record.name, record.size, record.revision);
         }
     }
 }

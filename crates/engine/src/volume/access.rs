@@ -268,8 +268,8 @@ impl<W: World> Volume<W> {
         Ok(left)
     }
 
-    /// Takes out what lies past the volume's end: what was cut off doesn't come back when the volume grows again. No two
-    /// of these, nor a change of size, may be under way at a time.
+    /// Takes out what lies past the volume's end: what was cut off doesn't come back when the volume grows again, if it
+    /// still is the same volume then, of the same size in the same epoch, and had no other since this began.
     pub async fn clear_past_end(&self) -> Result<(), IoError> {
         loop {
             let maps = self.maps();

@@ -71,7 +71,8 @@ async fn write_for_ever(folder: &Path) {
         let mut size = metadata.state().volume_named(&name).unwrap().size;
         loop {
             size += SECTOR;
-            metadata.propose(Command::ResizeVolume { name: name.clone(), size, shrink: false }).await.unwrap();
+            let cleared = metadata.state().volume_named(&name).map(|volume| volume.as_cleared());
+            metadata.propose(Command::ResizeVolume { name: name.clone(), size, shrink: false, cleared }).await.unwrap();
             say(&format!("acknowledged {n} {size}"));
             if size.is_multiple_of(64 * SECTOR) {
                 metadata.member.raft.trigger().snapshot().await.unwrap();

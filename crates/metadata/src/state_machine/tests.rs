@@ -2,7 +2,7 @@ use super::apply::snapshot_tests::check_readers;
 use super::apply::{self, Change};
 use super::digest::Digest;
 use super::machine::{Machine, create};
-use crate::command::{Command, Proposal, VERSION};
+use crate::command::{Cleared, Command, Proposal, VERSION};
 use crate::consensus::{LeaderId, LogId, Payload};
 use crate::database::StoreError;
 use crate::record::{DEFAULT_POOL, DriveState, DriveUse, EVENTS_KEPT, ServerState};
@@ -82,11 +82,12 @@ fn command() -> impl Strategy<Value = Command> {
         (name.clone(), size.clone(), prop::option::of(layout), pool).prop_map(|(name, size, layout, pool)| {
             Command::CreateVolume { name, size, layout: layout.map(str::to_owned), pool }
         }),
-        (name.clone(), size, any::<bool>()).prop_map(|(name, size, shrink)| Command::ResizeVolume {
-            name,
-            size,
-            shrink
-        }),
+        (name.clone(), size, any::<bool>(), prop::option::of((1u64..4, 1u64..4))).prop_map(
+            |(name, size, shrink, cleared)| {
+                let cleared = cleared.map(|(id, revision)| Cleared { volume: VolumeId(id), revision, epoch: 1 });
+                Command::ResizeVolume { name, size, shrink, cleared }
+            }
+        ),
         (name.clone(), name.clone()).prop_map(|(name, new_name)| Command::RenameVolume { name, new_name }),
         (name, any::<bool>()).prop_map(|(name, snapshots)| Command::RemoveVolume { name, snapshots }),
         (1u64..8).prop_map(|id| Command::FinishRemoveVolume { id: VolumeId(id) }),

@@ -89,6 +89,7 @@ fn kind_of_refusal(refusal: &Refusal) -> ErrorKind {
         | Refusal::VolumeExists(_)
         | Refusal::NotDeleting(_)
         | Refusal::Shrink { .. }
+        | Refusal::NotCleared(_)
         | Refusal::SnapshotExists { .. }
         | Refusal::TooManySnapshots { .. }
         | Refusal::VolumeHasSnapshots { .. }

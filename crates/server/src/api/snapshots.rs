@@ -239,7 +239,7 @@ pub async fn create(
 }
 
 /// Once every server acts by this view, no request is carried out by an earlier one.
-async fn acted_by(context: &Context, view: u64, late: impl Fn() -> String) -> Result<(), Failure> {
+pub async fn acted_by(context: &Context, view: u64, late: impl Fn() -> String) -> Result<(), Failure> {
     match tokio::time::timeout(ACTED_BY_WITHIN, context.parts.authority.acted_by(view)).await {
         Ok(acted) => Ok(acted?),
         Err(_) => {

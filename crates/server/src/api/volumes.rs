@@ -19,10 +19,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tepal_engine::{Trouble, Volume, VolumeHealth};
-use tepal_metadata::{self as metadata, Command, DEFAULT_POOL, Refusal, State, VolumeRecord};
-use tepal_model::{DriveId, IoError};
+use tepal_metadata::{self as metadata, Command, DEFAULT_POOL, ProposeError, Refusal, State, VolumeRecord};
+use tepal_model::{DriveId, IoError, VolumeId};
 
 const CLEARING: Duration = Duration::from_secs(20);
+/// So often a volume is cleared anew to grow, where others change it meanwhile.
+const ATTEMPTS: usize = 10;
 /// How long a client that hung up may take to be noticed, at a gateway too.
 const HANG_UP: Duration = Duration::from_millis(2500);
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
@@ -136,27 +138,81 @@ pub async fn resize(
     Input(ResizeVolume { size, shrink }): Input<ResizeVolume>,
 ) -> Result<Json<VolumeInfo>, Failure> {
     let _one_at_a_time = context.resizing.lock().await;
-    let volume = served(&context, &name.0).await?;
-    let before = volume.size();
-    if size > before {
-        clear_past_end(&context, volume.clone()).await?; // a shrinking before may not have come to its end
-    }
-    context.propose(Command::ResizeVolume { name: name.0.clone(), size, shrink }).await?;
+    let mut attempts = 0..ATTEMPTS;
+    let before = loop {
+        let before = record(&context, &name.0).await?;
+        let cleared = match size > before.size {
+            // A shrinking before may not have come to its end.
+            true => clear_to_grow(&context, &before).await?,
+            false => Cleared::Nothing,
+        };
+        let command = match cleared {
+            Cleared::All => Some(Some(before.as_cleared())),
+            Cleared::Nothing => Some(None),
+            Cleared::Resized => None,
+        };
+        let command = command.map(|cleared| Command::ResizeVolume { name: name.0.clone(), size, shrink, cleared });
+        let outcome = match command {
+            Some(command) => context.parts.authority.propose(command).await,
+            None => Err(Refusal::NotCleared(name.0.clone()).into()),
+        };
+        match outcome {
+            Ok(_) => break before,
+            // What others have made of it meanwhile is known here by now.
+            Err(ProposeError::Refused(Refusal::NotCleared(_))) if attempts.next().is_some() => {}
+            Err(error) => return Err(error.into()),
+        }
+    };
     context.volumes.settle().await;
-    if size < before
-        && let Err(failure) = clear_past_end(&context, volume).await
-    {
-        tracing::warn!(volume = name.0, ?failure, "what was cut off keeps its space until the volume is resized again");
+    if size < before.size {
+        clear_what_was_cut_off(&context, (&name.0, before.id), size).await;
     }
     one(&context, &name.0).await
 }
 
-/// Gives up after a while: drives that are missing may not return soon.
-async fn clear_past_end(context: &Context, volume: Volume<ServerWorld>) -> Result<(), Failure> {
-    let clear = |volume: Volume<ServerWorld>| async move {
+/// What became of what lies past a volume's end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cleared {
+    All,
+    /// Nobody has tried.
+    Nothing,
+    /// Others have given the volume another size meanwhile.
+    Resized,
+}
+
+/// Nothing is left past the end that the volume has in this record, if that's still the latest when the volume grows.
+async fn clear_to_grow(context: &Context, record: &VolumeRecord) -> Result<Cleared, Failure> {
+    // Where the volume was rolled back, an epoch isn't cleared that it doesn't see any more.
+    let late = || format!("volume '{}' has a snapshot or was rolled back just now, and can't grow yet", record.name);
+    snapshots::acted_by(context, record.epoch_since, late).await?;
+    // The engine may have lagged behind.
+    context.volumes.settle().await;
+    let volume = open(context, record).await?;
+    clear_past_end(context, volume, record.size).await
+}
+
+async fn clear_what_was_cut_off(context: &Context, (name, id): (&str, VolumeId), size: u64) {
+    let Some(volume) = context.volumes.served(id) else { return };
+    if let Err(failure) = clear_past_end(context, volume, size).await {
+        tracing::warn!(volume = name, ?failure, "what was cut off keeps its space until the volume is resized again");
+    }
+}
+
+/// Gives up after a while: drives that are missing may not return soon. And at once when the volume ends elsewhere.
+async fn clear_past_end(context: &Context, volume: Volume<ServerWorld>, end: u64) -> Result<Cleared, Failure> {
+    let mut states = context.parts.metadata.watch();
+    let clear = move |volume: Volume<ServerWorld>| async move {
+        let id = volume.id();
+        let is_resized = |state: &Arc<State>| state.volumes.get(&id).is_none_or(|record| record.size != end);
         // Timed on its own thread, so that nothing of it is left when the time is over.
-        let cleared = tokio::time::timeout(CLEARING, volume.clear_past_end()).await;
-        cleared.unwrap_or_else(|_| {
+        let cleared = async {
+            tokio::select! {
+                biased;
+                _ = states.wait_for(is_resized) => Ok(Cleared::Resized),
+                cleared = volume.clear_past_end() => cleared.map(|()| Cleared::All),
+            }
+        };
+        tokio::time::timeout(CLEARING, cleared).await.unwrap_or_else(|_| {
             let reason = "what lies past the volume's end can't be cleared while drives are missing".to_owned();
             Err(IoError::Unavailable { reason })
         })
@@ -284,9 +340,12 @@ fn record_here(context: &Context, name: &str) -> Result<Arc<VolumeRecord>, Failu
 
 /// The volume of this name, if it's served now, or will be in a moment.
 pub async fn served(context: &Context, name: &str) -> Result<Volume<ServerWorld>, Failure> {
-    let record = record(context, name).await?;
+    open(context, &*record(context, name).await?).await
+}
+
+async fn open(context: &Context, record: &VolumeRecord) -> Result<Volume<ServerWorld>, Failure> {
     context.volumes.opened(record.id).await.map_err(|reason| {
-        Failure::new(ErrorKind::Unavailable, format!("volume '{name}' can't be served now: {reason}"))
+        Failure::new(ErrorKind::Unavailable, format!("volume '{}' can't be served now: {reason}", record.name))
     })
 }
 

@@ -37,30 +37,37 @@ impl<W: World> Group<W> {
             if allocate {
                 group.write(volume, at, zeros(at..next), true, tag).await?;
             } else {
-                group.enter((volume, Blocks::touched(at, next))).await?;
-                let place = self.line_up(Blocks::touched(at, next));
-                let writing = Writing::of(volume);
-                let clear = |asker| async move { group.clear((place, asker), writing, at..next, tag).await };
-                SeenThrough::new(self.shared.world.clone(), clear).await?;
+                group.take_out(volume, at..next, tag, None).await?;
             }
             at = next;
         }
         Ok(())
     }
 
+    /// Not more than a step. `end`: only if the volume ends there or before.
+    async fn take_out(
+        &self,
+        volume: VolumeId,
+        all: Range<u64>,
+        tag: Option<Tag>,
+        end: Option<u64>,
+    ) -> Result<(), IoError> {
+        let blocks = Blocks::touched(all.start, all.end);
+        self.enter((volume, blocks)).await?;
+        let (group, place) = (self.clone(), self.line_up(blocks));
+        let clear = |asker| async move { group.clear((place, asker), (Writing::of(volume), end), all, tag).await };
+        SeenThrough::new(self.shared.world.clone(), clear).await
+    }
+
     /// Takes out what lies past the volume's end, which is there in this column: what was cut off doesn't come back when the volume
-    /// grows again. No two of these, nor a change of size, may be under way at a time; one that nobody waits for any more
-    /// ends when the volume grows.
+    /// grows again. It ends when the volume grows: what is written to it then stays, and so does what a rollback brings back.
     pub async fn clear_past(&self, volume: VolumeId, end: u64) -> Result<(), IoError> {
         // Only where something is: there may be exbibytes between.
         for step in self.steps_past(volume, end).await? {
-            if self.volume_end(volume).is_none_or(|now| now > end) {
-                return Err(IoError::Unavailable { reason: "the volume has grown meanwhile".to_owned() });
-            }
             // What another map has is cleared there.
             let mut left = self.own(volume, end.max(step * STEP)..(step + 1) * STEP);
             while let Some(own) = left.pop() {
-                match self.zero(volume, own.clone(), false, None).await {
+                match self.take_out(volume, own.clone(), None, Some(end)).await {
                     // Some of it goes there just now.
                     Err(IoError::Fenced) if self.own(volume, own.clone()) != [own.clone()] => {
                         left.extend(self.own(volume, own));
@@ -143,7 +150,7 @@ impl<W: World> Group<W> {
     async fn clear(
         &self,
         (place, asker): (Place, Asker),
-        mut writing: Writing,
+        (mut writing, end): (Writing, Option<u64>),
         all: Range<u64>,
         tag: Option<Tag>,
     ) -> Result<(), IoError> {
@@ -160,6 +167,10 @@ impl<W: World> Group<W> {
         loop {
             if !begun {
                 self.may_begin((writing.volume, blocks))?;
+                if !self.begins_past(end, &mut writing)? {
+                    turn = self.wait_for_copies(turn, &asker, self.in_a_moment(), begun, blocks).await?;
+                    continue;
+                }
             }
             match self.clear_under_turn(&turn, &parts, (origin, &mut writing), begun).await? {
                 Written::Done => return self.until_all_act(&writing).await,
@@ -169,6 +180,19 @@ impl<W: World> Group<W> {
                     turn = self.wait_for_copies(turn, &asker, change, begun, blocks).await?;
                 }
             }
+        }
+    }
+
+    /// Whether it's known in which epoch this is written, which is asked only of what is to lie past the volume's end. Whoever writes
+    /// past that end, as it's known here, takes a later turn; and a volume that sees an epoch has its size of then already.
+    fn begins_past(&self, end: Option<u64>, writing: &mut Writing) -> Result<bool, IoError> {
+        let Some(end) = end else { return Ok(true) };
+        if self.seen_by(writing)?.is_none() {
+            return Ok(false);
+        }
+        match self.volume_end(writing.volume).is_some_and(|now| now <= end) {
+            true => Ok(true),
+            false => Err(IoError::Unavailable { reason: "the volume has grown meanwhile".to_owned() }),
         }
     }
 

@@ -1,6 +1,6 @@
 use super::snapshot_tests::{clone, remove, roll_back, take};
 use super::snapshots::MAX_SNAPSHOTS;
-use super::tests::{cluster, create, done, refused};
+use super::tests::{cluster, create, done, refused, resized};
 use super::*;
 use crate::record::SnapshotId;
 use tepal_model::{History, Lineage};
@@ -31,7 +31,7 @@ fn a_clone_sees_what_its_snapshot_does_and_writes_in_an_epoch_and_since_a_view_o
     let mut state = cluster(&[(1, 1)]);
     done(&mut state, create("v", "stripe"));
     done(&mut state, take("v", "s"));
-    done(&mut state, Command::ResizeVolume { name: "v".to_owned(), size: 8192, shrink: false });
+    resized(&mut state, "v", 8192);
     let (origin, view) = (named(&state, "v").clone(), state.view());
     assert_eq!(done(&mut state, clone("v", "s", "c")), Reply::VolumeCloned { id: VolumeId(2), view: view + 1 });
     let made = named(&state, "c");

@@ -1,7 +1,7 @@
 //! Volumes that go from one map to another.
 
 use super::snapshot_tests::{check_readers, clone, roll_back, take};
-use super::tests::{add_drive, cluster, create, done, proposal, refused};
+use super::tests::{add_drive, cluster, create, done, proposal, refused, resize, resized};
 use super::*;
 use crate::record::{DEFAULT_POOL, DriveState};
 use crate::state_machine::digest::Digest;
@@ -17,10 +17,6 @@ fn begin(volume: &str, layout: &str) -> Command {
 
 fn flatten(volume: &str) -> Command {
     Command::BeginMigration { volume: volume.to_owned(), layout: None, alone: true, pool: None, seed: SEED, rate: None }
-}
-
-fn resize(name: &str, size: u64) -> Command {
-    Command::ResizeVolume { name: name.to_owned(), size, shrink: true }
 }
 
 fn gone(name: &str) -> Command {
@@ -66,7 +62,7 @@ fn map_of(state: &State, name: &str) -> MapId {
 fn with_volume() -> State {
     let mut state = cluster(&[(1, 1), (2, 2), (3, 3), (4, 4)]);
     done(&mut state, create("v", "stripe"));
-    done(&mut state, resize("v", 100 * CHUNK));
+    resized(&mut state, "v", 100 * CHUNK);
     state
 }
 
@@ -269,8 +265,8 @@ fn what_is_cancelled_goes_back_from_the_other_end_and_is_as_it_was_then() {
         );
         assert_eq!((map_of(&state, "v"), map_of(&state, "c")), (MapId(2), MapId(2)), "where they come from");
         done(&mut state, take("c", "meanwhile"));
-        done(&mut state, resize("v", 200 * CHUNK));
-        done(&mut state, resize("v", 100 * CHUNK));
+        resized(&mut state, "v", 200 * CHUNK);
+        resized(&mut state, "v", 100 * CHUNK);
         for _ in 0..2 {
             let next = next(&state, 7);
             done(&mut state, next);
@@ -289,18 +285,18 @@ fn what_is_cancelled_goes_back_from_the_other_end_and_is_as_it_was_then() {
 fn a_volume_that_was_grown_meanwhile_goes_on_and_does_not_come_back() {
     let mut state = with_volume();
     done(&mut state, begin("v", "mirror:2"));
-    done(&mut state, resize("v", 100 * CHUNK + 512));
+    resized(&mut state, "v", 100 * CHUNK + 512);
     let cancel = Command::TurnMigration { id: MapId(2), cancelled: true };
     assert_eq!(refused(&state, cancel.clone()), Refusal::GrownSince("v".to_owned()));
     done(&mut state, take("v", "long"));
-    done(&mut state, resize("v", 512));
+    resized(&mut state, "v", 512);
     assert_eq!(refused(&state, cancel.clone()), Refusal::GrownSince("v".to_owned()), "the snapshot is as long");
     done(&mut state, roll_back("v", "long"));
     done(&mut state, Command::RemoveSnapshot { volume: "v".to_owned(), name: "long".to_owned() });
-    done(&mut state, resize("v", 512));
+    resized(&mut state, "v", 512);
     done(&mut state, cancel);
     // On the way back, what is grown comes where that leads.
-    done(&mut state, resize("v", 101 * CHUNK));
+    resized(&mut state, "v", 101 * CHUNK);
     let forth = Command::TurnMigration { id: MapId(2), cancelled: false };
     assert_eq!(refused(&state, forth), Refusal::GrownSince("v".to_owned()));
 }
@@ -587,8 +583,8 @@ proptest! {
     #[test]
     fn every_chunk_is_where_it_is_looked_for_whatever_is_done(steps in prop::collection::vec(step(), 1..120)) {
         let mut state = with_clone();
-        done(&mut state, resize("v", 20 * CHUNK));
-        done(&mut state, resize("c", 20 * CHUNK));
+        resized(&mut state, "v", 20 * CHUNK);
+        resized(&mut state, "c", 20 * CHUNK);
         done(&mut state, Command::RemoveSnapshot { volume: "v".to_owned(), name: "s".to_owned() });
         let (mut digest, mut chunks) = (Digest::of(&state), Chunks::default());
         for (nth, step) in (0..).zip(steps) {
@@ -612,7 +608,7 @@ proptest! {
                 Step::Turn(cancelled) => vec![Command::TurnMigration { id, cancelled }],
                 Step::Snapshot => vec![take(name, &format!("s{nth}"))],
                 Step::Clone => vec![take(name, &format!("s{nth}")), clone(name, &format!("s{nth}"), &format!("c{nth}"))],
-                Step::Resize(size) => vec![resize(name, size * CHUNK)],
+                Step::Resize(size) => vec![resize(&state, name, size * CHUNK)],
                 Step::Remove => {
                     let id = state.volume_named(name).unwrap().id;
                     vec![gone(name), Command::FinishRemoveVolume { id }]

@@ -138,7 +138,7 @@ impl Draft {
             Command::CreateVolume { name, size, layout, pool } => {
                 self.create_volume(name, *size, layout.as_deref(), pool)
             }
-            Command::ResizeVolume { name, size, shrink } => self.resize_volume(name, *size, *shrink),
+            Command::ResizeVolume { name, size, shrink, cleared } => self.resize_volume(name, *size, *shrink, *cleared),
             Command::RenameVolume { name, new_name } => self.rename_volume(name, new_name),
             Command::RemoveVolume { name, snapshots } => self.remove_volume(name, *snapshots),
             Command::FinishRemoveVolume { id } => self.finish_remove_volume(*id),

@@ -1,5 +1,5 @@
 use super::snapshots::MAX_SNAPSHOTS;
-use super::tests::{cluster, create, done, refused};
+use super::tests::{cluster, create, done, refused, resized};
 use super::*;
 use crate::state_machine::digest::Digest;
 use proptest::prelude::*;
@@ -29,10 +29,6 @@ pub fn clone(volume: &str, snapshot: &str, name: &str) -> Command {
     Command::CloneVolume { volume, snapshot, name }
 }
 
-fn resize(name: &str, size: u64) -> Command {
-    Command::ResizeVolume { name: name.to_owned(), size, shrink: true }
-}
-
 fn with_volume() -> State {
     let mut state = cluster(&[(1, 1)]);
     done(&mut state, create("v", "stripe"));
@@ -60,7 +56,7 @@ fn a_snapshot_keeps_what_the_volume_sees_and_the_volume_goes_on_in_the_next_epoc
     assert_eq!(state.history_of(MapId(1)), History::default());
     let view = state.view();
     assert_eq!(done(&mut state, take("v", "a")), Reply::SnapshotCreated { epoch: 1, view: view + 1 });
-    done(&mut state, resize("v", 8192));
+    resized(&mut state, "v", 8192);
     assert_eq!(done(&mut state, take("v", "b")), Reply::SnapshotCreated { epoch: 2, view: view + 2 });
     assert_eq!(lineages(&state), ("0-3".to_owned(), named(&[("a", "0-1"), ("b", "0-2")])));
     let record = volume(&state);
@@ -103,7 +99,7 @@ fn a_volume_that_is_rolled_back_sees_what_the_snapshot_does_and_has_its_size() {
     assert_eq!(state.history_of(MapId(1)).line_of(3), None, "what it held before is nobody's");
 
     // And forward again, with a volume that has grown.
-    done(&mut state, resize("v", 8192));
+    resized(&mut state, "v", 8192);
     assert_eq!(done(&mut state, roll_back("v", "b")), Reply::RolledBack { epoch: 5, view: view + 2 });
     let record = volume(&state);
     assert_eq!((record.size, record.revision, record.epoch_since), (4096, revision + 2, view + 2));

@@ -1,4 +1,5 @@
 use super::*;
+use crate::command::Cleared;
 use crate::record::{DEFAULT_POOL, DriveState, RebuildRecord, ServerState};
 use tepal_model::layout::FailureDomain;
 use tepal_model::{ClusterId, ServerId};
@@ -54,6 +55,17 @@ pub fn proposal(command: Command) -> Proposal {
     Proposal { version, ..Proposal::new(5, None, command) }
 }
 
+/// As a server asks for it that has cleared what lies past the end of the volume as it is.
+pub fn resize(state: &State, name: &str, size: u64) -> Command {
+    let cleared = state.volume_named(name).map(|volume| volume.as_cleared());
+    Command::ResizeVolume { name: name.to_owned(), size, shrink: true, cleared }
+}
+
+pub fn resized(state: &mut State, name: &str, size: u64) {
+    let command = resize(state, name, size);
+    done(state, command);
+}
+
 pub fn done(state: &mut State, command: Command) -> Reply {
     let shown = format!("{command:?}");
     attempt(state, command).unwrap_or_else(|refusal| panic!("{shown}: {refusal}"))
@@ -78,7 +90,8 @@ fn every_change_of_drives_servers_holders_and_of_what_is_seen_of_epochs_gives_th
     let mut state = cluster(&[(1, 1)]);
     let server_down = server_state(1, ServerState::Down, None);
     let rename = Command::RenameVolume { name: "v".to_owned(), new_name: "w".to_owned() };
-    let resize = Command::ResizeVolume { name: "w".to_owned(), size: 8192, shrink: false };
+    let cleared = Some(Cleared { volume: VolumeId(1), revision: 2, epoch: 1 });
+    let resize = Command::ResizeVolume { name: "w".to_owned(), size: 8192, shrink: false, cleared };
     // Two drives come before it begins.
     let since = state.view() + 3;
     let called_off = Command::CancelMove { map: MapId(1), column: 0, to: DriveId(3), since };
@@ -382,11 +395,77 @@ fn names_and_sizes_outside_the_rules_are_refused() {
 fn a_volume_shrinks_only_if_that_is_said() {
     let mut state = cluster(&[(1, 1)]);
     done(&mut state, create("v", "stripe"));
-    let resize = |size, shrink| Command::ResizeVolume { name: "v".to_owned(), size, shrink };
-    done(&mut state, resize(8192, false));
-    assert_eq!(refused(&state, resize(4096, false)), Refusal::Shrink { name: "v".to_owned(), from: 8192, to: 4096 });
-    done(&mut state, resize(4096, true));
+    resized(&mut state, "v", 8192);
+    let shrink = |shrink| Command::ResizeVolume { name: "v".to_owned(), size: 4096, shrink, cleared: None };
+    assert_eq!(refused(&state, shrink(false)), Refusal::Shrink { name: "v".to_owned(), from: 8192, to: 4096 });
+    done(&mut state, shrink(true));
     assert_eq!(state.volume_named("v").map(|volume| (volume.size, volume.revision)), Some((4096, 3)));
+}
+
+/// Story: two servers resized a volume at once. One cleared what lay past its end; the other shortened it, and what it cut off was
+/// there again when the first one let it grow.
+#[test]
+fn a_volume_grows_only_as_it_was_when_it_was_cleared_whatever_others_did_meanwhile() {
+    let mut state = cluster(&[(1, 1)]);
+    done(&mut state, create("v", "stripe"));
+    resized(&mut state, "v", 8192);
+    // A snapshot of what may have something past its end, since that wasn't cleared.
+    resized(&mut state, "v", 4096);
+    let name = |name: &str| name.to_owned();
+    let snapshot = || Command::CreateSnapshot { volume: name("v"), name: name("s") };
+    done(&mut state, snapshot());
+    let another = |size| Command::CreateVolume { name: name("v"), size, layout: None, pool: name(DEFAULT_POOL) };
+    let gone = || Command::RemoveVolume { name: name("v"), snapshots: true };
+    let rename = |from: &str, to: &str| Command::RenameVolume { name: name(from), new_name: name(to) };
+    let shrink = || Command::ResizeVolume { name: name("v"), size: 2048, shrink: true, cleared: None };
+    let meanwhile: [(&str, Vec<Command>); 6] = [
+        ("it was shortened", vec![shrink()]),
+        ("it was shortened, and has grown again to the same size", vec![shrink(), resize(&state, "v", 4096)]),
+        ("it holds what a snapshot does", vec![Command::RollBack { volume: name("v"), name: name("s") }]),
+        ("it's another one", vec![gone(), another(4096)]),
+        (
+            "it's another one, changed as often",
+            vec![gone(), another(8192), rename("v", "w"), rename("w", "v"), shrink()],
+        ),
+        (
+            "what was cleared since belongs to the next epoch",
+            vec![Command::CreateSnapshot { volume: name("v"), name: name("t") }],
+        ),
+    ];
+    let grow = resize(&state, "v", 16384);
+    done(&mut state.clone(), grow.clone());
+    for (what, commands) in meanwhile {
+        let mut now = state.clone();
+        for command in commands {
+            let command = match command {
+                Command::ResizeVolume { name, size, cleared: Some(_), .. } => resize(&now, &name, size),
+                other => other,
+            };
+            done(&mut now, command);
+        }
+        assert_eq!(refused(&now, grow.clone()), Refusal::NotCleared(name("v")), "{what}");
+        // Done anew it's right; and so is what doesn't grow by now.
+        done(&mut now.clone(), resize(&now, "v", 16384));
+        let size = now.volume_named("v").map_or(0, |volume| volume.size);
+        done(&mut now, Command::ResizeVolume { name: name("v"), size, shrink: false, cleared: None });
+    }
+    // Who thought that it would become shorter has cleared nothing.
+    let short = Command::ResizeVolume { name: name("v"), size: 6144, shrink: true, cleared: None };
+    assert_eq!(refused(&state, short), Refusal::NotCleared(name("v")));
+}
+
+#[test]
+fn a_growth_from_the_log_of_an_earlier_build_is_what_it_was() {
+    let mut state = cluster(&[(1, 1)]);
+    done(&mut state, create("v", "stripe"));
+    let text =
+        r#"{"version":1,"unix_ms":9,"from":null,"command":{"resize_volume":{"name":"v","size":8192,"shrink":false}}}"#;
+    let early: Proposal = serde_json::from_str(text).unwrap();
+    assert_eq!(serde_json::to_string(&early).unwrap(), text);
+    let grown = apply(&state, &early).unwrap().state;
+    assert_eq!(grown.volume_named("v").map(|volume| (volume.size, volume.revision)), Some((8192, 2)));
+    assert_eq!(refused(&state, early.command.clone()), Refusal::NotCleared("v".to_owned()), "in the newest form");
+    assert_eq!(Proposal::new(9, None, early.command).version, 6);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::snapshots::as_read;
 use super::{Draft, check_name, clipped, place};
-use crate::command::Reply;
+use crate::command::{Cleared, GROWS_CLEARED, Reply};
 use crate::record::{ColumnRecord, HolderRecord, MapRecord, VolumeRecord, VolumeState};
 use crate::refusal::{Refusal, Thing};
 use tepal_model::history::FIRST_EPOCH;
@@ -74,7 +74,15 @@ impl Draft {
         drives
     }
 
-    pub(super) fn resize_volume(&mut self, name: &str, size: u64, shrink: bool) -> Result<Reply, Refusal> {
+    /// What was cut off comes back by no growth: whoever asks for it has cleared what lies past the end of this very volume, which
+    /// wasn't longer, nor saw anything else, since.
+    pub(super) fn resize_volume(
+        &mut self,
+        name: &str,
+        size: u64,
+        shrink: bool,
+        cleared: Option<Cleared>,
+    ) -> Result<Reply, Refusal> {
         check_size(size)?;
         let mut volume = self.volume(name)?;
         let from = volume.size;
@@ -83,6 +91,9 @@ impl Draft {
         }
         if size < from && !shrink {
             return Err(Refusal::Shrink { name: name.to_owned(), from, to: size });
+        }
+        if size > from && self.form >= GROWS_CLEARED && cleared != Some(volume.as_cleared()) {
+            return Err(Refusal::NotCleared(name.to_owned()));
         }
         volume.size = size;
         self.revise(volume);
