@@ -5,25 +5,34 @@ use super::volumes::{BLOCKS, SOME, make, scrub_finds_nothing};
 use crate::nbd::{BLOCK, Ledger, Nbd, Writer};
 use crate::program;
 use serde_json::{Value, json};
+use std::path::Path;
 use std::time::Duration;
 
-/// What is said of a drive.
-fn drive(ring: &Ring, is_it: impl Fn(&Value) -> bool) -> Value {
-    let drives = ring.json(1, &["drive", "ls"]);
-    drives.as_array().expect("a list").iter().find(|drive| is_it(drive)).cloned().unwrap_or(Value::Null)
+/// What is said of them.
+pub fn drives(ring: &Ring) -> Vec<Value> {
+    ring.json(1, &["drive", "ls"]).as_array().expect("a list").clone()
 }
 
-fn id_of(ring: &Ring, server: &str) -> String {
+fn drive(ring: &Ring, is_it: impl Fn(&Value) -> bool) -> Value {
+    drives(ring).into_iter().find(is_it).unwrap_or(Value::Null)
+}
+
+pub fn id_of(ring: &Ring, server: &str) -> String {
     drive(ring, |drive| drive["server"] == server)["id"].as_str().expect("each server has a drive").to_owned()
 }
 
-fn copies(ring: &Ring, id: &str) -> u64 {
+pub fn copies(ring: &Ring, id: &str) -> u64 {
     drive(ring, |drive| drive["id"] == id)["copies"].as_u64().expect("it's listed")
 }
 
 /// Its id.
 fn add(ring: &Ring, server: &str, number: u32) -> String {
-    let path = ring.data(number).join("more").display().to_string();
+    add_at(ring, server, &ring.data(number).join("more"))
+}
+
+/// The same, where that is wanted.
+pub fn add_at(ring: &Ring, server: &str, path: &Path) -> String {
+    let path = path.display().to_string();
     ring.ask(1, &["drive", "add", server, &path, "--create", "64M"]).succeeded();
     drive(ring, |drive| drive["path"] == *path)["id"].as_str().expect("it was added").to_owned()
 }

@@ -17,7 +17,7 @@ pub fn shown(text: &str) -> String {
     text.chars().take(60).collect()
 }
 
-/// A time as people write it: a whole number and `ns`, `us`, `ms` or `s`.
+/// A time as people write it: a whole number and `ns`, `us`, `ms`, `s`, `m` or `h`.
 pub fn duration(text: &str) -> Option<Duration> {
     let unit = text.find(|c: char| !c.is_ascii_digit())?;
     let number: u64 = text[..unit].parse().ok()?;
@@ -26,6 +26,8 @@ pub fn duration(text: &str) -> Option<Duration> {
         "us" => 1_000,
         "ms" => 1_000_000,
         "s" => 1_000_000_000,
+        "m" => 60_000_000_000,
+        "h" => 3_600_000_000_000,
         _ => return None,
     };
     Some(Duration::from_nanos(number.checked_mul(nanos)?))
@@ -49,6 +51,7 @@ mod tests {
     #[test]
     fn times_have_a_unit() {
         assert_eq!(duration("1500ms"), Some(Duration::from_millis(1_500)));
+        assert_eq!(["90s", "10m", "24h"].map(duration), [90, 600, 86_400].map(|s| Some(Duration::from_secs(s))));
         for text in ["", "5", "ms", "1.5s", "-1s", "1 s", "99999999999999999999s", "18446744073709551615s"] {
             assert_eq!(duration(text), None, "{text:?}");
         }

@@ -15,11 +15,12 @@ use std::ffi::OsStr;
 use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use tepal_gateway::nbd::{Endpoint, EndpointError};
 use tepal_metadata::DEFAULT_POOL;
 use tepal_model::ServerId;
 use tepal_model::id::IdError;
-use tepal_model::text::{NAME_RULE, is_name, shown};
+use tepal_model::text::{NAME_RULE, duration, is_name, shown};
 
 /// What a server runs with.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +45,8 @@ pub struct Config {
     pub listen: Vec<Endpoint>,
     /// Where the admin API listens. Port 0: any that is free.
     pub api: SocketAddr,
+    /// How long a drive may be away before its copies are made again elsewhere, while this server leads.
+    pub replace_after: Duration,
     /// All drives slowed to this model.
     pub emulate: Option<Model>,
     /// From 1 to 1024.
@@ -115,6 +118,9 @@ pub enum ConfigError {
     /// The setting is no model of a drive.
     #[error("emulate: {0}")]
     Emulate(#[from] ModelError),
+    /// As written; of a long text the beginning.
+    #[error("replace_after: '{0}' is not a time from 1 s to a year: write 90s, 10m or 24h")]
+    ReplaceAfter(String),
     /// Choose another name.
     #[error("{what}: '{name}' is not a name: {NAME_RULE}")]
     Name {
@@ -170,6 +176,9 @@ const LONGEST_PATH: usize = 4095;
 /// What fits in a `sockaddr_un` with its closing zero.
 const SOCKET_PATH: usize = 107;
 const MOST_THREADS: i64 = 1024;
+/// As long as a server takes to be repaired by hand for once, or restarted with all its checks.
+const REPLACE_AFTER: Duration = Duration::from_secs(600);
+const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 /// The first server of a new cluster, if nothing else is said.
 pub const FIRST_SERVER: ServerId = ServerId(1);
 /// In the data folder: where other servers find this one, if nothing else is said.
@@ -209,12 +218,19 @@ impl Config {
             pool: name("pool", settings.pool.unwrap_or_else(|| DEFAULT_POOL.to_owned()))?,
             listen,
             api,
+            replace_after: replace_after(settings.replace_after.as_deref())?,
             emulate: settings.emulate.map(|model| model.parse()).transpose()?,
             data_threads: threads(settings.data_threads)?,
             log_file: settings.log_file.map(|path| absolute("log_file", &path)).transpose()?,
             open_to_others: wide.is_some(),
         })
     }
+}
+
+fn replace_after(written: Option<&str>) -> Result<Duration, ConfigError> {
+    let Some(written) = written else { return Ok(REPLACE_AFTER) };
+    let known = duration(written).filter(|time| (Duration::from_secs(1)..=YEAR).contains(time));
+    known.ok_or_else(|| ConfigError::ReplaceAfter(shown(written)))
 }
 
 /// Addresses for NBD clients, each written as `unix:PATH` or `IP:PORT`. Paths become absolute; none may come twice.

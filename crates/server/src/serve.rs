@@ -266,7 +266,7 @@ impl Running {
             },
             token,
         );
-        tokio::spawn(moving::keep_even(parts, api.survey()));
+        tokio::spawn(moving::keep_even(parts, api.survey(), config.replace_after));
         tokio::spawn(volumes.follow());
         tokio::spawn(membership::return_whenever_down(metadata, drives.clone()));
         tokio::spawn(damage.clone().keep());

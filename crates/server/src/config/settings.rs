@@ -11,6 +11,7 @@
 //! api = "127.0.0.1:7117"
 //! drives = ["/dev/sdb", { path = "/dev/sdc", log = "/dev/nvme0n1p3" }]
 //! pool = "default"
+//! replace_after = "10m"                 # a drive that is away for so long is one whose copies are made again elsewhere
 //! emulate = "hdd"
 //! data_threads = 2
 //! log_file = "/var/log/tepal.log"
@@ -46,6 +47,9 @@ pub struct Settings {
     pub listen: Option<Vec<String>>,
     /// Where the admin API listens, as `IP:PORT`. By default on any free port of loopback.
     pub api: Option<String>,
+    /// How long a drive may be away before its copies are made again elsewhere, as `90s`, `10m` or `24h`. That of whichever server leads
+    /// counts. Ten minutes by default.
+    pub replace_after: Option<String>,
     /// The model whose pace all drives keep: see [`crate::device::emulate::Model`]. By default they are as fast as they
     /// can.
     pub emulate: Option<String>,
@@ -197,6 +201,7 @@ impl Settings {
             pool: self.pool.or(other.pool),
             listen: self.listen.or(other.listen),
             api: self.api.or(other.api),
+            replace_after: self.replace_after.or(other.replace_after),
             emulate: self.emulate.or(other.emulate),
             data_threads: self.data_threads.or(other.data_threads),
             log_file: self.log_file.or(other.log_file),

@@ -19,6 +19,7 @@ fn a_file_with_everything_in_it_is_read() {
         api = "127.0.0.1:7117"
         drives = ["/dev/sdb", { path = "/dev/sdc", log = "/dev/nvme0n1p3" }]
         pool = "fast"
+        replace_after = "90s"
         emulate = "hdd"
         data_threads = 2
         log_file = "/var/log/tepal.log"
@@ -34,6 +35,7 @@ fn a_file_with_everything_in_it_is_read() {
     let sdc = DrivePath { path: "/dev/sdc".into(), log: Some("/dev/nvme0n1p3".into()) };
     assert_eq!(config.drives, [DrivePath { path: "/dev/sdb".into(), log: None }, sdc]);
     assert_eq!((config.pool.as_str(), config.data_threads), ("fast", 2));
+    assert_eq!(config.replace_after, Duration::from_secs(90));
     assert_eq!(config.emulate, Some("hdd".parse().expect("a model")));
     assert!(!config.open_to_others);
 }
@@ -64,6 +66,8 @@ fn settings_that_a_server_cannot_run_with_are_refused_one_by_one() {
         (Settings { data: Some("".into()), ..minimal() }, "empty"),
         (Settings { data: Some("/a\0b".into()), ..minimal() }, "zero byte"),
         (Settings { data: Some("x".repeat(5000).into()), ..minimal() }, "at most 4095"),
+        (Settings { replace_after: Some("10".into()), ..minimal() }, "'10' is not a time"),
+        (Settings { replace_after: Some("999ms".into()), ..minimal() }, "from 1 s"),
         (Settings { server: Some("one".into()), ..minimal() }, "'one' is not a server id"),
         (Settings { join: Some(vec!["s1".into()]), ..minimal() }, "not an address of a server"),
         (Settings { join: Some(vec!["127.0.0.1:0".into()]), ..minimal() }, "not an address of a server"),

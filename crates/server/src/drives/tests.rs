@@ -53,6 +53,7 @@ impl Rig {
             pool: DEFAULT_POOL.to_owned(),
             listen: Vec::new(),
             api: ([127, 0, 0, 1], 0).into(),
+            replace_after: Duration::from_secs(600),
             emulate: None,
             data_threads: 1,
             log_file: None,

@@ -32,8 +32,6 @@ use tepal_placement::{Candidate, Move, moves};
 const LOOK: Duration = Duration::from_millis(200);
 /// And at least: drives that are away for long are no change of what is agreed.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
-/// A drive that has been away for so long is one whose copies are made again.
-const LONG: Duration = Duration::from_secs(600);
 /// Copies that one drive gets at a time, and that one gives away.
 const AT_ONCE: usize = 2;
 /// How old what is known of drives' space may be.
@@ -85,18 +83,26 @@ impl Moves {
     }
 }
 
-/// Drives that are away, and since when this server has known it.
-#[derive(Default)]
-struct Away(BTreeMap<DriveId, Instant>);
+/// Drives that are away.
+struct Away {
+    /// So long they are waited for.
+    patience: Duration,
+    /// Since when this server has known it, while it leads.
+    since: BTreeMap<DriveId, Instant>,
+}
 
 impl Away {
+    fn new(patience: Duration) -> Self {
+        Away { patience, since: BTreeMap::new() }
+    }
+
     /// Those that have been away for so long that they aren't waited for.
     fn look(&mut self, state: &State, now: Instant) -> BTreeSet<DriveId> {
-        self.0.retain(|id, _| state.drives.get(id).is_some_and(is_away));
+        self.since.retain(|id, _| state.drives.get(id).is_some_and(is_away));
         for (&id, _) in state.drives.iter().filter(|(_, record)| is_away(record)) {
-            self.0.entry(id).or_insert(now);
+            self.since.entry(id).or_insert(now);
         }
-        self.0.iter().filter(|(_, since)| now.duration_since(**since) >= LONG).map(|(&id, _)| id).collect()
+        self.since.iter().filter(|(_, since)| now.duration_since(**since) >= self.patience).map(|(&id, _)| id).collect()
     }
 }
 
@@ -114,18 +120,19 @@ pub trait Survey: Send + Sync + 'static {
     fn spaces(&self) -> impl Future<Output = Spaces> + Send;
 }
 
-/// Until the server stops.
-pub async fn keep_even(parts: Parts, survey: impl Survey) {
+/// Until the server stops. What drives have that are away for so long is made again on others.
+pub async fn keep_even(parts: Parts, survey: impl Survey, replace_after: Duration) {
     let mut changes = parts.metadata.watch();
-    let (mut away, mut known) = (Away::default(), Moves::default());
+    let look_again = LOOK_AGAIN.min(replace_after);
+    let (mut away, mut known) = (Away::new(replace_after), Moves::default());
     loop {
         tokio::time::sleep(LOOK).await;
-        if let Ok(Err(_)) = tokio::time::timeout(LOOK_AGAIN, changes.changed()).await {
+        if let Ok(Err(_)) = tokio::time::timeout(look_again, changes.changed()).await {
             return;
         }
         let state = changes.borrow_and_update().clone();
         if parts.metadata.leader() != Some(parts.metadata.server()) {
-            (away, known) = (Away::default(), Moves::default());
+            (away, known) = (Away::new(replace_after), Moves::default());
             continue;
         }
         let mut now = Instant::now();

@@ -284,7 +284,8 @@ async fn a_spare_steps_in_for_a_drive_that_was_lost_the_smallest_that_is_as_larg
 #[tokio::test(flavor = "current_thread")]
 async fn a_drive_that_is_away_is_waited_for_and_each_time_anew() {
     let cluster = cluster(&[1, 1, 1], "mirror:2").await;
-    let (mut away, begun) = (Away::default(), Instant::now());
+    const LONG: Duration = Duration::from_secs(600);
+    let (mut away, begun) = (Away::new(LONG), Instant::now());
     let mut gone = |after: Duration| away.look(&cluster.state(), begun + after).into_iter().map(|id| id.0).collect();
     cluster.becomes(11, DriveState::Missing).await;
     let none = Vec::<u64>::new();

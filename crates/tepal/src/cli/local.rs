@@ -45,6 +45,10 @@ pub struct ServeArguments {
     /// The pool of drives that are added
     #[arg(long, value_name = "NAME", value_parser = value::name)]
     pub pool: Option<String>,
+    /// How long a drive may be away before its copies are made again elsewhere, as 90s or 24h, while this server leads: say the same to
+    /// all [default: 10m]
+    #[arg(long, value_name = "TIME")]
+    pub replace_after: Option<String>,
     /// Slow all drives to a model: hdd, sata-ssd, nvme, rz29, or read=100us,iops=5000,bandwidth=200M
     #[arg(long, value_name = "MODEL", value_parser = value::model)]
     pub emulate: Option<String>,

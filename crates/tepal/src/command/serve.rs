@@ -42,6 +42,7 @@ fn settings(arguments: ServeArguments) -> Settings {
         pool: arguments.pool,
         listen: given(arguments.listen),
         api: arguments.api,
+        replace_after: arguments.replace_after,
         emulate: arguments.emulate,
         data_threads: arguments.data_threads,
         log_file: arguments.log_file,
