@@ -5,6 +5,7 @@ mod folders;
 mod foreground;
 mod full;
 pub mod gateway;
+mod grown;
 mod guards;
 mod lost;
 pub mod moves;

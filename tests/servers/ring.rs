@@ -3,6 +3,8 @@
 use crate::nbd::{Address, Nbd};
 use crate::program::{self, Ended};
 use serde_json::Value;
+use std::collections::BTreeSet;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
@@ -17,8 +19,8 @@ const START: Duration = Duration::from_secs(180);
 pub struct Ring {
     scratch: TempDir,
     pub servers: u32,
-    /// Servers that the test itself has started; all end with the cluster.
-    own: Mutex<Vec<Child>>,
+    /// Servers that the test itself has started, by their numbers; all end with the cluster.
+    own: Mutex<Vec<(u32, Child)>>,
 }
 
 impl Ring {
@@ -139,8 +141,30 @@ impl Ring {
         command.arg("--listen").arg(format!("unix:{}", socket.display())).arg("--drive").arg(data.join("drive0"));
         command.args(arguments).current_dir("/").stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         let child = command.spawn().expect("the binary");
-        self.own.lock().expect("nobody panics").push(child);
+        self.own.lock().expect("nobody panics").push((server, child));
         self.wait_until("it to answer", || self.ask(server, &["server", "ls"]).status.success());
+    }
+
+    /// Starts a server that the development cluster doesn't know, with a drive of its own. If it's new, it joins by that other one.
+    pub fn join(&self, server: u32, by: u32) {
+        let data = self.data(server);
+        if !data.is_dir() {
+            std::fs::DirBuilder::new().mode(0o700).create(&data).expect("space");
+            std::fs::copy(self.data(by).join("token"), data.join("token")).expect("the token");
+            std::fs::File::create(data.join("log")).expect("space");
+            crate::cluster::make_drive(&data.join("drive0"), 64 << 20);
+        }
+        let by = format!("unix:{}", self.data(by).join("peers.sock").display());
+        self.start_with(server, &["--join", &by]);
+    }
+
+    /// One that the test has started itself.
+    pub fn kill_own(&self, server: u32) {
+        let mut own = self.own.lock().expect("nobody panics");
+        for (_, mut child) in own.extract_if(.., |(number, _)| *number == server) {
+            program::kill_group(&mut child);
+        }
+        let _ = std::fs::remove_file(self.data(server).join("addresses.json"));
     }
 
     /// The last one first. One that couldn't tell the others in time that it's there ends, and is started again, as whatever
@@ -213,18 +237,21 @@ impl Drop for Ring {
     fn drop(&mut self) {
         let dir = self.dir();
         if std::thread::panicking() {
-            for server in 1..=self.servers {
+            let own = self.own.get_mut().into_iter().flatten().map(|(server, _)| *server);
+            let all: BTreeSet<u32> = own.chain(1..=self.servers).collect();
+            for server in all {
                 let log = std::fs::read_to_string(self.data(server).join("log")).unwrap_or_default();
                 let tail: Vec<&str> = log.lines().rev().take(15).collect();
                 eprintln!("s{server}:\n{}", tail.into_iter().rev().collect::<Vec<_>>().join("\n"));
             }
         }
+        // The cluster's command doesn't know all of them.
+        for (_, server) in self.own.get_mut().into_iter().flatten() {
+            program::kill_group(server);
+        }
         let purge = self.tepal(&dir).args(["dev", "down", "--purge"]).arg(&dir).output();
         if !purge.is_ok_and(|ended| ended.status.success()) {
             eprintln!("the cluster in {} could not be removed", dir.display());
-        }
-        for server in self.own.get_mut().into_iter().flatten() {
-            program::kill_group(server);
         }
     }
 }
