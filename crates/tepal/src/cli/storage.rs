@@ -1,7 +1,7 @@
 //! Servers, drives, pools, volumes and the cluster.
 
 use super::value::{self, DrivePlace, Rate};
-use clap::{Args, Subcommand};
+use clap::{ArgGroup, Args, Subcommand};
 use std::path::PathBuf;
 use tepal_model::{DriveId, Layout, ServerId};
 use tepal_server::api::types::{SnapshotName, SourceName};
@@ -291,15 +291,16 @@ pub enum VolumeCommand {
         tepal volume relayout v0 --pool fast\n\n\
         Snapshots go along, and so do clones, with which it shares its data. Ctrl-C ends the command, not the work: \
         `pause`, `resume`, `rate` and `cancel` are for that, and `migrations` lists what is under way.")]
+    #[command(group(ArgGroup::new("to").required(true).multiple(true)))]
     Relayout {
         /// The volume's name
         #[arg(value_parser = value::name)]
         name: String,
         /// How its data shall be kept: as of `create`
-        #[arg(long, value_parser = value::layout, allow_hyphen_values = true, required_unless_present = "pool")]
+        #[arg(long, value_parser = value::layout, allow_hyphen_values = true, group = "to")]
         layout: Option<Layout>,
         /// Whose drives shall hold it
-        #[arg(long, value_parser = value::name)]
+        #[arg(long, value_parser = value::name, group = "to")]
         pool: Option<String>,
         #[command(flatten)]
         way: WayArguments,

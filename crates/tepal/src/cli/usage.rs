@@ -110,6 +110,7 @@ mod tests {
             (&["status", "-o", "yaml"], "json"),
             (&["--frobnicate"], "--frobnicate"),
             (&["dev", "kill"], "<SERVER>"),
+            (&["volume", "relayout", "v"], "--layout <LAYOUT>|--pool <POOL>"),
         ] {
             let line = line(arguments);
             assert!(line.starts_with("error: ") && !line.contains('\n'), "{arguments:?}: {line}");

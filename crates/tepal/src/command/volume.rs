@@ -22,6 +22,8 @@ pub enum VolumeError {
     StillShares(String),
     #[error("volume '{volume}' isn't there yet: it goes on in the background; {commands}")]
     Unfinished { volume: String, commands: String },
+    #[error("volume '{0}' isn't checked yet: it goes on in the background")]
+    Unscrubbed(String),
     #[error("volume '{volume}' can't be scrubbed: {reason}")]
     Scrub { volume: String, reason: String },
     #[error("volume '{volume}': what drives have that are away wasn't checked ({}): scrub again when they are back", names(.drives))]
@@ -123,13 +125,12 @@ fn scrub(client: &Client, output: Output, name: &str, wait: bool) -> Result<(), 
         Ok(runs.then(|| Left { done: scrub.checked_bytes, total: scrub.total_bytes, obstacles: Vec::new() }))
     };
     let (progress, look) = (Progress::new(format!("scrubbing {name}")), || client.get(&route));
-    let waited = if wait { wait::until(progress, begun, look, left)? } else { Waited::Interrupted(begun) };
-    let scrub = match waited {
-        Waited::Done(scrub) => scrub,
-        Waited::Interrupted(scrub) => {
-            output.show(&scrub, |_| format!("volume {name} is being scrubbed"))?;
-            return Ok(());
-        }
+    if !wait {
+        output.show(&begun, |_| format!("volume {name} is being scrubbed"))?;
+        return Ok(());
+    }
+    let Waited::Done(scrub) = wait::until(progress, begun, look, left)? else {
+        return Err(VolumeError::Unscrubbed(name.to_owned()).into());
     };
     output.show(&scrub, |scrub| {
         let checked = output::size(scrub.checked_bytes);
