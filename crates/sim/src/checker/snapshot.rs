@@ -38,6 +38,8 @@ struct Piece<'a> {
     writes: Vec<(OpId, &'a Op)>,
     /// Which of them it may be that it shows: of a few bytes, several may have written the same.
     shown: Vec<(OpId, &'a Op)>,
+    /// Whether it may be that nobody had written there yet.
+    shows_base: bool,
 }
 
 impl Checker {
@@ -56,10 +58,11 @@ impl Checker {
     /// `data` is all of what it shows. In words what is wrong with it, if anything.
     pub fn judge_snapshot(&self, cut: Cut, data: &[u8]) -> Result<(), String> {
         let pieces = self.pieces(data, cut)?;
-        let certain = pieces.iter().filter_map(|piece| match piece.shown.as_slice() {
-            [(_, only)] if matches!(only.kind, Kind::Write { .. }) => Some(only.begun),
-            _ => None,
-        });
+        let certain =
+            pieces.iter().filter(|piece| !piece.shows_base).filter_map(|piece| match piece.shown.as_slice() {
+                [(_, only)] if matches!(only.kind, Kind::Write { .. }) => Some(only.begun),
+                _ => None,
+            });
         let before = certain.max().unwrap_or(0).max(cut.asked);
         let since = self.restored_before(cut).map_or(0, |restored| restored.over);
         pieces.iter().try_for_each(|piece| piece.has_all(since..before, cut))
@@ -156,14 +159,14 @@ impl Checker {
         let offset = block * BLOCK + u64::from(span.start);
         let is_shown = |&&(id, op): &&(OpId, &Op)| pattern::matches(self.seed, value_of(id, op), offset, bytes);
         let shown: Vec<_> = writes.iter().filter(is_shown).copied().collect();
-        let shows_base = || match base {
+        let shows_base = match base {
             Some(base) => base.shows(self.seed, block * BLOCK, &span, bytes),
             None => pattern::matches(self.seed, Value::Zero, offset, bytes),
         };
-        if shown.is_empty() && !shows_base() {
+        if shown.is_empty() && !shows_base {
             return Err(format!("a snapshot shows at {offset} what nobody had written there before it was answered"));
         }
-        Ok(Piece { block, span, writes, shown })
+        Ok(Piece { block, span, writes, shown, shows_base })
     }
 }
 

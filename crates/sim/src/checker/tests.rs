@@ -347,6 +347,23 @@ fn what_may_have_gone_with_a_cache_may_be_missing_in_a_later_snapshot_and_what_w
     }
 }
 
+/// Story: one byte of a later write was zero, as it had been before, and the snapshot was held to have that write.
+#[test]
+fn a_write_of_what_was_there_before_is_not_known_to_be_in_a_snapshot() {
+    const WRITE: Kind = Kind::Write { fua: false };
+    let mut checker = Checker::new(SEED, rules("strict"));
+    let cut = checker.snapshot_asked();
+    written(&mut checker, WRITE);
+    let byte = |offset| {
+        let op = checker.begin(Duration::ZERO, WRITE, offset, 1);
+        checker.acknowledged(Duration::ZERO, op).unwrap();
+        checker.data(op)[0]
+    };
+    assert!((BLOCK + 4..4 * BLOCK).step_by(8).map(byte).any(|byte| byte == 0));
+    let cut = checker.snapshot_answered(cut);
+    checker.judge_snapshot(cut, &[0; 4 * BLOCK as usize]).unwrap();
+}
+
 #[test]
 fn a_volume_that_was_rolled_back_is_what_the_snapshot_was_and_so_are_later_snapshots() {
     let mut checker = Checker::new(SEED, rules("strict"));
