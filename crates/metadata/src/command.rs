@@ -2,7 +2,7 @@
 //! released, a variant or field is never renamed or given another meaning, only added with a higher [`VERSION`], which
 //! [`Command::version`] says of it.
 
-use crate::record::{DriveState, DriveUse, ServerState};
+use crate::record::{Cleared, DriveState, DriveUse, ServerState};
 use serde::{Deserialize, Serialize};
 use tepal_model::{ClusterId, DriveId, Epoch, MapId, ServerId, VolumeId};
 
@@ -346,18 +346,6 @@ impl Command {
                 | CreateVolume { .. }
         )
     }
-}
-
-/// A volume at the moment from which on nothing was left past its end. Another one of the same name, another size, also one that it
-/// doesn't have any more, and what a rollback has brought back make it another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Cleared {
-    /// The volume's id.
-    pub volume: VolumeId,
-    /// Of its record.
-    pub revision: u64,
-    /// In which it wrote.
-    pub epoch: Epoch,
 }
 
 /// What an accepted command came to.

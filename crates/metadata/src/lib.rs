@@ -32,7 +32,7 @@ mod state;
 mod state_machine;
 mod timing;
 
-pub use command::{Cleared, Command, Reply};
+pub use command::{Command, Reply};
 pub use facade::propose::ProposeError;
 pub use facade::{Cause, Metadata, OpenError, StateLimit};
 pub use leases::held::Lease;
@@ -42,7 +42,7 @@ pub use peers::{Caller, Calling, MAX_MESSAGE, NoTransport, Transport, TransportE
 pub use query::{QueryError, QueryLimits, Rows, Value};
 pub use rebuild::{FoundDrive, Rebuild, RebuildError};
 pub use record::{
-    ClusterRecord, ColumnRecord, DEFAULT_POOL, DriveRecord, DriveState, DriveUse, EVENTS_KEPT, EventRecord,
+    Cleared, ClusterRecord, ColumnRecord, DEFAULT_POOL, DriveRecord, DriveState, DriveUse, EVENTS_KEPT, EventRecord,
     HolderRecord, JoinRecord, LONGEST_WINDOW, MapRecord, MigrationRecord, PoolRecord, RebuildRecord, ServerRecord,
     ServerState, SnapshotId, SnapshotRecord, StateNameError, VolumeRecord, VolumeState,
 };

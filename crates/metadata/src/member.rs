@@ -133,6 +133,12 @@ impl Member {
         known.or_else(|| joined.map(|(_, address)| address.clone())).unwrap_or_default()
     }
 
+    /// Where a member is now, as far as the cluster knows.
+    pub fn newest_address(&self, node: u64) -> String {
+        let known = self.peers.known_address(node);
+        known.unwrap_or_else(|| self.address(node))
+    }
+
     pub async fn call(&self, to: u64, request: Request, within: Duration) -> Result<Answer, CallError> {
         self.peers.call(to, &self.address(to), request, &[], within).await
     }

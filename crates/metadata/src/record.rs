@@ -1,7 +1,6 @@
 //! What the cluster agrees on, one type for each SQL table of `cluster.db`. All values were chosen by a proposer or
 //! counted by the state machine, so every server holds the same.
 
-use crate::command::Cleared;
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use std::collections::BTreeSet;
@@ -205,11 +204,20 @@ pub struct VolumeRecord {
     pub origin: Option<SnapshotId>,
 }
 
-impl VolumeRecord {
-    /// What is said of it to let it grow, if nothing lies past its end while it's as it is now.
-    pub fn as_cleared(&self) -> Cleared {
-        Cleared { volume: self.id, revision: self.revision, epoch: self.epoch }
-    }
+/// A volume at the moment from which on nothing was left past its end. Another one of the same name, another size, also one that it
+/// doesn't have any more, and what a rollback has brought back make it another; and so does a window on its way to another layout: what
+/// one server takes for gone already, and another for still to come, neither of them has cleared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cleared {
+    /// The volume's id.
+    pub volume: VolumeId,
+    /// Of its record.
+    pub revision: u64,
+    /// In which it wrote.
+    pub epoch: Epoch,
+    /// The view in which its way to another map was last changed; 0 if it goes nowhere.
+    #[serde(default)]
+    pub window: u64,
 }
 
 /// Names a snapshot for good, whatever it's called.

@@ -2,7 +2,7 @@
 //! next one, which shares every record that stayed the same.
 
 use crate::record::{
-    ClusterRecord, ColumnRecord, DriveRecord, DriveState, DriveUse, HolderRecord, MapRecord, MigrationRecord,
+    Cleared, ClusterRecord, ColumnRecord, DriveRecord, DriveState, DriveUse, HolderRecord, MapRecord, MigrationRecord,
     PoolRecord, RebuildRecord, ServerRecord, SnapshotRecord, VolumeRecord, VolumeState,
 };
 use crate::state_machine::copy::StateCopyError;
@@ -154,6 +154,13 @@ impl State {
     /// How the volume goes to another map, if it does.
     pub fn migration_of(&self, volume: &VolumeRecord) -> Option<&Arc<MigrationRecord>> {
         self.migration_about(volume.map).filter(|migration| migration.takes(volume))
+    }
+
+    /// What is said of a volume to let it grow, if nothing lies past its end while it's as it is now.
+    pub fn as_cleared(&self, volume: &VolumeRecord) -> Cleared {
+        let VolumeRecord { id, revision, epoch, .. } = *volume;
+        let window = self.migration_of(volume).map_or(0, |migration| migration.since);
+        Cleared { volume: id, revision, epoch, window }
     }
 
     /// What goes from or to this map.

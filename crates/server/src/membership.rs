@@ -82,6 +82,12 @@ impl Membership {
         }
     }
 
+    /// Where others look for this server, as far as it knows.
+    fn known_address(&self) -> Option<String> {
+        let state = self.metadata.state();
+        state.servers.get(&self.metadata.server()).map(|record| record.address.clone())
+    }
+
     /// Returns once the others know that this server is here, where they reach it, and at which site it is. A server that is alone has nobody to wait for.
     pub async fn take_part(&self) -> Result<(), ServeError> {
         let metadata = &self.metadata;
@@ -89,6 +95,13 @@ impl Membership {
             loop {
                 tokio::time::sleep(REMIND).await;
                 tracing::warn!("waiting for other servers: a majority of those that vote must be there");
+                let known = self.known_address().filter(|known| *known != self.address);
+                if let Some(known) = known {
+                    tracing::warn!(
+                        "others look for this server at {known}, not at {}: `--peers` was another",
+                        self.address
+                    );
+                }
             }
         };
         tokio::select! {

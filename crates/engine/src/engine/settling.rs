@@ -18,8 +18,7 @@ impl<W: World> Engine<W> {
     /// A drive that knows by itself what it misses in each volume is up again, once that is agreed.
     pub(crate) fn settle_if_known(&self, id: DriveId) {
         let view = self.followed();
-        let is_known = || self.maps().iter().all(|map| self.is_known_in(map, id, view));
-        if self.behind(id).is_none() || !is_known() || !self.shared.is_alone && !self.has_all_maps_of(id) {
+        if self.behind(id).is_none() || !self.knows_what_it_misses(id, view) {
             return;
         }
         let Some(opening) = self.begin_settling(id) else { return };
@@ -38,6 +37,13 @@ impl<W: World> Engine<W> {
             engine.end_settling(id);
             engine.settle_if_known(id);
         }));
+    }
+
+    /// Whether what a drive of this server misses is known, in all maps in which it has a place.
+    fn knows_what_it_misses(&self, id: DriveId, view: View) -> bool {
+        let is_known = || self.maps().iter().all(|map| self.is_known_in(map, id, view));
+        // A map that was opened while the others were asked has to be asked, too. First, since it mostly ends the matter.
+        is_known() && (self.shared.is_alone || self.has_all_maps_of(id) && is_known())
     }
 
     /// Whether what a drive of this server misses in a map is known: to this server or to the other primaries.
@@ -64,7 +70,7 @@ impl<W: World> Engine<W> {
         (self.shared.is_alone || state.followed.is_some()).then_some(opening)
     }
 
-    /// Whether all maps that a drive has a place in are open. Looks at each place of each map: the last thing to ask.
+    /// Whether all maps that a drive has a place in are open. Looks at each place of each map.
     fn has_all_maps_of(&self, id: DriveId) -> bool {
         let Some((_, now)) = self.followed_state() else { return false };
         let mut its = now.places.iter().filter(|(_, places)| places.columns.iter().any(|placed| placed.has(id)));
@@ -72,7 +78,7 @@ impl<W: World> Engine<W> {
         its.all(|(map, _)| state.maps.contains_key(map))
     }
 
-    /// The same, if nobody is at it already.
+    /// [`behind`](Self::behind), if nobody is at it already.
     fn begin_settling(&self, id: DriveId) -> Option<u64> {
         let opening = self.behind(id)?;
         self.lock().settling.insert(id).then_some(opening)

@@ -71,7 +71,7 @@ async fn write_for_ever(folder: &Path) {
         let mut size = metadata.state().volume_named(&name).unwrap().size;
         loop {
             size += SECTOR;
-            let cleared = metadata.state().volume_named(&name).map(|volume| volume.as_cleared());
+            let cleared = Some(&metadata.state()).and_then(|state| Some(state.as_cleared(state.volume_named(&name)?)));
             metadata.propose(Command::ResizeVolume { name: name.clone(), size, shrink: false, cleared }).await.unwrap();
             say(&format!("acknowledged {n} {size}"));
             if size.is_multiple_of(64 * SECTOR) {

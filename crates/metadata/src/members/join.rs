@@ -114,11 +114,8 @@ pub async fn answer(member: &Member, join: Join) -> Result<Answer, Reason> {
         _ => return Err(Reason::NotReady),
     };
     let metrics = member.raft.server_metrics();
-    let membership = metrics.borrow_watched().membership_config.membership().clone();
-    let voters = membership.voter_ids().map(|node| {
-        let address = membership.get_node(&node).map(|known| known.addr.clone());
-        (node, address.unwrap_or_default())
-    });
+    let voters: Vec<u64> = metrics.borrow_watched().membership_config.membership().voter_ids().collect();
+    let voters = voters.into_iter().map(|node| (node, member.newest_address(node)));
     Ok(Answer::Joined(Joined {
         cluster: identity.cluster,
         name: identity.name.clone(),

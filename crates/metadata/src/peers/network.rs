@@ -56,6 +56,12 @@ pub enum CallError {
 }
 
 impl Peers {
+    /// Where a member said that it is when it was there last, as the state has it.
+    pub fn known_address(&self, node: u64) -> Option<String> {
+        let server = self.state.borrow().servers.get(&consensus::server_id(node)?)?.clone();
+        (consensus::node_id(server.id, server.incarnation) == node).then(|| server.address.clone())
+    }
+
     /// Asks member `to`, whose address is `address` unless the cluster knows a newer one.
     pub async fn call(
         &self,
@@ -65,11 +71,8 @@ impl Peers {
         payload: &[u8],
         within: Duration,
     ) -> Result<Answer, CallError> {
-        let known = consensus::server_id(to).and_then(|id| self.state.borrow().servers.get(&id).cloned());
-        let address = match &known {
-            Some(server) if consensus::node_id(server.id, server.incarnation) == to => &server.address,
-            _ => address,
-        };
+        let known = self.known_address(to);
+        let address = known.as_deref().unwrap_or(address);
         let envelope = Envelope { cluster: Some(self.cluster), from: Some(self.me), to: Some(to), request };
         let answer = call(&*self.transport, address, &envelope, payload, within).await;
         match &answer {

@@ -403,7 +403,7 @@ mod tests {
         done(&mut state, Command::CreateSnapshot { volume: v(), name: snapshot() });
         done(&mut state, Command::CloneVolume { volume: v(), snapshot: snapshot(), name: "clone".to_owned() });
         done(&mut state, create("big", "stripe"));
-        let cleared = state.volume_named("big").map(|big| big.as_cleared());
+        let cleared = state.volume_named("big").map(|big| state.as_cleared(big));
         done(&mut state, Command::ResizeVolume { name: "big".to_owned(), size: 1 << 63, shrink: false, cleared });
         done(&mut state, Command::CreatePool { name: "p".to_owned(), layout: Some("mirror:2".to_owned()) });
         done(&mut state, set(4, DriveState::Missing, None));

@@ -2,10 +2,10 @@ use super::apply::snapshot_tests::check_readers;
 use super::apply::{self, Change};
 use super::digest::Digest;
 use super::machine::{Machine, create};
-use crate::command::{Cleared, Command, Proposal, VERSION};
+use crate::command::{Command, Proposal, VERSION};
 use crate::consensus::{LeaderId, LogId, Payload};
 use crate::database::StoreError;
-use crate::record::{DEFAULT_POOL, DriveState, DriveUse, EVENTS_KEPT, ServerState};
+use crate::record::{Cleared, DEFAULT_POOL, DriveState, DriveUse, EVENTS_KEPT, ServerState};
 use crate::scratch::Scratch;
 use crate::state::State;
 use openraft::vote::RaftLeaderId;
@@ -84,7 +84,8 @@ fn command() -> impl Strategy<Value = Command> {
         }),
         (name.clone(), size, any::<bool>(), prop::option::of((1u64..4, 1u64..4))).prop_map(
             |(name, size, shrink, cleared)| {
-                let cleared = cleared.map(|(id, revision)| Cleared { volume: VolumeId(id), revision, epoch: 1 });
+                let cleared =
+                    cleared.map(|(id, revision)| Cleared { volume: VolumeId(id), revision, epoch: 1, window: 0 });
                 Command::ResizeVolume { name, size, shrink, cleared }
             }
         ),

@@ -16,6 +16,7 @@ mod missing_copies;
 mod pools;
 mod relay;
 mod requests;
+mod resizing;
 mod scrub;
 mod snapshots;
 mod sql;
@@ -41,7 +42,7 @@ use directory::Gateways;
 use failure::Failure;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tepal_metadata::{Command, Reply};
 use tepal_model::ServerId;
 use tokio::sync::{Notify, Semaphore};
@@ -49,6 +50,8 @@ use types::{Done, ErrorKind, route};
 
 /// Requests of `data` under way at a time: each may hold 32 MiB.
 const DATA_REQUESTS: usize = 8;
+/// Less than another server waits that has passed the request on.
+const ACTED_BY_WITHIN: Duration = Duration::from_secs(40);
 
 /// Stops the server. Not for the `tepal` command, which sends a signal.
 const SHUTDOWN: &str = "/v1/shutdown";
@@ -90,8 +93,6 @@ struct Context {
     api: Api,
     data: Semaphore,
     gateways: Gateways,
-    /// Held while a volume changes its size, or is rolled back.
-    resizing: tokio::sync::Mutex<()>,
     token: String,
 }
 
@@ -106,13 +107,23 @@ impl std::ops::Deref for Context {
 
 impl Context {
     fn new(api: Api, token: String) -> Self {
-        let (data, resizing) = (Semaphore::new(DATA_REQUESTS), tokio::sync::Mutex::default());
-        Context { api, data, gateways: Gateways::default(), resizing, token }
+        Context { api, data: Semaphore::new(DATA_REQUESTS), gateways: Gateways::default(), token }
     }
 
     /// Has the cluster carry out a command.
     async fn propose(&self, command: Command) -> Result<Reply, Failure> {
         Ok(self.parts.authority.propose(command).await?)
+    }
+
+    /// Once every server acts by this view, no request is carried out by an earlier one. `late`: what that means which isn't so yet.
+    async fn acted_by(&self, view: u64, late: impl Fn() -> String) -> Result<(), Failure> {
+        match tokio::time::timeout(ACTED_BY_WITHIN, self.parts.authority.acted_by(view)).await {
+            Ok(acted) => Ok(acted?),
+            Err(_) => {
+                let error = format!("{}; not every server has taken it up, as `tepal status` may say", late());
+                Err(Failure::new(ErrorKind::Unavailable, error))
+            }
+        }
     }
 }
 
@@ -129,7 +140,7 @@ fn router(context: Shared) -> Router {
         .route(route::POOL, get(pools::show).delete(pools::remove))
         .route(route::VOLUMES, get(volumes::list).post(volumes::create))
         .route(route::VOLUME, get(volumes::show).delete(volumes::remove))
-        .route(route::VOLUME_RESIZE, post(volumes::resize))
+        .route(route::VOLUME_RESIZE, post(resizing::resize))
         .route(route::VOLUME_RENAME, post(volumes::rename))
         .route(route::VOLUME_RELAYOUT, post(migrations::relayout))
         .route(route::VOLUME_FLATTEN, post(migrations::flatten))

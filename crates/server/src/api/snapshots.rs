@@ -19,14 +19,12 @@ use axum::extract::State as Extract;
 use axum::http::Uri;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tepal_engine::{Snapshot, Volume};
 use tepal_metadata::{Command, Refusal, Reply, SnapshotRecord, State, VolumeRecord};
 use tepal_model::layout::Durability;
 use tepal_model::{DriveId, Epoch, ServerId, VolumeId};
 
-/// Less than another server waits that has passed the request on.
-const ACTED_BY_WITHIN: Duration = Duration::from_secs(40);
 /// Where nobody asks what a snapshot keeps.
 const IN_SHORT: ShowSnapshotQuery = ShowSnapshotQuery { count: false };
 
@@ -231,22 +229,11 @@ pub async fn create(
     let late = || {
         format!("snapshot '{name}' is made, and what is written now may still get into it: remove it, and make another")
     };
-    acted_by(&context, view, late).await?;
+    context.acted_by(view, late).await?;
     let cut = began.elapsed();
     keep_on_media(&context, served).await?;
     tracing::debug!(snapshot = %name, epoch, view, ?agreed, ?cut, whole = ?began.elapsed(), "snapshot made");
     own(&context, &name, IN_SHORT).await.map(Json)
-}
-
-/// Once every server acts by this view, no request is carried out by an earlier one.
-pub async fn acted_by(context: &Context, view: u64, late: impl Fn() -> String) -> Result<(), Failure> {
-    match tokio::time::timeout(ACTED_BY_WITHIN, context.parts.authority.acted_by(view)).await {
-        Ok(acted) => Ok(acted?),
-        Err(_) => {
-            let error = format!("{}; not every server has taken it up, as `tepal status` may say", late());
-            Err(Failure::new(ErrorKind::Unavailable, error))
-        }
-    }
 }
 
 /// With `durability=flush`, what was acknowledged may be lost with the power until it's flushed: a snapshot would change.
@@ -292,7 +279,6 @@ pub async fn roll_back(
     name: Named,
     Options(ForceQuery { force }): Options<ForceQuery>,
 ) -> Result<Json<VolumeInfo>, Failure> {
-    let _one_at_a_time = context.resizing.lock().await;
     let name: SnapshotName = name.parse()?;
     record(&context, &name).await?;
     if !force {
@@ -304,7 +290,7 @@ pub async fn roll_back(
     let command = Command::RollBack { volume: name.volume.clone(), name: name.snapshot.clone() };
     let Reply::RolledBack { epoch, view } = context.propose(command).await? else { return Err(no_sense()) };
     let late = || format!("volume '{}' is rolled back, and what is written now may get lost: do it again", name.volume);
-    acted_by(&context, view, late).await?;
+    context.acted_by(view, late).await?;
     context.volumes.settle().await;
     tracing::debug!(snapshot = %name, epoch, view, after = ?began.elapsed(), "volume rolled back");
     volumes::one(&context, &name.volume).await
@@ -322,7 +308,7 @@ pub async fn clone(
     let (volume, snapshot) = (name.volume.clone(), name.snapshot.clone());
     let command = Command::CloneVolume { volume, snapshot, name: new_name.clone() };
     let Reply::VolumeCloned { id, view } = context.propose(command).await? else { return Err(no_sense()) };
-    acted_by(&context, view, || format!("volume '{new_name}' is made, and not all of it may be served yet")).await?;
+    context.acted_by(view, || format!("volume '{new_name}' is made, and not all of it may be served yet")).await?;
     context.volumes.settle().await;
     tracing::debug!(snapshot = %name, clone = id.0, view, after = ?began.elapsed(), "snapshot cloned");
     volumes::one(&context, &new_name).await

@@ -1,13 +1,12 @@
 //! Volumes as such; their bytes are in [`super::data`].
 
-use super::data::on_data_thread;
 use super::extract::{Input, Named, Options};
 use super::failure::Failure;
 use super::missing_copies::MissingCopies;
 use super::relay::Scope;
 use super::types::{
-    CreateVolume, ErrorKind, RecoveryInfo, Removal, RemoveVolumeQuery, RenameVolume, ResizeVolume, VolumeInfo,
-    VolumeState, path, route,
+    CreateVolume, ErrorKind, RecoveryInfo, Removal, RemoveVolumeQuery, RenameVolume, VolumeInfo, VolumeState, path,
+    route,
 };
 use super::{Context, Shared, health_text, migrations, snapshots};
 use crate::drives::{Filled, Fullness};
@@ -19,12 +18,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tepal_engine::{Trouble, Volume, VolumeHealth};
-use tepal_metadata::{self as metadata, Command, DEFAULT_POOL, ProposeError, Refusal, State, VolumeRecord};
-use tepal_model::{DriveId, IoError, VolumeId};
+use tepal_metadata::{self as metadata, Command, DEFAULT_POOL, Refusal, State, VolumeRecord};
+use tepal_model::DriveId;
 
-const CLEARING: Duration = Duration::from_secs(20);
-/// So often a volume is cleared anew to grow, where others change it meanwhile.
-const ATTEMPTS: usize = 10;
 /// How long a client that hung up may take to be noticed, at a gateway too.
 const HANG_UP: Duration = Duration::from_millis(2500);
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
@@ -132,94 +128,6 @@ pub async fn create(
     one(&context, &name).await
 }
 
-pub async fn resize(
-    Extract(context): Extract<Shared>,
-    name: Named,
-    Input(ResizeVolume { size, shrink }): Input<ResizeVolume>,
-) -> Result<Json<VolumeInfo>, Failure> {
-    let _one_at_a_time = context.resizing.lock().await;
-    let mut attempts = 0..ATTEMPTS;
-    let before = loop {
-        let before = record(&context, &name.0).await?;
-        let cleared = match size > before.size {
-            // A shrinking before may not have come to its end.
-            true => clear_to_grow(&context, &before).await?,
-            false => Cleared::Nothing,
-        };
-        let command = match cleared {
-            Cleared::All => Some(Some(before.as_cleared())),
-            Cleared::Nothing => Some(None),
-            Cleared::Resized => None,
-        };
-        let command = command.map(|cleared| Command::ResizeVolume { name: name.0.clone(), size, shrink, cleared });
-        let outcome = match command {
-            Some(command) => context.parts.authority.propose(command).await,
-            None => Err(Refusal::NotCleared(name.0.clone()).into()),
-        };
-        match outcome {
-            Ok(_) => break before,
-            // What others have made of it meanwhile is known here by now.
-            Err(ProposeError::Refused(Refusal::NotCleared(_))) if attempts.next().is_some() => {}
-            Err(error) => return Err(error.into()),
-        }
-    };
-    context.volumes.settle().await;
-    if size < before.size {
-        clear_what_was_cut_off(&context, (&name.0, before.id), size).await;
-    }
-    one(&context, &name.0).await
-}
-
-/// What became of what lies past a volume's end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Cleared {
-    All,
-    /// Nobody has tried.
-    Nothing,
-    /// Others have given the volume another size meanwhile.
-    Resized,
-}
-
-/// Nothing is left past the end that the volume has in this record, if that's still the latest when the volume grows.
-async fn clear_to_grow(context: &Context, record: &VolumeRecord) -> Result<Cleared, Failure> {
-    // Where the volume was rolled back, an epoch isn't cleared that it doesn't see any more.
-    let late = || format!("volume '{}' has a snapshot or was rolled back just now, and can't grow yet", record.name);
-    snapshots::acted_by(context, record.epoch_since, late).await?;
-    // The engine may have lagged behind.
-    context.volumes.settle().await;
-    let volume = open(context, record).await?;
-    clear_past_end(context, volume, record.size).await
-}
-
-async fn clear_what_was_cut_off(context: &Context, (name, id): (&str, VolumeId), size: u64) {
-    let Some(volume) = context.volumes.served(id) else { return };
-    if let Err(failure) = clear_past_end(context, volume, size).await {
-        tracing::warn!(volume = name, ?failure, "what was cut off keeps its space until the volume is resized again");
-    }
-}
-
-/// Gives up after a while: drives that are missing may not return soon. And at once when the volume ends elsewhere.
-async fn clear_past_end(context: &Context, volume: Volume<ServerWorld>, end: u64) -> Result<Cleared, Failure> {
-    let mut states = context.parts.metadata.watch();
-    let clear = move |volume: Volume<ServerWorld>| async move {
-        let id = volume.id();
-        let is_resized = |state: &Arc<State>| state.volumes.get(&id).is_none_or(|record| record.size != end);
-        // Timed on its own thread, so that nothing of it is left when the time is over.
-        let cleared = async {
-            tokio::select! {
-                biased;
-                _ = states.wait_for(is_resized) => Ok(Cleared::Resized),
-                cleared = volume.clear_past_end() => cleared.map(|()| Cleared::All),
-            }
-        };
-        tokio::time::timeout(CLEARING, cleared).await.unwrap_or_else(|_| {
-            let reason = "what lies past the volume's end can't be cleared while drives are missing".to_owned();
-            Err(IoError::Unavailable { reason })
-        })
-    };
-    on_data_thread(context, volume, clear).await
-}
-
 pub async fn rename(
     Extract(context): Extract<Shared>,
     name: Named,
@@ -313,7 +221,7 @@ fn is_shared(state: &State, record: &VolumeRecord) -> bool {
 }
 
 /// Also if another server has just said that it made the volume, and this one hasn't heard of it yet.
-async fn record(context: &Context, name: &str) -> Result<Arc<VolumeRecord>, Failure> {
+pub async fn record(context: &Context, name: &str) -> Result<Arc<VolumeRecord>, Failure> {
     let metadata = &context.parts.metadata;
     if metadata.state().volume_named(name).is_none() {
         let others = context.ask_others::<VolumeInfo>(&path(route::VOLUME, name)).await;
@@ -343,7 +251,7 @@ pub async fn served(context: &Context, name: &str) -> Result<Volume<ServerWorld>
     open(context, &*record(context, name).await?).await
 }
 
-async fn open(context: &Context, record: &VolumeRecord) -> Result<Volume<ServerWorld>, Failure> {
+pub async fn open(context: &Context, record: &VolumeRecord) -> Result<Volume<ServerWorld>, Failure> {
     context.volumes.opened(record.id).await.map_err(|reason| {
         Failure::new(ErrorKind::Unavailable, format!("volume '{}' can't be served now: {reason}", record.name))
     })

@@ -329,7 +329,7 @@ async fn a_volume_is_resized_when_all_drives_keep_that_and_what_drives_have_noth
     let drive = rig.add("a").await;
     rig.create("stripe").await.expect("it's here");
     let name = || "v".to_owned();
-    let cleared = rig.state().volume_named("v").map(|volume| volume.as_cleared());
+    let cleared = Some(rig.state()).and_then(|state| Some(state.as_cleared(state.volume_named("v")?)));
     rig.propose(Command::ResizeVolume { name: name(), size: 2 << 20, shrink: false, cleared }).await;
     let resized = rig.state();
     assert!(rig.volumes.changes_what_drives_hold(&resized));

@@ -86,6 +86,12 @@ impl Readers {
         self.kept.get(&epoch).map(|kept| kept.of)
     }
 
+    /// In which epoch a volume writes, and since which view.
+    pub fn head_of(&self, id: VolumeId) -> (Epoch, View) {
+        let (lineage, since) = &self.heads[&id];
+        (lineage.newest(), *since)
+    }
+
     /// What the volumes and their snapshots see, as agreed in that view.
     pub fn epochs(&self, view: View) -> Epochs {
         self.epochs_of(|_| true, view)

@@ -1,6 +1,7 @@
 //! `tepal snapshot rm`: what only the snapshot kept is freed in the background, and may be waited for.
 
 use super::CommandError;
+use super::volume::VolumeError;
 use super::wait::{self, Left, Waited};
 use crate::client::{Client, ClientError};
 use crate::output::{self, Output, Progress};
@@ -36,11 +37,13 @@ pub fn remove(
     let progress = Progress::new(format!("freeing what only {name} kept"));
     let waited = match wait {
         true => wait::until(progress, look()?, look, |seen| Ok(freeing.left(seen)))?,
-        false => Waited::Interrupted(Seen::default()),
+        false => {
+            output.show(&removal, |_| format!("snapshot {name} is removed; what only it kept is being freed"))?;
+            return Ok(());
+        }
     };
     let Waited::Done(seen) = waited else {
-        output.show(&removal, |_| format!("snapshot {name} is removed; what only it kept is being freed"))?;
-        return Ok(());
+        return Err(VolumeError::Freeing { what: format!("snapshot {name}") }.into());
     };
     let reclaiming = seen.volume.as_ref().map_or(0, |volume| volume.reclaiming);
     let freed = freeing.total.saturating_sub(reclaiming);

@@ -22,6 +22,8 @@ pub enum VolumeError {
     StillShares(String),
     #[error("volume '{volume}' isn't there yet: it goes on in the background; {commands}")]
     Unfinished { volume: String, commands: String },
+    #[error("{what} is removed, and not all of its space is free yet: the rest is freed in the background")]
+    Freeing { what: String },
     #[error("volume '{0}' isn't checked yet: it goes on in the background")]
     Unscrubbed(String),
     #[error("volume '{volume}' can't be scrubbed: {reason}")]
@@ -103,12 +105,13 @@ fn remove(client: &Client, output: Output, name: &str, route: &str, wait: bool) 
         Ok(going_on.as_ref().map(done))
     };
     let (progress, first) = (Progress::new(format!("freeing the space of {name}")), Some(removal.clone()));
-    let waited = if wait { wait::until(progress, first, look, left)? } else { Waited::Interrupted(first) };
-    if let Waited::Interrupted(going_on) = waited {
-        let going_on = going_on.unwrap_or(removal);
-        output.show(&going_on, |_| format!("volume {name} is removed; its space is being freed"))?;
+    if !wait {
+        output.show(&removal, |_| format!("volume {name} is removed; its space is being freed"))?;
         return Ok(());
     }
+    let Waited::Done(_) = wait::until(progress, first, look, left)? else {
+        return Err(VolumeError::Freeing { what: format!("volume {name}") }.into());
+    };
     removal.allocated = 0;
     output.show(&removal, |_| match total {
         0 => format!("volume {name} is removed"),

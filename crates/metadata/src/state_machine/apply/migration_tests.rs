@@ -74,6 +74,23 @@ fn with_clone() -> State {
     state
 }
 
+/// Story: a volume on its way was cleared past its end to grow. One primary took a chunk for gone already, another one for still to
+/// come, so neither cleared it, and what had been cut off was there again.
+#[test]
+fn a_volume_on_its_way_grows_only_in_the_window_in_which_it_was_cleared() {
+    let mut state = with_volume();
+    let changes: [fn(&State) -> Command; 4] =
+        [|_| begin("v", "mirror:2"), |state| next(state, 5), turn, |state| next(state, 100)];
+    for change in changes {
+        let grow = resize(&state, "v", 200 * CHUNK);
+        done(&mut state.clone(), grow.clone());
+        let change = change(&state);
+        done(&mut state, change);
+        assert_eq!(refused(&state, grow), Refusal::NotCleared("v".to_owned()));
+    }
+    resized(&mut state, "v", 200 * CHUNK);
+}
+
 #[test]
 fn a_volume_has_its_new_layout_when_the_last_window_has_gone_and_the_map_that_it_had_is_forgotten() {
     let mut state = with_volume();

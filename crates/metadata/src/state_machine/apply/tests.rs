@@ -1,6 +1,5 @@
 use super::*;
-use crate::command::Cleared;
-use crate::record::{DEFAULT_POOL, DriveState, RebuildRecord, ServerState};
+use crate::record::{Cleared, DEFAULT_POOL, DriveState, RebuildRecord, ServerState};
 use tepal_model::layout::FailureDomain;
 use tepal_model::{ClusterId, ServerId};
 
@@ -57,7 +56,7 @@ pub fn proposal(command: Command) -> Proposal {
 
 /// As a server asks for it that has cleared what lies past the end of the volume as it is.
 pub fn resize(state: &State, name: &str, size: u64) -> Command {
-    let cleared = state.volume_named(name).map(|volume| volume.as_cleared());
+    let cleared = state.volume_named(name).map(|volume| state.as_cleared(volume));
     Command::ResizeVolume { name: name.to_owned(), size, shrink: true, cleared }
 }
 
@@ -90,7 +89,7 @@ fn every_change_of_drives_servers_holders_and_of_what_is_seen_of_epochs_gives_th
     let mut state = cluster(&[(1, 1)]);
     let server_down = server_state(1, ServerState::Down, None);
     let rename = Command::RenameVolume { name: "v".to_owned(), new_name: "w".to_owned() };
-    let cleared = Some(Cleared { volume: VolumeId(1), revision: 2, epoch: 1 });
+    let cleared = Some(Cleared { volume: VolumeId(1), revision: 2, epoch: 1, window: 0 });
     let resize = Command::ResizeVolume { name: "w".to_owned(), size: 8192, shrink: false, cleared };
     // Two drives come before it begins.
     let since = state.view() + 3;

@@ -2,8 +2,8 @@
 
 use super::snapshots::as_read;
 use super::{Draft, check_name, clipped, place};
-use crate::command::{Cleared, GROWS_CLEARED, Reply};
-use crate::record::{ColumnRecord, HolderRecord, MapRecord, VolumeRecord, VolumeState};
+use crate::command::{GROWS_CLEARED, Reply};
+use crate::record::{Cleared, ColumnRecord, HolderRecord, MapRecord, VolumeRecord, VolumeState};
 use crate::refusal::{Refusal, Thing};
 use tepal_model::history::FIRST_EPOCH;
 use tepal_model::size::Size;
@@ -92,7 +92,7 @@ impl Draft {
         if size < from && !shrink {
             return Err(Refusal::Shrink { name: name.to_owned(), from, to: size });
         }
-        if size > from && self.form >= GROWS_CLEARED && cleared != Some(volume.as_cleared()) {
+        if size > from && self.form >= GROWS_CLEARED && cleared != Some(self.state.as_cleared(&volume)) {
             return Err(Refusal::NotCleared(name.to_owned()));
         }
         volume.size = size;

@@ -251,7 +251,7 @@ impl Ring {
         let machine = self.machines[at].clone();
         self.council.revive(machine.id);
         let world = SimWorld::boot(&self.core, machine.name);
-        let node = Node::start(world, machine, &self.council, &self.network, self.council.spec());
+        let node = Node::start(world, machine, &self.council, &self.network);
         let workload = self.begin_work(&node);
         self.nodes[at] = Some((node, workload));
     }

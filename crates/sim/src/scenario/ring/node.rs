@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tepal_drive::world::Clock;
 use tepal_drive::{Drive, Loss, Options};
-use tepal_engine::{ClusterView, DriveStatus, Engine, Epochs, Standing, Volume, VolumeSpec};
+use tepal_engine::{ClusterView, DriveStatus, Engine, Epochs, Standing, Volume};
 use tepal_model::{DriveId, Epoch, ServerId, VolumeId};
 
 /// How often a server looks what was agreed.
@@ -51,20 +51,26 @@ pub struct Node {
 }
 
 impl Node {
-    pub fn start(
-        world: SimWorld,
-        machine: Rc<Machine>,
-        council: &Council,
-        network: &Network,
-        spec: VolumeSpec,
-    ) -> Self {
+    pub fn start(world: SimWorld, machine: Rc<Machine>, council: &Council, network: &Network) -> Self {
+        let kept = council.kept_by(machine.id).filter(|_| machine.drive.is_some());
         let voice = if machine.drive.is_some() { council.voice(machine.id) } else { council.listener(machine.id) };
         let engine = Engine::among(world.clone(), Arc::new(voice.clone()), network.port(machine.id));
+        let mut spec = council.spec();
+        if let Some(kept) = &kept {
+            spec.places = kept.places[&spec.map].clone();
+            spec.epochs = kept.epochs.get(&spec.map).cloned().unwrap_or_default();
+        }
         let volume = engine.open_volume_among(spec).expect("the volume could be made");
         engine.all_volumes_opened();
         network.add_host(machine.id, &world, &engine);
         let (clones, council, reopens) = (Rc::default(), council.clone(), Rc::default());
         let node = Node { world, engine, volume, clones, machine, council, voice, reopens };
+        if let Some(kept) = kept {
+            let kept = dated(kept, &ClusterView::default());
+            node.world.core().note(kept.view, || format!("{} begins with view {}", node.id(), kept.view));
+            node.engine.follow(node.id(), &ClusterView::default(), &kept);
+            node.voice.follow(&kept);
+        }
         let (tends, follows) = (node.clone(), node.clone());
         if let Some((id, disk)) = node.machine.drive.clone() {
             node.world.spawn_named("open", async move { tends.open_drive(id, disk).await });
@@ -129,16 +135,18 @@ impl Node {
 
     /// Does what follows from what is agreed; while it hears nothing, its lease runs out.
     async fn follow(&self) {
-        let mut before = self.voice.known();
+        let (mut before, mut random) = (self.voice.known(), self.world.core().fork());
         loop {
             self.world.sleep(LOOK).await;
             if !self.council.reaches(self.machine.id) {
                 continue;
             }
             let heard = self.world.core().now();
-            let spec = self.council.spec();
+            let (spec, now) = (self.council.spec(), dated(self.council.now(), &before));
             self.volume.changed(&spec.name, spec.size, spec.revision);
-            let now = Arc::new(dated(self.council.now(), &before));
+            if random.one_in(4) {
+                self.world.sleep(Duration::from_micros(random.skewed(5_000))).await; // the engine's threads are at something else
+            }
             if *now != before {
                 match self.machine.drive {
                     Some(_) => self.engine.follow(self.machine.id, &before, &now),
@@ -198,11 +206,11 @@ impl Node {
 }
 
 /// What is said of epochs is of the state in which this process heard it first, which differs from server to server.
-fn dated(mut now: ClusterView, before: &ClusterView) -> ClusterView {
+fn dated(mut now: ClusterView, before: &ClusterView) -> Arc<ClusterView> {
     for (map, epochs) in now.epochs.iter_mut().filter(|(_, epochs)| !epochs.heads.is_empty()) {
         let says = |epochs: &Epochs| (epochs.history.clone(), epochs.heads.clone(), epochs.snapshots.clone());
         let known = before.epochs.get(map).filter(|known| says(known) == says(epochs));
         *epochs = known.cloned().unwrap_or_else(|| Arc::new(Epochs { view: now.view, ..Epochs::clone(epochs) }));
     }
-    now
+    Arc::new(now)
 }

@@ -65,11 +65,12 @@ impl Operator {
     async fn resize(&self, wanted: u64, mut random: Stream) {
         let size = self.node.volume.size();
         self.node.world.core().note(wanted, || format!("resize from {size} to {wanted}"));
+        let cleared = self.council.as_cleared();
         if wanted < size && self.council.reaches(self.node.id()) {
-            self.clear(wanted, || assert!(self.council.resize(wanted), "enough of them are there")).await;
+            self.clear(wanted, || assert!(self.council.resize(wanted, None), "enough of them are there")).await;
         } else if wanted > size && self.clear(size, || {}).await {
             self.node.world.sleep(Duration::from_micros(random.skewed(60_000))).await; // until it's agreed
-            if self.council.resize(wanted) {
+            if self.council.resize(wanted, Some(cleared)) {
                 self.checker.borrow_mut().grown();
             }
         }
@@ -81,7 +82,8 @@ impl Operator {
         let clear = async {
             agree();
             self.shortest.set(self.shortest.get().min(end));
-            while volume.size() != end {
+            let view = self.council.as_cleared().acted_by;
+            while volume.size() != end || !self.council.all_act_by(view) {
                 world.sleep(LOOK).await;
             }
             let (clearing, late) = (pin!(volume.clear_past_end()), pin!(world.sleep(CLEARING)));
@@ -132,13 +134,13 @@ impl Ring {
     /// What was cut off isn't there again when the volume is as long as it ever was.
     pub(super) async fn volume_is_whole_again(&mut self, nodes: &[Node]) {
         let most = self.plan.spec.size;
-        let (at, random) = (self.random.index(self.plan.servers), self.random.fork());
-        let operator = self.operator(&nodes[at]);
-        if operator.node.volume.size() == most {
-            return;
+        // What goes to another layout meanwhile may have it done again.
+        while self.council.size_of(self.plan.spec.id) != most {
+            let (at, random) = (self.random.index(self.plan.servers), self.random.fork());
+            let operator = self.operator(&nodes[at]);
+            let world = operator.node.world.clone();
+            on_machine(&self.core, &world, "resize", async move { operator.resize(most, random).await }).await;
         }
-        let world = operator.node.world.clone();
-        on_machine(&self.core, &world, "resize", async move { operator.resize(most, random).await }).await;
         let nodes = nodes.to_vec();
         self.comes("the volume has grown", || nodes.iter().all(|node| node.volume.size() == most)).await;
     }

@@ -48,6 +48,8 @@ struct State {
     dead: BTreeMap<ServerId, Duration>,
     /// The process of each server that was started last.
     voices: BTreeMap<ServerId, Heard>,
+    /// What each server has followed last: its next process begins with it.
+    followed: BTreeMap<ServerId, ClusterView>,
     /// Who waits until all know a view.
     waiting: Vec<(ServerId, View, oneshot::Sender<()>)>,
     asked: VecDeque<(ServerId, Change, oneshot::Sender<Option<Answer>>)>,
@@ -87,7 +89,7 @@ impl Council {
         let laid = [(spec.map, Arc::new(laid_of(&spec)))].into();
         let now = ClusterView { view: 1, drives, places, volumes, laid, ..ClusterView::default() };
         let (readers, newest_map, sizes) = (Readers::of(spec.id), spec.map, [(spec.id, spec.size)].into());
-        let (cut_off, dead, voices) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let (cut_off, dead, voices, followed) = Default::default();
         let (waiting, asked) = (Vec::new(), VecDeque::new());
         Council(Arc::new(Mutex::new(State {
             time,
@@ -103,6 +105,7 @@ impl Council {
             cut_off,
             dead,
             voices,
+            followed,
             waiting,
             asked,
         })))
@@ -120,6 +123,14 @@ impl Council {
         let heard = Heard::default();
         self.lock().voices.insert(me, heard.clone());
         Voice { council: self.clone(), me, heard }
+    }
+
+    /// What a server's database has when a process of it starts: what the one before has followed last. Of the rest it hears later.
+    /// Only if the first volume lies where it did then.
+    pub fn kept_by(&self, server: ServerId) -> Option<ClusterView> {
+        let state = self.lock();
+        let kept = state.followed.get(&server)?;
+        (kept.volumes.get(&state.spec.id) == Some(&state.spec.map)).then(|| kept.clone())
     }
 
     /// For who has no say, and leads nothing.

@@ -78,6 +78,7 @@ impl Voice {
     /// From now on it follows this state.
     pub fn follow(&self, now: &ClusterView) {
         *lock(&self.heard.known) = now.clone();
+        self.council.lock().followed.insert(self.me, now.clone());
         self.tell_who_catches_up();
     }
 

@@ -8,6 +8,15 @@ use std::sync::Arc;
 use tepal_engine::{Epochs, Migration, View, VolumeSpec};
 use tepal_model::{Epoch, MapId, VolumeId};
 
+/// A volume with nothing past its end, which is cleared when all act by that view.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Cleared {
+    revision: u64,
+    epoch: Epoch,
+    window: View,
+    pub acted_by: View,
+}
+
 impl Council {
     /// The volume's record, as the next who looks hears of it.
     pub fn spec(&self) -> VolumeSpec {
@@ -29,10 +38,16 @@ impl Council {
         self.lock().sizes_then[&epoch]
     }
 
-    /// The volume that was there first is so long from now on: whether that is agreed.
-    pub fn resize(&self, size: u64) -> bool {
+    /// The volume that was there first, as it is.
+    pub fn as_cleared(&self) -> Cleared {
+        self.lock().as_cleared()
+    }
+
+    /// The volume that was there first is so long from now on: whether that is agreed. It grows only as it was when it was cleared.
+    pub fn resize(&self, size: u64, cleared: Option<Cleared>) -> bool {
         let mut state = self.lock();
-        let is_agreed = state.has_majority();
+        let grows = size > state.spec.size;
+        let is_agreed = state.has_majority() && (!grows || cleared == Some(state.as_cleared()));
         if is_agreed {
             let id = state.spec.id;
             state.become_long(id, size);
@@ -107,6 +122,13 @@ impl Council {
 }
 
 impl State {
+    fn as_cleared(&self) -> Cleared {
+        let (epoch, since) = self.readers.head_of(self.spec.id);
+        let migration = self.now.migrations.get(&self.spec.map).filter(|agreed| goes_with(agreed, self.spec.id));
+        let window = migration.map_or(0, |agreed| agreed.since);
+        Cleared { revision: self.spec.revision, epoch, window, acted_by: since.max(window) }
+    }
+
     /// No clone ever does.
     fn become_long(&mut self, id: VolumeId, size: u64) {
         assert_eq!(id, self.spec.id, "a clone is as long as its snapshots");

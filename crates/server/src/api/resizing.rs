@@ -1,0 +1,98 @@
+//! Another size for a volume. What a shrinking cuts off is cleared by who agreed to it; and since that may not come to its end, whoever
+//! lets a volume grow clears first. Several servers may be asked at once: a growth counts only for the volume as it was cleared.
+
+use super::data::on_data_thread;
+use super::extract::{Input, Named};
+use super::failure::Failure;
+use super::types::{ResizeVolume, VolumeInfo};
+use super::volumes::{one, open, record};
+use super::{Context, Shared};
+use crate::world::ServerWorld;
+use axum::Json;
+use axum::extract::State as Extract;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tepal_engine::Volume;
+use tepal_metadata::{Cleared, Command, ProposeError, Refusal, State, VolumeRecord};
+use tepal_model::IoError;
+
+/// Drives that are missing may not return soon.
+const CLEARING: Duration = Duration::from_secs(20);
+/// Where others change the volume meanwhile, it's cleared anew, if not so much time has gone by.
+const ANEW: Duration = Duration::from_secs(20);
+
+pub async fn resize(
+    Extract(context): Extract<Shared>,
+    Named(name): Named,
+    Input(ResizeVolume { size, shrink }): Input<ResizeVolume>,
+) -> Result<Json<VolumeInfo>, Failure> {
+    let end = Instant::now() + ANEW;
+    let command = |cleared| Command::ResizeVolume { name: name.clone(), size, shrink, cleared };
+    loop {
+        let before = record(&context, &name).await?;
+        let cleared = match size > before.size {
+            true => Some(clear_to_grow(&context, &before).await?),
+            false => None,
+        };
+        match context.parts.authority.propose(command(cleared)).await {
+            Ok(_) => break,
+            // What others have made of it meanwhile is known here by now.
+            Err(ProposeError::Refused(Refusal::NotCleared(_))) if Instant::now() < end => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    context.volumes.settle().await;
+    if shrink && let Err(failure) = clear_what_was_cut_off(&context, &name).await {
+        tracing::warn!(volume = name, ?failure, "what was cut off keeps its space until the volume is resized again");
+    }
+    one(&context, &name).await
+}
+
+/// Nothing is left past the end of the volume as it was when this began, unless it's another one when this returns.
+async fn clear_to_grow(context: &Context, record: &VolumeRecord) -> Result<Cleared, Failure> {
+    let cleared = context.parts.metadata.state().as_cleared(record);
+    let is_another = move |state: &State| {
+        let now = state.volumes.get(&cleared.volume);
+        now.is_none_or(|record| state.as_cleared(record) != cleared)
+    };
+    clear_past_end(context, record, is_another).await.map(|()| cleared)
+}
+
+async fn clear_what_was_cut_off(context: &Context, name: &str) -> Result<(), Failure> {
+    let record = record(context, name).await?;
+    let (id, size) = (record.id, record.size);
+    clear_past_end(context, &record, move |state| state.volumes.get(&id).is_none_or(|record| record.size != size)).await
+}
+
+/// Gives up after a while, and at once when it's `over`.
+async fn clear_past_end(
+    context: &Context,
+    record: &VolumeRecord,
+    is_over: impl Fn(&State) -> bool + Send + 'static,
+) -> Result<(), Failure> {
+    let metadata = &context.parts.metadata;
+    // Who knows the volume's end may write in an earlier epoch still: a longer snapshot sees that, which was taken before. Where the
+    // volume was rolled back, an epoch isn't cleared that it doesn't see any more. And who acts by an earlier window takes for gone, or
+    // for not there yet, what another map has.
+    let view = record.epoch_since.max(metadata.state().as_cleared(record).window);
+    let late = || format!("volume '{}' has a snapshot or was rolled back just now", record.name);
+    context.acted_by(view, late).await?;
+    // The engine may have lagged behind.
+    context.volumes.settle().await;
+    let (volume, mut states) = (open(context, record).await?, metadata.watch());
+    let clear = move |volume: Volume<ServerWorld>| async move {
+        // Timed on its own thread, so that nothing of it is left when the time is over.
+        let cleared = async {
+            tokio::select! {
+                biased;
+                _ = states.wait_for(|state: &Arc<State>| is_over(state)) => Ok(()),
+                cleared = volume.clear_past_end() => cleared,
+            }
+        };
+        tokio::time::timeout(CLEARING, cleared).await.unwrap_or_else(|_| {
+            let reason = "what lies past the volume's end can't be cleared while drives are missing".to_owned();
+            Err(IoError::Unavailable { reason })
+        })
+    };
+    on_data_thread(context, volume, clear).await
+}
