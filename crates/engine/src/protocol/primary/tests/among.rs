@@ -119,6 +119,32 @@ fn a_drive_is_not_up_again_before_it_is_known_which_maps_volumes_go_to() {
     });
 }
 
+/// Story: a volume was made while a drive was behind. Its server followed the state that says so, and hadn't opened the volume yet: what the
+/// drive may have missed there was asked of nobody, and it was said to be up.
+#[test]
+fn a_drive_is_not_up_again_before_a_volume_that_was_made_meanwhile_is_open() {
+    told(|world| async move {
+        let rig = Among::new(world, 2).await;
+        rig.engine.lose_drive(DriveId(2), Loss::Gone { drive: DriveId(2), reason: "pulled".into() }).await;
+        let drive = Drive::open(rig.world.clone(), rig.disks[1].open(), None, Options::default()).await.unwrap();
+        rig.engine.add_drive(drive, Standing::Behind(3));
+        let spec = rig.spec(1, &[1, 9]);
+        rig.engine.open_volume_among(spec.clone()).unwrap();
+        rig.engine.all_volumes_opened();
+        let made = rig.spec(2, &[1, 2]);
+        let mut now = ClusterView::clone(&rig.view(4, OTHER, DriveStatus::Up(1)));
+        now.places = [&spec, &made].map(|spec| (spec.map, spec.places.clone())).into();
+        let last_said = || rig.authority.0.lock().unwrap().view;
+        let before = last_said();
+        rig.engine.follow(ME, &ClusterView::default(), &Arc::new(now));
+        rig.world.sleep(Duration::from_secs(1)).await;
+        assert_eq!(last_said(), before, "it may be behind in what was made");
+        rig.engine.open_volume_among(made).unwrap();
+        rig.world.sleep(Duration::from_secs(1)).await;
+        assert!(last_said() > before, "it isn't");
+    });
+}
+
 #[test]
 fn a_drive_of_which_another_server_leads_a_column_is_not_retired_for_its_read_errors() {
     told(|world| async move {
