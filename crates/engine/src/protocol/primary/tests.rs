@@ -9,6 +9,7 @@ mod clones;
 mod doubts;
 mod flattened;
 mod hazards;
+mod late;
 mod leftovers;
 mod migrations;
 mod moves;
@@ -17,6 +18,7 @@ mod room;
 mod sharing;
 mod snapshots;
 mod surplus;
+mod two_servers;
 mod waits;
 
 use crate::epochs::Subject;

@@ -1,0 +1,146 @@
+//! Two servers, each with a drive, and the post between them. The first one leads what they share.
+
+use super::*;
+use crate::servers::peers::{Peers, Question, Reply, Unreachable};
+use crate::{Agreed as Drives, ClusterView, DriveStatus};
+use futures_util::future::{BoxFuture, LocalBoxFuture, ready};
+use tepal_model::ServerId;
+use tepal_wire::message::{DriveFailure, DriveOperation, DriveRequest, Request};
+
+const HOME: ServerId = ServerId(1);
+const THERE: ServerId = ServerId(2);
+
+/// Nothing changes; whoever asks as the primary is it.
+#[derive(Default)]
+pub struct Settled {
+    /// The views in which a drive was found to know what it misses.
+    pub found_up: Mutex<Vec<View>>,
+}
+
+impl Authority for Settled {
+    fn drive_down(&self, _: DriveId, _: Loss) -> BoxFuture<'static, Option<View>> {
+        Box::pin(ready(None))
+    }
+
+    fn up_again(&self, _: DriveId, view: View) -> BoxFuture<'static, Option<View>> {
+        self.found_up.lock().unwrap().push(view);
+        Box::pin(ready(None))
+    }
+
+    fn heeds(&self, _: ServerId, _: View, _: MapId, _: usize) -> BoxFuture<'static, Result<(), DriveFailure>> {
+        Box::pin(ready(Ok(())))
+    }
+}
+
+type Letter = (Question, oneshot::Sender<Result<Reply, Unreachable>>);
+
+/// What one server asks the other.
+#[derive(Default)]
+pub struct Post {
+    letters: Mutex<Vec<Letter>>,
+    /// How often a drive was to be read.
+    reads: Mutex<usize>,
+}
+
+impl Peers for Post {
+    fn ask(&self, _: ServerId, question: Question) -> LocalBoxFuture<'static, Result<Reply, Unreachable>> {
+        if let Request::Drive(DriveRequest { operation: DriveOperation::Read { .. }, .. }) = question.request {
+            *self.reads.lock().unwrap() += 1;
+        }
+        let (sender, answer) = oneshot::channel();
+        self.letters.lock().unwrap().push((question, sender));
+        Box::pin(async move { answer.await.unwrap() })
+    }
+}
+
+impl Post {
+    pub fn take_reads(&self) -> usize {
+        std::mem::take(&mut *self.reads.lock().unwrap())
+    }
+
+    /// Brings it, for as long as the run lasts.
+    async fn carry(self: Arc<Self>, world: SimWorld, to: Engine<SimWorld>) {
+        loop {
+            for (question, sender) in std::mem::take(&mut *self.letters.lock().unwrap()) {
+                let work = to.answer(HOME, question);
+                world.spawn_named("answer", async move {
+                    let _ = sender.send(Ok(work.await)); // whoever asked may have given up
+                });
+            }
+            world.sleep(Duration::from_micros(20)).await;
+        }
+    }
+}
+
+/// The drives 1 and 2, and a volume of two columns on both.
+pub struct Two {
+    pub world: SimWorld,
+    pub post: Arc<Post>,
+    pub authority: Arc<Settled>,
+    pub home: Engine<SimWorld>,
+    pub there: Engine<SimWorld>,
+    /// Of the first server.
+    pub disk: SimDisk,
+    pub volume: Volume<SimWorld>,
+    now: Mutex<Arc<ClusterView>>,
+}
+
+impl Two {
+    /// The second drive stands like that.
+    pub async fn new(world: SimWorld, standing: Standing, epochs: Arc<Epochs>) -> Self {
+        let (post, authority) = (Arc::new(Post::default()), Arc::new(Settled::default()));
+        let (home, disk) = server(&world, &post, &authority, (1, Standing::Current)).await;
+        let (there, _) = server(&world, &post, &authority, (2, standing)).await;
+        world.spawn_named("post", post.clone().carry(world.clone(), there.clone()));
+        let layout = "mirror:2".parse().unwrap();
+        let spec = VolumeSpec {
+            id: VolumeId(1),
+            name: "v".into(),
+            size: 8 << 20,
+            layout,
+            map: MapId(1),
+            geometry: round(&places([1, 2], "mirror:2")),
+            places: places([1, 2], "mirror:2"),
+            revision: 1,
+            epochs,
+        };
+        there.open_volume_among(spec.clone()).unwrap();
+        let volume = home.open_volume_among(spec).unwrap();
+        [&home, &there].into_iter().for_each(Engine::all_volumes_opened);
+        Two { world, post, authority, home, there, disk, volume, now: Mutex::default() }
+    }
+
+    /// What is agreed next, and both follow: the first drive is up since view 1, the second one is as said, and what else there is.
+    pub fn follow(&self, view: View, second: DriveStatus, change: impl FnOnce(&mut ClusterView)) {
+        let before = self.now.lock().unwrap().clone();
+        let drive = |id, server, status| (DriveId(id), Drives { server, status });
+        let drives = [drive(1, HOME, DriveStatus::Up(1)), drive(2, THERE, second)].into();
+        let places = [(MapId(1), self.volume.spec().places)].into();
+        let mut now = ClusterView { view, drives, places, ..ClusterView::default() };
+        change(&mut now);
+        let now = Arc::new(now);
+        self.home.follow(HOME, &before, &now);
+        self.there.follow(THERE, &before, &now);
+        *self.now.lock().unwrap() = now;
+    }
+
+    /// Each server's.
+    pub fn drives(&self) -> [Drive<SimWorld>; 2] {
+        [(&self.home, 1), (&self.there, 2)].map(|(server, id)| server.drive(DriveId(id)).unwrap())
+    }
+}
+
+async fn server(
+    world: &SimWorld,
+    peers: &Arc<Post>,
+    authority: &Arc<Settled>,
+    (id, standing): (u64, Standing),
+) -> (Engine<SimWorld>, SimDisk) {
+    let engine = Engine::among(world.clone(), authority.clone(), peers.clone());
+    let (disk, drive) = (SimDisk::new(world.core(), NAMES[id as usize - 1], 16 << 20), DriveId(id));
+    let new = NewDrive { cluster: ClusterId(1), drive, pool: "p".into(), log_length: None };
+    format(&disk.open(), None, new).await.unwrap();
+    let drive = Drive::open(world.clone(), disk.open(), None, Options::default()).await.unwrap();
+    engine.add_drive(drive, standing);
+    (engine, disk)
+}
