@@ -34,12 +34,23 @@ impl Authority for Settled {
 
 type Letter = (Question, oneshot::Sender<Result<Reply, Unreachable>>);
 
+/// How the post goes on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Carries {
+    #[default]
+    All,
+    /// What comes before something that is to be uncovered.
+    UntilUncover,
+    Nothing,
+}
+
 /// What one server asks the other.
 #[derive(Default)]
 pub struct Post {
     letters: Mutex<Vec<Letter>>,
     /// How often a drive was to be read.
     reads: Mutex<usize>,
+    carries: Mutex<Carries>,
 }
 
 impl Peers for Post {
@@ -58,10 +69,34 @@ impl Post {
         std::mem::take(&mut *self.reads.lock().unwrap())
     }
 
+    pub fn carry_on(&self, how: Carries) {
+        *self.carries.lock().unwrap() = how;
+    }
+
+    /// Whether a letter has to wait, and so all that come later.
+    pub fn stands_still(&self) -> bool {
+        *self.carries.lock().unwrap() == Carries::Nothing
+    }
+
+    /// If that is what it was to stop before.
+    fn stop_before(&self, question: &Question) {
+        let uncovers =
+            matches!(question.request, Request::Drive(DriveRequest { operation: DriveOperation::Uncover { .. }, .. }));
+        let mut carries = self.carries.lock().unwrap();
+        if uncovers && *carries == Carries::UntilUncover {
+            *carries = Carries::Nothing;
+        }
+    }
+
     /// Brings it, for as long as the run lasts.
     async fn carry(self: Arc<Self>, world: SimWorld, to: Engine<SimWorld>) {
         loop {
-            for (question, sender) in std::mem::take(&mut *self.letters.lock().unwrap()) {
+            let letters = std::mem::take(&mut *self.letters.lock().unwrap());
+            for (question, sender) in letters {
+                self.stop_before(&question);
+                while self.stands_still() {
+                    world.sleep(Duration::from_micros(20)).await;
+                }
                 let work = to.answer(HOME, question);
                 world.spawn_named("answer", async move {
                     let _ = sender.send(Ok(work.await)); // whoever asked may have given up
