@@ -117,7 +117,9 @@ pub enum RebuildError {
     )]
     CaughtUp(Vec<Absent>),
     #[error(
-        "drives were catching up, and what they keep of the cluster's state is missing or damaged ({}): {}. Whether they have been up since, and          have taken writes that nobody else has, can't be told: don't name them by --drive and say --without-missing, and they are given up",
+        "drives were catching up, and what they keep of the cluster's state is missing or damaged ({}): {}. Whether they have been up since, \
+         and have taken writes that nobody else has, can't be told: don't name them by --drive and say --without-missing, and they are \
+         given up",
         .0.len(), listed(.0)
     )]
     Doubtful(Vec<Absent>),
