@@ -8,9 +8,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Where the first place for the cluster's state is on a drive of 64 MiB, behind its log.
-const STATE: u64 = 16384 + (1 << 20);
+pub const STATE: u64 = 16384 + (1 << 20);
 /// How long each of the two is.
-const PLACE: u64 = 256 << 10;
+pub const PLACE: u64 = 256 << 10;
 
 pub fn small() -> Plan {
     Plan { media: Media::Files, drives: 2, drive_size: 64 << 20, ..Plan::default() }

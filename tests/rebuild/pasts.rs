@@ -1,14 +1,13 @@
 //! Drives that don't all keep states of one past: images of earlier times, and drives that were used by another rebuild.
 
-use super::one_server::{lose_folder, rebuild, report, small};
+use super::one_server::{PLACE, STATE, lose_folder, rebuild, report, small};
 use super::several::{lose_folders, rebuild as rebuild_ring};
-use crate::cluster::Plan;
+use crate::cluster::{Cluster, Plan, overwrite};
 use crate::nbd::noise;
 use crate::servers::gateway;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
 
 /// The drives and whether they count.
 fn standings<'a>(report: &'a Value) -> BTreeMap<&'a str, &'a str> {
@@ -82,29 +81,53 @@ fn an_older_image_of_a_drive_is_not_the_drive() {
     assert!(cluster.connect("v").read(0, 1 << 20).expect("read") == bytes);
 }
 
-/// Story: one that was catching up by the last state that was found could have been up since, and alone. Nobody waited for it.
-#[test]
-fn a_drive_that_was_catching_up_has_to_be_looked_at() {
+/// Lost while the first of three drives was catching up, as it may have missed what the second has, which was away. The third one was up.
+fn lost_while_one_caught_up() -> (Cluster, String) {
     let mut cluster = Plan { drives: 3, ..small() }.up();
     cluster.create("v", "8M", "mirror:2");
-    let drives: Vec<PathBuf> = (0..3).map(|number| cluster.drive(number).to_owned()).collect();
-    let offline = |drive: &Path| {
-        let id = cluster.drive_id(drive);
+    let offline = |number| {
+        let id = cluster.drive_id(cluster.drive(number));
         cluster.tepal(&["drive", "offline", &id]).succeeded();
         id
     };
-    let first = offline(&drives[0]);
+    let first = offline(0);
     cluster.connect("v").write_through(0, &noise(1, 1 << 20)).expect("written");
-    offline(&drives[1]);
+    offline(1);
     cluster.tepal(&["drive", "online", &first]).succeeded();
-    cluster.wait_for_drive(&drives[0], "behind");
+    cluster.wait_for_drive(cluster.drive(0), "behind");
     cluster.stop();
     lose_folder(&cluster);
-    let last = drives[2].as_path();
+    (cluster, first)
+}
+
+/// Story: one that was catching up by the last state that was found could have been up since, and alone. Nobody waited for it.
+#[test]
+fn a_drive_that_was_catching_up_has_to_be_looked_at() {
+    let (cluster, first) = lost_while_one_caught_up();
+    let last = cluster.drive(2);
     let refused = rebuild(&cluster, &[last], &["--partial"]).refused(1);
     assert!(refused.contains("catching up") && refused.contains(&first), "{refused}");
     assert!(!cluster.data().exists(), "nothing was made");
-    rebuild(&cluster, &[last, &drives[0]], &["--partial"]).succeeded();
+    rebuild(&cluster, &[last, cluster.drive(0)], &["--partial"]).succeeded();
+}
+
+/// Story: one that was catching up, and of which nobody could tell whether it had been up since, was taken for one that knows what it misses.
+#[test]
+fn a_drive_that_was_catching_up_and_keeps_no_whole_state_is_refused() {
+    let (cluster, first) = lost_while_one_caught_up();
+    let drives = [0, 1, 2].map(|number| cluster.drive(number));
+    // What one of both begins with says which state it was: it may have been a later one. At last none is whole.
+    for rotten in [STATE, STATE + PLACE] {
+        overwrite(drives[0], rotten, &[0x5a; 64]);
+        for (named, allowed) in [(&drives[..], &[][..]), (&[drives[2], drives[0]], &["--partial"])] {
+            let refused = rebuild(&cluster, named, allowed).refused(1);
+            let is_told = ["catching up", "can't be told", "--without-missing", &first];
+            assert!(is_told.iter().all(|part| refused.contains(part)) && !refused.contains("  "), "{refused}");
+            assert!(!cluster.data().exists(), "nothing was made");
+        }
+    }
+    // As it says.
+    rebuild(&cluster, &drives[1..], &["--without-missing"]).succeeded();
 }
 
 #[test]
