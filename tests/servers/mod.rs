@@ -66,9 +66,7 @@ fn a_paused_server_is_declared_down_and_returns_with_its_drives_when_it_wakes() 
     let ring = Ring::up(3);
     ring.dev(&["pause", "s2"]).succeeded();
     ring.wait_for_state(1, 2, "down");
-    let drives = ring.json(3, &["drive", "ls"]);
-    let of_s2 =
-        drives.as_array().expect("a list").iter().find(|drive| drive["server"] == "s2").expect("listed").clone();
+    let of_s2 = moves::drive(&ring, |drive| drive["server"] == "s2");
     assert_eq!(of_s2["state"], "missing", "{of_s2}");
     ring.dev(&["resume", "s2"]).succeeded();
     ring.wait_until_all_are_up(3);
@@ -181,11 +179,8 @@ fn a_voter_that_is_gone_for_good_is_replaced_and_then_another_may_fail() {
     let first = voters(1);
     let gone = first.as_array().expect("a list").iter().filter_map(|id| id.as_str()).find(|id| *id != "s1");
     let gone: u32 = gone.and_then(|id| id[1..].parse().ok()).expect("an id");
-    let drive = ring.json(1, &["drive", "ls"]);
-    let mut drives = drive.as_array().expect("a list").iter();
-    let drive = drives.find(|drive| drive["server"] == format!("s{gone}")).expect("it has one")["id"].clone();
-    let drive = drive.as_str().expect("an id").to_owned();
     let name = format!("s{gone}");
+    let drive = moves::id_of(&ring, &name);
     ring.kill(gone);
     ring.wait_for_state(1, gone, "down");
     let refused = ring.ask(1, &["drive", "rm", &drive]).refused(1);

@@ -13,7 +13,8 @@ pub fn drives(ring: &Ring) -> Vec<Value> {
     ring.json(1, &["drive", "ls"]).as_array().expect("a list").clone()
 }
 
-fn drive(ring: &Ring, is_it: impl Fn(&Value) -> bool) -> Value {
+/// The first one that is it, or nothing.
+pub fn drive(ring: &Ring, is_it: impl Fn(&Value) -> bool) -> Value {
     drives(ring).into_iter().find(is_it).unwrap_or(Value::Null)
 }
 
