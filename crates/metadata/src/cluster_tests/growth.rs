@@ -36,6 +36,17 @@ fn servers_join_through_any_server_vote_and_carry_out_commands_wherever_they_are
     assert!(state.servers.values().all(|server| server.state == ServerState::Up), "{:?}", state.servers);
 }
 
+/// Story: who joined a server that was elsewhere than when the cluster was made, as after a rebuild, was told where it had been, asked
+/// there for ever, and had no place in the cluster.
+#[test]
+fn who_joins_is_told_where_servers_are_now() {
+    let mut cluster = Cluster::of(1);
+    cluster.move_to(1, 7);
+    cluster.join(2, &[7], None).unwrap();
+    cluster.run(2, |metadata| metadata.wait_for_its_place()).unwrap();
+    cluster.propose(2, pool("through-2")).unwrap();
+}
+
 #[test]
 fn a_server_that_joins_long_after_gets_a_snapshot() {
     let mut cluster = Cluster::of(1);

@@ -218,6 +218,16 @@ impl Cluster {
         Ok(())
     }
 
+    /// A server is found from now on where one of that number would be.
+    pub fn move_to(&mut self, server: u32, place: u32) {
+        let mut servers = self.net.servers.lock().unwrap();
+        let moved = servers.remove(&address(server)).expect("it runs");
+        servers.insert(address(place), moved);
+        drop(servers);
+        let id = self.metadata(server).server();
+        self.propose(server, Command::SetServerAddress { id, address: address(place) }).unwrap();
+    }
+
     /// At once, whatever it was doing.
     pub fn kill(&mut self, server: u32) {
         self.net.servers.lock().unwrap().remove(&address(server));
