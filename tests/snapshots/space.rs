@@ -7,6 +7,8 @@ use crate::program;
 use crate::rot;
 use crate::servers::gateway;
 use serde_json::{Value, json};
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
 use std::time::Duration;
 
 const MIB: u64 = 1 << 20;
@@ -51,6 +53,27 @@ fn what_a_snapshot_alone_keeps_is_listed_and_comes_back_when_it_is_removed() {
     drop(volume);
     cluster.scrub_finds_nothing("v");
     cluster.stop_and_check_drives();
+}
+
+/// Story: a command that came after it in a line of commands found the space taken.
+#[test]
+fn ctrl_c_while_space_is_waited_for_is_an_error() {
+    let slow = "read=10ms,iops=50,bandwidth=1M";
+    let cluster = Plan { drives: 2, emulate: Some(slow), ..Plan::default() }.up();
+    cluster.create("v", "4M", "mirror:2");
+    let mut volume = cluster.connect("v");
+    volume.write(0, &noise(1, MIB as usize)).expect("written");
+    cluster.tepal(&["snapshot", "create", "v@a"]).succeeded();
+    volume.write(0, &noise(2, MIB as usize)).expect("written");
+    let mut command = cluster.command();
+    command.args(["snapshot", "rm", "v@a", "--wait"]);
+    let mut child = program::spawn(command.stdout(Stdio::null()).stderr(Stdio::piped()));
+    let (mut line, mut printed) = (String::new(), BufReader::new(child.stderr.take().expect("piped")));
+    assert!(printed.read_line(&mut line).expect("text") > 0 && line.contains("freeing"), "{line}");
+    program::signal_group(&child, libc::SIGINT);
+    assert_eq!(program::wait(&mut child, SOON).and_then(|status| status.code()), Some(1));
+    let said = std::io::read_to_string(printed).expect("text");
+    assert!(said.contains("snapshot v@a is removed") && said.contains("in the background"), "{said}");
 }
 
 /// A block that can't be read stays where it is until it's repaired.

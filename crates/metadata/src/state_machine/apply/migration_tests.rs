@@ -80,7 +80,7 @@ fn with_clone() -> State {
 fn a_volume_on_its_way_grows_only_in_the_window_in_which_it_was_cleared() {
     let mut state = with_volume();
     let changes: [fn(&State) -> Command; 4] =
-        [|_| begin("v", "mirror:2"), |state| next(state, 5), turn, |state| next(state, 100)];
+        [|_| begin("v", "mirror:2"), |state| next(state, 5), turn, |state| next(state, 2)];
     for change in changes {
         let grow = resize(&state, "v", 200 * CHUNK);
         done(&mut state.clone(), grow.clone());
