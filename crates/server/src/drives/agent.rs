@@ -102,7 +102,7 @@ impl Drives {
         paths.extend(self.configured.iter().map(|drive| drive.path.clone()));
         let used: Vec<PathBuf> = self.paths_in_use().into_values().collect();
         paths.retain(|path| !used.contains(path));
-        let paths: Vec<PathBuf> = distinct(paths).into_iter().filter(|path| attempts.begin_if_due(path)).collect();
+        let mut paths: Vec<PathBuf> = distinct(paths).into_iter().filter(|path| attempts.begin_if_due(path)).collect();
         if paths.is_empty() {
             return;
         }
@@ -110,8 +110,14 @@ impl Drives {
         if self.parts.authority.is_stopping() {
             return;
         }
-        // Not those that were taken offline, or brought back, while this waited for its turn.
-        let wanted: Vec<DriveId> = self.missing().into_keys().collect();
+        // Not those that were taken offline or out, or brought back, while this waited for its turn.
+        let missing = self.missing();
+        let is_configured = |path: &PathBuf| self.configured.iter().any(|drive| drive.path == *path);
+        paths.retain(|path| is_configured(path) || missing.values().any(|other| other == path));
+        if missing.is_empty() {
+            return;
+        }
+        let wanted: Vec<DriveId> = missing.into_keys().collect();
         if let Err(error) = self.try_paths(&mut generations, &paths, &wanted).await {
             tracing::warn!(%error, "missing drives can't be brought back");
         }

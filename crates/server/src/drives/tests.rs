@@ -124,6 +124,28 @@ impl Rig {
     }
 }
 
+/// Story: whoever looked for missing drives waited for his turn while one of them was removed. The device that he found wiped then
+/// was told as a trouble until the server was started again.
+#[tokio::test(flavor = "current_thread")]
+async fn a_drive_that_is_removed_while_it_is_looked_for_is_no_trouble() {
+    let rig = Rig::new().await;
+    let (removed, _other) = (rig.add("a").await, rig.add("b").await);
+    let open = rig.drives.table().open.remove(&removed).expect("it was added");
+    rig.pull(removed).await;
+    rig.until(|state| state.drives[&removed].state == DriveState::Missing).await;
+    let turn = rig.drives.turn.lock().await;
+    let remove = async {
+        rig.propose(Command::RemoveDrive { id: removed, force: false }).await;
+        rig.drives.wipe([Some(open.device), open.log], &open.path).await;
+        drop(turn);
+    };
+    let mut attempts = Attempts::default();
+    tokio::join!(rig.drives.look_after(&mut attempts), remove);
+    let refused = rig.drives.refused();
+    assert!(refused.is_empty(), "{refused:?}");
+    rig.end().await;
+}
+
 #[tokio::test(flavor = "current_thread")]
 async fn a_drive_whose_removal_is_agreed_acknowledges_nothing_even_if_who_asked_for_it_has_gone_away() {
     let rig = Rig::new().await;
