@@ -6,31 +6,31 @@ use crate::record::{Cleared, DriveState, DriveUse, ServerState};
 use serde::{Deserialize, Serialize};
 use tepal_model::{ClusterId, DriveId, Epoch, MapId, ServerId, VolumeId};
 
-/// The newest form of commands that this build knows. An entry of a newer one stops the server rather than be
+/// The newest version of commands that this build knows. An entry of a newer one stops the server rather than be
 /// misread. 2 has the snapshots of volumes, 3 their clones, copies that move between drives, and volumes that go from one map to another,
 /// 4 volumes that go alone, 5 volumes that go to another pool, and others believed where a drive is removed that a rebuild didn't find,
 /// 6 volumes that grow only as they were cleared.
 pub const VERSION: u32 = 6;
 
-/// From this form on, [`Command::CreateVolume`] makes columns for drives to come; before, one for each drive.
+/// From this version on, [`Command::CreateVolume`] makes columns for drives to come; before, one for each drive.
 pub(crate) const MOVABLE: u32 = 3;
 
-/// The form in which volumes are created. It's to be [`MOVABLE`] as soon as maps with more columns than drives are served.
-const CREATE_VOLUME: u32 = MOVABLE;
-
-/// From this form on, a volume may go alone, which leaves the others that have its map.
+/// From this version on, a volume may go alone, which leaves the others that have its map.
 pub(crate) const ALONE: u32 = 4;
 
-/// From this form on, a drive that never came since a rebuild is removed as one that left before others did.
+/// From this version on, a volume may go to the drives of another pool.
+const TO_POOL: u32 = 5;
+
+/// From this version on, a drive that never came since a rebuild is removed as one that left before others did.
 pub(crate) const NEVER_CAME: u32 = 5;
 
-/// From this form on, a volume grows only if nothing can have come past its end since that was cleared.
+/// From this version on, a volume grows only if nothing can have come past its end since that was cleared.
 pub(crate) const GROWS_CLEARED: u32 = 6;
 
 /// A command as it stands in the log, with what its proposer chose for everybody.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Proposal {
-    /// The form of the command.
+    /// The version of the command.
     pub version: u32,
     /// The proposer's wall clock, for people; nothing is decided by it.
     pub unix_ms: u64,
@@ -223,7 +223,7 @@ pub enum Command {
         /// Allow the volume to become smaller, which loses what is past its new end.
         shrink: bool,
         /// What was cleared for it to become larger: if it isn't the volume as it is now, something may lie past its end again, and
-        /// the command is refused as [`crate::Refusal::NotCleared`]. Up to form 5 nobody said it.
+        /// the command is refused as [`crate::Refusal::NotCleared`]. Up to version 5 nobody said it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cleared: Option<Cleared>,
     },
@@ -269,7 +269,7 @@ pub enum Command {
         volume: String,
         /// What they shall have; the volume's, if not given.
         layout: Option<String>,
-        /// Whether the volume leaves the others that have the same map. Refused up to form 3.
+        /// Whether the volume leaves the others that have the same map. Refused up to version 3.
         alone: bool,
         /// Whose drives shall hold them; the volume's pool, if not given.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -324,8 +324,8 @@ impl Command {
             | Command::PauseMigration { .. }
             | Command::SetMigrationRate { .. }
             | Command::TurnMigration { .. } => 3,
-            Command::CreateVolume { .. } => CREATE_VOLUME,
-            Command::BeginMigration { pool: Some(_), .. } => 5,
+            Command::CreateVolume { .. } => MOVABLE,
+            Command::BeginMigration { pool: Some(_), .. } => TO_POOL,
             Command::RemoveDrive { .. } => NEVER_CAME,
             Command::ResizeVolume { .. } => GROWS_CLEARED,
             Command::BeginMigration { alone: true, .. } => ALONE,

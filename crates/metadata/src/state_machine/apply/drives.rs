@@ -237,7 +237,7 @@ impl Draft {
     fn left_when_removed(&self, drive: &DriveRecord) -> Option<u64> {
         let is_of_then =
             |rebuild: &&RebuildRecord| drive.state == DriveState::Missing && drive.state_view == rebuild.before_view;
-        let rebuild = self.state.rebuilds.iter().find(is_of_then).filter(|_| self.form >= NEVER_CAME);
+        let rebuild = self.state.rebuilds.iter().find(is_of_then).filter(|_| self.version >= NEVER_CAME);
         match rebuild {
             Some(rebuild) => drive.missed_since.map(|left| left.min(rebuild.before_view)),
             None => drive.missed_since,

@@ -25,7 +25,7 @@ impl Draft {
     ) -> Result<Reply, Refusal> {
         check_rate(rate)?;
         let volume = self.volume(name)?;
-        if alone && self.form < ALONE {
+        if alone && self.version < ALONE {
             return Err(Refusal::CannotLeave(name.to_owned()));
         }
         let layout = layout.map_or(Ok(volume.layout.clone()), parse_layout)?;
@@ -49,7 +49,7 @@ impl Draft {
         if !self.state.pools.contains_key(pool) {
             return Err(Refusal::NoPool(pool.to_owned()));
         }
-        let (settled, table) = place::allot(&self.state, pool, &layout, target, self.form)?;
+        let (settled, table) = place::allot(&self.state, pool, &layout, target, self.version)?;
         if !alone && settled == source.layout && *pool == *volume.pool {
             return Err(Refusal::SameLayout { volume: name.to_owned(), layout: layout.to_string() });
         }

@@ -91,14 +91,14 @@ struct Draft {
     state: State,
     changes: Vec<Change>,
     unix_ms: u64,
-    /// The form of the command.
-    form: u32,
+    /// The version of the command.
+    version: u32,
 }
 
 impl Draft {
     fn new(state: &State, proposal: &Proposal) -> Self {
         let unix_ms = proposal.unix_ms.min(i64::MAX as u64);
-        Draft { state: state.clone(), changes: Vec::new(), unix_ms, form: proposal.version }
+        Draft { state: state.clone(), changes: Vec::new(), unix_ms, version: proposal.version }
     }
 
     fn carry_out(&mut self, command: &Command) -> Result<Reply, Refusal> {

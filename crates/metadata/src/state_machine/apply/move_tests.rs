@@ -255,13 +255,13 @@ fn a_server_that_is_cut_off_loses_a_drive_that_joins_too() {
     assert!(matches!(refused(&state, remove(1)), Refusal::LastCopy { .. }), "who joins has nothing that counts");
 }
 
-/// A command in the form in which volumes get columns for drives to come.
+/// A command of the version in which volumes get columns for drives to come.
 fn movable(command: Command) -> Proposal {
     Proposal { version: crate::command::MOVABLE, ..Proposal::new(5, None, command) }
 }
 
 #[test]
-fn a_volume_of_the_newer_form_has_columns_for_drives_to_come() {
+fn a_volume_of_the_newer_version_has_columns_for_drives_to_come() {
     let mut state = cluster(&[(1, 1), (2, 2), (3, 3)]);
     state = apply(&state, &movable(create("v", "mirror:2"))).unwrap().state;
     let map = &state.maps[&MAP];

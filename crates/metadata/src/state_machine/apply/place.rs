@@ -20,11 +20,12 @@ pub fn wanted(state: &State, pool: &str, layout: Option<&str>) -> Result<Layout,
     }
 }
 
-/// Who holds the columns of a new map of `pool`, and `layout` with its failure domain settled. A command of an earlier form than
+/// Who holds the columns of a new map of `pool`, and `layout` with its failure domain settled. A command of an earlier version than
 /// [`MOVABLE`] makes a column for each drive, as it did when that was the newest.
-pub fn allot(state: &State, pool: &str, layout: &Layout, map: MapId, form: u32) -> Result<(Layout, Table), Refusal> {
+pub fn allot(state: &State, pool: &str, layout: &Layout, map: MapId, version: u32) -> Result<(Layout, Table), Refusal> {
     let candidates = candidates(state, pool);
-    let table = if form < MOVABLE { rotate(&candidates, layout) } else { allotted(&candidates, layout, map.0.into()) };
+    let table =
+        if version < MOVABLE { rotate(&candidates, layout) } else { allotted(&candidates, layout, map.0.into()) };
     let table = table.map_err(|error| match error {
         ChooseError::NoDrives => Refusal::NoDrives(pool.to_owned()),
         ChooseError::NoSite(_) => Refusal::NoSites { layout: layout.to_string() },

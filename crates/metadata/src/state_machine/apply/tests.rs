@@ -45,7 +45,7 @@ fn attempt(state: &mut State, command: Command) -> Result<Reply, Refusal> {
     Ok(applied.reply)
 }
 
-/// With volumes of one column for each drive, which can be told one by one; and those that leave others may, as in a form to come.
+/// With volumes of one column for each drive, which can be told one by one; and those that leave others may, as in a version to come.
 pub fn proposal(command: Command) -> Proposal {
     let version = match command {
         Command::CreateVolume { .. } => 1,
@@ -463,7 +463,7 @@ fn a_growth_from_the_log_of_an_earlier_build_is_what_it_was() {
     assert_eq!(serde_json::to_string(&early).unwrap(), text);
     let grown = apply(&state, &early).unwrap().state;
     assert_eq!(grown.volume_named("v").map(|volume| (volume.size, volume.revision)), Some((8192, 2)));
-    assert_eq!(refused(&state, early.command.clone()), Refusal::NotCleared("v".to_owned()), "in the newest form");
+    assert_eq!(refused(&state, early.command.clone()), Refusal::NotCleared("v".to_owned()), "in the newest version");
     assert_eq!(Proposal::new(9, None, early.command).version, 6);
 }
 

@@ -30,7 +30,7 @@ impl Draft {
 
         let (id, map) = (VolumeId(self.state.counters.volume), MapId(self.state.counters.map));
         let next_map = map.0.checked_add(1).ok_or(Refusal::NoMapsLeft)?;
-        let (settled, table) = place::allot(&self.state, pool, &layout, map, self.form)?;
+        let (settled, table) = place::allot(&self.state, pool, &layout, map, self.version)?;
         self.state.counters.map = next_map;
         self.state.counters.volume += 1;
         let made_in = self.state.view();
@@ -92,7 +92,7 @@ impl Draft {
         if size < from && !shrink {
             return Err(Refusal::Shrink { name: name.to_owned(), from, to: size });
         }
-        if size > from && self.form >= GROWS_CLEARED && cleared != Some(self.state.as_cleared(&volume)) {
+        if size > from && self.version >= GROWS_CLEARED && cleared != Some(self.state.as_cleared(&volume)) {
             return Err(Refusal::NotCleared(name.to_owned()));
         }
         volume.size = size;
