@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tepal_drive::world::Random;
-use tepal_metadata::{Command, JoinError, JoinRequest, Metadata, OpenError, ServerState, Surroundings};
+use tepal_metadata::{Command, JoinError, JoinRequest, Metadata, OpenError, ServerRecord, ServerState, Surroundings};
 use tepal_model::ClusterId;
 
 const CLOSE: Duration = Duration::from_secs(5);
@@ -82,25 +82,22 @@ impl Membership {
         }
     }
 
-    /// Where others look for this server, as far as it knows.
-    fn known_address(&self) -> Option<String> {
-        let state = self.metadata.state();
-        state.servers.get(&self.metadata.server()).map(|record| record.address.clone())
+    /// What others know of this server, as far as it knows itself.
+    fn record(&self) -> Option<Arc<ServerRecord>> {
+        self.metadata.state().servers.get(&self.metadata.server()).cloned()
     }
 
-    /// Returns once the others know that this server is here, where they reach it, and at which site it is. A server that is alone has nobody to wait for.
+    /// Returns once the others know that this server is here, where they reach it, and at which site it is. A server that is alone has
+    /// nobody to wait for.
     pub async fn take_part(&self) -> Result<(), ServeError> {
         let metadata = &self.metadata;
         let waiting = async {
             loop {
                 tokio::time::sleep(REMIND).await;
                 tracing::warn!("waiting for other servers: a majority of those that vote must be there");
-                let known = self.known_address().filter(|known| *known != self.address);
-                if let Some(known) = known {
-                    tracing::warn!(
-                        "others look for this server at {known}, not at {}: `--peers` was another",
-                        self.address
-                    );
+                let (own, record) = (&self.address, self.record());
+                if let Some(known) = record.map(|record| record.address.clone()).filter(|known| known != own) {
+                    tracing::warn!("others look for this server at {known}, not at {own}: `--peers` was another");
                 }
             }
         };
@@ -109,7 +106,7 @@ impl Membership {
             () = waiting => {}
         }
         let (id, address) = (metadata.server(), self.address.clone());
-        let Some(record) = metadata.state().servers.get(&id).cloned() else { return Ok(()) };
+        let Some(record) = self.record() else { return Ok(()) };
         if record.address != address {
             metadata.propose(Command::SetServerAddress { id, address }).await?;
         }

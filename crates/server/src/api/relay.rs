@@ -21,9 +21,10 @@ use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use std::string::FromUtf8Error;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use tepal_metadata::{ServerRecord, ServerState};
+use tepal_metadata::{ServerRecord, ServerState, TransportError};
 use tepal_model::ServerId;
 
 /// The longest that another server is waited for when it does something. Less than what clients wait.
@@ -47,6 +48,35 @@ struct Asked {
 struct Said {
     status: u16,
     body: String,
+}
+
+/// Why there's no answer to what was passed on.
+#[derive(Debug, thiserror::Error)]
+enum RelayError {
+    #[error("what was passed on can't be read: {0}")]
+    Unreadable(#[from] serde_json::Error),
+    #[error("what was passed on is no request: {0}")]
+    NoRequest(#[from] axum::http::Error),
+    #[error(transparent)]
+    Unreached(#[from] TransportError),
+    #[error("the server has only begun: ask again")]
+    Begun,
+    #[error("its answer is too long to be passed on: ask that server itself")]
+    Long,
+    #[error("its answer is no text: {0}")]
+    NoText(#[from] FromUtf8Error),
+    #[error("{0}")]
+    Refused(String),
+}
+
+impl RelayError {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            RelayError::Unreadable(_) | RelayError::NoRequest(_) => ErrorKind::BadRequest,
+            RelayError::Begun | RelayError::Unreached(_) => ErrorKind::Unavailable,
+            RelayError::Long | RelayError::NoText(_) | RelayError::Refused(_) => ErrorKind::Internal,
+        }
+    }
 }
 
 /// The way between the APIs of servers.
@@ -80,8 +110,8 @@ impl Relay {
         said.is_ok_and(|said| said.status == 200)
     }
 
-    fn hear(&self, body: &str) -> Result<Said, String> {
-        let reports: Vec<TakenOver> = serde_json::from_str(body).map_err(|error| error.to_string())?;
+    fn hear(&self, body: &str) -> Result<Said, RelayError> {
+        let reports: Vec<TakenOver> = serde_json::from_str(body)?;
         self.reports.hear(&reports);
         Ok(Said { status: 200, body: String::new() })
     }
@@ -93,50 +123,47 @@ impl Relay {
 
     /// What this server answers to a request that another one has passed on.
     pub async fn answer(self, call: Vec<u8>) -> Vec<u8> {
-        let failed = |kind, error: String| {
-            let error = ApiError { error, kind };
-            Said { status: kind.http_status(), body: serde_json::to_string(&error).unwrap_or_default() }
+        let failed = |error: &RelayError| {
+            let (kind, error) = (error.kind(), error.to_string());
+            let said = serde_json::to_string(&ApiError { error, kind }).unwrap_or_default();
+            Said { status: kind.http_status(), body: said }
         };
-        let said = match (serde_json::from_slice::<Asked>(&call), self.router.get()) {
-            (Err(error), _) => failed(ErrorKind::BadRequest, format!("what was passed on can't be read: {error}")),
-            (Ok(asked), _) if asked.path == TAKEN_OVER => match self.hear(&asked.body) {
-                Ok(said) => said,
-                Err(error) => failed(ErrorKind::BadRequest, error),
-            },
-            (_, None) => failed(ErrorKind::Unavailable, "the server has only begun: ask again".to_owned()),
-            (Ok(asked), Some(router)) => match said(router, asked).await {
-                Ok(said) => said,
-                Err(error) => failed(ErrorKind::Internal, error),
-            },
-        };
-        let said = serde_json::to_vec(&said).unwrap_or_default();
-        if said.len() <= LONGEST {
-            return said;
+        let said = self.said(&call).await.unwrap_or_else(|error| failed(&error));
+        match serde_json::to_vec(&said).unwrap_or_default() {
+            said if said.len() <= LONGEST => said,
+            _ => serde_json::to_vec(&failed(&RelayError::Long)).unwrap_or_default(),
         }
-        let error = "its answer is too long to be passed on: ask that server itself".to_owned();
-        serde_json::to_vec(&failed(ErrorKind::Internal, error)).unwrap_or_default()
     }
 
-    async fn ask(&self, server: &ServerRecord, asked: &Asked, within: Duration) -> Result<Said, String> {
-        let call = serde_json::to_vec(asked).map_err(|error| error.to_string())?;
-        let said = self.links.call(&server.address, Some(server.id), Subject::Api, call, within).await;
-        let said = said.map_err(|error| error.to_string())?;
-        serde_json::from_slice(&said).map_err(|error| error.to_string())
+    async fn said(&self, call: &[u8]) -> Result<Said, RelayError> {
+        let asked: Asked = serde_json::from_slice(call)?;
+        match self.router.get() {
+            _ if asked.path == TAKEN_OVER => self.hear(&asked.body),
+            None => Err(RelayError::Begun),
+            Some(router) => said_by(router, asked).await,
+        }
+    }
+
+    async fn ask(&self, server: &ServerRecord, asked: &Asked, within: Duration) -> Result<Said, RelayError> {
+        let call = serde_json::to_vec(asked)?;
+        let said = self.links.call(&server.address, Some(server.id), Subject::Api, call, within).await?;
+        Ok(serde_json::from_slice(&said)?)
     }
 }
 
-async fn said(router: &Router, asked: Asked) -> Result<Said, String> {
+async fn said_by(router: &Router, asked: Asked) -> Result<Said, RelayError> {
     let Asked { method, path, authorization, body } = asked;
     let request = Request::builder().method(&*method).uri(path).extension(PassedOn);
     let request = request.header(AUTHORIZATION, authorization).header(CONTENT_TYPE, "application/json");
-    let request = request.body(Body::from(body)).map_err(|error| error.to_string())?;
+    let request = request.body(Body::from(body))?;
     let response = match TowerToHyperService::new(router.clone()).call(request).await {
         Ok(response) => response,
         Err(never) => match never {},
     };
     let status = response.status().as_u16();
-    let body = axum::body::to_bytes(response.into_body(), LONGEST - ROOM).await.map_err(|error| error.to_string())?;
-    Ok(Said { status, body: String::from_utf8(body.into()).map_err(|error| error.to_string())? })
+    // It's made here, so nothing else can be wrong with it.
+    let body = axum::body::to_bytes(response.into_body(), LONGEST - ROOM).await.map_err(|_| RelayError::Long)?;
+    Ok(Said { status, body: String::from_utf8(body.into())? })
 }
 
 /// Marks a request that another server has passed on.
@@ -230,12 +257,12 @@ impl Context {
             let (method, authorization) = (method.to_string(), format!("Bearer {}", self.token));
             let asked = Asked { method, path: path.to_owned(), authorization, body: String::new() };
             let said = match self.relay.ask(record, &asked, SAID_WITHIN).await {
-                Ok(said) if said.status == 200 => serde_json::from_str(&said.body).map_err(|error| error.to_string()),
-                Ok(said) => Err(said.body),
+                Ok(said) if said.status == 200 => serde_json::from_str(&said.body).map_err(RelayError::from),
+                Ok(said) => Err(RelayError::Refused(said.body)),
                 Err(error) => Err(error),
             };
             if let Err(error) = &said {
-                tracing::debug!(server = %record.id, error, "another server doesn't say what it has");
+                tracing::debug!(server = %record.id, %error, "another server doesn't say what it has");
             }
             (record.id, said.ok())
         });

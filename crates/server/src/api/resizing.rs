@@ -12,7 +12,7 @@ use axum::Json;
 use axum::extract::State as Extract;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tepal_engine::Volume;
+use tepal_engine::{View, Volume};
 use tepal_metadata::{Cleared, Command, ProposeError, Refusal, State, VolumeRecord};
 use tepal_model::IoError;
 
@@ -51,35 +51,36 @@ pub async fn resize(
 /// Nothing is left past the end of the volume as it was when this began, unless it's another one when this returns.
 async fn clear_to_grow(context: &Context, record: &VolumeRecord) -> Result<Cleared, Failure> {
     let cleared = context.parts.metadata.state().as_cleared(record);
+    let view = record.epoch_since.max(cleared.window);
     let is_another = move |state: &State| {
         let now = state.volumes.get(&cleared.volume);
         now.is_none_or(|record| state.as_cleared(record) != cleared)
     };
-    clear_past_end(context, record, is_another).await.map(|()| cleared)
+    clear_past_end(context, record, view, is_another).await.map(|()| cleared)
 }
 
 async fn clear_what_was_cut_off(context: &Context, name: &str) -> Result<(), Failure> {
     let record = record(context, name).await?;
-    let (id, size) = (record.id, record.size);
-    clear_past_end(context, &record, move |state| state.volumes.get(&id).is_none_or(|record| record.size != size)).await
+    let window = context.parts.metadata.state().as_cleared(&record).window;
+    let (id, size, view) = (record.id, record.size, record.epoch_since.max(window));
+    clear_past_end(context, &record, view, move |state| state.volumes.get(&id).is_none_or(|record| record.size != size))
+        .await
 }
 
-/// Gives up after a while, and at once when it's `over`.
+/// Gives up after a while, and at once when it's `over`. It begins when all act by the view: who knows the volume's end may write in an
+/// earlier epoch still, and a longer snapshot sees that, which was taken before. Where the volume was rolled back, an epoch isn't cleared
+/// that it doesn't see any more. And who acts by an earlier window takes for gone, or for not there yet, what another map has.
 async fn clear_past_end(
     context: &Context,
     record: &VolumeRecord,
+    view: View,
     is_over: impl Fn(&State) -> bool + Send + 'static,
 ) -> Result<(), Failure> {
-    let metadata = &context.parts.metadata;
-    // Who knows the volume's end may write in an earlier epoch still: a longer snapshot sees that, which was taken before. Where the
-    // volume was rolled back, an epoch isn't cleared that it doesn't see any more. And who acts by an earlier window takes for gone, or
-    // for not there yet, what another map has.
-    let view = record.epoch_since.max(metadata.state().as_cleared(record).window);
     let late = || format!("volume '{}' has a snapshot or was rolled back just now", record.name);
     context.acted_by(view, late).await?;
     // The engine may have lagged behind.
     context.volumes.settle().await;
-    let (volume, mut states) = (open(context, record).await?, metadata.watch());
+    let (volume, mut states) = (open(context, record).await?, context.parts.metadata.watch());
     let clear = move |volume: Volume<ServerWorld>| async move {
         // Timed on its own thread, so that nothing of it is left when the time is over.
         let cleared = async {

@@ -9,7 +9,7 @@ use super::take::{Candidate, state_after};
 use super::{DriveOperationError, Drives, OpenDrive};
 use crate::authority::left;
 use crate::device::Presence;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -95,15 +95,11 @@ impl Drives {
         }
         self.look_at_refused();
         let missing = self.missing();
-        if missing.is_empty() {
-            return;
-        }
-        let mut paths: Vec<PathBuf> = missing.values().cloned().collect();
-        paths.extend(self.configured.iter().map(|drive| drive.path.clone()));
-        let used: Vec<PathBuf> = self.paths_in_use().into_values().collect();
-        paths.retain(|path| !used.contains(path));
-        let mut paths: Vec<PathBuf> = distinct(paths).into_iter().filter(|path| attempts.begin_if_due(path)).collect();
-        if paths.is_empty() {
+        let due: BTreeSet<PathBuf> = match missing.is_empty() {
+            true => return,
+            false => self.places_of(&missing).into_iter().filter(|path| attempts.begin_if_due(path)).collect(),
+        };
+        if due.is_empty() {
             return;
         }
         let mut generations = self.turn.lock().await;
@@ -112,15 +108,23 @@ impl Drives {
         }
         // Not those that were taken offline or out, or brought back, while this waited for its turn.
         let missing = self.missing();
-        let is_configured = |path: &PathBuf| self.configured.iter().any(|drive| drive.path == *path);
-        paths.retain(|path| is_configured(path) || missing.values().any(|other| other == path));
-        if missing.is_empty() {
+        let mut paths = self.places_of(&missing);
+        paths.retain(|path| due.contains(path));
+        if missing.is_empty() || paths.is_empty() {
             return;
         }
         let wanted: Vec<DriveId> = missing.into_keys().collect();
         if let Err(error) = self.try_paths(&mut generations, &paths, &wanted).await {
             tracing::warn!(%error, "missing drives can't be brought back");
         }
+    }
+
+    /// Where missing drives may be: where they were, and where the server was told to have some, unless one that is here is there.
+    fn places_of(&self, missing: &BTreeMap<DriveId, PathBuf>) -> Vec<PathBuf> {
+        let used: Vec<PathBuf> = self.paths_in_use().into_values().collect();
+        let configured = self.configured.iter().map(|drive| drive.path.clone());
+        let places = missing.values().cloned().chain(configured);
+        distinct(places.filter(|path| !used.contains(path)))
     }
 
     /// Carries out what was agreed after whoever proposed it had given up.
