@@ -292,7 +292,14 @@ impl Remote {
     ) -> impl Future<Output = Result<(), DriveError>> + use<F> {
         let remote = self.clone();
         async move {
-            let answer = asked.await?.answer;
+            let answer = match asked.await {
+                Ok(reply) => reply.answer,
+                // What reads nothing finds nothing damaged.
+                Err(DriveError::Damaged { blocks }) => {
+                    Answer::Drive(DriveAnswer::Failed(DriveFailure::Damaged { blocks }))
+                }
+                Err(error) => return Err(error),
+            };
             if is_right(drive_answer(&answer)) { Ok(()) } else { Err(remote.strange(&answer)) }
         }
     }

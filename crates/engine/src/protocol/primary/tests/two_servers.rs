@@ -5,7 +5,7 @@ use crate::servers::peers::{Peers, Question, Reply, Unreachable};
 use crate::{Agreed as Drives, ClusterView, DriveStatus};
 use futures_util::future::{BoxFuture, LocalBoxFuture, ready};
 use tepal_model::ServerId;
-use tepal_wire::message::{DriveFailure, DriveOperation, DriveRequest, Request};
+use tepal_wire::message::{Answer, DriveAnswer, DriveFailure, DriveOperation, DriveRequest, Request};
 
 const HOME: ServerId = ServerId(1);
 const THERE: ServerId = ServerId(2);
@@ -15,10 +15,13 @@ const THERE: ServerId = ServerId(2);
 pub struct Settled {
     /// The views in which a drive was found to know what it misses.
     pub found_up: Mutex<Vec<View>>,
+    /// Why drives can't be reached, by whom it was to be agreed.
+    pub losses: Mutex<Vec<(DriveId, String)>>,
 }
 
 impl Authority for Settled {
-    fn drive_down(&self, _: DriveId, _: Loss) -> BoxFuture<'static, Option<View>> {
+    fn drive_down(&self, id: DriveId, loss: Loss) -> BoxFuture<'static, Option<View>> {
+        self.losses.lock().unwrap().push((id, loss.to_string()));
         Box::pin(ready(None))
     }
 
@@ -41,6 +44,8 @@ pub enum Carries {
     All,
     /// What comes before something that is to be uncovered.
     UntilUncover,
+    /// To writes it brings an answer of its own: that they found damage.
+    ButWrites,
     Nothing,
 }
 
@@ -57,6 +62,12 @@ impl Peers for Post {
     fn ask(&self, _: ServerId, question: Question) -> LocalBoxFuture<'static, Result<Reply, Unreachable>> {
         if let Request::Drive(DriveRequest { operation: DriveOperation::Read { .. }, .. }) = question.request {
             *self.reads.lock().unwrap() += 1;
+        }
+        let writes =
+            matches!(question.request, Request::Drive(DriveRequest { operation: DriveOperation::Write { .. }, .. }));
+        if writes && *self.carries.lock().unwrap() == Carries::ButWrites {
+            let damaged = Answer::Drive(DriveAnswer::Failed(DriveFailure::Damaged { blocks: vec![0] }));
+            return Box::pin(ready(Ok(damaged.into())));
         }
         let (sender, answer) = oneshot::channel();
         self.letters.lock().unwrap().push((question, sender));
