@@ -17,30 +17,39 @@ pub const LONGEST_TURN: Duration = Duration::from_millis(500);
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Served(u64);
 
-/// How many things go on at once in the background: fewer where clients would wait for them, as many as there may be where there are none.
-pub struct AtOnce {
+/// How something goes on in the background beside clients: how many parts of it at once, which are fewer where clients would wait for
+/// them, and as many as there may be where there are none.
+pub struct Pace {
+    known: Served,
     most: usize,
-    now: usize,
+    at_once: usize,
 }
 
-impl AtOnce {
-    pub fn of(most: usize) -> Self {
-        AtOnce { most, now: most }
+impl Pace {
+    pub fn of(known: Served, most: usize) -> Self {
+        Pace { known, most, at_once: most }
     }
 
-    pub fn now(&self) -> usize {
-        self.now
+    pub fn at_once(&self) -> usize {
+        self.at_once
     }
 
-    /// As many as there may be took so long.
-    pub fn learn(&mut self, took: Duration, are_clients_served: bool) {
-        self.now = match took {
+    /// What was served until now is of no matter.
+    pub fn begin_at(&mut self, now: Served) {
+        self.known = now;
+    }
+
+    /// So many at once took so long. Answers whether clients were served meanwhile.
+    fn learn(&mut self, now: Served, took: Duration) -> bool {
+        let are_clients_served = std::mem::replace(&mut self.known, now) != now;
+        let at_once = match took {
             _ if !are_clients_served => self.most,
-            long if long > SHORT_TURN * 2 => self.now / 2,
-            long if long > SHORT_TURN => self.now - 1,
-            _ => self.now + 1,
+            long if long > SHORT_TURN * 2 => self.at_once / 2,
+            long if long > SHORT_TURN => self.at_once - 1,
+            _ => self.at_once + 1,
         };
-        self.now = self.now.clamp(1, self.most);
+        self.at_once = at_once.clamp(1, self.most);
+        are_clients_served
     }
 }
 
@@ -56,14 +65,12 @@ impl<W: World> Group<W> {
     }
 
     /// If anybody was served meanwhile, clients have the drives for themselves for some times as long as it's gone on since it `began`;
-    /// unless it's urgent. Answers whether anybody was.
-    pub async fn give_clients_their_turn(&self, known: &mut Served, now: Served, began: Tick, is_urgent: bool) -> bool {
-        let before = std::mem::replace(known, now);
-        if before != now && !is_urgent {
-            let took = self.shared.world.now().0.saturating_sub(began.0);
+    /// unless it's urgent.
+    pub async fn give_clients_their_turn(&self, pace: &mut Pace, now: Served, began: Tick, is_urgent: bool) {
+        let took = self.shared.world.now().0.saturating_sub(began.0);
+        if pace.learn(now, took) && !is_urgent {
             self.shared.world.sleep((took * CLIENTS_SHARE).min(LONGEST_TURN)).await;
         }
-        before != now
     }
 }
 
@@ -73,12 +80,16 @@ mod tests {
 
     #[test]
     fn what_takes_long_goes_on_less_at_once_while_clients_are_served_and_never_not_at_all() {
-        let mut at_once = AtOnce::of(8);
-        at_once.learn(SHORT_TURN * 40, false);
-        assert_eq!(at_once.now(), 8, "nobody waits");
+        let mut pace = Pace::of(Served(0), 8);
+        assert!(!pace.learn(Served(0), SHORT_TURN * 40));
+        assert_eq!(pace.at_once(), 8, "nobody waits");
+        let mut served = 0;
         let mut learnt = |took: u32, times: usize| {
-            (0..times).for_each(|_| at_once.learn(SHORT_TURN * took / 10, true));
-            at_once.now()
+            for _ in 0..times {
+                served += 1;
+                assert!(pace.learn(Served(served), SHORT_TURN * took / 10));
+            }
+            pace.at_once()
         };
         assert_eq!(learnt(21, 1), 4);
         assert_eq!(learnt(11, 1), 3);

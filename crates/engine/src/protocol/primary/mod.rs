@@ -13,26 +13,19 @@
 //! 5. In a region whose copies may differ, the first clean copy decides, before anything is read from there.
 
 pub mod bytes;
+mod clear;
 mod clients_turn;
-pub mod complaint;
 pub mod doubt;
 pub mod epochs;
-mod equalise;
 pub mod flush;
-pub mod health;
-pub mod hearing;
-pub mod join;
 pub mod members;
 pub mod migrating;
 pub mod order;
-pub mod presence;
 pub mod read;
 pub mod recover;
-pub mod settle;
 mod status;
 #[cfg(test)]
 mod tests;
-mod without_room;
 pub mod write;
 pub mod zero;
 
@@ -48,7 +41,7 @@ use flush::LostUnflushed;
 use futures_channel::oneshot;
 use futures_util::future::{Either, select};
 use members::{BusyRegions, Member, Members, Presence};
-use migrating::taking::TakeOver;
+use migrating::takeover::TakeOver;
 use order::{Turn, WriteOrder};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -2,7 +2,7 @@
 
 use super::bytes::Rest;
 use super::epochs::Writing;
-use super::join::NO_ROOM;
+use super::members::join::NO_ROOM;
 use super::members::{Copies, Member, Presence};
 use super::read::lost;
 use super::{Blocks, Group, HasTurn, State};
@@ -15,10 +15,7 @@ use tepal_codec::checksum::block_crcs;
 use tepal_drive::world::{Gather, World};
 use tepal_drive::{Change, DriveError, Loss, Mark, MarkKind, Refused, Write};
 use tepal_model::layout::Durability;
-use tepal_model::{BLOCK, DriveId, IoError, Lineage, Origin, Taken, Taking};
-
-/// Empty blocks between others that are cleared with them, in one go.
-const SMALL_GAP: u64 = (16 << 20) / BLOCK;
+use tepal_model::{BLOCK, DriveId, IoError, Lineage, Origin, Taking};
 
 /// How often a write looks for space that is being given back on full drives: a few times for each copy.
 const MOST_ATTEMPTS: usize = 16;
@@ -67,10 +64,10 @@ pub(crate) enum Written {
 }
 
 /// One copy, and the marks that must be there with the data.
-struct Target<W: World> {
+pub(super) struct Target<W: World> {
     at: usize,
-    drive: Holder<W>,
-    marks: Vec<Change>,
+    pub drive: Holder<W>,
+    pub marks: Vec<Change>,
     /// What the marks call stale: the region and the member.
     stale: SmallVec<[(u64, usize); 1]>,
 }
@@ -84,8 +81,12 @@ enum Plan<W: World> {
     Refuse(IoError),
 }
 
-enum Failed {
+/// Why a change isn't on all copies.
+pub(super) enum Failed {
+    /// A copy has no room for it, and this has changed none.
     Space,
+    /// The same, and others may have it.
+    SpaceOnSome,
     /// These drives left.
     Lost(Vec<(DriveId, Arc<Loss>)>),
 }
@@ -99,16 +100,9 @@ impl<W: World> Group<W> {
         fua: bool,
         writing: &mut Writing,
     ) -> Result<Written, IoError> {
-        let blocks = data.blocks();
-        if self.is_mirrored() {
-            self.lock().begin_busy(&self.shared.column, blocks);
-        }
-        let outcome = self.write_copies(&data, fua, writing).await;
-        if self.is_mirrored() {
-            self.lock().end_busy(&self.shared.column, blocks);
-            self.start_settling();
-        }
-        outcome
+        let write =
+            async |targets: &[Target<W>], lineage: &Lineage| self.write_targets(targets, &data, fua, lineage).await;
+        self.until_all_took(data.blocks(), writing, write).await
     }
 
     /// The same for some of the blocks, where others have taken the data before.
@@ -129,28 +123,46 @@ impl<W: World> Group<W> {
         Ok(Written::Done)
     }
 
-    /// Writes until one pass reaches every copy that is here. Writing again what a copy has already changes nothing.
-    async fn write_copies(&self, data: &Data, fua: bool, writing: &mut Writing) -> Result<Written, IoError> {
-        let (mut begun, mut reached_some) = (false, false);
+    /// Changes blocks until one pass reaches every copy that is here: to do again what a copy has already changes nothing. The caller
+    /// has the blocks' turn.
+    pub(super) async fn until_all_took(
+        &self,
+        blocks: Blocks,
+        writing: &mut Writing,
+        change: impl AsyncFn(&[Target<W>], &Lineage) -> Result<(), Failed>,
+    ) -> Result<Written, IoError> {
+        if self.is_mirrored() {
+            self.lock().begin_busy(&self.shared.column, blocks);
+        }
+        let outcome = self.change_copies(blocks, writing, change).await;
+        if self.is_mirrored() {
+            self.lock().end_busy(&self.shared.column, blocks);
+            self.start_settling();
+        }
+        outcome
+    }
+
+    async fn change_copies(
+        &self,
+        blocks: Blocks,
+        writing: &mut Writing,
+        change: impl AsyncFn(&[Target<W>], &Lineage) -> Result<(), Failed>,
+    ) -> Result<Written, IoError> {
+        let mut begun = false;
         loop {
-            let (targets, changes, lineage) = match self.plan_write(data.blocks(), writing) {
+            let (targets, changes, lineage) = match self.plan_write(blocks, writing) {
                 Plan::Go(targets, changes, lineage) => (targets, changes, lineage),
-                Plan::Refuse(error) => return Err(self.refused(data.blocks(), begun, error)),
+                Plan::Refuse(error) => return Err(self.refused(blocks, begun, error)),
                 Plan::Wait(change) => return Ok(Written::Waits { change, begun }),
             };
-            begun = true;
-            match self.write_targets(&targets, data, fua, &lineage).await {
-                Ok(()) if self.took(&targets, data.blocks(), changes) => return Ok(Written::Done),
+            match change(&targets, &lineage).await {
+                Ok(()) if self.took(&targets, blocks, changes) => return Ok(Written::Done),
                 Ok(()) => {}
-                Err(Failed::Space) => {
-                    if reached_some {
-                        self.differ(data.blocks());
-                    }
-                    return Err(IoError::OutOfSpace);
-                }
+                Err(Failed::Space) => return Err(self.refused(blocks, begun, IoError::OutOfSpace)),
+                Err(Failed::SpaceOnSome) => return Err(self.refused(blocks, true, IoError::OutOfSpace)),
                 Err(Failed::Lost(drives)) => Box::pin(self.lose(drives)).await,
             }
-            reached_some = true;
+            begun = true;
         }
     }
 
@@ -255,28 +267,34 @@ impl<W: World> Group<W> {
             Some(only) if targets.len() == 1 => smallvec![only.await],
             first => join_all(first.into_iter().chain(commits)).await.into(),
         };
+        // A drive of this server has found its space before anything was written; of another, it may have none now.
+        self.all_took(targets, outcomes)
+    }
+
+    /// What became of a change on every copy.
+    pub(super) fn all_took(
+        &self,
+        targets: &[Target<W>],
+        outcomes: impl IntoIterator<Item = Result<(), DriveError>>,
+    ) -> Result<(), Failed> {
         let (mut lost, mut is_full) = (Vec::new(), false);
         for (target, outcome) in targets.iter().zip(outcomes) {
             match outcome {
                 Ok(()) => {}
                 Err(DriveError::Lost(loss)) => lost.push((target.drive.id(), loss)),
-                // Of another server: a drive of this one has found its space before anything was written.
                 Err(DriveError::OutOfSpace) => is_full |= !self.does_without(target),
-                Err(error @ DriveError::Damaged { .. }) => unreachable!("a write reads nothing: {error}"),
+                Err(error @ DriveError::Damaged { .. }) => unreachable!("a change reads nothing: {error}"),
             }
         }
         match (lost.is_empty(), is_full) {
             (true, false) => Ok(()),
-            (true, true) => {
-                self.differ(data.blocks());
-                Err(Failed::Space)
-            }
+            (true, true) => Err(Failed::SpaceOnSome),
             (false, _) => Err(Failed::Lost(lost)),
         }
     }
 
     /// Whether it has no room for a write and is only about to join: then it's given up.
-    fn does_without(&self, target: &Target<W>) -> bool {
+    pub(super) fn does_without(&self, target: &Target<W>) -> bool {
         let joins = self.lock().members.list[target.at].joins;
         if joins {
             self.give_up_joining(target.at, NO_ROOM);
@@ -322,247 +340,9 @@ impl<W: World> Group<W> {
         }
         true
     }
-
-    /// Takes blocks out of every copy. The caller has their turn.
-    pub async fn clear_blocks(
-        &self,
-        _: &HasTurn,
-        blocks: Blocks,
-        origin: Option<Origin>,
-        writing: &mut Writing,
-    ) -> Result<Written, IoError> {
-        if self.holds_nothing().await {
-            return Ok(Written::Done);
-        }
-        let Some(seen) = self.seen_by(writing)? else {
-            return Ok(Written::Waits { change: self.in_a_moment(), begun: false });
-        };
-        let mut cleared = false;
-        for held in self.held(blocks, &seen).await {
-            if self.is_mirrored() {
-                self.lock().begin_busy(&self.shared.column, held);
-            }
-            let outcome = self.clear_copies(held, origin, writing).await;
-            if self.is_mirrored() {
-                self.lock().end_busy(&self.shared.column, held);
-                self.start_settling();
-            }
-            if let Written::Waits { change, begun } = outcome? {
-                return Ok(Written::Waits { change, begun: begun || cleared });
-            }
-            cleared = true;
-        }
-        Ok(Written::Done)
-    }
-
-    /// Takes out what one line of the map's history has of these blocks. The caller has their turn.
-    pub async fn clear_line(&self, _: &HasTurn, blocks: Blocks, writing: &mut Writing) -> Result<Written, IoError> {
-        if self.is_mirrored() {
-            self.lock().begin_busy(&self.shared.column, blocks);
-        }
-        let outcome = self.clear_copies(blocks, None, writing).await;
-        if self.is_mirrored() {
-            self.lock().end_busy(&self.shared.column, blocks);
-            self.start_settling();
-        }
-        outcome
-    }
-
-    /// The copies that are here have taken these requests, and no others. The caller has the blocks' turn.
-    pub async fn note_requests(
-        &self,
-        _: &HasTurn,
-        blocks: Blocks,
-        requests: &[Taken],
-        writing: &mut Writing,
-    ) -> Result<Written, IoError> {
-        self.change_copies(blocks, Changed::Notes(requests), writing).await
-    }
-
-    /// What one line of the map's history has of these blocks goes, and what hides older ones too: they are seen again. The caller has
-    /// the turn.
-    pub async fn uncover_line(&self, _: &HasTurn, blocks: Blocks, writing: &mut Writing) -> Result<Written, IoError> {
-        self.change_copies(blocks, Changed::Uncovered, writing).await
-    }
-
-    async fn change_copies(
-        &self,
-        blocks: Blocks,
-        changed: Changed<'_>,
-        writing: &mut Writing,
-    ) -> Result<Written, IoError> {
-        if self.is_mirrored() {
-            self.lock().begin_busy(&self.shared.column, blocks);
-        }
-        let outcome = self.change_on_copies(blocks, changed, writing).await;
-        if self.is_mirrored() {
-            self.lock().end_busy(&self.shared.column, blocks);
-            self.start_settling();
-        }
-        outcome
-    }
-
-    async fn change_on_copies(
-        &self,
-        blocks: Blocks,
-        changed: Changed<'_>,
-        writing: &mut Writing,
-    ) -> Result<Written, IoError> {
-        let (column, mut begun) = (&self.shared.column, false);
-        loop {
-            let (targets, changes, lineage) = match self.plan_write(blocks, writing) {
-                Plan::Go(targets, changes, lineage) => (targets, changes, lineage),
-                Plan::Refuse(error) => return Err(self.refused(blocks, begun, error)),
-                Plan::Wait(change) => return Ok(Written::Waits { change, begun }),
-            };
-            begun = true;
-            let place = column.place(blocks.first);
-            let change = async |target: &Target<W>| {
-                if !target.marks.is_empty() {
-                    target.drive.record(target.marks.clone(), true).await?;
-                }
-                match changed {
-                    Changed::Notes(taken) => {
-                        target.drive.adopt(column.map, (place, blocks.count), taken.to_vec()).await
-                    }
-                    Changed::Uncovered => {
-                        target.drive.uncover((column.map, place, blocks.count), Taking::Nothing, &lineage).await
-                    }
-                }
-            };
-            let outcomes = join_all(targets.iter().map(change)).await;
-            let (mut lost, mut is_full) = (Vec::new(), false);
-            for (target, outcome) in targets.iter().zip(outcomes) {
-                match outcome {
-                    Ok(()) => {}
-                    Err(DriveError::Lost(loss)) => lost.push((target.drive.id(), loss)),
-                    Err(DriveError::OutOfSpace | DriveError::Damaged { .. }) => is_full |= !self.does_without(target),
-                }
-            }
-            if lost.is_empty() && is_full {
-                self.differ(blocks);
-                return Err(IoError::OutOfSpace);
-            }
-            if lost.is_empty() && self.took(&targets, blocks, changes) {
-                return Ok(Written::Done);
-            }
-            self.lose(lost).await;
-        }
-    }
-
-    /// The parts of a range in which copies hold anything, or may. What is empty in all clean ones needs no clearing: marks
-    /// for all of a large volume wouldn't fit into a log.
-    pub async fn held(&self, blocks: Blocks, seen: &Lineage) -> Vec<Blocks> {
-        let mut held: Vec<Blocks> = Vec::new();
-        for (first, count) in self.shared.column.cut(blocks.first, blocks.count) {
-            match held.last_mut() {
-                _ if self.is_empty(Blocks { first, count }, seen).await => {}
-                Some(last) if first - last.end() <= SMALL_GAP => last.count = first + count - last.first,
-                _ => held.push(Blocks { first, count }),
-            }
-        }
-        held
-    }
-
-    /// Whether all clean copies of blocks of one region are here and hold nothing.
-    async fn is_empty(&self, blocks: Blocks, seen: &Lineage) -> bool {
-        let column = &self.shared.column;
-        let copies: SmallVec<[_; 2]> = {
-            let state = self.lock();
-            let region = column.region_of(blocks.first);
-            let Copies::Clean(copies) = state.members.clean(region) else { return false };
-            if state.unresolved.contains(&region) {
-                return false;
-            }
-            let drive = |at: usize| state.members.list[at].drive().cloned();
-            copies.into_iter().map(drive).collect()
-        };
-        for drive in copies {
-            let Some(drive) = drive else { return false };
-            let place = column.place(blocks.first);
-            if !drive.is_empty(column.map, place, blocks.count, seen).await.is_ok_and(|empty| empty) {
-                return false;
-            }
-        }
-        true
-    }
-
-    /// Every copy is here and empty.
-    async fn holds_nothing(&self) -> bool {
-        let copies: SmallVec<[Holder<W>; 2]> = self.lock().members.here().cloned().collect();
-        if copies.len() < self.shared.copies {
-            return false;
-        }
-        for drive in copies {
-            if !drive.allocated_of(self.shared.column.map).await.is_ok_and(|bytes| bytes == 0) {
-                return false;
-            }
-        }
-        true
-    }
-
-    pub async fn clear_copies(
-        &self,
-        blocks: Blocks,
-        origin: Option<Origin>,
-        writing: &mut Writing,
-    ) -> Result<Written, IoError> {
-        let column = &self.shared.column;
-        let mut begun = false;
-        loop {
-            let (targets, changes, lineage) = match self.plan_write(blocks, writing) {
-                Plan::Go(targets, changes, lineage) => (targets, changes, lineage),
-                Plan::Refuse(error) => return Err(self.refused(blocks, begun, error)),
-                Plan::Wait(change) => return Ok(Written::Waits { change, begun }),
-            };
-            let run = (column.map, column.place(blocks.first), blocks.count);
-            let full: SmallVec<[&Target<W>; 2]> =
-                targets.iter().filter(|target| !target.drive.may_clear(run, &lineage)).collect();
-            if full.iter().filter(|target| !self.does_without(target)).count() > 0 {
-                if begun {
-                    self.differ(blocks);
-                }
-                return Err(IoError::OutOfSpace);
-            } else if !full.is_empty() {
-                continue; // without those
-            }
-            begun = true;
-            let clears =
-                targets.iter().map(|target| target.drive.clear(run, target.marks.clone(), taking_of(origin), &lineage));
-            let outcomes = join_all(clears).await;
-            // What is hidden from the volume, and stays for snapshots, may take space.
-            let full = |(target, outcome): (&Target<W>, &_)| {
-                matches!(outcome, Err(DriveError::OutOfSpace)) && !self.does_without(target)
-            };
-            let is_full =
-                targets.iter().zip(&outcomes).filter(|&(target, outcome)| full((target, outcome))).count() > 0;
-            let lost = targets.iter().zip(outcomes).filter_map(|(target, outcome)| match outcome {
-                Err(DriveError::Lost(loss)) => Some((target.drive.id(), loss)),
-                Ok(()) | Err(DriveError::OutOfSpace | DriveError::Damaged { .. }) => None,
-            });
-            let lost: Vec<_> = lost.collect();
-            if lost.is_empty() && is_full {
-                self.differ(blocks);
-                return Err(IoError::OutOfSpace);
-            }
-            if lost.is_empty() && self.took(&targets, blocks, changes) {
-                return Ok(Written::Done);
-            }
-            self.lose(lost).await;
-        }
-    }
 }
 
-/// What becomes of blocks, whose data isn't written.
-#[derive(Clone, Copy)]
-enum Changed<'a> {
-    /// They have taken these requests, and no others.
-    Notes(&'a [Taken]),
-    /// What a line has of them is gone.
-    Uncovered,
-}
-
-fn taking_of(origin: Option<Origin>) -> Taking {
+pub(super) fn taking_of(origin: Option<Origin>) -> Taking {
     origin.map_or(Taking::Nothing, Taking::Request)
 }
 

@@ -1,6 +1,6 @@
 //! What one side has of some blocks, as it's handed over and taken.
 
-use super::handing::runs_of;
+use super::lines::runs_of;
 use crate::epochs::Epochs;
 use crate::holder::Holder;
 use crate::protocol::primary::{Blocks, Group};

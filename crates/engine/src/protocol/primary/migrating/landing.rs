@@ -1,7 +1,7 @@
 //! How all copies here come to have what the source has handed over.
 
 use super::handed::Handed;
-use super::handing::{newest_line, runs_of};
+use super::lines::{newest_line, runs_of};
 use crate::epochs::Epochs;
 use crate::holder::Holder;
 use crate::protocol::primary::epochs::Writing;

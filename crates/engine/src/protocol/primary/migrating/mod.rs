@@ -15,12 +15,16 @@
 //! Where one volume *leaves* others that have the map, the source releases only what nobody else sees. What it shares stays, and is handed
 //! over by whoever leads the target's column next, too: nobody ever writes that, and what the volume has written since is newer.
 //!
-//! `taking.rs` is the target's way through a window, `landing.rs` how its copies come to have what it was given, `handing.rs` the
-//! source's part, `handed.rs` what goes from the one to the other, `untaken.rs` how what can't be taken over is read.
+//! `taking.rs` is the target's way through a window (`takeover.rs` has how far it is), `asking.rs` what it asks of the source, and
+//! `landing.rs` how its copies come to have what it was given. `handing.rs` is the source's part, and `handed.rs` what goes from the one
+//! to the other; `lines.rs` is what copies have of some blocks, on either side. `untaken.rs` is how what can't be taken over is read.
 
+mod asking;
 mod handed;
 pub mod handing;
 mod landing;
+mod lines;
+pub mod takeover;
 pub mod taking;
 mod untaken;
 

@@ -1,33 +1,25 @@
 //! How the target takes over all of a window, and each piece before anybody is served there.
 //!
-//! Memory has which pieces have been taken in this window. When all of the column's have, that is said until the window moves on.
+//! When all of the column's pieces have been taken, that is said until the window moves on.
 
 use super::handed::Handed;
-use super::handing::{Handing, What};
-use crate::epochs::Epochs;
+use super::takeover::PIECE;
 use crate::migration::Phase;
-use crate::protocol::primary::clients_turn::{AtOnce, LONGEST_TURN, Served};
+use crate::protocol::primary::clients_turn::{LONGEST_TURN, Pace, Served};
 use crate::protocol::primary::{Blocks, Group, State};
 use crate::servers::seat::Taken as Seated;
 use crate::volume::MapMigration;
-use crate::volume::migrating::{Held, Run};
+use crate::volume::migrating::Held;
 use futures_util::future::{Either, join_all, select};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tepal_drive::world::{Tick, World};
-use tepal_model::{BLOCK, IoError, MigrationStage, Segments, VolumeId};
-use tepal_wire::message::{Answer, VolumeAnswer, VolumeFailure, VolumeRequest};
+use tepal_drive::world::World;
+use tepal_model::{BLOCK, IoError, MigrationStage, VolumeId};
 
-/// Blocks.
-const PIECE: u64 = 16;
 /// Pieces that are taken over at once in the background, at most.
 const AT_ONCE: usize = 8;
-/// Pieces that are under way for clients at once; the others of a long request follow them.
-const MOST_UNDER_WAY: usize = 32;
-/// The same with those that wait for nobody but the source, which keep no others from being begun.
-const MOST_BEGUN: usize = 1024;
 /// So long it's waited for to know where there's anything.
 const KNOWN_SOON: Duration = Duration::from_millis(500);
 /// A piece that takes longer is said to wait.
@@ -39,85 +31,6 @@ const LATER: Duration = Duration::from_millis(320);
 const SAY_AGAIN: Duration = Duration::from_secs(1);
 /// Before a piece is tried again for which there was no room, or that can't be read.
 const RETRY: Duration = Duration::from_secs(5);
-
-/// Of this window, by pieces, each named by its first block.
-#[derive(Debug, Default)]
-pub(crate) struct TakeOver {
-    taken: BTreeSet<u64>,
-    /// Since when.
-    under_way: BTreeMap<u64, Tick>,
-    /// Those of them for which the source couldn't hand anything over when it was asked last.
-    waiting: BTreeSet<u64>,
-    /// One that wasn't begun since nobody leads its column at the source, and since when.
-    passed_over: Option<(u64, Tick)>,
-    /// Where there's anything to be taken over, once that is known.
-    held: Option<Held>,
-    /// Why it couldn't be, and when.
-    refused: BTreeMap<u64, (IoError, Tick)>,
-    /// Somebody takes over what is left, and says when it's all.
-    walking: bool,
-}
-
-impl TakeOver {
-    /// Nothing of another window is.
-    pub fn begin_anew(&mut self) {
-        *self = TakeOver { walking: self.walking, ..TakeOver::default() };
-    }
-
-    /// What keeps volumes from going on.
-    pub fn obstacle(&self) -> Option<IoError> {
-        self.refused.values().next().map(|(error, _)| error.clone())
-    }
-
-    /// What isn't taken over yet of some blocks of one chunk, which are fenced.
-    pub fn missing(
-        &self,
-        (migration, column): (&MapMigration, usize),
-        blocks: Blocks,
-    ) -> impl Iterator<Item = u64> + '_ {
-        let is_nothing = self.has_nothing_in(|| migration.chunk_of(column, blocks.first));
-        let pieces = (!is_nothing).then(|| pieces(blocks)).into_iter().flatten();
-        pieces.map(|piece| piece.first).filter(|piece| !self.taken.contains(piece))
-    }
-
-    /// Whether it's known that there's nothing to be taken over.
-    fn has_nothing_in(&self, chunk: impl FnOnce() -> u64) -> bool {
-        self.held.as_ref().is_some_and(|held| !held.contains(&chunk()))
-    }
-
-    /// The piece that has been under way, or passed over, for the longest, and since when.
-    fn oldest(&self) -> Option<(u64, Tick)> {
-        let under_way = self.under_way.iter().map(|(&piece, &since)| (piece, since));
-        under_way.chain(self.passed_over).min_by_key(|(_, since)| since.0)
-    }
-
-    /// Whether whoever asks for a client is to take a piece over, from now on. Not all of them at once: many may be asked for.
-    fn begin(&mut self, piece: u64, now: Tick) -> bool {
-        let is_their_turn = self.under_way.len() - self.waiting.len() < MOST_UNDER_WAY;
-        let begins = is_their_turn && self.under_way.len() < MOST_BEGUN && !self.under_way.contains_key(&piece);
-        begins && self.under_way.insert(piece, now).is_none()
-    }
-
-    /// Whether others may be begun in its stead. It may be under way no more, if this is another window by now.
-    fn note_waiting(&mut self, piece: u64) -> bool {
-        self.under_way.contains_key(&piece) && self.waiting.insert(piece)
-    }
-
-    fn end(&mut self, piece: u64) {
-        self.under_way.remove(&piece);
-        self.waiting.remove(&piece);
-        self.pass_no_more(piece);
-    }
-
-    fn pass_no_more(&mut self, piece: u64) {
-        self.passed_over.take_if(|(passed, _)| *passed == piece);
-    }
-}
-
-/// Those that blocks touch.
-pub(super) fn pieces(blocks: Blocks) -> impl Iterator<Item = Blocks> {
-    (blocks.first / PIECE..blocks.end().div_ceil(PIECE)).map(|number| Blocks::new(number * PIECE, PIECE))
-}
 
 /// Who takes a piece over.
 enum Claim {
@@ -220,7 +133,7 @@ impl<W: World> Group<W> {
     }
 
     async fn take_over_all(self) {
-        let mut at_once = AtOnce::of(AT_ONCE);
+        let mut pace = Pace::of(self.served(), AT_ONCE);
         loop {
             let migration = {
                 let mut state = self.lock();
@@ -232,7 +145,7 @@ impl<W: World> Group<W> {
                 migration
             };
             self.wait_for_what_is_held(&migration).await;
-            let pause = match self.take_over_window(&migration, &mut at_once).await {
+            let pause = match self.take_over_window(&migration, &mut pace).await {
                 true => {
                     self.say_taken(&migration).await;
                     SAY_AGAIN
@@ -300,15 +213,6 @@ impl<W: World> Group<W> {
         self.wake();
     }
 
-    /// The chunks of the window of which one of the source's columns may have anything; `None` if it can't say.
-    pub async fn ask_what_is_held(&self, migration: &MapMigration, column: usize) -> Option<Vec<u64>> {
-        let epochs = self.lock().epochs.clone();
-        match self.ask_source(migration, column, (What::Holding, Blocks::new(0, 0)), &epochs).await {
-            Ok((VolumeAnswer::Holding { chunks }, _)) => Some(chunks),
-            _ => None,
-        }
-    }
-
     async fn say_taken(&self, migration: &MapMigration) {
         let Some(engine) = self.engine() else { return };
         let agreed = &migration.agreed;
@@ -316,9 +220,9 @@ impl<W: World> Group<W> {
     }
 
     /// Whether all of the column's pieces have been taken over.
-    async fn take_over_window(&self, migration: &Arc<MapMigration>, at_once: &mut AtOnce) -> bool {
+    async fn take_over_window(&self, migration: &Arc<MapMigration>, pace: &mut Pace) -> bool {
         let number = self.shared.column.number;
-        let mut pace = (self.served_of(migration), at_once);
+        pace.begin_at(self.served_of(migration));
         let mut is_all = true;
         let mut some: Vec<u64> = Vec::new();
         for (_, blocks) in migration.window(number) {
@@ -326,7 +230,7 @@ impl<W: World> Group<W> {
             for piece in missing {
                 if !self.is_window(migration) {
                     // What was begun comes to its end, for clients may wait for it.
-                    self.take_over_some(migration, &mut some, &mut pace).await;
+                    self.take_over_some(migration, &mut some, pace).await;
                     return false;
                 }
                 match self.claim(migration, piece) {
@@ -334,12 +238,12 @@ impl<W: World> Group<W> {
                     Claim::Own => some.push(piece),
                     Claim::Others => is_all &= some.contains(&piece),
                 }
-                if some.len() >= pace.1.now() {
-                    is_all &= self.take_over_some(migration, &mut some, &mut pace).await;
+                if some.len() >= pace.at_once() {
+                    is_all &= self.take_over_some(migration, &mut some, pace).await;
                 }
             }
         }
-        is_all &= self.take_over_some(migration, &mut some, &mut pace).await;
+        is_all &= self.take_over_some(migration, &mut some, pace).await;
         is_all && self.is_window(migration)
     }
 
@@ -375,19 +279,12 @@ impl<W: World> Group<W> {
         runs.iter().all(|run| is_led(run.column))
     }
 
-    async fn take_over_some(
-        &self,
-        migration: &Arc<MapMigration>,
-        some: &mut Vec<u64>,
-        (served, at_once): &mut (Served, &mut AtOnce),
-    ) -> bool {
+    async fn take_over_some(&self, migration: &Arc<MapMigration>, some: &mut Vec<u64>, pace: &mut Pace) -> bool {
         let began = self.shared.world.now();
         let taken = join_all(some.drain(..).map(|piece| self.take_over(migration, piece, For::Nobody))).await;
         let bytes: u64 = taken.iter().flatten().sum();
         if bytes > 0 {
-            let (now, took) = (self.served_of(migration), self.shared.world.now().0.saturating_sub(began.0));
-            let are_clients_served = self.give_clients_their_turn(served, now, began, false).await;
-            at_once.learn(took, are_clients_served);
+            self.give_clients_their_turn(pace, self.served_of(migration), began, false).await;
             self.keep_to_rate(migration, bytes).await;
         }
         self.shared.world.give_way().await;
@@ -503,35 +400,6 @@ impl<W: World> Group<W> {
         Ok(handed.iter().map(|handed| handed.blocks.len() as u64 * BLOCK).sum())
     }
 
-    /// What the source has of a run, in as many answers as that takes.
-    pub(super) async fn handed_over(
-        &self,
-        migration: &MapMigration,
-        run: &Run,
-        epochs: &Epochs,
-    ) -> Result<Vec<Handed>, NotTaken> {
-        let (mut all, mut done) = (Vec::new(), 0);
-        while done < run.own.count {
-            let left = Blocks::new(run.other.first + done, run.own.count - done);
-            let asked = self.ask_source(migration, run.column, (What::HandOver, left), epochs).await;
-            let (answer, data) = asked?;
-            let VolumeAnswer::HandedOver { count, lines, requests } = answer else { return Err(NotTaken::Yet) };
-            let count = u64::from(count).min(left.count);
-            let data = tepal_model::buffer::join(&data);
-            let handed = Handed::of(run.own.first + done, lines, requests, data).filter(|_| count > 0);
-            all.push(handed.ok_or(NotTaken::Yet)?);
-            done += count;
-        }
-        Ok(all)
-    }
-
-    async fn released(&self, migration: &MapMigration, run: &Run, epochs: &Epochs) -> Result<(), NotTaken> {
-        match self.ask_source(migration, run.column, (What::Release, run.other), epochs).await? {
-            (VolumeAnswer::Released, _) => Ok(()),
-            _ => Err(NotTaken::Yet),
-        }
-    }
-
     /// What waits for too long to be taken over.
     pub fn waits(&self, state: &State<W>) -> Option<Waits> {
         let migration = state.migration.as_ref().filter(|migration| migration.takes())?;
@@ -555,63 +423,5 @@ impl<W: World> Group<W> {
         };
         let from: BTreeSet<String> = columns.filter_map(who).collect();
         Some(from.into_iter().collect::<Vec<_>>().join(", "))
-    }
-
-    /// Asks the primary of the source's column, once.
-    async fn ask_source(
-        &self,
-        migration: &MapMigration,
-        column: usize,
-        (what, blocks): (What, Blocks),
-        epochs: &Epochs,
-    ) -> Result<(VolumeAnswer, Segments), NotTaken> {
-        let engine = self.engine().ok_or(NotTaken::Yet)?;
-        let map = engine.map(migration.agreed.source).ok_or(NotTaken::Yet)?;
-        let seat = map.seats().get(column).ok_or(NotTaken::Yet)?;
-        let (target, since) = (migration.agreed.target, migration.agreed.since);
-        let handing = Handing { what, blocks, target, since, lines: epochs.lines_digest(migration.agreed.leaves) };
-        let reply = match seat.now() {
-            Seated::Here(group) => {
-                let outcome = handing.at(&group.for_others()).await;
-                if !map.may_tell(seat, &group).await {
-                    return Err(NotTaken::Yet);
-                }
-                outcome?
-            }
-            Seated::There(server, view) => {
-                let operation = handing.message();
-                let request = VolumeRequest { volume: VolumeId(0), map: map.id(), column: column as u32, operation };
-                self.answer_of(&engine, seat, (server, view), request).await.ok_or(NotTaken::Yet)?
-            }
-            Seated::Vacant => return Err(NotTaken::Yet),
-        };
-        match reply.answer {
-            Answer::Volume(VolumeAnswer::Failed(VolumeFailure::Io(error))) => Err(error.into()),
-            Answer::Volume(VolumeAnswer::Failed(_)) => Err(NotTaken::Yet),
-            Answer::Volume(answer) => Ok((answer, reply.payload.into_parts().0)),
-            Answer::Metadata | Answer::Api | Answer::Drive(_) => Err(NotTaken::Yet),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Story: pieces whose source was away filled all places, and what was to come from others was waited for as long.
-    #[test]
-    fn pieces_that_wait_for_their_source_keep_no_others_from_being_begun() {
-        let (mut takeover, now) = (TakeOver::default(), Tick::default());
-        let begun = |takeover: &mut TakeOver, from: u64| {
-            (from..from + 40).filter(|piece| takeover.begin(piece * PIECE, now)).collect::<Vec<_>>()
-        };
-        let first = begun(&mut takeover, 0);
-        assert_eq!((first.len(), begun(&mut takeover, 40)), (MOST_UNDER_WAY, vec![]));
-        assert!(first.iter().all(|piece| takeover.note_waiting(piece * PIECE)));
-        assert!(!takeover.note_waiting(1000 * PIECE), "of another window");
-        let others = begun(&mut takeover, 40);
-        assert_eq!(others.len(), MOST_UNDER_WAY);
-        others.iter().chain(&first).for_each(|piece| takeover.end(piece * PIECE));
-        assert!(takeover.oldest().is_none() && takeover.waiting.is_empty());
     }
 }

@@ -8,8 +8,9 @@
 //! in nobody's way.
 
 use super::handed::{Handed, shown_on_both};
-use super::handing::{Of, newest_line};
-use super::taking::{NotTaken, SOON, pieces};
+use super::lines::{Of, newest_line};
+use super::takeover::pieces;
+use super::taking::{NotTaken, SOON};
 use crate::epochs::{Epochs, Subject};
 use crate::protocol::primary::order::Turn;
 use crate::protocol::primary::read::Reader;

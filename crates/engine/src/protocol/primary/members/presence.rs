@@ -1,10 +1,10 @@
-//! A group's drives coming and going, and what it takes from each: see [`super::members`] for who is believed.
+//! A group's drives coming and going, and what it takes from each: see [`super`] for who is believed.
 
-use super::members::{Copies, Presence};
-use super::{Group, State};
+use super::{Copies, Presence};
 use crate::authority::View;
 use crate::engine::Standing;
 use crate::holder::Holder;
+use crate::protocol::primary::{Group, State};
 use tepal_drive::Change;
 use tepal_drive::world::World;
 use tepal_model::DriveId;

@@ -9,9 +9,9 @@
 //!    what others miss. For what was found in one view is agreed only in that view, and no drive leaves without a new one.
 //! 3. Clients' writes don't fail when it has no room or isn't reached: they wait until it's agreed that it doesn't join any more.
 
-use super::members::{Member, Presence};
-use super::recover::Stuck;
-use super::{Group, State};
+use super::{Member, Presence};
+use crate::protocol::primary::recover::Stuck;
+use crate::protocol::primary::{Group, State};
 use std::collections::BTreeSet;
 use std::time::Duration;
 use tepal_drive::world::World;

@@ -1,12 +1,18 @@
 //! What's known of copies that may differ, after a crash or an absence, and how it comes to be forgotten: when they have been made
 //! equal.
 
-use super::equalise::Why;
+mod copy;
+mod equalise;
+mod repair;
+mod settle;
+mod without_room;
+
 use super::flush::flush_all;
 use super::members::{Copies, Member, Presence};
 use super::read::Failed;
 use super::{Group, State};
 use crate::holder::Holder;
+use equalise::Why;
 use futures_channel::oneshot;
 use futures_util::future::join_all;
 use tepal_drive::world::World;
@@ -269,7 +275,7 @@ impl<W: World> Group<W> {
     }
 }
 
-pub(super) fn failed<W: World>(drive: &Holder<W>, error: DriveError) -> Failed {
+pub fn failed<W: World>(drive: &Holder<W>, error: DriveError) -> Failed {
     match error {
         DriveError::Lost(loss) => Failed::Lost(drive.id(), loss),
         DriveError::OutOfSpace => Failed::Io(IoError::OutOfSpace),

@@ -11,6 +11,12 @@
 //! A drive that joins, to take another's place, gets all that is written and is brought up to date; nothing is noted of what it misses.
 //! Its word doesn't count, nor its copy for an acknowledgement: whoever serves next begins it anew (`join.rs`).
 
+pub mod complaint;
+pub mod health;
+pub mod hearing;
+pub mod join;
+pub mod presence;
+
 use crate::authority::View;
 use crate::holder::Holder;
 use crate::map::Column;

@@ -1,7 +1,7 @@
 //! What a group wants for being whole.
 
-use super::members::{Copies, Member, NOT_MISSED, Presence};
-use super::{Group, State};
+use super::{Copies, Member, NOT_MISSED, Presence};
+use crate::protocol::primary::{Group, State};
 use crate::volume::Map;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -9,10 +9,10 @@
 //! volume, which waits for as long as that takes; so after a while it asks something about a drive too, and whether that is
 //! answered.
 
-use super::Group;
 use crate::authority::View;
 use crate::engine::Engine;
 use crate::holder::Holder;
+use crate::protocol::primary::Group;
 use crate::servers::follow::DriveStatus;
 use crate::servers::peers::{Question, Reply};
 use crate::servers::seat::Seat;
@@ -30,7 +30,7 @@ const SLOW: Duration = Duration::from_secs(1);
 
 impl<W: World> Group<W> {
     /// Whether it's a drive that was lost here only because its server can't be reached.
-    pub(super) fn is_cut_off(&self, id: DriveId) -> bool {
+    pub fn is_cut_off(&self, id: DriveId) -> bool {
         let state = self.lock();
         let member = state.members.list.iter().find(|member| member.id == id);
         let drive = member.and_then(|member| member.drive());
@@ -38,7 +38,7 @@ impl<W: World> Group<W> {
     }
 
     /// Whether it's agreed that the drive isn't up any more. `false` once that makes no difference here.
-    pub(super) async fn complain(&self, id: DriveId, matters: impl Fn() -> bool) -> bool {
+    pub async fn complain(&self, id: DriveId, matters: impl Fn() -> bool) -> bool {
         while matters() {
             let Some(engine) = self.engine() else { return false };
             let Some((me, now)) = engine.followed_state() else { return true };
@@ -60,7 +60,7 @@ impl<W: World> Group<W> {
     }
 
     /// What the primary of a column that is left answers; `None` if it's to be asked again, whoever that is then.
-    pub(super) async fn answer_of(
+    pub async fn answer_of(
         &self,
         engine: &Engine<W>,
         seat: &Seat<W>,

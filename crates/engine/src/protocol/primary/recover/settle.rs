@@ -1,11 +1,12 @@
 //! What runs in the background of a group: settling busy marks, resolving what a crash left, catching up.
 
-use super::flush::flush_all;
-use super::join::NO_ROOM;
-use super::members::{Copies, Member};
-use super::recover::Stuck;
-use super::{Group, State};
+use super::Stuck;
 use crate::holder::Holder;
+use crate::protocol::primary::clients_turn::Pace;
+use crate::protocol::primary::flush::flush_all;
+use crate::protocol::primary::members::join::NO_ROOM;
+use crate::protocol::primary::members::{Copies, Member};
+use crate::protocol::primary::{Group, State};
 use futures_util::future::{join_all, select};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -121,7 +122,7 @@ impl<W: World> Group<W> {
     async fn recover_all(self) {
         // What met an obstacle is tried again only after everything else.
         let mut postponed: BTreeSet<Job> = BTreeSet::new();
-        let mut served = self.served();
+        let mut pace = Pace::of(self.served(), 1);
         loop {
             let job = {
                 let mut state = self.lock();
@@ -154,7 +155,7 @@ impl<W: World> Group<W> {
                     match job {
                         Some(Job::CatchUp { .. }) => {
                             let (now, is_urgent) = (self.served(), self.is_soon_safe());
-                            self.give_clients_their_turn(&mut served, now, began, is_urgent).await;
+                            self.give_clients_their_turn(&mut pace, now, began, is_urgent).await;
                         }
                         _ => self.settle_members(),
                     }

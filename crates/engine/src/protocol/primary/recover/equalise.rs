@@ -1,41 +1,22 @@
-//! Making copies equal: those of a region after a crash or an absence, and a block that rots.
+//! Making copies of a region equal, after a crash or an absence.
 
-use super::members::Copies;
-use super::read::{Failed, lost};
-use super::recover::{Stuck, failed};
-use super::{Blocks, Group, State};
-use crate::epochs::Epochs;
-use crate::holder::Holder;
+use super::copy::{Copy, Saying, ZEROS, taken_by_both};
+use super::{Stuck, failed};
+use crate::protocol::primary::members::Copies;
+use crate::protocol::primary::read::{Failed, lost};
+use crate::protocol::primary::{Blocks, Group};
 use futures_util::future::join_all;
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, LazyLock};
 use tepal_codec::checksum::block_crcs;
 use tepal_drive::world::{Gather, World};
 use tepal_drive::{DriveError, Write};
 use tepal_model::buffer::join;
-use tepal_model::{BLOCK, Buffer, DriveId, Epoch, IoError, Lineage, MapId, Segments, Taken, Taking};
+use tepal_model::{BLOCK, Buffer, Epoch, IoError, MapId, Taking};
 
 /// A region is compared and copied in steps of so many blocks, so many of them at a time.
 const STEP: u64 = 16;
 const STEPS_AT_ONCE: usize = 16;
-
-/// One copy of some blocks: the drive and the first block's place there.
-pub(super) struct Copy<W: World> {
-    pub drive: Holder<W>,
-    place: u64,
-    /// Of which layers this is about.
-    pub line: Line,
-}
-
-/// What copies must agree on, seen from one place of the map's history.
-#[derive(Clone)]
-pub(super) struct Line {
-    pub seen: Lineage,
-    /// What was agreed when this was found: nothing is changed by it once that is over.
-    epochs: Arc<Epochs>,
-}
 
 /// Why copies may not be equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,16 +27,6 @@ pub(super) enum Why {
     Doubted,
     /// The drive of this member has missed writes.
     Missed(usize),
-}
-
-/// What is said of requests with a run that is copied. They are noted of blocks, whatever they were written in, so what a copy has
-/// taken is its own only when it's equal in all lines.
-#[derive(Clone, Copy)]
-pub(super) enum Saying<'a> {
-    /// It has taken these: there's no other line.
-    Those(&'a [Taken]),
-    /// What was noted before stays, until all lines are equal.
-    Nothing,
 }
 
 /// Some blocks of two copies, of which one becomes like the other.
@@ -147,33 +118,6 @@ impl<W: World> Group<W> {
         let every = (0..self.shared.copies).filter(|&at| !comes_later(at)).filter_map(copy);
         let targets = every.filter(|(at, _)| wanted(*at)).map(|(_, copy)| copy).collect();
         Ok(Plan::Go { source, targets })
-    }
-
-    /// A copy of blocks from this one on, if its drive is here.
-    fn copy(&self, state: &State<W>, at: usize, first: u64) -> Option<Copy<W>> {
-        let drive = state.members.list[at].drive()?.clone();
-        let line = Line::newest(&state.epochs);
-        Some(Copy { drive, place: self.shared.column.place(first), line })
-    }
-
-    /// The lines on which some of these copies have anything, or one on which they have nothing, in the order in which they are made
-    /// equal: what is older is seen by later ones too.
-    async fn lines(&self, count: u64, copies: impl Iterator<Item = &Copy<W>>) -> Result<Vec<Line>, Failed> {
-        let epochs = self.lock().epochs.clone();
-        let line = |seen: &Lineage| Line { seen: seen.clone(), epochs: epochs.clone() };
-        let lines = epochs.history.lines();
-        if lines.len() == 1 {
-            return Ok(lines.iter().map(line).collect());
-        }
-        let mut found = BTreeSet::new();
-        for copy in copies {
-            let of_copy = copy.drive.epochs_of(self.shared.column.map, copy.place, count).await;
-            found.extend(of_copy.map_err(|error| failed(&copy.drive, error))?);
-        }
-        let has_any = |seen: &&Lineage| found.iter().any(|&epoch| seen.owns(epoch));
-        let lines: Vec<Line> = lines.iter().filter(has_any).map(line).collect();
-        // What requests cleared may be all that there is to say.
-        Ok(if lines.is_empty() { vec![Line::newest(&epochs)] } else { lines })
     }
 
     async fn copy_all_lines(
@@ -298,37 +242,6 @@ impl<W: World> Group<W> {
         Ok(unread)
     }
 
-    /// Where the copy that should decide can't be read, another that is clean does, of what requests did too: what the first one had
-    /// must not be there again when it can be read later. `false` if nobody can read it.
-    async fn decide_by_another(&self, source: &Copy<W>, first: u64, nth: usize) -> Result<bool, Failed> {
-        let source = source.after(nth);
-        for other in self.clean_copies_but(source.drive.id(), first + nth as u64)? {
-            match self.make_like(&source, &other.on(&source.line)).await {
-                Err(Failed::Io(IoError::Damaged { .. })) => {}
-                outcome => return outcome.map(|()| true),
-            }
-        }
-        Ok(false)
-    }
-
-    /// One block of a copy becomes that of another, of the same line, which has taken what that has.
-    pub(super) async fn make_like(&self, copy: &Copy<W>, other: &Copy<W>) -> Result<(), Failed> {
-        let (crcs, _) = other.content(self.shared.column.map, 1).await?;
-        let taken = self.taken_like(copy, other).await?;
-        self.copy_run(other, copy, 0..1, crcs[0].is_none(), Saying::Those(&taken)).await
-    }
-
-    /// What one block of a copy has taken once it's like another.
-    pub(super) async fn taken_like(&self, copy: &Copy<W>, other: &Copy<W>) -> Result<Vec<Taken>, Failed> {
-        let map = self.shared.column.map;
-        let (_, taken) = other.content(map, 1).await?;
-        Ok(match self.lines(1, [copy, other].into_iter()).await?.len() {
-            1 => taken,
-            // In other lines it stays as it is, and they may have been written there.
-            _ => taken_by_both(&copy.content(map, 1).await?.1, &taken),
-        })
-    }
-
     /// Has some blocks of a copy be what older lines show.
     pub(super) async fn uncover(&self, copy: &Copy<W>, run: Range<usize>, saying: Saying<'_>) -> Result<(), Failed> {
         self.check_line(copy)?;
@@ -362,26 +275,6 @@ impl<W: World> Group<W> {
             }
         }
         Ok(())
-    }
-
-    /// Whether some blocks of a copy are what older lines show: this one alone sees nothing of them.
-    pub(super) async fn shows_older(&self, copy: &Copy<W>, run: Range<usize>) -> Result<bool, Failed> {
-        let (first, count) = (copy.place + run.start as u64, run.len() as u64);
-        let epochs = copy.drive.epochs_of(self.shared.column.map, first, count).await;
-        let epochs = epochs.map_err(|error| failed(&copy.drive, error))?;
-        Ok(!epochs.into_iter().any(|epoch| copy.line.seen.owns(epoch)))
-    }
-
-    /// The clean copies of a block that are here, but the one on this drive.
-    fn clean_copies_but(&self, id: DriveId, block: u64) -> Result<Vec<Copy<W>>, Failed> {
-        let state = self.lock();
-        let clean = match state.members.clean(self.shared.column.region_of(block)) {
-            Copies::Clean(clean) => clean,
-            Copies::Waiting => return Err(Failed::Away),
-            Copies::Lost => return Ok(Vec::new()),
-        };
-        let copies = clean.into_iter().filter_map(|at| self.copy(&state, at, block));
-        Ok(copies.filter(|copy| copy.drive.id() != id).collect())
     }
 
     /// Looks at the data where the checksums are the same: of all that a drive missed, some block's may be by chance.
@@ -419,7 +312,7 @@ impl<W: World> Group<W> {
     }
 
     /// Some blocks of one copy become those of another.
-    async fn copy_run(
+    pub(super) async fn copy_run(
         &self,
         source: &Copy<W>,
         target: &Copy<W>,
@@ -477,105 +370,6 @@ impl<W: World> Group<W> {
         self.shared.placed.joins.is_none_or(|joins| joins.drive != target.drive.id())
     }
 
-    /// Once a snapshot is gone, drives may have joined what it parted: what was read by the lines of before isn't copied by them.
-    fn check_line(&self, target: &Copy<W>) -> Result<(), Failed> {
-        match Arc::ptr_eq(&self.lock().epochs, &target.line.epochs) {
-            true => Ok(()),
-            false => Err(Failed::Away),
-        }
-    }
-
-    /// Has a damaged copy of a block right again: written from one that is right, if it wasn't written since. `Damaged` if no clean
-    /// copy here is right, `Unavailable` if the copy isn't here, or the others aren't.
-    pub async fn repair(&self, block: u64, at: usize) -> Result<(), IoError> {
-        let region = self.shared.column.region_of(block);
-        loop {
-            let turn = self.shared.order.line_up_repair(block, 1).turn().await;
-            let (target, unresolved) = {
-                let state = self.lock();
-                state.serves()?;
-                (self.copy(&state, at, block), state.unresolved.contains(&region))
-            };
-            let away = |what: &str| IoError::Unavailable { reason: format!("{what} isn't here") };
-            let Some(target) = target else { return Err(away("its drive")) };
-            if unresolved {
-                drop(turn); // which copy decides there has to be settled first, and that compares checksums only
-                match self.resolve(region).await {
-                    Ok(()) => continue,
-                    Err(Stuck::Waits(_)) => return Err(away("a drive that others wait for")),
-                    Err(Stuck::Failed(error)) => return Err(error),
-                }
-            }
-            return self.repair_under_turn(&target, block).await;
-        }
-    }
-
-    async fn repair_under_turn(&self, target: &Copy<W>, block: u64) -> Result<(), IoError> {
-        let outcome = self.repair_all_lines(target, block).await;
-        if matches!(outcome, Err(Failed::Away)) && self.check_line(target).is_err() {
-            // It's found out again by the lines of now.
-            let now = {
-                let state = self.lock();
-                state.serves()?;
-                Line::newest(&state.epochs)
-            };
-            return Box::pin(self.repair_under_turn(&target.on(&now), block)).await;
-        }
-        match outcome {
-            Ok(()) => Ok(()),
-            Err(Failed::Io(error)) => Err(error),
-            Err(Failed::Lost(id, loss)) => {
-                let reason = loss.to_string();
-                self.lose(vec![(id, loss)]).await;
-                Err(IoError::Unavailable { reason })
-            }
-            Err(Failed::Away) => Err(IoError::Unavailable { reason: "no other copy is here".to_owned() }),
-        }
-    }
-
-    async fn repair_all_lines(&self, target: &Copy<W>, block: u64) -> Result<(), Failed> {
-        let mut is_lost = false;
-        // What the target has of an older line, others may have once more in a newer one.
-        let others = self.clean_copies_but(target.drive.id(), block)?;
-        for line in self.lines(1, others.iter().chain([target])).await? {
-            let target = target.on(&line);
-            if target.read(self.shared.column.map, 0, 1).await.is_ok() {
-                continue; // it was written since, or it's another layer that is damaged
-            }
-            match self.decide_by_another(&target, block, 0).await? {
-                true => {
-                    self.shared.repaired.fetch_add(1, Ordering::Relaxed);
-                    tracing::warn!(drive = %target.drive.id(), block, "a damaged block was written again from another copy");
-                }
-                false => is_lost = true,
-            }
-        }
-        if is_lost { Err(damaged(block)) } else { Ok(()) }
-    }
-
-    /// Whether one copy of a block, which isn't clean, may have what can't be read of another: by the checksums, or they couldn't be
-    /// compared.
-    pub async fn may_have(&self, block: u64, damaged: usize, other: usize) -> bool {
-        let (damaged, other) = {
-            let state = self.lock();
-            (self.copy(&state, damaged, block), self.copy(&state, other, block))
-        };
-        let (Some(damaged), Some(other)) = (damaged, other) else { return true };
-        let Ok(lines) = self.lines(1, std::iter::once(&damaged)).await else { return true };
-        let map = self.shared.column.map;
-        for line in lines {
-            let (damaged, other) = (damaged.on(&line), other.on(&line));
-            if damaged.read(map, 0, 1).await.is_ok() {
-                continue;
-            }
-            match (damaged.content(map, 1).await, other.content(map, 1).await) {
-                (Ok((wanted, _)), Ok((found, _))) if wanted != found => return false,
-                _ => {}
-            }
-        }
-        true
-    }
-
     /// Whether all clean copies of these blocks of a region hold the same, by their checksums. Makes them equal if not.
     pub async fn compare(&self, blocks: Blocks) -> Result<bool, IoError> {
         let before = self.lock().copied;
@@ -587,91 +381,10 @@ impl<W: World> Group<W> {
     }
 }
 
-impl<W: World> Copy<W> {
-    async fn read(&self, map: MapId, nth: usize, count: usize) -> Result<Segments, DriveError> {
-        self.drive.read(map, self.place + nth as u64, count as u64, &self.line.seen).await
-    }
-
-    /// The CRCs of so many blocks, and the requests that they have taken, numbered from the first one.
-    pub async fn content(&self, map: MapId, count: u64) -> Result<(Vec<Option<u32>>, Vec<Taken>), Failed> {
-        let content = self.drive.content(map, self.place, count, &self.line.seen).await;
-        let (crcs, taken) = content.map_err(|error| failed(&self.drive, error))?;
-        Ok((crcs, taken.into_iter().map(|taken| Taken { first: taken.first - self.place, ..taken }).collect()))
-    }
-
-    /// The blocks that its line itself has data of, or of which it hides what older ones have.
-    async fn has_itself(&self, map: MapId, count: u64) -> Result<BTreeSet<u64>, Failed> {
-        let line = &self.line.seen;
-        let mut has = match line.own_part() {
-            Some(own) => self.held(map, count, &own).await?,
-            None => BTreeSet::new(),
-        };
-        if let Some(older) = line.older_part() {
-            let all = self.held(map, count, line).await?;
-            has.extend(self.held(map, count, &older).await?.difference(&all));
-        }
-        Ok(has)
-    }
-
-    async fn held(&self, map: MapId, count: u64, seen: &Lineage) -> Result<BTreeSet<u64>, Failed> {
-        self.drive.held(map, self.place, count, seen).await.map_err(|error| failed(&self.drive, error))
-    }
-
-    /// Some of these blocks have taken these requests, and nothing else.
-    async fn adopt(&self, map: MapId, blocks: Range<u64>, taken: &[Taken]) -> Result<(), Failed> {
-        let (place, requests) = (self.place + blocks.start, self.placed(taken, &blocks));
-        let adopted = self.drive.adopt(map, (place, blocks.end - blocks.start), requests).await;
-        adopted.map_err(|error| failed(&self.drive, error))
-    }
-
-    /// The same of so many blocks from the first on, but for some.
-    async fn adopt_all_but(&self, map: MapId, but: &BTreeSet<u64>, count: u64, taken: &[Taken]) -> Result<(), Failed> {
-        let mut from = 0;
-        for &nth in but.iter().chain([&count]) {
-            if from < nth {
-                self.adopt(map, from..nth, taken).await?;
-            }
-            from = nth + 1;
-        }
-        Ok(())
-    }
-
-    /// What some blocks of a copy have taken, as this one numbers them.
-    fn placed(&self, taken: &[Taken], blocks: &Range<u64>) -> Vec<Taken> {
-        let part = taken.iter().filter_map(|taken| taken.within(blocks));
-        part.map(|taken| Taken { first: self.place + taken.first, ..taken }).collect()
-    }
-
-    fn taking(&self, saying: Saying<'_>, blocks: Range<u64>) -> Taking {
-        match saying {
-            Saying::Those(taken) => Taking::Those(self.placed(taken, &blocks)),
-            Saying::Nothing => Taking::Nothing,
-        }
-    }
-
-    /// The same from a later block on.
-    pub fn after(&self, blocks: usize) -> Self {
-        Copy { drive: self.drive.clone(), place: self.place + blocks as u64, line: self.line.clone() }
-    }
-
-    /// The same blocks, of other layers.
-    fn on(&self, line: &Line) -> Self {
-        Copy { drive: self.drive.clone(), place: self.place, line: line.clone() }
-    }
-}
-
 impl Why {
     /// What a drive missed may be the same in some block by chance.
     fn compares_data(self) -> bool {
         matches!(self, Why::Missed(_))
-    }
-}
-
-impl Line {
-    /// That of which nothing is seen by others that are newer.
-    fn newest(epochs: &Arc<Epochs>) -> Self {
-        let seen = epochs.history.lines().last().cloned().unwrap_or_default();
-        Line { seen, epochs: epochs.clone() }
     }
 }
 
@@ -685,16 +398,6 @@ async fn is_otherwise<W: World>(source: &Copy<W>, target: &Copy<W>, map: MapId, 
     }
 }
 
-/// The requests that blocks of two copies have taken both.
-fn taken_by_both(one: &[Taken], other: &[Taken]) -> Vec<Taken> {
-    let both = |taken: &Taken| {
-        let blocks = taken.first..taken.first + taken.count;
-        let same = other.iter().filter(move |other| other.origin == taken.origin);
-        same.filter_map(move |other| other.within(&blocks)).collect::<Vec<_>>()
-    };
-    one.iter().flat_map(both).collect()
-}
-
 /// Whether a copy that has the second is to become like one that has the first. Drives that are to hide many blocks from some
 /// readers, and not from others, may have to write zeros: it's the same where there's something to hide. Where there's nothing, a
 /// copy may have none: what is there in a map that volumes leave was never taken over.
@@ -703,9 +406,6 @@ fn differ(wanted: Option<u32>, found: Option<u32>, hides: bool) -> bool {
     shown(wanted) != shown(found)
 }
 
-/// The CRC of a block of zeros.
-pub(super) static ZEROS: LazyLock<u32> = LazyLock::new(|| tepal_codec::checksum::crc(&[0; BLOCK as usize]));
-
-fn damaged(block: u64) -> Failed {
+pub(super) fn damaged(block: u64) -> Failed {
     Failed::Io(IoError::Damaged { offset: block * BLOCK, length: BLOCK })
 }

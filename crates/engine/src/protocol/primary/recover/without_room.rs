@@ -15,11 +15,12 @@
 //! A copy that's behind isn't asked: nobody reads it before it has been brought up to date, which begins again if something was left
 //! out meanwhile. One that joins is given up.
 
-use super::equalise::{Copy, Decided, Saying, Step, Why, ZEROS};
-use super::join::NO_ROOM;
-use super::members::Copies;
-use super::read::Failed;
-use super::{Group, State};
+use super::copy::{Copy, Saying, ZEROS};
+use super::equalise::{Decided, Step, Why};
+use crate::protocol::primary::members::Copies;
+use crate::protocol::primary::members::join::NO_ROOM;
+use crate::protocol::primary::read::Failed;
+use crate::protocol::primary::{Group, State};
 use std::ops::Range;
 use tepal_drive::world::World;
 use tepal_model::{DriveId, IoError};

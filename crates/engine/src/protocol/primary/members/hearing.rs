@@ -1,10 +1,10 @@
 //! Hearing drives of other servers: what they know counts from then on, and nobody else's requests do.
 
-use super::Group;
+use super::Presence;
 use super::join::UNREACHED;
-use super::members::Presence;
 use crate::engine::Standing;
 use crate::holder::Holder;
+use crate::protocol::primary::Group;
 use crate::servers::remote::{Link, Remote, Unheard};
 use futures_util::future::select;
 use std::time::Duration;

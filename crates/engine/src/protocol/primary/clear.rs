@@ -1,0 +1,164 @@
+//! What changes copies without bringing data: blocks are taken out, or uncovered, or what they have taken is noted.
+
+use super::epochs::Writing;
+use super::members::Copies;
+use super::write::{Failed, Target, Written, taking_of};
+use super::{Blocks, Group, HasTurn};
+use crate::holder::Holder;
+use futures_util::future::join_all;
+use smallvec::SmallVec;
+use tepal_drive::DriveError;
+use tepal_drive::world::World;
+use tepal_model::{BLOCK, IoError, Lineage, Origin, Taken, Taking};
+
+/// Empty blocks between others that are cleared with them, in one go.
+const SMALL_GAP: u64 = (16 << 20) / BLOCK;
+
+impl<W: World> Group<W> {
+    /// Takes blocks out of every copy. The caller has their turn.
+    pub async fn clear_blocks(
+        &self,
+        _: &HasTurn,
+        blocks: Blocks,
+        origin: Option<Origin>,
+        writing: &mut Writing,
+    ) -> Result<Written, IoError> {
+        if self.holds_nothing().await {
+            return Ok(Written::Done);
+        }
+        let Some(seen) = self.seen_by(writing)? else {
+            return Ok(Written::Waits { change: self.in_a_moment(), begun: false });
+        };
+        let mut cleared = false;
+        for held in self.held(blocks, &seen).await {
+            if let Written::Waits { change, begun } = self.clear_copies(held, origin, writing).await? {
+                return Ok(Written::Waits { change, begun: begun || cleared });
+            }
+            cleared = true;
+        }
+        Ok(Written::Done)
+    }
+
+    /// Takes out what one line of the map's history has of these blocks. The caller has their turn.
+    pub async fn clear_line(&self, _: &HasTurn, blocks: Blocks, writing: &mut Writing) -> Result<Written, IoError> {
+        self.clear_copies(blocks, None, writing).await
+    }
+
+    async fn clear_copies(
+        &self,
+        blocks: Blocks,
+        origin: Option<Origin>,
+        writing: &mut Writing,
+    ) -> Result<Written, IoError> {
+        let run = (self.shared.column.map, self.shared.column.place(blocks.first), blocks.count);
+        let clear = async |targets: &[Target<W>], lineage: &Lineage| {
+            let full: SmallVec<[&Target<W>; 2]> =
+                targets.iter().filter(|target| !target.drive.may_clear(run, lineage)).collect();
+            if full.iter().filter(|target| !self.does_without(target)).count() > 0 {
+                return Err(Failed::Space);
+            } else if !full.is_empty() {
+                return Err(Failed::Lost(Vec::new())); // it goes on without those
+            }
+            let clear = async |target: &Target<W>| {
+                target.drive.clear(run, target.marks.clone(), taking_of(origin), lineage).await
+            };
+            // What is hidden from the volume, and stays for snapshots, may take space.
+            self.all_took(targets, join_all(targets.iter().map(clear)).await)
+        };
+        self.until_all_took(blocks, writing, clear).await
+    }
+
+    /// The copies that are here have taken these requests, and no others. The caller has the blocks' turn.
+    pub async fn note_requests(
+        &self,
+        _: &HasTurn,
+        blocks: Blocks,
+        requests: &[Taken],
+        writing: &mut Writing,
+    ) -> Result<Written, IoError> {
+        let run = (self.shared.column.place(blocks.first), blocks.count);
+        let note = async |targets: &[Target<W>], _: &Lineage| {
+            let note = async |target: &Target<W>| {
+                target.bring_marks().await?;
+                target.drive.adopt(self.shared.column.map, run, requests.to_vec()).await
+            };
+            self.all_took(targets, join_all(targets.iter().map(note)).await)
+        };
+        self.until_all_took(blocks, writing, note).await
+    }
+
+    /// What one line of the map's history has of these blocks goes, and what hides older ones too: they are seen again. The caller has
+    /// the turn.
+    pub async fn uncover_line(&self, _: &HasTurn, blocks: Blocks, writing: &mut Writing) -> Result<Written, IoError> {
+        let run = (self.shared.column.map, self.shared.column.place(blocks.first), blocks.count);
+        let uncover = async |targets: &[Target<W>], lineage: &Lineage| {
+            let uncover = async |target: &Target<W>| {
+                target.bring_marks().await?;
+                target.drive.uncover(run, Taking::Nothing, lineage).await
+            };
+            self.all_took(targets, join_all(targets.iter().map(uncover)).await)
+        };
+        self.until_all_took(blocks, writing, uncover).await
+    }
+
+    /// The parts of a range in which copies hold anything, or may. What is empty in all clean ones needs no clearing: marks
+    /// for all of a large volume wouldn't fit into a log.
+    pub async fn held(&self, blocks: Blocks, seen: &Lineage) -> Vec<Blocks> {
+        let mut held: Vec<Blocks> = Vec::new();
+        for (first, count) in self.shared.column.cut(blocks.first, blocks.count) {
+            match held.last_mut() {
+                _ if self.is_empty(Blocks { first, count }, seen).await => {}
+                Some(last) if first - last.end() <= SMALL_GAP => last.count = first + count - last.first,
+                _ => held.push(Blocks { first, count }),
+            }
+        }
+        held
+    }
+
+    /// Whether all clean copies of blocks of one region are here and hold nothing.
+    async fn is_empty(&self, blocks: Blocks, seen: &Lineage) -> bool {
+        let column = &self.shared.column;
+        let copies: SmallVec<[_; 2]> = {
+            let state = self.lock();
+            let region = column.region_of(blocks.first);
+            let Copies::Clean(copies) = state.members.clean(region) else { return false };
+            if state.unresolved.contains(&region) {
+                return false;
+            }
+            let drive = |at: usize| state.members.list[at].drive().cloned();
+            copies.into_iter().map(drive).collect()
+        };
+        for drive in copies {
+            let Some(drive) = drive else { return false };
+            let place = column.place(blocks.first);
+            if !drive.is_empty(column.map, place, blocks.count, seen).await.is_ok_and(|empty| empty) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Every copy is here and empty.
+    async fn holds_nothing(&self) -> bool {
+        let copies: SmallVec<[Holder<W>; 2]> = self.lock().members.here().cloned().collect();
+        if copies.len() < self.shared.copies {
+            return false;
+        }
+        for drive in copies {
+            if !drive.allocated_of(self.shared.column.map).await.is_ok_and(|bytes| bytes == 0) {
+                return false;
+            }
+        }
+        true
+    }
+}
+
+impl<W: World> Target<W> {
+    /// Ahead of a change that takes none with it.
+    async fn bring_marks(&self) -> Result<(), DriveError> {
+        match self.marks.is_empty() {
+            true => Ok(()),
+            false => self.drive.record(self.marks.clone(), true).await,
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! One copy of some blocks, as lines of the map's history show it: what it has there, and what it has taken.
+
+use super::failed;
+use crate::epochs::Epochs;
+use crate::holder::Holder;
+use crate::protocol::primary::members::Copies;
+use crate::protocol::primary::read::Failed;
+use crate::protocol::primary::{Group, State};
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::{Arc, LazyLock};
+use tepal_drive::DriveError;
+use tepal_drive::world::World;
+use tepal_model::{BLOCK, DriveId, Lineage, MapId, Segments, Taken, Taking};
+
+/// One copy of some blocks: the drive and the first block's place there.
+pub(super) struct Copy<W: World> {
+    pub drive: Holder<W>,
+    pub place: u64,
+    /// Of which layers this is about.
+    pub line: Line,
+}
+
+/// What copies must agree on, seen from one place of the map's history.
+#[derive(Clone)]
+pub(super) struct Line {
+    pub seen: Lineage,
+    /// What was agreed when this was found: nothing is changed by it once that is over.
+    pub epochs: Arc<Epochs>,
+}
+
+/// What is said of requests with a run that is copied. They are noted of blocks, whatever they were written in, so what a copy has
+/// taken is its own only when it's equal in all lines.
+#[derive(Clone, Copy)]
+pub(super) enum Saying<'a> {
+    /// It has taken these: there's no other line.
+    Those(&'a [Taken]),
+    /// What was noted before stays, until all lines are equal.
+    Nothing,
+}
+
+impl<W: World> Group<W> {
+    /// A copy of blocks from this one on, if its drive is here.
+    pub(super) fn copy(&self, state: &State<W>, at: usize, first: u64) -> Option<Copy<W>> {
+        let drive = state.members.list[at].drive()?.clone();
+        let line = Line::newest(&state.epochs);
+        Some(Copy { drive, place: self.shared.column.place(first), line })
+    }
+
+    /// The lines on which some of these copies have anything, or one on which they have nothing, in the order in which they are made
+    /// equal: what is older is seen by later ones too.
+    pub(super) async fn lines(&self, count: u64, copies: impl Iterator<Item = &Copy<W>>) -> Result<Vec<Line>, Failed> {
+        let epochs = self.lock().epochs.clone();
+        let line = |seen: &Lineage| Line { seen: seen.clone(), epochs: epochs.clone() };
+        let lines = epochs.history.lines();
+        if lines.len() == 1 {
+            return Ok(lines.iter().map(line).collect());
+        }
+        let mut found = BTreeSet::new();
+        for copy in copies {
+            let of_copy = copy.drive.epochs_of(self.shared.column.map, copy.place, count).await;
+            found.extend(of_copy.map_err(|error| failed(&copy.drive, error))?);
+        }
+        let has_any = |seen: &&Lineage| found.iter().any(|&epoch| seen.owns(epoch));
+        let lines: Vec<Line> = lines.iter().filter(has_any).map(line).collect();
+        // What requests cleared may be all that there is to say.
+        Ok(if lines.is_empty() { vec![Line::newest(&epochs)] } else { lines })
+    }
+
+    /// Once a snapshot is gone, drives may have joined what it parted: what was read by the lines of before isn't copied by them.
+    pub(super) fn check_line(&self, target: &Copy<W>) -> Result<(), Failed> {
+        match Arc::ptr_eq(&self.lock().epochs, &target.line.epochs) {
+            true => Ok(()),
+            false => Err(Failed::Away),
+        }
+    }
+
+    /// Whether some blocks of a copy are what older lines show: this one alone sees nothing of them.
+    pub(super) async fn shows_older(&self, copy: &Copy<W>, run: Range<usize>) -> Result<bool, Failed> {
+        let (first, count) = (copy.place + run.start as u64, run.len() as u64);
+        let epochs = copy.drive.epochs_of(self.shared.column.map, first, count).await;
+        let epochs = epochs.map_err(|error| failed(&copy.drive, error))?;
+        Ok(!epochs.into_iter().any(|epoch| copy.line.seen.owns(epoch)))
+    }
+
+    /// The clean copies of a block that are here, but the one on this drive.
+    pub(super) fn clean_copies_but(&self, id: DriveId, block: u64) -> Result<Vec<Copy<W>>, Failed> {
+        let state = self.lock();
+        let clean = match state.members.clean(self.shared.column.region_of(block)) {
+            Copies::Clean(clean) => clean,
+            Copies::Waiting => return Err(Failed::Away),
+            Copies::Lost => return Ok(Vec::new()),
+        };
+        let copies = clean.into_iter().filter_map(|at| self.copy(&state, at, block));
+        Ok(copies.filter(|copy| copy.drive.id() != id).collect())
+    }
+}
+
+impl<W: World> Copy<W> {
+    pub async fn read(&self, map: MapId, nth: usize, count: usize) -> Result<Segments, DriveError> {
+        self.drive.read(map, self.place + nth as u64, count as u64, &self.line.seen).await
+    }
+
+    /// The CRCs of so many blocks, and the requests that they have taken, numbered from the first one.
+    pub async fn content(&self, map: MapId, count: u64) -> Result<(Vec<Option<u32>>, Vec<Taken>), Failed> {
+        let content = self.drive.content(map, self.place, count, &self.line.seen).await;
+        let (crcs, taken) = content.map_err(|error| failed(&self.drive, error))?;
+        Ok((crcs, taken.into_iter().map(|taken| Taken { first: taken.first - self.place, ..taken }).collect()))
+    }
+
+    /// The blocks that its line itself has data of, or of which it hides what older ones have.
+    pub async fn has_itself(&self, map: MapId, count: u64) -> Result<BTreeSet<u64>, Failed> {
+        let line = &self.line.seen;
+        let mut has = match line.own_part() {
+            Some(own) => self.held(map, count, &own).await?,
+            None => BTreeSet::new(),
+        };
+        if let Some(older) = line.older_part() {
+            let all = self.held(map, count, line).await?;
+            has.extend(self.held(map, count, &older).await?.difference(&all));
+        }
+        Ok(has)
+    }
+
+    async fn held(&self, map: MapId, count: u64, seen: &Lineage) -> Result<BTreeSet<u64>, Failed> {
+        self.drive.held(map, self.place, count, seen).await.map_err(|error| failed(&self.drive, error))
+    }
+
+    /// Some of these blocks have taken these requests, and nothing else.
+    pub async fn adopt(&self, map: MapId, blocks: Range<u64>, taken: &[Taken]) -> Result<(), Failed> {
+        let (place, requests) = (self.place + blocks.start, self.placed(taken, &blocks));
+        let adopted = self.drive.adopt(map, (place, blocks.end - blocks.start), requests).await;
+        adopted.map_err(|error| failed(&self.drive, error))
+    }
+
+    /// The same of so many blocks from the first on, but for some.
+    pub async fn adopt_all_but(
+        &self,
+        map: MapId,
+        but: &BTreeSet<u64>,
+        count: u64,
+        taken: &[Taken],
+    ) -> Result<(), Failed> {
+        let mut from = 0;
+        for &nth in but.iter().chain([&count]) {
+            if from < nth {
+                self.adopt(map, from..nth, taken).await?;
+            }
+            from = nth + 1;
+        }
+        Ok(())
+    }
+
+    /// What some blocks of a copy have taken, as this one numbers them.
+    fn placed(&self, taken: &[Taken], blocks: &Range<u64>) -> Vec<Taken> {
+        let part = taken.iter().filter_map(|taken| taken.within(blocks));
+        part.map(|taken| Taken { first: self.place + taken.first, ..taken }).collect()
+    }
+
+    pub fn taking(&self, saying: Saying<'_>, blocks: Range<u64>) -> Taking {
+        match saying {
+            Saying::Those(taken) => Taking::Those(self.placed(taken, &blocks)),
+            Saying::Nothing => Taking::Nothing,
+        }
+    }
+
+    /// The same from a later block on.
+    pub fn after(&self, blocks: usize) -> Self {
+        Copy { drive: self.drive.clone(), place: self.place + blocks as u64, line: self.line.clone() }
+    }
+
+    /// The same blocks, of other layers.
+    pub fn on(&self, line: &Line) -> Self {
+        Copy { drive: self.drive.clone(), place: self.place, line: line.clone() }
+    }
+}
+
+impl Line {
+    /// That of which nothing is seen by others that are newer.
+    pub fn newest(epochs: &Arc<Epochs>) -> Self {
+        let seen = epochs.history.lines().last().cloned().unwrap_or_default();
+        Line { seen, epochs: epochs.clone() }
+    }
+}
+
+/// The requests that blocks of two copies have taken both.
+pub(super) fn taken_by_both(one: &[Taken], other: &[Taken]) -> Vec<Taken> {
+    let both = |taken: &Taken| {
+        let blocks = taken.first..taken.first + taken.count;
+        let same = other.iter().filter(move |other| other.origin == taken.origin);
+        same.filter_map(move |other| other.within(&blocks)).collect::<Vec<_>>()
+    };
+    one.iter().flat_map(both).collect()
+}
+
+/// The CRC of a block of zeros.
+pub(super) static ZEROS: LazyLock<u32> = LazyLock::new(|| tepal_codec::checksum::crc(&[0; BLOCK as usize]));

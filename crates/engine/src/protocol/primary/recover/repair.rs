@@ -1,0 +1,134 @@
+//! A copy of a block that can't be read becomes one that can.
+
+use super::Stuck;
+use super::copy::{Copy, Line, Saying, taken_by_both};
+use super::equalise::damaged;
+use crate::protocol::primary::Group;
+use crate::protocol::primary::read::Failed;
+use std::sync::atomic::Ordering;
+use tepal_drive::world::World;
+use tepal_model::{IoError, Taken};
+
+impl<W: World> Group<W> {
+    /// Has a damaged copy of a block right again: written from one that is right, if it wasn't written since. `Damaged` if no clean
+    /// copy here is right, `Unavailable` if the copy isn't here, or the others aren't.
+    pub async fn repair(&self, block: u64, at: usize) -> Result<(), IoError> {
+        let region = self.shared.column.region_of(block);
+        loop {
+            let turn = self.shared.order.line_up_repair(block, 1).turn().await;
+            let (target, unresolved) = {
+                let state = self.lock();
+                state.serves()?;
+                (self.copy(&state, at, block), state.unresolved.contains(&region))
+            };
+            let away = |what: &str| IoError::Unavailable { reason: format!("{what} isn't here") };
+            let Some(target) = target else { return Err(away("its drive")) };
+            if unresolved {
+                drop(turn); // which copy decides there has to be settled first, and that compares checksums only
+                match self.resolve(region).await {
+                    Ok(()) => continue,
+                    Err(Stuck::Waits(_)) => return Err(away("a drive that others wait for")),
+                    Err(Stuck::Failed(error)) => return Err(error),
+                }
+            }
+            return self.repair_under_turn(&target, block).await;
+        }
+    }
+
+    async fn repair_under_turn(&self, target: &Copy<W>, block: u64) -> Result<(), IoError> {
+        let outcome = self.repair_all_lines(target, block).await;
+        if matches!(outcome, Err(Failed::Away)) && self.check_line(target).is_err() {
+            // It's found out again by the lines of now.
+            let now = {
+                let state = self.lock();
+                state.serves()?;
+                Line::newest(&state.epochs)
+            };
+            return Box::pin(self.repair_under_turn(&target.on(&now), block)).await;
+        }
+        match outcome {
+            Ok(()) => Ok(()),
+            Err(Failed::Io(error)) => Err(error),
+            Err(Failed::Lost(id, loss)) => {
+                let reason = loss.to_string();
+                self.lose(vec![(id, loss)]).await;
+                Err(IoError::Unavailable { reason })
+            }
+            Err(Failed::Away) => Err(IoError::Unavailable { reason: "no other copy is here".to_owned() }),
+        }
+    }
+
+    async fn repair_all_lines(&self, target: &Copy<W>, block: u64) -> Result<(), Failed> {
+        let mut is_lost = false;
+        // What the target has of an older line, others may have once more in a newer one.
+        let others = self.clean_copies_but(target.drive.id(), block)?;
+        for line in self.lines(1, others.iter().chain([target])).await? {
+            let target = target.on(&line);
+            if target.read(self.shared.column.map, 0, 1).await.is_ok() {
+                continue; // it was written since, or it's another layer that is damaged
+            }
+            match self.decide_by_another(&target, block, 0).await? {
+                true => {
+                    self.shared.repaired.fetch_add(1, Ordering::Relaxed);
+                    tracing::warn!(drive = %target.drive.id(), block, "a damaged block was written again from another copy");
+                }
+                false => is_lost = true,
+            }
+        }
+        if is_lost { Err(damaged(block)) } else { Ok(()) }
+    }
+
+    /// Whether one copy of a block, which isn't clean, may have what can't be read of another: by the checksums, or they couldn't be
+    /// compared.
+    pub async fn may_have(&self, block: u64, damaged: usize, other: usize) -> bool {
+        let (damaged, other) = {
+            let state = self.lock();
+            (self.copy(&state, damaged, block), self.copy(&state, other, block))
+        };
+        let (Some(damaged), Some(other)) = (damaged, other) else { return true };
+        let Ok(lines) = self.lines(1, std::iter::once(&damaged)).await else { return true };
+        let map = self.shared.column.map;
+        for line in lines {
+            let (damaged, other) = (damaged.on(&line), other.on(&line));
+            if damaged.read(map, 0, 1).await.is_ok() {
+                continue;
+            }
+            match (damaged.content(map, 1).await, other.content(map, 1).await) {
+                (Ok((wanted, _)), Ok((found, _))) if wanted != found => return false,
+                _ => {}
+            }
+        }
+        true
+    }
+
+    /// Where the copy that should decide can't be read, another that is clean does, of what requests did too: what the first one had
+    /// must not be there again when it can be read later. `false` if nobody can read it.
+    pub(super) async fn decide_by_another(&self, source: &Copy<W>, first: u64, nth: usize) -> Result<bool, Failed> {
+        let source = source.after(nth);
+        for other in self.clean_copies_but(source.drive.id(), first + nth as u64)? {
+            match self.make_like(&source, &other.on(&source.line)).await {
+                Err(Failed::Io(IoError::Damaged { .. })) => {}
+                outcome => return outcome.map(|()| true),
+            }
+        }
+        Ok(false)
+    }
+
+    /// One block of a copy becomes that of another, of the same line, which has taken what that has.
+    pub(super) async fn make_like(&self, copy: &Copy<W>, other: &Copy<W>) -> Result<(), Failed> {
+        let (crcs, _) = other.content(self.shared.column.map, 1).await?;
+        let taken = self.taken_like(copy, other).await?;
+        self.copy_run(other, copy, 0..1, crcs[0].is_none(), Saying::Those(&taken)).await
+    }
+
+    /// What one block of a copy has taken once it's like another.
+    pub(super) async fn taken_like(&self, copy: &Copy<W>, other: &Copy<W>) -> Result<Vec<Taken>, Failed> {
+        let map = self.shared.column.map;
+        let (_, taken) = other.content(map, 1).await?;
+        Ok(match self.lines(1, [copy, other].into_iter()).await?.len() {
+            1 => taken,
+            // In other lines it stays as it is, and they may have been written there.
+            _ => taken_by_both(&copy.content(map, 1).await?.1, &taken),
+        })
+    }
+}
