@@ -13,6 +13,11 @@ use tepal_model::text::is_name;
 
 /// Begins every such file. No filesystem, partition table or image begins so.
 pub const MAGIC: [u8; 8] = *b"TEPALdif";
+/// Whether a file begins as one that began so, until something of that was damaged or lost. No image does.
+pub fn was_magic(beginning: &[u8]) -> bool {
+    MAGIC.windows(4).any(|part| beginning.windows(4).any(|found| found == part))
+}
+
 /// The longest data of one record.
 pub const LONGEST: u64 = 8 << 20;
 
@@ -297,6 +302,18 @@ mod tests {
             pieces.push((piece, if matches!(piece, Piece::Data { .. }) { data.clone() } else { vec![] }));
         }
         Ok(pieces)
+    }
+
+    /// Story: a file of differences of which one bit was flipped at the beginning was written to the volume as an image.
+    #[test]
+    fn a_beginning_that_was_damaged_is_known() {
+        for at in 0..MAGIC.len() {
+            let mut damaged = MAGIC;
+            damaged[at] ^= 4;
+            assert!(was_magic(&damaged), "byte {at}");
+            assert!(at > 3 || was_magic(&MAGIC[at..]) && was_magic(&MAGIC[..8 - at]), "{at} of it are lost");
+        }
+        assert!(!was_magic(&[]) && !was_magic(b"TEP") && !was_magic(b"TExALxxx") && !was_magic(&[0; 8]));
     }
 
     #[test]

@@ -8,7 +8,7 @@ mod difference;
 use super::CommandError;
 use crate::cli::ImportArguments;
 use crate::client::{Client, ClientError};
-use crate::difference_file::{DifferenceError, MAGIC};
+use crate::difference_file::{DifferenceError, MAGIC, was_magic};
 use crate::output::{self, Output, Progress};
 use serde_json::json;
 use std::fs::File;
@@ -38,7 +38,7 @@ pub enum TransferError {
         "there is no volume '{0}', and how large it should be can't be seen from a pipe: add --size, or create it first"
     )]
     SizeUnknown(String),
-    #[error("standard input has no bytes, so no volume '{0}' is made")]
+    #[error("standard input has no bytes for volume '{0}': nothing is changed")]
     Empty(String),
     #[error("volume '{name}' exists already and has {size}: leave out {option}, or name another volume")]
     Exists { name: String, size: String, option: &'static str },
@@ -53,6 +53,8 @@ pub enum TransferError {
         "standard input has differences, for a volume that exists: leave out {option}, which is for making volume '{name}'"
     )]
     OfDifferences { name: String, option: &'static str },
+    #[error("standard input isn't an image for volume '{0}', but begins as damaged differences do: nothing is changed")]
+    Damaged(String),
     #[error("standard input has an image for volume '{0}', and no differences: leave out --force")]
     NothingToForce(String),
     #[error("standard input has differences that aren't applied to volume '{name}', which is as before: {error}")]
@@ -251,6 +253,10 @@ pub fn import(client: &Client, output: Output, arguments: ImportArguments) -> Re
     beginning.truncate(begun);
     if beginning == MAGIC {
         return difference::import(client, output, arguments, &beginning, input, length.is_some());
+    } else if was_magic(&beginning) {
+        return Err(TransferError::Damaged(arguments.name).into());
+    } else if beginning.is_empty() {
+        return Err(TransferError::Empty(arguments.name).into());
     }
     if arguments.force {
         return Err(TransferError::NothingToForce(arguments.name).into());
@@ -304,7 +310,6 @@ fn target(client: &Client, arguments: ImportArguments, length: Option<u64>) -> R
         Err(error) if error.is_not_found() => {
             let size = match (size, length) {
                 (Some(size), _) => size,
-                (None, Some(0)) => return Err(TransferError::Empty(name).into()),
                 // A volume's size is a multiple of 512.
                 (None, Some(length)) => length.next_multiple_of(512),
                 (None, None) => return Err(TransferError::SizeUnknown(name).into()),
