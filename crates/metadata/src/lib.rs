@@ -48,5 +48,6 @@ pub use record::{
 };
 pub use refusal::{Refusal, Thing};
 pub use state::State;
+pub use state_machine::apply::check_size;
 pub use state_machine::copy::StateCopyError;
 pub use timing::{Clock, Surroundings, Timing};

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tepal_model::history::FIRST_EPOCH;
 use tepal_model::layout::FailureDomain;
-use tepal_model::{ClusterId, DriveId, Epoch, History, MapId, ServerId, VolumeId};
+use tepal_model::{CHUNK, ClusterId, DriveId, Epoch, History, MapId, ServerId, VolumeId};
 use tepal_placement::{Place, domain};
 
 /// What all applied commands came to.
@@ -171,6 +171,20 @@ impl State {
     /// The active volumes that go with a migration, in order of their ids.
     pub fn volumes_that_go(&self, migration: &MigrationRecord) -> impl Iterator<Item = &Arc<VolumeRecord>> {
         self.active_volumes().filter(move |volume| migration.takes(volume))
+    }
+
+    /// The size of the longest volume or snapshot that goes, in bytes.
+    pub(crate) fn longest_of(&self, migration: &MigrationRecord) -> u64 {
+        let sizes = |volume: &VolumeRecord| {
+            let snapshots = self.snapshots_of(volume.id).map(|snapshot| snapshot.size);
+            snapshots.chain([volume.size]).max()
+        };
+        self.volumes_that_go(migration).filter_map(|volume| sizes(volume)).max().unwrap_or(1)
+    }
+
+    /// Whether what goes was grown on its way: what it was grown by is only where it goes to, so it can't be turned around.
+    pub fn has_outgrown(&self, migration: &MigrationRecord) -> bool {
+        self.longest_of(migration) > migration.chunks * CHUNK
     }
 
     /// The volume's snapshot of this name.

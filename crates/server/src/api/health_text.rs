@@ -159,8 +159,15 @@ fn may_return(drive: DriveId, state: &State) -> bool {
     state.drives.get(&drive).is_some_and(|record| record.state != DriveState::Failed)
 }
 
+/// What is the same of several is said once.
 fn each(drives: &[DriveId], one: impl Fn(DriveId) -> String) -> String {
-    drives.iter().map(|drive| one(*drive)).collect::<Vec<_>>().join(", ")
+    let mut all: Vec<String> = Vec::new();
+    for text in drives.iter().map(|drive| one(*drive)) {
+        if !all.contains(&text) {
+            all.push(text);
+        }
+    }
+    all.join(", ")
 }
 
 #[cfg(test)]

@@ -291,8 +291,17 @@ fn add_obstacles(migration: &mut Migration, (context, state): (&Context, &State)
             Trouble::Stays { error: IoError::OutOfSpace } => migration.lacks_room = true,
             Trouble::Stays { error: IoError::Damaged { .. } } => {
                 let why = health_text::reason(&trouble, state, &record.name);
-                let way_back = way_back(record, migration, state);
-                migration.reason.push(format!("{why}: {way_back}, write these bytes, and have it go once more"));
+                let way_out = match state.migration_of(record).filter(|agreed| state.has_outgrown(agreed)) {
+                    None => {
+                        format!("{}, write these bytes, and have it go once more", way_back(record, migration, state))
+                    }
+                    Some(agreed) => format!(
+                        "put a drive back that has a good copy; it was grown on its way, so it can't be turned around unless all \
+                         past {} is cut off, also its snapshots that are longer",
+                        Size(agreed.chunks * CHUNK)
+                    ),
+                };
+                migration.reason.push(format!("{why}: {way_out}"));
             }
             Trouble::Lost { .. }
             | Trouble::AllWaits { .. }

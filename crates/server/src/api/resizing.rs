@@ -4,7 +4,7 @@
 use super::data::on_data_thread;
 use super::extract::{Input, Named};
 use super::failure::Failure;
-use super::types::{ResizeVolume, VolumeInfo};
+use super::types::{ErrorKind, ResizeVolume, VolumeInfo};
 use super::volumes::{one, open, record};
 use super::{Context, Shared};
 use crate::world::ServerWorld;
@@ -13,7 +13,7 @@ use axum::extract::State as Extract;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tepal_engine::{View, Volume};
-use tepal_metadata::{Cleared, Command, ProposeError, Refusal, State, VolumeRecord};
+use tepal_metadata::{Cleared, Command, ProposeError, Refusal, State, VolumeRecord, check_size};
 use tepal_model::IoError;
 
 /// Drives that are missing may not return soon.
@@ -27,11 +27,12 @@ pub async fn resize(
     Input(ResizeVolume { size, shrink }): Input<ResizeVolume>,
 ) -> Result<Json<VolumeInfo>, Failure> {
     let end = Instant::now() + ANEW;
+    check_size(size)?; // before anything is cleared for it
     let command = |cleared| Command::ResizeVolume { name: name.clone(), size, shrink, cleared };
     loop {
         let before = record(&context, &name).await?;
         let cleared = match size > before.size {
-            true => Some(clear_to_grow(&context, &before).await?),
+            true => Some(clear_as_it_is(&context, &before).await?),
             false => None,
         };
         match context.parts.authority.propose(command(cleared)).await {
@@ -42,29 +43,39 @@ pub async fn resize(
         }
     }
     context.volumes.settle().await;
-    if shrink && let Err(failure) = clear_what_was_cut_off(&context, &name).await {
+    if shrink && let Err(failure) = clear_what_was_cut_off(&context, &name, end).await {
         tracing::warn!(volume = name, ?failure, "what was cut off keeps its space until the volume is resized again");
     }
     one(&context, &name).await
 }
 
 /// Nothing is left past the end of the volume as it was when this began, unless it's another one when this returns.
-async fn clear_to_grow(context: &Context, record: &VolumeRecord) -> Result<Cleared, Failure> {
+async fn clear_as_it_is(context: &Context, record: &VolumeRecord) -> Result<Cleared, Failure> {
     let cleared = context.parts.metadata.state().as_cleared(record);
-    let view = record.epoch_since.max(cleared.window);
-    let is_another = move |state: &State| {
-        let now = state.volumes.get(&cleared.volume);
-        now.is_none_or(|record| state.as_cleared(record) != cleared)
-    };
-    clear_past_end(context, record, view, is_another).await.map(|()| cleared)
+    let is_another = move |state: &State| !is_still(state, &cleared);
+    clear_past_end(context, record, record.epoch_since.max(cleared.window), is_another).await.map(|()| cleared)
 }
 
-async fn clear_what_was_cut_off(context: &Context, name: &str) -> Result<(), Failure> {
-    let record = record(context, name).await?;
-    let window = context.parts.metadata.state().as_cleared(&record).window;
-    let (id, size, view) = (record.id, record.size, record.epoch_since.max(window));
-    clear_past_end(context, &record, view, move |state| state.volumes.get(&id).is_none_or(|record| record.size != size))
-        .await
+/// As for who grows it: a longer snapshot may have been agreed meanwhile, which sees what was past the end.
+async fn clear_what_was_cut_off(context: &Context, name: &str, end: Instant) -> Result<(), Failure> {
+    let first = record(context, name).await?;
+    let mut now = first.clone();
+    // Whoever gives it another size sees to that.
+    while (now.id, now.size) == (first.id, first.size) {
+        let cleared = clear_as_it_is(context, &now).await?;
+        if is_still(&context.parts.metadata.state(), &cleared) {
+            break;
+        } else if Instant::now() >= end {
+            let reason = format!("volume '{name}' was changed by others all the while");
+            return Err(Failure::new(ErrorKind::Unavailable, reason));
+        }
+        now = record(context, name).await?;
+    }
+    Ok(())
+}
+
+fn is_still(state: &State, cleared: &Cleared) -> bool {
+    state.volumes.get(&cleared.volume).is_some_and(|record| state.as_cleared(record) == *cleared)
 }
 
 /// Gives up after a while, and at once when it's `over`. It begins when all act by the view: who knows the volume's end may write in an

@@ -73,7 +73,7 @@ impl Draft {
             since: view,
             begun_unix_ms: self.unix_ms,
         };
-        record.chunks = self.longest_of(&record).div_ceil(CHUNK);
+        record.chunks = self.state.longest_of(&record).div_ceil(CHUNK);
         record.fence = (record.chunks / FIRST_WINDOW).clamp(1, LONGEST_WINDOW);
         let others = if alone { 0 } else { self.state.volumes_of(source.id).count() - 1 };
         let with = match others {
@@ -178,7 +178,7 @@ impl Draft {
             return Ok(Reply::Done);
         }
         let subject = self.subject_of(&record);
-        if self.longest_of(&record) > record.chunks * CHUNK {
+        if self.state.has_outgrown(&record) {
             return Err(Refusal::GrownSince(subject));
         }
         let volumes = self.state.volumes.values().filter(|volume| record.takes(volume));
@@ -237,15 +237,6 @@ impl Draft {
             }
         }
         Ok(())
-    }
-
-    /// The size of the longest volume or snapshot that goes, in bytes.
-    fn longest_of(&self, record: &MigrationRecord) -> u64 {
-        let sizes = self
-            .state
-            .volumes_that_go(record)
-            .flat_map(|volume| self.state.snapshots_of(volume.id).map(|snapshot| snapshot.size).chain([volume.size]));
-        sizes.max().unwrap_or(1)
     }
 
     /// The map hands out no epoch up to this one.

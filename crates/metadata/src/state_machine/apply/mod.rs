@@ -35,6 +35,8 @@ mod snapshots;
 pub mod tests;
 mod volumes;
 
+pub use volumes::check_size;
+
 use crate::command::{Command, Proposal, Reply};
 use crate::record::{
     ClusterRecord, ColumnRecord, DriveRecord, DriveUse, EventRecord, MapRecord, MigrationRecord, PoolRecord,

@@ -168,7 +168,8 @@ impl Draft {
     }
 }
 
-fn check_size(size: u64) -> Result<(), Refusal> {
+/// Whether a volume may be so long.
+pub fn check_size(size: u64) -> Result<(), Refusal> {
     if size == 0 || size > MAX_VOLUME || !size.is_multiple_of(SECTOR) {
         return Err(Refusal::Size { size });
     }
