@@ -124,6 +124,11 @@ impl Striping {
         self.geometry.extent_at(column, offset / self.extent) * self.extent + offset % self.extent
     }
 
+    /// The end of so many extents, of which the first has a byte of the volume.
+    pub fn extents_on(&self, offset: u64, count: u64) -> u64 {
+        (offset / self.extent).saturating_add(count).saturating_mul(self.extent)
+    }
+
     /// The end of the extent that a byte of the volume is in.
     pub fn end_of_extent(&self, offset: u64) -> u64 {
         (offset / self.extent + 1) * self.extent

@@ -1,7 +1,7 @@
 //! Bytes of a volume, read, written, zeroed: dealt out to its columns, and put together again.
 
-use super::operation::{Clear, Read, Status, Write, Zero};
-use super::{Map, Snapshot, Volume};
+use super::operation::{Clear, Read, Write, Zero};
+use super::{Map, Volume};
 use crate::map::Part;
 use crate::protocol::primary::Group;
 use crate::protocol::primary::bytes::Rest;
@@ -15,37 +15,14 @@ use tepal_drive::world::{Gather, World};
 use tepal_model::layout::Durability;
 use tepal_model::{CHUNK, Epoch, IoError, Segments};
 
-/// A run of bytes that are all mapped, or all a hole.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Run {
-    /// Bytes, at least one.
-    pub length: u64,
-    /// Whether drives hold it; else it reads as zeros.
-    pub mapped: bool,
-}
-
-/// What is asked about when runs are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Within {
-    /// The first byte.
-    pub offset: u64,
-    /// Bytes that the runs may be long together.
-    pub length: u64,
-    /// As many runs as there may be.
-    pub limit: usize,
-}
-
 /// Before something is asked for elsewhere.
 const MOMENT: Duration = Duration::from_millis(1);
 
 /// Of a volume that goes from one map to another, so many chunks become zeros at once.
 const CHUNKS_AT_ONCE: u64 = 16;
 
-/// How many extents one question about what is mapped looks at.
-const LOOK: usize = 64 << 10;
-
 impl<W: World> Volume<W> {
-    fn check_range(&self, offset: u64, length: u64) -> Result<(), IoError> {
+    pub(super) fn check_range(&self, offset: u64, length: u64) -> Result<(), IoError> {
         let size = self.size();
         match offset.checked_add(length) {
             Some(end) if end <= size => Ok(()),
@@ -114,7 +91,7 @@ impl<W: World> Volume<W> {
     }
 
     /// Before something is asked for elsewhere: what is known here may have to settle.
-    async fn in_a_moment(&self) -> Result<(), IoError> {
+    pub(super) async fn in_a_moment(&self) -> Result<(), IoError> {
         let Some(engine) = self.engine() else { return Err(IoError::Stopping) };
         engine.world().sleep(MOMENT).await;
         Ok(())
@@ -289,59 +266,6 @@ impl<W: World> Volume<W> {
             }
             self.in_a_moment().await?;
         }
-    }
-
-    /// What is mapped, from the first byte on, as runs that differ from their neighbours: at least one.
-    pub async fn block_status(&self, within: Within) -> Result<Vec<Run>, IoError> {
-        self.check_range(within.offset, within.length)?;
-        self.status_of(within, None, None).await
-    }
-
-    /// What may differ from what a snapshot of it has there, as runs like those of [`block_status`](Self::block_status): `mapped` is
-    /// what may, all else is the same. Nothing is read for this but what drives know of where they keep things. `Unavailable` once the
-    /// snapshot has been removed.
-    pub async fn changed_since(&self, snapshot: &Snapshot<W>, within: Within) -> Result<Vec<Run>, IoError> {
-        self.check_range(within.offset, within.length)?;
-        self.status_of(within, None, Some(snapshot.epoch())).await
-    }
-
-    /// Of a snapshot, or of what the volume has now; or how that may differ from an older one.
-    pub(super) async fn status_of(
-        &self,
-        Within { offset, length, limit }: Within,
-        snapshot: Option<Epoch>,
-        since: Option<Epoch>,
-    ) -> Result<Vec<Run>, IoError> {
-        let mut runs: Vec<Run> = Vec::new();
-        let end = offset + length;
-        let mut at = offset;
-        for _ in 0..LOOK {
-            if at >= end {
-                break;
-            }
-            let map = self.map_at(at);
-            let past = map.striping().end_of_extent(at).min(end);
-            let (column, first) = map.striping().locate(at);
-            let status = Status { offset: first, length: past - at, at: snapshot, since };
-            let found = match self.at_primary(&map, column, &status, None).await {
-                Ok(found) => found,
-                Err(Undone::Io(error)) => return Err(error),
-                Err(Undone::Migrated(_)) => {
-                    self.in_a_moment().await?;
-                    continue;
-                }
-            };
-            for (length, mapped) in found {
-                let full = runs.len() == limit;
-                match runs.last_mut() {
-                    Some(run) if run.mapped == mapped => run.length += length,
-                    _ if full => return Ok(runs),
-                    _ => runs.push(Run { length, mapped }),
-                }
-                at += length;
-            }
-        }
-        Ok(runs)
     }
 }
 

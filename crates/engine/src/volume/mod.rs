@@ -6,11 +6,12 @@ mod map;
 pub(crate) mod migrating;
 pub(crate) mod operation;
 mod reclaiming;
+mod status;
 
-pub use access::{Run, Within};
 pub use epochs::Snapshot;
 pub(crate) use map::{Map, Use};
 pub(crate) use migrating::MapMigration;
+pub use status::{Run, Within};
 
 use crate::engine::Engine;
 use crate::map::VolumeSpec;

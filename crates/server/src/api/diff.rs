@@ -20,7 +20,7 @@ use tepal_model::{BLOCK, IoError};
 /// Bytes of each that are compared at once.
 const PIECE: u64 = 1 << 20;
 /// As far as is looked ahead for what is mapped, and for what may differ.
-const LOOK_AHEAD: u64 = 1 << 30;
+const LOOK_AHEAD: u64 = 16 << 30;
 /// Bytes that are compared for one answer.
 const MOST_COMPARED: u64 = 256 << 20;
 /// Runs of one answer.
