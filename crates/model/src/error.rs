@@ -37,6 +37,9 @@ pub enum IoError {
     /// Attach again: the volume was removed, or another client took it over.
     #[error("the volume is gone, or another client has taken it over")]
     Fenced,
+    /// Ask again, as one that may have been done: it has begun, waits for drives, and goes on.
+    #[error("the request waits for drives, and goes on")]
+    Unsure,
     /// Connect again: the server is stopping.
     #[error("the server is stopping")]
     Stopping,

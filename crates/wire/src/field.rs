@@ -261,4 +261,5 @@ tagged!(IoError, "kind of error", {
     5 => Unavailable { reason },
     6 => Fenced,
     7 => Stopping,
+    8 => Unsure,
 });

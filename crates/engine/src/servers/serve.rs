@@ -37,6 +37,7 @@ impl<W: World> Engine<W> {
                 _ if !is_told => failed(VolumeFailure::Unsure),
                 Ok(reply) => reply,
                 Err(IoError::Stopping | IoError::Fenced) => failed(VolumeFailure::Busy),
+                Err(IoError::Unsure) => failed(VolumeFailure::Unsure),
                 Err(error) => failed(VolumeFailure::Io(error)),
             };
         }
@@ -68,6 +69,7 @@ impl<W: World> Engine<W> {
             Ok(reply) => reply,
             // It waits for drives, and hasn't begun.
             Err(IoError::Stopping) => failed(VolumeFailure::Busy),
+            Err(IoError::Unsure) => failed(VolumeFailure::Unsure),
             // Another map has it; of this one everything may have gone by now.
             Err(IoError::Fenced) if map.has_migrated() && !volume.is_cut_off() => {
                 match comes_in_steps || map.is_cut_off() {

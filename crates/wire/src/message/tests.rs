@@ -198,6 +198,7 @@ fn any_io_error() -> impl Strategy<Value = IoError> {
         ".{0,40}".prop_map(|reason| IoError::Unavailable { reason }),
         Just(IoError::Fenced),
         Just(IoError::Stopping),
+        Just(IoError::Unsure),
     ]
 }
 

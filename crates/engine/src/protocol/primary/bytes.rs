@@ -84,7 +84,7 @@ impl<W: World> Group<W> {
     ) -> Result<(), IoError> {
         let (blocks, now) = (Blocks::touched(range.start, range.end), Subject::now(writing.volume));
         let whole = range.start.is_multiple_of(BLOCK) && range.end.is_multiple_of(BLOCK);
-        let (mut turn, mut begun) = (place.turn().await, false);
+        let (mut turn, mut begun) = (self.turn(place, blocks).await?, false);
         let mut parts = None;
         if let Some(tag) = tag.filter(|tag| tag.is_in_doubt) {
             let (own, missing) = Box::pin(self.not_yet_taken(turn, &asker, tag.origin, (now, blocks))).await?;
@@ -105,7 +105,7 @@ impl<W: World> Group<W> {
                         turn = Box::pin(self.wait_for_copies(turn, &asker, self.in_a_moment(), begun, blocks)).await?;
                         continue;
                     };
-                    let group = if begun { self.for_what_has_begun() } else { self.clone() };
+                    let group = if begun { self.for_what_has_begun(&asker) } else { self.clone() };
                     Gather::from_iter([Box::pin(group.merge_edges(range.start, &data, &seen)).await?])
                 }
             };
@@ -157,26 +157,25 @@ impl<W: World> Group<W> {
         &self,
         turn: Turn,
         asker: &Asker,
-        change: oneshot::Receiver<()>,
+        mut change: oneshot::Receiver<()>,
         begun: bool,
         blocks: Blocks,
     ) -> Result<Turn, IoError> {
+        // One that was given up meanwhile is not made at all: it could land after newer ones.
+        let is_wanted = || if asker.is_waiting() { Ok(()) } else { Err(IoError::Stopping) };
         if begun {
             turn.lend();
-            self.for_what_has_begun().wait_for_change(asker, change).await?;
+            if self.wait(&mut change).await.is_err() {
+                self.for_what_has_begun(asker).wait(change).await?;
+            }
+            is_wanted()?;
             turn.reclaim().await;
             return Ok(turn);
         }
         drop(turn);
-        self.wait_for_change(asker, change).await?;
-        Ok(self.line_up(blocks).turn().await)
-    }
-
-    /// Waits for a drive to come or go. A write that was given up meanwhile is not made at all: it could land after newer
-    /// ones.
-    async fn wait_for_change(&self, asker: &Asker, change: oneshot::Receiver<()>) -> Result<(), IoError> {
         self.wait(change).await?;
-        if asker.is_waiting() { Ok(()) } else { Err(IoError::Stopping) }
+        is_wanted()?;
+        self.turn(self.line_up(blocks), blocks).await
     }
 }
 

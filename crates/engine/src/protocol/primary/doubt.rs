@@ -66,7 +66,7 @@ impl<W: World> Group<W> {
             if !asker.is_waiting() {
                 return Err(IoError::Stopping); // it would land after newer ones
             }
-            turn = self.line_up(blocks).turn().await;
+            turn = self.turn(self.line_up(blocks), blocks).await?;
         }
         Ok(turn)
     }

@@ -16,7 +16,6 @@ use super::{Blocks, Group, State};
 use crate::authority::View;
 use crate::epochs::{Epochs, Subject};
 use futures_channel::oneshot;
-use futures_util::future::join_all;
 use std::sync::Arc;
 use std::time::Duration;
 use tepal_drive::world::World;
@@ -187,8 +186,7 @@ impl<W: World> Group<W> {
             };
             self.wait(change).await?;
         }
-        join_all(self.shared.order.under_way(blocks.first, blocks.count)).await;
-        Ok(())
+        self.until_ended(blocks).await
     }
 }
 

@@ -36,13 +36,14 @@ use crate::holder::Holder;
 use crate::map::Column;
 use crate::places::Placed;
 use crate::rate::Rate;
+use crate::seen_through::Asker;
 use crate::volume::MapMigration;
 use flush::LostUnflushed;
-use futures_channel::oneshot;
-use futures_util::future::{Either, select};
+use futures_channel::oneshot::{self, Canceled};
+use futures_util::future::{Either, join_all, select};
 use members::{BusyRegions, Member, Members, Presence};
 use migrating::takeover::TakeOver;
-use order::{Turn, WriteOrder};
+use order::{Place, Turn, WriteOrder};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -64,17 +65,19 @@ impl<W: World> Clone for Group<W> {
     }
 }
 
-/// How long a request that has changed nothing waits for drives.
+/// How long a request waits for drives, or for its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Patience {
     Endless,
-    /// Then it's to be asked again. So requests of other servers take no room while they wait, which requests of other volumes
-    /// would miss.
+    /// Then it's to be asked again; if it has changed something, it goes on without whoever asked. So requests of other servers take no
+    /// room while they wait, which requests of other volumes would miss, and those of a server that was started anew.
     Short,
 }
 
 /// For a drive that is just being declared down, or heard.
 const SHORT: Duration = Duration::from_millis(200);
+/// For those whose turn it is, and who wait for nobody.
+const TURN: Duration = Duration::from_secs(1);
 
 pub(crate) struct Shared<W: World> {
     pub world: W,
@@ -303,22 +306,54 @@ impl<W: World> Group<W> {
         Group { shared: self.shared.clone(), patience: Patience::Short }
     }
 
-    /// The same group, for a request that has begun to change something.
-    fn for_what_has_begun(&self) -> Self {
+    /// The same group, for what nobody waits for who takes room meanwhile.
+    fn patient(&self) -> Self {
         Group { shared: self.shared.clone(), patience: Patience::Endless }
     }
 
+    /// The same, for a request that has begun to change something: whoever has no patience is let go.
+    fn for_what_has_begun(&self, asker: &Asker) -> Self {
+        if self.patience == Patience::Short {
+            asker.let_go();
+        }
+        self.patient()
+    }
+
     /// Waits for a change. [`IoError::Stopping`] if that takes too long for what is waited for.
-    async fn wait(&self, change: oneshot::Receiver<()>) -> Result<(), IoError> {
+    async fn wait(&self, change: impl Future<Output = Result<(), Canceled>> + Unpin) -> Result<(), IoError> {
+        let _ = self.wait_for(change, SHORT).await?; // dropped unsent only when the volume goes
+        Ok(())
+    }
+
+    /// The same, for so long.
+    async fn wait_for<F: Future + Unpin>(&self, end: F, long: Duration) -> Result<F::Output, IoError> {
         match self.patience {
-            Patience::Endless => {
-                let _ = change.await; // dropped unsent only when the volume goes
-                Ok(())
-            }
-            Patience::Short => match select(change, Box::pin(self.shared.world.sleep(SHORT))).await {
-                Either::Left(_) => Ok(()),
+            Patience::Endless => Ok(end.await),
+            Patience::Short => match select(end, Box::pin(self.shared.world.sleep(long))).await {
+                Either::Left((output, _)) => Ok(output),
                 Either::Right(_) => Err(IoError::Stopping),
             },
+        }
+    }
+
+    /// The turn of these blocks, once it has come.
+    async fn turn(&self, place: Place, blocks: Blocks) -> Result<Turn, IoError> {
+        match place {
+            Place::First(turn) => Ok(turn),
+            place => self.wait_for(Box::pin(place.turn()), self.long_for(blocks)).await,
+        }
+    }
+
+    fn long_for(&self, blocks: Blocks) -> Duration {
+        if self.shared.order.is_lent(blocks.first, blocks.count) { SHORT } else { TURN }
+    }
+
+    /// Returns when what changes these blocks now has ended.
+    async fn until_ended(&self, blocks: Blocks) -> Result<(), IoError> {
+        let met = self.shared.order.under_way(blocks.first, blocks.count);
+        match met.is_empty() {
+            true => Ok(()),
+            false => self.wait_for(Box::pin(join_all(met)), self.long_for(blocks)).await.map(drop),
         }
     }
 

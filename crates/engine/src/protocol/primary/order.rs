@@ -23,7 +23,10 @@ pub struct WriteOrder {
 struct Queues {
     writes: BTreeMap<u64, Held>,
     repairs: BTreeMap<u64, Held>,
+    /// By their numbers.
     waiting: VecDeque<Waiting>,
+    /// How many have ever waited.
+    numbered: u64,
     /// How many writes wait for the end of repairs that they let in.
     reclaimed: usize,
 }
@@ -54,6 +57,7 @@ enum Lending {
 
 #[derive(Debug)]
 struct Waiting {
+    number: u64,
     first: u64,
     end: u64,
     purpose: Purpose,
@@ -72,7 +76,24 @@ pub struct Turn {
 #[derive(Debug)]
 pub enum Place {
     First(Turn),
-    Behind(oneshot::Receiver<Turn>),
+    Behind(Behind),
+}
+
+/// Leaves the line when it's dropped.
+#[derive(Debug)]
+pub struct Behind {
+    order: WriteOrder,
+    number: u64,
+    turn: oneshot::Receiver<Turn>,
+}
+
+impl Drop for Behind {
+    fn drop(&mut self) {
+        self.order.change(|queues| {
+            let place = queues.waiting.binary_search_by_key(&self.number, |waiting| waiting.number).ok()?;
+            queues.waiting.remove(place).map(|waiting| waiting.range())
+        });
+    }
 }
 
 impl Place {
@@ -80,7 +101,7 @@ impl Place {
     pub async fn turn(self) -> Turn {
         match self {
             Place::First(turn) => turn,
-            Place::Behind(turn) => turn.await.expect("whoever holds the range hands it on"),
+            Place::Behind(mut behind) => (&mut behind.turn).await.expect("whoever holds the range hands it on"),
         }
     }
 }
@@ -123,20 +144,23 @@ impl Queues {
         self.held(purpose).insert(first, Held { end, readers: Vec::new(), lending: Lending::Own });
     }
 
-    /// Gives turns to those that nothing is in the way of any more.
-    fn grant(&mut self) -> Vec<Waiting> {
+    /// Gives turns to those that nothing is in the way of any more, once something has gone from these blocks. Thousands may wait
+    /// elsewhere.
+    fn grant(&mut self, freed: (u64, u64)) -> Vec<Waiting> {
         let mut granted = Vec::new();
-        let mut kept: VecDeque<Waiting> = VecDeque::new();
-        while let Some(next) = self.waiting.pop_front() {
+        let mut at = 0;
+        while let Some(next) = self.waiting.get(at) {
             let (range, purpose) = (next.range(), next.purpose);
-            if kept.iter().any(|earlier| earlier.holds_up(range, purpose)) || !self.is_free(range, purpose) {
-                kept.push_back(next);
-            } else {
+            let is_next = overlaps(range, freed)
+                && self.is_free(range, purpose)
+                && !self.waiting.range(..at).any(|earlier| earlier.holds_up(range, purpose));
+            if is_next {
                 self.hold(range, purpose);
-                granted.push(next);
+                granted.extend(self.waiting.remove(at));
+            } else {
+                at += 1;
             }
         }
-        self.waiting = kept;
         granted
     }
 
@@ -181,8 +205,10 @@ impl WriteOrder {
             return Place::First(Turn { order: self.clone(), first, purpose });
         }
         let (turn, receiver) = oneshot::channel();
-        queues.waiting.push_back(Waiting { first, end, purpose, turn });
-        Place::Behind(receiver)
+        let number = queues.numbered;
+        queues.numbered += 1;
+        queues.waiting.push_back(Waiting { number, first, end, purpose, turn });
+        Place::Behind(Behind { order: self.clone(), number, turn: receiver })
     }
 
     /// The writes of these blocks that are under way now: each resolves when its write has ended.
@@ -204,19 +230,26 @@ impl WriteOrder {
         ends
     }
 
+    /// Whether some write of these blocks has lent its turn: it waits for copies to return.
+    pub fn is_lent(&self, first: u64, count: u64) -> bool {
+        let queues = self.lock();
+        met(&queues.writes, (first, first + count)).any(|held| matches!(held.lending, Lending::Lent))
+    }
+
     #[cfg(test)]
     fn is_idle(&self) -> bool {
         let queues = self.lock();
         queues.writes.is_empty() && queues.repairs.is_empty() && queues.waiting.is_empty()
     }
 
-    /// Changes who holds what, then tells those whose turn it has become.
-    fn change(&self, change: impl FnOnce(&mut Queues)) {
+    /// Changes who holds what, or waits, then tells those whose turn it has become: something has gone from the blocks that are
+    /// answered, if any.
+    fn change(&self, change: impl FnOnce(&mut Queues) -> Option<(u64, u64)>) {
         let granted = {
             let mut queues = self.lock();
-            change(&mut queues);
+            let freed = change(&mut queues);
             queues.give_back();
-            queues.grant()
+            freed.map(|freed| queues.grant(freed)).unwrap_or_default()
         };
         for Waiting { first, purpose, turn, .. } in granted {
             // One that has given up drops its turn here, and so hands it on.
@@ -229,9 +262,9 @@ impl Turn {
     /// Lets repairs of these blocks pass until it's reclaimed.
     pub fn lend(&self) {
         self.order.change(|queues| {
-            if let Some(held) = queues.held(self.purpose).get_mut(&self.first) {
-                held.lending = Lending::Lent;
-            }
+            let held = queues.held(self.purpose).get_mut(&self.first)?;
+            held.lending = Lending::Lent;
+            Some((self.first, held.end))
         });
     }
 
@@ -239,10 +272,10 @@ impl Turn {
     pub async fn reclaim(&self) {
         let (sender, receiver) = oneshot::channel();
         self.order.change(|queues| {
-            if let Some(held) = queues.held(self.purpose).get_mut(&self.first) {
-                held.lending = Lending::Reclaimed(sender);
-                queues.reclaimed += 1;
-            }
+            let held = queues.held(self.purpose).get_mut(&self.first)?;
+            held.lending = Lending::Reclaimed(sender);
+            queues.reclaimed += 1;
+            None
         });
         let _ = receiver.await; // sent at once if there are none
     }
@@ -252,8 +285,9 @@ impl Drop for Turn {
     fn drop(&mut self) {
         // Dropping its senders tells the readers.
         self.order.change(|queues| {
-            let ended = queues.held(self.purpose).remove(&self.first);
-            queues.reclaimed -= usize::from(ended.is_some_and(|held| matches!(held.lending, Lending::Reclaimed(_))));
+            let ended = queues.held(self.purpose).remove(&self.first)?;
+            queues.reclaimed -= usize::from(matches!(ended.lending, Lending::Reclaimed(_)));
+            Some((self.first, ended.end))
         });
     }
 }
@@ -300,6 +334,26 @@ mod tests {
         drop(second);
         drop(first);
         assert!(third.now_or_never().is_some());
+        assert!(order.is_idle());
+    }
+
+    /// Story: what was asked again and again, and each time given up before its turn came, stayed in line. So many waited in the end
+    /// that giving a turn back took a server's thread for minutes.
+    #[test]
+    fn who_gives_up_leaves_the_line_and_lets_those_through_that_it_alone_held_up() {
+        let order = WriteOrder::default();
+        let first = ask(&order, 0, 4).now_or_never().unwrap();
+        let second = ask(&order, 0, 8);
+        let mut third = ask(&order, 6, 2);
+        assert!((&mut third).now_or_never().is_none(), "it's behind the second");
+        for _ in 0..1000 {
+            assert!(ask(&order, 0, 4).now_or_never().is_none());
+        }
+        assert_eq!(order.lock().waiting.len(), 2);
+        drop(second);
+        assert!(third.now_or_never().is_some());
+        assert!(order.lock().waiting.is_empty());
+        drop(first);
         assert!(order.is_idle());
     }
 

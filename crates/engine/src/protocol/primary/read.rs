@@ -48,10 +48,7 @@ impl<W: World> Group<W> {
                 self.until_unchanging((subject.volume, snapshot), blocks).await?;
             }
             let (segments, then) = self.read_copies(blocks, Reader::Client(subject)).await?;
-            let met = self.shared.order.under_way(blocks.first, blocks.count);
-            if !met.is_empty() {
-                join_all(met).await;
-            }
+            self.until_ended(blocks).await?;
             // A write that it met may have been given up, and gone with the drive that had it; or been refused where there was no room.
             let state = self.lock();
             state.serves_volume(subject.volume)?; // it may have gone from here with its snapshots

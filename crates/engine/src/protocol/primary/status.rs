@@ -6,7 +6,6 @@ use super::recover::failed;
 use super::{Blocks, Group};
 use crate::epochs::Subject;
 use crate::holder::Holder;
-use futures_util::future::join_all;
 use std::collections::BTreeSet;
 use tepal_drive::DriveError;
 use tepal_drive::world::World;
@@ -62,7 +61,7 @@ impl<W: World> Group<W> {
             };
             match found {
                 Ok(runs) => {
-                    join_all(self.shared.order.under_way(blocks.first, blocks.count)).await;
+                    self.until_ended(blocks).await?;
                     let state = self.lock();
                     state.serves_volume(subject.volume)?;
                     state.seen_at(subject)?;

@@ -33,11 +33,13 @@ impl<W: World> Group<W> {
         let mut at = from;
         while at < end {
             let next = ((at / step + 1) * step).min(end);
-            let group = if at == from { self.clone() } else { self.for_what_has_begun() };
-            if allocate {
-                group.write(volume, at, zeros(at..next), true, tag).await?;
-            } else {
-                group.take_out(volume, at..next, tag, None).await?;
+            let done = match allocate {
+                true => self.write(volume, at, zeros(at..next), true, tag).await,
+                false => self.take_out(volume, at..next, tag, None).await,
+            };
+            match done {
+                Err(IoError::Stopping) if at > from => return Err(IoError::Unsure), // the steps before are done
+                done => done?,
             }
             at = next;
         }
@@ -96,7 +98,7 @@ impl<W: World> Group<W> {
             let (away, fenced) = match away {
                 Ok(away) => away,
                 Err(change) => {
-                    let _ = change.await; // those who know what there is are away; dropped unsent only when the volume goes
+                    self.wait(change).await?; // those who know what there is are away
                     continue;
                 }
             };
@@ -156,7 +158,7 @@ impl<W: World> Group<W> {
     ) -> Result<(), IoError> {
         let (blocks, now) = (Blocks::touched(all.start, all.end), Subject::now(writing.volume));
         let (mut begun, origin) = (false, tag.map(|tag| tag.origin));
-        let (mut turn, mut parts) = (place.turn().await, vec![blocks]);
+        let (mut turn, mut parts) = (self.turn(place, blocks).await?, vec![blocks]);
         if let Some(tag) = tag.filter(|tag| tag.is_in_doubt) {
             (turn, parts) = self.not_yet_taken(turn, &asker, tag.origin, (now, blocks)).await?;
         } else if whole_blocks(&all) != all {
@@ -172,7 +174,7 @@ impl<W: World> Group<W> {
                     continue;
                 }
             }
-            match self.clear_under_turn(&turn, &parts, (origin, &mut writing), begun).await? {
+            match self.clear_under_turn((&turn, &asker), &parts, (origin, &mut writing), begun).await? {
                 Written::Done => return self.until_all_act(&writing).await,
                 Written::Waits { change, begun: now } => {
                     begun |= now;
@@ -199,7 +201,7 @@ impl<W: World> Group<W> {
     /// `begun` if it isn't for the first time.
     async fn clear_under_turn(
         &self,
-        turn: &HasTurn,
+        (turn, asker): (&HasTurn, &Asker),
         parts: &[Range<u64>],
         (origin, writing): (Option<Origin>, &mut Writing),
         mut begun: bool,
@@ -219,7 +221,7 @@ impl<W: World> Group<W> {
                 if self.held(blocks, &seen).await.is_empty() {
                     continue; // on a full drive there is no room for zeros
                 }
-                let group = if begun { self.for_what_has_begun() } else { self.clone() };
+                let group = if begun { self.for_what_has_begun(asker) } else { self.clone() };
                 let data = Gather::from_iter([group.merge_edges(piece.start, &zeros(piece.clone()), &seen).await?]);
                 self.write_blocks(turn, Data::new(blocks.first, data, origin), true, writing).await?
             };

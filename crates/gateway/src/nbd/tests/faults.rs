@@ -13,6 +13,7 @@ fn failures() -> Vec<(IoError, u32)> {
         (IoError::Unavailable { reason: "drives d1 and d2 are away".to_owned() }, 5),
         (IoError::ReadOnly, 1),
         (IoError::Fenced, 5),
+        (IoError::Unsure, 5),
         (IoError::Stopping, 108),
     ]
 }

@@ -90,7 +90,7 @@ impl Handing {
             What::Release => {
                 let (group, handing) = (group.clone(), *self);
                 let world = group.shared.world.clone();
-                SeenThrough::new(world, |_| async move { group.release(&handing).await }).await?;
+                SeenThrough::new(world, |asker| async move { group.release(&handing, asker).await }).await?;
                 Ok(Answer::Volume(VolumeAnswer::Released).into())
             }
         }
@@ -259,9 +259,9 @@ impl<W: World> Group<W> {
         Ok(Reply { payload: Payload::seal(0, data), ..Answer::Volume(answer).into() })
     }
 
-    async fn release(&self, handing: &Handing) -> Result<(), IoError> {
+    async fn release(&self, handing: &Handing, asker: Asker) -> Result<(), IoError> {
         self.gives(handing)?;
-        let (blocks, asker) = (handing.blocks, Asker::patient());
+        let blocks = handing.blocks;
         let mut turn = self.turn_soon(blocks).await?;
         let (migration, epochs) = self.gives(handing)?;
         let mut begun = false; // once one is, copies may show other things until the last is done
@@ -296,12 +296,17 @@ impl<W: World> Group<W> {
         }
         match migration.others_stay() {
             true => Ok(()), // they may be of others
-            false => self.forget_requests(turn, blocks, &epochs).await,
+            false => self.forget_requests((turn, blocks), &asker, &epochs).await,
         }
     }
 
     /// Who has taken the blocks over has noted them.
-    async fn forget_requests(&self, turn: Turn, blocks: Blocks, epochs: &Arc<Epochs>) -> Result<(), IoError> {
+    async fn forget_requests(
+        &self,
+        (turn, blocks): (Turn, Blocks),
+        asker: &Asker,
+        epochs: &Arc<Epochs>,
+    ) -> Result<(), IoError> {
         let line = newest_line(epochs);
         let here: Vec<Holder<W>> = self.lock().members.here().cloned().collect();
         let mut has_any = false;
@@ -313,7 +318,7 @@ impl<W: World> Group<W> {
         }
         let mut writing = Writing::line(epochs.clone(), &line);
         let forget = async |turn: &HasTurn| self.note_requests(turn, blocks, &[], &mut writing).await;
-        self.on_all_copies((turn, blocks), forget).await.map(drop)
+        self.on_all_copies((turn, blocks), asker, forget).await.map(drop)
     }
 
     /// The lines to be released of which any copy may have something of these blocks, older ones first.

@@ -27,7 +27,7 @@ impl<W: World> Group<W> {
         handed: &[Handed],
         epochs: &Arc<Epochs>,
     ) -> Result<(), IoError> {
-        let mut at: Vec<usize> = vec![0; handed.len()];
+        let (asker, mut at) = (Asker::patient(), vec![0; handed.len()]);
         self.forget_idle_notes(blocks, epochs).await?;
         for line in epochs.history.lines().iter().rev() {
             let mut writes: Vec<(u64, Gather)> = Vec::new();
@@ -51,7 +51,7 @@ impl<W: World> Group<W> {
                 });
                 of_all(join_all(writes).await)
             };
-            turn = self.on_all_copies((turn, blocks), write).await?;
+            turn = self.on_all_copies((turn, blocks), &asker, write).await?;
         }
         // What a line hides is here by now: zeros take no room any more where they can be hidden.
         for line in epochs.history.lines() {
@@ -72,7 +72,7 @@ impl<W: World> Group<W> {
                 });
                 of_all(join_all(clears).await)
             };
-            turn = self.on_all_copies((turn, blocks), clear).await?;
+            turn = self.on_all_copies((turn, blocks), &asker, clear).await?;
         }
         if handed.iter().any(|handed| !handed.requests.is_empty()) {
             self.note_handed(turn, (migration, blocks), handed, epochs).await?;
@@ -153,7 +153,7 @@ impl<W: World> Group<W> {
         let all: Vec<Taken> = all.into_iter().map(|taken| Taken { first: taken.first + place, ..taken }).collect();
         let mut writing = Writing::line(epochs.clone(), &line);
         let note = async |turn: &HasTurn| self.note_requests(turn, blocks, &all, &mut writing).await;
-        self.on_all_copies((turn, blocks), note).await.map(drop)
+        self.on_all_copies((turn, blocks), &asker, note).await.map(drop)
     }
 
     /// A change of copies, tried until all that are here have it. Where it ends before, those that have it are told apart from those that
@@ -161,15 +161,16 @@ impl<W: World> Group<W> {
     pub(super) async fn on_all_copies(
         &self,
         (mut turn, blocks): (Turn, Blocks),
+        asker: &Asker,
         mut change: impl AsyncFnMut(&HasTurn) -> Result<Written, IoError>,
     ) -> Result<Turn, IoError> {
-        let (asker, mut has_begun) = (Asker::patient(), false);
+        let mut has_begun = false;
         loop {
             let outcome = match change(&turn).await {
                 Ok(Written::Done) => return Ok(turn),
                 Ok(Written::Waits { change, begun }) => {
                     has_begun |= begun;
-                    self.wait_for_copies(turn, &asker, change, true, blocks).await
+                    self.wait_for_copies(turn, asker, change, true, blocks).await
                 }
                 Err(error) => Err(error),
             };

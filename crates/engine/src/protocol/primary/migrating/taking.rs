@@ -65,7 +65,7 @@ pub(super) enum NotTaken {
 impl From<IoError> for NotTaken {
     fn from(error: IoError) -> Self {
         match error {
-            IoError::Stopping | IoError::Fenced => NotTaken::Yet,
+            IoError::Stopping | IoError::Unsure | IoError::Fenced => NotTaken::Yet,
             error => NotTaken::Failed(error),
         }
     }
@@ -107,7 +107,7 @@ impl<W: World> Group<W> {
                 (Group::next_change(&mut state), migration, missing)
             };
             for piece in begun {
-                let (group, migration) = (self.for_what_has_begun(), migration.clone());
+                let (group, migration) = (self.patient(), migration.clone());
                 self.shared.world.spawn(Box::pin(async move {
                     let _ = group.take_over(&migration, piece, For::Client).await; // whoever waits looks
                 }));
@@ -128,7 +128,7 @@ impl<W: World> Group<W> {
                 return;
             }
         }
-        let group = self.for_what_has_begun();
+        let group = self.patient();
         self.shared.world.spawn(Box::pin(async move { group.take_over_all().await }));
     }
 
