@@ -105,6 +105,12 @@ pub const KEPT: &[Kept] = &[
         6_000_907,
         "a server was killed before its drive gave back a moved column of which it only remembered requests: it never did",
     ),
+    kept(
+        "ring",
+        7_200_022,
+        "a server led by what its process of before knew, with its own drive as it's known now, and had the one stale that knew better",
+    ),
+    kept("long_ring", 7_200_331, "the same, on the way to another layout"),
 ];
 
 #[cfg(test)]

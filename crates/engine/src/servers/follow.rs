@@ -241,9 +241,9 @@ impl<W: World> Engine<W> {
             if leads || now.primary(&placed) != Some(me) {
                 continue;
             }
-            // Of a drive of its own that isn't open yet, the state tells what an earlier run of this server knew.
+            // Of a drive of its own that isn't open yet, or that left after this state, that tells what an earlier run of this server knew.
             let is_own = |id: &DriveId| now.drives.get(id).is_some_and(|agreed| agreed.server == me);
-            if !placed.all().filter(is_own).all(|id| self.knows_drive(id)) {
+            if !placed.all().filter(is_own).all(|id| self.knows_drive_in(id, now.view)) {
                 continue;
             }
             let (engine, id) = (self.clone(), map.id());
