@@ -31,8 +31,8 @@ pub struct Within {
 
 /// How many extents one question looks at.
 const LOOK: usize = 256 << 10;
-/// Extents that the columns are asked about at once: one at first, then as many more each time that all those were of no more than a few
-/// runs, up to so many.
+/// Extents that the columns are asked about at once: one at first, for few runs may be all that is wanted; then some times as many each
+/// time that more is, up to so many.
 const MOST_AHEAD: u64 = 64 << 10;
 const MORE: u64 = 8;
 
