@@ -84,7 +84,7 @@ fn the_last_good_copy_is_not_removed_without_force() {
 
 #[test]
 fn a_drive_is_not_removed_while_one_that_is_back_still_misses_what_it_has() {
-    let slow = "read=10ms,write=10ms,flush=5ms,bandwidth=16M";
+    let slow = "read=10ms,write=10ms,flush=5ms,bandwidth=8M";
     let cluster = Plan { drives: 2, emulate: Some(slow), ..Plan::default() }.up();
     cluster.create("v0", "32M", "mirror:2");
     let drives = [0, 1].map(|number| cluster.drive_id(cluster.drive(number)));

@@ -52,7 +52,7 @@ fn a_volume_that_was_half_way_to_another_layout_goes_on_to_it_and_one_that_came_
 
 #[test]
 fn copies_that_were_on_their_way_to_a_new_drive_and_from_a_drained_one_arrive() {
-    let ring = Ring::up(4);
+    let ring = Ring::emulated(4, "write=10ms,flush=10ms"); // they are on their way for seconds
     volumes::make(&ring, "v", "mirror:2");
     let writer = Writer::start(ring.gateway(), "v", Ledger::new(44, volumes::BLOCKS));
     writer.go_on_for(volumes::SOME);

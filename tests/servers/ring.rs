@@ -33,6 +33,11 @@ impl Ring {
         Self::up_with(servers, &["--isolate"])
     }
 
+    /// One with drives as slow as this model says.
+    pub fn emulated(servers: u32, model: &str) -> Ring {
+        Self::up_with(servers, &["--emulate", model])
+    }
+
     fn up_with(servers: u32, more: &[&str]) -> Ring {
         let ring = Ring::to_be(servers);
         let count = servers.to_string();

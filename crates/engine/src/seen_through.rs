@@ -148,6 +148,7 @@ mod tests {
         assert_eq!(task.now_or_never(), Some(()));
         assert_eq!(seen.get(), Some(false));
     }
+
     #[test]
     fn who_is_let_go_hears_of_it_as_soon_as_the_work_has_to_wait() {
         let tasks = Tasks::default();

@@ -73,8 +73,8 @@ pub enum Refusal {
     #[error("servers, drives or snapshots have come or gone meanwhile: it is view {view}; look again")]
     ViewChanged { view: u64 },
     #[error(
-        "drive {id} may hold the last good copy of data of {}: remove them or bring \
-         their other drives up first, or use --force and lose that data",
+        "drive {id} may hold the last good copy of data of {}: remove them, or have their other drives up and \
+         wait until these have all of it, or use --force and lose that data",
         volumes_named(.volumes)
     )]
     LastCopy { id: DriveId, volumes: Vec<String> },

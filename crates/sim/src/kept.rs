@@ -108,7 +108,7 @@ pub const KEPT: &[Kept] = &[
     kept(
         "ring",
         7_200_022,
-        "a server led by what its process of before knew, with its own drive as it's known now, and had the one stale that knew better",
+        "a server led by what its process of before knew, and had the drive that knew better marked stale",
     ),
     kept("long_ring", 7_200_331, "the same, on the way to another layout"),
 ];

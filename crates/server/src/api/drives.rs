@@ -7,7 +7,7 @@ use super::types::{
     AddDrive, DriveInfo, DriveRemoved, ForceQuery, Found, FoundDrive, OpenDriveInfo, SetDriveUse, route,
 };
 use super::{Context, Shared};
-use crate::drives::{Fitness, Kept, NOTHING_THERE, NewDriveRequest, OpenDrive, ScannedDrive};
+use crate::drives::{DriveOperationError, Fitness, Kept, NOTHING_THERE, NewDriveRequest, OpenDrive, ScannedDrive};
 use crate::moving::{self, DriveSpace, Spaces};
 use axum::Json;
 use axum::extract::State;
@@ -15,11 +15,16 @@ use axum::http::Method;
 use axum::response::{IntoResponse, Response};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 use tepal_metadata::{
-    self as metadata, ColumnRecord, Command, DEFAULT_POOL, DriveRecord, DriveState, DriveUse, Refusal,
+    self as metadata, ColumnRecord, Command, DEFAULT_POOL, DriveRecord, DriveState, DriveUse, ProposeError, Refusal,
 };
 use tepal_model::DriveId;
 use tepal_model::text::shown;
+
+/// How long the removal of a drive waits until others have what it holds.
+const CATCH_UP: Duration = Duration::from_secs(1);
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 pub async fn list(State(context): State<Shared>, scope: Scope) -> Json<Vec<DriveInfo>> {
     let mut drives = all(&context, scope).await;
@@ -115,9 +120,24 @@ pub async fn remove(
     Options(ForceQuery { force }): Options<ForceQuery>,
 ) -> Result<Json<DriveRemoved>, Failure> {
     let id: DriveId = id.parse()?;
-    let kept_elsewhere = if force { Kept::new() } else { kept_elsewhere(&context, id).await };
-    let still_named_by = context.drives.remove(id, force, &kept_elsewhere).await?;
-    Ok(Json(DriveRemoved { id, still_named_by }))
+    let end = Instant::now() + CATCH_UP;
+    loop {
+        let kept_elsewhere = if force { Kept::new() } else { kept_elsewhere(&context, id).await };
+        match context.drives.remove(id, force, &kept_elsewhere).await {
+            Err(DriveOperationError::Metadata(ProposeError::Refused(Refusal::LastCopy { .. })))
+                if Instant::now() < end && others_may_catch_up(&context, id) =>
+            {
+                tokio::time::sleep(LOOK_AGAIN).await;
+            }
+            removed => return Ok(Json(DriveRemoved { id, still_named_by: removed? })),
+        }
+    }
+}
+
+/// Others that should have all that the drive has are up. A primary that acts by an earlier state than the one agreed on, as it has a
+/// moment ago that a copy moved, or a server began, says of nothing that they have it.
+fn others_may_catch_up(context: &Context, id: DriveId) -> bool {
+    context.parts.metadata.check(&Command::RemoveDrive { id, force: false }).is_ok()
 }
 
 /// What other servers say of the columns that they lead. Who doesn't answer has said of none that others have it.

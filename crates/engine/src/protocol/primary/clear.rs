@@ -59,11 +59,11 @@ impl<W: World> Group<W> {
             } else if !full.is_empty() {
                 return Err(Failed::Lost(Vec::new())); // it goes on without those
             }
+            // What is hidden from the volume, and stays for snapshots, may take space.
             let clear = async |target: &Target<W>| {
                 target.drive.clear(run, target.marks.clone(), taking_of(origin), lineage).await
             };
-            // What is hidden from the volume, and stays for snapshots, may take space.
-            self.all_took(targets, join_all(targets.iter().map(clear)).await)
+            self.each_took(targets, clear).await
         };
         self.until_all_took(blocks, writing, clear).await
     }
@@ -82,7 +82,7 @@ impl<W: World> Group<W> {
                 target.bring_marks().await?;
                 target.drive.adopt(self.shared.column.map, run, requests.to_vec()).await
             };
-            self.all_took(targets, join_all(targets.iter().map(note)).await)
+            self.each_took(targets, note).await
         };
         self.until_all_took(blocks, writing, note).await
     }
@@ -96,9 +96,18 @@ impl<W: World> Group<W> {
                 target.bring_marks().await?;
                 target.drive.uncover(run, Taking::Nothing, lineage).await
             };
-            self.all_took(targets, join_all(targets.iter().map(uncover)).await)
+            self.each_took(targets, uncover).await
         };
         self.until_all_took(blocks, writing, uncover).await
+    }
+
+    /// Makes a change on every copy at once.
+    async fn each_took(
+        &self,
+        targets: &[Target<W>],
+        change: impl AsyncFn(&Target<W>) -> Result<(), DriveError>,
+    ) -> Result<(), Failed> {
+        self.all_took(targets, join_all(targets.iter().map(|target| change(target))).await)
     }
 
     /// The parts of a range in which copies hold anything, or may. What is empty in all clean ones needs no clearing: marks

@@ -22,7 +22,7 @@ use crate::protocol::primary::{Blocks, Group, HasTurn, SHORT};
 use crate::seen_through::{Asker, SeenThrough};
 use crate::servers::peers::Reply;
 use crate::volume::MapMigration;
-use futures_util::future::{Either, join_all, select};
+use futures_util::future::join_all;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
@@ -126,11 +126,7 @@ impl<W: World> Group<W> {
 
     /// Whoever asks has it asked again when it takes long.
     pub(super) async fn turn_soon(&self, blocks: Blocks) -> Result<Turn, IoError> {
-        let turn = self.line_up(blocks).turn();
-        match select(Box::pin(turn), Box::pin(self.shared.world.sleep(SHORT))).await {
-            Either::Left((turn, _)) => Ok(turn),
-            Either::Right(_) => Err(IoError::Stopping),
-        }
+        self.for_others().wait_for(Box::pin(self.line_up(blocks).turn()), SHORT).await
     }
 
     /// The chunks of the window of which this column may have anything: all but those that a copy here, which is like the others,
@@ -141,10 +137,7 @@ impl<W: World> Group<W> {
         let window: Vec<(u64, Blocks)> = migration.window(self.shared.column.number).collect();
         // What had begun before. What begins from here on is refused.
         let ends = window.iter().flat_map(|(_, blocks)| self.shared.order.under_way(blocks.first, blocks.count));
-        let ended = join_all(ends.collect::<Vec<_>>());
-        if let Either::Right(_) = select(ended, Box::pin(self.shared.world.sleep(SHORT))).await {
-            return Err(IoError::Stopping);
-        }
+        self.for_others().wait_for(join_all(ends.collect::<Vec<_>>()), SHORT).await?;
         let column = &self.shared.column;
         let mut chunks: Vec<u64> = Vec::new();
         let mut runs: BTreeMap<DriveId, OfDrive<W>> = BTreeMap::new();

@@ -36,6 +36,24 @@ fn who_is_cut_off_vouches_for_nobody_in_the_newer_view() {
     });
 }
 
+/// Story: a server that had been started anew followed first what its process of before had followed last: that it leads. But its drive had
+/// left since then, as it knew by now. It led, and had the other drive, which had gone on alone, marked as stale; its own was stale, too.
+#[test]
+fn nobody_leads_by_a_state_of_before_its_own_drive_left() {
+    told(|world| async move {
+        let two = Two::standing(world, [Standing::Behind(5), Standing::Current], Arc::default()).await;
+        two.follow(3, DriveStatus::Up(2), |_| {});
+        two.world.sleep(Duration::from_secs(2)).await;
+        assert!(two.volume.seats().iter().all(|seat| seat.group().is_none()), "it leads by what was known in view 3");
+
+        two.follow(7, DriveStatus::Up(2), |now| {
+            now.drives.get_mut(&DriveId(1)).unwrap().status = DriveStatus::Behind(5, 7);
+        });
+        two.volume.write(0, Bytes::from(vec![1; BLOCK as usize]), true).await.unwrap();
+        assert_eq!(join(&two.volume.read(0, BLOCK).await.unwrap())[0], 1);
+    });
+}
+
 /// Story: a server's answer to a write that only a read can have ended the server that had asked.
 #[test]
 fn an_answer_that_a_write_can_not_have_is_no_reason_to_end_but_to_go_on_without_that_drive() {

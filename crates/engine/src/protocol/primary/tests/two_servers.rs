@@ -134,9 +134,14 @@ pub struct Two {
 impl Two {
     /// The second drive stands like that.
     pub async fn new(world: SimWorld, standing: Standing, epochs: Arc<Epochs>) -> Self {
+        Self::standing(world, [Standing::Current, standing], epochs).await
+    }
+
+    /// The drives stand like that.
+    pub async fn standing(world: SimWorld, [first, second]: [Standing; 2], epochs: Arc<Epochs>) -> Self {
         let (post, authority) = (Arc::new(Post::default()), Arc::new(Settled::default()));
-        let (home, disk) = server(&world, &post, &authority, (1, Standing::Current)).await;
-        let (there, _) = server(&world, &post, &authority, (2, standing)).await;
+        let (home, disk) = server(&world, &post, &authority, (1, first)).await;
+        let (there, _) = server(&world, &post, &authority, (2, second)).await;
         world.spawn_named("post", post.clone().carry(world.clone(), there.clone()));
         let layout = "mirror:2".parse().unwrap();
         let spec = VolumeSpec {
