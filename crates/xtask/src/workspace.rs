@@ -112,8 +112,13 @@ impl Workspace {
 /// would be chosen other features than for the whole workspace, and be compiled twice.
 pub fn build_binary(cargo: &mut Command, name: &str) -> Result<PathBuf, Failure> {
     let built = build(cargo.args(["build", "--release", "--quiet", "--workspace", "--bin", name]))?;
-    let binary = built.into_iter().find(|program| program.name == name);
-    binary.map(|program| program.file).ok_or(answer("cargo build", "the binary"))
+    binary(&built, name)
+}
+
+/// Where one of these is.
+pub fn binary(built: &[Program], name: &str) -> Result<PathBuf, Failure> {
+    let is_it = |program: &&Program| program.kind == Kind::Binary && program.name == name;
+    built.iter().find(is_it).map(|program| program.file.clone()).ok_or(answer("cargo build", "the binary"))
 }
 
 /// Runs a cargo command that builds, and gives the programs it built.

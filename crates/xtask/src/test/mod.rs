@@ -10,9 +10,10 @@ mod summary;
 use crate::failure::Failure;
 use crate::process;
 use crate::sim;
-use crate::workspace::{BUILD_LIMIT, Kind, Program, Workspace};
+use crate::workspace::{self, BUILD_LIMIT, Kind, Program, Workspace};
 use clap::Args;
 use std::ffi::OsString;
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 use summary::Counts;
@@ -41,18 +42,19 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<(), Failure> {
     }
     let mut counts = Counts::default();
     println!("building the tests");
-    let programs = workspace.build(&["test", "--release", "--quiet", "--workspace", "--no-run"])?;
+    // In one go: what is built apart from tests has dependencies with fewer features, and would be compiled once more.
+    let programs = workspace.build(&["build", "--release", "--quiet", "--workspace", "--bins", "--tests"])?;
     let of = |kind| programs.iter().filter(move |program| program.kind == kind);
     if !options.integration {
         counts += run_all(of(Kind::UnitTests), &[], options)?;
         counts += documentation(workspace, options)?;
     }
     if !options.unit {
-        let surroundings = [("TEPAL", workspace.binary("tepal")?.into_os_string()), ("PATH", path(workspace))];
+        let surroundings = [("TEPAL", workspace::binary(&programs, "tepal")?.into()), ("PATH", path(workspace))];
         counts += run_all(of(Kind::IntegrationTests), &surroundings, options)?;
     }
     if !options.unit && !options.integration && options.filter.is_none() && options.seeds > 0 {
-        counts += simulated(workspace, options.seeds)?;
+        counts += simulated(&workspace::binary(&programs, "sim")?, options.seeds)?;
     }
     println!("\n{counts}");
     if counts.failed > 0 { Err(Failure::Reported) } else { Ok(()) }
@@ -124,10 +126,9 @@ fn documentation(workspace: &Workspace, options: &Options) -> Result<Counts, Fai
 }
 
 /// All seeds are one test: whole histories with faults, and the checker's verdict on each.
-fn simulated(workspace: &Workspace, seeds: u64) -> Result<Counts, Failure> {
-    let simulator = workspace.binary("sim")?;
+fn simulated(simulator: &Path, seeds: u64) -> Result<Counts, Failure> {
     let began = Instant::now();
-    let outcome = sim::with_kept(&simulator, 0, seeds, PROGRAM_LIMIT, &[])?;
+    let outcome = sim::with_kept(simulator, 0, seeds, PROGRAM_LIMIT, &[])?;
     let took = began.elapsed().as_secs_f32();
     Ok(match outcome {
         sim::Outcome::Passed => {
