@@ -134,8 +134,8 @@ pub async fn remove(
     }
 }
 
-/// Others that should have all that the drive has are up. A primary that acts by an earlier state than the one agreed on, as it has a
-/// moment ago that a copy moved, or a server began, says of nothing that they have it.
+/// By what is agreed the drive may go: others that should have all of it are up. Then a primary only hasn't said yet that they have; it
+/// may act by a state from before a copy moved, or a server began.
 fn others_may_catch_up(context: &Context, id: DriveId) -> bool {
     context.parts.metadata.check(&Command::RemoveDrive { id, force: false }).is_ok()
 }
