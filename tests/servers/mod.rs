@@ -104,6 +104,31 @@ fn a_volume_on_the_drives_of_one_server_is_served_by_every_server_and_outlives_a
     assert_eq!(ring.json(2, &["volume", "ls"]).as_array().map(Vec::len), Some(0));
 }
 
+/// Story: a server served a volume on its own drives, and one of them was away. When others began to use it, nobody led it: its server took
+/// the very view in which its drive had left for one of before.
+#[test]
+fn a_volume_of_one_server_is_served_by_all_servers_though_a_drive_of_it_is_away() {
+    let ring = Ring::up(3);
+    let paths: Vec<String> = (0..2).map(|nth| ring.data(2).join(format!("more{nth}")).display().to_string()).collect();
+    ring.ask(3, &["pool", "create", "p2"]).succeeded();
+    for path in &paths {
+        ring.ask(1, &["drive", "add", "s2", path, "--create", "64M", "--pool", "p2"]).succeeded();
+    }
+    ring.ask(2, &["volume", "create", "v", "--size", "8M", "--layout", "mirror:2", "--pool", "p2"]).succeeded();
+    let bytes = crate::nbd::noise(7, 1 << 20);
+    let mut own = ring.connect(2, "v");
+    own.write(0, &bytes).expect("written");
+    let drive = moves::drive(&ring, |drive| drive["path"] == *paths[0]);
+    ring.ask(2, &["drive", "offline", drive["id"].as_str().expect("an id")]).succeeded();
+    let later = crate::nbd::noise(8, 1 << 20);
+    own.write(1 << 20, &later).expect("written without it");
+    let mut other = ring.connect(1, "v");
+    assert!(other.read(0, 1 << 20).expect("there") == bytes);
+    assert!(other.read(1 << 20, 1 << 20).expect("there") == later);
+    other.write(0, &later).expect("written");
+    assert!(own.read(0, 1 << 20).expect("there") == later);
+}
+
 /// Also when the test fails.
 struct Stop<'a>(&'a AtomicBool);
 

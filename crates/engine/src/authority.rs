@@ -12,7 +12,7 @@ pub type View = u64;
 /// The first two answers come when the change is agreed and on stable media, that of a drive that is down also not before this
 /// server follows that and what was agreed earlier; `None` if it can't be agreed now.
 pub trait Authority: Send + Sync + 'static {
-    /// The drive isn't up any more. The answer is the view in which it was up last: from then on others know more.
+    /// The drive isn't up any more. The answer is the view in which it left, the first in which it isn't up: from then on others know more.
     fn drive_down(&self, drive: DriveId, loss: Loss) -> BoxFuture<'static, Option<View>>;
     /// The drive knows by itself what it misses of what the others have: it's up again. That was found in this view, the one
     /// that was followed last: in a later one it may be wrong. (0 if nothing is followed: this server is alone.)

@@ -52,6 +52,11 @@ impl Epochs {
         }
     }
 
+    /// That of which nothing is seen by others that are newer.
+    pub(crate) fn newest_line(&self) -> Lineage {
+        self.history.lines().last().cloned().unwrap_or_default()
+    }
+
     /// `None` if there's no such volume or snapshot any more.
     pub(crate) fn seen_at(&self, Subject { volume, at }: Subject) -> Option<&Lineage> {
         let epoch = match at {

@@ -11,6 +11,7 @@
 #![warn(missing_docs)]
 
 mod authority;
+mod bell;
 mod engine;
 mod epochs;
 mod health;

@@ -37,8 +37,8 @@ pub enum IoError {
     /// Attach again: the volume was removed, or another client took it over.
     #[error("the volume is gone, or another client has taken it over")]
     Fenced,
-    /// Ask again, as one that may have been done: it has begun, waits for drives, and goes on.
-    #[error("the request waits for drives, and goes on")]
+    /// Ask again, as one that may have been done: it has begun, or parts of it are done. It waits for drives, and may go on.
+    #[error("the request has begun, and waits for drives")]
     Unsure,
     /// Connect again: the server is stopping.
     #[error("the server is stopping")]

@@ -112,7 +112,7 @@ impl MetadataAuthority {
         Some(left)
     }
 
-    /// In which view it was up last, and one in which it's down.
+    /// In which view it left, and one that is no earlier.
     async fn agree_down(&self, drive: DriveId, to: DriveState, reason: String) -> Option<(View, View)> {
         let known = self.followed.view();
         loop {

@@ -8,14 +8,16 @@
 
 use std::io::{self, Read, Write};
 use tepal_codec::checksum::crc;
+use tepal_drive::label;
 use tepal_model::ClusterId;
 use tepal_model::text::is_name;
 
 /// Begins every such file. No filesystem, partition table or image begins so.
 pub const MAGIC: [u8; 8] = *b"TEPALdif";
-/// Whether a file begins as one that began so, until something of that was damaged or lost. No image does.
-pub fn was_magic(beginning: &[u8]) -> bool {
-    MAGIC.windows(4).any(|part| beginning.windows(4).any(|found| found == part))
+/// Whether a file begins as one that began so, until something of that was damaged or lost. No image does: that of a whole drive begins
+/// as its label.
+pub fn begins_as_damaged(beginning: &[u8]) -> bool {
+    beginning != label::MAGIC && MAGIC.windows(4).any(|part| beginning.windows(4).any(|found| found == part))
 }
 
 /// The longest data of one record.
@@ -310,10 +312,19 @@ mod tests {
         for at in 0..MAGIC.len() {
             let mut damaged = MAGIC;
             damaged[at] ^= 4;
-            assert!(was_magic(&damaged), "byte {at}");
-            assert!(at > 3 || was_magic(&MAGIC[at..]) && was_magic(&MAGIC[..8 - at]), "{at} of it are lost");
+            assert!(begins_as_damaged(&damaged), "byte {at}");
+            let is_known = |what: &[u8]| begins_as_damaged(what);
+            assert!(at > 3 || is_known(&MAGIC[at..]) && is_known(&MAGIC[..8 - at]), "{at} of it are lost");
         }
-        assert!(!was_magic(&[]) && !was_magic(b"TEP") && !was_magic(b"TExALxxx") && !was_magic(&[0; 8]));
+        for image in [&b""[..], b"TEP", b"TExALxxx", &[0; 8]] {
+            assert!(!begins_as_damaged(image), "{image:?}");
+        }
+    }
+
+    /// Story: the image of a drive of Tepal, as of a virtual machine that serves one, was refused as damaged differences.
+    #[test]
+    fn the_image_of_a_drive_is_an_image() {
+        assert!(!begins_as_damaged(b"TEPALdrv"));
     }
 
     #[test]

@@ -10,7 +10,8 @@ use std::fmt;
 use tepal_codec::checksum::crc;
 use tepal_model::{BLOCK, Buffer, ClusterId, DriveId};
 
-const MAGIC: [u8; 8] = *b"TEPALdrv";
+/// Begins every label, and so every drive.
+pub const MAGIC: [u8; 8] = *b"TEPALdrv";
 /// The version of everything on the drive. Any other is refused before anything is written, but the one before.
 pub const FORMAT: u32 = 5;
 /// The same but for the places in which the cluster's state is kept.

@@ -26,7 +26,7 @@ impl<W: World> Engine<W> {
         self.leave(id, loss, None).await;
     }
 
-    /// The same where it's agreed already: the drive was up in that view last.
+    /// The same where it's agreed already that the drive left in that view.
     pub(crate) async fn lose_as_agreed(&self, id: DriveId, loss: Loss, left: View) {
         self.leave(id, loss, Some(left)).await;
     }

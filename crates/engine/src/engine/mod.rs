@@ -104,7 +104,7 @@ enum Status<W: World> {
 pub enum Standing {
     /// It's up: it has every write, or knows itself what it misses.
     Current,
-    /// It was up in that view last. It takes part, and is up again when it has noted what it misses.
+    /// It left in that view: it's the first in which it wasn't up. It takes part, and is up again when it has noted what it misses.
     Behind(View),
 }
 
@@ -222,10 +222,10 @@ impl<W: World> Engine<W> {
         self.lock().drives.contains_key(&id)
     }
 
-    /// Whether the state of that view is no older than what is known of the drive. In an older one it hadn't left yet; together with
-    /// what that says of others it would be believed, though they know better.
+    /// Whether a drive was added, and the state of that view is no older than what is known of it. In an older one it hadn't left yet;
+    /// together with what that says of others it would be believed, though they know better.
     pub(crate) fn knows_drive_in(&self, id: DriveId, view: View) -> bool {
-        self.lock().drives.get(&id).is_some_and(|entry| entry.left.is_none_or(|left| left < view))
+        self.lock().drives.get(&id).is_some_and(|entry| entry.left <= Some(view))
     }
 
     /// Whether a drive is away and may return.

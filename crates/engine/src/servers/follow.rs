@@ -51,7 +51,7 @@ pub struct Agreed {
 pub enum DriveStatus {
     /// Since that view. It has every write, or knows itself what it misses.
     Up(View),
-    /// It's open again since the second view, was up in the first one last, and it isn't known yet what it misses.
+    /// It left in the first view, is open again since the second one, and it isn't known yet what it misses.
     Behind(View, View),
     /// Since that view; it may return.
     Away(View),

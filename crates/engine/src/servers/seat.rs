@@ -1,6 +1,7 @@
 //! Who is the primary of a column, as far as is known here, and how it's reached.
 
 use crate::authority::View;
+use crate::bell::Bell;
 use crate::protocol::primary::Group;
 use futures_channel::oneshot;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -14,7 +15,7 @@ struct Inner<W: World> {
     taken: Taken<W>,
     /// What this server had, and may still do something.
     ending: Vec<Group<W>>,
-    bell: Vec<oneshot::Sender<()>>,
+    bell: Bell,
 }
 
 /// Who has it.
@@ -43,7 +44,7 @@ impl<W: World> Clone for Taken<W> {
 
 impl<W: World> Default for Seat<W> {
     fn default() -> Self {
-        Seat(Mutex::new(Inner { taken: Taken::Vacant, ending: Vec::new(), bell: Vec::new() }))
+        Seat(Mutex::new(Inner { taken: Taken::Vacant, ending: Vec::new(), bell: Bell::default() }))
     }
 }
 
@@ -88,9 +89,7 @@ impl<W: World> Seat<W> {
     /// Has those look again who wait for somebody to have it.
     pub fn ring(&self) {
         let bell = std::mem::take(&mut self.lock().bell);
-        for sender in bell {
-            let _ = sender.send(()); // who has given up waiting needs no answer
-        }
+        bell.ring();
     }
 
     pub fn ending(&self) -> Vec<Group<W>> {
@@ -107,10 +106,6 @@ impl<W: World> Seat<W> {
 
     /// Rings when somebody else has it.
     pub fn change(&self) -> oneshot::Receiver<()> {
-        let (sender, receiver) = oneshot::channel();
-        let mut inner = self.lock();
-        inner.bell.retain(|waiting| !waiting.is_canceled());
-        inner.bell.push(sender);
-        receiver
+        self.lock().bell.listen()
     }
 }

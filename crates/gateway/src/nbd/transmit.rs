@@ -65,7 +65,7 @@ pub enum TransmissionError {
     AbsurdLength(u64),
     #[error("the client has moved no byte for a while, and others wait for the memory that it holds")]
     Stalled,
-    #[error("requests under way did not get done before the connection's time to end was over")]
+    #[error("requests were still under way when the connection ended")]
     Unfinished,
 }
 

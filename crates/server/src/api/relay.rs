@@ -54,7 +54,7 @@ struct Said {
 #[derive(Debug, thiserror::Error)]
 enum RelayError {
     #[error("what was passed on can't be read: {0}")]
-    Unreadable(#[from] serde_json::Error),
+    Unreadable(#[source] serde_json::Error),
     #[error("what was passed on is no request: {0}")]
     NoRequest(#[from] axum::http::Error),
     #[error(transparent)]
@@ -63,6 +63,8 @@ enum RelayError {
     Begun,
     #[error("its answer is too long to be passed on: ask that server itself")]
     Long,
+    #[error("its answer can't be read: {0}")]
+    Answer(#[source] serde_json::Error),
     #[error("its answer is no text: {0}")]
     NoText(#[from] FromUtf8Error),
     #[error("{0}")]
@@ -74,7 +76,9 @@ impl RelayError {
         match self {
             RelayError::Unreadable(_) | RelayError::NoRequest(_) => ErrorKind::BadRequest,
             RelayError::Begun | RelayError::Unreached(_) => ErrorKind::Unavailable,
-            RelayError::Long | RelayError::NoText(_) | RelayError::Refused(_) => ErrorKind::Internal,
+            RelayError::Long | RelayError::Answer(_) | RelayError::NoText(_) | RelayError::Refused(_) => {
+                ErrorKind::Internal
+            }
         }
     }
 }
@@ -111,7 +115,7 @@ impl Relay {
     }
 
     fn hear(&self, body: &str) -> Result<Said, RelayError> {
-        let reports: Vec<TakenOver> = serde_json::from_str(body)?;
+        let reports: Vec<TakenOver> = serde_json::from_str(body).map_err(RelayError::Unreadable)?;
         self.reports.hear(&reports);
         Ok(Said { status: 200, body: String::new() })
     }
@@ -136,7 +140,7 @@ impl Relay {
     }
 
     async fn said(&self, call: &[u8]) -> Result<Said, RelayError> {
-        let asked: Asked = serde_json::from_slice(call)?;
+        let asked: Asked = serde_json::from_slice(call).map_err(RelayError::Unreadable)?;
         match self.router.get() {
             _ if asked.path == TAKEN_OVER => self.hear(&asked.body),
             None => Err(RelayError::Begun),
@@ -145,9 +149,9 @@ impl Relay {
     }
 
     async fn ask(&self, server: &ServerRecord, asked: &Asked, within: Duration) -> Result<Said, RelayError> {
-        let call = serde_json::to_vec(asked)?;
+        let call = serde_json::to_vec(asked).map_err(RelayError::Unreadable)?;
         let said = self.links.call(&server.address, Some(server.id), Subject::Api, call, within).await?;
-        Ok(serde_json::from_slice(&said)?)
+        serde_json::from_slice(&said).map_err(RelayError::Answer)
     }
 }
 
@@ -257,7 +261,7 @@ impl Context {
             let (method, authorization) = (method.to_string(), format!("Bearer {}", self.token));
             let asked = Asked { method, path: path.to_owned(), authorization, body: String::new() };
             let said = match self.relay.ask(record, &asked, SAID_WITHIN).await {
-                Ok(said) if said.status == 200 => serde_json::from_str(&said.body).map_err(RelayError::from),
+                Ok(said) if said.status == 200 => serde_json::from_str(&said.body).map_err(RelayError::Answer),
                 Ok(said) => Err(RelayError::Refused(said.body)),
                 Err(error) => Err(error),
             };

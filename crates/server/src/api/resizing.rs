@@ -87,7 +87,7 @@ async fn clear_past_end(
     view: View,
     is_over: impl Fn(&State) -> bool + Send + 'static,
 ) -> Result<(), Failure> {
-    let late = || format!("volume '{}' has a snapshot or was rolled back just now", record.name);
+    let late = || format!("volume '{}' was changed just now", record.name);
     context.acted_by(view, late).await?;
     // The engine may have lagged behind.
     context.volumes.settle().await;

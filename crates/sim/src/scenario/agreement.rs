@@ -16,7 +16,7 @@ use tepal_model::DriveId;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
     Up,
-    /// It may return; it was up last in that view.
+    /// It may return; it left in that view.
     Away(View),
     /// It's never used again.
     Retired(View),
@@ -167,13 +167,13 @@ impl State {
         }
     }
 
-    /// Which view it was up in last.
+    /// In which view it left.
     fn down(&mut self, drive: DriveId, may_return: bool) -> View {
         *self.moves.entry(drive).or_default() += 1;
         let left = match self.drives[&drive] {
             Status::Up => {
                 self.view += 1;
-                self.view - 1
+                self.view
             }
             Status::Away(left) | Status::Retired(left) => left,
         };

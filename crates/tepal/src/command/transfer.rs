@@ -8,7 +8,7 @@ mod difference;
 use super::CommandError;
 use crate::cli::ImportArguments;
 use crate::client::{Client, ClientError};
-use crate::difference_file::{DifferenceError, MAGIC, was_magic};
+use crate::difference_file::{DifferenceError, MAGIC, begins_as_damaged};
 use crate::output::{self, Output, Progress};
 use serde_json::json;
 use std::fs::File;
@@ -253,7 +253,7 @@ pub fn import(client: &Client, output: Output, arguments: ImportArguments) -> Re
     beginning.truncate(begun);
     if beginning == MAGIC {
         return difference::import(client, output, arguments, &beginning, input, length.is_some());
-    } else if was_magic(&beginning) {
+    } else if begins_as_damaged(&beginning) {
         return Err(TransferError::Damaged(arguments.name).into());
     } else if beginning.is_empty() {
         return Err(TransferError::Empty(arguments.name).into());

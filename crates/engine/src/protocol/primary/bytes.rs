@@ -5,7 +5,7 @@ use super::epochs::Writing;
 use super::migrating::is_read_there;
 use super::order::{Place, Turn};
 use super::write::{Data, Written};
-use super::{Blocks, Group};
+use super::{Blocks, Group, Patience};
 use crate::epochs::Subject;
 use crate::seen_through::{Asker, SeenThrough};
 use bytes::Bytes;
@@ -105,8 +105,7 @@ impl<W: World> Group<W> {
                         turn = Box::pin(self.wait_for_copies(turn, &asker, self.in_a_moment(), begun, blocks)).await?;
                         continue;
                     };
-                    let group = if begun { self.for_what_has_begun(&asker) } else { self.clone() };
-                    Gather::from_iter([Box::pin(group.merge_edges(range.start, &data, &seen)).await?])
+                    Gather::from_iter([Box::pin(self.merged((&asker, begun), range.start, &data, &seen)).await?])
                 }
             };
             let data = Data::new(blocks.first, data, origin);
@@ -122,6 +121,21 @@ impl<W: World> Group<W> {
                     turn = Box::pin(self.wait_for_copies(turn, &asker, change, begun, blocks)).await?;
                 }
             }
+        }
+    }
+
+    /// As [`Group::merge_edges`], for what may have `begun`.
+    pub async fn merged(
+        &self,
+        (asker, begun): (&Asker, bool),
+        offset: u64,
+        data: &[Bytes],
+        seen: &Lineage,
+    ) -> Result<Bytes, IoError> {
+        match self.merge_edges(offset, data, seen).await {
+            // Only who has to wait for drives lets his asker go.
+            Err(IoError::Stopping) if begun => self.for_what_has_begun(asker).merge_edges(offset, data, seen).await,
+            outcome => outcome,
         }
     }
 
@@ -161,21 +175,30 @@ impl<W: World> Group<W> {
         begun: bool,
         blocks: Blocks,
     ) -> Result<Turn, IoError> {
-        // One that was given up meanwhile is not made at all: it could land after newer ones.
-        let is_wanted = || if asker.is_waiting() { Ok(()) } else { Err(IoError::Stopping) };
         if begun {
             turn.lend();
             if self.wait(&mut change).await.is_err() {
                 self.for_what_has_begun(asker).wait(change).await?;
             }
-            is_wanted()?;
+            if !asker.is_waiting() {
+                return Err(IoError::Stopping);
+            }
             turn.reclaim().await;
             return Ok(turn);
         }
         drop(turn);
         self.wait(change).await?;
-        is_wanted()?;
-        self.turn(self.line_up(blocks), blocks).await
+        self.turn_anew(asker, blocks).await
+    }
+
+    /// A turn for a request that had one and gave it up, behind those that have come since. One that nobody waits for any more isn't made at
+    /// all: it would land after newer ones. Of a request of another server that isn't known here: it's asked again by whoever still wants
+    /// it.
+    pub async fn turn_anew(&self, asker: &Asker, blocks: Blocks) -> Result<Turn, IoError> {
+        match self.patience == Patience::Endless && asker.is_waiting() {
+            true => self.turn(self.line_up(blocks), blocks).await,
+            false => Err(IoError::Stopping),
+        }
     }
 }
 

@@ -52,12 +52,17 @@ impl<W: World> Group<W> {
     ) -> Result<Written, IoError> {
         let run = (self.shared.column.map, self.shared.column.place(blocks.first), blocks.count);
         let clear = async |targets: &[Target<W>], lineage: &Lineage| {
-            let full: SmallVec<[&Target<W>; 2]> =
-                targets.iter().filter(|target| !target.drive.may_clear(run, lineage)).collect();
-            if full.iter().filter(|target| !self.does_without(target)).count() > 0 {
-                return Err(Failed::Space);
-            } else if !full.is_empty() {
-                return Err(Failed::Lost(Vec::new())); // it goes on without those
+            let (mut is_full, mut is_without) = (false, false);
+            for target in targets.iter().filter(|target| !target.drive.may_clear(run, lineage)) {
+                match self.give_up_if_it_joins(target) {
+                    true => is_without = true,
+                    false => is_full = true,
+                }
+            }
+            match (is_full, is_without) {
+                (true, _) => return Err(Failed::Space),
+                (false, true) => return Err(Failed::Lost(Vec::new())), // it goes on without those
+                (false, false) => {}
             }
             // What is hidden from the volume, and stays for snapshots, may take space.
             let clear = async |target: &Target<W>| {

@@ -43,7 +43,8 @@ impl<W: World> Group<W> {
         }
     }
 
-    /// The turn of blocks whose copies are equal. It's given up, and taken again, if they may not be: nothing may be begun yet.
+    /// The turn of blocks whose copies are equal. It's given up, and taken again, if they may not be: nothing may be begun yet. Of who has no
+    /// patience it isn't known whether anybody still waits for it: it's to be asked again.
     pub async fn settled(
         &self,
         turn: Turn,
@@ -63,10 +64,7 @@ impl<W: World> Group<W> {
         while !self.is_settled(blocks)? {
             drop(turn);
             self.settle(reader, blocks).await?;
-            if !asker.is_waiting() {
-                return Err(IoError::Stopping); // it would land after newer ones
-            }
-            turn = self.turn(self.line_up(blocks), blocks).await?;
+            turn = self.turn_anew(asker, blocks).await?;
         }
         Ok(turn)
     }

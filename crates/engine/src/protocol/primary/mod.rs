@@ -1,7 +1,7 @@
 //! The primary protocol (Petal 2.4): `stripe`, `mirror:N` and what else keeps whole copies.
 //!
 //! Each column of a volume's map is a [`Group`] of its own: a linear disk of blocks with its copies on the same drives
-//! throughout. Here one server holds all copies, and is their primary. Invariants:
+//! throughout. One server is its primary, wherever the copies are (`servers/`). Invariants:
 //! 1. Writes that overlap go to all copies in one order (`order.rs`).
 //! 2. A region's busy mark is in a copy's log no later than the first data that the mark is about. After a crash the union
 //!    of all marks names every region whose copies may differ.
@@ -30,6 +30,7 @@ pub mod write;
 pub mod zero;
 
 use crate::authority::View;
+use crate::bell::Bell;
 use crate::engine::{self, Engine};
 use crate::epochs::Epochs;
 use crate::holder::Holder;
@@ -74,10 +75,11 @@ enum Patience {
     Short,
 }
 
-/// For a drive that is just being declared down, or heard.
-const SHORT: Duration = Duration::from_millis(200);
-/// For those whose turn it is, and who wait for nobody.
-const TURN: Duration = Duration::from_secs(1);
+/// For a drive that is just being declared down, or heard; and behind who waits for one.
+const DRIVES_WAIT: Duration = Duration::from_millis(200);
+/// For those whose turn it is, and who wait for nobody: they come to their end, however slow their drives are. Who gave up his place
+/// again and again would never have his turn where others are always in line.
+const LINE_WAIT: Duration = Duration::from_secs(30);
 
 pub(crate) struct Shared<W: World> {
     pub world: W,
@@ -112,7 +114,7 @@ pub(crate) struct State<W: World> {
     /// Regions whose copies may differ since a crash.
     pub unresolved: BTreeSet<u64>,
     /// Who waits for a drive to come or go.
-    pub bell: Vec<oneshot::Sender<()>>,
+    pub bell: Bell,
     pub recovering: bool,
     pub settling: bool,
     /// It's being agreed that a drive that joins has everything.
@@ -221,7 +223,7 @@ impl<W: World> Group<W> {
             members,
             busy: BusyRegions::new(),
             unresolved: BTreeSet::new(),
-            bell: Vec::new(),
+            bell: Bell::default(),
             recovering: false,
             settling: false,
             telling_joined: false,
@@ -296,9 +298,7 @@ impl<W: World> Group<W> {
 
     /// Waits for a drive to come or go.
     pub fn next_change(state: &mut State<W>) -> oneshot::Receiver<()> {
-        let (sender, receiver) = oneshot::channel();
-        state.bell.push(sender);
-        receiver
+        state.bell.listen()
     }
 
     /// The same group, for a request of another server.
@@ -321,7 +321,7 @@ impl<W: World> Group<W> {
 
     /// Waits for a change. [`IoError::Stopping`] if that takes too long for what is waited for.
     async fn wait(&self, change: impl Future<Output = Result<(), Canceled>> + Unpin) -> Result<(), IoError> {
-        let _ = self.wait_for(change, SHORT).await?; // dropped unsent only when the volume goes
+        let _ = self.wait_for(change, DRIVES_WAIT).await?; // dropped unsent only when the volume goes
         Ok(())
     }
 
@@ -340,12 +340,23 @@ impl<W: World> Group<W> {
     async fn turn(&self, place: Place, blocks: Blocks) -> Result<Turn, IoError> {
         match place {
             Place::First(turn) => Ok(turn),
-            place => self.wait_for(Box::pin(place.turn()), self.long_for(blocks)).await,
+            place => self.wait_behind(blocks, Box::pin(place.turn())).await,
         }
     }
 
-    fn long_for(&self, blocks: Blocks) -> Duration {
-        if self.shared.order.is_lent(blocks.first, blocks.count) { SHORT } else { TURN }
+    /// Waits for the end of what others do with these blocks, as long as they don't wait for drives.
+    async fn wait_behind<F: Future + Unpin>(&self, blocks: Blocks, mut end: F) -> Result<F::Output, IoError> {
+        let since = self.shared.world.now();
+        loop {
+            match self.wait_for(&mut end, DRIVES_WAIT).await {
+                Err(_) if !self.is_lent(blocks) && self.shared.world.now().0 - since.0 < LINE_WAIT => {}
+                outcome => return outcome,
+            }
+        }
+    }
+
+    fn is_lent(&self, blocks: Blocks) -> bool {
+        self.shared.order.is_lent(blocks.first, blocks.count)
     }
 
     /// Returns when what changes these blocks now has ended.
@@ -353,15 +364,22 @@ impl<W: World> Group<W> {
         let met = self.shared.order.under_way(blocks.first, blocks.count);
         match met.is_empty() {
             true => Ok(()),
-            false => self.wait_for(Box::pin(join_all(met)), self.long_for(blocks)).await.map(drop),
+            false => self.wait_behind(blocks, Box::pin(join_all(met))).await.map(drop),
+        }
+    }
+
+    /// The same ahead of a read, where that will end for who waits for drives: who has no patience asks again and again, and would have
+    /// it all read each time.
+    async fn until_not_lent(&self, blocks: Blocks) -> Result<(), IoError> {
+        match self.patience == Patience::Short && self.is_lent(blocks) {
+            true => self.until_ended(blocks).await,
+            false => Ok(()),
         }
     }
 
     pub fn wake(&self) {
         let bell = std::mem::take(&mut self.lock().bell);
-        for sender in bell {
-            let _ = sender.send(()); // who has given up waiting needs no answer
-        }
+        bell.ring();
     }
 
     /// Has drives that were found lost leave.

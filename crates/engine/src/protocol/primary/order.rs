@@ -8,6 +8,7 @@
 //! a second time, on newer data. But those copies return only by being repaired. So it keeps its turn and lends it:
 //! repairs pass, writes don't, and it goes on when no repair is under way.
 
+use crate::bell::Bell;
 use futures_channel::oneshot;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -41,7 +42,7 @@ enum Purpose {
 #[derive(Debug)]
 struct Held {
     end: u64,
-    readers: Vec<oneshot::Sender<()>>,
+    readers: Bell,
     lending: Lending,
 }
 
@@ -141,7 +142,7 @@ impl Queues {
     }
 
     fn hold(&mut self, (first, end): (u64, u64), purpose: Purpose) {
-        self.held(purpose).insert(first, Held { end, readers: Vec::new(), lending: Lending::Own });
+        self.held(purpose).insert(first, Held { end, readers: Bell::default(), lending: Lending::Own });
     }
 
     /// Gives turns to those that nothing is in the way of any more, once something has gone from these blocks. Thousands may wait
@@ -221,11 +222,7 @@ impl WriteOrder {
         let mut ends = Vec::new();
         for of_purpose in [&mut queues.writes, &mut queues.repairs] {
             let overlapping = of_purpose.range_mut(..first + count).rev().take_while(|(_, held)| held.end > first);
-            for (_, held) in overlapping {
-                let (sender, receiver) = oneshot::channel();
-                held.readers.push(sender);
-                ends.push(receiver);
-            }
+            ends.extend(overlapping.map(|(_, held)| held.readers.listen()));
         }
         ends
     }
@@ -283,7 +280,7 @@ impl Turn {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        // Dropping its senders tells the readers.
+        // Its readers' bell is gone with it, which tells them.
         self.order.change(|queues| {
             let ended = queues.held(self.purpose).remove(&self.first)?;
             queues.reclaimed -= usize::from(matches!(ended.lending, Lending::Reclaimed(_)));

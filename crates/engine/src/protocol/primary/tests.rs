@@ -8,6 +8,7 @@ mod changed;
 mod clones;
 mod doubts;
 mod flattened;
+mod for_others;
 mod hazards;
 mod late;
 mod leftovers;
@@ -33,13 +34,14 @@ use tepal_drive::world::Clock;
 use tepal_drive::{Drive, Loss, NewDrive, Options, format};
 use tepal_model::{BLOCK, ClusterId, DriveId, IoError, Layout, MapId, REGION, VolumeId, buffer::join};
 use tepal_placement::Geometry;
+use tepal_sim::device::Faults;
 use tepal_sim::executor::Limits;
 use tepal_sim::{Executor, SimDisk, SimWorld};
 
-/// Drives that were ever down, and the view in which they were up last, if they still are.
+/// Drives that were ever down, and the view in which they left, if they still are.
 type Left = Vec<(DriveId, Option<View>)>;
 
-/// Agrees to everything, and remembers who was up last when, as the metadata does.
+/// Agrees to everything, and remembers who left when, as the metadata does.
 #[derive(Clone, Default)]
 struct Agrees(Arc<Mutex<Agreed>>);
 
@@ -235,6 +237,10 @@ impl Rig {
         let data = join(&self.volume.read(block * BLOCK, BLOCK).await?);
         assert!(data.iter().all(|&byte| byte == data[0]), "a mixed block");
         Ok(data[0])
+    }
+
+    fn slow_down(&self, slowdown: u32) {
+        self.disks.iter().for_each(|disk| disk.set_faults(Faults { slowdown, ..Faults::default() }));
     }
 
     async fn until_healthy(&self) {

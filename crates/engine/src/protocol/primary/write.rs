@@ -256,7 +256,9 @@ impl<W: World> Group<W> {
             prepared = prepare(targets, &writes);
         }
         let prepared = prepared.map_err(|Refusal { at, refused }| match refused {
-            Refused::Full | Refused::FullUntilFlush if self.does_without(&targets[at]) => Failed::Lost(Vec::new()),
+            Refused::Full | Refused::FullUntilFlush if self.give_up_if_it_joins(&targets[at]) => {
+                Failed::Lost(Vec::new())
+            }
             Refused::Full | Refused::FullUntilFlush => Failed::Space,
             Refused::Lost(loss) => Failed::Lost(vec![(targets[at].drive.id(), loss)]),
         })?;
@@ -282,7 +284,7 @@ impl<W: World> Group<W> {
             match outcome {
                 Ok(()) => {}
                 Err(DriveError::Lost(loss)) => lost.push((target.drive.id(), loss)),
-                Err(DriveError::OutOfSpace) => is_full |= !self.does_without(target),
+                Err(DriveError::OutOfSpace) => is_full |= !self.give_up_if_it_joins(target),
                 Err(error @ DriveError::Damaged { .. }) => unreachable!("a change reads nothing: {error}"),
             }
         }
@@ -294,7 +296,7 @@ impl<W: World> Group<W> {
     }
 
     /// Whether it has no room for a write and is only about to join: then it's given up.
-    pub(super) fn does_without(&self, target: &Target<W>) -> bool {
+    pub(super) fn give_up_if_it_joins(&self, target: &Target<W>) -> bool {
         let joins = self.lock().members.list[target.at].joins;
         if joins {
             self.give_up_joining(target.at, NO_ROOM);

@@ -221,8 +221,8 @@ impl<W: World> Group<W> {
                 if self.held(blocks, &seen).await.is_empty() {
                     continue; // on a full drive there is no room for zeros
                 }
-                let group = if begun { self.for_what_has_begun(asker) } else { self.clone() };
-                let data = Gather::from_iter([group.merge_edges(piece.start, &zeros(piece.clone()), &seen).await?]);
+                let zeros = zeros(piece.clone());
+                let data = Gather::from_iter([self.merged((asker, begun), piece.start, &zeros, &seen).await?]);
                 self.write_blocks(turn, Data::new(blocks.first, data, origin), true, writing).await?
             };
             match written {

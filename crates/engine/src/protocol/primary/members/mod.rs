@@ -30,7 +30,7 @@ use tepal_model::DriveId;
 pub struct Member<W: World> {
     pub id: DriveId,
     pub presence: Presence<W>,
-    /// `None` while it's up: it has everything. Else the view in which it was up last.
+    /// `None` while it's up: it has everything. Else the view in which it left.
     pub left: Option<View>,
     pub missed: Missed,
     /// How often it was opened: tells whether it left in between.
@@ -184,7 +184,7 @@ impl<W: World> Member<W> {
         !self.missed.is_all() && !self.joins
     }
 
-    /// It's up, or was up in that view last.
+    /// It's up, or left in that view.
     pub fn set_left(&mut self, left: Option<View>) {
         // One that joins has never been up here.
         self.left = if self.joins { Some(0) } else { left };

@@ -8,7 +8,7 @@
 //! what is gone. Each of them is taken out of all copies before the next one is, so copies differ in one of them at most.
 
 use super::handed::Handed;
-use super::lines::{Of, newest_line};
+use super::lines::Of;
 use crate::authority::View;
 use crate::epochs::Epochs;
 use crate::holder::Holder;
@@ -18,7 +18,7 @@ use crate::protocol::primary::members::{Copies, Member, Presence};
 use crate::protocol::primary::order::Turn;
 use crate::protocol::primary::read::Reader;
 use crate::protocol::primary::write::Written;
-use crate::protocol::primary::{Blocks, Group, HasTurn, SHORT};
+use crate::protocol::primary::{Blocks, DRIVES_WAIT, Group, HasTurn};
 use crate::seen_through::{Asker, SeenThrough};
 use crate::servers::peers::Reply;
 use crate::volume::MapMigration;
@@ -126,7 +126,7 @@ impl<W: World> Group<W> {
 
     /// Whoever asks has it asked again when it takes long.
     pub(super) async fn turn_soon(&self, blocks: Blocks) -> Result<Turn, IoError> {
-        self.for_others().wait_for(Box::pin(self.line_up(blocks).turn()), SHORT).await
+        self.for_others().wait_for(Box::pin(self.line_up(blocks).turn()), DRIVES_WAIT).await
     }
 
     /// The chunks of the window of which this column may have anything: all but those that a copy here, which is like the others,
@@ -137,7 +137,7 @@ impl<W: World> Group<W> {
         let window: Vec<(u64, Blocks)> = migration.window(self.shared.column.number).collect();
         // What had begun before. What begins from here on is refused.
         let ends = window.iter().flat_map(|(_, blocks)| self.shared.order.under_way(blocks.first, blocks.count));
-        self.for_others().wait_for(join_all(ends.collect::<Vec<_>>()), SHORT).await?;
+        self.for_others().wait_for(join_all(ends.collect::<Vec<_>>()), DRIVES_WAIT).await?;
         let column = &self.shared.column;
         let mut chunks: Vec<u64> = Vec::new();
         let mut runs: BTreeMap<DriveId, OfDrive<W>> = BTreeMap::new();
@@ -228,7 +228,7 @@ impl<W: World> Group<W> {
         self.gives(handing)?;
         let turn = self.turn_soon(handing.blocks).await?;
         let (_, epochs) = self.gives(handing)?;
-        let newest = newest_line(&epochs);
+        let newest = epochs.newest_line();
         let _turn = self.settled_for(turn, &Asker::patient(), (Reader::Copies(&newest), handing.blocks)).await?;
         let (migration, epochs) = self.gives(handing)?;
         let (count, mut handed) =
@@ -300,7 +300,7 @@ impl<W: World> Group<W> {
         asker: &Asker,
         epochs: &Arc<Epochs>,
     ) -> Result<(), IoError> {
-        let line = newest_line(epochs);
+        let line = epochs.newest_line();
         let here: Vec<Holder<W>> = self.lock().members.here().cloned().collect();
         let mut has_any = false;
         for holder in here {

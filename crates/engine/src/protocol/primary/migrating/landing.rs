@@ -1,7 +1,7 @@
 //! How all copies here come to have what the source has handed over.
 
 use super::handed::Handed;
-use super::lines::{newest_line, runs_of};
+use super::lines::runs_of;
 use crate::epochs::Epochs;
 use crate::holder::Holder;
 use crate::protocol::primary::epochs::Writing;
@@ -127,7 +127,7 @@ impl<W: World> Group<W> {
         handed: &[Handed],
         epochs: &Arc<Epochs>,
     ) -> Result<(), IoError> {
-        let (asker, line, column) = (Asker::patient(), newest_line(epochs), &self.shared.column);
+        let (asker, line, column) = (Asker::patient(), epochs.newest_line(), &self.shared.column);
         let turn = self.settled_for(turn, &asker, (Reader::Copies(&line), blocks)).await?;
         if !self.is_window(migration) {
             return Err(IoError::Stopping); // the turn was given up in between

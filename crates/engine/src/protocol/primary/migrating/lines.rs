@@ -32,7 +32,7 @@ impl<W: World> Group<W> {
         (of, epochs): (&[&Lineage], &Epochs),
         which: Of,
     ) -> Result<(u64, Handed), IoError> {
-        let (column, newest) = (&self.shared.column, newest_line(epochs));
+        let (column, newest) = (&self.shared.column, epochs.newest_line());
         // Those of one region have the same copies.
         let (first, count) = column.cut(blocks.first, blocks.count).next().ok_or(IoError::Stopping)?;
         let mut blocks = Blocks::new(first, count);
@@ -224,10 +224,6 @@ impl<W: World> Group<W> {
             Err(error) => Err(self.gone(holder, error).await),
         }
     }
-}
-
-pub(super) fn newest_line(epochs: &Epochs) -> Lineage {
-    epochs.history.lines().last().cloned().unwrap_or_default()
 }
 
 pub(super) fn runs_of(blocks: &BTreeSet<u32>) -> Vec<volume::Blocks> {

@@ -8,7 +8,7 @@
 //! in nobody's way.
 
 use super::handed::{Handed, shown_on_both};
-use super::lines::{Of, newest_line};
+use super::lines::Of;
 use super::takeover::pieces;
 use super::taking::{NotTaken, SOON};
 use crate::epochs::{Epochs, Subject};
@@ -64,7 +64,7 @@ impl<W: World> Group<W> {
             (state.migration.clone().ok_or(NotTaken::Yet)?, state.epochs.clone(), seen)
         };
         let turn = self.turn_soon(blocks).await?;
-        let newest = newest_line(&epochs);
+        let newest = epochs.newest_line();
         let _turn = self.settled_for(turn, &Asker::patient(), (Reader::Copies(&newest), blocks)).await?;
         let mut source: Vec<Handed> = Vec::new();
         for run in migration.fenced(self.shared.column.number, blocks) {
@@ -106,7 +106,7 @@ impl<W: World> Group<W> {
         handed: &[Handed],
         epochs: &Epochs,
     ) -> Result<(Turn, Vec<Handed>), NotTaken> {
-        let newest = newest_line(epochs);
+        let newest = epochs.newest_line();
         let turn = self.settled_for(turn, &Asker::patient(), (Reader::Copies(&newest), blocks)).await?;
         let own = self.all_here(blocks, epochs).await?;
         for reader in migration.readers(epochs) {

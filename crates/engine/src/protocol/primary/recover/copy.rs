@@ -176,10 +176,9 @@ impl<W: World> Copy<W> {
 }
 
 impl Line {
-    /// That of which nothing is seen by others that are newer.
+    /// As [`Epochs::newest_line`].
     pub fn newest(epochs: &Arc<Epochs>) -> Self {
-        let seen = epochs.history.lines().last().cloned().unwrap_or_default();
-        Line { seen, epochs: epochs.clone() }
+        Line { seen: epochs.newest_line(), epochs: epochs.clone() }
     }
 }
 

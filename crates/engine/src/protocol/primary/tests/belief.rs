@@ -3,7 +3,6 @@
 use super::*;
 use futures_util::future::{Either, select};
 use tepal_model::EXTENT;
-use tepal_sim::device::Faults;
 
 /// A drive has its cache flushed by nobody, and loses it.
 async fn unplug(rig: &Rig, nth: usize) {

@@ -4,7 +4,6 @@ use super::*;
 use futures_util::future::{Either, select};
 use tepal_codec::checksum::crc;
 use tepal_model::EXTENT;
-use tepal_sim::device::Faults;
 
 #[test]
 fn data_on_its_way_from_the_log_to_its_slot_never_lands_on_newer_data() {

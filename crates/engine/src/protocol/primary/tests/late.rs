@@ -1,6 +1,6 @@
 //! What a primary says to another server's drive, and what has changed when it's heard there.
 
-use super::two_servers::{Carries, Two};
+use super::two_servers::{Carries, HOME, Two};
 use super::*;
 use crate::{DriveStatus, Head};
 use futures_util::future::{Either, select};
@@ -49,6 +49,19 @@ fn nobody_leads_by_a_state_of_before_its_own_drive_left() {
         two.follow(7, DriveStatus::Up(2), |now| {
             now.drives.get_mut(&DriveId(1)).unwrap().status = DriveStatus::Behind(5, 7);
         });
+        two.volume.write(0, Bytes::from(vec![1; BLOCK as usize]), true).await.unwrap();
+        assert_eq!(join(&two.volume.read(0, BLOCK).await.unwrap())[0], 1);
+    });
+}
+
+/// Story: one of two drives of the only server of a volume had left when others began to use it. In the view in which it left the server
+/// didn't lead, as if that told of before, and as nothing changed it never did.
+#[test]
+fn a_server_leads_in_the_very_view_in_which_a_drive_of_its_own_left() {
+    told(|world| async move {
+        let two = Two::new(world, Standing::Current, Arc::default()).await;
+        two.home.add_absent_drive(DriveId(2), 3, true);
+        two.follow(3, DriveStatus::Away(3), |now| now.drives.get_mut(&DriveId(2)).unwrap().server = HOME);
         two.volume.write(0, Bytes::from(vec![1; BLOCK as usize]), true).await.unwrap();
         assert_eq!(join(&two.volume.read(0, BLOCK).await.unwrap())[0], 1);
     });

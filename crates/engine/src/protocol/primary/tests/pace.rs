@@ -7,7 +7,6 @@ use futures_util::future::{Either, join_all, select};
 use std::cell::Cell;
 use std::rc::Rc;
 use tepal_model::CHUNK;
-use tepal_sim::device::Faults;
 
 /// Blocks of each of the volume's chunks, one of which is the first window.
 const WRITTEN: usize = 1024;

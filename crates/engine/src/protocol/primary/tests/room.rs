@@ -46,7 +46,7 @@ impl Rig {
         let drive = Drive::open(world, self.disks[nth].open(), None, Options::default()).await.unwrap();
         let copies = self.volume.copies_at(block * BLOCK);
         let first = copies.into_iter().find(|(id, _)| *id == drive.id()).unwrap().1;
-        let seen = self.epochs.history.lines().last().cloned().unwrap_or_default();
+        let seen = self.epochs.newest_line();
         put(&drive, (MapId(1), first, 4), byte, &seen).await.unwrap();
         self.restart(|_| true).await;
     }

@@ -9,7 +9,6 @@ use tepal_codec::checksum::block_crcs;
 use tepal_drive::world::Gather;
 use tepal_drive::{Change, Mark, MarkKind, Write};
 use tepal_model::{EXTENT, Epoch, History, Lineage, ServerId, Taking};
-use tepal_sim::device::Faults;
 
 impl Rig {
     /// What is agreed about the readers of the volume's map: of snapshots, and at last of the volume itself.
@@ -47,10 +46,6 @@ impl Rig {
         for drive in self.engine.drives_here() {
             drive.checkpoint().await.unwrap();
         }
-    }
-
-    fn slow_down(&self, slowdown: u32) {
-        self.disks.iter().for_each(|disk| disk.set_faults(Faults { slowdown, ..Faults::default() }));
     }
 
     async fn power_cycle(&mut self) {

@@ -7,7 +7,7 @@ use futures_util::future::{BoxFuture, LocalBoxFuture, ready};
 use tepal_model::ServerId;
 use tepal_wire::message::{Answer, DriveAnswer, DriveFailure, DriveOperation, DriveRequest, Request};
 
-const HOME: ServerId = ServerId(1);
+pub const HOME: ServerId = ServerId(1);
 const THERE: ServerId = ServerId(2);
 
 /// Nothing changes; whoever asks as the primary is it.

@@ -4,9 +4,7 @@
 use super::*;
 use crate::{Trouble, Within};
 use futures_util::future::{Either, select};
-use tepal_model::{EXTENT, Origin};
-use tepal_sim::device::Faults;
-use tepal_wire::message::Tag;
+use tepal_model::EXTENT;
 
 /// Both drives of a mirror leave together with unflushed data, the second one last; only that one returns, with all of it.
 async fn one_of_two_is_back_with_all(rig: &Rig) {
@@ -260,87 +258,6 @@ fn a_read_that_met_the_removal_of_its_volume_does_not_return_zeros() {
         };
         let (read, ()) = futures_util::future::join(rig.read(0), removal).await;
         assert!(matches!(read, Ok(7) | Err(IoError::Fenced)), "{read:?}");
-    });
-}
-
-/// Story: requests of another server for a volume whose drive was away took all the room that there was between two servers, so
-/// those for other volumes waited too.
-#[test]
-fn what_another_server_asks_is_not_kept_waiting_and_is_not_done_afterwards() {
-    told(|world| async move {
-        let rig = Rig::new(world, "stripe", 1).await;
-        rig.write(3, 1, 1).await.unwrap();
-        rig.lose(0).await;
-        let group = rig.volume.groups()[0].for_others();
-        let data = |byte: u8| [Bytes::from(vec![byte; BLOCK as usize])].into_iter().collect();
-        assert_eq!(
-            rig.within(5, group.write(VolumeId(1), 3 * BLOCK, data(2), true, None)).await,
-            Some(Err(IoError::Stopping))
-        );
-        assert_eq!(
-            rig.within(5, group.zero(VolumeId(1), 0..8 * BLOCK, false, None)).await,
-            Some(Err(IoError::Stopping))
-        );
-        assert_eq!(
-            rig.within(5, group.read(Subject::now(VolumeId(1)), 0, BLOCK)).await.map(|read| read.err()),
-            Some(Some(IoError::Stopping))
-        );
-        rig.bring_back(0).await;
-        assert_eq!(rig.read(3).await, Ok(1), "what was given up isn't done");
-        group.write(VolumeId(1), 3 * BLOCK, data(4), true, None).await.unwrap();
-        assert_eq!(rig.read(3).await, Ok(4));
-    });
-}
-
-/// Story: a write that some copies had, and that waited for others to return, kept its asker's place for as long, and so did all that
-/// waited for its turn: no other volume of that server was asked for anything, nor was a server heard any more that was started anew.
-#[test]
-fn what_another_server_asks_and_has_begun_goes_on_without_it_and_what_waits_behind_it_is_asked_again() {
-    told(|world| async move {
-        let rig = Rig::new(world, "mirror:2;min_copies=2", 2).await;
-        rig.write(3, 1, 1).await.unwrap();
-        let group = rig.volume.groups()[0].for_others();
-        let tag = |number, is_in_doubt| {
-            Some(Tag { origin: Origin { gateway: 1, slot: number as u32, number, view: 4 }, is_in_doubt })
-        };
-        let write = |byte: u8, tag| {
-            let data = [Bytes::from(vec![byte; BLOCK as usize])].into_iter().collect();
-            rig.within(5, group.write(VolumeId(1), 3 * BLOCK, data, true, tag))
-        };
-        rig.disks[1].set_faults(Faults { slowdown: 1_000, ..Faults::default() });
-        let lose = async {
-            rig.world.sleep(Duration::from_millis(2)).await;
-            rig.lose(1).await;
-        };
-        let (begun, ()) = futures_util::future::join(write(2, tag(1, false)), lose).await;
-        assert_eq!(begun, Some(Err(IoError::Unsure)));
-        assert_eq!(write(2, tag(1, true)).await, Some(Err(IoError::Stopping)), "it's in line behind itself");
-        assert_eq!(write(7, tag(2, false)).await, Some(Err(IoError::Stopping)));
-        let clear = rig.within(5, group.zero(VolumeId(1), 0..8 * BLOCK, false, None)).await;
-        assert_eq!(clear, Some(Err(IoError::Stopping)));
-        let read = rig.within(5, group.read(Subject::now(VolumeId(1)), 3 * BLOCK, BLOCK)).await;
-        assert_eq!(read.map(|read| read.err()), Some(Some(IoError::Stopping)));
-        rig.disks[1].set_faults(Faults::default());
-        rig.bring_back(1).await;
-        assert_eq!(rig.read(3).await, Ok(2), "what has begun is done, and nothing that was given up");
-        assert_eq!(write(3, tag(3, false)).await, Some(Ok(())));
-        assert_eq!(write(2, tag(1, true)).await, Some(Ok(())));
-        assert_eq!(rig.read(3).await, Ok(3), "it was done once");
-    });
-}
-
-/// Story: who was asked to clear what lies past a volume's end waited for drives that know what there is, and kept the asker's place.
-#[test]
-fn another_server_that_has_a_volume_cleared_is_not_kept_waiting_for_drives() {
-    told(|world| async move {
-        let rig = Rig::new(world, "mirror:2", 2).await;
-        rig.write(3, 1, 1).await.unwrap();
-        rig.lose(1).await;
-        rig.write(3, 2, 1).await.unwrap();
-        rig.lose(0).await;
-        rig.bring_back(1).await;
-        let group = rig.volume.groups()[0].for_others();
-        assert_eq!(rig.within(5, group.clear_past(VolumeId(1), 0)).await, Some(Err(IoError::Stopping)));
     });
 }
 

@@ -55,7 +55,7 @@ struct State {
     asked: VecDeque<(ServerId, Change, oneshot::Sender<Option<Answer>>)>,
 }
 
-/// In which view a drive was up last or is up again, and the newest one.
+/// In which view a drive left or is up again, and the newest one.
 type Answer = (View, View);
 
 #[derive(Clone, Debug)]
@@ -66,7 +66,7 @@ enum Change {
     Up(DriveId, View),
     /// The first can't be reached from the second, if nothing has changed since that view: its drives are away.
     CutOff(ServerId, ServerId, View),
-    /// It's open again: answered with the view in which it was up last.
+    /// It's open again: answered with the view in which it had left.
     Back(DriveId),
     /// The volume goes on in a new epoch: answered with the one that was kept.
     Snapshot(VolumeId),
@@ -265,37 +265,38 @@ impl State {
     }
 
     fn server_down(&mut self, server: ServerId) {
-        let up = |agreed: &Agreed| !matches!(agreed.status, DriveStatus::Away(_) | DriveStatus::Retired(_));
-        let drives = self.now.drives.iter().filter(|(_, agreed)| agreed.server == server && up(agreed));
+        let drives = self.now.drives.iter().filter(|(_, agreed)| agreed.server == server);
         let drives: Vec<DriveId> = drives.map(|(&id, _)| id).collect();
-        for id in drives {
-            self.down(id, true);
-        }
+        self.down(drives, true);
     }
 
-    fn down(&mut self, drive: DriveId, may_return: bool) -> View {
-        let view = self.now.view;
-        let agreed = self.now.drives.get_mut(&drive).expect("it's one of the ring's");
-        let (left, is_change) = match agreed.status {
-            DriveStatus::Up(_) => (view, true),
-            DriveStatus::Behind(left, _) => (left, true),
-            DriveStatus::Away(left) => (left, !may_return),
-            DriveStatus::Retired(left) => (left, false),
+    /// All in one view. In which one it left, for each.
+    fn down(&mut self, drives: impl IntoIterator<Item = DriveId>, may_return: bool) -> Vec<View> {
+        let next = self.now.view + 1;
+        let mut take_down = |drive: DriveId| {
+            let agreed = self.now.drives.get_mut(&drive).expect("it's one of the ring's");
+            let (left, is_change) = match agreed.status {
+                DriveStatus::Up(_) => (next, true),
+                DriveStatus::Behind(left, _) => (left, true),
+                DriveStatus::Away(left) => (left, !may_return),
+                DriveStatus::Retired(left) => (left, false),
+            };
+            if is_change {
+                agreed.status = if may_return { DriveStatus::Away(left) } else { DriveStatus::Retired(left) };
+                self.now.view = next;
+            }
+            left
         };
-        if is_change {
-            agreed.status = if may_return { DriveStatus::Away(left) } else { DriveStatus::Retired(left) };
-            self.now.view += 1;
-        }
-        left
+        drives.into_iter().map(&mut take_down).collect()
+    }
+
+    fn one_down(&mut self, drive: DriveId, may_return: bool) -> View {
+        self.down([drive], may_return)[0]
     }
 
     /// The drives of a server that share something with those of the one that complains are down.
     fn cut_off(&mut self, server: ServerId, by: ServerId) -> View {
-        for drive in self.drives_along_with(server, by) {
-            if !matches!(self.now.drives[&drive].status, DriveStatus::Away(_) | DriveStatus::Retired(_)) {
-                self.down(drive, true);
-            }
-        }
+        self.down(self.drives_along_with(server, by), true);
         self.now.view
     }
 
@@ -304,7 +305,7 @@ impl State {
         match change {
             Change::Down(drive, loss, known) => match self.now.drives[drive].status {
                 DriveStatus::Behind(left, since) if since > *known => Some(left), // it left, and is back
-                _ => Some(self.down(*drive, matches!(loss, Loss::Gone { .. }))),
+                _ => Some(self.one_down(*drive, matches!(loss, Loss::Gone { .. }))),
             },
             Change::CutOff(_, _, view) if *view != self.now.view => None,
             Change::CutOff(server, by, _) => Some(self.cut_off(*server, *by)),
@@ -318,7 +319,7 @@ impl State {
                 matches!(agreed.status, DriveStatus::Up(_)).then_some(self.now.view)
             }
             Change::Back(drive) => {
-                let left = self.down(*drive, true);
+                let left = self.one_down(*drive, true);
                 self.now.view += 1;
                 let view = self.now.view;
                 let agreed = self.now.drives.get_mut(drive)?;

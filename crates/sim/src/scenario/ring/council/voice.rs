@@ -38,7 +38,7 @@ impl Voice {
         Box::pin(async move { answered.await.ok().flatten() })
     }
 
-    /// Says that a drive of this server is open again. The view in which it was up last.
+    /// Says that a drive of this server is open again. The view in which it had left.
     pub async fn report_open(&self, drive: DriveId) -> Option<View> {
         self.ask(Change::Back(drive)).await.map(|(left, _)| left)
     }

@@ -1,0 +1,159 @@
+//! What other servers ask of a primary: it takes no room while it waits for drives, and isn't done after they have stopped asking.
+
+use super::*;
+use crate::protocol::primary::Group;
+use futures_util::future::join;
+use tepal_model::Origin;
+use tepal_model::buffer::join as join_pieces;
+use tepal_wire::message::Tag;
+
+/// Story: requests of another server for a volume whose drive was away took all the room that there was between two servers, so
+/// those for other volumes waited too.
+#[test]
+fn what_another_server_asks_is_not_kept_waiting_and_is_not_done_afterwards() {
+    told(|world| async move {
+        let rig = Rig::new(world, "stripe", 1).await;
+        rig.write(3, 1, 1).await.unwrap();
+        rig.lose(0).await;
+        let group = rig.volume.groups()[0].for_others();
+        let data = |byte: u8| [Bytes::from(vec![byte; BLOCK as usize])].into_iter().collect();
+        assert_eq!(
+            rig.within(5, group.write(VolumeId(1), 3 * BLOCK, data(2), true, None)).await,
+            Some(Err(IoError::Stopping))
+        );
+        assert_eq!(
+            rig.within(5, group.zero(VolumeId(1), 0..8 * BLOCK, false, None)).await,
+            Some(Err(IoError::Stopping))
+        );
+        assert_eq!(
+            rig.within(5, group.read(Subject::now(VolumeId(1)), 0, BLOCK)).await.map(|read| read.err()),
+            Some(Some(IoError::Stopping))
+        );
+        rig.bring_back(0).await;
+        assert_eq!(rig.read(3).await, Ok(1), "what was given up isn't done");
+        group.write(VolumeId(1), 3 * BLOCK, data(4), true, None).await.unwrap();
+        assert_eq!(rig.read(3).await, Ok(4));
+    });
+}
+
+/// Story: a write that some copies had, and that waited for others to return, kept its asker's place for as long, and so did all that
+/// waited for its turn: no other volume of that server was asked for anything, nor was a server heard any more that was started anew.
+#[test]
+fn what_another_server_asks_and_has_begun_goes_on_without_it_and_what_waits_behind_it_is_asked_again() {
+    told(|world| async move {
+        let rig = Rig::new(world, "mirror:2;min_copies=2", 2).await;
+        rig.write(3, 1, 1).await.unwrap();
+        let group = rig.volume.groups()[0].for_others();
+        let tag = |number, is_in_doubt| {
+            Some(Tag { origin: Origin { gateway: 1, slot: number as u32, number, view: 4 }, is_in_doubt })
+        };
+        let write = |byte: u8, tag| {
+            let data = [Bytes::from(vec![byte; BLOCK as usize])].into_iter().collect();
+            rig.within(5, group.write(VolumeId(1), 3 * BLOCK, data, true, tag))
+        };
+        rig.disks[1].set_faults(Faults { slowdown: 1_000, ..Faults::default() });
+        let lose = async {
+            rig.world.sleep(Duration::from_millis(2)).await;
+            rig.lose(1).await;
+        };
+        let (begun, ()) = join(write(2, tag(1, false)), lose).await;
+        assert_eq!(begun, Some(Err(IoError::Unsure)));
+        assert_eq!(write(2, tag(1, true)).await, Some(Err(IoError::Stopping)), "it's in line behind itself");
+        assert_eq!(write(7, tag(2, false)).await, Some(Err(IoError::Stopping)));
+        let clear = rig.within(5, group.zero(VolumeId(1), 0..8 * BLOCK, false, None)).await;
+        assert_eq!(clear, Some(Err(IoError::Stopping)));
+        let read = rig.within(5, group.read(Subject::now(VolumeId(1)), 3 * BLOCK, BLOCK)).await;
+        assert_eq!(read.map(|read| read.err()), Some(Some(IoError::Stopping)));
+        rig.disks[1].set_faults(Faults::default());
+        rig.bring_back(1).await;
+        assert_eq!(rig.read(3).await, Ok(2), "what has begun is done, and nothing that was given up");
+        assert_eq!(write(3, tag(3, false)).await, Some(Ok(())));
+        assert_eq!(write(2, tag(1, true)).await, Some(Ok(())));
+        assert_eq!(rig.read(3).await, Ok(3), "it was done once");
+    });
+}
+
+/// Story: who was asked to clear what lies past a volume's end waited for drives that know what there is, and kept the asker's place.
+#[test]
+fn another_server_that_has_a_volume_cleared_is_not_kept_waiting_for_drives() {
+    told(|world| async move {
+        let rig = Rig::new(world, "mirror:2", 2).await;
+        rig.write(3, 1, 1).await.unwrap();
+        rig.lose(1).await;
+        rig.write(3, 2, 1).await.unwrap();
+        rig.lose(0).await;
+        rig.bring_back(1).await;
+        let group = rig.volume.groups()[0].for_others();
+        assert_eq!(rig.within(5, group.clear_past(VolumeId(1), 0)).await, Some(Err(IoError::Stopping)));
+    });
+}
+
+/// A write of another server that fills bytes.
+async fn fill(group: &Group<SimWorld>, (offset, length): (u64, u64), byte: u8) -> Result<(), IoError> {
+    let data = [Bytes::from(vec![byte; length as usize])].into_iter().collect();
+    group.write(VolumeId(1), offset, data, true, None).await
+}
+
+/// Story: a client's write of a part of a block waited until copies were equal, and was put in line anew then. Its client had gone
+/// meanwhile, and come back, and what it had written since was overwritten.
+#[test]
+fn what_gave_its_turn_up_for_another_server_does_not_land_after_what_came_since() {
+    told(|world| async move {
+        let mut rig = Rig::new(world, "mirror:2", 2).await;
+        rig.write(0, 1, 8).await.unwrap();
+        rig.restart(|_| true).await; // so the copies may differ
+        rig.slow_down(30);
+        let group = rig.volume.groups()[0].for_others();
+        let is_unsettled = || rig.volume.recovery().unresolved_regions > 0;
+        let later = async {
+            rig.world.sleep(Duration::from_millis(1)).await;
+            assert!(is_unsettled(), "the other one waits, without a place");
+            rig.write(3, 2, 1).await.unwrap();
+        };
+        let (given_up, ()) = join(fill(&group, (3 * BLOCK, 512), 9), later).await;
+        assert!(!is_unsettled(), "it waited for that");
+        assert_eq!(given_up, Err(IoError::Stopping));
+        assert_eq!(rig.read(3).await, Ok(2));
+    });
+}
+
+/// Story: what another server asked gave its place up after a second, also behind writes that waited for nobody, but for their slow
+/// drives. Where there were always some it never had its turn.
+#[test]
+fn what_another_server_asks_keeps_its_place_behind_what_only_takes_long() {
+    told(|world| async move {
+        let rig = Rig::new(world, "mirror:2", 2).await;
+        rig.slow_down(3_000);
+        let group = rig.volume.groups()[0].for_others();
+        let began = rig.world.now();
+        let others = async {
+            rig.world.sleep(Duration::from_micros(10)).await;
+            let zeros = group.zero(VolumeId(1), 0..2 * BLOCK, false, None);
+            let ((filled, zeroed), read) =
+                join(join(fill(&group, (0, BLOCK), 2), zeros), group.read(Subject::now(VolumeId(1)), BLOCK, BLOCK))
+                    .await;
+            assert_eq!((filled, zeroed), (Ok(()), Ok(())));
+            assert!(read.is_ok(), "{:?}", read.err());
+        };
+        let (written, ()) = join(rig.write(0, 1, 2), others).await;
+        written.unwrap();
+        let took = rig.world.now().0 - began.0;
+        assert!(took > Duration::from_secs(2), "{took:?}");
+        rig.slow_down(1);
+        assert_eq!((rig.read(0).await, rig.read(1).await), (Ok(0), Ok(0)));
+    });
+}
+
+/// Story: who asked for zeros that begin and end within blocks was let go, and told to ask again, though nothing had to wait for drives.
+#[test]
+fn zeros_that_wait_for_nothing_are_done_when_they_are_answered() {
+    told(|world| async move {
+        let rig = Rig::new(world, "mirror:2", 2).await;
+        rig.write(0, 1, 4).await.unwrap();
+        let group = rig.volume.groups()[0].for_others();
+        assert_eq!(group.zero(VolumeId(1), 100..3 * BLOCK + 100, false, None).await, Ok(()));
+        let edge = join_pieces(&rig.volume.read(0, 200).await.unwrap());
+        assert_eq!((&edge[..100], &edge[100..]), (&[1; 100][..], &[0; 100][..]));
+        assert_eq!((rig.read(1).await, rig.read(2).await), (Ok(0), Ok(0)));
+    });
+}
