@@ -37,8 +37,8 @@ pub enum IoError {
     /// Attach again: the volume was removed, or another client took it over.
     #[error("the volume is gone, or another client has taken it over")]
     Fenced,
-    /// Ask again, as one that may have been done: it has begun, or parts of it are done. It waits for drives, and may go on.
-    #[error("the request has begun, and waits for drives")]
+    /// Ask again, as one that may have been done: it has begun, or parts of it are done. It may go on by itself.
+    #[error("the request has begun, and isn't done yet")]
     Unsure,
     /// Connect again: the server is stopping.
     #[error("the server is stopping")]

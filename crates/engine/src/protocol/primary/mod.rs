@@ -77,9 +77,10 @@ enum Patience {
 
 /// For a drive that is just being declared down, or heard; and behind who waits for one.
 const DRIVES_WAIT: Duration = Duration::from_millis(200);
-/// For those whose turn it is, and who wait for nobody: they come to their end, however slow their drives are. Who gave up his place
-/// again and again would never have his turn where others are always in line.
-const LINE_WAIT: Duration = Duration::from_secs(30);
+/// Behind those that wait for nobody. Long, or a request would never have its turn where others are always in line. Not longer, as those
+/// ahead may be in line behind who waits for drives, and a server that was started anew is heard only when its earlier requests have
+/// ended.
+const LINE_WAIT: Duration = Duration::from_secs(5);
 
 pub(crate) struct Shared<W: World> {
     pub world: W,
@@ -344,12 +345,15 @@ impl<W: World> Group<W> {
         }
     }
 
-    /// Waits for the end of what others do with these blocks, as long as they don't wait for drives.
+    /// Waits for the end of what others do with these blocks: for a moment only once one of them waits for drives, else for [`LINE_WAIT`]
+    /// at most. Whoever waits in line behind other blocks' drives isn't told apart.
     async fn wait_behind<F: Future + Unpin>(&self, blocks: Blocks, mut end: F) -> Result<F::Output, IoError> {
         let since = self.shared.world.now();
         loop {
             match self.wait_for(&mut end, DRIVES_WAIT).await {
-                Err(_) if !self.is_lent(blocks) && self.shared.world.now().0 - since.0 < LINE_WAIT => {}
+                Err(_) if !self.is_lent(blocks) && self.shared.world.now().0 - since.0 < LINE_WAIT => {
+                    self.lock().serves()?; // if another server leads by now, that one is to be asked
+                }
                 outcome => return outcome,
             }
         }
@@ -368,8 +372,8 @@ impl<W: World> Group<W> {
         }
     }
 
-    /// The same ahead of a read, where that will end for who waits for drives: who has no patience asks again and again, and would have
-    /// it all read each time.
+    /// For a read without patience, before it reads: while a write here waits for drives, it would read everything, only to be let go in
+    /// [`Group::until_ended`], each time that it's asked again.
     async fn until_not_lent(&self, blocks: Blocks) -> Result<(), IoError> {
         match self.patience == Patience::Short && self.is_lent(blocks) {
             true => self.until_ended(blocks).await,
