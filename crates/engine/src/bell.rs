@@ -2,7 +2,7 @@
 
 use futures_channel::oneshot;
 
-/// Who has given up waiting is forgotten in time: while it doesn't ring, as many may give up as ask again.
+/// Those who have given up are forgotten as others come: while a drive is away requests give up and ask again without end.
 #[derive(Debug, Default)]
 pub(crate) struct Bell {
     listeners: Vec<oneshot::Sender<()>>,
@@ -13,7 +13,7 @@ impl Bell {
     pub fn listen(&mut self) -> oneshot::Receiver<()> {
         if self.listeners.len() == self.listeners.capacity() {
             self.listeners.retain(|listener| !listener.is_canceled());
-            // So that each is looked at once or twice, however many there are.
+            // With room for as many again, a call looks at two of them on average, however many there are.
             self.listeners.reserve(self.listeners.len() + 1);
         }
         let (sender, receiver) = oneshot::channel();
@@ -21,7 +21,7 @@ impl Bell {
         receiver
     }
 
-    /// Who hears it may ask whoever holds the bell: so it's taken out of there first.
+    /// Takes the bell itself: who hears it may ask for the lock that guards it, so it's taken out of there first.
     pub fn ring(self) {
         for listener in self.listeners {
             let _ = listener.send(()); // who has given up waiting needs no answer

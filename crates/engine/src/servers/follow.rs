@@ -53,9 +53,9 @@ pub enum DriveStatus {
     Up(View),
     /// It left in the first view, is open again since the second one, and it isn't known yet what it misses.
     Behind(View, View),
-    /// Since that view; it may return.
+    /// It left in that view; it may return.
     Away(View),
-    /// Since that view, for good.
+    /// It left in that view, for good.
     Retired(View),
 }
 

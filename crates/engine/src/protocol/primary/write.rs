@@ -295,7 +295,7 @@ impl<W: World> Group<W> {
         }
     }
 
-    /// Whether it has no room for a write and is only about to join: then it's given up.
+    /// For a drive without room: one that is only about to join is given up, and the change goes on without it. Whether it was.
     pub(super) fn give_up_if_it_joins(&self, target: &Target<W>) -> bool {
         let joins = self.lock().members.list[target.at].joins;
         if joins {
