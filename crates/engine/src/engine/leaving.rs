@@ -128,6 +128,10 @@ impl<W: World> Engine<W> {
             let _ = sender.send(()); // who has given up waiting needs no answer
         }
         self.maps().iter().for_each(Map::wake);
+        // What waited for that to lead, now that it's agreed.
+        if let Some((me, now)) = self.followed_state() {
+            self.take_columns(me, &now);
+        }
     }
 
     /// The same for a loss that somebody met: it may be of an earlier opening of a drive that has returned since.

@@ -241,14 +241,24 @@ impl<W: World> Engine<W> {
             if leads || now.primary(&placed) != Some(me) {
                 continue;
             }
-            // Of a drive of its own that isn't open yet, or that left after this state, that tells what an earlier run of this server knew.
-            let is_own = |id: &DriveId| now.drives.get(id).is_some_and(|agreed| agreed.server == me);
-            if !placed.all().filter(is_own).all(|id| self.knows_drive_in(id, now.view)) {
+            let own =
+                placed.all().filter_map(|id| Some((id, now.drives.get(&id).filter(|agreed| agreed.server == me)?)));
+            if !own.into_iter().all(|(id, agreed)| self.knows_as_agreed(id, agreed, now.view)) {
                 continue;
             }
             let (engine, id) = (self.clone(), map.id());
             self.world().spawn(Box::pin(async move { engine.lead(id, column).await }));
         }
+    }
+}
+
+impl<W: World> Engine<W> {
+    /// Whether a drive of this server is what that view says of it. Of one that isn't open yet, or that left later, the view tells what an
+    /// earlier run of this server knew. One that others have gone on without leaves first: until then it's taken for one that has
+    /// everything.
+    fn knows_as_agreed(&self, id: DriveId, agreed: &Agreed, view: View) -> bool {
+        let has_left = matches!(agreed.status, DriveStatus::Away(_) | DriveStatus::Retired(_));
+        self.knows_drive_in(id, view) && !(has_left && self.drive(id).is_some())
     }
 }
 

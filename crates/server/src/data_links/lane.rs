@@ -70,6 +70,12 @@ impl Lane {
         self == Lane::Drives
     }
 
+    /// Whether a question goes with whoever asked: a client that is gone may be back by another gateway, and have written something
+    /// newer there. What a primary has begun on drives goes on without those who asked for it.
+    pub fn leaves_with_asker(self) -> bool {
+        self == Lane::Volumes
+    }
+
     /// A question that does nothing.
     pub fn nothing(self) -> Question {
         let request = match self {

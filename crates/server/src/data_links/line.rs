@@ -3,16 +3,25 @@
 //! 1. Frames are made in the order in which was asked, also again on a new connection.
 //! 2. Whoever waits is told once: the answer, or that there will be none.
 //! 3. What nobody waits for any more isn't carried out later than that, unless it's on its way already: in its place something
-//!    goes that does nothing. Its slot is the session's, and the server may remember something in it.
+//!    goes that does nothing. Its slot is the session's, and the server may remember something in it. In a lane where questions
+//!    leave with their askers (see [`Lane::leaves_with_asker`]), that's so too for who has left without a word.
 
+use super::lane::Lane;
 use std::collections::VecDeque;
 use tepal_engine::Question;
 use tepal_wire::handshake::Welcome;
 use tepal_wire::session::{Client, ToSend};
 use tepal_wire::{Header, Outbox};
 
+/// Who waits for an answer.
+pub trait Waits {
+    /// Whether nobody does any more.
+    fn has_left(&self) -> bool;
+}
+
 /// `W` waits for an answer.
 pub struct Line<W> {
+    lane: Lane,
     session: Client<Asked<W>>,
     /// No slot is free for them, or there's no connection.
     waiting: VecDeque<Asked<W>>,
@@ -21,7 +30,12 @@ pub struct Line<W> {
     boot: Option<u64>,
     /// Does nothing.
     nothing: Question,
+    /// With so many waiting, those that have left are forgotten.
+    tidy_at: usize,
 }
+
+/// Fewer that wait aren't looked through.
+const TIDY_FROM: usize = 64;
 
 /// A question that isn't answered.
 pub struct Asked<W> {
@@ -39,16 +53,22 @@ pub struct Told<W> {
     pub was_sent: bool,
 }
 
-impl<W> Asked<W> {
+impl<W: Waits> Asked<W> {
+    /// Whether it's to be left out, as nobody waits for it.
+    fn has_left(&self, lane: Lane) -> bool {
+        lane.leaves_with_asker() && self.waiter.as_ref().is_some_and(W::has_left)
+    }
+
     fn give_up(&mut self, was_sent: bool, nothing: &Question) -> Option<Told<W>> {
         self.question = nothing.clone();
         self.waiter.take().map(|waiter| Told { waiter, was_sent })
     }
 }
 
-impl<W> Line<W> {
-    pub fn new(nothing: Question) -> Self {
-        Line { session: Client::new(0), waiting: VecDeque::new(), connected: false, boot: None, nothing }
+impl<W: Waits> Line<W> {
+    pub fn new(lane: Lane) -> Self {
+        let (session, waiting, nothing) = (Client::new(0), VecDeque::new(), lane.nothing());
+        Line { lane, session, waiting, connected: false, boot: None, nothing, tidy_at: TIDY_FROM }
     }
 
     /// Whether something isn't answered.
@@ -58,6 +78,11 @@ impl<W> Line<W> {
 
     pub fn ask(&mut self, question: Question, waiter: W, outbox: &mut Outbox) {
         let cost = question.request.cost(&question.payload);
+        if self.waiting.len() >= self.tidy_at {
+            let lane = self.lane;
+            self.waiting.retain(|asked| !asked.has_left(lane));
+            self.tidy_at = TIDY_FROM.max(2 * self.waiting.len());
+        }
         self.waiting.push_back(Asked { question, cost, waiter: Some(waiter) });
         self.fill(outbox);
     }
@@ -74,6 +99,9 @@ impl<W> Line<W> {
             && self.session.has_room(first.cost)
             && let Some(first) = self.waiting.pop_front()
         {
+            if first.has_left(self.lane) {
+                continue;
+            }
             // What may have been carried out by somebody else says so itself.
             match self.session.begin(first.cost, false, first) {
                 Ok(Some(to_send)) => self.push(to_send, outbox),
@@ -83,9 +111,13 @@ impl<W> Line<W> {
         }
     }
 
-    fn push(&self, to_send: ToSend, outbox: &mut Outbox) {
+    fn push(&mut self, to_send: ToSend, outbox: &mut Outbox) {
         let ToSend { id, slot, session, in_doubt } = to_send;
-        let Some(Asked { question, .. }) = self.session.request(slot) else { return };
+        let Some(asked) = self.session.request(slot) else { return };
+        if asked.has_left(self.lane) {
+            asked.question = self.nothing.clone();
+        }
+        let question = &asked.question;
         let Question { view, revision, .. } = *question;
         let header = Header { request: id, slot, session, view, revision, in_doubt, load: 0 };
         outbox.push(&header, &question.request, &question.payload);

@@ -7,7 +7,7 @@
 
 use super::departures::depart;
 use super::lane::Lane;
-use super::line::{Line, Told};
+use super::line::{Line, Told, Waits};
 use crate::peers::Socket;
 use futures_util::FutureExt;
 use futures_util::future::{LocalBoxFuture, ready};
@@ -27,6 +27,12 @@ use tokio::sync::oneshot;
 const PARCEL: u64 = 128 << 10;
 
 type Waiter = oneshot::Sender<Result<Reply, Unreachable>>;
+
+impl Waits for Waiter {
+    fn has_left(&self) -> bool {
+        self.is_closed()
+    }
+}
 
 pub struct Link {
     pub server: ServerId,
@@ -99,7 +105,7 @@ impl Link {
     pub fn new(server: ServerId, lane: Lane, standing: ServerStanding) -> Self {
         let state = State {
             standing,
-            line: Line::new(lane.nothing()),
+            line: Line::new(lane),
             outbox: Outbox::new(),
             spare: Outbox::new(),
             connection: Connection::None,

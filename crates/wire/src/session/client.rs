@@ -186,8 +186,8 @@ impl<R> Client<R> {
     }
 
     /// The request that is in a slot.
-    pub fn request(&self, slot: u16) -> Option<&R> {
-        self.slots.get(usize::from(slot))?.as_ref().map(|pending| &pending.request)
+    pub fn request(&mut self, slot: u16) -> Option<&mut R> {
+        self.slots.get_mut(usize::from(slot))?.as_mut().map(|pending| &mut pending.request)
     }
 
     /// Everything that isn't answered, in no order, each with whether it may have been carried out: for who can't wait any more.

@@ -119,7 +119,10 @@ mod client {
         client.each_unanswered().for_each(|(request, _)| *request = "nothing");
         client.connect();
         let again = client.welcomed(&welcome(GRANT, true));
-        assert_eq!(again.iter().filter_map(|sent| client.request(sent.slot)).collect::<Vec<_>>(), [&"nothing"; 2]);
+        assert_eq!(
+            again.iter().filter_map(|sent| client.request(sent.slot).copied()).collect::<Vec<_>>(),
+            ["nothing"; 2]
+        );
     }
 
     #[test]
@@ -135,7 +138,7 @@ mod client {
         assert_eq!(client.answered(2, 1, again[0].slot), Some("a"));
         assert_eq!(client.begin(300, false, "new"), Err(Full("new")), "those that wait go first");
         let third = client.next_displaced().unwrap();
-        assert_eq!((third.id, third.slot, client.request(third.slot)), (3, again[0].slot, Some(&"c")));
+        assert_eq!((third.id, third.slot, client.request(third.slot).copied()), (3, again[0].slot, Some("c")));
     }
 }
 

@@ -3,13 +3,14 @@
 
 use super::epochs::Writing;
 use super::migrating::is_read_there;
-use super::order::{Place, Turn};
+use super::order::Place;
+use super::patience::Patience;
+use super::read::Reader;
 use super::write::{Data, Written};
-use super::{Blocks, Group, Patience};
+use super::{Blocks, Group, HasTurn};
 use crate::epochs::Subject;
 use crate::seen_through::{Asker, SeenThrough};
 use bytes::Bytes;
-use futures_channel::oneshot;
 use futures_util::future::Either;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -84,7 +85,7 @@ impl<W: World> Group<W> {
     ) -> Result<(), IoError> {
         let (blocks, now) = (Blocks::touched(range.start, range.end), Subject::now(writing.volume));
         let whole = range.start.is_multiple_of(BLOCK) && range.end.is_multiple_of(BLOCK);
-        let (mut turn, mut begun) = (self.turn(place, blocks).await?, false);
+        let (mut turn, mut begun) = (self.turn(place).await?, false);
         let mut parts = None;
         if let Some(tag) = tag.filter(|tag| tag.is_in_doubt) {
             let (own, missing) = Box::pin(self.not_yet_taken(turn, &asker, tag.origin, (now, blocks))).await?;
@@ -105,7 +106,7 @@ impl<W: World> Group<W> {
                         turn = Box::pin(self.wait_for_copies(turn, &asker, self.in_a_moment(), begun, blocks)).await?;
                         continue;
                     };
-                    Gather::from_iter([Box::pin(self.merged((&asker, begun), range.start, &data, &seen)).await?])
+                    Gather::from_iter([Box::pin(self.merged((&turn, &asker, begun), range.start, &data, &seen)).await?])
                 }
             };
             let data = Data::new(blocks.first, data, origin);
@@ -124,23 +125,30 @@ impl<W: World> Group<W> {
         }
     }
 
-    /// As [`Group::merge_edges`], for what may have `begun`.
+    /// The blocks that the bytes touch, with the rest of the first and last as it's seen so now. Of a write that may have `begun` the
+    /// asker is let go if that has to wait for drives.
     pub async fn merged(
         &self,
-        (asker, begun): (&Asker, bool),
+        (turn, asker, begun): (&HasTurn, &Asker, bool),
         offset: u64,
         data: &[Bytes],
         seen: &Lineage,
     ) -> Result<Bytes, IoError> {
-        match self.merge_edges(offset, data, seen).await {
-            // Only who has to wait for drives lets his asker go.
-            Err(IoError::Stopping) if begun => self.for_what_has_begun(asker).merge_edges(offset, data, seen).await,
-            outcome => outcome,
+        loop {
+            match self.for_others().merge_edges(offset, data, seen).await {
+                Err(IoError::Stopping) if begun || self.patience == Patience::Endless => {}
+                outcome => return outcome,
+            }
+            let patient = if begun { self.for_what_has_begun(asker) } else { self.clone() };
+            let end = offset + data.iter().map(|piece| piece.len() as u64).sum::<u64>();
+            turn.lend();
+            let settled = patient.settle(Reader::HasTurn(seen), Blocks::touched(offset, end)).await;
+            turn.reclaim().await;
+            settled?;
         }
     }
 
-    /// The blocks that the bytes touch, with the rest of the first and last as it's seen so now.
-    pub async fn merge_edges(&self, offset: u64, data: &[Bytes], seen: &Lineage) -> Result<Bytes, IoError> {
+    async fn merge_edges(&self, offset: u64, data: &[Bytes], seen: &Lineage) -> Result<Bytes, IoError> {
         let end = offset + data.iter().map(|piece| piece.len() as u64).sum::<u64>();
         let first = offset / BLOCK * BLOCK;
         let past = end.next_multiple_of(BLOCK);
@@ -163,42 +171,6 @@ impl<W: World> Group<W> {
             at += piece.len();
         }
         Ok(whole.freeze())
-    }
-
-    /// Waits for a drive to come or go, without being in the way of those that must catch up. A write that some copies
-    /// have (`begun`) may have been seen: it keeps its turn, or it would land again after newer ones.
-    pub async fn wait_for_copies(
-        &self,
-        turn: Turn,
-        asker: &Asker,
-        mut change: oneshot::Receiver<()>,
-        begun: bool,
-        blocks: Blocks,
-    ) -> Result<Turn, IoError> {
-        if begun {
-            turn.lend();
-            if self.wait(&mut change).await.is_err() {
-                self.for_what_has_begun(asker).wait(change).await?;
-            }
-            if !asker.is_waiting() {
-                return Err(IoError::Stopping);
-            }
-            turn.reclaim().await;
-            return Ok(turn);
-        }
-        drop(turn);
-        self.wait(change).await?;
-        self.turn_anew(asker, blocks).await
-    }
-
-    /// A turn for a request that had one and gave it up, behind those that have come since. One that nobody waits for any more isn't made at
-    /// all: it would land after newer ones. Of a request of another server that isn't known here: it's asked again by whoever still wants
-    /// it.
-    pub async fn turn_anew(&self, asker: &Asker, blocks: Blocks) -> Result<Turn, IoError> {
-        match self.patience == Patience::Endless && asker.is_waiting() {
-            true => self.turn(self.line_up(blocks), blocks).await,
-            false => Err(IoError::Stopping),
-        }
     }
 }
 

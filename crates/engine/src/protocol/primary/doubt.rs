@@ -2,6 +2,7 @@
 
 use super::members::Copies;
 use super::order::Turn;
+use super::patience::lent;
 use super::read::Reader;
 use super::{Blocks, Group, State};
 use crate::epochs::Subject;
@@ -43,8 +44,7 @@ impl<W: World> Group<W> {
         }
     }
 
-    /// The turn of blocks whose copies are equal. It's given up, and taken again, if they may not be: nothing may be begun yet. Of who has no
-    /// patience it isn't known whether anybody still waits for it: it's to be asked again.
+    /// The turn of blocks whose copies are equal. It's lent while they are made so: nothing may be begun yet.
     pub async fn settled(
         &self,
         turn: Turn,
@@ -62,9 +62,7 @@ impl<W: World> Group<W> {
         (reader, blocks): (Reader<'_>, Blocks),
     ) -> Result<Turn, IoError> {
         while !self.is_settled(blocks)? {
-            drop(turn);
-            self.settle(reader, blocks).await?;
-            turn = self.turn_anew(asker, blocks).await?;
+            turn = lent(turn, asker, self.settle(reader, blocks)).await?;
         }
         Ok(turn)
     }

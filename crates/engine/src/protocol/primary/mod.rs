@@ -21,6 +21,7 @@ pub mod flush;
 pub mod members;
 pub mod migrating;
 pub mod order;
+mod patience;
 pub mod read;
 pub mod recover;
 mod status;
@@ -37,18 +38,16 @@ use crate::holder::Holder;
 use crate::map::Column;
 use crate::places::Placed;
 use crate::rate::Rate;
-use crate::seen_through::Asker;
 use crate::volume::MapMigration;
 use flush::LostUnflushed;
-use futures_channel::oneshot::{self, Canceled};
-use futures_util::future::{Either, join_all, select};
+use futures_channel::oneshot;
 use members::{BusyRegions, Member, Members, Presence};
 use migrating::takeover::TakeOver;
-use order::{Place, Turn, WriteOrder};
+use order::{Turn, WriteOrder};
+use patience::Patience;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
-use std::time::Duration;
 use tepal_drive::Loss;
 use tepal_drive::world::{Tick, World};
 use tepal_model::layout::Durability;
@@ -65,22 +64,6 @@ impl<W: World> Clone for Group<W> {
         Group { shared: self.shared.clone(), patience: self.patience }
     }
 }
-
-/// How long a request waits for drives, or for its turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Patience {
-    Endless,
-    /// Then it's to be asked again; if it has changed something, it goes on without whoever asked. So requests of other servers take no
-    /// room while they wait, which requests of other volumes would miss, and those of a server that was started anew.
-    Short,
-}
-
-/// For a drive that is just being declared down, or heard; and behind who waits for one.
-const DRIVES_WAIT: Duration = Duration::from_millis(200);
-/// Behind those that wait for nobody. Long, or a request would never have its turn where others are always in line. Not longer, as those
-/// ahead may be in line behind who waits for drives, and a server that was started anew is heard only when its earlier requests have
-/// ended.
-const LINE_WAIT: Duration = Duration::from_secs(5);
 
 pub(crate) struct Shared<W: World> {
     pub world: W,
@@ -300,85 +283,6 @@ impl<W: World> Group<W> {
     /// Waits for a drive to come or go.
     pub fn next_change(state: &mut State<W>) -> oneshot::Receiver<()> {
         state.bell.listen()
-    }
-
-    /// The same group, for a request of another server.
-    pub fn for_others(&self) -> Self {
-        Group { shared: self.shared.clone(), patience: Patience::Short }
-    }
-
-    /// The same group, for what nobody waits for who takes room meanwhile.
-    fn patient(&self) -> Self {
-        Group { shared: self.shared.clone(), patience: Patience::Endless }
-    }
-
-    /// The same, for a request that has begun to change something: whoever has no patience is let go.
-    fn for_what_has_begun(&self, asker: &Asker) -> Self {
-        if self.patience == Patience::Short {
-            asker.let_go();
-        }
-        self.patient()
-    }
-
-    /// Waits for a change. [`IoError::Stopping`] if that takes too long for what is waited for.
-    async fn wait(&self, change: impl Future<Output = Result<(), Canceled>> + Unpin) -> Result<(), IoError> {
-        let _ = self.wait_for(change, DRIVES_WAIT).await?; // dropped unsent only when the volume goes
-        Ok(())
-    }
-
-    /// The same, for so long.
-    async fn wait_for<F: Future + Unpin>(&self, end: F, long: Duration) -> Result<F::Output, IoError> {
-        match self.patience {
-            Patience::Endless => Ok(end.await),
-            Patience::Short => match select(end, Box::pin(self.shared.world.sleep(long))).await {
-                Either::Left((output, _)) => Ok(output),
-                Either::Right(_) => Err(IoError::Stopping),
-            },
-        }
-    }
-
-    /// The turn of these blocks, once it has come.
-    async fn turn(&self, place: Place, blocks: Blocks) -> Result<Turn, IoError> {
-        match place {
-            Place::First(turn) => Ok(turn),
-            place => self.wait_behind(blocks, Box::pin(place.turn())).await,
-        }
-    }
-
-    /// Waits for the end of what others do with these blocks: for a moment only once one of them waits for drives, else for [`LINE_WAIT`]
-    /// at most. Whoever waits in line behind other blocks' drives isn't told apart.
-    async fn wait_behind<F: Future + Unpin>(&self, blocks: Blocks, mut end: F) -> Result<F::Output, IoError> {
-        let since = self.shared.world.now();
-        loop {
-            match self.wait_for(&mut end, DRIVES_WAIT).await {
-                Err(_) if !self.is_lent(blocks) && self.shared.world.now().0 - since.0 < LINE_WAIT => {
-                    self.lock().serves()?; // if another server leads by now, that one is to be asked
-                }
-                outcome => return outcome,
-            }
-        }
-    }
-
-    fn is_lent(&self, blocks: Blocks) -> bool {
-        self.shared.order.is_lent(blocks.first, blocks.count)
-    }
-
-    /// Returns when what changes these blocks now has ended.
-    async fn until_ended(&self, blocks: Blocks) -> Result<(), IoError> {
-        let met = self.shared.order.under_way(blocks.first, blocks.count);
-        match met.is_empty() {
-            true => Ok(()),
-            false => self.wait_behind(blocks, Box::pin(join_all(met))).await.map(drop),
-        }
-    }
-
-    /// For a read without patience, before it reads: while a write here waits for drives, it would read everything, only to be let go in
-    /// [`Group::until_ended`], each time that it's asked again.
-    async fn until_not_lent(&self, blocks: Blocks) -> Result<(), IoError> {
-        match self.patience == Patience::Short && self.is_lent(blocks) {
-            true => self.until_ended(blocks).await,
-            false => Ok(()),
-        }
     }
 
     pub fn wake(&self) {

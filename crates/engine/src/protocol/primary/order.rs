@@ -102,8 +102,20 @@ impl Place {
     pub async fn turn(self) -> Turn {
         match self {
             Place::First(turn) => turn,
-            Place::Behind(mut behind) => (&mut behind.turn).await.expect("whoever holds the range hands it on"),
+            Place::Behind(behind) => behind.turn().await,
         }
+    }
+}
+
+impl Behind {
+    /// For [`WriteOrder::is_held_up`].
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// As [`Place::turn`].
+    pub async fn turn(mut self) -> Turn {
+        (&mut self.turn).await.expect("whoever holds the range hands it on")
     }
 }
 
@@ -231,6 +243,25 @@ impl WriteOrder {
     pub fn is_lent(&self, first: u64, count: u64) -> bool {
         let queues = self.lock();
         met(&queues.writes, (first, first + count)).any(|held| matches!(held.lending, Lending::Lent))
+    }
+
+    /// Whether who has this number in line is behind a write that has lent its turn, or behind others that are.
+    pub fn is_held_up(&self, number: u64) -> bool {
+        let queues = self.lock();
+        let lent = queues.writes.iter().filter(|(_, held)| matches!(held.lending, Lending::Lent));
+        let mut held_up: Vec<(u64, u64)> = lent.map(|(&first, held)| (first, held.end)).collect();
+        if held_up.is_empty() {
+            return false;
+        }
+        for waiting in queues.waiting.iter().take_while(|waiting| waiting.number <= number) {
+            if held_up.iter().any(|&earlier| overlaps(earlier, waiting.range())) {
+                if waiting.number == number {
+                    return true;
+                }
+                held_up.push(waiting.range());
+            }
+        }
+        false
     }
 
     #[cfg(test)]
@@ -363,6 +394,27 @@ mod tests {
         assert!((&mut met[0]).now_or_never().is_none());
         drop(write);
         assert!((&mut met[0]).now_or_never().is_some());
+    }
+
+    #[test]
+    fn who_is_behind_others_that_wait_for_copies_is_held_up_and_who_is_only_behind_a_slow_write_is_not() {
+        let order = WriteOrder::default();
+        let number = |place: &Place| match place {
+            Place::Behind(behind) => behind.number(),
+            Place::First(_) => panic!("others are ahead of it"),
+        };
+        let lent = ask(&order, 0, 10).now_or_never().unwrap();
+        let slow = ask(&order, 20, 10).now_or_never().unwrap();
+        let behind_both = order.line_up(5, 20);
+        let behind_slow = order.line_up(26, 2);
+        let behind_that = order.line_up(22, 2);
+        let is_held_up = |place: &Place| order.is_held_up(number(place));
+        assert!(![&behind_both, &behind_slow, &behind_that].into_iter().any(is_held_up));
+        lent.lend();
+        assert!(is_held_up(&behind_both));
+        assert!(is_held_up(&behind_that), "behind one that is");
+        assert!(!is_held_up(&behind_slow), "the lent blocks are none of its own, nor of one ahead of it");
+        drop((lent, slow));
     }
 
     #[test]

@@ -158,7 +158,7 @@ impl<W: World> Group<W> {
     ) -> Result<(), IoError> {
         let (blocks, now) = (Blocks::touched(all.start, all.end), Subject::now(writing.volume));
         let (mut begun, origin) = (false, tag.map(|tag| tag.origin));
-        let (mut turn, mut parts) = (self.turn(place, blocks).await?, vec![blocks]);
+        let (mut turn, mut parts) = (self.turn(place).await?, vec![blocks]);
         if let Some(tag) = tag.filter(|tag| tag.is_in_doubt) {
             (turn, parts) = self.not_yet_taken(turn, &asker, tag.origin, (now, blocks)).await?;
         } else if whole_blocks(&all) != all {
@@ -222,7 +222,7 @@ impl<W: World> Group<W> {
                     continue; // on a full drive there is no room for zeros
                 }
                 let zeros = zeros(piece.clone());
-                let data = Gather::from_iter([self.merged((asker, begun), piece.start, &zeros, &seen).await?]);
+                let data = Gather::from_iter([self.merged((turn, asker, begun), piece.start, &zeros, &seen).await?]);
                 self.write_blocks(turn, Data::new(blocks.first, data, origin), true, writing).await?
             };
             match written {

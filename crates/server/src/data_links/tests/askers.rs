@@ -117,6 +117,23 @@ async fn what_nobody_waits_for_any_more_is_not_carried_out_later() {
     assert_eq!(server.recorder.begun(), [Recorder::HELD, 3, 4]);
 }
 
+/// Story: a client was gone while its gateway couldn't reach the primary, and came back by another gateway. Minutes later, when the
+/// first gateway reached the primary again, what the client had asked there first was carried out over what it had written since.
+#[tokio::test(flavor = "current_thread")]
+async fn what_is_asked_of_volumes_goes_with_who_asked() {
+    let server = Server::start(&socket(), 1).await;
+    let proxy = Proxy::start(&server.address, None, 1);
+    let asker = Asker::to(&proxy.address);
+    proxy.close(true);
+    let links = asker.links.clone();
+    let leaves = asker.threads.run_on(0, move || async move { drop(links.ask(ANSWERS, flush_volume())) });
+    leaves.await.expect("the thread runs");
+    let stays = asker.begin(flush_volume()).await;
+    proxy.close(false);
+    assert!(within(stays).await.is_ok());
+    assert_eq!(server.recorder.volumes.load(Ordering::Relaxed), 1);
+}
+
 #[tokio::test(flavor = "current_thread")]
 async fn of_a_server_that_was_started_again_only_what_was_not_sent_is_asked() {
     let place = socket();

@@ -95,9 +95,10 @@ async fn fill(group: &Group<SimWorld>, (offset, length): (u64, u64), byte: u8) -
 }
 
 /// Story: a client's write of a part of a block waited until copies were equal, and was put in line anew then. Its client had gone
-/// meanwhile, and come back, and what it had written since was overwritten.
+/// meanwhile, and come back, and what it had written since was overwritten. Then, for a while, it was told to ask again: where copies
+/// might differ again each time, it never came to its turn.
 #[test]
-fn what_gave_its_turn_up_for_another_server_does_not_land_after_what_came_since() {
+fn what_waits_for_equal_copies_keeps_its_place() {
     told(|world| async move {
         let mut rig = Rig::new(world, "mirror:2", 2).await;
         rig.write(0, 1, 8).await.unwrap();
@@ -107,12 +108,12 @@ fn what_gave_its_turn_up_for_another_server_does_not_land_after_what_came_since(
         let is_unsettled = || rig.volume.recovery().unresolved_regions > 0;
         let later = async {
             rig.world.sleep(Duration::from_millis(1)).await;
-            assert!(is_unsettled(), "the other one waits, without a place");
+            assert!(is_unsettled(), "the other one waits");
             rig.write(3, 2, 1).await.unwrap();
         };
-        let (given_up, ()) = join(fill(&group, (3 * BLOCK, 512), 9), later).await;
+        let (filled, ()) = join(fill(&group, (3 * BLOCK, 512), 9), later).await;
         assert!(!is_unsettled(), "it waited for that");
-        assert_eq!(given_up, Err(IoError::Stopping));
+        assert_eq!(filled, Ok(()));
         assert_eq!(rig.read(3).await, Ok(2));
     });
 }
@@ -138,6 +139,50 @@ fn what_another_server_asks_keeps_its_place_behind_what_only_takes_long() {
         };
         join(others, end).await;
         assert_eq!((rig.read(0).await, rig.read(1).await, rig.read(2).await), (Ok(0), Ok(0), Ok(2)));
+    });
+}
+
+/// Story: what another server asked kept its place for seconds behind writes that were in line themselves behind one that waited for a
+/// drive, and took room as long.
+#[test]
+fn what_another_server_asks_gives_its_place_up_soon_where_others_ahead_are_held_up() {
+    told(|world| async move {
+        let rig = Rig::new(world, "mirror:2", 2).await;
+        let group = rig.volume.groups()[0].for_others();
+        let waits_for_drives = group.line_up(Blocks::new(0, 2)).turn().await;
+        waits_for_drives.lend();
+        let behind = group.line_up(Blocks::new(1, 3));
+        assert_eq!(rig.within(1, fill(&group, (3 * BLOCK, BLOCK), 2)).await, Some(Err(IoError::Stopping)));
+        drop((waits_for_drives, behind));
+        assert_eq!(fill(&group, (3 * BLOCK, BLOCK), 2).await, Ok(()));
+    });
+}
+
+/// Story: a write that had begun, and then had no copy to merge with, kept its turn for itself until a drive returned. What others asked
+/// waited behind it for seconds, as behind a slow drive.
+#[test]
+fn a_write_that_has_begun_and_has_nothing_to_merge_with_lends_its_turn() {
+    told(|world| async move {
+        let rig = Rig::new(world, "mirror:2;min_copies=2", 2).await;
+        rig.write(3, 1, 1).await.unwrap();
+        let group = rig.volume.groups()[0].for_others();
+        rig.disks[1].set_faults(Faults { slowdown: 1_000, ..Faults::default() });
+        let lose = async {
+            rig.world.sleep(Duration::from_millis(2)).await;
+            rig.lose(1).await;
+        };
+        let (begun, ()) = join(rig.within(5, fill(&group, (3 * BLOCK, 512), 2)), lose).await;
+        assert_eq!(begun, Some(Err(IoError::Unsure)));
+        rig.disks[1].set_faults(Faults::default());
+        rig.lose(0).await;
+        rig.bring_back(1).await;
+        rig.world.sleep(Duration::from_secs(1)).await;
+        assert_eq!(rig.within(1, fill(&group, (3 * BLOCK, BLOCK), 5)).await, Some(Err(IoError::Stopping)));
+        rig.bring_back(0).await;
+        assert_eq!(fill(&group, (3 * BLOCK + 512, 512), 3).await, Ok(()));
+        let block = group.read(Subject::now(VolumeId(1)), 3 * BLOCK, 1536).await.map(|read| join_pieces(&read));
+        let expected = [[2; 512], [3; 512], [1; 512]].concat();
+        assert_eq!(block.as_deref(), Ok(&expected[..]));
     });
 }
 

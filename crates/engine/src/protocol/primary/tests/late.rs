@@ -6,7 +6,7 @@ use crate::{DriveStatus, Head};
 use futures_util::future::{Either, select};
 use tepal_codec::checksum::block_crcs;
 use tepal_drive::world::Gather;
-use tepal_drive::{Change, Mark, MarkKind, Write};
+use tepal_drive::{Change, Loss, Mark, MarkKind, Write};
 use tepal_model::{Epoch, History, Lineage, Taking};
 
 /// Story: a column was to be led anew, as a drive joined it, once what was under way had ended. The group of before, cut off, said meanwhile
@@ -64,6 +64,27 @@ fn a_server_leads_in_the_very_view_in_which_a_drive_of_its_own_left() {
         two.follow(3, DriveStatus::Away(3), |now| now.drives.get_mut(&DriveId(2)).unwrap().server = HOME);
         two.volume.write(0, Bytes::from(vec![1; BLOCK as usize]), true).await.unwrap();
         assert_eq!(join(&two.volume.read(0, BLOCK).await.unwrap())[0], 1);
+    });
+}
+
+/// Story: servers that couldn't reach a drive went on without it, and its own server, which still had it, was to lead. For the moment until
+/// it let go of the drive it was taken for one that has everything.
+#[test]
+fn a_server_leads_with_a_drive_that_others_went_on_without_once_it_has_let_go_of_it() {
+    told(|world| async move {
+        let two = Two::new(world, Standing::Current, Arc::default()).await;
+        two.home.add_absent_drive(DriveId(2), 2, true);
+        two.follow(4, DriveStatus::Behind(2, 4), |now| {
+            now.drives.get_mut(&DriveId(2)).unwrap().server = HOME;
+            now.drives.get_mut(&DriveId(1)).unwrap().status = DriveStatus::Away(3);
+        });
+        let leads = || two.volume.seats().iter().any(|seat| seat.group().is_some());
+        two.world.sleep(Duration::from_secs(2)).await;
+        assert!(!leads(), "its drive is taken for one that has everything");
+        let gone = Loss::Gone { drive: DriveId(1), reason: "others have gone on without it".to_owned() };
+        two.home.lose_as_agreed(DriveId(1), gone, 3).await;
+        two.world.sleep(Duration::from_secs(2)).await;
+        assert!(leads());
     });
 }
 

@@ -1,0 +1,163 @@
+//! How long a request waits at its primary: for its turn, for drives, for copies to be equal.
+//!
+//! 1. What clients of this server ask waits for as long as it takes, or until they have gone. What other servers ask waits for a moment
+//!    and is to be asked again: while it waits it takes room that requests for other volumes would miss, and those of a server that
+//!    was started anew.
+//! 2. Nobody keeps a turn for himself while he waits for drives. A write that has begun, or that has copies made equal first, lends it;
+//!    one that hasn't begun gives it up.
+//! 3. A turn that was given up is taken again only for whoever is known to wait still: what nobody wants any more would land after newer
+//!    writes of whoever wanted it.
+
+use super::order::{Place, Turn};
+use super::{Blocks, Group};
+use crate::seen_through::Asker;
+use futures_channel::oneshot::{self, Canceled};
+use futures_util::future::{Either, join_all, select};
+use std::time::Duration;
+use tepal_drive::world::World;
+use tepal_model::IoError;
+
+/// How long a request waits for drives, or for its turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Patience {
+    Endless,
+    /// Then it's to be asked again; if it has changed something, it goes on without whoever asked.
+    Short,
+}
+
+/// For a drive that is just being declared down, or heard; and behind who waits for one.
+pub(super) const DRIVES_WAIT: Duration = Duration::from_millis(200);
+/// Behind those that wait for nobody. Long, or a request would never have its turn where others are always in line. Not longer, as a server
+/// that was started anew is heard only when its earlier requests have ended.
+const LINE_WAIT: Duration = Duration::from_secs(5);
+
+impl<W: World> Group<W> {
+    /// The same group, for a request of another server.
+    pub fn for_others(&self) -> Self {
+        Group { shared: self.shared.clone(), patience: Patience::Short }
+    }
+
+    /// The same group, for what nobody waits for who takes room meanwhile.
+    pub(super) fn patient(&self) -> Self {
+        Group { shared: self.shared.clone(), patience: Patience::Endless }
+    }
+
+    /// The same, for a request that has begun to change something: whoever has no patience is let go.
+    pub(super) fn for_what_has_begun(&self, asker: &Asker) -> Self {
+        if self.patience == Patience::Short {
+            asker.let_go();
+        }
+        self.patient()
+    }
+
+    /// Waits for a change. [`IoError::Stopping`] if that takes too long for what is waited for.
+    pub(super) async fn wait(&self, change: impl Future<Output = Result<(), Canceled>> + Unpin) -> Result<(), IoError> {
+        let _ = self.wait_for(change, DRIVES_WAIT).await?; // dropped unsent only when the volume goes
+        Ok(())
+    }
+
+    /// The same, for so long.
+    pub(super) async fn wait_for<F: Future + Unpin>(&self, end: F, long: Duration) -> Result<F::Output, IoError> {
+        match self.patience {
+            Patience::Endless => Ok(end.await),
+            Patience::Short => match select(end, Box::pin(self.shared.world.sleep(long))).await {
+                Either::Left((output, _)) => Ok(output),
+                Either::Right(_) => Err(IoError::Stopping),
+            },
+        }
+    }
+
+    /// The turn that a place leads to, once it has come.
+    pub(super) async fn turn(&self, place: Place) -> Result<Turn, IoError> {
+        let order = &self.shared.order;
+        match place {
+            Place::First(turn) => Ok(turn),
+            Place::Behind(behind) => {
+                let number = behind.number();
+                self.wait_behind(Box::pin(behind.turn()), || order.is_held_up(number)).await
+            }
+        }
+    }
+
+    /// Waits for the end of what others do: for a moment only once one of them waits for drives, else for [`LINE_WAIT`] at most.
+    async fn wait_behind<F: Future + Unpin>(
+        &self,
+        mut end: F,
+        is_held_up: impl Fn() -> bool,
+    ) -> Result<F::Output, IoError> {
+        let since = self.shared.world.now();
+        loop {
+            match self.wait_for(&mut end, DRIVES_WAIT).await {
+                Err(_) if !is_held_up() && self.shared.world.now().0 - since.0 < LINE_WAIT => {
+                    self.lock().serves()?; // if another server leads by now, that one is to be asked
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// Returns when what changes these blocks now has ended.
+    pub(super) async fn until_ended(&self, blocks: Blocks) -> Result<(), IoError> {
+        let met = self.shared.order.under_way(blocks.first, blocks.count);
+        match met.is_empty() {
+            true => Ok(()),
+            false => self.wait_behind(Box::pin(join_all(met)), || self.is_lent(blocks)).await.map(drop),
+        }
+    }
+
+    /// For a read without patience, before it reads: while a write here waits for drives, it would read everything, only to be let go in
+    /// [`Group::until_ended`], each time that it's asked again.
+    pub(super) async fn until_not_lent(&self, blocks: Blocks) -> Result<(), IoError> {
+        match self.patience == Patience::Short && self.is_lent(blocks) {
+            true => self.until_ended(blocks).await,
+            false => Ok(()),
+        }
+    }
+
+    fn is_lent(&self, blocks: Blocks) -> bool {
+        self.shared.order.is_lent(blocks.first, blocks.count)
+    }
+
+    /// Waits for a drive to come or go, without being in the way of those that must catch up. A write that some copies have (`begun`) may
+    /// have been seen: it keeps its turn, or it would land again after newer ones.
+    pub(super) async fn wait_for_copies(
+        &self,
+        turn: Turn,
+        asker: &Asker,
+        mut change: oneshot::Receiver<()>,
+        begun: bool,
+        blocks: Blocks,
+    ) -> Result<Turn, IoError> {
+        if begun {
+            let for_drives = async {
+                match self.wait(&mut change).await {
+                    Ok(()) => Ok(()),
+                    Err(_) => self.for_what_has_begun(asker).wait(change).await,
+                }
+            };
+            return lent(turn, asker, for_drives).await;
+        }
+        drop(turn);
+        self.wait(change).await?;
+        // Of a request of another server it isn't known here whether anybody still wants it.
+        match self.patience == Patience::Endless && asker.is_waiting() {
+            true => self.turn(self.line_up(blocks)).await,
+            false => Err(IoError::Stopping),
+        }
+    }
+}
+
+/// Waits for something with a turn that is lent meanwhile. It's given up if its asker has gone by then.
+pub(super) async fn lent(
+    turn: Turn,
+    asker: &Asker,
+    wait: impl Future<Output = Result<(), IoError>>,
+) -> Result<Turn, IoError> {
+    turn.lend();
+    wait.await?;
+    if !asker.is_waiting() {
+        return Err(IoError::Stopping);
+    }
+    turn.reclaim().await;
+    Ok(turn)
+}
