@@ -52,7 +52,7 @@ impl Epochs {
         }
     }
 
-    /// That of which nothing is seen by others that are newer.
+    /// The last of the history's lines: no newer one sees it.
     pub(crate) fn newest_line(&self) -> Lineage {
         self.history.lines().last().cloned().unwrap_or_default()
     }

@@ -3,7 +3,7 @@
 
 use crate::protocol::primary::members::health::Wanting;
 use crate::servers::follow::{Agreed, DriveStatus};
-use crate::servers::seat::Taken;
+use crate::servers::seat::Seated;
 use crate::volume::{Map, Volume};
 use std::collections::{BTreeMap, BTreeSet};
 use tepal_drive::world::World;
@@ -112,13 +112,13 @@ impl<W: World> Volume<W> {
         for map in &maps {
             for (column, seat) in map.seats().iter().enumerate() {
                 match seat.now() {
-                    Taken::Here(group) => group.add_wanting(&mut wanting),
-                    Taken::There(..) => {} // that server says how it is
-                    Taken::Vacant if map.can_be_led(column) => led_anew += 1,
-                    Taken::Vacant if map.is_lost(column) => {
+                    Seated::Here(group) => group.add_wanting(&mut wanting),
+                    Seated::There(..) => {} // that server says how it is
+                    Seated::Vacant if map.can_be_led(column) => led_anew += 1,
+                    Seated::Vacant if map.is_lost(column) => {
                         wanting.lost.extend(map.placed(column).holders.iter().map(|placing| placing.drive));
                     }
-                    Taken::Vacant => wanting.all.extend(map.placed(column).drives()),
+                    Seated::Vacant => wanting.all.extend(map.placed(column).drives()),
                 }
             }
         }

@@ -124,8 +124,8 @@ impl Striping {
         self.geometry.extent_at(column, offset / self.extent) * self.extent + offset % self.extent
     }
 
-    /// The end of so many extents, of which the first has a byte of the volume.
-    pub fn extents_on(&self, offset: u64, count: u64) -> u64 {
+    /// Where so many extents end, of which the first has this byte of the volume.
+    pub fn end_of_extents(&self, offset: u64, count: u64) -> u64 {
         (offset / self.extent).saturating_add(count).saturating_mul(self.extent)
     }
 

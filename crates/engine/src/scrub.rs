@@ -175,7 +175,7 @@ impl<W: World> Group<W> {
         let repair = |_| async move { group.repair(block, copy).await };
         match SeenThrough::new(self.shared.world.clone(), repair).await {
             Ok(()) => Ok(RepairOutcome::Done),
-            Err(error @ (IoError::Fenced | IoError::Stopping)) => Err(error),
+            Err(error @ (IoError::Fenced | IoError::NotNow | IoError::Stopping)) => Err(error),
             // A drive may have come back since the others were looked at, or caught up.
             Err(IoError::Damaged { .. })
                 if !self.may_be_elsewhere(block, copy).await && self.copies_that_count(block) == before =>

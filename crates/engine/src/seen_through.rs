@@ -24,8 +24,8 @@ enum Asking {
 }
 
 impl Asker {
-    /// Who waits for as long as it takes.
-    pub fn patient() -> Self {
+    /// One of whom nothing is heard: it waits.
+    pub fn present() -> Self {
         Asker(Rc::new(Cell::new(Asking::Waits)))
     }
 
@@ -56,7 +56,7 @@ impl<S: Spawn, T: 'static> SeenThrough<S, T> {
     where
         F: Future<Output = Result<T, IoError>> + 'static,
     {
-        let asker = Asker::patient();
+        let asker = Asker::present();
         let work = Box::pin(work(asker.clone()));
         SeenThrough { spawn, asker, work: Some(work) }
     }

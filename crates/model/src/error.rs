@@ -40,6 +40,9 @@ pub enum IoError {
     /// Ask again, as one that may have been done: it has begun, or parts of it are done. It may go on by itself.
     #[error("the request has begun, and isn't done yet")]
     Unsure,
+    /// Ask again: nothing was done, as that would have taken too long, or what it was about has changed meanwhile.
+    #[error("the request has to be made again")]
+    NotNow,
     /// Connect again: the server is stopping.
     #[error("the server is stopping")]
     Stopping,

@@ -15,8 +15,8 @@ use tepal_model::text::is_name;
 /// Begins every such file. No filesystem, partition table or image begins so.
 pub const MAGIC: [u8; 8] = *b"TEPALdif";
 
-/// Whether a file begins as one that began so, until something of that was damaged or lost. No image does,
-/// but that of one of Tepal's drives, whose label begins alike: it's told apart.
+/// Whether a file begins as one that began so, until something of that was damaged or lost. Hardly any image
+/// does, but that of one of Tepal's drives, whose label begins alike: it's told apart.
 pub fn begins_as_damaged(beginning: &[u8]) -> bool {
     beginning != label::MAGIC && MAGIC.windows(4).any(|part| beginning.windows(4).any(|found| found == part))
 }

@@ -262,4 +262,5 @@ tagged!(IoError, "kind of error", {
     6 => Fenced,
     7 => Stopping,
     8 => Unsure,
+    9 => NotNow,
 });

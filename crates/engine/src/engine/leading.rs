@@ -1,10 +1,11 @@
 //! This server becomes the primary of a column.
 
-use super::{Engine, Entry, Standing, Status};
+use super::{Engine, Entry, Standing, State, Status};
 use crate::protocol::primary::Group;
 use crate::servers::answer::CopyId;
+use crate::servers::follow::{ClusterView, DriveStatus};
 use tepal_drive::world::World;
-use tepal_model::{DriveId, MapId};
+use tepal_model::{DriveId, MapId, ServerId};
 
 impl<W: World> Engine<W> {
     /// Others were the primary of this group's column since it was opened, unnoticed by this server, which is it again.
@@ -24,8 +25,8 @@ impl<W: World> Engine<W> {
         let placed = map.placed(column);
         let drives: Vec<DriveId> = placed.all().collect();
         let Some((me, now)) = self.followed_state() else { return };
-        if now.primary(&placed) != Some(me) {
-            return;
+        if now.primary(&placed) != Some(me) || !self.lock().has_own_as_agreed((me, &now), &drives) {
+            return; // it's tried again when drives have come or gone here
         }
         let view = now.view;
         self.shared.authority.adopted(view).await;
@@ -47,6 +48,7 @@ impl<W: World> Engine<W> {
             if !state.maps.contains_key(&id)
                 || map.is_cut_off()
                 || !state.followed.as_ref().is_some_and(|(_, later)| later.says_the_same(&now, &drives))
+                || !state.has_own_as_agreed((me, &now), &drives)
                 || map.placed(column) != placed
                 || map.seats()[column].group().is_some()
             {
@@ -65,5 +67,20 @@ impl<W: World> Engine<W> {
         }
         group.start_recovery();
         group.start_taking_over();
+    }
+}
+
+impl<W: World> State<W> {
+    /// Whether this server's drives among these are what was agreed of them. Of one that isn't open yet, or that left later, that tells
+    /// what an earlier run of this server knew: together with what it says of others the drive would be believed, though they know
+    /// better. One that others have gone on without leaves here first: until it has, it's taken for one that has everything.
+    fn has_own_as_agreed(&self, (me, now): (ServerId, &ClusterView), drives: &[DriveId]) -> bool {
+        let own = drives.iter().filter_map(|id| Some((id, now.drives.get(id).filter(|agreed| agreed.server == me)?)));
+        own.into_iter().all(|(id, agreed)| {
+            let Some(Entry { status, left, .. }) = self.drives.get(id) else { return false };
+            let has_left_here = matches!(status, Status::Missing | Status::Failed);
+            let has_left = matches!(agreed.status, DriveStatus::Away(_) | DriveStatus::Retired(_));
+            *left <= Some(now.view) && (has_left_here || !has_left)
+        })
     }
 }

@@ -222,12 +222,6 @@ impl<W: World> Engine<W> {
         self.lock().drives.contains_key(&id)
     }
 
-    /// Whether a drive was added, and the state of that view is no older than what is known of it. In an older one it hadn't left yet;
-    /// together with what that says of others it would be believed, though they know better.
-    pub(crate) fn knows_drive_in(&self, id: DriveId, view: View) -> bool {
-        self.lock().drives.get(&id).is_some_and(|entry| entry.left <= Some(view))
-    }
-
     /// Whether a drive is away and may return.
     pub fn awaits_drive(&self, id: DriveId) -> bool {
         self.lock().drives.get(&id).is_some_and(|entry| matches!(entry.status, Status::Missing))

@@ -4,7 +4,7 @@ use super::{AGREE_SOON, Engine};
 use crate::authority::View;
 use crate::holder::Holder;
 use crate::servers::answer::CopyId;
-use crate::servers::seat::Taken;
+use crate::servers::seat::Seated;
 use crate::volume::Map;
 use std::time::Duration;
 use tepal_drive::Drive;
@@ -54,11 +54,11 @@ impl<W: World> Engine<W> {
         let Some((_, opening)) = self.opened(id) else { return false };
         let mut columns = (0..map.seats().len()).filter(|&column| map.placed(column).has(id));
         columns.all(|column| match map.seats()[column].now() {
-            Taken::Here(group) => group.knows_what_it_misses(id),
-            Taken::There(server, _) => {
+            Seated::Here(group) => group.knows_what_it_misses(id),
+            Seated::There(server, _) => {
                 self.shared.askers.is_noted(CopyId { drive: id, map: map.id(), column }, server, opening, view)
             }
-            Taken::Vacant => false,
+            Seated::Vacant => false,
         })
     }
 

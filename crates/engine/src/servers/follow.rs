@@ -7,7 +7,7 @@ use crate::epochs::Epochs;
 use crate::migration::{Laid, Migration};
 use crate::places::{Placed, Places, Placing};
 use crate::protocol::primary::Group;
-use crate::servers::seat::Taken;
+use crate::servers::seat::Seated;
 use crate::volume::Map;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -237,28 +237,13 @@ impl<W: World> Engine<W> {
     fn take_columns_of(&self, map: &Map<W>, me: ServerId, now: &ClusterView) {
         for column in 0..map.seats().len() {
             let placed = map.placed(column);
-            let leads = matches!(map.seats()[column].now(), Taken::Here(_));
+            let leads = matches!(map.seats()[column].now(), Seated::Here(_));
             if leads || now.primary(&placed) != Some(me) {
-                continue;
-            }
-            let own =
-                placed.all().filter_map(|id| Some((id, now.drives.get(&id).filter(|agreed| agreed.server == me)?)));
-            if !own.into_iter().all(|(id, agreed)| self.knows_as_agreed(id, agreed, now.view)) {
                 continue;
             }
             let (engine, id) = (self.clone(), map.id());
             self.world().spawn(Box::pin(async move { engine.lead(id, column).await }));
         }
-    }
-}
-
-impl<W: World> Engine<W> {
-    /// Whether a drive of this server is what that view says of it. Of one that isn't open yet, or that left later, the view tells what an
-    /// earlier run of this server knew. One that others have gone on without leaves first: until then it's taken for one that has
-    /// everything.
-    fn knows_as_agreed(&self, id: DriveId, agreed: &Agreed, view: View) -> bool {
-        let has_left = matches!(agreed.status, DriveStatus::Away(_) | DriveStatus::Retired(_));
-        self.knows_drive_in(id, view) && !(has_left && self.drive(id).is_some())
     }
 }
 

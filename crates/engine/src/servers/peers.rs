@@ -10,8 +10,9 @@ use tepal_wire::message::{Answer, Request};
 /// How other servers are asked.
 pub trait Peers: Send + Sync + 'static {
     /// What is asked of one server about drives arrives there in the order of these calls, whether or not their futures are polled;
-    /// so does what is asked about volumes. All is carried out at most once, through any number of connections. The answer may take as long
-    /// as that server is away; about drives, it's given up if that isn't agreed soon.
+    /// so does what is asked about volumes, which goes with its future: dropped before it was sent, it isn't, as whoever wanted it may have
+    /// done something newer elsewhere by then. All is carried out at most once, through any number of connections. The answer may take as
+    /// long as that server is away; about drives, it's given up if that isn't agreed soon.
     fn ask(&self, server: ServerId, question: Question) -> LocalBoxFuture<'static, Result<Reply, Unreachable>>;
 }
 

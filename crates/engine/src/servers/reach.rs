@@ -1,7 +1,7 @@
 //! How a volume reaches the primary of a column: here, or by asking another server, again until one answers.
 
 use super::peers::Question;
-use super::seat::{Seat, Taken};
+use super::seat::{Seat, Seated};
 use super::slots::Ticket;
 use crate::authority::View;
 use crate::engine::Engine;
@@ -129,7 +129,7 @@ impl<W: World> Volume<W> {
                 return Err(IoError::OutOfRange { offset, length: 1, size }.into());
             }
             let change = match seat.now() {
-                Taken::Here(group) => {
+                Seated::Here(group) => {
                     let change = map.has_migrated().then(|| seat.change());
                     let outcome = operation.at(&group, self.id(), tag(is_in_doubt)).await;
                     let is_fenced = matches!(outcome, Err(IoError::Fenced));
@@ -152,9 +152,9 @@ impl<W: World> Volume<W> {
                         }
                     }
                 }
-                Taken::Vacant if map.is_lost(column) => return Err(lost().into()),
-                Taken::Vacant => seat.change(),
-                Taken::There(server, view) => {
+                Seated::Vacant if map.is_lost(column) => return Err(lost().into()),
+                Seated::Vacant => seat.change(),
+                Seated::There(server, view) => {
                     let change = seat.change();
                     match self.ask((server, view), (map, column), operation, tag(is_in_doubt)).await? {
                         Asked::Answered(outcome) => return Ok(outcome),

@@ -12,39 +12,39 @@ use tepal_model::ServerId;
 pub(crate) struct Seat<W: World>(Mutex<Inner<W>>);
 
 struct Inner<W: World> {
-    taken: Taken<W>,
+    taken: Seated<W>,
     /// What this server had, and may still do something.
     ending: Vec<Group<W>>,
     bell: Bell,
 }
 
 /// Who has it.
-pub(crate) enum Taken<W: World> {
+pub(crate) enum Seated<W: World> {
     Here(Group<W>),
     There(ServerId, View),
     /// Nobody now.
     Vacant,
 }
 
-impl<W: World> Taken<W> {
+impl<W: World> Seated<W> {
     pub fn is_vacant(&self) -> bool {
-        matches!(self, Taken::Vacant)
+        matches!(self, Seated::Vacant)
     }
 }
 
-impl<W: World> Clone for Taken<W> {
+impl<W: World> Clone for Seated<W> {
     fn clone(&self) -> Self {
         match self {
-            Taken::Here(group) => Taken::Here(group.clone()),
-            Taken::There(server, view) => Taken::There(*server, *view),
-            Taken::Vacant => Taken::Vacant,
+            Seated::Here(group) => Seated::Here(group.clone()),
+            Seated::There(server, view) => Seated::There(*server, *view),
+            Seated::Vacant => Seated::Vacant,
         }
     }
 }
 
 impl<W: World> Default for Seat<W> {
     fn default() -> Self {
-        Seat(Mutex::new(Inner { taken: Taken::Vacant, ending: Vec::new(), bell: Bell::default() }))
+        Seat(Mutex::new(Inner { taken: Seated::Vacant, ending: Vec::new(), bell: Bell::default() }))
     }
 }
 
@@ -53,32 +53,32 @@ impl<W: World> Seat<W> {
         self.0.lock().expect("nothing panics while it holds a seat")
     }
 
-    pub fn now(&self) -> Taken<W> {
+    pub fn now(&self) -> Seated<W> {
         self.lock().taken.clone()
     }
 
     /// If it's this server's.
     pub fn group(&self) -> Option<Group<W>> {
         match &self.lock().taken {
-            Taken::Here(group) => Some(group.clone()),
-            Taken::There(..) | Taken::Vacant => None,
+            Seated::Here(group) => Some(group.clone()),
+            Seated::There(..) | Seated::Vacant => None,
         }
     }
 
     /// From now on it's theirs, unless that is known to have been so earlier only. A group of this server that had it serves nobody
     /// any more.
-    pub fn take(&self, taken: Taken<W>) {
+    pub fn take(&self, taken: Seated<W>) {
         {
             let mut inner = self.lock();
             let known = match &inner.taken {
-                Taken::Here(group) => group.shared.view,
-                Taken::There(_, view) => *view,
-                Taken::Vacant => 0,
+                Seated::Here(group) => group.shared.view,
+                Seated::There(_, view) => *view,
+                Seated::Vacant => 0,
             };
-            if matches!(taken, Taken::There(_, view) if view < known) {
+            if matches!(taken, Seated::There(_, view) if view < known) {
                 return;
             }
-            if let Taken::Here(group) = std::mem::replace(&mut inner.taken, taken) {
+            if let Seated::Here(group) = std::mem::replace(&mut inner.taken, taken) {
                 group.cut_off();
                 inner.ending.push(group);
             }

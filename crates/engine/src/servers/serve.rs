@@ -36,9 +36,8 @@ impl<W: World> Engine<W> {
             return match outcome {
                 _ if !is_told => failed(VolumeFailure::Unsure),
                 Ok(reply) => reply,
-                Err(IoError::Stopping | IoError::Fenced) => failed(VolumeFailure::Busy),
-                Err(IoError::Unsure) => failed(VolumeFailure::Unsure),
-                Err(error) => failed(VolumeFailure::Io(error)),
+                Err(IoError::Fenced) => failed(VolumeFailure::Busy),
+                Err(error) => refused(error),
             };
         }
         let Some(volume) = self.volume(request.volume).filter(|volume| volume.has(map.id())) else { return not_here() };
@@ -67,9 +66,6 @@ impl<W: World> Engine<W> {
         }
         match outcome {
             Ok(reply) => reply,
-            // It waits for drives, and hasn't begun.
-            Err(IoError::Stopping) => failed(VolumeFailure::Busy),
-            Err(IoError::Unsure) => failed(VolumeFailure::Unsure),
             // Another map has it; of this one everything may have gone by now.
             Err(IoError::Fenced) if map.has_migrated() && !volume.is_cut_off() => {
                 match comes_in_steps || map.is_cut_off() {
@@ -77,9 +73,17 @@ impl<W: World> Engine<W> {
                     false => failed(VolumeFailure::Busy),
                 }
             }
-            Err(error) => failed(VolumeFailure::Io(error)),
+            Err(error) => refused(error),
         }
     }
+}
+
+fn refused(error: IoError) -> Reply {
+    failed(match error {
+        IoError::NotNow | IoError::Stopping => VolumeFailure::Busy,
+        IoError::Unsure => VolumeFailure::Unsure,
+        error => VolumeFailure::Io(error),
+    })
 }
 
 fn failed(failure: VolumeFailure) -> Reply {
@@ -138,7 +142,7 @@ async fn serve<W: World>(
         }
         // Answered before.
         VolumeOperation::HandOver { .. } | VolumeOperation::Release { .. } | VolumeOperation::Holding { .. } => {
-            return Err(IoError::Stopping);
+            return Err(IoError::NotNow);
         }
         VolumeOperation::Repair { offset, copy } => {
             VolumeAnswer::Repaired { outcome: group.try_repair(offset / BLOCK, copy.into()).await? }

@@ -12,7 +12,7 @@ use crate::migration::Laid;
 use crate::places::{Placed, Places};
 use crate::protocol::primary::Group;
 use crate::protocol::primary::members::{Member, Members, Missed, Presence};
-use crate::servers::seat::{Seat, Taken};
+use crate::servers::seat::{Seat, Seated};
 use futures_util::future::join_all;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -140,7 +140,7 @@ impl<W: World> Map<W> {
 
     /// This server is the primary of the group's column from now on.
     pub fn take_seat(&self, group: Group<W>) {
-        self.seats()[group.shared.column.number].take(Taken::Here(group.clone()));
+        self.seats()[group.shared.column.number].take(Seated::Here(group.clone()));
         // One may be cut off at this moment, which tells those that have their seats.
         self.lock_cut_off().iter().for_each(|&volume| group.cut_off_volume(volume));
     }
@@ -213,7 +213,7 @@ impl<W: World> Map<W> {
     /// Another server is the primary of a column from now on, or nobody is.
     pub fn begin_yield(&self, column: usize, to: Option<(ServerId, View)>) {
         let Some(seat) = self.seats().get(column) else { return };
-        let taken = to.map_or(Taken::Vacant, |(server, view)| Taken::There(server, view));
+        let taken = to.map_or(Seated::Vacant, |(server, view)| Seated::There(server, view));
         seat.take(taken);
     }
 

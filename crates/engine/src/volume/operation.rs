@@ -2,6 +2,7 @@
 
 use crate::epochs::Subject;
 use crate::protocol::primary::Group;
+use crate::protocol::primary::bytes::length;
 use crate::servers::peers::Reply;
 use std::ops::Range;
 use tepal_drive::world::{Gather, World};
@@ -60,7 +61,7 @@ impl<W: World> Operation<W> for Read {
     fn outcome(&self, reply: Reply) -> Option<Segments> {
         let Answer::Volume(VolumeAnswer::Read) = reply.answer else { return None };
         let (data, _) = reply.payload.into_parts();
-        (data.iter().map(|piece| piece.len() as u64).sum::<u64>() == self.length).then_some(data)
+        (length(&data) == self.length).then_some(data)
     }
 
     fn end(&self) -> Option<u64> {
@@ -97,12 +98,11 @@ impl<W: World> Operation<W> for Write {
     }
 
     fn end(&self) -> Option<u64> {
-        Some(self.offset + self.data.iter().map(|piece| piece.len() as u64).sum::<u64>())
+        Some(self.offset + length(&self.data))
     }
 
     fn bytes(&self) -> Option<Range<u64>> {
-        let length = self.data.iter().map(|piece| piece.len() as u64).sum::<u64>();
-        Some(self.offset..self.offset + length)
+        Some(self.offset..self.offset + length(&self.data))
     }
 }
 

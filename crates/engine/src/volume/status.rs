@@ -90,7 +90,8 @@ impl<W: World> Volume<W> {
             let (column, first) = map.striping().locate(at);
             let Some((length, mapped)) = ahead.take(map.id(), column, first, past - at) else {
                 // Of a volume on its way, the next extent may be elsewhere.
-                let far = if self.migration().is_some() { past } else { map.striping().extents_on(at, reach).min(end) };
+                let far =
+                    if self.migration().is_some() { past } else { map.striping().end_of_extents(at, reach).min(end) };
                 match self.look_ahead(&map, at..far, (snapshot, since)).await {
                     Ok(found) => (ahead, reach) = (found, (reach * MORE).min(MOST_AHEAD)),
                     Err(Undone::Io(error)) => return Err(error),

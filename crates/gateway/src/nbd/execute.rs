@@ -125,7 +125,9 @@ fn failure(command: Command, error: IoError) -> Failure {
         IoError::OutOfRange { .. } => past_the_end,
         IoError::ReadOnly => ErrorCode::NotPermitted,
         IoError::OutOfSpace => ErrorCode::NoSpace,
-        IoError::Damaged { .. } | IoError::Unavailable { .. } | IoError::Fenced | IoError::Unsure => ErrorCode::Io,
+        IoError::Damaged { .. } | IoError::Unavailable { .. } | IoError::Fenced | IoError::Unsure | IoError::NotNow => {
+            ErrorCode::Io
+        }
         IoError::Stopping => ErrorCode::ShuttingDown,
     };
     // A place outside the request would be against the protocol: damage may be told for whole blocks.

@@ -154,7 +154,9 @@ impl From<IoError> for Failure {
             IoError::ReadOnly => ErrorKind::Conflict,
             IoError::OutOfSpace => ErrorKind::OutOfSpace,
             IoError::Damaged { .. } => ErrorKind::Internal,
-            IoError::Unavailable { .. } | IoError::Unsure | IoError::Stopping => ErrorKind::Unavailable,
+            IoError::Unavailable { .. } | IoError::Unsure | IoError::NotNow | IoError::Stopping => {
+                ErrorKind::Unavailable
+            }
             IoError::Fenced => ErrorKind::NotFound,
         };
         Failure::new(kind, error)

@@ -296,9 +296,11 @@ fn add_obstacles(migration: &mut Migration, (context, state): (&Context, &State)
                         format!("{}, write these bytes, and have it go once more", way_back(record, migration, state))
                     }
                     Some(agreed) => format!(
-                        "put a drive back that has a good copy; it was grown on its way, so it can't be turned around unless all \
-                         past {} is cut off, also its snapshots that are longer",
-                        Size(agreed.chunks * CHUNK)
+                        "put a drive back that has a good copy; it was grown on its way, so it can be turned around only once its \
+                         snapshots that are longer than {0} bytes are removed (`tepal snapshot rm`) and it's cut off there, which loses \
+                         what is past that (`tepal volume resize {name} {0} --shrink`)",
+                        agreed.chunks * CHUNK,
+                        name = record.name
                     ),
                 };
                 migration.reason.push(format!("{why}: {way_out}"));

@@ -239,7 +239,10 @@ impl Context {
         }
         let asked = Asked { method, path, authorization: format!("Bearer {}", self.token), body };
         let said = self.relay.ask(record, &asked, DONE_WITHIN).await;
-        let said = said.map_err(|error| unavailable(format!("doesn't answer: {error}")))?;
+        let said = said.map_err(|error| match error {
+            RelayError::Unreached(_) => unavailable(format!("doesn't answer: {error}")),
+            error => Failure::new(error.kind(), format!("server {server}: {error}")),
+        })?;
         let status = StatusCode::from_u16(said.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         Ok((status, [(CONTENT_TYPE, "application/json")], said.body).into_response())
     }

@@ -16,7 +16,7 @@ use tepal_engine::{View, Volume};
 use tepal_metadata::{Cleared, Command, ProposeError, Refusal, State, VolumeRecord, check_size};
 use tepal_model::IoError;
 
-/// Drives that are missing may not return soon.
+/// Drives that are missing may not return soon, and there may be much to clear.
 const CLEARING: Duration = Duration::from_secs(20);
 /// Where others change the volume meanwhile, it's cleared anew, if not so much time has gone by.
 const ANEW: Duration = Duration::from_secs(20);
@@ -102,7 +102,11 @@ async fn clear_past_end(
             }
         };
         tokio::time::timeout(CLEARING, cleared).await.unwrap_or_else(|_| {
-            let reason = "what lies past the volume's end can't be cleared while drives are missing".to_owned();
+            let reason = format!(
+                "what lies past the volume's end wasn't cleared in {} s: bring drives back that are missing, and try again; what was \
+                 cleared stays so",
+                CLEARING.as_secs()
+            );
             Err(IoError::Unavailable { reason })
         })
     };

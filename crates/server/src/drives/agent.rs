@@ -135,7 +135,8 @@ impl Drives {
         for drive in open.into_keys().filter(is_out) {
             self.let_go(drive, Loss::Retired { drive, reason: "it was removed from the cluster".to_owned() }).await;
         }
-        let is_missing = |id: &DriveId| state.drives.get(id).is_some_and(|record| record.state == DriveState::Missing);
+        let is_away = |record: &DriveRecord| matches!(record.state, DriveState::Missing | DriveState::Offline);
+        let is_missing = |id: &DriveId| state.drives.get(id).is_some_and(|record| is_away(record));
         for drive in self.open().into_keys().filter(is_missing) {
             // Those who couldn't reach it went on without it. It's back as soon as it's opened again.
             self.let_go(drive, Loss::Gone { drive, reason: "other servers have gone on without it".to_owned() }).await;

@@ -38,7 +38,9 @@ pub enum TransferError {
         "there is no volume '{0}', and how large it should be can't be seen from a pipe: add --size, or create it first"
     )]
     SizeUnknown(String),
-    #[error("standard input has no bytes for volume '{0}': nothing is changed")]
+    #[error(
+        "standard input has no bytes for volume '{0}': nothing is changed; see whether what writes to this pipe has failed"
+    )]
     Empty(String),
     #[error("volume '{name}' exists already and has {size}: leave out {option}, or name another volume")]
     Exists { name: String, size: String, option: &'static str },
@@ -53,7 +55,9 @@ pub enum TransferError {
         "standard input has differences, for a volume that exists: leave out {option}, which is for making volume '{name}'"
     )]
     OfDifferences { name: String, option: &'static str },
-    #[error("standard input isn't an image for volume '{0}', but begins as damaged differences do: nothing is changed")]
+    #[error(
+        "standard input begins as damaged differences do, and isn't taken for an image for volume '{0}': nothing is changed; export them once more"
+    )]
     Damaged(String),
     #[error("standard input has an image for volume '{0}', and no differences: leave out --force")]
     NothingToForce(String),

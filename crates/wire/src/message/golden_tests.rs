@@ -259,6 +259,7 @@ fn requests_to_primaries_and_their_answers() {
         (failed(IoError::Fenced), "80 01 06"),
         (failed(IoError::Stopping), "80 01 07"),
         (failed(IoError::Unsure), "80 01 08"),
+        (failed(IoError::NotNow), "80 01 09"),
         (
             VolumeAnswer::Failed(VolumeFailure::Stale { view: 1, revision: 2 }),
             "80 02 0100000000000000 0200000000000000",

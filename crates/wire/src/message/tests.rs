@@ -199,6 +199,7 @@ fn any_io_error() -> impl Strategy<Value = IoError> {
         Just(IoError::Fenced),
         Just(IoError::Stopping),
         Just(IoError::Unsure),
+        Just(IoError::NotNow),
     ]
 }
 

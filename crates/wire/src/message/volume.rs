@@ -227,11 +227,11 @@ pub enum VolumeFailure {
         /// Who is, if the server knows.
         server: Option<ServerId>,
     },
-    /// Ask again: the server catches up, or has too much to do.
+    /// Ask again, nothing was done: the server catches up, or the request would have to wait for drives or for its turn.
     #[error("the server is busy")]
     Busy,
-    /// It may have been done. Ask the next primary, and say so.
-    #[error("another server has become the primary meanwhile")]
+    /// Ask again, as one that may have been done: another server has become the primary meanwhile, or it has begun and goes on by itself.
+    #[error("the request may have been carried out, or goes on by itself")]
     Unsure,
 }
 

@@ -4,13 +4,13 @@
 use super::epochs::Writing;
 use super::migrating::is_read_there;
 use super::order::Place;
-use super::patience::Patience;
-use super::read::Reader;
+use super::read::{Plan, Reader};
 use super::write::{Data, Written};
-use super::{Blocks, Group, HasTurn};
+use super::{Blocks, Group};
 use crate::epochs::Subject;
 use crate::seen_through::{Asker, SeenThrough};
 use bytes::Bytes;
+use futures_channel::oneshot;
 use futures_util::future::Either;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -48,7 +48,7 @@ impl<W: World> Group<W> {
         }
         let group = self.clone();
         Either::Right(Box::pin(async move {
-            let end = offset + data.iter().map(|piece| piece.len() as u64).sum::<u64>();
+            let end = offset + length(&data);
             group.enter((volume, Blocks::touched(offset, end))).await?;
             group.write_here(volume, offset, data, fua, tag).await
         }))
@@ -62,7 +62,7 @@ impl<W: World> Group<W> {
         fua: bool,
         tag: Option<Tag>,
     ) -> impl Future<Output = Result<(), IoError>> + use<W> {
-        let end = offset + data.iter().map(|piece| piece.len() as u64).sum::<u64>();
+        let end = offset + length(&data);
         let place = self.line_up(Blocks::touched(offset, end));
         let (group, writing) = (self.clone(), Writing::of(volume));
         let write =
@@ -102,11 +102,17 @@ impl<W: World> Group<W> {
             let data = match whole {
                 true => data.clone(),
                 false => {
-                    let Some(seen) = self.seen_by(&mut writing)? else {
-                        turn = Box::pin(self.wait_for_copies(turn, &asker, self.in_a_moment(), begun, blocks)).await?;
-                        continue;
+                    let merged = match self.seen_by(&mut writing)? {
+                        Some(seen) => Box::pin(self.merged(range.start, &data, &seen)).await?,
+                        None => Merged::Waits(self.in_a_moment()),
                     };
-                    Gather::from_iter([Box::pin(self.merged((&turn, &asker, begun), range.start, &data, &seen)).await?])
+                    match merged {
+                        Merged::Whole(data) => Gather::from_iter([data]),
+                        Merged::Waits(change) => {
+                            turn = Box::pin(self.wait_for_copies(turn, &asker, change, begun, blocks)).await?;
+                            continue;
+                        }
+                    }
                 }
             };
             let data = Data::new(blocks.first, data, origin);
@@ -125,31 +131,24 @@ impl<W: World> Group<W> {
         }
     }
 
-    /// The blocks that the bytes touch, with the rest of the first and last as it's seen so now. Of a write that may have `begun` the
-    /// asker is let go if that has to wait for drives.
-    pub async fn merged(
-        &self,
-        (turn, asker, begun): (&HasTurn, &Asker, bool),
-        offset: u64,
-        data: &[Bytes],
-        seen: &Lineage,
-    ) -> Result<Bytes, IoError> {
+    /// The blocks that the bytes touch, with the rest of the first and last as it's seen so now.
+    pub(super) async fn merged(&self, offset: u64, data: &[Bytes], seen: &Lineage) -> Result<Merged, IoError> {
+        let blocks = Blocks::touched(offset, offset + length(data));
         loop {
-            match self.for_others().merge_edges(offset, data, seen).await {
-                Err(IoError::Stopping) if begun || self.patience == Patience::Endless => {}
-                outcome => return outcome,
+            match self.plan_read(blocks, Reader::HasTurn(seen)) {
+                Plan::Wait(change) => return Ok(Merged::Waits(change)),
+                Plan::Refuse(error) => return Err(error),
+                Plan::Go(..) | Plan::Resolve(_) => {}
             }
-            let patient = if begun { self.for_what_has_begun(asker) } else { self.clone() };
-            let end = offset + data.iter().map(|piece| piece.len() as u64).sum::<u64>();
-            turn.lend();
-            let settled = patient.settle(Reader::HasTurn(seen), Blocks::touched(offset, end)).await;
-            turn.reclaim().await;
-            settled?;
+            match self.for_others().merge_edges(offset, data, seen).await {
+                Err(IoError::NotNow) => {} // a drive has left meanwhile
+                outcome => return outcome.map(Merged::Whole),
+            }
         }
     }
 
     async fn merge_edges(&self, offset: u64, data: &[Bytes], seen: &Lineage) -> Result<Bytes, IoError> {
-        let end = offset + data.iter().map(|piece| piece.len() as u64).sum::<u64>();
+        let end = offset + length(data);
         let first = offset / BLOCK * BLOCK;
         let past = end.next_multiple_of(BLOCK);
         let mut whole = Buffer::take((past - first) as usize);
@@ -172,6 +171,18 @@ impl<W: World> Group<W> {
         }
         Ok(whole.freeze())
     }
+}
+
+/// What a part of a block becomes with the rest of it.
+pub(super) enum Merged {
+    Whole(Bytes),
+    /// No copy of the rest is here.
+    Waits(oneshot::Receiver<()>),
+}
+
+/// Bytes.
+pub(crate) fn length(data: &[Bytes]) -> u64 {
+    data.iter().map(|piece| piece.len() as u64).sum()
 }
 
 /// Segments that are taken from their start.

@@ -2,7 +2,7 @@
 
 use super::epochs::Writing;
 use super::members::Copies;
-use super::write::{Failed, Target, Written, taking_of};
+use super::write::{NotOnAll, Target, Written, taking_of};
 use super::{Blocks, Group, HasTurn};
 use crate::holder::Holder;
 use futures_util::future::join_all;
@@ -60,8 +60,8 @@ impl<W: World> Group<W> {
                 }
             }
             match (is_full, is_without) {
-                (true, _) => return Err(Failed::Space),
-                (false, true) => return Err(Failed::Lost(Vec::new())), // it goes on without those
+                (true, _) => return Err(NotOnAll::Space),
+                (false, true) => return Err(NotOnAll::Lost(Vec::new())), // it goes on without those
                 (false, false) => {}
             }
             // What is hidden from the volume, and stays for snapshots, may take space.
@@ -111,7 +111,7 @@ impl<W: World> Group<W> {
         &self,
         targets: &[Target<W>],
         change: impl AsyncFn(&Target<W>) -> Result<(), DriveError>,
-    ) -> Result<(), Failed> {
+    ) -> Result<(), NotOnAll> {
         self.all_took(targets, join_all(targets.iter().map(|target| change(target))).await)
     }
 

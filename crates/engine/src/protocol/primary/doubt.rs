@@ -3,7 +3,7 @@
 use super::members::Copies;
 use super::order::Turn;
 use super::patience::lent;
-use super::read::Reader;
+use super::read::{Plan, Reader};
 use super::{Blocks, Group, State};
 use crate::epochs::Subject;
 use crate::holder::Holder;
@@ -44,7 +44,8 @@ impl<W: World> Group<W> {
         }
     }
 
-    /// The turn of blocks whose copies are equal. It's lent while they are made so: nothing may be begun yet.
+    /// The turn of blocks whose copies are equal. It's lent while they are made so, and given up where that has to wait for drives: nothing
+    /// may be begun yet.
     pub async fn settled(
         &self,
         turn: Turn,
@@ -62,7 +63,20 @@ impl<W: World> Group<W> {
         (reader, blocks): (Reader<'_>, Blocks),
     ) -> Result<Turn, IoError> {
         while !self.is_settled(blocks)? {
-            turn = lent(turn, asker, self.settle(reader, blocks)).await?;
+            let mut plans = self.cut(blocks).map(|(first, _)| self.plan_read(Blocks::new(first, 1), reader));
+            let change = match plans.find(|plan| !matches!(plan, Plan::Go(..))) {
+                None | Some(Plan::Go(..)) => None, // it's settled by now
+                Some(Plan::Refuse(error)) => return Err(error),
+                Some(Plan::Wait(change)) => Some(change),
+                Some(Plan::Resolve(region)) => {
+                    let waits;
+                    (turn, waits) = lent(turn, asker, self.resolve_to_the_end(region)).await?;
+                    waits
+                }
+            };
+            if let Some(change) = change {
+                turn = self.wait_for_copies(turn, asker, change, false, blocks).await?;
+            }
         }
         Ok(turn)
     }

@@ -60,7 +60,7 @@ impl Writing {
             None => state.serves_volume(self.volume),
             Some(by) if Arc::ptr_eq(by, &state.epochs) => state.serves(),
             // Once a snapshot is gone, drives may have joined what it parted.
-            Some(_) => Err(IoError::Stopping),
+            Some(_) => Err(IoError::NotNow),
         }
     }
 

@@ -14,13 +14,13 @@
 
 pub mod bytes;
 mod clear;
-mod clients_turn;
 pub mod doubt;
 pub mod epochs;
 pub mod flush;
 pub mod members;
 pub mod migrating;
 pub mod order;
+mod pace;
 mod patience;
 pub mod read;
 pub mod recover;
@@ -280,7 +280,7 @@ impl<W: World> Group<W> {
         self.shared.copies > 1
     }
 
-    /// Waits for a drive to come or go.
+    /// Resolves when a drive has come or gone, or what is agreed of the map has changed.
     pub fn next_change(state: &mut State<W>) -> oneshot::Receiver<()> {
         state.bell.listen()
     }
@@ -401,11 +401,5 @@ impl<W: World> State<W> {
                 busy.under_way -= 1;
             }
         }
-    }
-}
-
-impl<W: World> Members<W> {
-    pub fn of(list: impl Iterator<Item = Member<W>>) -> Self {
-        Members { list: list.collect() }
     }
 }

@@ -98,7 +98,7 @@ impl Drop for Behind {
 }
 
 impl Place {
-    /// Waits until no other write of these blocks is under way or came first.
+    /// Waits until nothing that is in the way is under way or came first.
     pub async fn turn(self) -> Turn {
         match self {
             Place::First(turn) => turn,
@@ -144,6 +144,10 @@ impl Queues {
     fn is_free(&self, range: (u64, u64), purpose: Purpose) -> bool {
         let admits = |held: &Held| purpose == Purpose::Repair && matches!(held.lending, Lending::Lent);
         met(&self.writes, range).all(admits) && met(&self.repairs, range).next().is_none()
+    }
+
+    fn is_lent(&self, range: (u64, u64)) -> bool {
+        met(&self.writes, range).any(|held| matches!(held.lending, Lending::Lent))
     }
 
     fn held(&mut self, purpose: Purpose) -> &mut BTreeMap<u64, Held> {
@@ -199,12 +203,12 @@ impl WriteOrder {
         self.queues.lock().expect("nothing panics while it holds the queues")
     }
 
-    /// Takes a place in line behind all writes of these blocks that came before this call.
+    /// Takes a place in line behind all writes and repairs of these blocks that came before this call.
     pub fn line_up(&self, first: u64, count: u64) -> Place {
         self.line_up_for(Purpose::Write, first, count)
     }
 
-    /// Takes a place behind the writes of these blocks that have their turn and haven't lent it.
+    /// Takes a place behind the repairs of these blocks, and behind the writes that have their turn and haven't lent it.
     pub fn line_up_repair(&self, first: u64, count: u64) -> Place {
         self.line_up_for(Purpose::Repair, first, count)
     }
@@ -224,7 +228,7 @@ impl WriteOrder {
         Place::Behind(Behind { order: self.clone(), number, turn: receiver })
     }
 
-    /// The writes of these blocks that are under way now: each resolves when its write has ended.
+    /// The writes and repairs of these blocks that are under way now: each resolves when it has ended.
     pub fn under_way(&self, first: u64, count: u64) -> Vec<oneshot::Receiver<()>> {
         let mut queues = self.lock();
         let queues = &mut *queues;
@@ -241,27 +245,26 @@ impl WriteOrder {
 
     /// Whether some write of these blocks has lent its turn: it waits for copies to return.
     pub fn is_lent(&self, first: u64, count: u64) -> bool {
-        let queues = self.lock();
-        met(&queues.writes, (first, first + count)).any(|held| matches!(held.lending, Lending::Lent))
+        self.lock().is_lent((first, first + count))
     }
 
     /// Whether who has this number in line is behind a write that has lent its turn, or behind others that are.
     pub fn is_held_up(&self, number: u64) -> bool {
         let queues = self.lock();
-        let lent = queues.writes.iter().filter(|(_, held)| matches!(held.lending, Lending::Lent));
-        let mut held_up: Vec<(u64, u64)> = lent.map(|(&first, held)| (first, held.end)).collect();
-        if held_up.is_empty() {
-            return false;
+        let Ok(place) = queues.waiting.binary_search_by_key(&number, |waiting| waiting.number) else { return false };
+        let own = queues.waiting[place].range();
+        // Mostly that is all there's to it; and one after the other may ask.
+        if queues.is_lent(own) {
+            return true;
         }
-        for waiting in queues.waiting.iter().take_while(|waiting| waiting.number <= number) {
-            if held_up.iter().any(|&earlier| overlaps(earlier, waiting.range())) {
-                if waiting.number == number {
-                    return true;
-                }
-                held_up.push(waiting.range());
+        let mut held_up: Vec<(u64, u64)> = Vec::new();
+        for earlier in queues.waiting.range(..place).filter(|earlier| earlier.purpose == Purpose::Write) {
+            let range = earlier.range();
+            if queues.is_lent(range) || held_up.iter().any(|&other| overlaps(other, range)) {
+                held_up.push(range);
             }
         }
-        false
+        held_up.into_iter().any(|earlier| overlaps(earlier, own))
     }
 
     #[cfg(test)]

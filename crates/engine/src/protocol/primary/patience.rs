@@ -1,10 +1,11 @@
 //! How long a request waits at its primary: for its turn, for drives, for copies to be equal.
 //!
-//! 1. What clients of this server ask waits for as long as it takes, or until they have gone. What other servers ask waits for a moment
-//!    and is to be asked again: while it waits it takes room that requests for other volumes would miss, and those of a server that
-//!    was started anew.
-//! 2. Nobody keeps a turn for himself while he waits for drives. A write that has begun, or that has copies made equal first, lends it;
-//!    one that hasn't begun gives it up.
+//! 1. What clients of this server ask waits for as long as it takes, or until they have gone. What other servers ask waits for drives
+//!    for a moment ([`DRIVES_WAIT`]), behind those that wait for nobody for some seconds ([`LINE_WAIT`]), and is then to be asked again:
+//!    it takes room that requests for other volumes would miss, and a server that was started anew is heard only when its earlier
+//!    requests have ended. What is done already is answered once all primaries are in its epoch.
+//! 2. Nobody keeps a turn for himself while he waits for drives. A write that has begun lends it, and one that hasn't gives it up. While
+//!    copies are made equal it's lent.
 //! 3. A turn that was given up is taken again only for whoever is known to wait still: what nobody wants any more would land after newer
 //!    writes of whoever wanted it.
 
@@ -37,7 +38,7 @@ impl<W: World> Group<W> {
         Group { shared: self.shared.clone(), patience: Patience::Short }
     }
 
-    /// The same group, for what nobody waits for who takes room meanwhile.
+    /// The same group, for what runs in the background: it takes nobody's room while it waits.
     pub(super) fn patient(&self) -> Self {
         Group { shared: self.shared.clone(), patience: Patience::Endless }
     }
@@ -50,7 +51,7 @@ impl<W: World> Group<W> {
         self.patient()
     }
 
-    /// Waits for a change. [`IoError::Stopping`] if that takes too long for what is waited for.
+    /// Waits for a change. [`IoError::NotNow`] if that takes too long for whoever waits.
     pub(super) async fn wait(&self, change: impl Future<Output = Result<(), Canceled>> + Unpin) -> Result<(), IoError> {
         let _ = self.wait_for(change, DRIVES_WAIT).await?; // dropped unsent only when the volume goes
         Ok(())
@@ -62,7 +63,7 @@ impl<W: World> Group<W> {
             Patience::Endless => Ok(end.await),
             Patience::Short => match select(end, Box::pin(self.shared.world.sleep(long))).await {
                 Either::Left((output, _)) => Ok(output),
-                Either::Right(_) => Err(IoError::Stopping),
+                Either::Right(_) => Err(IoError::NotNow),
             },
         }
     }
@@ -135,29 +136,29 @@ impl<W: World> Group<W> {
                     Err(_) => self.for_what_has_begun(asker).wait(change).await,
                 }
             };
-            return lent(turn, asker, for_drives).await;
+            return lent(turn, asker, for_drives).await.map(|(turn, ())| turn);
         }
         drop(turn);
         self.wait(change).await?;
         // Of a request of another server it isn't known here whether anybody still wants it.
         match self.patience == Patience::Endless && asker.is_waiting() {
             true => self.turn(self.line_up(blocks)).await,
-            false => Err(IoError::Stopping),
+            false => Err(IoError::NotNow),
         }
     }
 }
 
 /// Waits for something with a turn that is lent meanwhile. It's given up if its asker has gone by then.
-pub(super) async fn lent(
+pub(super) async fn lent<T>(
     turn: Turn,
     asker: &Asker,
-    wait: impl Future<Output = Result<(), IoError>>,
-) -> Result<Turn, IoError> {
+    wait: impl Future<Output = Result<T, IoError>>,
+) -> Result<(Turn, T), IoError> {
     turn.lend();
-    wait.await?;
+    let output = wait.await?;
     if !asker.is_waiting() {
-        return Err(IoError::Stopping);
+        return Err(IoError::NotNow);
     }
     turn.reclaim().await;
-    Ok(turn)
+    Ok((turn, output))
 }

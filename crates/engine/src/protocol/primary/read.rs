@@ -13,7 +13,7 @@ use tepal_drive::DriveError;
 use tepal_drive::world::World;
 use tepal_model::{BLOCK, IoError, Lineage, Segments};
 
-enum Plan<W: World> {
+pub(super) enum Plan<W: World> {
     /// For each part of the blocks, a copy of it; and when that was so.
     Go(SmallVec<[Part<W>; 1]>, Moment),
     /// This region's copies may differ: settle that first.
@@ -79,27 +79,17 @@ impl<W: World> Group<W> {
         }
     }
 
-    /// A repair that has begun is not given up with the read that wanted it.
-    async fn resolve_to_the_end(&self, region: u64) -> Result<(), IoError> {
-        let volume = self.clone();
+    /// A repair that has begun is not given up with the request that wanted it. What it waits for, if it can't go on.
+    pub(super) async fn resolve_to_the_end(&self, region: u64) -> Result<Option<oneshot::Receiver<()>>, IoError> {
+        let group = self.clone();
         let resolve = |_| async move {
-            loop {
-                match volume.resolve(region).await {
-                    Ok(()) => return Ok(()),
-                    Err(Stuck::Failed(error)) => return Err(error),
-                    Err(Stuck::Waits(change)) => volume.wait(change).await?,
-                }
+            match group.resolve(region).await {
+                Ok(()) => Ok(None),
+                Err(Stuck::Failed(error)) => Err(error),
+                Err(Stuck::Waits(change)) => Ok(Some(change)),
             }
         };
         SeenThrough::new(self.shared.world.clone(), resolve).await
-    }
-
-    /// Returns when clean copies of all these blocks are here, and equal where a crash may have left them different.
-    pub async fn settle(&self, reader: Reader<'_>, blocks: Blocks) -> Result<(), IoError> {
-        for (first, _) in self.cut(blocks) {
-            self.planned(Blocks::new(first, 1), reader).await?;
-        }
-        Ok(())
     }
 
     /// From which copies to read, once they are here and settled; and when that was so.
@@ -112,13 +102,17 @@ impl<W: World> Group<W> {
             match self.plan_read(blocks, reader) {
                 Plan::Go(parts, then) => return Ok((parts, then)),
                 Plan::Refuse(error) => return Err(error),
-                Plan::Resolve(region) => self.resolve_to_the_end(region).await?,
+                Plan::Resolve(region) => {
+                    if let Some(change) = self.resolve_to_the_end(region).await? {
+                        self.wait(change).await?;
+                    }
+                }
                 Plan::Wait(change) => self.wait(change).await?,
             }
         }
     }
 
-    fn plan_read(&self, blocks: Blocks, reader: Reader<'_>) -> Plan<W> {
+    pub(super) fn plan_read(&self, blocks: Blocks, reader: Reader<'_>) -> Plan<W> {
         let mut state = self.lock();
         let seen = match reader {
             Reader::HasTurn(seen) | Reader::Copies(seen) => state.serves().map(|()| seen.clone()),

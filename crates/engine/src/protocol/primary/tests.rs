@@ -11,6 +11,7 @@ mod flattened;
 mod for_others;
 mod hazards;
 mod late;
+mod leading;
 mod leftovers;
 mod migrations;
 mod moves;

@@ -82,7 +82,7 @@ enum Plan<W: World> {
 }
 
 /// Why a change isn't on all copies.
-pub(super) enum Failed {
+pub(super) enum NotOnAll {
     /// A copy has no room for it, and this has changed none.
     Space,
     /// The same, and others may have it.
@@ -129,7 +129,7 @@ impl<W: World> Group<W> {
         &self,
         blocks: Blocks,
         writing: &mut Writing,
-        change: impl AsyncFn(&[Target<W>], &Lineage) -> Result<(), Failed>,
+        change: impl AsyncFn(&[Target<W>], &Lineage) -> Result<(), NotOnAll>,
     ) -> Result<Written, IoError> {
         if self.is_mirrored() {
             self.lock().begin_busy(&self.shared.column, blocks);
@@ -146,7 +146,7 @@ impl<W: World> Group<W> {
         &self,
         blocks: Blocks,
         writing: &mut Writing,
-        change: impl AsyncFn(&[Target<W>], &Lineage) -> Result<(), Failed>,
+        change: impl AsyncFn(&[Target<W>], &Lineage) -> Result<(), NotOnAll>,
     ) -> Result<Written, IoError> {
         let mut begun = false;
         loop {
@@ -158,9 +158,9 @@ impl<W: World> Group<W> {
             match change(&targets, &lineage).await {
                 Ok(()) if self.took(&targets, blocks, changes) => return Ok(Written::Done),
                 Ok(()) => {}
-                Err(Failed::Space) => return Err(self.refused(blocks, begun, IoError::OutOfSpace)),
-                Err(Failed::SpaceOnSome) => return Err(self.refused(blocks, true, IoError::OutOfSpace)),
-                Err(Failed::Lost(drives)) => Box::pin(self.lose(drives)).await,
+                Err(NotOnAll::Space) => return Err(self.refused(blocks, begun, IoError::OutOfSpace)),
+                Err(NotOnAll::SpaceOnSome) => return Err(self.refused(blocks, true, IoError::OutOfSpace)),
+                Err(NotOnAll::Lost(drives)) => Box::pin(self.lose(drives)).await,
             }
             begun = true;
         }
@@ -233,7 +233,7 @@ impl<W: World> Group<W> {
         data: &Data,
         fua: bool,
         lineage: &Lineage,
-    ) -> Result<(), Failed> {
+    ) -> Result<(), NotOnAll> {
         let durable = self.shared.durability == Durability::Strict || fua;
         let write = |target: &Target<W>| Write {
             map: self.shared.column.map,
@@ -252,15 +252,15 @@ impl<W: World> Group<W> {
             let Err(Refusal { at, refused: Refused::FullUntilFlush }) = prepared else { break };
             Box::pin(targets[at].drive.give_back())
                 .await
-                .map_err(|loss| Failed::Lost(vec![(targets[at].drive.id(), loss)]))?;
+                .map_err(|loss| NotOnAll::Lost(vec![(targets[at].drive.id(), loss)]))?;
             prepared = prepare(targets, &writes);
         }
         let prepared = prepared.map_err(|Refusal { at, refused }| match refused {
             Refused::Full | Refused::FullUntilFlush if self.give_up_if_it_joins(&targets[at]) => {
-                Failed::Lost(Vec::new())
+                NotOnAll::Lost(Vec::new())
             }
-            Refused::Full | Refused::FullUntilFlush => Failed::Space,
-            Refused::Lost(loss) => Failed::Lost(vec![(targets[at].drive.id(), loss)]),
+            Refused::Full | Refused::FullUntilFlush => NotOnAll::Space,
+            Refused::Lost(loss) => NotOnAll::Lost(vec![(targets[at].drive.id(), loss)]),
         })?;
         let commits = targets.iter().zip(prepared).zip(writes);
         let mut commits = commits.map(|((target, prepared), write)| target.drive.commit(prepared, write));
@@ -278,7 +278,7 @@ impl<W: World> Group<W> {
         &self,
         targets: &[Target<W>],
         outcomes: impl IntoIterator<Item = Result<(), DriveError>>,
-    ) -> Result<(), Failed> {
+    ) -> Result<(), NotOnAll> {
         let (mut lost, mut is_full) = (Vec::new(), false);
         for (target, outcome) in targets.iter().zip(outcomes) {
             match outcome {
@@ -290,8 +290,8 @@ impl<W: World> Group<W> {
         }
         match (lost.is_empty(), is_full) {
             (true, false) => Ok(()),
-            (true, true) => Err(Failed::SpaceOnSome),
-            (false, _) => Err(Failed::Lost(lost)),
+            (true, true) => Err(NotOnAll::SpaceOnSome),
+            (false, _) => Err(NotOnAll::Lost(lost)),
         }
     }
 

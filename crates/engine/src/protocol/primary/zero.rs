@@ -1,5 +1,6 @@
 //! Zeros, with space or without, and what lies past a volume's end.
 
+use super::bytes::Merged;
 use super::epochs::Writing;
 use super::members::{Copies, NOT_MISSED};
 use super::order::Place;
@@ -38,7 +39,7 @@ impl<W: World> Group<W> {
                 false => self.take_out(volume, at..next, tag, None).await,
             };
             match done {
-                Err(IoError::Stopping) if at > from => return Err(IoError::Unsure), // the steps before are done
+                Err(IoError::NotNow | IoError::Stopping) if at > from => return Err(IoError::Unsure), // the steps before are done
                 done => done?,
             }
             at = next;
@@ -174,7 +175,7 @@ impl<W: World> Group<W> {
                     continue;
                 }
             }
-            match self.clear_under_turn((&turn, &asker), &parts, (origin, &mut writing), begun).await? {
+            match self.clear_under_turn(&turn, &parts, (origin, &mut writing), begun).await? {
                 Written::Done => return self.until_all_act(&writing).await,
                 Written::Waits { change, begun: now } => {
                     begun |= now;
@@ -201,7 +202,7 @@ impl<W: World> Group<W> {
     /// `begun` if it isn't for the first time.
     async fn clear_under_turn(
         &self,
-        (turn, asker): (&HasTurn, &Asker),
+        turn: &HasTurn,
         parts: &[Range<u64>],
         (origin, writing): (Option<Origin>, &mut Writing),
         mut begun: bool,
@@ -222,7 +223,10 @@ impl<W: World> Group<W> {
                     continue; // on a full drive there is no room for zeros
                 }
                 let zeros = zeros(piece.clone());
-                let data = Gather::from_iter([self.merged((turn, asker, begun), piece.start, &zeros, &seen).await?]);
+                let data = match self.merged(piece.start, &zeros, &seen).await? {
+                    Merged::Whole(data) => Gather::from_iter([data]),
+                    Merged::Waits(change) => return Ok(Written::Waits { change, begun }),
+                };
                 self.write_blocks(turn, Data::new(blocks.first, data, origin), true, writing).await?
             };
             match written {

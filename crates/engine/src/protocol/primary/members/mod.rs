@@ -229,6 +229,10 @@ pub struct Members<W: World> {
 }
 
 impl<W: World> Members<W> {
+    pub fn of(list: impl Iterator<Item = Member<W>>) -> Self {
+        Members { list: list.collect() }
+    }
+
     pub fn position(&self, id: DriveId) -> Option<usize> {
         self.list.iter().position(|member| member.id == id)
     }

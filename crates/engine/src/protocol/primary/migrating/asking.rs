@@ -5,7 +5,7 @@ use super::handing::{Handing, What};
 use super::taking::NotTaken;
 use crate::epochs::Epochs;
 use crate::protocol::primary::{Blocks, Group};
-use crate::servers::seat::Taken as Seated;
+use crate::servers::seat::Seated;
 use crate::volume::MapMigration;
 use crate::volume::migrating::Run;
 use tepal_drive::world::World;

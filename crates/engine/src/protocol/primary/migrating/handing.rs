@@ -8,7 +8,7 @@
 //! what is gone. Each of them is taken out of all copies before the next one is, so copies differ in one of them at most.
 
 use super::handed::Handed;
-use super::lines::Of;
+use super::lines::HeldBy;
 use crate::authority::View;
 use crate::epochs::Epochs;
 use crate::holder::Holder;
@@ -83,7 +83,7 @@ impl Handing {
         }
     }
 
-    /// [`IoError::Stopping`] if it's to be asked again: then nothing is lost that wasn't to be.
+    /// [`IoError::NotNow`] if it's to be asked again: then nothing is lost that wasn't to be.
     pub async fn at<W: World>(&self, group: &Group<W>) -> Result<Reply, IoError> {
         match self.what {
             What::Holding => group.holding(self).await,
@@ -121,11 +121,11 @@ impl<W: World> Group<W> {
         let is_same = || is_known && state.epochs.lines_digest(leaves) == *lines;
         match migration.filter(|_| is_fenced && is_same() && self.shared.view > 0) {
             Some(migration) => Ok((migration.clone(), state.epochs.clone())),
-            None => Err(IoError::Stopping),
+            None => Err(IoError::NotNow),
         }
     }
 
-    /// Whoever asks has it asked again when it takes long.
+    /// As [`Group::turn`], but for a moment only: whoever asks asks again.
     pub(super) async fn turn_soon(&self, blocks: Blocks) -> Result<Turn, IoError> {
         self.for_others().wait_for(Box::pin(self.line_up(blocks).turn()), DRIVES_WAIT).await
     }
@@ -138,7 +138,7 @@ impl<W: World> Group<W> {
         let window: Vec<(u64, Blocks)> = migration.window(self.shared.column.number).collect();
         // What had begun before. What begins from here on is refused.
         let ends = window.iter().flat_map(|(_, blocks)| self.shared.order.under_way(blocks.first, blocks.count));
-        self.for_others().wait_for(join_all(ends.collect::<Vec<_>>()), DRIVES_WAIT).await?;
+        self.wait_for(join_all(ends.collect::<Vec<_>>()), DRIVES_WAIT).await?;
         let column = &self.shared.column;
         let mut chunks: Vec<u64> = Vec::new();
         let mut runs: BTreeMap<DriveId, OfDrive<W>> = BTreeMap::new();
@@ -163,7 +163,7 @@ impl<W: World> Group<W> {
             chunks.extend(self.held_elsewhere(drive.id(), empty).await?);
         }
         if self.lock().changes != changes {
-            return Err(IoError::Stopping);
+            return Err(IoError::NotNow);
         }
         self.gives(handing)?;
         chunks.sort_unstable();
@@ -230,10 +230,10 @@ impl<W: World> Group<W> {
         let turn = self.turn_soon(handing.blocks).await?;
         let (_, epochs) = self.gives(handing)?;
         let newest = epochs.newest_line();
-        let _turn = self.settled_for(turn, &Asker::patient(), (Reader::Copies(&newest), handing.blocks)).await?;
+        let _turn = self.settled_for(turn, &Asker::present(), (Reader::Copies(&newest), handing.blocks)).await?;
         let (migration, epochs) = self.gives(handing)?;
         let (count, mut handed) =
-            self.all_of(handing.blocks, (&migration.handed(&epochs), &epochs), Of::AllCopies).await?;
+            self.all_of(handing.blocks, (&migration.handed(&epochs), &epochs), HeldBy::AllCopies).await?;
         let held = Blocks::new(handing.blocks.first, count);
         let left = self.left_of(held, (&migration, &epochs)).await?;
         if self.is_any_away() {
@@ -275,7 +275,7 @@ impl<W: World> Group<W> {
                     Ok(Written::Waits { change, begun: now }) => {
                         begun |= now;
                         if !begun {
-                            return Err(IoError::Stopping);
+                            return Err(IoError::NotNow);
                         }
                         turn = self.wait_for_copies(turn, &asker, change, true, blocks).await?;
                     }
@@ -329,7 +329,7 @@ impl<W: World> Group<W> {
         };
         let found = self.epochs_anywhere(blocks).await?;
         if self.lock().changes != changes {
-            return Err(IoError::Stopping);
+            return Err(IoError::NotNow);
         }
         let released = migration.released(epochs);
         // Where nothing is here, one that is away isn't asked to miss anything: there's too much of that in a thin volume.

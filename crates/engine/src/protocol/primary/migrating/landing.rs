@@ -27,7 +27,7 @@ impl<W: World> Group<W> {
         handed: &[Handed],
         epochs: &Arc<Epochs>,
     ) -> Result<(), IoError> {
-        let (asker, mut at) = (Asker::patient(), vec![0; handed.len()]);
+        let (asker, mut at) = (Asker::present(), vec![0; handed.len()]);
         self.forget_idle_notes(blocks, epochs).await?;
         for line in epochs.history.lines().iter().rev() {
             let mut writes: Vec<(u64, Gather)> = Vec::new();
@@ -94,7 +94,7 @@ impl<W: World> Group<W> {
                 for run in runs_of(&idle) {
                     // Drives may have joined lines by now.
                     if !Arc::ptr_eq(&self.lock().epochs, epochs) {
-                        return Err(IoError::Stopping);
+                        return Err(IoError::NotNow);
                     }
                     let place = column.place(blocks.first + u64::from(run.first));
                     let run = (column.map, place, run.count.into());
@@ -127,22 +127,22 @@ impl<W: World> Group<W> {
         handed: &[Handed],
         epochs: &Arc<Epochs>,
     ) -> Result<(), IoError> {
-        let (asker, line, column) = (Asker::patient(), epochs.newest_line(), &self.shared.column);
+        let (asker, line, column) = (Asker::present(), epochs.newest_line(), &self.shared.column);
         let turn = self.settled_for(turn, &asker, (Reader::Copies(&line), blocks)).await?;
         if !self.is_window(migration) {
-            return Err(IoError::Stopping); // the turn was given up in between
+            return Err(IoError::NotNow); // the window may have moved on while the turn was lent
         }
         let (holder, changes) = {
             let state = self.lock();
             let Copies::Clean(clean) = state.members.clean(column.region_of(blocks.first)) else {
-                return Err(IoError::Stopping);
+                return Err(IoError::NotNow);
             };
             let holder = clean.into_iter().find_map(|at| state.members.list[at].drive().cloned());
-            (holder.ok_or(IoError::Stopping)?, state.changes)
+            (holder.ok_or(IoError::NotNow)?, state.changes)
         };
         let own = self.requests_of(&holder, blocks, &line).await?;
         if self.lock().changes != changes {
-            return Err(IoError::Stopping);
+            return Err(IoError::NotNow);
         }
         let place = column.place(blocks.first);
         let theirs = handed.iter().flat_map(|handed| {

@@ -15,7 +15,7 @@ use tepal_wire::message::volume::{self, HandedLine};
 
 /// What is said of a line of which copies that show the same have different blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Of {
+pub(super) enum HeldBy {
     /// What all of them have. What one alone has of a line shows nothing that an older one doesn't. It may be left over from when the
     /// drive was away, and what has been written since in the map that the volumes go to must not be written over by that.
     AllCopies,
@@ -30,25 +30,25 @@ impl<W: World> Group<W> {
         &self,
         blocks: Blocks,
         (of, epochs): (&[&Lineage], &Epochs),
-        which: Of,
+        by: HeldBy,
     ) -> Result<(u64, Handed), IoError> {
         let (column, newest) = (&self.shared.column, epochs.newest_line());
         // Those of one region have the same copies.
-        let (first, count) = column.cut(blocks.first, blocks.count).next().ok_or(IoError::Stopping)?;
+        let (first, count) = column.cut(blocks.first, blocks.count).next().ok_or(IoError::NotNow)?;
         let mut blocks = Blocks::new(first, count);
         let (mut others, changes) = {
             let state = self.lock();
             let Copies::Clean(clean) = state.members.clean(column.region_of(first)) else {
-                return Err(IoError::Stopping);
+                return Err(IoError::NotNow);
             };
             let mut here: Vec<Holder<W>> =
                 clean.into_iter().filter_map(|at| state.members.list[at].drive().cloned()).collect();
             here.sort_by_key(|holder| holder.local().is_none());
             (here.into_iter(), state.changes)
         };
-        let holder = others.next().ok_or(IoError::Stopping)?;
+        let holder = others.next().ok_or(IoError::NotNow)?;
         let mut lines = loop {
-            let lines = self.lines_of(&holder, others.as_slice(), (blocks, which), of).await?;
+            let lines = self.lines_of(&holder, others.as_slice(), (blocks, by), of).await?;
             let held: u64 = lines.iter().flat_map(|line| &line.held).map(|run| u64::from(run.count)).sum();
             if held * BLOCK <= MAX_REQUEST || blocks.count == 1 {
                 break lines;
@@ -63,17 +63,17 @@ impl<W: World> Group<W> {
         let requests = self.requests_of(&holder, blocks, &newest).await?;
         // Whoever has come or gone meanwhile may have had the holder lag behind.
         if self.lock().changes != changes {
-            return Err(IoError::Stopping);
+            return Err(IoError::NotNow);
         }
         let data = tepal_model::buffer::join(&data);
-        let handed = Handed::of(blocks.first, lines, requests, data).ok_or(IoError::Stopping)?;
+        let handed = Handed::of(blocks.first, lines, requests, data).ok_or(IoError::NotNow)?;
         Ok((blocks.count, handed))
     }
 
     /// What a line holds of blocks that are numbered from this one on. Those that can't be read are named as damaged, and not as held.
     async fn read_held(&self, first: u64, line: &mut HandedLine, epochs: &Epochs) -> Result<Segments, IoError> {
         // All that it sees: another copy may show there what an older line has, if that is the same.
-        let seen = epochs.history.line_of(line.newest).ok_or(IoError::Stopping)?;
+        let seen = epochs.history.line_of(line.newest).ok_or(IoError::NotNow)?;
         let (mut data, mut held, mut damaged) = (Segments::new(), BTreeSet::new(), BTreeSet::new());
         for run in std::mem::take(&mut line.held) {
             let of_run = Blocks::new(first + u64::from(run.first), run.count.into());
@@ -121,17 +121,17 @@ impl<W: World> Group<W> {
         &self,
         holder: &Holder<W>,
         others: &[Holder<W>],
-        (blocks, which): (Blocks, Of),
+        (blocks, by): (Blocks, HeldBy),
         of: &[&Lineage],
     ) -> Result<Vec<HandedLine>, IoError> {
         let mut found = self.epochs_of(holder, blocks).await?;
-        if which == Of::AnyCopy {
+        if by == HeldBy::AnyCopy {
             for other in others {
                 found.extend(self.epochs_of(other, blocks).await?);
             }
         }
         let own = of.iter().rev().filter(|line| found.iter().any(|&epoch| line.owns(epoch)));
-        let asked = join_all(own.map(|line| self.line_of(holder, others, (blocks, which), line))).await;
+        let asked = join_all(own.map(|line| self.line_of(holder, others, (blocks, by), line))).await;
         Ok(asked.into_iter().collect::<Result<Vec<_>, IoError>>()?.into_iter().flatten().collect())
     }
 
@@ -140,14 +140,14 @@ impl<W: World> Group<W> {
         &self,
         holder: &Holder<W>,
         others: &[Holder<W>],
-        (blocks, which): (Blocks, Of),
+        (blocks, by): (Blocks, HeldBy),
         line: &Lineage,
     ) -> Result<Option<HandedLine>, IoError> {
         let (mut held, mut hidden) =
             (self.held_by_line(holder, blocks, line).await?, self.hidden_by_line(holder, blocks, line).await?);
         for other in others {
             let mut has = self.held_by_line(other, blocks, line).await?;
-            if which == Of::AnyCopy {
+            if by == HeldBy::AnyCopy {
                 held.extend(has);
                 hidden.extend(self.hidden_by_line(other, blocks, line).await?);
                 continue;
@@ -175,7 +175,7 @@ impl<W: World> Group<W> {
         blocks: Blocks,
         line: &Lineage,
     ) -> Result<BTreeSet<u32>, IoError> {
-        let own = line.own_part().ok_or(IoError::Stopping)?;
+        let own = line.own_part().ok_or(IoError::NotNow)?;
         self.present_in(holder, blocks, &own).await
     }
 
@@ -211,7 +211,7 @@ impl<W: World> Group<W> {
         match error {
             DriveError::Lost(loss) => {
                 self.lose(vec![(holder.id(), loss)]).await;
-                IoError::Stopping
+                IoError::NotNow
             }
             error => IoError::Unavailable { reason: error.to_string() },
         }

@@ -7,12 +7,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use tepal_drive::world::Tick;
 use tepal_model::IoError;
 
-/// Blocks.
+/// Blocks of a piece: 64 KiB.
 pub const PIECE: u64 = 16;
 /// Pieces that are under way for clients at once; the others of a long request follow them.
 const MOST_UNDER_WAY: usize = 32;
 /// The same with those that wait for nobody but the source, which keep no others from being begun.
 const MOST_BEGUN: usize = 1024;
+
 /// Of this window, by pieces, each named by its first block.
 #[derive(Debug, Default)]
 pub(crate) struct TakeOver {
@@ -25,7 +26,7 @@ pub(crate) struct TakeOver {
     pub passed_over: Option<(u64, Tick)>,
     /// Where there's anything to be taken over, once that is known.
     pub held: Option<Held>,
-    /// Why it couldn't be, and when.
+    /// Pieces that couldn't be taken over: why, and when that was found.
     pub refused: BTreeMap<u64, (IoError, Tick)>,
     /// Somebody takes over what is left, and says when it's all.
     pub walking: bool,

@@ -5,9 +5,9 @@
 use super::handed::Handed;
 use super::takeover::PIECE;
 use crate::migration::Phase;
-use crate::protocol::primary::clients_turn::{LONGEST_TURN, Pace, Served};
+use crate::protocol::primary::pace::{LONGEST_REST, Pace, Served};
 use crate::protocol::primary::{Blocks, Group, State};
-use crate::servers::seat::Taken as Seated;
+use crate::servers::seat::Seated;
 use crate::volume::MapMigration;
 use crate::volume::migrating::Held;
 use futures_util::future::{Either, join_all, select};
@@ -65,7 +65,7 @@ pub(super) enum NotTaken {
 impl From<IoError> for NotTaken {
     fn from(error: IoError) -> Self {
         match error {
-            IoError::Stopping | IoError::Unsure | IoError::Fenced => NotTaken::Yet,
+            IoError::NotNow | IoError::Stopping | IoError::Unsure | IoError::Fenced => NotTaken::Yet,
             error => NotTaken::Failed(error),
         }
     }
@@ -175,7 +175,7 @@ impl<W: World> Group<W> {
     fn rest_before_the_others(&self, migration: &MapMigration) -> Duration {
         let takeover = &self.lock().takeover;
         match migration.agreed.stage {
-            MigrationStage::Running if takeover.refused.is_empty() && takeover.passed_over.is_some() => LONGEST_TURN,
+            MigrationStage::Running if takeover.refused.is_empty() && takeover.passed_over.is_some() => LONGEST_REST,
             MigrationStage::Running if takeover.refused.is_empty() => SOON,
             _ => RETRY,
         }
@@ -284,7 +284,7 @@ impl<W: World> Group<W> {
         let taken = join_all(some.drain(..).map(|piece| self.take_over(migration, piece, For::Nobody))).await;
         let bytes: u64 = taken.iter().flatten().sum();
         if bytes > 0 {
-            self.give_clients_their_turn(pace, self.served_of(migration), began, false).await;
+            self.rest_for_clients(pace, self.served_of(migration), began, false).await;
             self.keep_to_rate(migration, bytes).await;
         }
         self.shared.world.give_way().await;
@@ -309,7 +309,7 @@ impl<W: World> Group<W> {
             if waited >= due {
                 return;
             }
-            self.shared.world.sleep((due - waited).min(LONGEST_TURN)).await;
+            self.shared.world.sleep((due - waited).min(LONGEST_REST)).await;
         }
     }
 

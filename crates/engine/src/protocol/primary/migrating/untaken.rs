@@ -8,7 +8,7 @@
 //! in nobody's way.
 
 use super::handed::{Handed, shown_on_both};
-use super::lines::Of;
+use super::lines::HeldBy;
 use super::takeover::pieces;
 use super::taking::{NotTaken, SOON};
 use crate::epochs::{Epochs, Subject};
@@ -48,7 +48,7 @@ impl<W: World> Group<W> {
             match self.read_on_both_sides(blocks, subject).await {
                 Ok(segments) => return Ok(segments),
                 Err(NotTaken::Failed(error)) => return Err(error),
-                Err(NotTaken::Yet) if self.patience == Patience::Short => return Err(IoError::Stopping),
+                Err(NotTaken::Yet) if self.patience == Patience::Short => return Err(IoError::NotNow),
                 Err(NotTaken::Yet) => self.shared.world.sleep(SOON).await,
             }
         }
@@ -66,7 +66,7 @@ impl<W: World> Group<W> {
         };
         let turn = self.turn_soon(blocks).await?;
         let newest = epochs.newest_line();
-        let _turn = self.settled_for(turn, &Asker::patient(), (Reader::Copies(&newest), blocks)).await?;
+        let _turn = self.settled_for(turn, &Asker::present(), (Reader::Copies(&newest), blocks)).await?;
         let mut source: Vec<Handed> = Vec::new();
         for run in migration.fenced(self.shared.column.number, blocks) {
             source.extend(self.handed_over(&migration, &run, &epochs).await?);
@@ -90,7 +90,7 @@ impl<W: World> Group<W> {
         let (mut all, mut at) = (Vec::new(), blocks.first);
         while at < blocks.end() {
             let (count, handed) =
-                self.all_of(Blocks::new(at, blocks.end() - at), (&lines, epochs), Of::AnyCopy).await?;
+                self.all_of(Blocks::new(at, blocks.end() - at), (&lines, epochs), HeldBy::AnyCopy).await?;
             all.push(handed);
             at += count;
         }
@@ -108,7 +108,7 @@ impl<W: World> Group<W> {
         epochs: &Epochs,
     ) -> Result<(Turn, Vec<Handed>), NotTaken> {
         let newest = epochs.newest_line();
-        let turn = self.settled_for(turn, &Asker::patient(), (Reader::Copies(&newest), blocks)).await?;
+        let turn = self.settled_for(turn, &Asker::present(), (Reader::Copies(&newest), blocks)).await?;
         let own = self.all_here(blocks, epochs).await?;
         for reader in migration.readers(epochs) {
             let lines = lines_seen(epochs, reader);

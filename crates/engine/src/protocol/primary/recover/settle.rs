@@ -2,10 +2,10 @@
 
 use super::Stuck;
 use crate::holder::Holder;
-use crate::protocol::primary::clients_turn::Pace;
 use crate::protocol::primary::flush::flush_all;
 use crate::protocol::primary::members::join::NO_ROOM;
 use crate::protocol::primary::members::{Copies, Member};
+use crate::protocol::primary::pace::Pace;
 use crate::protocol::primary::{Group, State};
 use futures_util::future::{join_all, select};
 use std::collections::{BTreeMap, BTreeSet};
@@ -155,7 +155,7 @@ impl<W: World> Group<W> {
                     match job {
                         Some(Job::CatchUp { .. }) => {
                             let (now, is_urgent) = (self.served(), self.is_soon_safe());
-                            self.give_clients_their_turn(&mut pace, now, began, is_urgent).await;
+                            self.rest_for_clients(&mut pace, now, began, is_urgent).await;
                         }
                         _ => self.settle_members(),
                     }

@@ -1,5 +1,6 @@
 //! A server among others.
 
+use super::two_servers::{Carries, Two};
 use super::*;
 use crate::servers::peers::{Peers, Question, Reply, Unreachable};
 use crate::{Agreed as Drives, ClusterView, DriveStatus, Trouble};
@@ -215,5 +216,29 @@ fn what_only_a_drive_had_that_is_gone_for_good_is_an_error_where_nobody_leads_it
         let health = volume.health();
         let is_said = matches!(&health, VolumeHealth::Unavailable(troubles) if troubles.contains(&Trouble::Lost { drives: vec![ELSEWHERE] }));
         assert!(is_said, "{health:?}");
+    });
+}
+
+/// Story: a server's answer to a write that only a read can have ended the server that had asked.
+#[test]
+fn an_answer_that_a_write_can_not_have_is_no_reason_to_end_but_to_go_on_without_that_drive() {
+    told(|world| async move {
+        let two = Two::new(world, Standing::Current, Arc::default()).await;
+        two.follow(3, DriveStatus::Up(2), |_| {});
+        let write = async |byte: u8| two.volume.write(0, Bytes::from(vec![byte; BLOCK as usize]), true).await;
+        write(1).await.unwrap();
+        two.post.carry_on(Carries::ButWrites);
+        let told = async {
+            while two.authority.losses.lock().unwrap().is_empty() {
+                two.world.sleep(Duration::from_millis(1)).await;
+            }
+        };
+        // It's not agreed to go on without the drive, so it waits.
+        match select(Box::pin(write(2)), Box::pin(told)).await {
+            Either::Left((outcome, _)) => panic!("one copy alone has it: {outcome:?}"),
+            Either::Right(_) => {}
+        }
+        let losses = two.authority.losses.lock().unwrap().clone();
+        assert!(losses.iter().all(|(id, why)| *id == DriveId(2) && why.contains("makes no sense")), "{losses:?}");
     });
 }

@@ -19,15 +19,12 @@ fn what_another_server_asks_is_not_kept_waiting_and_is_not_done_afterwards() {
         let data = |byte: u8| [Bytes::from(vec![byte; BLOCK as usize])].into_iter().collect();
         assert_eq!(
             rig.within(5, group.write(VolumeId(1), 3 * BLOCK, data(2), true, None)).await,
-            Some(Err(IoError::Stopping))
+            Some(Err(IoError::NotNow))
         );
-        assert_eq!(
-            rig.within(5, group.zero(VolumeId(1), 0..8 * BLOCK, false, None)).await,
-            Some(Err(IoError::Stopping))
-        );
+        assert_eq!(rig.within(5, group.zero(VolumeId(1), 0..8 * BLOCK, false, None)).await, Some(Err(IoError::NotNow)));
         assert_eq!(
             rig.within(5, group.read(Subject::now(VolumeId(1)), 0, BLOCK)).await.map(|read| read.err()),
-            Some(Some(IoError::Stopping))
+            Some(Some(IoError::NotNow))
         );
         rig.bring_back(0).await;
         assert_eq!(rig.read(3).await, Ok(1), "what was given up isn't done");
@@ -58,12 +55,12 @@ fn what_another_server_asks_and_has_begun_goes_on_without_it_and_what_waits_behi
         };
         let (begun, ()) = join(write(2, tag(1, false)), lose).await;
         assert_eq!(begun, Some(Err(IoError::Unsure)));
-        assert_eq!(write(2, tag(1, true)).await, Some(Err(IoError::Stopping)), "it's in line behind itself");
-        assert_eq!(write(7, tag(2, false)).await, Some(Err(IoError::Stopping)));
+        assert_eq!(write(2, tag(1, true)).await, Some(Err(IoError::NotNow)), "it's in line behind itself");
+        assert_eq!(write(7, tag(2, false)).await, Some(Err(IoError::NotNow)));
         let clear = rig.within(5, group.zero(VolumeId(1), 0..8 * BLOCK, false, None)).await;
-        assert_eq!(clear, Some(Err(IoError::Stopping)));
+        assert_eq!(clear, Some(Err(IoError::NotNow)));
         let read = rig.within(5, group.read(Subject::now(VolumeId(1)), 3 * BLOCK, BLOCK)).await;
-        assert_eq!(read.map(|read| read.err()), Some(Some(IoError::Stopping)));
+        assert_eq!(read.map(|read| read.err()), Some(Some(IoError::NotNow)));
         rig.disks[1].set_faults(Faults::default());
         rig.bring_back(1).await;
         assert_eq!(rig.read(3).await, Ok(2), "what has begun is done, and nothing that was given up");
@@ -84,7 +81,7 @@ fn another_server_that_has_a_volume_cleared_is_not_kept_waiting_for_drives() {
         rig.lose(0).await;
         rig.bring_back(1).await;
         let group = rig.volume.groups()[0].for_others();
-        assert_eq!(rig.within(5, group.clear_past(VolumeId(1), 0)).await, Some(Err(IoError::Stopping)));
+        assert_eq!(rig.within(5, group.clear_past(VolumeId(1), 0)).await, Some(Err(IoError::NotNow)));
     });
 }
 
@@ -142,6 +139,25 @@ fn what_another_server_asks_keeps_its_place_behind_what_only_takes_long() {
     });
 }
 
+/// Story: behind writes without end it kept its place for ever, also where another server led by then.
+#[test]
+fn what_another_server_asks_gives_its_place_up_after_seconds_and_at_once_where_another_leads() {
+    told(|world| async move {
+        let rig = Rig::new(world, "mirror:2", 2).await;
+        let group = rig.volume.groups()[0].for_others();
+        let slow = group.line_up(Blocks::new(0, 1)).turn().await;
+        assert_eq!(rig.within(4, fill(&group, (0, BLOCK), 2)).await, None, "its place is kept");
+        assert_eq!(rig.within(6, fill(&group, (0, BLOCK), 2)).await, Some(Err(IoError::NotNow)));
+        let end = async {
+            rig.world.sleep(Duration::from_millis(100)).await;
+            group.cut_off();
+        };
+        let (filled, ()) = join(rig.within(1, fill(&group, (0, BLOCK), 2)), end).await;
+        assert_eq!(filled, Some(Err(IoError::Fenced)));
+        drop(slow);
+    });
+}
+
 /// Story: what another server asked kept its place for seconds behind writes that were in line themselves behind one that waited for a
 /// drive, and took room as long.
 #[test]
@@ -152,7 +168,7 @@ fn what_another_server_asks_gives_its_place_up_soon_where_others_ahead_are_held_
         let waits_for_drives = group.line_up(Blocks::new(0, 2)).turn().await;
         waits_for_drives.lend();
         let behind = group.line_up(Blocks::new(1, 3));
-        assert_eq!(rig.within(1, fill(&group, (3 * BLOCK, BLOCK), 2)).await, Some(Err(IoError::Stopping)));
+        assert_eq!(rig.within(1, fill(&group, (3 * BLOCK, BLOCK), 2)).await, Some(Err(IoError::NotNow)));
         drop((waits_for_drives, behind));
         assert_eq!(fill(&group, (3 * BLOCK, BLOCK), 2).await, Ok(()));
     });
@@ -177,7 +193,7 @@ fn a_write_that_has_begun_and_has_nothing_to_merge_with_lends_its_turn() {
         rig.lose(0).await;
         rig.bring_back(1).await;
         rig.world.sleep(Duration::from_secs(1)).await;
-        assert_eq!(rig.within(1, fill(&group, (3 * BLOCK, BLOCK), 5)).await, Some(Err(IoError::Stopping)));
+        assert_eq!(rig.within(1, fill(&group, (3 * BLOCK, BLOCK), 5)).await, Some(Err(IoError::NotNow)));
         rig.bring_back(0).await;
         assert_eq!(fill(&group, (3 * BLOCK + 512, 512), 3).await, Ok(()));
         let block = group.read(Subject::now(VolumeId(1)), 3 * BLOCK, 1536).await.map(|read| join_pieces(&read));

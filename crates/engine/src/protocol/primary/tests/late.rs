@@ -1,12 +1,11 @@
 //! What a primary says to another server's drive, and what has changed when it's heard there.
 
-use super::two_servers::{Carries, HOME, Two};
+use super::two_servers::{Carries, Two};
 use super::*;
 use crate::{DriveStatus, Head};
-use futures_util::future::{Either, select};
 use tepal_codec::checksum::block_crcs;
 use tepal_drive::world::Gather;
-use tepal_drive::{Change, Loss, Mark, MarkKind, Write};
+use tepal_drive::{Change, Mark, MarkKind, Write};
 use tepal_model::{Epoch, History, Lineage, Taking};
 
 /// Story: a column was to be led anew, as a drive joined it, once what was under way had ended. The group of before, cut off, said meanwhile
@@ -33,82 +32,6 @@ fn who_is_cut_off_vouches_for_nobody_in_the_newer_view() {
         while !is_found_up(4) {
             two.world.sleep(Duration::from_millis(10)).await;
         }
-    });
-}
-
-/// Story: a server that had been started anew followed first what its process of before had followed last: that it leads. But its drive had
-/// left since then, as it knew by now. It led, and had the other drive, which had gone on alone, marked as stale; its own was stale, too.
-#[test]
-fn nobody_leads_by_a_state_of_before_its_own_drive_left() {
-    told(|world| async move {
-        let two = Two::standing(world, [Standing::Behind(5), Standing::Current], Arc::default()).await;
-        two.follow(3, DriveStatus::Up(2), |_| {});
-        two.world.sleep(Duration::from_secs(2)).await;
-        assert!(two.volume.seats().iter().all(|seat| seat.group().is_none()), "it leads by what was known in view 3");
-
-        two.follow(7, DriveStatus::Up(2), |now| {
-            now.drives.get_mut(&DriveId(1)).unwrap().status = DriveStatus::Behind(5, 7);
-        });
-        two.volume.write(0, Bytes::from(vec![1; BLOCK as usize]), true).await.unwrap();
-        assert_eq!(join(&two.volume.read(0, BLOCK).await.unwrap())[0], 1);
-    });
-}
-
-/// Story: one of two drives of the only server of a volume had left when others began to use it. In the view in which it left the server
-/// didn't lead, as if that told of before, and as nothing changed it never did.
-#[test]
-fn a_server_leads_in_the_very_view_in_which_a_drive_of_its_own_left() {
-    told(|world| async move {
-        let two = Two::new(world, Standing::Current, Arc::default()).await;
-        two.home.add_absent_drive(DriveId(2), 3, true);
-        two.follow(3, DriveStatus::Away(3), |now| now.drives.get_mut(&DriveId(2)).unwrap().server = HOME);
-        two.volume.write(0, Bytes::from(vec![1; BLOCK as usize]), true).await.unwrap();
-        assert_eq!(join(&two.volume.read(0, BLOCK).await.unwrap())[0], 1);
-    });
-}
-
-/// Story: servers that couldn't reach a drive went on without it, and its own server, which still had it, was to lead. For the moment until
-/// it let go of the drive it was taken for one that has everything.
-#[test]
-fn a_server_leads_with_a_drive_that_others_went_on_without_once_it_has_let_go_of_it() {
-    told(|world| async move {
-        let two = Two::new(world, Standing::Current, Arc::default()).await;
-        two.home.add_absent_drive(DriveId(2), 2, true);
-        two.follow(4, DriveStatus::Behind(2, 4), |now| {
-            now.drives.get_mut(&DriveId(2)).unwrap().server = HOME;
-            now.drives.get_mut(&DriveId(1)).unwrap().status = DriveStatus::Away(3);
-        });
-        let leads = || two.volume.seats().iter().any(|seat| seat.group().is_some());
-        two.world.sleep(Duration::from_secs(2)).await;
-        assert!(!leads(), "its drive is taken for one that has everything");
-        let gone = Loss::Gone { drive: DriveId(1), reason: "others have gone on without it".to_owned() };
-        two.home.lose_as_agreed(DriveId(1), gone, 3).await;
-        two.world.sleep(Duration::from_secs(2)).await;
-        assert!(leads());
-    });
-}
-
-/// Story: a server's answer to a write that only a read can have ended the server that had asked.
-#[test]
-fn an_answer_that_a_write_can_not_have_is_no_reason_to_end_but_to_go_on_without_that_drive() {
-    told(|world| async move {
-        let two = Two::new(world, Standing::Current, Arc::default()).await;
-        two.follow(3, DriveStatus::Up(2), |_| {});
-        let write = async |byte: u8| two.volume.write(0, Bytes::from(vec![byte; BLOCK as usize]), true).await;
-        write(1).await.unwrap();
-        two.post.carry_on(Carries::ButWrites);
-        let told = async {
-            while two.authority.losses.lock().unwrap().is_empty() {
-                two.world.sleep(Duration::from_millis(1)).await;
-            }
-        };
-        // It's not agreed to go on without the drive, so it waits.
-        match select(Box::pin(write(2)), Box::pin(told)).await {
-            Either::Left((outcome, _)) => panic!("one copy alone has it: {outcome:?}"),
-            Either::Right(_) => {}
-        }
-        let losses = two.authority.losses.lock().unwrap().clone();
-        assert!(losses.iter().all(|(id, why)| *id == DriveId(2) && why.contains("makes no sense")), "{losses:?}");
     });
 }
 

@@ -249,7 +249,7 @@ fn what_was_asked_before_a_volume_turned_around_is_refused_however_often_it_has(
                 assert!(asked(What::HandOver, now.since).at(&group).await.is_ok());
                 for what in [What::HandOver, What::Release] {
                     let outcome = asked(what, late.since).at(&group).await.map(drop);
-                    assert_eq!(outcome, Err(IoError::Stopping));
+                    assert_eq!(outcome, Err(IoError::NotNow));
                 }
             }
             assert_eq!((rig.read(0).await, rig.read(35).await), (Ok(byte), Ok(1)));

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::servers::follow::{Agreed, ClusterView, DriveStatus};
-use futures_util::future::join_all;
+use futures_util::future::{Either, join_all, select};
 use tepal_model::ServerId;
 
 const ME: ServerId = ServerId(1);
@@ -76,6 +76,26 @@ fn a_shared_volume_shrinks_and_what_was_cut_off_does_not_come_back() {
         rig.volume.resize(8 << 20);
         for (block, byte) in [(1000, 7), (1004, 7), (1005, 0), (1019, 0)] {
             assert_eq!(rig.read(block).await.unwrap(), byte, "{block}");
+        }
+    });
+}
+
+/// Story: a write of a part of a block kept its turn while the only drive that had the rest was away. The volume was shared only when that
+/// drive was back, and no later write of the column was begun until then.
+#[test]
+fn a_volume_is_shared_though_a_write_that_has_not_begun_waits_for_a_drive() {
+    told(|world| async move {
+        let rig = Rig::new(world, "stripe", 1).await;
+        rig.write(3, 1, 1).await.unwrap();
+        rig.lose(0).await;
+        let write = rig.volume.write(3 * BLOCK, Bytes::from(vec![2; 512]), true);
+        let share = async {
+            rig.world.sleep(Duration::from_millis(10)).await;
+            rig.within(5, rig.share()).await
+        };
+        match select(Box::pin(write), Box::pin(share)).await {
+            Either::Left((written, _)) => panic!("its drive is away: {written:?}"),
+            Either::Right((shared, _)) => assert_eq!(shared, Some(()), "it waits for the drive"),
         }
     });
 }

@@ -9,9 +9,9 @@ use tepal_drive::world::{Tick, World};
 /// Of the time, for each part of it in which something was done in the background.
 const CLIENTS_SHARE: u32 = 3;
 /// What goes on at once in the background is over in about this time where clients are served: they wait behind it, or for some of it.
-const SHORT_TURN: Duration = Duration::from_millis(50);
+const SHORT: Duration = Duration::from_millis(50);
 /// However slow the drives are, what goes on in the background comes to its end.
-pub const LONGEST_TURN: Duration = Duration::from_millis(500);
+pub const LONGEST_REST: Duration = Duration::from_millis(500);
 
 /// How many requests of clients had been served when something in the background last looked.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -44,8 +44,8 @@ impl Pace {
         let are_clients_served = std::mem::replace(&mut self.known, now) != now;
         let at_once = match took {
             _ if !are_clients_served => self.most,
-            long if long > SHORT_TURN * 2 => self.at_once / 2,
-            long if long > SHORT_TURN => self.at_once - 1,
+            long if long > SHORT * 2 => self.at_once / 2,
+            long if long > SHORT => self.at_once - 1,
             _ => self.at_once + 1,
         };
         self.at_once = at_once.clamp(1, self.most);
@@ -66,10 +66,10 @@ impl<W: World> Group<W> {
 
     /// If anybody was served meanwhile, clients have the drives for themselves for some times as long as it's gone on since it `began`;
     /// unless it's urgent.
-    pub async fn give_clients_their_turn(&self, pace: &mut Pace, now: Served, began: Tick, is_urgent: bool) {
+    pub async fn rest_for_clients(&self, pace: &mut Pace, now: Served, began: Tick, is_urgent: bool) {
         let took = self.shared.world.now().0.saturating_sub(began.0);
         if pace.learn(now, took) && !is_urgent {
-            self.shared.world.sleep((took * CLIENTS_SHARE).min(LONGEST_TURN)).await;
+            self.shared.world.sleep((took * CLIENTS_SHARE).min(LONGEST_REST)).await;
         }
     }
 }
@@ -81,13 +81,13 @@ mod tests {
     #[test]
     fn what_takes_long_goes_on_less_at_once_while_clients_are_served_and_never_not_at_all() {
         let mut pace = Pace::of(Served(0), 8);
-        assert!(!pace.learn(Served(0), SHORT_TURN * 40));
+        assert!(!pace.learn(Served(0), SHORT * 40));
         assert_eq!(pace.at_once(), 8, "nobody waits");
         let mut served = 0;
         let mut learnt = |took: u32, times: usize| {
             for _ in 0..times {
                 served += 1;
-                assert!(pace.learn(Served(served), SHORT_TURN * took / 10));
+                assert!(pace.learn(Served(served), SHORT * took / 10));
             }
             pace.at_once()
         };

@@ -1,0 +1,81 @@
+//! Who leads where what is agreed and what a server knows of its own drives are of different views.
+
+use super::two_servers::{HOME, Two};
+use super::*;
+use crate::DriveStatus;
+use tepal_drive::Loss;
+
+fn leads(two: &Two) -> bool {
+    two.volume.seats().iter().any(|seat| seat.group().is_some())
+}
+
+fn gone_on_without(drive: DriveId) -> Loss {
+    Loss::Gone { drive, reason: "others have gone on without it".to_owned() }
+}
+
+/// Story: a server that had been started anew followed first what its process of before had followed last: that it leads. But its drive had
+/// left since then, as it knew by now. It led, and had the other drive, which had gone on alone, marked as stale; its own was stale, too.
+#[test]
+fn nobody_leads_by_a_state_of_before_its_own_drive_left() {
+    told(|world| async move {
+        let two = Two::standing(world, [Standing::Behind(5), Standing::Current], Arc::default()).await;
+        two.follow(3, DriveStatus::Up(2), |_| {});
+        two.world.sleep(Duration::from_secs(2)).await;
+        assert!(!leads(&two), "it leads by what was known in view 3");
+
+        two.follow(7, DriveStatus::Up(2), |now| {
+            now.drives.get_mut(&DriveId(1)).unwrap().status = DriveStatus::Behind(5, 7);
+        });
+        two.volume.write(0, Bytes::from(vec![1; BLOCK as usize]), true).await.unwrap();
+        assert_eq!(join(&two.volume.read(0, BLOCK).await.unwrap())[0], 1);
+    });
+}
+
+/// Story: one of two drives of the only server of a volume had left when others began to use it. In the view in which it left the server
+/// didn't lead, as if that told of before, and as nothing changed it never did.
+#[test]
+fn a_server_leads_in_the_very_view_in_which_a_drive_of_its_own_left() {
+    told(|world| async move {
+        let two = Two::new(world, Standing::Current, Arc::default()).await;
+        two.home.add_absent_drive(DriveId(2), 3, true);
+        two.follow(3, DriveStatus::Away(3), |now| now.drives.get_mut(&DriveId(2)).unwrap().server = HOME);
+        two.volume.write(0, Bytes::from(vec![1; BLOCK as usize]), true).await.unwrap();
+        assert_eq!(join(&two.volume.read(0, BLOCK).await.unwrap())[0], 1);
+    });
+}
+
+/// Story: servers that couldn't reach a drive went on without it, and its own server, which still had it, was to lead. For the moment until
+/// it let go of the drive it was taken for one that has everything.
+#[test]
+fn a_server_leads_with_a_drive_that_others_went_on_without_once_it_has_let_go_of_it() {
+    told(|world| async move {
+        let two = Two::new(world, Standing::Current, Arc::default()).await;
+        two.home.add_absent_drive(DriveId(2), 2, true);
+        two.follow(4, DriveStatus::Behind(2, 4), |now| {
+            now.drives.get_mut(&DriveId(2)).unwrap().server = HOME;
+            now.drives.get_mut(&DriveId(1)).unwrap().status = DriveStatus::Away(3);
+        });
+        two.world.sleep(Duration::from_secs(2)).await;
+        assert!(!leads(&two), "its drive is taken for one that has everything");
+        two.home.lose_as_agreed(DriveId(1), gone_on_without(DriveId(1)), 3).await;
+        two.world.sleep(Duration::from_secs(2)).await;
+        assert!(leads(&two));
+    });
+}
+
+/// Story: the same while it let go of it: that takes as long as all maps take to mark what the drive misses. What others said of it was
+/// forgotten.
+#[test]
+fn a_server_does_not_lead_while_it_lets_go_of_a_drive_that_others_went_on_without() {
+    told(|world| async move {
+        let two = Two::new(world, Standing::Current, Arc::default()).await;
+        two.home.add_absent_drive(DriveId(2), 2, true);
+        two.home.lose_drive(DriveId(1), gone_on_without(DriveId(1))).await; // which isn't agreed here, so it doesn't end
+        two.follow(4, DriveStatus::Behind(2, 4), |now| {
+            now.drives.get_mut(&DriveId(2)).unwrap().server = HOME;
+            now.drives.get_mut(&DriveId(1)).unwrap().status = DriveStatus::Away(3);
+        });
+        two.world.sleep(Duration::from_secs(2)).await;
+        assert!(!leads(&two));
+    });
+}
