@@ -4,6 +4,7 @@
 //! What volumes are asked has one line too, whichever thread asks: what a client left behind that is gone is carried out before what it
 //! asks when it's back, maybe on another thread. Were there a line for each thread, an old write could land over newer ones.
 
+use std::time::Duration;
 use tepal_engine::Question;
 use tepal_model::{DriveId, Lineage, MapId, VolumeId};
 use tepal_wire::Payload;
@@ -74,6 +75,11 @@ impl Lane {
     /// newer there. What a primary has begun on drives goes on without those who asked for it.
     pub fn leaves_with_asker(self) -> bool {
         self == Lane::Volumes
+    }
+
+    /// What waits in a kernel for the network to be back goes with its asker, too.
+    pub fn delivers_within(self) -> Option<Duration> {
+        self.leaves_with_asker().then_some(Duration::from_secs(1))
     }
 
     /// A question that does nothing.

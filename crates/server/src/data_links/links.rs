@@ -200,6 +200,11 @@ async fn converse(
 ) -> (Ended, bool) {
     let (socket, mut inbox) = incoming.into_parts();
     inbox.set_limits(Limits::OPEN);
+    if let Some(long) = link.lane.delivers_within()
+        && let Err(error) = socket.deliver_within(long)
+    {
+        tracing::warn!(server = %link.server, %error, "what is sent to a server may be delivered late");
+    }
     link.open(socket.clone(), epoch, welcome);
     let (answers, vigil) = (Vec::new(), Vigil::new(patience));
     let mut connection = Connection { link, address, socket, inbox, answers, of_use: false, vigil, was_heard: false };
@@ -207,11 +212,16 @@ async fn converse(
     tracing::debug!(server = %link.server, lane = ?link.lane, %ended, "a data link ended");
     link.close();
     connection.socket.hang_up(); // some thread may be about to send over it
-    if connection.was_heard || !matches!(ended, Ended::Silent) {
+    let silent = match &ended {
+        Ended::Silent => Some(patience.until_dead()),
+        Ended::Io(error) if error.kind() == io::ErrorKind::TimedOut => link.lane.delivers_within(),
+        _ => None,
+    };
+    if connection.was_heard || silent.is_none() {
         link.note_heard(); // else the welcome was all that came
     }
-    if matches!(ended, Ended::Silent) {
-        link.note_silence(patience.until_dead());
+    if let Some(long) = silent {
+        link.note_silence(long);
     }
     (ended, connection.of_use)
 }

@@ -132,12 +132,13 @@ impl Drives {
         let (open, state) = (self.open(), self.parts.metadata.state()); // one that is open had been on record before
         let is_failed = |record: &DriveRecord| record.state == DriveState::Failed;
         let is_out = |id: &DriveId| state.drives.get(id).is_none_or(|record| is_failed(record));
-        for drive in open.into_keys().filter(is_out) {
+        let (out, others): (Vec<DriveId>, Vec<DriveId>) = open.into_keys().partition(is_out);
+        for drive in out {
             self.let_go(drive, Loss::Retired { drive, reason: "it was removed from the cluster".to_owned() }).await;
         }
         let is_away = |record: &DriveRecord| matches!(record.state, DriveState::Missing | DriveState::Offline);
         let is_missing = |id: &DriveId| state.drives.get(id).is_some_and(|record| is_away(record));
-        for drive in self.open().into_keys().filter(is_missing) {
+        for drive in others.into_iter().filter(is_missing) {
             // Those who couldn't reach it went on without it. It's back as soon as it's opened again.
             self.let_go(drive, Loss::Gone { drive, reason: "other servers have gone on without it".to_owned() }).await;
         }

@@ -57,6 +57,14 @@ impl Socket {
         }
     }
 
+    /// What the other end's machine hasn't acknowledged after so long isn't delivered any more, and the connection is over.
+    pub fn deliver_within(&self, long: Duration) -> io::Result<()> {
+        match self {
+            Socket::Tcp(stream) => Ok(sockopt::set_tcp_user_timeout(stream, long.as_millis() as u32)?),
+            Socket::Unix(_) => Ok(()), // it's there at once
+        }
+    }
+
     /// To be taken to another thread.
     pub fn into_accepted(self) -> io::Result<Accepted> {
         match self {

@@ -86,17 +86,18 @@ impl<W: World> Group<W> {
         let (blocks, now) = (Blocks::touched(range.start, range.end), Subject::now(writing.volume));
         let whole = range.start.is_multiple_of(BLOCK) && range.end.is_multiple_of(BLOCK);
         let (mut turn, mut begun) = (self.turn(place).await?, false);
-        let mut parts = None;
-        if let Some(tag) = tag.filter(|tag| tag.is_in_doubt) {
-            let (own, missing) = Box::pin(self.not_yet_taken(turn, &asker, tag.origin, (now, blocks))).await?;
-            (turn, parts) = (own, Some(missing));
-        } else if !whole {
-            // What is merged with must be what both have, requests too.
-            turn = Box::pin(self.settled(turn, &asker, (now, blocks))).await?;
-        }
-        let origin = tag.map(|tag| tag.origin);
+        let (mut parts, origin) = (None, tag.map(|tag| tag.origin));
         loop {
             if !begun {
+                // Anew each time that the turn was given up.
+                writing.choose_anew();
+                if let Some(tag) = tag.filter(|tag| tag.is_in_doubt) {
+                    let (own, missing) = Box::pin(self.not_yet_taken(turn, &asker, tag.origin, (now, blocks))).await?;
+                    (turn, parts) = (own, Some(missing));
+                } else if !whole {
+                    // What is merged with must be what both have, requests too.
+                    turn = Box::pin(self.settled(turn, &asker, (now, blocks))).await?;
+                }
                 self.may_begin((writing.volume, blocks))?;
             }
             let data = match whole {
@@ -124,7 +125,6 @@ impl<W: World> Group<W> {
                 Written::Done => return self.until_all_act(&writing).await,
                 Written::Waits { change, begun: now } => {
                     begun |= now;
-                    writing.keep_if(begun);
                     turn = Box::pin(self.wait_for_copies(turn, &asker, change, begun, blocks)).await?;
                 }
             }

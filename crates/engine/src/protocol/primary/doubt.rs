@@ -62,7 +62,7 @@ impl<W: World> Group<W> {
         asker: &Asker,
         (reader, blocks): (Reader<'_>, Blocks),
     ) -> Result<Turn, IoError> {
-        while !self.is_settled(blocks)? {
+        while blocks.count > 0 && !self.is_settled(blocks)? {
             let mut plans = self.cut(blocks).map(|(first, _)| self.plan_read(Blocks::new(first, 1), reader));
             let change = match plans.find(|plan| !matches!(plan, Plan::Go(..))) {
                 None | Some(Plan::Go(..)) => None, // it's settled by now

@@ -64,11 +64,10 @@ impl Writing {
         }
     }
 
-    /// Unless some copies have it, it may as well be written in a later epoch.
-    pub fn keep_if(&mut self, begun: bool) {
-        if !begun {
-            self.begun = None;
-        }
+    /// No copy has it. Once its turn was given up, others may have been written in a later epoch, and what is seen of the one of before
+    /// may have been read.
+    pub fn choose_anew(&mut self) {
+        self.begun = None;
     }
 }
 

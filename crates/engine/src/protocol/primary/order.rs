@@ -28,7 +28,9 @@ struct Queues {
     waiting: VecDeque<Waiting>,
     /// How many have ever waited.
     numbered: u64,
-    /// How many writes wait for the end of repairs that they let in.
+    /// How many writes have lent their turns.
+    lent: usize,
+    /// How many wait for the end of repairs that they let in.
     reclaimed: usize,
 }
 
@@ -146,6 +148,15 @@ impl Queues {
         met(&self.writes, range).all(admits) && met(&self.repairs, range).next().is_none()
     }
 
+    /// A turn was lent, or reclaimed, or neither, until now.
+    fn no_more(&mut self, lending: &Lending) {
+        match lending {
+            Lending::Own => {}
+            Lending::Lent => self.lent -= 1,
+            Lending::Reclaimed(_) => self.reclaimed -= 1,
+        }
+    }
+
     fn is_lent(&self, range: (u64, u64)) -> bool {
         met(&self.writes, range).any(|held| matches!(held.lending, Lending::Lent))
     }
@@ -251,6 +262,9 @@ impl WriteOrder {
     /// Whether who has this number in line is behind a write that has lent its turn, or behind others that are.
     pub fn is_held_up(&self, number: u64) -> bool {
         let queues = self.lock();
+        if queues.lent == 0 {
+            return false;
+        }
         let Ok(place) = queues.waiting.binary_search_by_key(&number, |waiting| waiting.number) else { return false };
         let own = queues.waiting[place].range();
         // Mostly that is all there's to it; and one after the other may ask.
@@ -294,8 +308,10 @@ impl Turn {
     pub fn lend(&self) {
         self.order.change(|queues| {
             let held = queues.held(self.purpose).get_mut(&self.first)?;
-            held.lending = Lending::Lent;
-            Some((self.first, held.end))
+            let (end, before) = (held.end, std::mem::replace(&mut held.lending, Lending::Lent));
+            queues.no_more(&before);
+            queues.lent += 1;
+            Some((self.first, end))
         });
     }
 
@@ -304,7 +320,8 @@ impl Turn {
         let (sender, receiver) = oneshot::channel();
         self.order.change(|queues| {
             let held = queues.held(self.purpose).get_mut(&self.first)?;
-            held.lending = Lending::Reclaimed(sender);
+            let before = std::mem::replace(&mut held.lending, Lending::Reclaimed(sender));
+            queues.no_more(&before);
             queues.reclaimed += 1;
             None
         });
@@ -317,7 +334,7 @@ impl Drop for Turn {
         // Its readers' bell is gone with it, which tells them.
         self.order.change(|queues| {
             let ended = queues.held(self.purpose).remove(&self.first)?;
-            queues.reclaimed -= usize::from(matches!(ended.lending, Lending::Reclaimed(_)));
+            queues.no_more(&ended.lending);
             Some((self.first, ended.end))
         });
     }

@@ -15,7 +15,7 @@ use crate::seen_through::Asker;
 use futures_channel::oneshot::{self, Canceled};
 use futures_util::future::{Either, join_all, select};
 use std::time::Duration;
-use tepal_drive::world::World;
+use tepal_drive::world::{Tick, World};
 use tepal_model::IoError;
 
 /// How long a request waits for drives, or for its turn.
@@ -31,6 +31,9 @@ pub(super) const DRIVES_WAIT: Duration = Duration::from_millis(200);
 /// Behind those that wait for nobody. Long, or a request would never have its turn where others are always in line. Not longer, as a server
 /// that was started anew is heard only when its earlier requests have ended.
 const LINE_WAIT: Duration = Duration::from_secs(5);
+
+/// For the steps of one request: each takes its place when the one before is done.
+const STEPS_WAIT: Duration = Duration::from_secs(1);
 
 impl<W: World> Group<W> {
     /// The same group, for a request of another server.
@@ -66,6 +69,16 @@ impl<W: World> Group<W> {
                 Either::Right(_) => Err(IoError::NotNow),
             },
         }
+    }
+
+    /// How much of so long a time is left.
+    pub(super) fn time_left(&self, long: Duration, since: Tick) -> Duration {
+        long.saturating_sub(self.shared.world.now().0.saturating_sub(since.0))
+    }
+
+    /// Whether the steps of a request have taken so long that whoever asked is to say whether the others are still wanted.
+    pub(super) fn has_taken_long(&self, since: Tick) -> bool {
+        self.patience == Patience::Short && self.time_left(STEPS_WAIT, since).is_zero()
     }
 
     /// The turn that a place leads to, once it has come.

@@ -31,8 +31,11 @@ impl<W: World> Group<W> {
         tag: Option<Tag>,
     ) -> Result<(), IoError> {
         let step = if allocate { ZEROS_STEP } else { STEP };
-        let mut at = from;
+        let (mut at, since) = (from, self.shared.world.now());
         while at < end {
+            if at > from && self.has_taken_long(since) {
+                return Err(IoError::Unsure);
+            }
             let next = ((at / step + 1) * step).min(end);
             let done = match allocate {
                 true => self.write(volume, at, zeros(at..next), true, tag).await,
@@ -160,26 +163,27 @@ impl<W: World> Group<W> {
         let (blocks, now) = (Blocks::touched(all.start, all.end), Subject::now(writing.volume));
         let (mut begun, origin) = (false, tag.map(|tag| tag.origin));
         let (mut turn, mut parts) = (self.turn(place).await?, vec![blocks]);
-        if let Some(tag) = tag.filter(|tag| tag.is_in_doubt) {
-            (turn, parts) = self.not_yet_taken(turn, &asker, tag.origin, (now, blocks)).await?;
-        } else if whole_blocks(&all) != all {
-            turn = self.settled(turn, &asker, (now, blocks)).await?;
-        }
         let bytes = |part: &Blocks| all.start.max(part.first * BLOCK)..all.end.min(part.end() * BLOCK);
-        let parts: Vec<Range<u64>> = parts.iter().map(bytes).collect();
         loop {
             if !begun {
+                // Anew each time that the turn was given up.
+                writing.choose_anew();
+                if let Some(tag) = tag.filter(|tag| tag.is_in_doubt) {
+                    (turn, parts) = self.not_yet_taken(turn, &asker, tag.origin, (now, blocks)).await?;
+                } else if whole_blocks(&all) != all {
+                    turn = self.settled(turn, &asker, (now, blocks)).await?;
+                }
                 self.may_begin((writing.volume, blocks))?;
                 if !self.begins_past(end, &mut writing)? {
                     turn = self.wait_for_copies(turn, &asker, self.in_a_moment(), begun, blocks).await?;
                     continue;
                 }
             }
+            let parts: Vec<Range<u64>> = parts.iter().map(bytes).collect();
             match self.clear_under_turn(&turn, &parts, (origin, &mut writing), begun).await? {
                 Written::Done => return self.until_all_act(&writing).await,
                 Written::Waits { change, begun: now } => {
                     begun |= now;
-                    writing.keep_if(begun);
                     turn = self.wait_for_copies(turn, &asker, change, begun, blocks).await?;
                 }
             }

@@ -6,6 +6,7 @@ use super::handed::Handed;
 use super::takeover::PIECE;
 use crate::migration::Phase;
 use crate::protocol::primary::pace::{LONGEST_REST, Pace, Served};
+use crate::protocol::primary::patience::DRIVES_WAIT;
 use crate::protocol::primary::{Blocks, Group, State};
 use crate::servers::seat::Seated;
 use crate::volume::MapMigration;
@@ -73,11 +74,13 @@ impl From<IoError> for NotTaken {
 
 impl<W: World> Group<W> {
     /// Returns when these blocks of a volume may be served here: what is to be taken over of them has been. `Fenced` if another map has
-    /// them.
+    /// them. A request has no place in line yet: so one of another server waits here for a moment in all, however much changes meanwhile,
+    /// or it would have its turn after what has come since.
     pub async fn enter(&self, (volume, blocks): (VolumeId, Blocks)) -> Result<(), IoError> {
         if !self.shared.has_migrated.load(Ordering::Acquire) {
             return Ok(());
         }
+        let since = self.shared.world.now();
         loop {
             let (change, migration, begun) = {
                 let mut state = self.lock();
@@ -112,7 +115,7 @@ impl<W: World> Group<W> {
                     let _ = group.take_over(&migration, piece, For::Client).await; // whoever waits looks
                 }));
             }
-            self.wait(change).await?;
+            let _ = self.wait_for(change, self.time_left(DRIVES_WAIT, since)).await?; // as in [`Group::wait`]
         }
     }
 

@@ -5,6 +5,7 @@ use crate::protocol::primary::Blocks;
 use crate::protocol::primary::migrating::handing::{Handing, What};
 use crate::servers::follow::{Agreed, ClusterView, DriveStatus};
 use crate::{Head, Laid, Migration};
+use futures_util::future::{Either, select};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use tepal_codec::checksum::block_crcs;
@@ -221,6 +222,48 @@ fn a_map_that_was_left_is_given_back_and_keeps_no_drive_from_being_up() {
             }
         }
         panic!("drive 1 is {:?}, {} bytes are held", rig.authority.standing(DriveId(1)), going.held(SOURCE));
+    });
+}
+
+/// Story: a write of another server waited for its piece to be taken over, in no line yet. As long as other pieces were taken meanwhile it
+/// never gave up: its client had been gone for a second, and written something newer by another gateway, when it had its turn.
+#[test]
+fn what_another_server_asks_waits_for_its_piece_for_a_moment_however_much_is_taken_meanwhile() {
+    told(|world| async move {
+        let (going, mut begins) = Going::before(world, "mirror:2", "mirror:3").await;
+        let rig = &going.rig;
+        rig.write(0, 1, 1).await.unwrap();
+        let (_, migration) = begins.migrations.pop_first().unwrap();
+        let all = Migration { fence: migration.chunks, ..Migration::clone(&migration) };
+        begins.migrations.insert(SOURCE, Arc::new(all));
+        let group = |map| {
+            let map = rig.engine.map(map)?;
+            let (column, offset) = map.striping().locate(0);
+            Some((map.seats()[column].group()?, offset))
+        };
+        going.follow(begins);
+        going.until_taken().await;
+        let (source, there) = group(SOURCE).unwrap();
+        let keeps_it_there = source.line_up(Blocks::touched(there, there + BLOCK)).turn().await;
+        going.begin_window_anew();
+        let (target, offset) = group(TARGET).unwrap();
+        let target = target.for_others();
+        let data = [Bytes::from(vec![9; BLOCK as usize])].into_iter().collect();
+        let write = rig.within(1, target.write(VolumeId(1), offset, data, true, None));
+        let others = async {
+            loop {
+                rig.world.sleep(Duration::from_millis(50)).await;
+                target.wake();
+            }
+        };
+        match select(Box::pin(write), Box::pin(others)).await {
+            Either::Left((written, _)) => assert_eq!(written, Some(Err(IoError::NotNow))),
+            Either::Right((never, _)) => never,
+        }
+        drop(keeps_it_there);
+        rig.write(0, 2, 1).await.unwrap();
+        rig.world.sleep(Duration::from_secs(2)).await;
+        assert_eq!(rig.read(0).await, Ok(2));
     });
 }
 

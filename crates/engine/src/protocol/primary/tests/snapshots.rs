@@ -2,9 +2,12 @@
 
 use super::doubts::{AT, ask, killed_with_a_request_on_one_copy};
 use super::*;
+use crate::protocol::primary::Blocks;
+use crate::protocol::primary::order::Place;
 use crate::{ClusterView, Head};
 use futures_util::future::{Either, select};
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use tepal_codec::checksum::block_crcs;
 use tepal_drive::world::Gather;
 use tepal_drive::{Change, Mark, MarkKind, Write};
@@ -489,4 +492,43 @@ fn a_rotten_block_past_the_volumes_end_is_repaired_or_told_of() {
             assert_eq!(shown.is_ok(), lost.is_empty(), "{layout}");
         });
     }
+}
+
+/// Story: a write of a part of a block had chosen its epoch when its drive left, and gave its turn up. When the drive was back a snapshot
+/// had been taken and read: then it was written in the epoch of before, and the snapshot showed it.
+#[test]
+fn a_write_that_gave_its_turn_up_is_written_in_the_epoch_of_then() {
+    let gave_up = Arc::new(AtomicUsize::new(0));
+    let counted = gave_up.clone();
+    told(move |world| {
+        let gave_up = counted.clone();
+        async move {
+            let mut rig = Rig::new(world, "stripe", 1).await;
+            rig.write(3, 1, 1).await.unwrap();
+            rig.checkpoint().await;
+            rig.power_cycle().await; // so that it has to be read
+            rig.slow_down(1_000);
+            let volume = rig.volume.clone();
+            let write = volume.write(3 * BLOCK, Bytes::from(vec![2; 512]), true);
+            let others = async {
+                rig.world.sleep(Duration::from_millis(1)).await;
+                rig.lose(0).await;
+                rig.slow_down(1);
+                rig.world.sleep(Duration::from_secs(1)).await;
+                let has_given_up = matches!(rig.volume.groups()[0].line_up(Blocks::new(3, 1)), Place::First(_));
+                rig.follow(&["0-1", "0-2"]);
+                rig.bring_back(0).await;
+                has_given_up
+            };
+            let (written, has_given_up) = futures_util::future::join(write, others).await;
+            written.unwrap();
+            if has_given_up {
+                gave_up.fetch_add(1, Ordering::Relaxed);
+                assert_eq!(rig.shown(1, 3).await, Ok(1), "the snapshot has changed");
+            }
+            let read = volume.read(3 * BLOCK, 1024).await.map(|read| join(&read));
+            assert_eq!(read.as_deref(), Ok(&[[2; 512], [1; 512]].concat()[..]));
+        }
+    });
+    assert!(gave_up.load(Ordering::Relaxed) > 0, "it had always begun");
 }
