@@ -116,49 +116,6 @@ fn a_server_that_is_cut_off_serves_nothing_while_the_others_go_on_and_is_whole_a
     is_whole(&ring, "v", &mut ledger);
 }
 
-/// Story: a client was gone, and had written something newer by another gateway, when the network between its first gateway and a primary
-/// was whole again. What the kernel there still had to send was done then, over what was newer.
-#[test]
-fn what_a_client_left_behind_at_a_gateway_that_was_cut_off_is_not_done_when_the_network_is_back() {
-    need_namespaces!();
-    const WRITES: u64 = 64;
-    /// From one to the next: so they are all over the columns.
-    const APART: u64 = 256 << 10;
-    let ring = Ring::isolated(3);
-    wide(&ring);
-    let send = |volume: &mut Nbd, byte: u8| {
-        for nth in 0..WRITES {
-            let sent = volume.send(kind::WRITE, 0, nth * APART, BLOCK as u32, &[byte; BLOCK]);
-            sent.expect("the gateway takes requests");
-        }
-    };
-    let answers = |volume: &mut Nbd| {
-        for _ in 0..WRITES {
-            volume.answer().expect("the connection stays").1.expect("no error");
-        }
-    };
-    let (mut first, mut then) = (ring.connect(1, "v"), ring.connect(3, "v"));
-    send(&mut first, 9);
-    answers(&mut first);
-    ring.cut("s1", "s2", &[]);
-    send(&mut first, 1);
-    let sent = Instant::now();
-    std::thread::sleep(Duration::from_millis(300)); // so that all of it is on its way, or can't be
-    drop(first);
-    send(&mut then, 2);
-    // The network is back just before the kernel would try once more.
-    std::thread::sleep(Duration::from_millis(1_300).saturating_sub(sent.elapsed()));
-    ring.heal();
-    answers(&mut then);
-    let since = Instant::now();
-    while since.elapsed() < WATCHED {
-        for nth in 0..WRITES {
-            let block = then.read(nth * APART, BLOCK as u32).expect("it can be read");
-            assert!(block.iter().all(|&byte| byte == 2), "block {nth} is what its client wrote before");
-        }
-    }
-}
-
 #[test]
 fn what_is_lost_one_way_only_makes_clients_wait_at_most_and_all_is_right_afterwards() {
     need_namespaces!();
