@@ -52,17 +52,12 @@ impl<W: World> Group<W> {
     ) -> Result<Written, IoError> {
         let run = (self.shared.column.map, self.shared.column.place(blocks.first), blocks.count);
         let clear = async |targets: &[Target<W>], lineage: &Lineage| {
-            let (mut is_full, mut is_without) = (false, false);
-            for target in targets.iter().filter(|target| !target.drive.may_clear(run, lineage)) {
-                match self.give_up_if_it_joins(target) {
-                    true => is_without = true,
-                    false => is_full = true,
-                }
-            }
-            match (is_full, is_without) {
-                (true, _) => return Err(NotOnAll::Space),
-                (false, true) => return Err(NotOnAll::Lost(Vec::new())), // it goes on without those
-                (false, false) => {}
+            let full = targets.iter().filter(|target| !target.drive.may_clear(run, lineage));
+            let (without, full): (Vec<_>, Vec<_>) = full.partition(|target| self.give_up_if_it_joins(target));
+            if !full.is_empty() {
+                return Err(NotOnAll::Space);
+            } else if !without.is_empty() {
+                return Err(NotOnAll::Lost(Vec::new())); // it goes on without those
             }
             // What is hidden from the volume, and stays for snapshots, may take space.
             let clear = async |target: &Target<W>| {

@@ -9,6 +9,14 @@ fn leads(two: &Two) -> bool {
     two.volume.seats().iter().any(|seat| seat.group().is_some())
 }
 
+/// It's to lead by its second drive.
+fn others_go_on_without_the_first(two: &Two) {
+    two.follow(4, DriveStatus::Behind(2, 4), |now| {
+        now.drives.get_mut(&DriveId(2)).unwrap().server = HOME;
+        now.drives.get_mut(&DriveId(1)).unwrap().status = DriveStatus::Away(3);
+    });
+}
+
 fn gone_on_without(drive: DriveId) -> Loss {
     Loss::Gone { drive, reason: "others have gone on without it".to_owned() }
 }
@@ -51,10 +59,7 @@ fn a_server_leads_with_a_drive_that_others_went_on_without_once_it_has_let_go_of
     told(|world| async move {
         let two = Two::new(world, Standing::Current, Arc::default()).await;
         two.home.add_absent_drive(DriveId(2), 2, true);
-        two.follow(4, DriveStatus::Behind(2, 4), |now| {
-            now.drives.get_mut(&DriveId(2)).unwrap().server = HOME;
-            now.drives.get_mut(&DriveId(1)).unwrap().status = DriveStatus::Away(3);
-        });
+        others_go_on_without_the_first(&two);
         two.world.sleep(Duration::from_secs(2)).await;
         assert!(!leads(&two), "its drive is taken for one that has everything");
         two.home.lose_as_agreed(DriveId(1), gone_on_without(DriveId(1)), 3).await;
@@ -71,10 +76,7 @@ fn a_server_does_not_lead_while_it_lets_go_of_a_drive_that_others_went_on_withou
         let two = Two::new(world, Standing::Current, Arc::default()).await;
         two.home.add_absent_drive(DriveId(2), 2, true);
         two.home.lose_drive(DriveId(1), gone_on_without(DriveId(1))).await; // which isn't agreed here, so it doesn't end
-        two.follow(4, DriveStatus::Behind(2, 4), |now| {
-            now.drives.get_mut(&DriveId(2)).unwrap().server = HOME;
-            now.drives.get_mut(&DriveId(1)).unwrap().status = DriveStatus::Away(3);
-        });
+        others_go_on_without_the_first(&two);
         two.world.sleep(Duration::from_secs(2)).await;
         assert!(!leads(&two));
     });
