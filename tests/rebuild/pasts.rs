@@ -111,7 +111,8 @@ fn a_drive_that_was_catching_up_has_to_be_looked_at() {
     rebuild(&cluster, &[last, cluster.drive(0)], &["--partial"]).succeeded();
 }
 
-/// Story: one that was catching up, and of which nobody could tell whether it had been up since, was taken for one that knows what it misses.
+/// Story: one that was catching up, and of which nobody could tell whether it had been up since, was taken for one that knows what it
+/// misses.
 #[test]
 fn a_drive_that_was_catching_up_and_keeps_no_whole_state_is_refused() {
     let (cluster, first) = lost_while_one_caught_up();

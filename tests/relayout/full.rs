@@ -84,8 +84,8 @@ fn what_finds_no_room_on_its_way_back_goes_on_when_there_is_some() {
     cluster.wait_until_all_is_free();
 }
 
-/// Story: somebody had a way back blocked, was told nothing while they waited, and added a drive as anybody would: nothing came to it, since
-/// nothing of what is on its way was moved between drives.
+/// Story: somebody had a way back blocked, was told nothing while they waited, and added a drive as anybody would: nothing came to it,
+/// since nothing of what is on its way was moved between drives.
 #[test]
 fn who_waits_for_what_is_blocked_is_told_what_to_do_and_it_goes_on_by_itself_when_a_drive_is_added() {
     let (cluster, data) = halfway();

@@ -2,12 +2,12 @@
 
 use super::ring::Ring;
 use super::volumes::SOME;
-use crate::nbd::{Address, BLOCK, Ledger, Nbd, Writer};
+use crate::nbd::{Address, BLOCK, Ledger, Nbd, Writer, kind};
 use crate::program;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const BLOCKS: usize = 2048;
 const SOON: Duration = Duration::from_secs(60);
@@ -37,6 +37,23 @@ impl Gateway {
 
     pub fn connect(&self, volume: &str) -> Nbd {
         Nbd::open(&self.address(), volume).expect("what servers have, the gateway serves")
+    }
+
+    /// Returns when it stands still.
+    fn pause(&self) {
+        self.signal("STOP");
+        let stat = format!("/proc/{}/stat", self.process.id());
+        let stands_still = || std::fs::read_to_string(&stat).expect("a process").contains(") T ");
+        program::until("the gateway to stand still", SOON, || stands_still().then_some(()));
+    }
+
+    fn resume(&self) {
+        self.signal("CONT");
+    }
+
+    fn signal(&self, signal: &str) {
+        let arguments = [format!("-{signal}"), self.process.id().to_string()];
+        assert!(program::run(&mut program::command("kill", arguments)).status.success());
     }
 }
 
@@ -91,6 +108,36 @@ fn clients_of_a_gateway_only_wait_while_each_server_in_turn_is_killed_or_stands_
     ring.wait_until_healthy(2, "v");
     ledger.compare(&mut other.connect("v"));
     (1..=4).for_each(|server| ledger.compare(&mut ring.connect(server, "v")));
+}
+
+/// Story: a gateway stood still when a client wrote by it, gave up, went on by another one, and wrote something newer there. When the first
+/// one went on, it carried out what it found in the client's connection, over what was newer.
+#[test]
+fn what_a_client_left_at_a_gateway_that_stood_still_is_not_done_when_that_goes_on() {
+    const WATCHED: Duration = Duration::from_millis(500);
+    let ring = up(3, "16M");
+    let (gateway, other) = (Gateway::start(&ring, "a"), Gateway::start(&ring, "b"));
+    let mut then = other.connect("v");
+    for round in 0..3 {
+        let [before, left, newer] = [1, 2, 3].map(|byte| [10 * round + byte; BLOCK]);
+        let mut first = gateway.connect("v");
+        let blocks = || (0..16).map(|block| block << 20);
+        blocks().for_each(|at| first.write(at, &before).expect("written"));
+        gateway.pause();
+        for at in blocks() {
+            first.send(kind::WRITE, 0, at, BLOCK as u32, &left).expect("its socket has room");
+        }
+        drop(first);
+        std::thread::sleep(Duration::from_millis(300)); // a shorter pause is no worse than a slow network
+        blocks().for_each(|at| then.write(at, &newer).expect("written"));
+        gateway.resume();
+        let since = Instant::now();
+        while since.elapsed() < WATCHED {
+            blocks()
+                .for_each(|at| assert_eq!(then.read(at, BLOCK as u32).expect("read")[0], newer[0], "round {round}"));
+        }
+        assert_eq!(gateway.connect("v").read(0, BLOCK as u32).expect("it serves again"), newer);
+    }
 }
 
 #[test]

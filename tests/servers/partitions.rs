@@ -116,6 +116,58 @@ fn a_server_that_is_cut_off_serves_nothing_while_the_others_go_on_and_is_whole_a
     is_whole(&ring, "v", &mut ledger);
 }
 
+/// Story: a client was gone, and had written something newer by another gateway, when the network between its first gateway and a primary
+/// was whole again. What the kernel there still had to send was done then, over what was newer.
+#[test]
+fn what_a_client_left_behind_at_a_gateway_that_was_cut_off_is_not_done_when_the_network_is_back() {
+    need_namespaces!();
+    const WRITES: u64 = 64;
+    /// From one to the next: so they are all over the columns.
+    const APART: u64 = 256 << 10;
+    /// A kernel sends again after some 0.2, 0.6 and 1.4 s. Before the last of these the client gives up, and what it left is forgotten
+    /// here; it goes on elsewhere, and the network is back.
+    const GIVES_UP: Duration = Duration::from_millis(700);
+    const GOES_ON: Duration = Duration::from_millis(1_000);
+    const BACK: Duration = Duration::from_millis(1_200);
+    let ring = Ring::isolated(4);
+    wide(&ring);
+    let send = |volume: &mut Nbd, byte: u8| {
+        for nth in 0..WRITES {
+            let sent = volume.send(kind::WRITE, 0, nth * APART, BLOCK as u32, &[byte; BLOCK]);
+            sent.expect("the gateway takes requests");
+        }
+    };
+    let answers = |volume: &mut Nbd| {
+        for _ in 0..WRITES {
+            volume.answer().expect("the connection stays").1.expect("no error");
+        }
+    };
+    for round in 0..3 {
+        let [before, left, newer] = [1, 2, 3].map(|byte| 10 * round + byte);
+        let (mut first, mut then) = (ring.connect(1, "v"), ring.connect(3, "v"));
+        send(&mut first, before);
+        answers(&mut first);
+        ring.cut("s1", "s2", &[]);
+        send(&mut first, left);
+        let sent = Instant::now();
+        let until = |time: Duration| std::thread::sleep(time.saturating_sub(sent.elapsed()));
+        until(GIVES_UP);
+        drop(first);
+        until(GOES_ON);
+        send(&mut then, newer);
+        until(BACK);
+        ring.heal();
+        answers(&mut then);
+        let since = Instant::now();
+        while since.elapsed() < WATCHED {
+            for nth in 0..WRITES {
+                let block = then.read(nth * APART, BLOCK as u32).expect("it can be read");
+                assert!(block.iter().all(|&byte| byte == newer), "round {round}, block {nth}: {}", block[0]);
+            }
+        }
+    }
+}
+
 #[test]
 fn what_is_lost_one_way_only_makes_clients_wait_at_most_and_all_is_right_afterwards() {
     need_namespaces!();

@@ -26,8 +26,8 @@ pub struct ScrubReport {
 }
 
 impl<W: World> Drive<W> {
-    /// Checks the layers that are mapped when it gets to them, whether anybody sees their blocks or not, in order of their place on the drive. `only` limits it to
-    /// one map. `after_each` is awaited after each with its number of blocks: it slows the pass down.
+    /// Checks the layers that are mapped when it gets to them, whether anybody sees their blocks or not, in order of their place on the
+    /// drive. `only` limits it to one map. `after_each` is awaited after each with its number of blocks: it slows the pass down.
     pub async fn scrub<F: Future<Output = ()>>(
         &self,
         only: Option<MapId>,

@@ -161,7 +161,8 @@ impl<W: World> Volume<W> {
 }
 
 impl<W: World> Group<W> {
-    /// Writes a damaged copy of a block again, if there's a right one. `Fenced` and `Stopping` if another server is to be asked.
+    /// Writes a damaged copy of a block again, if there's a right one. `Fenced` if another server is to be asked, `NotNow` if
+    /// this one is, again.
     pub(crate) async fn try_repair(&self, block: u64, copy: usize) -> Result<RepairOutcome, IoError> {
         if copy >= self.shared.copies {
             return Err(IoError::Unavailable { reason: format!("there's no copy {copy} of that part of the volume") });

@@ -19,7 +19,8 @@ pub trait VirtualDisk: 'static {
     }
     /// The bytes, in pieces that joined are `length` long.
     fn read(&self, offset: u64, length: u64) -> impl Future<Output = Result<Segments, IoError>>;
-    /// Writes all of `data` at `offset`. With `fua`, what was written is on stable media before this returns, whatever the layout's durability.
+    /// Writes all of `data` at `offset`. With `fua`, what was written is on stable media before this returns, whatever the layout's
+    /// durability.
     fn write(&self, offset: u64, data: Bytes, fua: bool) -> impl Future<Output = Result<(), IoError>>;
     /// Puts every write that was acknowledged on any connection on stable media.
     fn flush(&self) -> impl Future<Output = Result<(), IoError>>;

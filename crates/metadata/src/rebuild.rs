@@ -2,7 +2,8 @@
 //!
 //! Invariants:
 //! 1. Whatever was acted by before is of an earlier view, of lower revisions and epochs, and of other folders than what is rebuilt, also
-//!    what was agreed after that state and is lost. Each rebuild begins a history of its own ([`RebuildRecord`]), so what is of another is known.
+//!    what was agreed after that state and is lost. Each rebuild begins a history of its own ([`RebuildRecord`]), so what is of another is
+//!    known.
 //! 2. No drive is up: each one shows itself what it misses, as after a power failure of all servers.
 //! 3. What wasn't found, or keeps no copy of that view, was up last, unless it's given up. So nobody goes on without what may have gone
 //!    on alone.

@@ -1,8 +1,8 @@
 //! A fixed order of chunks in which neighbours are far apart, for what goes through a volume while clients use it: what they
 //! touch next is as likely to be done already as anything else.
 //!
-//! The order is a permutation, computed both ways in constant time from the number of chunks and a seed: four rounds of a Feistel network over
-//! as many bits as hold the number, gone through again while it leads past the end (Black and Rogaway 2002, "cycle walking").
+//! The order is a permutation, computed both ways in constant time from the number of chunks and a seed: four rounds of a Feistel network
+//! over as many bits as hold the number, gone through again while it leads past the end (Black and Rogaway 2002, "cycle walking").
 
 use crate::share::{mix, pair};
 

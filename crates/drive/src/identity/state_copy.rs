@@ -2,8 +2,8 @@
 //!
 //! There are two places for it, written in turn. Invariants:
 //! 1. The place that has the newest whole copy isn't written to: whatever becomes of a write, that copy stays readable.
-//! 2. A copy is never followed by one of an earlier state. Of two of one order, which can say different things, the first place's counts, and
-//!    it's the later one once that is kept.
+//! 2. A copy is never followed by one of an earlier state. Of two of one order, which can say different things, the first place's counts,
+//!    and it's the later one once that is kept.
 //! 3. What is in it is nothing to the drive.
 
 use crate::drive::Drive;

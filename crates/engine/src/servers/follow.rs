@@ -75,10 +75,8 @@ impl ClusterView {
         let leading = placed.holders.iter().filter_map(leads);
         leading.min_by_key(|&(rank, since, _)| (rank, since)).map(|(.., server)| server)
     }
-}
 
-impl ClusterView {
-    /// Of these drives.
+    /// Whether it says of these drives what an earlier state said.
     pub(crate) fn says_the_same(&self, earlier: &ClusterView, of: &[DriveId]) -> bool {
         of.iter().all(|id| self.drives.get(id) == earlier.drives.get(id))
     }

@@ -219,10 +219,12 @@ impl<W: World> Map<W> {
     pub(crate) async fn may_tell(&self, seat: &Seat<W>, group: &Group<W>) -> bool {
         loop {
             let Some(engine) = self.engine() else { return false };
+            // In this order: whoever takes its place lets it go by a later view before it has a lease of that.
+            let may_serve = engine.shared.authority.may_serve();
             if !seat.is_still(group) {
                 return false;
             }
-            if engine.shared.authority.may_serve() {
+            if may_serve {
                 return true;
             }
             engine.world().sleep(AGAIN).await;

@@ -29,11 +29,11 @@ pub struct Within {
     pub limit: usize,
 }
 
-/// How many extents one question looks at.
+/// Extents that are passed, and questions that are asked, for one answer at most.
 const LOOK: usize = 256 << 10;
-/// Extents that the columns are asked about at once: one at first, for few runs may be all that is wanted; then some times as many each
-/// time that more is, up to so many.
+/// Extents that the columns are asked about at once, at most: it's one at first, for few runs may be all that is wanted.
 const MOST_AHEAD: u64 = 64 << 10;
+/// So many times as many each time that more is.
 const MORE: u64 = 8;
 
 /// What columns have said of bytes that are not passed yet.

@@ -10,9 +10,12 @@ use super::negotiate::{Agreed, HandshakeError, negotiate};
 use super::stop::Stop;
 use super::transmit::{End, State, Transmission, TransmissionError};
 use crate::disk::{Exports, VirtualDisk};
+use crate::pulse::Pauses;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::{set_socket_keepalive, set_socket_send_buffer_size, set_tcp_keepidle};
 use std::future::poll_fn;
 use std::io;
+use std::os::fd::AsFd;
 use std::task::Poll;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
@@ -26,8 +29,8 @@ const UNIX_SEND_BUFFER: usize = 1 << 20;
 /// How long a connection over TCP may be silent before the kernel asks whether the other end is there.
 const KEEPALIVE: Duration = Duration::from_secs(60);
 
-/// For what is under way when a client is gone without a word. What still waits then, for a drive perhaps, must not be done when
-/// the client has long come back and written something else there.
+/// For what is under way when a client is gone. What still waits then, for a drive perhaps, must not be done when the client has long
+/// come back and written something else there.
 const AFTER_CLIENT: Duration = Duration::from_millis(200);
 
 /// Why a connection ended badly. Nobody else is affected.
@@ -71,6 +74,31 @@ pub async fn serve_accepted<E: Exports>(
     }
 }
 
+/// What a client is connected by.
+pub trait Stream: AsyncRead + AsyncWrite + Unpin {
+    /// Whether the other end has closed its side, whatever is still to be read.
+    fn has_hung_up(&self) -> bool;
+}
+
+impl Stream for UnixStream {
+    fn has_hung_up(&self) -> bool {
+        has_hung_up(self)
+    }
+}
+
+impl Stream for TcpStream {
+    fn has_hung_up(&self) -> bool {
+        has_hung_up(self)
+    }
+}
+
+fn has_hung_up(stream: &impl AsFd) -> bool {
+    let left = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+    let mut asked = [PollFd::new(stream, left)];
+    let told = poll(&mut asked, Some(&Timespec::default())); // at once
+    told.is_ok() && asked[0].revents().intersects(left)
+}
+
 /// Serves one client until it goes, breaks the protocol, or the server stops. Dropping the future ends the connection at
 /// once and abandons what is under way.
 pub async fn serve_connection<S, E>(
@@ -80,7 +108,7 @@ pub async fn serve_connection<S, E>(
     mut stop: Stop,
 ) -> Result<End, ConnectionError>
 where
-    S: AsyncRead + AsyncWrite + Unpin,
+    S: Stream,
     E: Exports,
 {
     let admission = permit.admission().clone();
@@ -122,7 +150,7 @@ async fn transmit<S, D>(
     mut stop: Stop,
 ) -> Result<End, TransmissionError>
 where
-    S: AsyncRead + AsyncWrite + Unpin,
+    S: Stream,
     D: VirtualDisk,
 {
     let disk = &agreed.disk;
@@ -137,25 +165,36 @@ where
         allowance,
         most_requests: limits.requests,
         most_bytes: limits.connection_bytes,
+        pauses: Pauses::of_this_process(),
         state: State::new(),
     };
     let mut checks = interval_at(Instant::now() + limits.patience, limits.patience);
     checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut looks = interval_at(Instant::now() + AFTER_CLIENT, AFTER_CLIENT);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut over: Option<Instant> = None;
     loop {
+        let (is_left, is_deaf) = (transmission.is_left(), transmission.is_deaf());
+        if is_left && over.is_none() {
+            over = Some(Instant::now() + AFTER_CLIENT);
+        }
         tokio::select! {
             biased;
             ended = poll_fn(|cx| match transmission.poll(cx, &mut in_flight, &begin) {
                 Poll::Ready(ended) => Poll::Ready(Some(ended)),
-                Poll::Pending if over.is_none() && transmission.is_left() => Poll::Ready(None),
+                // Something else is to be waited for.
+                Poll::Pending if transmission.is_left() > is_left || transmission.is_deaf() > is_deaf => Poll::Ready(None),
                 Poll::Pending => Poll::Pending,
-            }) => match ended {
-                Some(ended) => return ended,
-                None => over = Some(Instant::now() + AFTER_CLIENT),
+            }) => if let Some(ended) = ended {
+                return ended;
             },
             () = stop.requested(), if !transmission.is_ending() => transmission.end(Ok(End::Stopped)),
             () = sleep_until(over.unwrap_or_else(Instant::now)), if over.is_some() => {
                 return Err(TransmissionError::Unfinished);
+            }
+            // It isn't heard that the client is gone while nothing is received.
+            _ = looks.tick(), if is_deaf && over.is_none() => {
+                over = transmission.stream.has_hung_up().then(|| Instant::now() + AFTER_CLIENT);
             }
             _ = checks.tick() => transmission.check_progress(&in_flight)?,
         }

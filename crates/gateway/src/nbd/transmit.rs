@@ -7,10 +7,12 @@
 //!    replies, stops itself.
 //! 2. Each request that was started is answered exactly once, or the connection ends.
 //! 3. Once it is ending nothing more is received or started; what is under way is finished and answered, as long as
-//!    the client takes it.
+//!    the client takes it, but only for a moment once it's gone.
+//! 4. What a client left behind that went while this process stood still isn't done.
 
 use super::admission::Allowance;
 use super::attention::Attention;
+use super::connection::Stream;
 use super::execute::{Finished, Job, cost};
 use super::in_flight::InFlight;
 use super::inbox::Inbox;
@@ -20,13 +22,14 @@ use super::reply::{put_failure, put_reply};
 use super::request::{Command, Failure, Terms, check, payload_length};
 use super::wire::{BadRequestMagic, RequestHeader};
 use crate::disk::VirtualDisk;
+use crate::pulse::Pauses;
 use bytes::Bytes;
 use std::future::Future;
 use std::io;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 use tepal_model::{Buffer, MAX_REQUEST};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::ReadBuf;
 use tokio::time::Instant;
 
 /// A payload longer than this is received where it will stay; a shorter one is received among others and copied out.
@@ -67,6 +70,8 @@ pub enum TransmissionError {
     Stalled,
     #[error("requests were still under way when the connection ended")]
     Unfinished,
+    #[error("the client left while this process stood still, and nothing that it left behind is done any more")]
+    LeftMeanwhile,
 }
 
 pub struct Transmission<'a, S, D> {
@@ -78,6 +83,7 @@ pub struct Transmission<'a, S, D> {
     pub allowance: Allowance,
     pub most_requests: usize,
     pub most_bytes: u64,
+    pub pauses: Pauses,
     pub state: State,
 }
 
@@ -93,6 +99,8 @@ pub struct State {
     /// Something was, since that was asked for the last time.
     answered: bool,
     ending: Option<Result<End, TransmissionError>>,
+    /// Nothing is received now: see [`Pause`].
+    is_deaf: bool,
     /// Counts bytes moved, to notice when none are.
     moved: u64,
     moved_at_check: u64,
@@ -129,6 +137,8 @@ enum Pause {
     /// Others have their turn first.
     TurnOver,
     Ending,
+    /// The client has left, and nothing of it is done any more.
+    Left,
 }
 
 impl State {
@@ -141,6 +151,7 @@ impl State {
             attention: Attention::default(),
             answered: false,
             ending: None,
+            is_deaf: false,
             moved: 0,
             moved_at_check: 0,
             checks_while_ending: 0,
@@ -174,7 +185,7 @@ fn look_again_soon(cx: &mut Context<'_>) {
 
 impl<S, D> Transmission<'_, S, D>
 where
-    S: AsyncRead + AsyncWrite + Unpin,
+    S: Stream,
     D: VirtualDisk,
 {
     /// Nothing more is received or started; the connection ends when what is under way is answered.
@@ -189,6 +200,11 @@ where
     /// Whether the client has gone without a word.
     pub fn is_left(&self) -> bool {
         matches!(self.state.ending, Some(Ok(End::Closed)))
+    }
+
+    /// Whether nothing is received now, so that the client may be gone unheard.
+    pub fn is_deaf(&self) -> bool {
+        self.state.is_deaf
     }
 
     /// Called from time to time: whether the connection must be broken off.
@@ -220,6 +236,9 @@ where
     {
         let mut turn = Turn::default();
         loop {
+            if self.has_left_meanwhile() {
+                return Poll::Ready(Err(TransmissionError::LeftMeanwhile));
+            }
             while let Poll::Ready(finished) = in_flight.poll_next(cx) {
                 self.answer(finished);
             }
@@ -230,7 +249,9 @@ where
             }
             let holds = self.state.holds();
             self.allowance.release_beyond(holds);
+            self.state.is_deaf = matches!(pause, Pause::Ending | Pause::Full | Pause::Laden);
             match pause {
+                Pause::Left => return Poll::Ready(Err(TransmissionError::LeftMeanwhile)),
                 Pause::Ending => {
                     if in_flight.is_empty() && self.state.outbox.pending() == 0 {
                         return Poll::Ready(self.state.ending.take().unwrap_or(Ok(End::Closed)));
@@ -262,6 +283,11 @@ where
                 },
             }
         }
+    }
+
+    /// Whether the client has closed the connection by now, and this process stood still.
+    fn has_left_meanwhile(&mut self) -> bool {
+        self.pauses.any(Instant::now().into_std()) && self.stream.has_hung_up()
     }
 
     fn send(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
@@ -331,6 +357,9 @@ where
                     return Pause::Hungry;
                 }
             };
+            if self.has_left_meanwhile() {
+                return Pause::Left;
+            }
             turn.requests += 1;
             turn.bytes += job.cost;
             if let Poll::Ready(finished) = in_flight.start(begin(job)) {

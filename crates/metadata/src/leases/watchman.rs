@@ -98,7 +98,8 @@ async fn adopted_now(member: &Member, asker: u64, view: u64, arrived: Tick) -> R
     if !member.applied(confirmed.index, member.patience()).await {
         return Err(Reason::NotYet);
     }
-    let (state, now) = (member.state(), member.now());
+    // It led then: what a later leader has granted isn't known here.
+    let (state, now) = (member.state(), confirmed.asked);
     let asker = consensus::server_id(asker);
     let up = state.servers.values().filter(|server| server.state == ServerState::Up && Some(server.id) != asker);
     let up: Vec<ServerId> = up.map(|server| server.id).collect();

@@ -29,7 +29,8 @@ pub fn from_form_1(connection: &Connection, file: &Path) -> Result<(), StoreErro
     put_digest(connection, file, &state)
 }
 
-/// Form 2 doesn't say in which generation a drive was last used, nor in which view a map was made. One that was form 1 has become the newest at once.
+/// Form 2 doesn't say in which generation a drive was last used, nor in which view a map was made. One that was form 1 has become the
+/// newest at once.
 pub fn from_form_2(connection: &Connection, file: &Path) -> Result<(), StoreError> {
     if has_column(connection, file, "drives", "generation")? {
         return Ok(());

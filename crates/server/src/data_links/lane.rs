@@ -77,9 +77,10 @@ impl Lane {
         self == Lane::Volumes
     }
 
-    /// What waits in a kernel for the network to be back goes with its asker, too.
+    /// After how long what this machine still has to deliver is dropped, and the connection with it: else it's delivered whenever the
+    /// network is back, also when its asker has long gone.
     pub fn delivers_within(self) -> Option<Duration> {
-        self.leaves_with_asker().then_some(Duration::from_secs(1))
+        self.leaves_with_asker().then_some(Duration::from_millis(700))
     }
 
     /// A question that does nothing.

@@ -2,7 +2,8 @@
 //! with nobody knowing, `w1!` refuses it. `W` is a write with FUA, `a` one of the first half, `b` of the second half, `z`
 //! zeroes. `r1(` begins a read, `r1=2` says that it returned what write 2 wrote, `r1=2|0` the first half of write 2 and
 //! zeros; `h` reads the second half only. `c` cuts the block off with the volume's end. `s1(` asks what is mapped, `s1=hole`
-//! and `s1=data` are the answers. `f1(`, `f1)` is a flush; `kill` and `power` are crashes, `drive` is one of the block's only drive, `other` of another drive.
+//! and `s1=data` are the answers. `f1(`, `f1)` is a flush; `kill` and `power` are crashes, `drive` is one of the block's only drive,
+//! `other` of another drive.
 
 use super::*;
 

@@ -177,7 +177,8 @@ pub enum VolumeAnswer {
     Zeroed,
     /// Of [`VolumeOperation::Flush`].
     Flushed,
-    /// Of [`VolumeOperation::Status`] and [`VolumeOperation::Changed`], from the offset on. They may end before the last byte: ask on from there.
+    /// Of [`VolumeOperation::Status`] and [`VolumeOperation::Changed`], from the offset on. They may end before the last byte: ask on from
+    /// there.
     Status {
         /// In order, neighbours differ.
         runs: Vec<Run>,

@@ -10,6 +10,9 @@ const MAX_LINES: usize = 800;
 /// Names that say nothing about what is inside.
 const NAMES_FOR_NOTHING: &[&str] = &["common", "helper", "helpers", "misc", "shared", "util", "utils"];
 
+/// Characters in a line of prose, in documents and comments.
+const MAX_WIDTH: usize = 140;
+
 /// Folders that only exist on their owner's machine.
 const PRIVATE_FOLDERS: &[&str] = &["/home/", "/root/", "/Users/"];
 
@@ -67,6 +70,10 @@ pub fn breaches(path: &Path, text: &str, tree: &Tree) -> Vec<String> {
     if extension == "md" {
         in_document(path, text, tree).iter().for_each(|(line, what)| say(*line, what));
     }
+    let is_result = path.starts_with("bench/results"); // written by benches
+    for line in too_wide(extension, text).into_iter().filter(|_| !is_result) {
+        say(line, &format!("more than {MAX_WIDTH} characters"));
+    }
     if is_text {
         for (index, line) in text.lines().enumerate() {
             if let Some(what) = in_line(line, tree) {
@@ -100,6 +107,19 @@ fn in_document(path: &Path, text: &str, tree: &Tree) -> Vec<(usize, String)> {
         }
     }
     found
+}
+
+/// Lines of prose, but for tables.
+fn too_wide(extension: &str, text: &str) -> Vec<usize> {
+    let is_wide = |(_, line): &(usize, &str)| line.chars().count() > MAX_WIDTH;
+    match extension {
+        "md" => prose(text).filter(is_wide).filter(|(_, line)| !line.starts_with('|')).map(|(line, _)| line).collect(),
+        "rs" => {
+            let comments = text.lines().enumerate().filter(|(_, line)| line.trim_start().starts_with("//"));
+            comments.filter(is_wide).map(|(index, _)| index + 1).collect()
+        }
+        _ => Vec::new(),
+    }
 }
 
 fn in_line(line: &str, tree: &Tree) -> Option<String> {
@@ -217,6 +237,8 @@ mod tests {
     fn each_rule_names_the_file_the_line_and_the_breach() {
         let long = format!("//! Long.\n{}", "// line\n".repeat(MAX_LINES));
         let manual = format!("# 0007: X\n\n{}", "word\n".repeat(MAX_WORDS));
+        let (wide, wide_comment) =
+            (format!("a\n{}\n", "x".repeat(141)), format!("//! It.\n    // {}\n", "x".repeat(134)));
         let home = ["see /ho", "me/ann/x\n"].concat();
         let cases: &[(&str, &str, &str)] = &[
             ("crates/drive/src/utils.rs", "//! It.\n", "crates/drive/src/utils.rs:1: 'utils' says nothing"),
@@ -225,6 +247,8 @@ mod tests {
             ("crates/drive/src/log.rs", "fn f() {}\n", "crates/drive/src/log.rs:1: the module doesn't open"),
             ("crates/drive/Cargo.toml", "[package]\n", "crates/drive/Cargo.toml:1: the crate doesn't take"),
             ("docs/x.md", "a\nb \n", "docs/x.md:2: trailing white space"),
+            ("docs/x.md", &wide, "docs/x.md:2: more than 140 characters"),
+            ("crates/drive/src/log.rs", &wide_comment, "crates/drive/src/log.rs:2: more than 140 characters"),
             ("docs/x.md", "a\tb\n", "docs/x.md:1: a tab"),
             ("docs/x.md", "a\u{202e}b\n", "docs/x.md:1: an invisible character, U+202E"),
             ("docs/x.md", "<<<<<<< ours\n", "docs/x.md:1: a merge's conflict"),

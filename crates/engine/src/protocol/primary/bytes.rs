@@ -1,5 +1,5 @@
-//! Bytes in, bytes out: requests become whole blocks, edges are merged under the same turn that the write has. A write is
-//! seen through even if its client goes away, so nothing is left half done.
+//! Bytes in, bytes out: requests become whole blocks, edges are merged under the same turn that the write has. A write that has its
+//! turn is seen through even if its client goes away, so nothing is left half done.
 
 use super::epochs::Writing;
 use super::migrating::is_read_there;
@@ -85,7 +85,7 @@ impl<W: World> Group<W> {
     ) -> Result<(), IoError> {
         let (blocks, now) = (Blocks::touched(range.start, range.end), Subject::now(writing.volume));
         let whole = range.start.is_multiple_of(BLOCK) && range.end.is_multiple_of(BLOCK);
-        let (mut turn, mut begun) = (self.turn(place).await?, false);
+        let (mut turn, mut begun) = (self.turn(place, &asker).await?, false);
         let (mut parts, origin) = (None, tag.map(|tag| tag.origin));
         loop {
             if !begun {
@@ -104,12 +104,13 @@ impl<W: World> Group<W> {
                 true => data.clone(),
                 false => {
                     let merged = match self.seen_by(&mut writing)? {
-                        Some(seen) => Box::pin(self.merged(range.start, &data, &seen)).await?,
-                        None => Merged::Waits(self.in_a_moment()),
+                        Some(seen) => Box::pin(self.merged(range.start, &data, &seen)).await,
+                        None => Ok(Merged::Waits(self.in_a_moment())),
                     };
                     match merged {
-                        Merged::Whole(data) => Gather::from_iter([data]),
-                        Merged::Waits(change) => {
+                        Ok(Merged::Whole(data)) => Gather::from_iter([data]),
+                        Err(error) => return self.fail_when_all_act(error, &writing).await,
+                        Ok(Merged::Waits(change)) => {
                             turn = Box::pin(self.wait_for_copies(turn, &asker, change, begun, blocks)).await?;
                             continue;
                         }
@@ -118,12 +119,13 @@ impl<W: World> Group<W> {
             };
             let data = Data::new(blocks.first, data, origin);
             let written = match &parts {
-                None => self.write_blocks(&turn, data, fua, &mut writing).await?,
-                Some(parts) => Box::pin(self.write_parts(&turn, &data, parts, fua, &mut writing)).await?,
+                None => self.write_blocks(&turn, data, fua, &mut writing).await,
+                Some(parts) => Box::pin(self.write_parts(&turn, &data, parts, fua, &mut writing)).await,
             };
             match written {
-                Written::Done => return self.until_all_act(&writing).await,
-                Written::Waits { change, begun: now } => {
+                Ok(Written::Done) => return self.until_all_act(&writing).await,
+                Err(error) => return self.fail_when_all_act(error, &writing).await,
+                Ok(Written::Waits { change, begun: now }) => {
                     begun |= now;
                     turn = Box::pin(self.wait_for_copies(turn, &asker, change, begun, blocks)).await?;
                 }

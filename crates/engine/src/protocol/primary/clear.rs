@@ -2,8 +2,9 @@
 
 use super::epochs::Writing;
 use super::members::Copies;
+use super::order::Turn;
 use super::write::{NotOnAll, Target, Written, taking_of};
-use super::{Blocks, Group, HasTurn};
+use super::{Blocks, Group};
 use crate::holder::Holder;
 use futures_util::future::join_all;
 use smallvec::SmallVec;
@@ -18,7 +19,7 @@ impl<W: World> Group<W> {
     /// Takes blocks out of every copy. The caller has their turn.
     pub async fn clear_blocks(
         &self,
-        _: &HasTurn,
+        _: &Turn,
         blocks: Blocks,
         origin: Option<Origin>,
         writing: &mut Writing,
@@ -40,7 +41,7 @@ impl<W: World> Group<W> {
     }
 
     /// Takes out what one line of the map's history has of these blocks. The caller has their turn.
-    pub async fn clear_line(&self, _: &HasTurn, blocks: Blocks, writing: &mut Writing) -> Result<Written, IoError> {
+    pub async fn clear_line(&self, _: &Turn, blocks: Blocks, writing: &mut Writing) -> Result<Written, IoError> {
         self.clear_copies(blocks, None, writing).await
     }
 
@@ -71,7 +72,7 @@ impl<W: World> Group<W> {
     /// The copies that are here have taken these requests, and no others. The caller has the blocks' turn.
     pub async fn note_requests(
         &self,
-        _: &HasTurn,
+        _: &Turn,
         blocks: Blocks,
         requests: &[Taken],
         writing: &mut Writing,
@@ -89,7 +90,7 @@ impl<W: World> Group<W> {
 
     /// What one line of the map's history has of these blocks goes, and what hides older ones too: they are seen again. The caller has
     /// the turn.
-    pub async fn uncover_line(&self, _: &HasTurn, blocks: Blocks, writing: &mut Writing) -> Result<Written, IoError> {
+    pub async fn uncover_line(&self, _: &Turn, blocks: Blocks, writing: &mut Writing) -> Result<Written, IoError> {
         let run = (self.shared.column.map, self.shared.column.place(blocks.first), blocks.count);
         let uncover = async |targets: &[Target<W>], lineage: &Lineage| {
             let uncover = async |target: &Target<W>| {

@@ -7,9 +7,12 @@
 //!
 //! Invariants:
 //! 1. A write is made in one epoch: all copies have it there, however often it's tried. This server had a lease when it began, so
-//!    nobody had been told yet of a write in a later one of the same volume.
+//!    nobody had been told yet of a write in a later one of the same volume. And it acted by the view since which the epoch is: so it
+//!    led the column in that view, and whoever leads it later, as agreed later, knows of the epoch.
 //! 2. What a snapshot shows doesn't change: it's read when all writes of its epochs have ended.
-//! 3. Whoever asks for a volume is served by what that volume sees, and nobody is for one that is gone.
+//! 3. What a snapshot shows, a read that is sent after it was answered doesn't miss: by then all primaries know of the snapshot, and such
+//!    a read waits for the writes that were under way when its primary came to know of it.
+//! 4. Whoever asks for a volume is served by what that volume sees, and nobody is for one that is gone.
 
 use super::flush::flush_all;
 use super::{Blocks, Group, State};
@@ -23,7 +26,7 @@ use tepal_model::layout::Durability;
 use tepal_model::{Epoch, IoError, Lineage, VolumeId};
 
 /// How soon to look again whether there's a lease.
-const MOMENT: Duration = Duration::from_millis(10);
+pub(super) const MOMENT: Duration = Duration::from_millis(10);
 
 /// For which volume something is written, and by what it's written.
 #[derive(Clone, Debug)]
@@ -81,7 +84,10 @@ impl<W: World> Group<W> {
             let are_new = |volume: &VolumeId| state.epochs.head_of(*volume).is_none();
             let new: Vec<VolumeId> = epochs.heads.keys().copied().filter(are_new).collect();
             state.lost_unflushed.begin_with(new.into_iter());
-            state.epochs = epochs.clone();
+            let before = std::mem::replace(&mut state.epochs, epochs.clone());
+            if before.heads != epochs.heads {
+                self.shared.order.note_snapshot();
+            }
         }
         self.wake(); // somebody may have heard of a snapshot earlier than this group
     }
@@ -110,7 +116,8 @@ impl<W: World> Group<W> {
     }
 
     /// What a write sees: as it began, or begins now. `None` while this server's lease has ended: the others may be sure that nobody
-    /// begins anything in this epoch any more, and this server goes on when it has a lease again.
+    /// begins anything in this epoch any more, and this server goes on when it has a lease again. And while it has only heard of the
+    /// epoch, and doesn't act by it yet.
     pub fn seen_by(&self, writing: &mut Writing) -> Result<Option<Lineage>, IoError> {
         self.seen_by_in(&self.lock(), writing)
     }
@@ -118,12 +125,18 @@ impl<W: World> Group<W> {
     pub fn seen_by_in(&self, state: &State<W>, writing: &mut Writing) -> Result<Option<Lineage>, IoError> {
         if writing.begun.is_none() {
             state.serves_volume(writing.volume)?;
-            let may_serve = || self.engine().is_some_and(|engine| engine.shared.authority.may_serve());
             let seen = state.seen_at(Subject::now(writing.volume))?;
-            let since = state.epochs.head_of(writing.volume).map_or(0, |head| head.since);
-            writing.begun = (self.shared.view == 0 || may_serve()).then_some(Begun { seen, since });
+            let since = state.head_since(writing.volume);
+            let acts_by_it = || self.engine().is_some_and(|engine| engine.followed() >= since);
+            writing.begun =
+                (self.may_serve() && (self.shared.view == 0 || acts_by_it())).then_some(Begun { seen, since });
         }
         Ok(writing.begun.as_ref().map(|begun| begun.seen.clone()))
+    }
+
+    /// Whether this server has a lease, if it needs one.
+    pub fn may_serve(&self) -> bool {
+        self.shared.view == 0 || self.engine().is_some_and(|engine| engine.shared.authority.may_serve())
     }
 
     /// Comes soon.
@@ -137,17 +150,22 @@ impl<W: World> Group<W> {
         receiver
     }
 
-    /// Returns when all primaries write in the same epoch of the volume, or a later one.
+    /// Returns when all primaries write in the same epoch of the volume, or a later one; in that of now, if this was written before.
     pub async fn until_all_act(&self, writing: &Writing) -> Result<(), IoError> {
-        let Some(Begun { seen, since }) = &writing.begun else { return Ok(()) };
-        let is_shown = |state: &State<W>| state.epochs.is_over(seen.newest());
-        if is_shown(&self.lock()) {
+        let (since, is_shown) = {
+            let state = self.lock();
+            match &writing.begun {
+                Some(Begun { seen, since }) => (*since, state.epochs.is_over(seen.newest())),
+                None => (state.head_since(writing.volume), false),
+            }
+        };
+        if is_shown {
             self.make_stable().await; // a snapshot shows it
         }
         loop {
             let change = {
                 let mut state = self.lock();
-                if state.everywhere >= *since {
+                if state.everywhere >= since {
                     return Ok(());
                 }
                 state.serves_volume(writing.volume)?;
@@ -155,6 +173,12 @@ impl<W: World> Group<W> {
             };
             let _ = change.await; // dropped unsent only when the volume goes
         }
+    }
+
+    /// A part of what failed may be there, and is seen once its turn is over.
+    pub async fn fail_when_all_act(&self, error: IoError, writing: &Writing) -> Result<(), IoError> {
+        let _ = self.until_all_act(writing).await; // or nobody is served here any more
+        Err(error)
     }
 
     /// What a snapshot has shown isn't lost with a cache.
@@ -190,6 +214,11 @@ impl<W: World> Group<W> {
 }
 
 impl<W: World> State<W> {
+    /// Since which view a volume writes in its newest epoch.
+    fn head_since(&self, volume: VolumeId) -> View {
+        self.epochs.head_of(volume).map_or(0, |head| head.since)
+    }
+
     /// What is seen at a snapshot, or by a volume itself.
     pub fn seen_at(&self, subject: Subject) -> Result<Lineage, IoError> {
         let seen = self.epochs.seen_at(subject).cloned();

@@ -56,6 +56,7 @@ use tepal_model::{BLOCK, DriveId, IoError, Layout, VolumeId};
 /// One column of a map, with all its copies. Cheap to clone.
 pub(crate) struct Group<W: World> {
     pub shared: Arc<Shared<W>>,
+    /// Of whoever asks by this handle.
     patience: Patience,
 }
 
@@ -163,9 +164,6 @@ impl Refusals {
         self.last.get(&region).copied().unwrap_or(self.forgotten)
     }
 }
-
-/// The type that shows that a write has its turn.
-pub(crate) type HasTurn = Turn;
 
 /// A range of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -7,6 +7,9 @@
 //! A write that has reached some copies and then waits for others to return can't let later writes pass: it would land
 //! a second time, on newer data. But those copies return only by being repaired. So it keeps its turn and lends it:
 //! repairs pass, writes don't, and it goes on when no repair is under way.
+//!
+//! A write that is under way when a snapshot is taken may be in it. So a read that comes after the snapshot waits for its end before it
+//! reads: it could be told something older than what the snapshot shows.
 
 use crate::bell::Bell;
 use futures_channel::oneshot;
@@ -32,6 +35,8 @@ struct Queues {
     lent: usize,
     /// How many wait for the end of repairs that they let in.
     reclaimed: usize,
+    /// How many writes are under way that were so when a snapshot was taken.
+    before_snapshot: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +51,8 @@ struct Held {
     end: u64,
     readers: Bell,
     lending: Lending,
+    /// It was under way when a snapshot was taken.
+    before_snapshot: bool,
 }
 
 #[derive(Debug)]
@@ -161,6 +168,12 @@ impl Queues {
         met(&self.writes, range).any(|held| matches!(held.lending, Lending::Lent))
     }
 
+    /// What was held until now isn't any more.
+    fn ended(&mut self, ended: &Held) {
+        self.no_more(&ended.lending);
+        self.before_snapshot -= usize::from(ended.before_snapshot);
+    }
+
     fn held(&mut self, purpose: Purpose) -> &mut BTreeMap<u64, Held> {
         match purpose {
             Purpose::Write => &mut self.writes,
@@ -169,7 +182,8 @@ impl Queues {
     }
 
     fn hold(&mut self, (first, end): (u64, u64), purpose: Purpose) {
-        self.held(purpose).insert(first, Held { end, readers: Bell::default(), lending: Lending::Own });
+        self.held(purpose)
+            .insert(first, Held { end, readers: Bell::default(), lending: Lending::Own, before_snapshot: false });
     }
 
     /// Gives turns to those that nothing is in the way of any more, once something has gone from these blocks. Thousands may wait
@@ -254,6 +268,19 @@ impl WriteOrder {
         ends
     }
 
+    /// A snapshot is taken: it may show the writes that are under way now.
+    pub fn note_snapshot(&self) {
+        let mut queues = self.lock();
+        queues.writes.values_mut().for_each(|held| held.before_snapshot = true);
+        queues.before_snapshot = queues.writes.len();
+    }
+
+    /// Whether a write of these blocks is under way that was so when a snapshot was taken.
+    pub fn may_be_in_snapshot(&self, first: u64, count: u64) -> bool {
+        let queues = self.lock();
+        queues.before_snapshot > 0 && met(&queues.writes, (first, first + count)).any(|held| held.before_snapshot)
+    }
+
     /// Whether some write of these blocks has lent its turn: it waits for copies to return.
     pub fn is_lent(&self, first: u64, count: u64) -> bool {
         self.lock().is_lent((first, first + count))
@@ -334,7 +361,7 @@ impl Drop for Turn {
         // Its readers' bell is gone with it, which tells them.
         self.order.change(|queues| {
             let ended = queues.held(self.purpose).remove(&self.first)?;
-            queues.no_more(&ended.lending);
+            queues.ended(&ended);
             Some((self.first, ended.end))
         });
     }
@@ -414,6 +441,25 @@ mod tests {
         assert!((&mut met[0]).now_or_never().is_none());
         drop(write);
         assert!((&mut met[0]).now_or_never().is_some());
+    }
+
+    #[test]
+    fn a_snapshot_may_show_the_writes_that_are_under_way_and_no_later_ones() {
+        let order = WriteOrder::default();
+        let write = ask(&order, 10, 10).now_or_never().unwrap();
+        let mut later = ask(&order, 15, 10);
+        order.note_snapshot();
+        let elsewhere = ask(&order, 40, 1).now_or_never().unwrap();
+        assert_eq!(
+            [0, 10, 19, 20, 40].map(|block| order.may_be_in_snapshot(block, 1)),
+            [false, true, true, false, false]
+        );
+        drop(write);
+        assert!((&mut later).now_or_never().is_some());
+        order.note_snapshot();
+        assert_eq!([15, 20, 40].map(|block| order.may_be_in_snapshot(block, 1)), [false, false, true]);
+        drop(elsewhere);
+        assert_eq!(order.lock().before_snapshot, 0);
     }
 
     #[test]

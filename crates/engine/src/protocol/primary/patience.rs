@@ -6,9 +6,10 @@
 //!    requests have ended. What is done already is answered once all primaries are in its epoch.
 //! 2. Nobody keeps a turn for himself while he waits for drives. A write that has begun lends it, and one that hasn't gives it up. While
 //!    copies are made equal it's lent.
-//! 3. A turn that was given up is taken again only for whoever is known to wait still: what nobody wants any more would land after newer
-//!    writes of whoever wanted it.
+//! 3. A turn is taken only for whoever waits still, and one that was given up only for whoever is known to: what nobody wants any more
+//!    would land after newer writes of whoever wanted it.
 
+use super::epochs::MOMENT;
 use super::order::{Place, Turn};
 use super::{Blocks, Group};
 use crate::seen_through::Asker;
@@ -81,15 +82,19 @@ impl<W: World> Group<W> {
         self.patience == Patience::Short && self.time_left(STEPS_WAIT, since).is_zero()
     }
 
-    /// The turn that a place leads to, once it has come.
-    pub(super) async fn turn(&self, place: Place) -> Result<Turn, IoError> {
+    /// The turn that a place leads to, once it has come, if it's still wanted.
+    pub(super) async fn turn(&self, place: Place, asker: &Asker) -> Result<Turn, IoError> {
         let order = &self.shared.order;
-        match place {
-            Place::First(turn) => Ok(turn),
+        let turn = match place {
+            Place::First(turn) => turn,
             Place::Behind(behind) => {
                 let number = behind.number();
-                self.wait_behind(Box::pin(behind.turn()), || order.is_held_up(number)).await
+                self.wait_behind(Box::pin(behind.turn()), || order.is_held_up(number)).await?
             }
+        };
+        match asker.is_waiting() {
+            true => Ok(turn),
+            false => Err(IoError::NotNow), // nothing of it is done, and nobody is there to be told
         }
     }
 
@@ -119,10 +124,20 @@ impl<W: World> Group<W> {
         }
     }
 
-    /// For a read without patience, before it reads: while a write here waits for drives, it would read everything, only to be let go in
-    /// [`Group::until_ended`], each time that it's asked again.
-    pub(super) async fn until_not_lent(&self, blocks: Blocks) -> Result<(), IoError> {
-        match self.patience == Patience::Short && self.is_lent(blocks) {
+    /// Before a read: returns when this server has a lease, so that it knows of each snapshot that was answered before, and no write here
+    /// is under way that a snapshot may show: the read could be told of what was before. One without patience doesn't read either while a
+    /// write here waits for drives: it would only be let go in [`Group::until_ended`], each time that it's asked again.
+    pub(super) async fn until_readable(&self, blocks: Blocks) -> Result<(), IoError> {
+        let since = self.shared.world.now();
+        while !self.may_serve() {
+            if self.patience == Patience::Short && self.time_left(DRIVES_WAIT, since).is_zero() {
+                return Err(IoError::NotNow);
+            }
+            self.shared.world.sleep(MOMENT).await;
+            self.lock().serves()?;
+        }
+        let may_be_shown = self.shared.order.may_be_in_snapshot(blocks.first, blocks.count);
+        match may_be_shown || self.patience == Patience::Short && self.is_lent(blocks) {
             true => self.until_ended(blocks).await,
             false => Ok(()),
         }
@@ -149,13 +164,13 @@ impl<W: World> Group<W> {
                     Err(_) => self.for_what_has_begun(asker).wait(change).await,
                 }
             };
-            return lent(turn, asker, for_drives).await.map(|(turn, ())| turn);
+            return lent(turn, &Asker::present(), for_drives).await.map(|(turn, ())| turn); // whoever asks for it
         }
         drop(turn);
         self.wait(change).await?;
         // Of a request of another server it isn't known here whether anybody still wants it.
         match self.patience == Patience::Endless && asker.is_waiting() {
-            true => self.turn(self.line_up(blocks)).await,
+            true => self.turn(self.line_up(blocks), asker).await,
             false => Err(IoError::NotNow),
         }
     }

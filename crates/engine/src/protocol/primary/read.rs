@@ -47,7 +47,7 @@ impl<W: World> Group<W> {
             if let Some(snapshot) = subject.at {
                 self.until_unchanging((subject.volume, snapshot), blocks).await?;
             }
-            self.until_not_lent(blocks).await?;
+            self.until_readable(blocks).await?;
             let (segments, then) = self.read_copies(blocks, Reader::Client(subject)).await?;
             self.until_ended(blocks).await?;
             // A write that it met may have been given up, and gone with the drive that had it; or been refused where there was no room.

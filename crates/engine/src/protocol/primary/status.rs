@@ -53,7 +53,7 @@ impl<W: World> Group<W> {
             for snapshot in subject.at.into_iter().chain(since) {
                 self.until_unchanging((subject.volume, snapshot), blocks).await?;
             }
-            self.until_not_lent(blocks).await?;
+            self.until_readable(blocks).await?;
             let before = older.map(|older| self.lock().seen_at(older)).transpose()?;
             let (parts, then) = self.planned(blocks, Reader::Client(subject)).await?;
             let found = match &before {

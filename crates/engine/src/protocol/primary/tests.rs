@@ -6,6 +6,7 @@ mod balance;
 mod belief;
 mod changed;
 mod clones;
+mod cuts;
 mod doubts;
 mod flattened;
 mod for_others;

@@ -4,8 +4,9 @@ use super::bytes::Rest;
 use super::epochs::Writing;
 use super::members::join::NO_ROOM;
 use super::members::{Copies, Member, Presence};
+use super::order::Turn;
 use super::read::lost;
-use super::{Blocks, Group, HasTurn, State};
+use super::{Blocks, Group, State};
 use crate::holder::{Holder, Place};
 use futures_channel::oneshot;
 use futures_util::future::join_all;
@@ -95,7 +96,7 @@ impl<W: World> Group<W> {
     /// The caller has the turn of these blocks, and gives it up before it waits for what is the answer otherwise.
     pub async fn write_blocks(
         &self,
-        _: &HasTurn,
+        _: &Turn,
         data: Data,
         fua: bool,
         writing: &mut Writing,
@@ -108,7 +109,7 @@ impl<W: World> Group<W> {
     /// The same for some of the blocks, where others have taken the data before.
     pub async fn write_parts(
         &self,
-        turn: &HasTurn,
+        turn: &Turn,
         data: &Data,
         parts: &[Blocks],
         fua: bool,

@@ -3,9 +3,9 @@
 use super::bytes::Merged;
 use super::epochs::Writing;
 use super::members::{Copies, NOT_MISSED};
-use super::order::Place;
+use super::order::{Place, Turn};
 use super::write::{Data, Written};
-use super::{Blocks, Group, HasTurn, State};
+use super::{Blocks, Group, State};
 use crate::epochs::Subject;
 use crate::holder::Holder;
 use crate::seen_through::{Asker, SeenThrough};
@@ -162,7 +162,7 @@ impl<W: World> Group<W> {
     ) -> Result<(), IoError> {
         let (blocks, now) = (Blocks::touched(all.start, all.end), Subject::now(writing.volume));
         let (mut begun, origin) = (false, tag.map(|tag| tag.origin));
-        let (mut turn, mut parts) = (self.turn(place).await?, vec![blocks]);
+        let (mut turn, mut parts) = (self.turn(place, &asker).await?, vec![blocks]);
         let bytes = |part: &Blocks| all.start.max(part.first * BLOCK)..all.end.min(part.end() * BLOCK);
         loop {
             if !begun {
@@ -180,9 +180,10 @@ impl<W: World> Group<W> {
                 }
             }
             let parts: Vec<Range<u64>> = parts.iter().map(bytes).collect();
-            match self.clear_under_turn(&turn, &parts, (origin, &mut writing), begun).await? {
-                Written::Done => return self.until_all_act(&writing).await,
-                Written::Waits { change, begun: now } => {
+            match self.clear_under_turn(&turn, &parts, (origin, &mut writing), begun).await {
+                Ok(Written::Done) => return self.until_all_act(&writing).await,
+                Err(error) => return self.fail_when_all_act(error, &writing).await,
+                Ok(Written::Waits { change, begun: now }) => {
                     begun |= now;
                     turn = self.wait_for_copies(turn, &asker, change, begun, blocks).await?;
                 }
@@ -206,7 +207,7 @@ impl<W: World> Group<W> {
     /// `begun` if it isn't for the first time.
     async fn clear_under_turn(
         &self,
-        turn: &HasTurn,
+        turn: &Turn,
         parts: &[Range<u64>],
         (origin, writing): (Option<Origin>, &mut Writing),
         mut begun: bool,

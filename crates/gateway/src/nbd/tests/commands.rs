@@ -1,9 +1,9 @@
 //! Transmission: what each command does, and what it's answered.
 
 use super::super::wire::{command, command_flag as flag};
-use super::super::{ConnectionError, End, TransmissionError};
+use super::super::{ConnectionError, End, Limits, TransmissionError};
 use super::client::{Client, Reply, request_bytes};
-use super::disk::{Call, Pace, TestDisk, pattern, patterns};
+use super::disk::{Call, Pace, TestDisk, TestExports, pattern, patterns};
 use super::{MODES, Mode, Server, run, settle};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -287,6 +287,32 @@ fn what_still_waits_when_its_client_is_gone_without_a_word_is_given_up() {
         assert!(end.await.unwrap().is_err());
         assert_eq!(disk.active(), 0);
     });
+}
+
+/// Story: that a client had gone stood behind requests for which there was no place, or behind its goodbye, and wasn't read: what it had
+/// sent went on waiting for a drive, to be done over what it wrote elsewhere since.
+#[test]
+fn a_client_that_goes_while_nothing_is_received_from_it_is_missed() {
+    for says_goodbye in [false, true] {
+        run(async {
+            let disk = TestDisk::new(1 << 20);
+            let limits = Limits { requests: 2, ..Limits::default() };
+            let server = Server::new(TestExports::of(&[("v0", &disk)]), limits);
+            let (mut client, end) = server.attach(Mode::Simple).await;
+            disk.pace(Pace::Held);
+            for cookie in 0..if says_goodbye { 1 } else { 4 } {
+                client.write(0, cookie, cookie * 4096, &[1; 4096]).await;
+            }
+            if says_goodbye {
+                client.disconnect().await;
+            }
+            settle().await;
+            assert!(disk.active() > 0 && !end.is_finished());
+            drop(client);
+            assert!(end.await.unwrap().is_err());
+            assert_eq!(disk.active(), 0);
+        });
+    }
 }
 
 #[test]

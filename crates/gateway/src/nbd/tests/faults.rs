@@ -14,6 +14,7 @@ fn failures() -> Vec<(IoError, u32)> {
         (IoError::ReadOnly, 1),
         (IoError::Fenced, 5),
         (IoError::Unsure, 5),
+        (IoError::NotNow, 5),
         (IoError::Stopping, 108),
     ]
 }

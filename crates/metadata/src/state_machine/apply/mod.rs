@@ -7,11 +7,12 @@
 //! 3. Every change of a drive's or server's state, every one that joins or leaves, and every new epoch of a volume gives the
 //!    next view. A server that goes down takes its drives with it in that same view.
 //! 4. Every change of a volume's record gives its next revision, but for those of its epoch.
-//! 5. Each drive named by a map's columns has a record; each volume's map and pool exist, and each map has a volume or is one that volumes go to. Only active volumes
-//!    have snapshots.
+//! 5. Each drive named by a map's columns has a record; each volume's map and pool exist, and each map has a volume or is one that volumes
+//!    go to. Only active volumes have snapshots.
 //! 6. A column's holders are different drives, never fewer than when its map was made. One drive at most joins them, which isn't
 //!    one of them. Who joins, and who holds a copy, changes with the view.
-//! 7. A map is the source or target of one migration at most, and the two are never the same. The volumes that go have the source until the end.
+//! 7. A map is the source or target of one migration at most, and the two are never the same. The volumes that go have the source until the
+//!    end.
 //! 8. No epoch of a map is handed out twice. Each volume and snapshot has one of its own, the newest of its lineage.
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! The room for a tour, and its volume. Nobody's data is ever taken for it: it is the one that a tour has made, and what is on it is all of a
-//! tour's making.
+//! The room for a tour, and its volume. Nobody's data is ever taken for it: it is the one that a tour has made, and what is on it is all of
+//! a tour's making.
 
 use super::pattern::{self, Found};
 use super::{AREA, PIECE, SIZE, TourError, VOLUME};

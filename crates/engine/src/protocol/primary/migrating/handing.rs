@@ -19,7 +19,7 @@ use crate::protocol::primary::order::Turn;
 use crate::protocol::primary::patience::DRIVES_WAIT;
 use crate::protocol::primary::read::Reader;
 use crate::protocol::primary::write::Written;
-use crate::protocol::primary::{Blocks, Group, HasTurn};
+use crate::protocol::primary::{Blocks, Group};
 use crate::seen_through::{Asker, SeenThrough};
 use crate::servers::peers::Reply;
 use crate::volume::MapMigration;
@@ -311,7 +311,7 @@ impl<W: World> Group<W> {
             return Ok(());
         }
         let mut writing = Writing::line(epochs.clone(), &line);
-        let forget = async |turn: &HasTurn| self.note_requests(turn, blocks, &[], &mut writing).await;
+        let forget = async |turn: &Turn| self.note_requests(turn, blocks, &[], &mut writing).await;
         self.on_all_copies((turn, blocks), asker, forget).await.map(drop)
     }
 

@@ -9,7 +9,7 @@ use crate::protocol::primary::members::Copies;
 use crate::protocol::primary::order::Turn;
 use crate::protocol::primary::read::Reader;
 use crate::protocol::primary::write::{Data, Written};
-use crate::protocol::primary::{Blocks, Group, HasTurn};
+use crate::protocol::primary::{Blocks, Group};
 use crate::seen_through::Asker;
 use crate::volume::MapMigration;
 use futures_util::future::join_all;
@@ -43,7 +43,7 @@ impl<W: World> Group<W> {
                     writes.push((handed.first + u64::from(run.first), Gather::from_iter([zeros])));
                 }
             }
-            let write = async |turn: &HasTurn| {
+            let write = async |turn: &Turn| {
                 let writes = writes.iter().map(async |(first, data)| {
                     let (data, mut writing) =
                         (Data::new(*first, data.clone(), None), Writing::line(epochs.clone(), line));
@@ -61,7 +61,7 @@ impl<W: World> Group<W> {
                 hidden.map(|run| Blocks::new(handed.first + u64::from(run.first), run.count.into()))
             });
             let hidden: Vec<Blocks> = own.collect();
-            let clear = async |turn: &HasTurn| {
+            let clear = async |turn: &Turn| {
                 let clears = hidden.iter().map(async |hidden| {
                     let mut writing = Writing::line(epochs.clone(), line);
                     match self.clear_line(turn, *hidden, &mut writing).await {
@@ -152,7 +152,7 @@ impl<W: World> Group<W> {
         let all = newest_of_each(own.into_iter().chain(theirs));
         let all: Vec<Taken> = all.into_iter().map(|taken| Taken { first: taken.first + place, ..taken }).collect();
         let mut writing = Writing::line(epochs.clone(), &line);
-        let note = async |turn: &HasTurn| self.note_requests(turn, blocks, &all, &mut writing).await;
+        let note = async |turn: &Turn| self.note_requests(turn, blocks, &all, &mut writing).await;
         self.on_all_copies((turn, blocks), &asker, note).await.map(drop)
     }
 
@@ -162,7 +162,7 @@ impl<W: World> Group<W> {
         &self,
         (mut turn, blocks): (Turn, Blocks),
         asker: &Asker,
-        mut change: impl AsyncFnMut(&HasTurn) -> Result<Written, IoError>,
+        mut change: impl AsyncFnMut(&Turn) -> Result<Written, IoError>,
     ) -> Result<Turn, IoError> {
         let mut has_begun = false;
         loop {

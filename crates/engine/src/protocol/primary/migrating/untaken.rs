@@ -97,9 +97,9 @@ impl<W: World> Group<W> {
         Ok(all)
     }
 
-    /// Whether these blocks may be taken over, of which the source can't read some: each of those is here, or whoever goes sees a newer one.
-    /// Then some of them stay at the source, as others see them, and are handed over again should the piece be taken anew. So what whoever
-    /// goes writes or clears must go on hiding them: something stands in here, to be hidden.
+    /// Whether these blocks may be taken over, of which the source can't read some: each of those is here, or whoever goes sees a newer
+    /// one. Then some of them stay at the source, as others see them, and are handed over again should the piece be taken anew. So what
+    /// whoever goes writes or clears must go on hiding them: something stands in here, to be hidden.
     pub(super) async fn check_what_is_damaged(
         &self,
         turn: Turn,

@@ -120,8 +120,8 @@ fn a_drive_is_not_up_again_before_it_is_known_which_maps_volumes_go_to() {
     });
 }
 
-/// Story: a volume was made while a drive was behind. Its server followed the state that says so, and hadn't opened the volume yet: what the
-/// drive may have missed there was asked of nobody, and it was said to be up.
+/// Story: a volume was made while a drive was behind. Its server followed the state that says so, and hadn't opened the volume yet: what
+/// the drive may have missed there was asked of nobody, and it was said to be up.
 #[test]
 fn a_drive_is_not_up_again_before_a_volume_that_was_made_meanwhile_is_open() {
     told(|world| async move {

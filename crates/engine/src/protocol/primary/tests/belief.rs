@@ -215,8 +215,8 @@ fn a_drive_with_many_read_errors_is_kept_while_it_has_the_only_copy_of_something
     });
 }
 
-/// Story: a server was cut off while the other drive returned, took what was written, and left again. It heard only that the drive had left,
-/// as it knew, and took its own, which had left in between, for the one that knew most: what was new read as zeros.
+/// Story: a server was cut off while the other drive returned, took what was written, and left again. It heard only that the drive had
+/// left, as it knew, and took its own, which had left in between, for the one that knew most: what was new read as zeros.
 #[test]
 fn a_drive_that_was_up_again_while_a_server_was_cut_off_is_waited_for() {
     told(|world| async move {

@@ -8,8 +8,8 @@ use tepal_drive::world::Gather;
 use tepal_drive::{Change, Mark, MarkKind, Write};
 use tepal_model::{Epoch, History, Lineage, Taking};
 
-/// Story: a column was to be led anew, as a drive joined it, once what was under way had ended. The group of before, cut off, said meanwhile
-/// that a drive which had returned knows what it misses: in the newer view, in which nobody had heard it yet.
+/// Story: a column was to be led anew, as a drive joined it, once what was under way had ended. The group of before, cut off, said
+/// meanwhile that a drive which had returned knows what it misses: in the newer view, in which nobody had heard it yet.
 #[test]
 fn who_is_cut_off_vouches_for_nobody_in_the_newer_view() {
     told(|world| async move {

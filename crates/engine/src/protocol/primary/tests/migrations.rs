@@ -381,8 +381,8 @@ fn what_one_copy_shows_by_an_older_line_goes_to_another_layout_though_it_is_rott
     });
 }
 
-/// Story: zeros were written to where nothing was while a drive was away: it has nothing there, which is the same. It handed over, so nothing was
-/// to be released; and what was written at the target since was overwritten when the other copy handed over its zeros.
+/// Story: zeros were written to where nothing was while a drive was away: it has nothing there, which is the same. It handed over, so
+/// nothing was to be released; and what was written at the target since was overwritten when the other copy handed over its zeros.
 #[test]
 fn zeros_that_only_one_copy_has_are_written_over_nothing_that_is_newer() {
     told(|world| async move {

@@ -179,6 +179,31 @@ fn what_a_snapshot_shows_is_read_when_the_writes_of_its_epoch_have_ended_and_is_
     });
 }
 
+/// Story: a snapshot held a write that was under way when it was taken, and a read that was sent after it still found what was before.
+#[test]
+fn what_a_snapshot_shows_is_not_missed_by_a_read_that_comes_after_it() {
+    told(|world| async move {
+        let mut were_under_way = 0;
+        for _ in 0..30 {
+            let mut rig = Rig::new(SimWorld::boot(world.core(), "server"), "mirror:2", 2).await;
+            rig.write(0, 1, 1).await.unwrap();
+            rig.checkpoint().await;
+            rig.slow_down(20);
+            let volume = rig.volume.clone();
+            rig.world.spawn_named("write", async move {
+                volume.write(0, Bytes::from(vec![5; BLOCK as usize]), false).await.unwrap();
+            });
+            rig.world.sleep(Duration::from_micros(world.core().draw() % 3_000)).await;
+            rig.follow(&["0-1", "0-2"]);
+            let read = rig.read(0).await;
+            let shown = rig.shown(1, 0).await;
+            assert_eq!(read, shown, "nothing has been written since");
+            were_under_way += usize::from(shown == Ok(5));
+        }
+        assert!(were_under_way > 0, "all writes came after the snapshots");
+    });
+}
+
 /// Story: a write of a part of a block took the rest from before a rollback, and wrote it after that.
 #[test]
 fn what_a_write_merges_with_is_of_the_epoch_that_it_writes_in() {

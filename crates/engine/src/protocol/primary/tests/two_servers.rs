@@ -4,6 +4,7 @@ use super::*;
 use crate::servers::peers::{Peers, Question, Reply, Unreachable};
 use crate::{Agreed as Drives, ClusterView, DriveStatus};
 use futures_util::future::{BoxFuture, LocalBoxFuture, ready};
+use std::sync::atomic::{AtomicBool, Ordering};
 use tepal_model::ServerId;
 use tepal_wire::message::{Answer, DriveAnswer, DriveFailure, DriveOperation, DriveRequest, Request};
 
@@ -17,6 +18,25 @@ pub struct Settled {
     pub found_up: Mutex<Vec<View>>,
     /// Why drives can't be reached, by whom it was to be agreed.
     pub losses: Mutex<Vec<(DriveId, String)>>,
+    pub has_no_lease: AtomicBool,
+    held_back: Mutex<HeldBack>,
+}
+
+/// From which view on nobody is known to act by it, and who waits for that.
+#[derive(Default)]
+struct HeldBack {
+    from: Option<View>,
+    waiting: Vec<oneshot::Sender<()>>,
+}
+
+impl Settled {
+    pub fn hold_back_from(&self, view: View) {
+        self.held_back.lock().unwrap().from = Some(view);
+    }
+
+    pub fn let_go(&self) {
+        *self.held_back.lock().unwrap() = HeldBack::default(); // which tells those that wait
+    }
 }
 
 impl Authority for Settled {
@@ -28,6 +48,20 @@ impl Authority for Settled {
     fn up_again(&self, _: DriveId, view: View) -> BoxFuture<'static, Option<View>> {
         self.found_up.lock().unwrap().push(view);
         Box::pin(ready(None))
+    }
+
+    fn adopted(&self, view: View) -> BoxFuture<'static, ()> {
+        let mut held_back = self.held_back.lock().unwrap();
+        if held_back.from.is_none_or(|from| view < from) {
+            return Box::pin(ready(()));
+        }
+        let (sender, receiver) = oneshot::channel();
+        held_back.waiting.push(sender);
+        Box::pin(async move { receiver.await.unwrap_or_default() })
+    }
+
+    fn may_serve(&self) -> bool {
+        !self.has_no_lease.load(Ordering::Relaxed)
     }
 
     fn heeds(&self, _: ServerId, _: View, _: MapId, _: usize) -> BoxFuture<'static, Result<(), DriveFailure>> {

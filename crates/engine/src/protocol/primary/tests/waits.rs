@@ -2,9 +2,28 @@
 //! here.
 
 use super::*;
+use crate::protocol::primary::Blocks;
 use crate::{Trouble, Within};
-use futures_util::future::{Either, select};
+use futures_util::future::{Either, join3, select};
 use tepal_model::EXTENT;
+
+/// Story: a write stood in line behind others when its client gave up, and was done all the same when its turn came, for nobody.
+#[test]
+fn what_is_in_line_when_its_client_goes_is_not_done() {
+    told(|world| async move {
+        let rig = Rig::new(world, "mirror:2", 2).await;
+        rig.write(0, 1, 3).await.unwrap();
+        let ahead = rig.volume.groups()[0].line_up(Blocks::new(0, 3)).turn().await;
+        let written = rig.within(1, rig.volume.write(100, Bytes::from(vec![2; 100]), false));
+        let zeroed = rig.within(1, rig.volume.write_zeroes(BLOCK, BLOCK, true));
+        let trimmed = rig.within(1, rig.volume.trim(2 * BLOCK, BLOCK));
+        assert_eq!(join3(written, zeroed, trimmed).await, (None, None, None), "others are ahead of them");
+        drop(ahead);
+        rig.secs(1).await;
+        let now = join(&rig.volume.read(0, 3 * BLOCK).await.unwrap());
+        assert!(now.iter().all(|&byte| byte == 1), "nobody waits for it");
+    });
+}
 
 /// Both drives of a mirror leave together with unflushed data, the second one last; only that one returns, with all of it.
 async fn one_of_two_is_back_with_all(rig: &Rig) {
