@@ -99,7 +99,7 @@ pub struct State {
     /// Something was, since that was asked for the last time.
     answered: bool,
     ending: Option<Result<End, TransmissionError>>,
-    /// Nothing is received now: see [`Pause`].
+    /// Nothing is received now, nor perhaps sent: see [`Pause`].
     is_deaf: bool,
     /// Counts bytes moved, to notice when none are.
     moved: u64,
@@ -202,7 +202,7 @@ where
         matches!(self.state.ending, Some(Ok(End::Closed)))
     }
 
-    /// Whether nothing is received now, so that the client may be gone unheard.
+    /// Whether the client may be gone unheard, as nothing is received now.
     pub fn is_deaf(&self) -> bool {
         self.state.is_deaf
     }
@@ -249,7 +249,7 @@ where
             }
             let holds = self.state.holds();
             self.allowance.release_beyond(holds);
-            self.state.is_deaf = matches!(pause, Pause::Ending | Pause::Full | Pause::Laden);
+            self.state.is_deaf = matches!(pause, Pause::Ending | Pause::Full); // what is sent finds it out by itself
             match pause {
                 Pause::Left => return Poll::Ready(Err(TransmissionError::LeftMeanwhile)),
                 Pause::Ending => {
