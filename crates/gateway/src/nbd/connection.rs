@@ -183,7 +183,9 @@ where
             ended = poll_fn(|cx| match transmission.poll(cx, &mut in_flight, &begin) {
                 Poll::Ready(ended) => Poll::Ready(Some(ended)),
                 // Something else is to be waited for.
-                Poll::Pending if transmission.is_left() > is_left || transmission.is_deaf() > is_deaf => Poll::Ready(None),
+                Poll::Pending if (!is_left && transmission.is_left()) || (!is_deaf && transmission.is_deaf()) => {
+                    Poll::Ready(None)
+                }
                 Poll::Pending => Poll::Pending,
             }) => if let Some(ended) = ended {
                 return ended;

@@ -61,9 +61,9 @@ fn nobody_writes_in_an_epoch_before_he_acts_by_the_view_since_which_it_is() {
     told(|world| async move {
         let two = Two::led(world).await;
         two.home.map(MapId(1)).unwrap().go_on_with(epochs(5));
-        let write = two.soon(Box::pin(two.fill(2))).await.err().expect("it has only heard of the epoch");
+        let write = two.soon(Box::pin(two.fill(2))).await.expect_err("it has only heard of the epoch");
         two.follow(4, DriveStatus::Up(2), |_| {});
-        let write = two.soon(write).await.err().expect("nor does it act by it yet");
+        let write = two.soon(write).await.expect_err("nor does it act by it yet");
         two.hears_of_the_snapshot(5);
         write.await.unwrap();
         assert_eq!((two.now().await, two.shown().await), (2, 1));
@@ -113,7 +113,7 @@ fn a_request_in_doubt_that_is_done_is_answered_when_all_act_in_the_newest_epoch(
         ask(false).await.unwrap();
         two.authority.hold_back_from(4);
         two.hears_of_the_snapshot(4);
-        let answer = two.soon(ask(true)).await.err().expect("another one may act in view 3 yet");
+        let answer = two.soon(ask(true)).await.expect_err("another one may act in view 3 yet");
         two.authority.let_go();
         assert_eq!(answer.await, Ok(()));
     });
