@@ -3,12 +3,11 @@
 //! 1. Nobody waits for a socket while holding the lock. Who sends takes out what is to go, and puts back what didn't.
 //! 2. One thread sends at a time, so frames go in order; what others put in line meanwhile is sent by it too.
 //! 3. While something isn't answered, the owner has a vigil: see [`super::vigil`].
-//! 4. When the socket takes no more, the owner's thread goes on. If this process stood still meanwhile, those who asked may have gone:
-//!    in a lane where questions leave with them, frames are made anew on another connection.
+//! 4. When the socket takes no more, the owner's thread goes on.
 
 use super::departures::depart;
 use super::lane::Lane;
-use super::line::{Line, PARCEL, Told, Waits};
+use super::line::{Line, Told, Waits};
 use crate::peers::Socket;
 use futures_util::FutureExt;
 use futures_util::future::{LocalBoxFuture, ready};
@@ -18,12 +17,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use tepal_engine::{Question, Reply, Unreachable};
-use tepal_gateway::pulse::Pauses;
 use tepal_model::ServerId;
 use tepal_wire::handshake::Welcome;
 use tepal_wire::message::Message;
 use tepal_wire::{Header, Outbox, Payload};
 use tokio::sync::oneshot;
+
+/// With so many bytes in line, they are sent at once.
+const PARCEL: u64 = 128 << 10;
 
 type Waiter = oneshot::Sender<Result<Reply, Unreachable>>;
 
@@ -49,7 +50,6 @@ struct State {
     /// An empty one, whose memory is used again.
     spare: Outbox,
     connection: Connection,
-    pauses: Pauses,
     owned: bool,
     /// The owner has a vigil over the connection.
     watched: bool,
@@ -109,7 +109,6 @@ impl Link {
             outbox: Outbox::new(),
             spare: Outbox::new(),
             connection: Connection::None,
-            pauses: Pauses::of_this_process(),
             owned: false,
             watched: false,
             silent_since: None,
@@ -179,7 +178,7 @@ impl Link {
 
     fn has_sent(&self, epoch: u64, parcel: Outbox, sent: io::Result<()>) -> bool {
         let mut state = self.lock();
-        let State { line, outbox, spare, connection, .. } = &mut *state;
+        let State { outbox, spare, connection, .. } = &mut *state;
         let Connection::Open { epoch: now, parcel: place, .. } = connection else { return false };
         if *now != epoch {
             return false; // another connection has been made meanwhile
@@ -187,7 +186,6 @@ impl Link {
         match sent {
             Ok(()) => {
                 (*place, *spare) = (Parcel::None, parcel);
-                line.fill(outbox);
                 return outbox.pending() > 0;
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => *place = Parcel::Stuck(parcel),
@@ -204,13 +202,8 @@ impl Link {
     pub fn send_stuck(&self) {
         let (socket, epoch, mut parcel) = {
             let mut state = self.lock();
-            let State { connection, pauses, .. } = &mut *state;
-            let Connection::Open { socket, epoch, parcel } = connection else { return };
+            let Connection::Open { socket, epoch, parcel } = &mut state.connection else { return };
             let Parcel::Stuck(_) = parcel else { return };
-            if pauses.any(Instant::now()) && self.lane.leaves_with_asker() {
-                *parcel = Parcel::Lost;
-                return self.bell.wake();
-            }
             let Parcel::Stuck(stuck) = std::mem::replace(parcel, Parcel::Leaving) else { return };
             (socket.clone(), *epoch, stuck)
         };
