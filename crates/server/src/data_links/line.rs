@@ -34,6 +34,9 @@ pub struct Line<W> {
     tidy_at: usize,
 }
 
+/// With so many bytes of frames, they are sent at once.
+pub const PARCEL: u64 = 128 << 10;
+
 /// Fewer that wait aren't looked through.
 const TIDY_FROM: usize = 64;
 
@@ -87,7 +90,8 @@ impl<W: Waits> Line<W> {
         self.fill(outbox);
     }
 
-    /// Makes frames of what is next in line, as far as the window goes.
+    /// Makes frames of what is next in line, as far as the window goes. Where questions leave with their askers, few are made before they
+    /// are sent: a frame isn't taken back.
     pub fn fill(&mut self, outbox: &mut Outbox) {
         if !self.connected {
             return;
@@ -97,6 +101,7 @@ impl<W: Waits> Line<W> {
         }
         while let Some(first) = self.waiting.front()
             && self.session.has_room(first.cost)
+            && (outbox.pending() < PARCEL || !self.lane.leaves_with_asker())
             && let Some(first) = self.waiting.pop_front()
         {
             if first.has_left(self.lane) {

@@ -4,10 +4,12 @@
 //! 2. One thread sends at a time, so frames go in order; what others put in line meanwhile is sent by it too.
 //! 3. While something isn't answered, the owner has a vigil: see [`super::vigil`].
 //! 4. When the socket takes no more, the owner's thread goes on.
+//! 5. If this process stood still since frames were made, those who asked may have gone: in a lane where questions leave with them, the
+//!    frames are made anew on another connection.
 
 use super::departures::depart;
 use super::lane::Lane;
-use super::line::{Line, Told, Waits};
+use super::line::{Line, PARCEL, Told, Waits};
 use crate::peers::Socket;
 use futures_util::FutureExt;
 use futures_util::future::{LocalBoxFuture, ready};
@@ -17,14 +19,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use tepal_engine::{Question, Reply, Unreachable};
+use tepal_gateway::pulse::Pauses;
 use tepal_model::ServerId;
 use tepal_wire::handshake::Welcome;
 use tepal_wire::message::Message;
 use tepal_wire::{Header, Outbox, Payload};
 use tokio::sync::oneshot;
-
-/// With so many bytes in line, they are sent at once.
-const PARCEL: u64 = 128 << 10;
 
 type Waiter = oneshot::Sender<Result<Reply, Unreachable>>;
 
@@ -50,6 +50,7 @@ struct State {
     /// An empty one, whose memory is used again.
     spare: Outbox,
     connection: Connection,
+    pauses: Pauses,
     owned: bool,
     /// The owner has a vigil over the connection.
     watched: bool,
@@ -87,7 +88,7 @@ enum Parcel {
     Leaving,
     /// The socket takes no more now.
     Stuck(Outbox),
-    /// The connection is broken.
+    /// Nothing goes over this connection any more.
     Lost,
 }
 
@@ -97,7 +98,9 @@ pub enum Advice {
     Receive,
     /// And go on sending when the socket takes more.
     Send,
-    /// Leave it: it's broken, or not wanted any more.
+    /// Nothing can be sent over it any more: what has come counts still.
+    HearOut,
+    /// Leave it: it's not wanted any more.
     End,
 }
 
@@ -109,6 +112,7 @@ impl Link {
             outbox: Outbox::new(),
             spare: Outbox::new(),
             connection: Connection::None,
+            pauses: Pauses::of_this_process(),
             owned: false,
             watched: false,
             silent_since: None,
@@ -164,9 +168,14 @@ impl Link {
     pub fn send(&self) -> bool {
         let (socket, epoch, mut parcel) = {
             let mut state = self.lock();
-            let State { outbox, spare, connection, .. } = &mut *state;
+            let State { outbox, spare, connection, pauses, .. } = &mut *state;
             let Connection::Open { socket, epoch, parcel: place @ Parcel::None } = connection else { return false };
             if outbox.pending() == 0 {
+                return false;
+            }
+            if self.is_out_of_date(pauses) {
+                *place = Parcel::Lost;
+                self.bell.wake();
                 return false;
             }
             *place = Parcel::Leaving;
@@ -176,9 +185,14 @@ impl Link {
         self.has_sent(epoch, parcel, sent)
     }
 
+    /// Whether frames must not be sent any more as they are.
+    fn is_out_of_date(&self, pauses: &mut Pauses) -> bool {
+        self.lane.leaves_with_asker() && pauses.any(Instant::now())
+    }
+
     fn has_sent(&self, epoch: u64, parcel: Outbox, sent: io::Result<()>) -> bool {
         let mut state = self.lock();
-        let State { outbox, spare, connection, .. } = &mut *state;
+        let State { line, outbox, spare, connection, .. } = &mut *state;
         let Connection::Open { epoch: now, parcel: place, .. } = connection else { return false };
         if *now != epoch {
             return false; // another connection has been made meanwhile
@@ -186,6 +200,7 @@ impl Link {
         match sent {
             Ok(()) => {
                 (*place, *spare) = (Parcel::None, parcel);
+                line.fill(outbox);
                 return outbox.pending() > 0;
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => *place = Parcel::Stuck(parcel),
@@ -202,8 +217,13 @@ impl Link {
     pub fn send_stuck(&self) {
         let (socket, epoch, mut parcel) = {
             let mut state = self.lock();
-            let Connection::Open { socket, epoch, parcel } = &mut state.connection else { return };
+            let State { connection, pauses, .. } = &mut *state;
+            let Connection::Open { socket, epoch, parcel } = connection else { return };
             let Parcel::Stuck(_) = parcel else { return };
+            if self.is_out_of_date(pauses) {
+                *parcel = Parcel::Lost;
+                return self.bell.wake();
+            }
             let Parcel::Stuck(stuck) = std::mem::replace(parcel, Parcel::Leaving) else { return };
             (socket.clone(), *epoch, stuck)
         };
@@ -378,7 +398,7 @@ impl Link {
             (ServerStanding::Up(now), Connection::Open { parcel, .. }) if **now == *address => match parcel {
                 Parcel::None | Parcel::Leaving => Advice::Receive,
                 Parcel::Stuck(_) => Advice::Send,
-                Parcel::Lost => Advice::End,
+                Parcel::Lost => Advice::HearOut,
             },
             _ => Advice::End,
         };

@@ -47,7 +47,7 @@ struct Table {
 /// Why a connection ended.
 #[derive(Debug, thiserror::Error)]
 enum Ended {
-    #[error("it isn't wanted any more, or nothing can be sent over it")]
+    #[error("it isn't wanted any more")]
     Left,
     #[error("nothing comes over it any more")]
     Silent,
@@ -253,6 +253,10 @@ impl Connection<'_> {
             let (advice, is_watched) = self.link.advise(cx, self.address);
             match advice {
                 Advice::End => return Err(Ended::Left),
+                Advice::HearOut => {
+                    self.socket.hang_up(); // what has come is read before its end
+                    break is_watched;
+                }
                 Advice::Send => match self.socket.poll_sendable(cx) {
                     Poll::Ready(ready) => {
                         ready?;

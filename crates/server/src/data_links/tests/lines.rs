@@ -284,3 +284,35 @@ proptest! {
         prop_assert!(!run.line.is_wanted());
     }
 }
+
+/// Story: all that the window takes was made into frames at once, and went when a slow network took it: seconds after those had left who
+/// had asked.
+#[test]
+fn who_leaves_while_the_socket_takes_nothing_has_nothing_sent_for_him() {
+    const ASKED: u64 = 64;
+    let grant = Grant { requests: 1_000, bytes: 64 << 20 };
+    for lane in [Lane::Volumes, Lane::Drives] {
+        let (left, mut outbox) = (Rc::<RefCell<BTreeSet<u64>>>::default(), Outbox::new());
+        let mut line = Line::new(lane);
+        let sender = Sender::Server { server: ServerId(2), boot: 1 };
+        let hello = Hello { epoch: line.connect(), ..Hello::new(CLUSTER, sender, Role::Server, 1) };
+        let Ok(Admission::Welcome { grant, known, .. }) = Visitors::<Answer>::new(grant, 4).admit(&hello) else {
+            panic!("it's let in")
+        };
+        let host = Host { cluster: CLUSTER, server: ServerId(1), boot: 1 };
+        assert!(line.welcomed(&host.welcome(&hello, grant, known), &mut outbox).is_empty());
+        (0..ASKED).for_each(|number| line.ask(write(number, 2), Waiter(number, left.clone()), &mut outbox));
+        left.borrow_mut().extend(ASKED / 2..ASKED);
+        let (mut pipe, mut sent) = (Pipe::new(), Vec::new());
+        while outbox.pending() > 0 {
+            pipe.take(&mut outbox);
+            line.fill(&mut outbox);
+            sent.extend(pipe.arrive(usize::MAX).iter().filter_map(|(_, message, _)| match message {
+                Message::Request(request) => number_of(request),
+                other => panic!("only requests are sent: {other:?}"),
+            }));
+        }
+        let expected = if lane.leaves_with_asker() { ASKED / 2 } else { ASKED };
+        assert_eq!(sent, (0..expected).collect::<Vec<_>>(), "{lane:?}");
+    }
+}
