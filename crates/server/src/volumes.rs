@@ -389,10 +389,14 @@ impl Volumes {
         self.closed.reason(id)
     }
 
-    /// The volume, once it's known whether it can be served: what is known to be made is opened soon after.
-    pub async fn opened(&self, id: VolumeId) -> Result<Volume<ServerWorld>, NotServed> {
-        let is_known = |_: &u64| self.served(id).is_some() || self.why_closed(id) != NotServed::BeingOpened;
+    /// The volume, once it's known whether it can be served: what is known to be made is opened soon after, and what is known to be
+    /// changed is soon as it was changed.
+    pub async fn opened(&self, record: &VolumeRecord) -> Result<Volume<ServerWorld>, NotServed> {
+        let is_known = |_: &u64| match self.served(record.id) {
+            Some(volume) => volume.revision() >= record.revision,
+            None => self.why_closed(record.id) != NotServed::BeingOpened,
+        };
         in_a_moment(&mut self.settled.subscribe(), is_known).await;
-        self.served(id).ok_or_else(|| self.why_closed(id))
+        self.served(record.id).ok_or_else(|| self.why_closed(record.id))
     }
 }

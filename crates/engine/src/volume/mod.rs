@@ -128,7 +128,7 @@ impl<W: World> Volume<W> {
     }
 
     /// As [`VolumeSpec::revision`], as far as is known here.
-    pub(crate) fn revision(&self) -> u64 {
+    pub fn revision(&self) -> u64 {
         self.lock().revision
     }
 

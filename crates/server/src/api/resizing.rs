@@ -4,9 +4,10 @@
 use super::data::on_data_thread;
 use super::extract::{Input, Named};
 use super::failure::Failure;
-use super::types::{ErrorKind, ResizeVolume, VolumeInfo};
+use super::types::{ErrorKind, ResizeVolume, VolumeInfo, path, route};
 use super::volumes::{one, open, record};
 use super::{Context, Shared};
+use crate::nbd::exports::NEWS;
 use crate::world::ServerWorld;
 use axum::Json;
 use axum::extract::State as Extract;
@@ -20,6 +21,7 @@ use tepal_model::IoError;
 const CLEARING: Duration = Duration::from_secs(20);
 /// Where others change the volume meanwhile, it's cleared anew, if not so much time has gone by.
 const ANEW: Duration = Duration::from_secs(20);
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 pub async fn resize(
     Extract(context): Extract<Shared>,
@@ -43,10 +45,26 @@ pub async fn resize(
         }
     }
     context.volumes.settle().await;
+    others_know(&context, &name).await;
     if shrink && let Err(failure) = clear_what_was_cut_off(&context, &name, end).await {
         tracing::warn!(volume = name, ?failure, "what was cut off keeps its space until the volume is resized again");
     }
     one(&context, &name).await
+}
+
+/// Whoever connects by another server from now on, of those that can be asked, finds the size that the volume has.
+async fn others_know(context: &Context, name: &str) {
+    let all_know = async {
+        while let Ok(here) = record(context, name).await {
+            let others = context.ask_others::<VolumeInfo>(&path(route::VOLUME, name)).await;
+            let lags = |there: &VolumeInfo| there.id == here.id.0 && there.size != here.size;
+            if !others.iter().filter_map(|(_, said)| said.as_ref()).any(lags) {
+                break;
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    };
+    let _ = tokio::time::timeout(NEWS, all_know).await; // it will hear of it
 }
 
 /// Nothing is left past the end of the volume as it was when this began, unless it's another one when this returns.

@@ -252,7 +252,7 @@ pub async fn served(context: &Context, name: &str) -> Result<Volume<ServerWorld>
 }
 
 pub async fn open(context: &Context, record: &VolumeRecord) -> Result<Volume<ServerWorld>, Failure> {
-    context.volumes.opened(record.id).await.map_err(|reason| {
+    context.volumes.opened(record).await.map_err(|reason| {
         Failure::new(ErrorKind::Unavailable, format!("volume '{}' can't be served now: {reason}", record.name))
     })
 }

@@ -49,7 +49,7 @@ impl Exports for ServerExports {
         let (record, snapshot) = find(&state, &wanted).map_err(|missing| missing.said_of(name))?;
         let unavailable =
             |reason: NotServed| OpenError::Unavailable { name: name.to_owned(), reason: reason.to_string() };
-        let volume = self.volumes.opened(record.id).await.map_err(unavailable)?;
+        let volume = self.volumes.opened(record).await.map_err(unavailable)?;
         Ok(match snapshot {
             None => ExportedDisk::of_volume(volume, &self.observations),
             Some(snapshot) => {
@@ -61,7 +61,7 @@ impl Exports for ServerExports {
 }
 
 /// How long it may take to hear of what another server has just said that it's done.
-const NEWS: Duration = Duration::from_secs(2);
+pub const NEWS: Duration = Duration::from_secs(2);
 
 /// What is known once that is so; after a while, what is known then.
 pub async fn in_a_moment<T: Clone>(known: &mut watch::Receiver<T>, is_so: impl Fn(&T) -> bool) -> T {
