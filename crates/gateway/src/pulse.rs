@@ -20,15 +20,16 @@ const LATE: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 struct Pulse {
     began: Instant,
-    /// The last beat, in milliseconds after that.
-    last: AtomicU64,
-    /// Beats that came late.
-    pauses: AtomicU64,
+    /// The last beat, in milliseconds after that, and how many came late: both as of one moment.
+    beats: AtomicU64,
 }
+
+/// Of [`Pulse::beats`], the lower bits: how many came late.
+const COUNTED: u32 = 16;
 
 impl Pulse {
     const fn new(began: Instant) -> Self {
-        Pulse { began, last: AtomicU64::new(0), pauses: AtomicU64::new(0) }
+        Pulse { began, beats: AtomicU64::new(0) }
     }
 
     fn of_this_process() -> &'static Pulse {
@@ -43,24 +44,23 @@ impl Pulse {
                 }
             };
             if let Err(error) = thread::Builder::new().name("pulse".into()).spawn(beat) {
-                // Without a beat all is late: connections look each time.
                 tracing::warn!(%error, "no thread to notice by that this process stood still");
             }
         });
         pulse
     }
 
+    /// One thread has it beat.
     fn beat(&self, now: Instant) {
-        if self.is_late(now) {
-            self.pauses.fetch_add(1, Ordering::Release);
-        }
-        // Whoever sees this beat sees that it came late.
-        self.last.store(self.milliseconds(now), Ordering::Release);
+        let late = self.pauses(now);
+        self.beats.store(self.milliseconds(now) << COUNTED | u64::from(late), Ordering::Release);
     }
 
-    fn is_late(&self, now: Instant) -> bool {
-        let since = self.milliseconds(now).saturating_sub(self.last.load(Ordering::Acquire));
-        since > LATE.as_millis() as u64
+    /// How many there were, with the one after which the beat hasn't come yet.
+    fn pauses(&self, now: Instant) -> u16 {
+        let beats = self.beats.load(Ordering::Acquire);
+        let is_late = self.milliseconds(now).saturating_sub(beats >> COUNTED) > LATE.as_millis() as u64;
+        (beats as u16).wrapping_add(is_late.into())
     }
 
     fn milliseconds(&self, now: Instant) -> u64 {
@@ -72,24 +72,23 @@ impl Pulse {
 #[derive(Debug)]
 pub struct Pauses {
     pulse: &'static Pulse,
-    known: u64,
+    known: u16,
 }
 
 impl Pauses {
     /// From now on.
     pub fn of_this_process() -> Self {
-        Pauses::of(Pulse::of_this_process())
+        Pauses::of(Pulse::of_this_process(), Instant::now())
     }
 
-    fn of(pulse: &'static Pulse) -> Self {
-        Pauses { pulse, known: pulse.pauses.load(Ordering::Acquire) }
+    fn of(pulse: &'static Pulse, now: Instant) -> Self {
+        Pauses { pulse, known: pulse.pauses(now) }
     }
 
-    /// Whether there was one since the last call, as far as can be told at this moment.
+    /// Whether there was one since the last call, as far as can be told at this moment. Each is told once.
     pub fn any(&mut self, now: Instant) -> bool {
-        let is_late = self.pulse.is_late(now);
-        let known = std::mem::replace(&mut self.known, self.pulse.pauses.load(Ordering::Acquire));
-        is_late || known != self.known
+        let now = self.pulse.pauses(now);
+        std::mem::replace(&mut self.known, now) != now
     }
 }
 
@@ -101,16 +100,18 @@ mod tests {
     fn a_pause_is_told_once_to_each_whoever_of_them_and_the_beat_goes_on_first() {
         let began = Instant::now();
         let pulse: &'static Pulse = Box::leak(Box::new(Pulse::new(began)));
-        let (mut one, mut other) = (Pauses::of(pulse), Pauses::of(pulse));
         let at = |milliseconds| began + Duration::from_millis(milliseconds);
+        let (mut one, mut other) = (Pauses::of(pulse, began), Pauses::of(pulse, began));
         for beat in [50, 110, 300] {
             pulse.beat(at(beat));
             assert!(!one.any(at(beat + 10)));
         }
         assert!(one.any(at(1_000)), "the beat hasn't come yet");
         pulse.beat(at(1_001));
-        assert!(one.any(at(1_002)) && other.any(at(1_002)), "it came late");
+        assert!(!one.any(at(1_002)), "it came late, as was known");
+        assert!(other.any(at(1_002)), "it came late");
         assert!(!one.any(at(1_003)) && !other.any(at(1_003)));
-        assert!(!Pauses::of(pulse).any(at(1_004)), "it was before this one");
+        assert!(!Pauses::of(pulse, at(1_004)).any(at(1_005)), "it was before this one");
+        assert!(one.any(at(2_000)) && !one.any(at(2_001)), "without another beat it's one pause");
     }
 }

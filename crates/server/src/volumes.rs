@@ -151,7 +151,7 @@ pub struct Volumes {
     turn: tokio::sync::Mutex<()>,
     /// The maps that there were when it was last looked.
     maps: Mutex<BTreeSet<MapId>>,
-    /// Counts what [`Volumes::settle`] has done.
+    /// Counts the volumes that [`Volumes::settle`] has seen to.
     settled: watch::Sender<u64>,
     next_thread: AtomicUsize,
 }
@@ -210,7 +210,10 @@ impl Volumes {
         if self.changes_what_drives_hold(&state) {
             self.keeper.kept(&state).await;
         }
-        let opening = state.active_volumes().map(|record| self.settle_one(&state, record));
+        let opening = state.active_volumes().map(|record| async {
+            self.settle_one(&state, record).await;
+            self.settled.send_modify(|count| *count += 1);
+        });
         join_all(opening).await;
         for record in state.volumes.values().filter(|record| record.state == VolumeState::Deleting) {
             self.begin_removal(&state, record);
@@ -223,7 +226,6 @@ impl Volumes {
         }
         self.give_back_maps_that_are_gone(&state);
         self.closed.keep(|id| state.volumes.contains_key(&id));
-        self.settled.send_modify(|count| *count += 1);
     }
 
     /// Whether by this state something is opened, resized or given back that isn't yet.

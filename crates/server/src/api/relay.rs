@@ -52,7 +52,7 @@ struct Said {
 
 /// Why there's no answer to what was passed on.
 #[derive(Debug, thiserror::Error)]
-enum RelayError {
+pub(super) enum RelayError {
     #[error("what was passed on can't be read: {0}")]
     Unreadable(#[source] serde_json::Error),
     #[error("what was passed on is no request: {0}")]
@@ -261,18 +261,27 @@ impl Context {
             if record.state == ServerState::Down {
                 return (record.id, None);
             }
-            let (method, authorization) = (method.to_string(), format!("Bearer {}", self.token));
-            let asked = Asked { method, path: path.to_owned(), authorization, body: String::new() };
-            let said = match self.relay.ask(record, &asked, SAID_WITHIN).await {
-                Ok(said) if said.status == 200 => serde_json::from_str(&said.body).map_err(RelayError::Answer),
-                Ok(said) => Err(RelayError::Refused(said.body)),
-                Err(error) => Err(error),
-            };
+            let said = self.ask(record, method, path).await;
             if let Err(error) = &said {
                 tracing::debug!(server = %record.id, %error, "another server doesn't say what it has");
             }
             (record.id, said.ok())
         });
         futures_util::future::join_all(asking).await
+    }
+
+    /// What one server says.
+    pub async fn ask<T: DeserializeOwned>(
+        &self,
+        record: &ServerRecord,
+        method: &Method,
+        path: &str,
+    ) -> Result<T, RelayError> {
+        let (method, authorization) = (method.to_string(), format!("Bearer {}", self.token));
+        let asked = Asked { method, path: path.to_owned(), authorization, body: String::new() };
+        match self.relay.ask(record, &asked, SAID_WITHIN).await? {
+            said if said.status == 200 => serde_json::from_str(&said.body).map_err(RelayError::Answer),
+            said => Err(RelayError::Refused(said.body)),
+        }
     }
 }

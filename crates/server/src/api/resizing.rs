@@ -4,6 +4,7 @@
 use super::data::on_data_thread;
 use super::extract::{Input, Named};
 use super::failure::Failure;
+use super::relay::RelayError;
 use super::types::{ErrorKind, ResizeVolume, VolumeInfo, path, route};
 use super::volumes::{one, open, record};
 use super::{Context, Shared};
@@ -11,16 +12,20 @@ use crate::nbd::exports::NEWS;
 use crate::world::ServerWorld;
 use axum::Json;
 use axum::extract::State as Extract;
+use axum::http::Method;
+use futures_util::future::join_all;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tepal_engine::{View, Volume};
-use tepal_metadata::{Cleared, Command, ProposeError, Refusal, State, VolumeRecord, check_size};
+use tepal_metadata::{Cleared, Command, ProposeError, Refusal, ServerState, State, VolumeRecord, check_size};
 use tepal_model::IoError;
+use tokio::time::timeout;
 
 /// Drives that are missing may not return soon, and there may be much to clear.
 const CLEARING: Duration = Duration::from_secs(20);
 /// Where others change the volume meanwhile, it's cleared anew, if not so much time has gone by.
 const ANEW: Duration = Duration::from_secs(20);
+/// Until another server is asked again whether it knows, at first.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 pub async fn resize(
@@ -54,17 +59,22 @@ pub async fn resize(
 
 /// Whoever connects by another server from now on, of those that can be asked, finds the size that the volume has.
 async fn others_know(context: &Context, name: &str) {
-    let all_know = async {
+    let (state, path) = (context.parts.metadata.state(), path(route::VOLUME, name));
+    let others = state.servers.values().filter(|server| server.id != context.server && server.state == ServerState::Up);
+    let path = &path;
+    let known = others.map(|server| async move {
+        let mut pause = LOOK_AGAIN;
         while let Ok(here) = record(context, name).await {
-            let others = context.ask_others::<VolumeInfo>(&path(route::VOLUME, name)).await;
-            let lags = |there: &VolumeInfo| there.id == here.id.0 && there.size != here.size;
-            if !others.iter().filter_map(|(_, said)| said.as_ref()).any(lags) {
-                break;
+            match context.ask::<VolumeInfo>(server, &Method::GET, path).await {
+                Ok(there) if there.id == here.id.0 && there.size != here.size => {}
+                Err(RelayError::Refused(_)) => {} // it hasn't heard of the volume, or of its name
+                Ok(_) | Err(_) => break,
             }
-            tokio::time::sleep(LOOK_AGAIN).await;
+            tokio::time::sleep(pause).await;
+            pause *= 2;
         }
-    };
-    let _ = tokio::time::timeout(NEWS, all_know).await; // it will hear of it
+    });
+    let _ = timeout(NEWS, join_all(known)).await; // it will hear of it
 }
 
 /// Nothing is left past the end of the volume as it was when this began, unless it's another one when this returns.
@@ -119,7 +129,7 @@ async fn clear_past_end(
                 cleared = volume.clear_past_end() => cleared,
             }
         };
-        tokio::time::timeout(CLEARING, cleared).await.unwrap_or_else(|_| {
+        timeout(CLEARING, cleared).await.unwrap_or_else(|_| {
             let reason = format!(
                 "what lies past the volume's end wasn't cleared in {} s: bring drives back that are missing, and try again; what was \
                  cleared stays so",

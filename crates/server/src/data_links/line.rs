@@ -23,8 +23,11 @@ pub trait Waits {
 pub struct Line<W> {
     lane: Lane,
     session: Client<Asked<W>>,
+    /// Are to be sent again on this connection, before anything else.
+    again: VecDeque<ToSend>,
     /// No slot is free for them, or there's no connection.
     waiting: VecDeque<Asked<W>>,
+    /// Whether frames are made.
     connected: bool,
     /// Which run of the server answered last.
     boot: Option<u64>,
@@ -71,7 +74,8 @@ impl<W: Waits> Asked<W> {
 impl<W: Waits> Line<W> {
     pub fn new(lane: Lane) -> Self {
         let (session, waiting, nothing) = (Client::new(0), VecDeque::new(), lane.nothing());
-        Line { lane, session, waiting, connected: false, boot: None, nothing, tidy_at: TIDY_FROM }
+        let again = VecDeque::new();
+        Line { lane, session, again, waiting, connected: false, boot: None, nothing, tidy_at: TIDY_FROM }
     }
 
     /// Whether something isn't answered.
@@ -93,32 +97,39 @@ impl<W: Waits> Line<W> {
     /// Makes frames of what is next in line, as far as the window goes. Where questions leave with their askers, few are made before they
     /// are sent: a frame isn't taken back.
     pub fn fill(&mut self, outbox: &mut Outbox) {
-        if !self.connected {
-            return;
-        }
-        while let Some(to_send) = self.session.next_displaced() {
+        while self.connected
+            && (outbox.pending() < PARCEL || !self.lane.leaves_with_asker())
+            && let Some(to_send) = self.next()
+        {
             self.push(to_send, outbox);
         }
-        while let Some(first) = self.waiting.front()
-            && self.session.has_room(first.cost)
-            && (outbox.pending() < PARCEL || !self.lane.leaves_with_asker())
-            && let Some(first) = self.waiting.pop_front()
-        {
+    }
+
+    fn next(&mut self) -> Option<ToSend> {
+        let begun = self.again.pop_front().or_else(|| self.session.next_displaced());
+        if begun.is_some() {
+            return begun;
+        }
+        loop {
+            let cost = self.waiting.front()?.cost;
+            let first = self.waiting.pop_front_if(|_| self.session.has_room(cost))?;
             if first.has_left(self.lane) {
                 continue;
             }
             // What may have been carried out by somebody else says so itself.
             match self.session.begin(first.cost, false, first) {
-                Ok(Some(to_send)) => self.push(to_send, outbox),
-                Ok(None) => {}
-                Err(full) => return self.waiting.push_front(full.0),
+                Ok(to_send) => return to_send,
+                Err(full) => {
+                    self.waiting.push_front(full.0);
+                    return None;
+                }
             }
         }
     }
 
     fn push(&mut self, to_send: ToSend, outbox: &mut Outbox) {
         let ToSend { id, slot, session, in_doubt } = to_send;
-        let Some(asked) = self.session.request(slot) else { return };
+        let Some(asked) = self.session.request(&to_send) else { return };
         if asked.has_left(self.lane) {
             asked.question = self.nothing.clone();
         }
@@ -139,7 +150,12 @@ impl<W: Waits> Line<W> {
         self.session.disconnected();
     }
 
-    /// Makes frames of all that isn't answered. Who will have no answer is to be told: an earlier run of the server may have
+    /// Nothing can be sent over this connection any more. Answers that have come over it count still.
+    pub fn makes_no_more(&mut self) {
+        self.connected = false;
+    }
+
+    /// All that isn't answered is to be sent, which this begins. Who will have no answer is to be told: an earlier run of the server may have
     /// carried out what it was sent.
     pub fn welcomed(&mut self, welcome: &Welcome, outbox: &mut Outbox) -> Vec<Told<W>> {
         let mut told = Vec::new();
@@ -153,9 +169,7 @@ impl<W: Waits> Line<W> {
             }
         }
         (self.boot, self.connected) = (Some(welcome.boot), true);
-        for to_send in self.session.welcomed(welcome) {
-            self.push(to_send, outbox);
-        }
+        self.again = self.session.welcomed(welcome).into();
         self.fill(outbox);
         told
     }

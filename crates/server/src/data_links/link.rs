@@ -137,7 +137,10 @@ impl Link {
                 let (reason, was_sent) = (self.no_way(), false);
                 return ready(Err(Unreachable { reason, was_sent, is_cut_off: true })).boxed_local();
             }
-            let State { line, outbox, connection, watched, .. } = &mut *state;
+            let State { line, outbox, connection, watched, pauses, .. } = &mut *state;
+            if outbox.pending() == 0 && matches!(connection, Connection::Open { parcel: Parcel::None, .. }) {
+                pauses.any(Instant::now()); // no frame is of before
+            }
             line.ask(question, waiter, outbox);
             match connection {
                 Connection::Open { .. } => {
@@ -168,14 +171,13 @@ impl Link {
     pub fn send(&self) -> bool {
         let (socket, epoch, mut parcel) = {
             let mut state = self.lock();
-            let State { outbox, spare, connection, pauses, .. } = &mut *state;
+            let State { line, outbox, spare, connection, pauses, .. } = &mut *state;
             let Connection::Open { socket, epoch, parcel: place @ Parcel::None } = connection else { return false };
             if outbox.pending() == 0 {
                 return false;
             }
             if self.is_out_of_date(pauses) {
-                *place = Parcel::Lost;
-                self.bell.wake();
+                self.lose(place, line);
                 return false;
             }
             *place = Parcel::Leaving;
@@ -188,6 +190,12 @@ impl Link {
     /// Whether frames must not be sent any more as they are.
     fn is_out_of_date(&self, pauses: &mut Pauses) -> bool {
         self.lane.leaves_with_asker() && pauses.any(Instant::now())
+    }
+
+    fn lose(&self, parcel: &mut Parcel, line: &mut Line<Waiter>) {
+        *parcel = Parcel::Lost;
+        line.makes_no_more();
+        self.bell.wake();
     }
 
     fn has_sent(&self, epoch: u64, parcel: Outbox, sent: io::Result<()>) -> bool {
@@ -206,7 +214,7 @@ impl Link {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => *place = Parcel::Stuck(parcel),
             Err(error) => {
                 tracing::debug!(server = %self.server, %error, "nothing can be sent to a server any more");
-                *place = Parcel::Lost;
+                self.lose(place, line);
             }
         }
         self.bell.wake();
@@ -217,12 +225,11 @@ impl Link {
     pub fn send_stuck(&self) {
         let (socket, epoch, mut parcel) = {
             let mut state = self.lock();
-            let State { connection, pauses, .. } = &mut *state;
+            let State { line, connection, pauses, .. } = &mut *state;
             let Connection::Open { socket, epoch, parcel } = connection else { return };
             let Parcel::Stuck(_) = parcel else { return };
             if self.is_out_of_date(pauses) {
-                *parcel = Parcel::Lost;
-                return self.bell.wake();
+                return self.lose(parcel, line);
             }
             let Parcel::Stuck(stuck) = std::mem::replace(parcel, Parcel::Leaving) else { return };
             (socket.clone(), *epoch, stuck)
@@ -322,7 +329,9 @@ impl Link {
 
     /// The epoch of a new connection.
     pub fn connect(&self) -> u64 {
-        self.lock().line.connect()
+        let mut state = self.lock();
+        state.pauses.any(Instant::now()); // frames are made once it's open
+        state.line.connect()
     }
 
     /// Everything that isn't answered goes over this connection.

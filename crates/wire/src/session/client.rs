@@ -185,9 +185,10 @@ impl<R> Client<R> {
         Some(to_send)
     }
 
-    /// The request that is in a slot.
-    pub fn request(&mut self, slot: u16) -> Option<&mut R> {
-        self.slots.get_mut(usize::from(slot))?.as_mut().map(|pending| &mut pending.request)
+    /// The request that is to be sent, unless it has been answered.
+    pub fn request(&mut self, to_send: &ToSend) -> Option<&mut R> {
+        let pending = self.slots.get_mut(usize::from(to_send.slot))?.as_mut();
+        pending.filter(|pending| pending.id == to_send.id).map(|pending| &mut pending.request)
     }
 
     /// Everything that isn't answered, in no order, each with whether it may have been carried out: for who can't wait any more.

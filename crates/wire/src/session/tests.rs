@@ -119,10 +119,7 @@ mod client {
         client.each_unanswered().for_each(|(request, _)| *request = "nothing");
         client.connect();
         let again = client.welcomed(&welcome(GRANT, true));
-        assert_eq!(
-            again.iter().filter_map(|sent| client.request(sent.slot).copied()).collect::<Vec<_>>(),
-            ["nothing"; 2]
-        );
+        assert_eq!(again.iter().filter_map(|sent| client.request(sent).copied()).collect::<Vec<_>>(), ["nothing"; 2]);
     }
 
     #[test]
@@ -138,7 +135,7 @@ mod client {
         assert_eq!(client.answered(2, 1, again[0].slot), Some("a"));
         assert_eq!(client.begin(300, false, "new"), Err(Full("new")), "those that wait go first");
         let third = client.next_displaced().unwrap();
-        assert_eq!((third.id, third.slot, client.request(third.slot).copied()), (3, again[0].slot, Some("c")));
+        assert_eq!((third.id, third.slot, client.request(&third).copied()), (3, again[0].slot, Some("c")));
     }
 }
 
@@ -331,7 +328,7 @@ impl Rig {
     }
 
     fn send(&mut self, to_send: ToSend) {
-        let asked = *self.client.request(to_send.slot).expect("what is sent has its slot");
+        let asked = *self.client.request(&to_send).expect("what is sent has its slot");
         self.to_server.push((to_send, asked));
     }
 

@@ -2,12 +2,12 @@
 
 use super::rig::{CLUSTER, Draw, write};
 use crate::data_links::Lane;
-use crate::data_links::line::{Line, Told, Waits};
+use crate::data_links::line::{Line, PARCEL, Told, Waits};
 use proptest::prelude::*;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
-use tepal_model::ServerId;
+use tepal_model::{BLOCK, ServerId};
 use tepal_wire::handshake::{Grant, Hello, Host, Role, Sender};
 use tepal_wire::message::{Answer, DriveAnswer, DriveOperation, DriveRequest, Message, Request};
 use tepal_wire::session::{Admission, Arrival, Pass, Visitors};
@@ -285,34 +285,74 @@ proptest! {
     }
 }
 
-/// Story: all that the window takes was made into frames at once, and went when a slow network took it: seconds after those had left who
-/// had asked.
+/// Story: all that the window takes was made into frames at once, also when it was sent again on a new connection. It went when a slow
+/// network took it: seconds after those had left who had asked.
 #[test]
 fn who_leaves_while_the_socket_takes_nothing_has_nothing_sent_for_him() {
     const ASKED: u64 = 64;
     let grant = Grant { requests: 1_000, bytes: 64 << 20 };
     for lane in [Lane::Volumes, Lane::Drives] {
+        let mut visitors = Visitors::<Answer>::new(grant, 4);
         let (left, mut outbox) = (Rc::<RefCell<BTreeSet<u64>>>::default(), Outbox::new());
         let mut line = Line::new(lane);
-        let sender = Sender::Server { server: ServerId(2), boot: 1 };
-        let hello = Hello { epoch: line.connect(), ..Hello::new(CLUSTER, sender, Role::Server, 1) };
-        let Ok(Admission::Welcome { grant, known, .. }) = Visitors::<Answer>::new(grant, 4).admit(&hello) else {
-            panic!("it's let in")
+        let mut connect = |line: &mut Line<Waiter>, outbox: &mut Outbox| {
+            let sender = Sender::Server { server: ServerId(2), boot: 1 };
+            let hello = Hello { epoch: line.connect(), ..Hello::new(CLUSTER, sender, Role::Server, 1) };
+            let Ok(Admission::Welcome { grant, known, .. }) = visitors.admit(&hello) else { panic!("it's let in") };
+            let host = Host { cluster: CLUSTER, server: ServerId(1), boot: 1 };
+            assert!(line.welcomed(&host.welcome(&hello, grant, known), outbox).is_empty());
         };
-        let host = Host { cluster: CLUSTER, server: ServerId(1), boot: 1 };
-        assert!(line.welcomed(&host.welcome(&hello, grant, known), &mut outbox).is_empty());
+        let send = |line: &mut Line<Waiter>, outbox: &mut Outbox| {
+            let (mut pipe, mut sent) = (Pipe::new(), Vec::new());
+            while outbox.pending() > 0 {
+                pipe.take(outbox);
+                line.fill(outbox);
+                sent.extend(pipe.arrive(usize::MAX).iter().filter_map(|(_, message, _)| match message {
+                    Message::Request(request) => number_of(request),
+                    other => panic!("only requests are sent: {other:?}"),
+                }));
+            }
+            sent
+        };
+        connect(&mut line, &mut outbox);
         (0..ASKED).for_each(|number| line.ask(write(number, 2), Waiter(number, left.clone()), &mut outbox));
         left.borrow_mut().extend(ASKED / 2..ASKED);
-        let (mut pipe, mut sent) = (Pipe::new(), Vec::new());
-        while outbox.pending() > 0 {
-            pipe.take(&mut outbox);
-            line.fill(&mut outbox);
-            sent.extend(pipe.arrive(usize::MAX).iter().filter_map(|(_, message, _)| match message {
-                Message::Request(request) => number_of(request),
-                other => panic!("only requests are sent: {other:?}"),
-            }));
-        }
         let expected = if lane.leaves_with_asker() { ASKED / 2 } else { ASKED };
-        assert_eq!(sent, (0..expected).collect::<Vec<_>>(), "{lane:?}");
+        assert_eq!(send(&mut line, &mut outbox), (0..expected).collect::<Vec<_>>(), "{lane:?}");
+
+        line.disconnected();
+        outbox = Outbox::new();
+        connect(&mut line, &mut outbox);
+        left.borrow_mut().extend(0..ASKED);
+        let again = send(&mut line, &mut outbox);
+        let made_before = if lane.leaves_with_asker() { PARCEL / (2 * BLOCK) } else { ASKED };
+        assert_eq!(again, (0..made_before).collect::<Vec<_>>(), "{lane:?}");
     }
+}
+
+/// Story: a server was killed, and its last answers made room in the window. What took it was made into frames for the connection that was
+/// over, and told as what may have been done by that run.
+#[test]
+fn what_could_not_be_sent_any_more_goes_to_the_next_run() {
+    let (left, mut outbox) = (Rc::<RefCell<BTreeSet<u64>>>::default(), Outbox::new());
+    let mut line = Line::new(Lane::Drives);
+    let connect = |line: &mut Line<Waiter>, outbox: &mut Outbox, boot| {
+        let sender = Sender::Server { server: ServerId(2), boot: 1 };
+        let hello = Hello { epoch: line.connect(), ..Hello::new(CLUSTER, sender, Role::Server, 1) };
+        let admitted = Visitors::<Answer>::new(Grant { requests: 1, ..GRANT }, 4).admit(&hello);
+        let Ok(Admission::Welcome { grant, known, .. }) = admitted else { panic!("it's let in") };
+        let told =
+            line.welcomed(&Host { cluster: CLUSTER, server: ServerId(1), boot }.welcome(&hello, grant, known), outbox);
+        (told, hello.epoch)
+    };
+    let (_, session) = connect(&mut line, &mut outbox, 1);
+    (1..=2).for_each(|number| line.ask(write(number, 1), Waiter(number, left.clone()), &mut outbox));
+    line.makes_no_more();
+    let answer = Header { session, request: 1, slot: 0, ..Header::default() };
+    assert_eq!(line.answered(&answer).and_then(|asked| asked.waiter).map(|waiter| waiter.0), Some(1));
+    line.fill(&mut outbox);
+    line.disconnected();
+    outbox = Outbox::new();
+    let (told, _) = connect(&mut line, &mut outbox, 2);
+    assert!(told.is_empty() && outbox.pending() > 0, "nobody has been sent it yet");
 }
