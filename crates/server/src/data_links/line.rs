@@ -155,8 +155,8 @@ impl<W: Waits> Line<W> {
         self.connected = false;
     }
 
-    /// All that isn't answered is to be sent, which this begins. Who will have no answer is to be told: an earlier run of the server may have
-    /// carried out what it was sent.
+    /// All that isn't answered is to be sent, which this begins. Who will have no answer is to be told: an earlier run of the
+    /// server may have carried out what it was sent.
     pub fn welcomed(&mut self, welcome: &Welcome, outbox: &mut Outbox) -> Vec<Told<W>> {
         let mut told = Vec::new();
         if !self.session.is_remembered(welcome) {
