@@ -52,15 +52,15 @@ impl Pulse {
 
     /// One thread has it beat.
     fn beat(&self, now: Instant) {
-        let late = self.pauses(now);
+        let (late, _) = self.pauses(now);
         self.beats.store(self.milliseconds(now) << COUNTED | u64::from(late), Ordering::Release);
     }
 
-    /// How many there were, with the one after which the beat hasn't come yet.
-    fn pauses(&self, now: Instant) -> u16 {
+    /// How many there were, with the one after which the beat hasn't come yet; and whether there's such a one.
+    fn pauses(&self, now: Instant) -> (u16, bool) {
         let beats = self.beats.load(Ordering::Acquire);
         let is_late = self.milliseconds(now).saturating_sub(beats >> COUNTED) > LATE.as_millis() as u64;
-        (beats as u16).wrapping_add(is_late.into())
+        ((beats as u16).wrapping_add(is_late.into()), is_late)
     }
 
     fn milliseconds(&self, now: Instant) -> u64 {
@@ -73,6 +73,7 @@ impl Pulse {
 pub struct Pauses {
     pulse: &'static Pulse,
     known: u16,
+    looked: Instant,
 }
 
 impl Pauses {
@@ -82,13 +83,16 @@ impl Pauses {
     }
 
     fn of(pulse: &'static Pulse, now: Instant) -> Self {
-        Pauses { pulse, known: pulse.pauses(now) }
+        Pauses { pulse, known: pulse.pauses(now).0, looked: now }
     }
 
-    /// Whether there was one since the last call, as far as can be told at this moment. Each is told once.
+    /// Whether there was one since the last call, as far as can be told at this moment. Each is told once. While no beat comes, each
+    /// call that's late after the last one tells one: several are counted as one then.
     pub fn any(&mut self, now: Instant) -> bool {
-        let now = self.pulse.pauses(now);
-        std::mem::replace(&mut self.known, now) != now
+        let (count, is_late) = self.pulse.pauses(now);
+        let known = std::mem::replace(&mut self.known, count);
+        let looked = std::mem::replace(&mut self.looked, now);
+        count != known || (is_late && now.saturating_duration_since(looked) > LATE)
     }
 }
 
@@ -113,5 +117,17 @@ mod tests {
         assert!(!one.any(at(1_003)) && !other.any(at(1_003)));
         assert!(!Pauses::of(pulse, at(1_004)).any(at(1_005)), "it was before this one");
         assert!(one.any(at(2_000)) && !one.any(at(2_001)), "without another beat it's one pause");
+    }
+
+    #[test]
+    fn a_pause_is_told_also_if_it_begins_before_the_beat_after_another_one() {
+        let began = Instant::now();
+        let pulse: &'static Pulse = Box::leak(Box::new(Pulse::new(began)));
+        let at = |milliseconds| began + Duration::from_millis(milliseconds);
+        let mut pauses = Pauses::of(pulse, began);
+        assert!(pauses.any(at(1_000)) && !pauses.any(at(1_001)));
+        assert!(pauses.any(at(5_000)), "it stood still again, and no beat came between");
+        pulse.beat(at(5_001));
+        assert!(!pauses.any(at(5_002)));
     }
 }

@@ -66,9 +66,9 @@ async fn others_know(context: &Context, name: &str) {
         let mut pause = LOOK_AGAIN;
         while let Ok(here) = record(context, name).await {
             match context.ask::<VolumeInfo>(server, &Method::GET, path).await {
-                Ok(there) if there.id == here.id.0 && there.size != here.size => {}
-                Err(RelayError::Refused(_)) => {} // it hasn't heard of the volume, or of its name
-                Ok(_) | Err(_) => break,
+                Ok(there) if (there.id, there.size) == (here.id.0, here.size) => break,
+                Ok(_) | Err(RelayError::Refused(_)) => {} // it hasn't heard of the size, of the volume, or of its name
+                Err(_) => break,
             }
             tokio::time::sleep(pause).await;
             pause *= 2;

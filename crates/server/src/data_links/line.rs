@@ -83,6 +83,11 @@ impl<W: Waits> Line<W> {
         !self.waiting.is_empty() || !self.session.is_idle()
     }
 
+    /// Whether nothing waits for a slot or for a connection.
+    pub fn has_begun_all(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
     pub fn ask(&mut self, question: Question, waiter: W, outbox: &mut Outbox) {
         let cost = question.request.cost(&question.payload);
         if self.waiting.len() >= self.tidy_at {

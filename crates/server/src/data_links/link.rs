@@ -138,8 +138,13 @@ impl Link {
                 return ready(Err(Unreachable { reason, was_sent, is_cut_off: true })).boxed_local();
             }
             let State { line, outbox, connection, watched, pauses, .. } = &mut *state;
-            if outbox.pending() == 0 && matches!(connection, Connection::Open { parcel: Parcel::None, .. }) {
-                pauses.any(Instant::now()); // no frame is of before
+            let is_first = match connection {
+                Connection::Open { parcel: Parcel::None, .. } => outbox.pending() == 0 && line.has_begun_all(),
+                Connection::Open { .. } => false,
+                Connection::None => !line.is_wanted(),
+            };
+            if is_first {
+                pauses.any(Instant::now()); // nothing that's to be sent is of before
             }
             line.ask(question, waiter, outbox);
             match connection {
@@ -329,9 +334,7 @@ impl Link {
 
     /// The epoch of a new connection.
     pub fn connect(&self) -> u64 {
-        let mut state = self.lock();
-        state.pauses.any(Instant::now()); // frames are made once it's open
-        state.line.connect()
+        self.lock().line.connect()
     }
 
     /// Everything that isn't answered goes over this connection.

@@ -347,6 +347,7 @@ fn what_could_not_be_sent_any_more_goes_to_the_next_run() {
     };
     let (_, session) = connect(&mut line, &mut outbox, 1);
     (1..=2).for_each(|number| line.ask(write(number, 1), Waiter(number, left.clone()), &mut outbox));
+    assert!(!line.has_begun_all(), "the second one waits for the window");
     line.makes_no_more();
     let answer = Header { session, request: 1, slot: 0, ..Header::default() };
     assert_eq!(line.answered(&answer).and_then(|asked| asked.waiter).map(|waiter| waiter.0), Some(1));
