@@ -48,6 +48,11 @@ pub enum DevError {
     )]
     MemoryGone(PathBuf),
     #[error(
+        "the drives of a cluster that was in {} are in memory yet, and its folder is gone: `rm -r {}` removes them", folder.display(),
+        memory.display()
+    )]
+    MemoryLeft { folder: PathBuf, memory: PathBuf },
+    #[error(
         "all servers of the cluster in {} have lost their state, and the drives have it yet: `tepal --dir {} cluster rebuild --from-drives` \
          begins again with that; `tepal dev down --purge {}` removes what is left", .0.display(), .0.display(), .0.display()
     )]
@@ -394,6 +399,14 @@ impl Folder {
         Ok(())
     }
 
+    /// Drives in memory outlive a folder that's removed by hand. A new cluster's servers would refuse them.
+    pub fn check_left_drives(&self) -> Result<(), DevError> {
+        let memory = self.memory_path();
+        let has_run = |drive: fs::DirEntry| drive.metadata().is_ok_and(|drive| drive.blocks() > 0);
+        let mut drives = fs::read_dir(&memory).into_iter().flatten().flatten();
+        if drives.any(has_run) { Err(DevError::MemoryLeft { folder: self.named.clone(), memory }) } else { Ok(()) }
+    }
+
     /// A cluster that has run isn't made anew where it was: its drives would be another's.
     pub fn check_state(&self, plan: &Plan) -> Result<(), DevError> {
         let mut servers = (1..=plan.servers_made).map(ServerId);
@@ -501,6 +514,20 @@ mod tests {
         assert_eq!((mode(folder.path()), mode(&folder.data(S1)), mode(&folder.drive(S1, 1))), (0o700, 0o700, 0o600));
         let drive = fs::metadata(folder.drive(S1, 0)).expect("there");
         assert!(drive.len() == 1 << 30 && drive.blocks() == 0);
+    }
+
+    #[test]
+    fn drives_in_memory_whose_folder_was_removed_by_hand_are_in_nobodys_new_cluster() {
+        let scratch = tempfile::tempdir().expect("space");
+        let folder = Folder::make(&scratch.path().join("dev")).expect("made");
+        folder.make_drives(S1, &Plan::new(1, 1 << 20, true, None)).expect("made");
+        folder.check_left_drives().expect("an interrupted start made it, and nobody wrote to it");
+        fs::write(folder.drive(S1, 0), "a label").expect("ours");
+        fs::remove_dir_all(folder.path()).expect("ours");
+        let folder = Folder::make(&scratch.path().join("dev")).expect("made");
+        assert!(matches!(folder.check_left_drives(), Err(DevError::MemoryLeft { .. })));
+        folder.purge().expect("ours");
+        folder.check_left_drives().expect("nothing is left");
     }
 
     #[test]

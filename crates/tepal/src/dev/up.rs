@@ -58,7 +58,11 @@ pub fn bring_up(dir: &Path, arguments: &UpArguments, interrupt: &Interrupt) -> R
     let folder = Folder::make(dir)?;
     let _lock = folder.lock()?;
     let before = folder.plan()?;
-    before.as_ref().map_or(Ok(()), |before| folder.check_state(before))?;
+    match &before {
+        Some(before) => folder.check_state(before)?,
+        None if arguments.memory => folder.check_left_drives()?,
+        None => {}
+    }
     let mut plan = revise(&folder, before.clone(), arguments)?;
     if let Err(error) = make(&folder, &mut plan, arguments) {
         // What can't be had must not be in the way of what is asked for next.
