@@ -71,7 +71,7 @@ impl<W: World> Group<W> {
     }
 
     pub fn line_up(&self, blocks: Blocks) -> Place {
-        self.shared.order.line_up(blocks.first, blocks.count)
+        self.shared.order.line_up(blocks.first, blocks.count, self.shared.world.now())
     }
 
     async fn write_bytes(

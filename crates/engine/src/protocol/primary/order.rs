@@ -8,6 +8,9 @@
 //! a second time, on newer data. But those copies return only by being repaired. So it keeps its turn and lends it:
 //! repairs pass, writes don't, and it goes on when no repair is under way.
 //!
+//! A read that comes when a write has been in line for long waits for its end before it reads. Who left the write behind may have gone on
+//! elsewhere, and must not see it appear behind what it reads there.
+//!
 //! A write that is under way when a snapshot is taken may be in it. So a read that comes after the snapshot waits for its end before it
 //! reads: it could be told something older than what the snapshot shows.
 
@@ -15,6 +18,7 @@ use crate::bell::Bell;
 use futures_channel::oneshot;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
+use tepal_drive::world::Tick;
 
 /// Ranges of blocks of one volume.
 #[derive(Clone, Debug, Default)]
@@ -49,6 +53,8 @@ enum Purpose {
 #[derive(Debug)]
 struct Held {
     end: u64,
+    /// When it came in line.
+    since: Tick,
     readers: Bell,
     lending: Lending,
     /// It was under way when a snapshot was taken.
@@ -70,7 +76,11 @@ struct Waiting {
     number: u64,
     first: u64,
     end: u64,
+    /// When it came.
+    since: Tick,
     purpose: Purpose,
+    /// They wait for its end.
+    readers: Bell,
     turn: oneshot::Sender<Turn>,
 }
 
@@ -181,9 +191,9 @@ impl Queues {
         }
     }
 
-    fn hold(&mut self, (first, end): (u64, u64), purpose: Purpose) {
-        self.held(purpose)
-            .insert(first, Held { end, readers: Bell::default(), lending: Lending::Own, before_snapshot: false });
+    fn hold(&mut self, (first, end): (u64, u64), purpose: Purpose, since: Tick, readers: Bell) {
+        let held = Held { end, since, readers, lending: Lending::Own, before_snapshot: false };
+        self.held(purpose).insert(first, held);
     }
 
     /// Gives turns to those that nothing is in the way of any more, once something has gone from these blocks. Thousands may wait
@@ -196,9 +206,9 @@ impl Queues {
             let is_next = overlaps(range, freed)
                 && self.is_free(range, purpose)
                 && !self.waiting.range(..at).any(|earlier| earlier.holds_up(range, purpose));
-            if is_next {
-                self.hold(range, purpose);
-                granted.extend(self.waiting.remove(at));
+            if is_next && let Some(mut next) = self.waiting.remove(at) {
+                self.hold(range, purpose, next.since, std::mem::take(&mut next.readers));
+                granted.push(next);
             } else {
                 at += 1;
             }
@@ -229,27 +239,27 @@ impl WriteOrder {
     }
 
     /// Takes a place in line behind all writes and repairs of these blocks that came before this call.
-    pub fn line_up(&self, first: u64, count: u64) -> Place {
-        self.line_up_for(Purpose::Write, first, count)
+    pub fn line_up(&self, first: u64, count: u64, now: Tick) -> Place {
+        self.line_up_for(Purpose::Write, (first, count), now)
     }
 
     /// Takes a place behind the repairs of these blocks, and behind the writes that have their turn and haven't lent it.
-    pub fn line_up_repair(&self, first: u64, count: u64) -> Place {
-        self.line_up_for(Purpose::Repair, first, count)
+    pub fn line_up_repair(&self, first: u64, count: u64, now: Tick) -> Place {
+        self.line_up_for(Purpose::Repair, (first, count), now)
     }
 
-    fn line_up_for(&self, purpose: Purpose, first: u64, count: u64) -> Place {
+    fn line_up_for(&self, purpose: Purpose, (first, count): (u64, u64), since: Tick) -> Place {
         let end = first + count.max(1);
         let mut queues = self.lock();
         let behind = queues.waiting.iter().any(|earlier| earlier.holds_up((first, end), purpose));
         if !behind && queues.is_free((first, end), purpose) {
-            queues.hold((first, end), purpose);
+            queues.hold((first, end), purpose, since, Bell::default());
             return Place::First(Turn { order: self.clone(), first, purpose });
         }
         let (turn, receiver) = oneshot::channel();
         let number = queues.numbered;
         queues.numbered += 1;
-        queues.waiting.push_back(Waiting { number, first, end, purpose, turn });
+        queues.waiting.push_back(Waiting { number, first, end, since, purpose, readers: Bell::default(), turn });
         Place::Behind(Behind { order: self.clone(), number, turn: receiver })
     }
 
@@ -265,6 +275,21 @@ impl WriteOrder {
             let overlapping = of_purpose.range_mut(..first + count).rev().take_while(|(_, held)| held.end > first);
             ends.extend(overlapping.map(|(_, held)| held.readers.listen()));
         }
+        ends
+    }
+
+    /// The writes of these blocks that came in line no later than that: each resolves when it has ended.
+    pub fn in_line_since(&self, first: u64, count: u64, then: Tick) -> Vec<oneshot::Receiver<()>> {
+        let mut queues = self.lock();
+        let queues = &mut *queues;
+        let end = first + count;
+        let under_way = queues.writes.range_mut(..end).rev().take_while(|(_, held)| held.end > first);
+        let mut ends: Vec<_> =
+            under_way.filter(|(_, held)| held.since <= then).map(|(_, held)| held.readers.listen()).collect();
+        let waiting = queues.waiting.iter_mut().take_while(|waiting| waiting.since <= then);
+        let waiting =
+            waiting.filter(|waiting| waiting.purpose == Purpose::Write && overlaps(waiting.range(), (first, end)));
+        ends.extend(waiting.map(|waiting| waiting.readers.listen()));
         ends
     }
 
@@ -372,10 +397,11 @@ mod tests {
     use super::*;
     use futures_util::FutureExt;
     use futures_util::future::LocalBoxFuture;
+    use std::time::Duration;
 
     fn ask(order: &WriteOrder, first: u64, count: u64) -> LocalBoxFuture<'static, Turn> {
         let order = order.clone();
-        let mut asked = order.line_up(first, count).turn().boxed_local();
+        let mut asked = order.line_up(first, count, Tick::default()).turn().boxed_local();
         match (&mut asked).now_or_never() {
             Some(turn) => futures_util::future::ready(turn).boxed_local(),
             None => asked,
@@ -444,6 +470,28 @@ mod tests {
     }
 
     #[test]
+    fn a_read_that_comes_long_after_a_write_waits_for_it_wherever_it_is_in_line() {
+        let order = WriteOrder::default();
+        let at = |second| Tick(Duration::from_secs(second));
+        let line_up = |first, second| order.line_up(first, 10, at(second)).turn().boxed_local();
+        let first = line_up(0, 1).now_or_never().unwrap();
+        let mut second = line_up(5, 2);
+        let given_up = line_up(12, 3);
+        assert!((&mut second).now_or_never().is_none());
+        assert_eq!([0, 1, 2, 3].map(|then| order.in_line_since(6, 3, at(then)).len()), [0, 1, 2, 2]);
+        let mut met = order.in_line_since(13, 1, at(3));
+        assert_eq!(met.len(), 2, "those that wait, none of which is under way");
+        drop(given_up);
+        assert!((&mut met[1]).now_or_never().is_some());
+        drop(first);
+        let second = second.now_or_never().expect("its turn");
+        assert!((&mut met[0]).now_or_never().is_none(), "it's under way now");
+        drop(second);
+        assert!((&mut met[0]).now_or_never().is_some());
+        assert!(order.is_idle());
+    }
+
+    #[test]
     fn a_snapshot_may_show_the_writes_that_are_under_way_and_no_later_ones() {
         let order = WriteOrder::default();
         let write = ask(&order, 10, 10).now_or_never().unwrap();
@@ -471,9 +519,9 @@ mod tests {
         };
         let lent = ask(&order, 0, 10).now_or_never().unwrap();
         let slow = ask(&order, 20, 10).now_or_never().unwrap();
-        let behind_both = order.line_up(5, 20);
-        let behind_slow = order.line_up(26, 2);
-        let behind_that = order.line_up(22, 2);
+        let behind_both = order.line_up(5, 20, Tick::default());
+        let behind_slow = order.line_up(26, 2, Tick::default());
+        let behind_that = order.line_up(22, 2, Tick::default());
         let is_held_up = |place: &Place| order.is_held_up(number(place));
         assert!(![&behind_both, &behind_slow, &behind_that].into_iter().any(is_held_up));
         lent.lend();
@@ -488,7 +536,7 @@ mod tests {
         let order = WriteOrder::default();
         let write = ask(&order, 10, 10).now_or_never().unwrap();
         let mut later = ask(&order, 15, 1);
-        let mut repair = order.line_up_repair(12, 4).turn().boxed_local();
+        let mut repair = order.line_up_repair(12, 4, Tick::default()).turn().boxed_local();
         assert!((&mut repair).now_or_never().is_none(), "the turn isn't lent yet");
         write.lend();
         let repair = repair.now_or_never().expect("it passes the write that waits behind");

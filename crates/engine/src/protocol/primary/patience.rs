@@ -32,6 +32,8 @@ pub(super) const DRIVES_WAIT: Duration = Duration::from_millis(200);
 /// Behind those that wait for nobody. Long, or a request would never have its turn where others are always in line. Not longer, as a server
 /// that was started anew is heard only when its earlier requests have ended.
 const LINE_WAIT: Duration = Duration::from_secs(5);
+/// What has been in line for longer is waited for before a read. Little of what clients do at once takes so long.
+const LONG: Duration = Duration::from_millis(100);
 
 /// For the steps of one request: each takes its place when the one before is done.
 const STEPS_WAIT: Duration = Duration::from_secs(1);
@@ -124,9 +126,13 @@ impl<W: World> Group<W> {
         }
     }
 
-    /// Before a read: returns when this server has a lease, so that it knows of each snapshot that was answered before, and no write here
-    /// is under way that a snapshot may show: the read could be told of what was before. One without patience doesn't read either while a
-    /// write here waits for drives: it would only be let go in [`Group::until_ended`], each time that it's asked again.
+    /// Before a read. It returns when
+    /// 1. this server has a lease, so that it knows of each snapshot that was answered before;
+    /// 2. no write is in line any more that was there [`LONG`] before: who left it there may have gone on by another gateway, and is
+    ///    promised that nothing of before is done behind what it does then;
+    /// 3. no write is under way that a snapshot may show: the read could return what is older than that;
+    /// 4. for whoever has no patience, no write is under way that waits for drives: he would only be let go in
+    ///    [`Group::until_ended`], each time that he asks again.
     pub(super) async fn until_readable(&self, blocks: Blocks) -> Result<(), IoError> {
         let since = self.shared.world.now();
         while !self.may_serve() {
@@ -135,6 +141,10 @@ impl<W: World> Group<W> {
             }
             self.shared.world.sleep(MOMENT).await;
             self.lock().serves()?;
+        }
+        let left = self.shared.order.in_line_since(blocks.first, blocks.count, Tick(since.0.saturating_sub(LONG)));
+        if !left.is_empty() {
+            self.wait_behind(Box::pin(join_all(left)), || self.is_lent(blocks)).await?;
         }
         let may_be_shown = self.shared.order.may_be_in_snapshot(blocks.first, blocks.count);
         match may_be_shown || self.patience == Patience::Short && self.is_lent(blocks) {

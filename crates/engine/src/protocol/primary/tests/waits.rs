@@ -25,6 +25,28 @@ fn what_is_in_line_when_its_client_goes_is_not_done() {
     });
 }
 
+/// Story: a client gave up a write that was in line, went on by another gateway after seconds, and read what was before. Then the write was
+/// done: reads waited for what they met, and answered what they had read before it ended.
+#[test]
+fn a_read_comes_after_what_has_been_in_line_for_long() {
+    told(|world| async move {
+        let rig = Rig::new(world, "mirror:2", 2).await;
+        rig.write(0, 1, 1).await.unwrap();
+        let ahead = rig.volume.groups()[0].line_up(Blocks::new(0, 1)).turn().await;
+        let left_behind = rig.write(0, 2, 1);
+        let read = async {
+            rig.secs(2).await;
+            rig.read(0).await
+        };
+        let end = async {
+            rig.secs(3).await;
+            drop(ahead);
+        };
+        let (written, read, ()) = join3(left_behind, read, end).await;
+        assert_eq!((written, read), (Ok(()), Ok(2)));
+    });
+}
+
 /// Both drives of a mirror leave together with unflushed data, the second one last; only that one returns, with all of it.
 async fn one_of_two_is_back_with_all(rig: &Rig) {
     rig.write(3, 1, 1).await.unwrap();
