@@ -20,16 +20,16 @@ const LATE: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 struct Pulse {
     began: Instant,
-    /// The last beat, in milliseconds after that, and how many came late: both as of one moment.
-    beats: AtomicU64,
+    /// The last beat, in milliseconds after that; and, in the lowest [`LATE_BITS`], how many came late. In one word, so that whoever looks
+    /// sees both as of one moment.
+    last_and_late: AtomicU64,
 }
 
-/// Of [`Pulse::beats`], the lower bits: how many came late.
-const COUNTED: u32 = 16;
+const LATE_BITS: u32 = 16;
 
 impl Pulse {
     const fn new(began: Instant) -> Self {
-        Pulse { began, beats: AtomicU64::new(0) }
+        Pulse { began, last_and_late: AtomicU64::new(0) }
     }
 
     fn of_this_process() -> &'static Pulse {
@@ -44,7 +44,7 @@ impl Pulse {
                 }
             };
             if let Err(error) = thread::Builder::new().name("pulse".into()).spawn(beat) {
-                tracing::warn!(%error, "no thread to notice by that this process stood still");
+                tracing::warn!(%error, "can't notice when this process stands still");
             }
         });
         pulse
@@ -53,14 +53,14 @@ impl Pulse {
     /// One thread has it beat.
     fn beat(&self, now: Instant) {
         let (late, _) = self.pauses(now);
-        self.beats.store(self.milliseconds(now) << COUNTED | u64::from(late), Ordering::Release);
+        self.last_and_late.store(self.milliseconds(now) << LATE_BITS | u64::from(late), Ordering::Release);
     }
 
     /// How many there were, with the one after which the beat hasn't come yet; and whether there's such a one.
     fn pauses(&self, now: Instant) -> (u16, bool) {
-        let beats = self.beats.load(Ordering::Acquire);
-        let is_late = self.milliseconds(now).saturating_sub(beats >> COUNTED) > LATE.as_millis() as u64;
-        ((beats as u16).wrapping_add(is_late.into()), is_late)
+        let last_and_late = self.last_and_late.load(Ordering::Acquire);
+        let is_late = self.milliseconds(now).saturating_sub(last_and_late >> LATE_BITS) > LATE.as_millis() as u64;
+        ((last_and_late as u16).wrapping_add(is_late.into()), is_late)
     }
 
     fn milliseconds(&self, now: Instant) -> u64 {
@@ -88,11 +88,17 @@ impl Pauses {
 
     /// Whether there was one since the last call, as far as can be told at this moment. Each is told once. While no beat comes, each
     /// call that's late after the last one tells one: several are counted as one then.
-    pub fn any(&mut self, now: Instant) -> bool {
+    #[must_use]
+    pub fn take_new(&mut self, now: Instant) -> bool {
         let (count, is_late) = self.pulse.pauses(now);
         let known = std::mem::replace(&mut self.known, count);
         let looked = std::mem::replace(&mut self.looked, now);
         count != known || (is_late && now.saturating_duration_since(looked) > LATE)
+    }
+
+    /// Those until now are of no interest.
+    pub fn forget(&mut self, now: Instant) {
+        let _ = self.take_new(now);
     }
 }
 
@@ -101,22 +107,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pause_is_told_once_to_each_whoever_of_them_and_the_beat_goes_on_first() {
+    fn each_is_told_once_of_a_pause() {
         let began = Instant::now();
         let pulse: &'static Pulse = Box::leak(Box::new(Pulse::new(began)));
         let at = |milliseconds| began + Duration::from_millis(milliseconds);
         let (mut one, mut other) = (Pauses::of(pulse, began), Pauses::of(pulse, began));
         for beat in [50, 110, 300] {
             pulse.beat(at(beat));
-            assert!(!one.any(at(beat + 10)));
+            assert!(!one.take_new(at(beat + 10)));
         }
-        assert!(one.any(at(1_000)), "the beat hasn't come yet");
+        assert!(one.take_new(at(1_000)), "the beat hasn't come yet");
         pulse.beat(at(1_001));
-        assert!(!one.any(at(1_002)), "it came late, as was known");
-        assert!(other.any(at(1_002)), "it came late");
-        assert!(!one.any(at(1_003)) && !other.any(at(1_003)));
-        assert!(!Pauses::of(pulse, at(1_004)).any(at(1_005)), "it was before this one");
-        assert!(one.any(at(2_000)) && !one.any(at(2_001)), "without another beat it's one pause");
+        assert!(!one.take_new(at(1_002)), "it came late, as was known");
+        assert!(other.take_new(at(1_002)), "it came late");
+        assert!(!one.take_new(at(1_003)) && !other.take_new(at(1_003)));
+        assert!(!Pauses::of(pulse, at(1_004)).take_new(at(1_005)), "it was before this one");
+        assert!(one.take_new(at(2_000)) && !one.take_new(at(2_001)), "without another beat it's one pause");
     }
 
     #[test]
@@ -125,9 +131,9 @@ mod tests {
         let pulse: &'static Pulse = Box::leak(Box::new(Pulse::new(began)));
         let at = |milliseconds| began + Duration::from_millis(milliseconds);
         let mut pauses = Pauses::of(pulse, began);
-        assert!(pauses.any(at(1_000)) && !pauses.any(at(1_001)));
-        assert!(pauses.any(at(5_000)), "it stood still again, and no beat came between");
+        assert!(pauses.take_new(at(1_000)) && !pauses.take_new(at(1_001)));
+        assert!(pauses.take_new(at(5_000)), "it stood still again, and no beat came between");
         pulse.beat(at(5_001));
-        assert!(!pauses.any(at(5_002)));
+        assert!(!pauses.take_new(at(5_002)));
     }
 }

@@ -27,6 +27,7 @@ mod membership;
 mod migrating;
 mod moving;
 mod nbd;
+mod news;
 mod observed;
 mod peers;
 pub mod private_file;

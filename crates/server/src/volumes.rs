@@ -13,7 +13,7 @@ use crate::authority::MetadataAuthority;
 use crate::data_threads::{DataThreads, Stopped};
 use crate::drives::Parts;
 use crate::keeping::Keeper;
-use crate::nbd::exports::in_a_moment;
+use crate::news::in_a_moment;
 use crate::world::ServerWorld;
 use futures_util::future::join_all;
 use std::collections::{BTreeMap, BTreeSet};

@@ -215,11 +215,11 @@ impl<W: World> Volume<W> {
 }
 
 impl<W: World> Map<W> {
-    /// Waits until it's sure that nobody had taken this server's place when it did something; `false` if somebody has.
+    /// Waits until it's sure that no other server had taken this one's seat by when this one did something; `false` if one has.
     pub(crate) async fn may_tell(&self, seat: &Seat<W>, group: &Group<W>) -> bool {
         loop {
             let Some(engine) = self.engine() else { return false };
-            // In this order: whoever takes its place lets it go by a later view before it has a lease of that.
+            // In this order: a server that has lost its seat lets the seat go by a later view before it has a lease of that view.
             let may_serve = engine.shared.authority.may_serve();
             if !seat.is_still(group) {
                 return false;

@@ -33,7 +33,7 @@ pub struct Within {
 const LOOK: usize = 256 << 10;
 /// Extents that the columns are asked about at once, at most: it's one at first, for few runs may be all that is wanted.
 const MOST_AHEAD: u64 = 64 << 10;
-/// So many times as many each time that more is.
+/// By this factor it grows with each further question.
 const MORE: u64 = 8;
 
 /// What columns have said of bytes that are not passed yet.

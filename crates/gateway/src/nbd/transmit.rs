@@ -287,7 +287,7 @@ where
 
     /// Whether the client has closed the connection by now, and this process stood still.
     fn has_left_meanwhile(&mut self) -> bool {
-        self.pauses.any(Instant::now().into_std()) && self.stream.has_hung_up()
+        self.pauses.take_new(Instant::now().into_std()) && self.stream.has_hung_up()
     }
 
     fn send(&mut self, cx: &mut Context<'_>) -> io::Result<()> {

@@ -67,8 +67,8 @@ pub(super) enum RelayError {
     Answer(#[source] serde_json::Error),
     #[error("its answer is no text: {0}")]
     NoText(#[from] FromUtf8Error),
-    #[error("{0}")]
-    Refused(String),
+    #[error("{said}")]
+    Refused { status: u16, said: String },
 }
 
 impl RelayError {
@@ -76,7 +76,7 @@ impl RelayError {
         match self {
             RelayError::Unreadable(_) | RelayError::NoRequest(_) => ErrorKind::BadRequest,
             RelayError::Begun | RelayError::Unreached(_) => ErrorKind::Unavailable,
-            RelayError::Long | RelayError::Answer(_) | RelayError::NoText(_) | RelayError::Refused(_) => {
+            RelayError::Long | RelayError::Answer(_) | RelayError::NoText(_) | RelayError::Refused { .. } => {
                 ErrorKind::Internal
             }
         }
@@ -281,7 +281,7 @@ impl Context {
         let asked = Asked { method, path: path.to_owned(), authorization, body: String::new() };
         match self.relay.ask(record, &asked, SAID_WITHIN).await? {
             said if said.status == 200 => serde_json::from_str(&said.body).map_err(RelayError::Answer),
-            said => Err(RelayError::Refused(said.body)),
+            said => Err(RelayError::Refused { status: said.status, said: said.body }),
         }
     }
 }

@@ -8,7 +8,7 @@ use super::relay::RelayError;
 use super::types::{ErrorKind, ResizeVolume, VolumeInfo, path, route};
 use super::volumes::{one, open, record};
 use super::{Context, Shared};
-use crate::nbd::exports::NEWS;
+use crate::news::NEWS;
 use crate::world::ServerWorld;
 use axum::Json;
 use axum::extract::State as Extract;
@@ -25,6 +25,7 @@ use tokio::time::timeout;
 const CLEARING: Duration = Duration::from_secs(20);
 /// Where others change the volume meanwhile, it's cleared anew, if not so much time has gone by.
 const ANEW: Duration = Duration::from_secs(20);
+const NOT_FOUND: u16 = ErrorKind::NotFound.http_status();
 /// Until another server is asked again whether it knows, at first.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
@@ -50,15 +51,15 @@ pub async fn resize(
         }
     }
     context.volumes.settle().await;
-    others_know(&context, &name).await;
+    until_others_know(&context, &name).await;
     if shrink && let Err(failure) = clear_what_was_cut_off(&context, &name, end).await {
         tracing::warn!(volume = name, ?failure, "what was cut off keeps its space until the volume is resized again");
     }
     one(&context, &name).await
 }
 
-/// Whoever connects by another server from now on, of those that can be asked, finds the size that the volume has.
-async fn others_know(context: &Context, name: &str) {
+/// Returns when whoever connects by another server, of those that can be asked, finds the size that the volume has.
+async fn until_others_know(context: &Context, name: &str) {
     let (state, path) = (context.parts.metadata.state(), path(route::VOLUME, name));
     let others = state.servers.values().filter(|server| server.id != context.server && server.state == ServerState::Up);
     let path = &path;
@@ -67,7 +68,8 @@ async fn others_know(context: &Context, name: &str) {
         while let Ok(here) = record(context, name).await {
             match context.ask::<VolumeInfo>(server, &Method::GET, path).await {
                 Ok(there) if (there.id, there.size) == (here.id.0, here.size) => break,
-                Ok(_) | Err(RelayError::Refused(_)) => {} // it hasn't heard of the size, of the volume, or of its name
+                // It hasn't heard of the size, of the volume, or of its name.
+                Ok(_) | Err(RelayError::Refused { status: NOT_FOUND, .. }) => {}
                 Err(_) => break,
             }
             tokio::time::sleep(pause).await;

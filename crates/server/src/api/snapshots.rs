@@ -12,7 +12,7 @@ use super::types::{
     SnapshotName, SnapshotQuery, SnapshotRemoval, VolumeInfo, path, route,
 };
 use super::{Context, Shared, volumes};
-use crate::nbd::exports::in_a_moment;
+use crate::news::in_a_moment;
 use crate::world::ServerWorld;
 use axum::Json;
 use axum::extract::State as Extract;

@@ -10,7 +10,7 @@ use super::types::{
 };
 use super::{Context, Shared, health_text, migrations, snapshots};
 use crate::drives::{Filled, Fullness};
-use crate::nbd::exports::in_a_moment;
+use crate::news::in_a_moment;
 use crate::world::ServerWorld;
 use axum::Json;
 use axum::extract::State as Extract;

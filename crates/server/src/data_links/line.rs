@@ -27,8 +27,8 @@ pub struct Line<W> {
     again: VecDeque<ToSend>,
     /// No slot is free for them, or there's no connection.
     waiting: VecDeque<Asked<W>>,
-    /// Whether frames are made.
-    connected: bool,
+    /// While there's a connection over which something can be sent.
+    makes_frames: bool,
     /// Which run of the server answered last.
     boot: Option<u64>,
     /// Does nothing.
@@ -37,7 +37,7 @@ pub struct Line<W> {
     tidy_at: usize,
 }
 
-/// With so many bytes of frames, they are sent at once.
+/// With so many bytes of frames, they are sent at once; and where questions leave with their askers, no more are made before.
 pub const PARCEL: u64 = 128 << 10;
 
 /// Fewer that wait aren't looked through.
@@ -75,7 +75,7 @@ impl<W: Waits> Line<W> {
     pub fn new(lane: Lane) -> Self {
         let (session, waiting, nothing) = (Client::new(0), VecDeque::new(), lane.nothing());
         let again = VecDeque::new();
-        Line { lane, session, again, waiting, connected: false, boot: None, nothing, tidy_at: TIDY_FROM }
+        Line { lane, session, again, waiting, makes_frames: false, boot: None, nothing, tidy_at: TIDY_FROM }
     }
 
     /// Whether something isn't answered.
@@ -102,7 +102,7 @@ impl<W: Waits> Line<W> {
     /// Makes frames of what is next in line, as far as the window goes. Where questions leave with their askers, few are made before they
     /// are sent: a frame isn't taken back.
     pub fn fill(&mut self, outbox: &mut Outbox) {
-        while self.connected
+        while self.makes_frames
             && (outbox.pending() < PARCEL || !self.lane.leaves_with_asker())
             && let Some(to_send) = self.next()
         {
@@ -146,18 +146,18 @@ impl<W: Waits> Line<W> {
 
     /// The epoch of a new connection.
     pub fn connect(&mut self) -> u64 {
-        self.connected = false;
+        self.makes_frames = false;
         self.session.connect()
     }
 
     pub fn disconnected(&mut self) {
-        self.connected = false;
+        self.makes_frames = false;
         self.session.disconnected();
     }
 
     /// Nothing can be sent over this connection any more. Answers that have come over it count still.
     pub fn makes_no_more(&mut self) {
-        self.connected = false;
+        self.makes_frames = false;
     }
 
     /// All that isn't answered is to be sent, which this begins. Who will have no answer is to be told: an earlier run of the
@@ -173,7 +173,7 @@ impl<W: Waits> Line<W> {
                 told.extend(self.give_up());
             }
         }
-        (self.boot, self.connected) = (Some(welcome.boot), true);
+        (self.boot, self.makes_frames) = (Some(welcome.boot), true);
         self.again = self.session.welcomed(welcome).into();
         self.fill(outbox);
         told

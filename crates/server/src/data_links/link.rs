@@ -144,7 +144,7 @@ impl Link {
                 Connection::None => !line.is_wanted(),
             };
             if is_first {
-                pauses.any(Instant::now()); // nothing that's to be sent is of before
+                pauses.forget(Instant::now()); // nothing that's to be sent is of before
             }
             line.ask(question, waiter, outbox);
             match connection {
@@ -194,7 +194,7 @@ impl Link {
 
     /// Whether frames must not be sent any more as they are.
     fn is_out_of_date(&self, pauses: &mut Pauses) -> bool {
-        self.lane.leaves_with_asker() && pauses.any(Instant::now())
+        self.lane.leaves_with_asker() && pauses.take_new(Instant::now())
     }
 
     fn lose(&self, parcel: &mut Parcel, line: &mut Line<Waiter>) {

@@ -2,7 +2,8 @@
 
 use crate::api::types::{Directory, DirectorySnapshot, DirectoryVolume, SourceName};
 use crate::nbd::disk::ExportedDisk;
-use crate::nbd::exports::{Missing, Wanted, in_a_moment, name_of, only};
+use crate::nbd::exports::{Missing, Wanted, name_of, only};
+use crate::news::in_a_moment;
 use crate::observed::Observations;
 use crate::world::ServerWorld;
 use std::sync::Arc;

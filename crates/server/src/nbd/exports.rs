@@ -2,15 +2,13 @@
 
 use super::disk::ExportedDisk;
 use crate::api::types::{BY_ID, SnapshotName, SourceName};
+use crate::news::in_a_moment;
 use crate::observed::Observations;
 use crate::volumes::{NotServed, Volumes, is_alone};
 use std::sync::Arc;
-use std::time::Duration;
 use tepal_gateway::disk::{Exports, OpenError};
 use tepal_metadata::{Metadata, SnapshotRecord, State, VolumeRecord, VolumeState};
 use tepal_model::{Epoch, VolumeId};
-use tokio::sync::watch;
-use tokio::time::timeout;
 
 /// The volumes of the cluster and their snapshots, by their names as of now, or by [`BY_ID`] and their ids.
 #[derive(Clone)]
@@ -58,16 +56,6 @@ impl Exports for ServerExports {
             }
         })
     }
-}
-
-/// How long it may take to hear of what another server has just said that it's done.
-pub const NEWS: Duration = Duration::from_secs(2);
-
-/// What is known once that is so; after a while, what is known then.
-pub async fn in_a_moment<T: Clone>(known: &mut watch::Receiver<T>, is_so: impl Fn(&T) -> bool) -> T {
-    // Over as well if nothing will be heard any more.
-    let _ = timeout(NEWS, known.wait_for(is_so)).await;
-    known.borrow().clone()
 }
 
 pub fn only<T>(mut of: impl Iterator<Item = T>) -> Option<T> {

@@ -70,8 +70,14 @@ impl<W: World> Group<W> {
         SeenThrough::new(self.shared.world.clone(), write)
     }
 
+    /// For a client.
     pub fn line_up(&self, blocks: Blocks) -> Place {
-        self.shared.order.line_up(blocks.first, blocks.count, self.shared.world.now())
+        self.shared.order.line_up(blocks.first, blocks.count, Some(self.shared.world.now()))
+    }
+
+    /// For what no client has asked: no read has to come after it.
+    pub fn line_up_unasked(&self, blocks: Blocks) -> Place {
+        self.shared.order.line_up(blocks.first, blocks.count, None)
     }
 
     async fn write_bytes(
@@ -109,7 +115,7 @@ impl<W: World> Group<W> {
                     };
                     match merged {
                         Ok(Merged::Whole(data)) => Gather::from_iter([data]),
-                        Err(error) => return self.fail_when_all_act(error, &writing).await,
+                        Err(error) => return Err(self.error_once_all_act(error, &writing).await),
                         Ok(Merged::Waits(change)) => {
                             turn = Box::pin(self.wait_for_copies(turn, &asker, change, begun, blocks)).await?;
                             continue;
@@ -124,7 +130,7 @@ impl<W: World> Group<W> {
             };
             match written {
                 Ok(Written::Done) => return self.until_all_act(&writing).await,
-                Err(error) => return self.fail_when_all_act(error, &writing).await,
+                Err(error) => return Err(self.error_once_all_act(error, &writing).await),
                 Ok(Written::Waits { change, begun: now }) => {
                     begun |= now;
                     turn = Box::pin(self.wait_for_copies(turn, &asker, change, begun, blocks)).await?;

@@ -85,6 +85,7 @@ impl<W: World> Group<W> {
             let new: Vec<VolumeId> = epochs.heads.keys().copied().filter(are_new).collect();
             state.lost_unflushed.begin_with(new.into_iter());
             let before = std::mem::replace(&mut state.epochs, epochs.clone());
+            // They differ also when volumes are made or removed: then some reads wait in vain, and none is wrong.
             if before.heads != epochs.heads {
                 self.shared.order.note_snapshot();
             }
@@ -175,10 +176,10 @@ impl<W: World> Group<W> {
         }
     }
 
-    /// A part of what failed may be there, and is seen once its turn is over.
-    pub async fn fail_when_all_act(&self, error: IoError, writing: &Writing) -> Result<(), IoError> {
+    /// The error, when what became of the write may be told: a part of it may be there, and is seen once its turn is over.
+    pub async fn error_once_all_act(&self, error: IoError, writing: &Writing) -> IoError {
         let _ = self.until_all_act(writing).await; // or nobody is served here any more
-        Err(error)
+        error
     }
 
     /// What a snapshot has shown isn't lost with a cache.

@@ -358,7 +358,7 @@ impl<W: World> Group<W> {
 
     /// Comes when all writes that were in line have ended, and keeps others from beginning.
     pub async fn every_turn(&self) -> Turn {
-        self.line_up(Blocks::new(0, u64::MAX / 2)).turn().await
+        self.line_up_unasked(Blocks::new(0, u64::MAX / 2)).turn().await
     }
 }
 

@@ -50,11 +50,13 @@ enum Purpose {
     Repair,
 }
 
+/// When a client's change came in line. `None` for what no client has asked.
+type Since = Option<Tick>;
+
 #[derive(Debug)]
 struct Held {
     end: u64,
-    /// When it came in line.
-    since: Tick,
+    since: Since,
     readers: Bell,
     lending: Lending,
     /// It was under way when a snapshot was taken.
@@ -76,8 +78,7 @@ struct Waiting {
     number: u64,
     first: u64,
     end: u64,
-    /// When it came.
-    since: Tick,
+    since: Since,
     purpose: Purpose,
     /// They wait for its end.
     readers: Bell,
@@ -191,7 +192,7 @@ impl Queues {
         }
     }
 
-    fn hold(&mut self, (first, end): (u64, u64), purpose: Purpose, since: Tick, readers: Bell) {
+    fn hold(&mut self, (first, end): (u64, u64), purpose: Purpose, since: Since, readers: Bell) {
         let held = Held { end, since, readers, lending: Lending::Own, before_snapshot: false };
         self.held(purpose).insert(first, held);
     }
@@ -238,17 +239,18 @@ impl WriteOrder {
         self.queues.lock().expect("nothing panics while it holds the queues")
     }
 
-    /// Takes a place in line behind all writes and repairs of these blocks that came before this call.
-    pub fn line_up(&self, first: u64, count: u64, now: Tick) -> Place {
-        self.line_up_for(Purpose::Write, (first, count), now)
+    /// Takes a place in line behind all writes and repairs of these blocks that came before this call. `since` is now for what a client
+    /// asks, whose change reads may have to come after.
+    pub fn line_up(&self, first: u64, count: u64, since: Since) -> Place {
+        self.line_up_for(Purpose::Write, (first, count), since)
     }
 
     /// Takes a place behind the repairs of these blocks, and behind the writes that have their turn and haven't lent it.
-    pub fn line_up_repair(&self, first: u64, count: u64, now: Tick) -> Place {
-        self.line_up_for(Purpose::Repair, (first, count), now)
+    pub fn line_up_repair(&self, first: u64, count: u64) -> Place {
+        self.line_up_for(Purpose::Repair, (first, count), None)
     }
 
-    fn line_up_for(&self, purpose: Purpose, (first, count): (u64, u64), since: Tick) -> Place {
+    fn line_up_for(&self, purpose: Purpose, (first, count): (u64, u64), since: Since) -> Place {
         let end = first + count.max(1);
         let mut queues = self.lock();
         let behind = queues.waiting.iter().any(|earlier| earlier.holds_up((first, end), purpose));
@@ -278,17 +280,18 @@ impl WriteOrder {
         ends
     }
 
-    /// The writes of these blocks that came in line no later than that: each resolves when it has ended.
+    /// What clients have asked to be changed of these blocks, and came in line no later than that: each resolves when it has ended.
     pub fn in_line_since(&self, first: u64, count: u64, then: Tick) -> Vec<oneshot::Receiver<()>> {
         let mut queues = self.lock();
         let queues = &mut *queues;
         let end = first + count;
+        let is_before = |since: Since| since.is_some_and(|since| since <= then);
         let under_way = queues.writes.range_mut(..end).rev().take_while(|(_, held)| held.end > first);
-        let mut ends: Vec<_> =
-            under_way.filter(|(_, held)| held.since <= then).map(|(_, held)| held.readers.listen()).collect();
-        let waiting = queues.waiting.iter_mut().take_while(|waiting| waiting.since <= then);
-        let waiting =
-            waiting.filter(|waiting| waiting.purpose == Purpose::Write && overlaps(waiting.range(), (first, end)));
+        let under_way = under_way.filter(|(_, held)| is_before(held.since));
+        let mut ends: Vec<_> = under_way.map(|(_, held)| held.readers.listen()).collect();
+        // They came one after the other.
+        let waiting = queues.waiting.iter_mut().take_while(|waiting| waiting.since.is_none_or(|since| since <= then));
+        let waiting = waiting.filter(|waiting| is_before(waiting.since) && overlaps(waiting.range(), (first, end)));
         ends.extend(waiting.map(|waiting| waiting.readers.listen()));
         ends
     }
@@ -401,7 +404,7 @@ mod tests {
 
     fn ask(order: &WriteOrder, first: u64, count: u64) -> LocalBoxFuture<'static, Turn> {
         let order = order.clone();
-        let mut asked = order.line_up(first, count, Tick::default()).turn().boxed_local();
+        let mut asked = order.line_up(first, count, None).turn().boxed_local();
         match (&mut asked).now_or_never() {
             Some(turn) => futures_util::future::ready(turn).boxed_local(),
             None => asked,
@@ -473,12 +476,15 @@ mod tests {
     fn a_read_that_comes_long_after_a_write_waits_for_it_wherever_it_is_in_line() {
         let order = WriteOrder::default();
         let at = |second| Tick(Duration::from_secs(second));
-        let line_up = |first, second| order.line_up(first, 10, at(second)).turn().boxed_local();
+        let line_up = |first, second| order.line_up(first, 10, Some(at(second))).turn().boxed_local();
         let first = line_up(0, 1).now_or_never().unwrap();
         let mut second = line_up(5, 2);
         let given_up = line_up(12, 3);
         assert!((&mut second).now_or_never().is_none());
+        let of_no_client = order.line_up(6, 30, None);
         assert_eq!([0, 1, 2, 3].map(|then| order.in_line_since(6, 3, at(then)).len()), [0, 1, 2, 2]);
+        assert!(order.in_line_since(30, 1, at(3)).is_empty());
+        drop(of_no_client);
         let mut met = order.in_line_since(13, 1, at(3));
         assert_eq!(met.len(), 2, "those that wait, none of which is under way");
         drop(given_up);
@@ -519,9 +525,9 @@ mod tests {
         };
         let lent = ask(&order, 0, 10).now_or_never().unwrap();
         let slow = ask(&order, 20, 10).now_or_never().unwrap();
-        let behind_both = order.line_up(5, 20, Tick::default());
-        let behind_slow = order.line_up(26, 2, Tick::default());
-        let behind_that = order.line_up(22, 2, Tick::default());
+        let behind_both = order.line_up(5, 20, None);
+        let behind_slow = order.line_up(26, 2, None);
+        let behind_that = order.line_up(22, 2, None);
         let is_held_up = |place: &Place| order.is_held_up(number(place));
         assert!(![&behind_both, &behind_slow, &behind_that].into_iter().any(is_held_up));
         lent.lend();
@@ -536,7 +542,7 @@ mod tests {
         let order = WriteOrder::default();
         let write = ask(&order, 10, 10).now_or_never().unwrap();
         let mut later = ask(&order, 15, 1);
-        let mut repair = order.line_up_repair(12, 4, Tick::default()).turn().boxed_local();
+        let mut repair = order.line_up_repair(12, 4).turn().boxed_local();
         assert!((&mut repair).now_or_never().is_none(), "the turn isn't lent yet");
         write.lend();
         let repair = repair.now_or_never().expect("it passes the write that waits behind");

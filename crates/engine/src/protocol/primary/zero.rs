@@ -182,7 +182,7 @@ impl<W: World> Group<W> {
             let parts: Vec<Range<u64>> = parts.iter().map(bytes).collect();
             match self.clear_under_turn(&turn, &parts, (origin, &mut writing), begun).await {
                 Ok(Written::Done) => return self.until_all_act(&writing).await,
-                Err(error) => return self.fail_when_all_act(error, &writing).await,
+                Err(error) => return Err(self.error_once_all_act(error, &writing).await),
                 Ok(Written::Waits { change, begun: now }) => {
                     begun |= now;
                     turn = self.wait_for_copies(turn, &asker, change, begun, blocks).await?;

@@ -127,7 +127,7 @@ impl<W: World> Group<W> {
 
     /// As [`Group::turn`], but for a moment only: whoever asks asks again.
     pub(super) async fn turn_soon(&self, blocks: Blocks) -> Result<Turn, IoError> {
-        self.for_others().wait_for(Box::pin(self.line_up(blocks).turn()), DRIVES_WAIT).await
+        self.for_others().wait_for(Box::pin(self.line_up_unasked(blocks).turn()), DRIVES_WAIT).await
     }
 
     /// The chunks of the window of which this column may have anything: all but those that a copy here, which is like the others,

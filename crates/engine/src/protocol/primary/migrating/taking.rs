@@ -381,7 +381,7 @@ impl<W: World> Group<W> {
             let is_agreed = Arc::ptr_eq(&self.lock().epochs, &epochs);
             return if is_agreed { Ok(0) } else { Err(NotTaken::Yet) };
         }
-        let mut turn = self.line_up(blocks).turn().await;
+        let mut turn = self.line_up_unasked(blocks).turn().await;
         let mut unknown = Vec::new();
         if handed.iter().any(|handed| handed.damaged().next().is_some()) {
             (turn, unknown) = self.check_what_is_damaged(turn, (migration, blocks), &handed, &epochs).await?;

@@ -74,7 +74,7 @@ impl<W: World> Group<W> {
     /// Makes copies of some blocks of a region equal to the first clean one: that on one drive, or all that are here. Doesn't
     /// wait for drives: it would have the blocks' turn meanwhile.
     async fn equalise(&self, blocks: Blocks, why: Why) -> Result<(), Stuck> {
-        let _turn = self.shared.order.line_up_repair(blocks.first, blocks.count, self.shared.world.now()).turn().await;
+        let _turn = self.shared.order.line_up_repair(blocks.first, blocks.count).turn().await;
         let mut decided = Decided::default();
         loop {
             let (source, targets) = match self.plan_equalise(blocks, why)? {

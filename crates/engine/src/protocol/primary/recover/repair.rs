@@ -15,7 +15,7 @@ impl<W: World> Group<W> {
     pub async fn repair(&self, block: u64, at: usize) -> Result<(), IoError> {
         let region = self.shared.column.region_of(block);
         loop {
-            let turn = self.shared.order.line_up_repair(block, 1, self.shared.world.now()).turn().await;
+            let turn = self.shared.order.line_up_repair(block, 1).turn().await;
             let (target, unresolved) = {
                 let state = self.lock();
                 state.serves()?;
