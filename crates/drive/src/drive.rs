@@ -308,12 +308,15 @@ impl<W: World> Drive<W> {
     }
 
     /// Of which parts of maps the drive holds anything or remembers requests, where a part is so many blocks: of maps of which that is
-    /// known. Looks at all that it holds.
+    /// known. Looks at all that it holds, unless it has nothing of any of them.
     pub fn parts_held(&self, of_part: impl Fn(MapId) -> Option<u64>) -> BTreeSet<(MapId, u64)> {
         let state = self.shared.lock();
         let mut maps: BTreeSet<MapId> = state.map.layers_of().keys().map(|&(map, _)| map).collect();
         maps.extend(state.requests.maps());
         let known: BTreeMap<MapId, u64> = maps.into_iter().filter_map(|map| Some((map, of_part(map)?))).collect();
+        if known.is_empty() {
+            return BTreeSet::new();
+        }
         let part = |map: MapId, block: u64| Some((map, block / known.get(&map)?));
         let held = state.map.keys().filter_map(|key| part(key.map, key.first_block()));
         let asked = state.requests.blocks().filter_map(|(map, run)| part(map, run.start));

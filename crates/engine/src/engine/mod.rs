@@ -282,6 +282,7 @@ impl<W: World> Engine<W> {
         if is_first {
             volume.map().start_recovery();
             volume.map().start_reclaiming();
+            self.start_giving_back_of(&volume.map());
         }
         Ok(volume)
     }
@@ -300,6 +301,7 @@ impl<W: World> Engine<W> {
             for map in volume.maps() {
                 self.follow_for(&map);
                 map.start_reclaiming();
+                self.start_giving_back_of(&map);
             }
         }
         Ok(volume)

@@ -11,8 +11,8 @@ use crate::servers::follow::ClusterView;
 use crate::volume::Map;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use tepal_drive::Mark;
 use tepal_drive::world::World;
+use tepal_drive::{Drive, Mark};
 use tepal_model::{DriveId, MapId};
 
 /// How soon to look again whether there's a lease.
@@ -24,6 +24,9 @@ impl<W: World> Engine<W> {
     pub(crate) fn follow_places(&self, before: &ClusterView) {
         for map in self.maps() {
             let (earlier, now) = (before.places.get(&map.id()), map.places());
+            if earlier.is_none() && before.view > 0 {
+                self.start_giving_back_of(&map);
+            }
             for (column, is) in now.columns.iter().enumerate() {
                 let opened = map.seats()[column].group().map(|group| group.shared.placed.clone());
                 let known = earlier.and_then(|earlier| earlier.columns.get(column)).cloned();
@@ -47,11 +50,24 @@ impl<W: World> Engine<W> {
 
     /// What a drive that is here holds and remembers of columns in which it has no place.
     pub(crate) fn start_giving_back(&self, id: DriveId) {
-        let is_complete = self.lock().complete;
-        let Some(drive) = self.drive(id).filter(|_| is_complete) else { return };
+        if let Some(drive) = self.drive(id) {
+            self.start_giving_back_on(drive, &self.maps());
+        }
+    }
+
+    /// The same of a map on all drives that are here: they were looked through when it wasn't open yet. Others may have written to it
+    /// there before this server knew of it.
+    pub(crate) fn start_giving_back_of(&self, map: &Map<W>) {
+        self.drives_here().into_iter().for_each(|drive| self.start_giving_back_on(drive, std::slice::from_ref(map)));
+    }
+
+    fn start_giving_back_on(&self, drive: Drive<W>, maps: &[Map<W>]) {
+        if !self.lock().complete {
+            return;
+        }
         let columns = |map: &Map<W>| (map.id(), map.seats().len());
-        let maps: BTreeMap<MapId, usize> = self.maps().iter().map(columns).collect();
-        let engine = self.clone();
+        let maps: BTreeMap<MapId, usize> = maps.iter().map(columns).collect();
+        let (engine, id) = (self.clone(), drive.id());
         self.world().spawn(Box::pin(async move {
             let of_column = |map: MapId| maps.get(&map).map(|&columns| Column::new(map, 0, columns).places().1);
             let mut columns = drive.parts_held(of_column);

@@ -181,6 +181,19 @@ impl Rig {
         (layout, epochs): (&str, &Arc<Epochs>),
         is_here: impl Fn(usize) -> bool,
     ) -> (Engine<SimWorld>, Volume<SimWorld>) {
+        let engine = Self::begin(world, disks, authority, is_here).await;
+        let volume = engine.open_volume(Self::spec(disks.len() as u64, layout, epochs)).await.unwrap();
+        engine.all_volumes_opened();
+        (engine, volume)
+    }
+
+    /// No volume is open yet.
+    async fn begin(
+        world: &SimWorld,
+        disks: &[SimDisk],
+        authority: &Arc<Agrees>,
+        is_here: impl Fn(usize) -> bool,
+    ) -> Engine<SimWorld> {
         let engine = Engine::new(world.clone(), authority.clone());
         for (nth, disk) in disks.iter().enumerate() {
             let id = DriveId(nth as u64 + 1);
@@ -192,31 +205,34 @@ impl Rig {
                 engine.add_absent_drive(id, left, true);
             }
         }
-        let spec = VolumeSpec {
+        engine
+    }
+
+    fn spec(drives: u64, layout: &str, epochs: &Arc<Epochs>) -> VolumeSpec {
+        VolumeSpec {
             id: VolumeId(1),
             name: "v".into(),
             size: 8 << 20,
             layout: layout.parse().unwrap(),
             map: MapId(1),
-            geometry: round(&places(1..=disks.len() as u64, layout)),
-            places: places(1..=disks.len() as u64, layout),
+            geometry: round(&places(1..=drives, layout)),
+            places: places(1..=drives, layout),
             revision: 1,
             epochs: epochs.clone(),
-        };
-        let volume = engine.open_volume(spec).await.unwrap();
-        engine.all_volumes_opened();
-        (engine, volume)
+        }
     }
 
     /// The process is killed and started again, with these drives.
     async fn restart(&mut self, is_here: impl Fn(usize) -> bool) {
-        for disk in &self.disks {
-            disk.process_killed();
-        }
-        self.world = SimWorld::boot(self.world.core(), "next life");
+        self.kill();
         let agreed = (self.layout, &self.epochs);
         let (engine, volume) = Self::serve(&self.world, &self.disks, &self.authority, agreed, is_here).await;
         (self.engine, self.volume) = (engine, volume);
+    }
+
+    fn kill(&mut self) {
+        self.disks.iter().for_each(SimDisk::process_killed);
+        self.world = SimWorld::boot(self.world.core(), "next life");
     }
 
     async fn lose(&self, nth: usize) {

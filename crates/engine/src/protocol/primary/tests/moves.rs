@@ -248,6 +248,26 @@ fn what_a_drive_holds_of_columns_that_have_moved_is_given_back_after_a_restart_t
     });
 }
 
+/// It may wait for a drive of its own that isn't here yet; or its server hears of it and of the move at once.
+#[test]
+fn what_a_drive_holds_of_a_volume_that_is_opened_after_all_others_is_given_back_too() {
+    told(|world| async move {
+        let mut moving = Moving::new(world.clone(), "mirror:2").await;
+        moving.rig.write(1, 1, 2).await.unwrap();
+        moving.begin();
+        moving.finish().await;
+        moving.rig.kill();
+        let rig = &mut moving.rig;
+        rig.engine = Rig::begin(&rig.world, &rig.disks, &rig.authority, |_| true).await;
+        rig.engine.all_volumes_opened();
+        rig.engine.follow(ME, &ClusterView::default(), &moving.now);
+        rig.volume = rig.engine.open_volume(Rig::spec(DRIVES, rig.layout, &rig.epochs)).await.unwrap();
+        assert!(moving.held(1) > 0);
+        moving.until_given_back(1).await;
+        assert_eq!(moving.rig.read(1).await, Ok(1));
+    });
+}
+
 /// A map's columns are where they are for all its volumes: one move brings what each of them has, and is given back once.
 #[test]
 fn a_column_moves_with_what_a_volume_its_snapshot_and_its_clone_have_while_both_are_written() {
