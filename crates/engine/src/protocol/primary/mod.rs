@@ -45,6 +45,7 @@ use members::{BusyRegions, Member, Members, Presence};
 use migrating::takeover::TakeOver;
 use order::{Turn, WriteOrder};
 use patience::Patience;
+use recover::Resolving;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -98,6 +99,7 @@ pub(crate) struct State<W: World> {
     pub busy: BusyRegions,
     /// Regions whose copies may differ since a crash.
     pub unresolved: BTreeSet<u64>,
+    pub resolving: Resolving,
     /// Who waits for a drive to come or go.
     pub bell: Bell,
     pub recovering: bool,
@@ -205,6 +207,7 @@ impl<W: World> Group<W> {
             members,
             busy: BusyRegions::new(),
             unresolved: BTreeSet::new(),
+            resolving: Resolving::default(),
             bell: Bell::default(),
             recovering: false,
             settling: false,

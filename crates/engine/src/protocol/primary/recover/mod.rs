@@ -4,17 +4,19 @@
 mod copy;
 mod equalise;
 mod repair;
+mod resolve;
 mod settle;
 mod without_room;
 
 use super::flush::flush_all;
-use super::members::{Copies, Member, Presence};
+use super::members::{Copies, Member};
 use super::read::Failed;
 use super::{Group, State};
 use crate::holder::Holder;
 use equalise::Why;
 use futures_channel::oneshot;
 use futures_util::future::join_all;
+pub(crate) use resolve::Resolving;
 use tepal_drive::world::World;
 use tepal_drive::{Change, DriveError, Mark, MarkKind};
 use tepal_model::{DriveId, IoError};
@@ -29,46 +31,16 @@ pub(crate) enum Stuck {
     Failed(IoError),
 }
 
+impl Stuck {
+    fn error(&self) -> Option<&IoError> {
+        match self {
+            Stuck::Failed(error) => Some(error),
+            Stuck::Waits(_) => None,
+        }
+    }
+}
+
 impl<W: World> Group<W> {
-    /// Settles a region whose copies may differ since a crash: the first clean copy decides. Those on drives that are away
-    /// are stale from then on: somebody may read what was decided.
-    pub async fn resolve(&self, region: u64) -> Result<(), Stuck> {
-        loop {
-            let began = self.lock().moment();
-            self.equalise_region(region, Why::Unresolved).await?;
-            self.mark_absent_stale(region).await;
-            let mut state = self.lock();
-            if state.removed {
-                return Err(Stuck::Failed(IoError::Fenced));
-            }
-            // A drive that came meanwhile was not compared everywhere, nor were blocks of a write that was refused since.
-            if state.is_as_at(began, std::iter::once(region)) {
-                state.unresolved.remove(&region);
-                return Ok(());
-            }
-        }
-    }
-
-    /// Marks an unresolved region, and all others at once, stale for the drives that are away and have no such mark yet.
-    async fn mark_absent_stale(&self, region: u64) {
-        let mut marking = Vec::new();
-        {
-            let mut state = self.lock();
-            let list = &state.members.list;
-            let is_here = |at: &usize| list[*at].drive().is_some();
-            let is_away =
-                |at: &usize| matches!(list[*at].presence, Presence::Missing | Presence::Leaving) && !list[*at].joins;
-            let members = || 0..self.shared.copies;
-            let unsaid = |at: &usize| !members().filter(is_here).all(|by| list[*at].missed.is_said(region, by));
-            let absent: Vec<usize> = members().filter(|at| is_away(at) && unsaid(at)).collect();
-            for at in absent {
-                let unresolved = state.unresolved.iter().copied().collect();
-                marking.push(self.mark_stale(&mut state, at, unresolved));
-            }
-        }
-        join_all(marking).await;
-    }
-
     /// Has a drive that returned note what it misses, and what others miss. From then on its word is enough.
     pub async fn note(&self, at: usize) -> Result<(), Stuck> {
         if let Some(id) = self.must_give_up(at) {

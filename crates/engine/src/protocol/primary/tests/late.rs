@@ -44,7 +44,7 @@ fn epochs(view: View, readers: &[&str], snapshots: &[Epoch]) -> Arc<Epochs> {
 }
 
 /// A block in the first region, whichever drive has it.
-async fn put(drive: &Drive<SimWorld>, first: u64, byte: u8, lineage: &Lineage, is_busy: bool) {
+pub async fn put(drive: &Drive<SimWorld>, first: u64, byte: u8, lineage: &Lineage, is_busy: bool) {
     let map = MapId(1);
     let data = Gather::from_iter([Bytes::from(vec![byte; BLOCK as usize])]);
     let crcs = data.iter().flat_map(|piece| block_crcs(piece)).collect::<Vec<u32>>().into();

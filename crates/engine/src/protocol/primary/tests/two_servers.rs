@@ -87,6 +87,8 @@ pub enum Carries {
 #[derive(Default)]
 pub struct Post {
     letters: Mutex<Vec<Letter>>,
+    /// How many there were.
+    asked: Mutex<usize>,
     /// How often a drive was to be read.
     reads: Mutex<usize>,
     carries: Mutex<Carries>,
@@ -94,6 +96,7 @@ pub struct Post {
 
 impl Peers for Post {
     fn ask(&self, _: ServerId, question: Question) -> LocalBoxFuture<'static, Result<Reply, Unreachable>> {
+        *self.asked.lock().unwrap() += 1;
         if let Request::Drive(DriveRequest { operation: DriveOperation::Read { .. }, .. }) = question.request {
             *self.reads.lock().unwrap() += 1;
         }
@@ -112,6 +115,10 @@ impl Peers for Post {
 impl Post {
     pub fn take_reads(&self) -> usize {
         std::mem::take(&mut *self.reads.lock().unwrap())
+    }
+
+    pub fn take_asked(&self) -> usize {
+        std::mem::take(&mut *self.asked.lock().unwrap())
     }
 
     pub fn carry_on(&self, how: Carries) {
