@@ -111,6 +111,12 @@ pub const KEPT: &[Kept] = &[
         "a server led by what its process of before knew, and had the drive that knew better marked stale",
     ),
     kept("long_ring", 7_200_331, "the same, on the way to another layout"),
+    kept(
+        "leaving",
+        54,
+        "a volume was opened after all others: what its drive held of a column that had moved was never given back",
+    ),
+    kept("leaving", 140, "each of many reads compared all of a region that a crash had left, at the same time"),
 ];
 
 #[cfg(test)]

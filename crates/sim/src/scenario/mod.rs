@@ -41,6 +41,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario { name: "operated", run: one_server::run_operated },
     Scenario { name: "ring", run: ring::run },
     Scenario { name: "long_ring", run: ring::run_long },
+    Scenario { name: "leaving", run: ring::run_leaving },
 ];
 
 impl Scenario {

@@ -179,6 +179,32 @@ impl Ring {
         Workload::new(&self.core, tested.checker.clone(), self.plan.mix.clone(), may_fail)
     }
 
+    /// One goes to a map of its own while clients write to it, and servers are started anew: what it has taken over isn't taken again.
+    pub(super) async fn a_clone_leaves(&mut self) {
+        let Some(tested) = self.any_clone() else {
+            let at = self.random.index(self.plan.servers);
+            self.snapshot_is_taken(at);
+            self.wait().await;
+            return self.snapshot_is_cloned(at);
+        };
+        let rate = self.random.between(4..64) << 16;
+        self.migration_begins(1, (tested.id, true), Some(rate));
+        for _ in 0..self.random.between(2..8) {
+            let (at, other) = (self.random.index(self.nodes.len()), self.random.index(self.nodes.len()));
+            self.clone_is_used(other);
+            match self.random.below(8) {
+                0 => self.council.turn_migration(),
+                1..4 => {
+                    self.stop(at);
+                    self.start(at);
+                }
+                _ => {}
+            }
+            Sleep::until(&self.core, self.core.now() + Duration::from_millis(self.random.between(1..150))).await;
+            self.keep_busy();
+        }
+    }
+
     pub(super) fn clone_is_removed(&mut self) {
         if let Some(tested) = self.any_clone() {
             self.remove_volume(tested.id);

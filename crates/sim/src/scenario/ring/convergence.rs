@@ -45,7 +45,7 @@ impl Ring {
         self.network.cut((other, one));
         // What is to be on one server only, nobody else takes over for it; nor does anybody hand over what only one has.
         if !self.is_any_striped() && self.random.one_in(2) {
-            self.migration_begins(2);
+            self.any_migration_begins(2);
             self.council.change_rate(None);
         }
         let workload = self.workload();

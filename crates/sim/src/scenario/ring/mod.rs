@@ -33,7 +33,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use tepal_drive::geometry::MIN_LOG;
 use tepal_drive::{NewDrive, format};
-use tepal_model::{ClusterId, DriveId, IoError, MapId, MigrationStage, ServerId};
+use tepal_model::{ClusterId, DriveId, IoError, MapId, MigrationStage, ServerId, VolumeId};
 
 const DISKS: [&str; 7] = ["d0", "d1", "d2", "d3", "d4", "d5", "d6"];
 const SERVERS: [&str; 7] = ["s0", "s1", "s2", "s3", "s4", "s5", "s6"];
@@ -53,6 +53,12 @@ pub fn run(executor: &Executor, mut random: Stream) -> Result<u64, Failure> {
 /// Over seconds, with more servers, gateways elsewhere, and servers that stand still.
 pub fn run_long(executor: &Executor, mut random: Stream) -> Result<u64, Failure> {
     let plan = Plan::long(&mut random);
+    run_plan(executor, plan, random)
+}
+
+/// The same, with clones that go their own way again and again.
+pub fn run_leaving(executor: &Executor, mut random: Stream) -> Result<u64, Failure> {
+    let plan = Plan { clones_leave: true, ..Plan::long(&mut random) };
     run_plan(executor, plan, random)
 }
 
@@ -230,6 +236,9 @@ impl Ring {
             self.wait().await;
             self.something_happens().await;
             self.keep_busy();
+            if self.plan.clones_leave && self.random.one_in(2) {
+                self.a_clone_leaves().await;
+            }
         }
         if self.plan.servers > 2 && self.random.one_in(2) {
             self.two_lose_each_other().await;
@@ -371,7 +380,7 @@ impl Ring {
             Event::SnapshotIsCloned => self.snapshot_is_cloned(at),
             Event::CloneIsUsed => self.clone_is_used(at),
             Event::CloneIsRemoved => self.clone_is_removed(),
-            Event::MigrationBegins => self.migration_begins(1),
+            Event::MigrationBegins => self.any_migration_begins(1),
             Event::MigrationRests => self.council.change_migration(MigrationStage::Paused),
             Event::MigrationGoesOn => self.council.change_migration(MigrationStage::Running),
             Event::MigrationTurns => self.council.turn_migration(),
@@ -405,11 +414,16 @@ impl Ring {
         ((map, column), columns[column].holders.len())
     }
 
+    fn any_migration_begins(&mut self, copies: u8) {
+        let (of, alone) = (*self.random.pick(&self.council.volumes()), self.random.one_in(2));
+        let rate = self.any_rate();
+        self.migration_begins(copies, (of, alone), rate);
+    }
+
     /// To another number of copies perhaps, but at least so many, other extents, other places.
-    fn migration_begins(&mut self, copies: u8) {
+    fn migration_begins(&mut self, copies: u8, (of, alone): (VolumeId, bool), rate: Option<u64>) {
         let (to, places) = plan::another(&mut self.random, self.plan.servers, copies);
-        let (seed, alone, rate) = (self.random.draw(), self.random.one_in(2), self.any_rate());
-        let of = *self.random.pick(&self.council.volumes());
+        let seed = self.random.draw();
         if self.council.begin_migration((of, alone), (to.clone(), places), (seed, rate)) {
             let which = if alone { "volume" } else { "all with the map of volume" };
             self.core.note(seed, || format!("{which} {} is to go to {to:?}", of.0));

@@ -27,6 +27,8 @@ pub struct Plan {
     pub pauses: &'static [Duration],
     /// Servers and gateways stand still, links and drives are slow, and one drive's data decays in the end.
     pub has_faults: bool,
+    /// Again and again a clone goes to a map of its own.
+    pub clones_leave: bool,
 }
 
 impl Plan {
@@ -53,6 +55,7 @@ impl Plan {
             events: random.between(2..14),
             pauses: &PAUSES,
             has_faults: false,
+            clones_leave: false,
         }
     }
 
@@ -88,6 +91,7 @@ impl Plan {
             events: random.between(6..24),
             pauses: &PAUSES,
             has_faults: true,
+            clones_leave: false,
         }
     }
 }
