@@ -282,7 +282,7 @@ impl<W: World> Engine<W> {
         if is_first {
             volume.map().start_recovery();
             volume.map().start_reclaiming();
-            self.start_giving_back_of(&volume.map());
+            self.start_giving_back_of(volume.map());
         }
         Ok(volume)
     }
