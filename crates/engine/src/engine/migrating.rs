@@ -30,17 +30,17 @@ impl<W: World> State<W> {
     /// Opens the maps that volumes go to, or come from, and has all of them know what is agreed of that.
     pub(super) fn arrange(&mut self, engine: &Engine<W>) {
         let Some((_, now)) = self.followed.clone() else { return };
+        // First, as this server may have missed all of an earlier migration, and what is on its way now has come by that.
+        for id in self.volumes.keys().filter_map(|id| now.volumes.get(id)).copied().collect::<BTreeSet<_>>() {
+            if let Some(laid) = now.laid.get(&id) {
+                self.open_map(engine, &now, (id, laid));
+            }
+        }
         for agreed in now.migrations.values() {
             for (id, other) in [(agreed.source, agreed.target), (agreed.target, agreed.source)] {
                 if self.maps.contains_key(&other) {
                     self.open_map(engine, &now, (id, agreed.laid(id)));
                 }
-            }
-        }
-        // This server may have missed all of it.
-        for id in self.volumes.keys().filter_map(|id| now.volumes.get(id)).copied().collect::<BTreeSet<_>>() {
-            if let Some(laid) = now.laid.get(&id) {
-                self.open_map(engine, &now, (id, laid));
             }
         }
         // In this order: nobody takes for its own what has gone.

@@ -1,5 +1,6 @@
 //! A volume goes to another layout while it's used, and back.
 
+use super::doubts::REQUEST;
 use super::*;
 use crate::protocol::primary::Blocks;
 use crate::protocol::primary::migrating::handing::{Handing, What};
@@ -12,6 +13,7 @@ use tepal_codec::checksum::block_crcs;
 use tepal_drive::Write;
 use tepal_drive::world::Gather;
 use tepal_model::{CHUNK, EXTENT, History, Lineage, MigrationStage, ServerId, Taking};
+use tepal_wire::message::Tag;
 
 const ME: ServerId = ServerId(1);
 pub const SOURCE: MapId = MapId(1);
@@ -222,6 +224,51 @@ fn a_map_that_was_left_is_given_back_and_keeps_no_drive_from_being_up() {
             }
         }
         panic!("drive 1 is {:?}, {} bytes are held", rig.authority.standing(DriveId(1)), going.held(SOURCE));
+    });
+}
+
+/// Story: while a server stood still, a volume arrived in another map, and went on to a third one. The server opened the second,
+/// but not the third, of which it led columns, until something else was agreed: until then nothing went on.
+#[test]
+fn a_server_that_has_missed_a_whole_migration_takes_part_in_the_next_one() {
+    told(|world| async move {
+        const BETWEEN: MapId = MapId(9);
+        let (going, mut now) = Going::before(world, "mirror:2", "mirror:3").await;
+        let missed = now.migrations.remove(&SOURCE).unwrap();
+        let migration = Migration { source: BETWEEN, ..Migration::clone(&missed) };
+        now.laid = [(BETWEEN, Arc::new(migration.from.clone()))].into();
+        now.places = [(BETWEEN, now.places[&SOURCE].clone()), (TARGET, now.places[&TARGET].clone())].into();
+        now.volumes = [(VolumeId(1), BETWEEN)].into();
+        now.migrations = [(BETWEEN, Arc::new(migration))].into();
+        going.follow(now);
+        let target = going.rig.engine.map(TARGET).expect("the volume is on its way there");
+        let leads = || target.groups().len() == target.seats().len();
+        while !leads() {
+            going.rig.world.sleep(Duration::from_millis(1)).await;
+        }
+    });
+}
+
+/// Story: a request was carried out, and its answer was lost. Its blocks went to another map, somebody wrote to them there, and then it was
+/// asked again.
+#[test]
+fn a_request_that_was_carried_out_before_its_blocks_went_to_another_map_is_not_carried_out_there() {
+    told(|world| async move {
+        let (going, begins) = Going::before(world, "mirror:2", "mirror:3").await;
+        let ask = async |map: MapId, is_in_doubt| {
+            let first = going.rig.engine.map(map).unwrap().seats()[0].group().unwrap();
+            let data = Gather::from_iter([Bytes::from(vec![1; BLOCK as usize])]);
+            first.write(VolumeId(1), 0, data, false, Some(Tag { origin: REQUEST, is_in_doubt })).await
+        };
+        ask(SOURCE, false).await.unwrap();
+        assert_eq!(going.rig.read(0).await, Ok(1));
+        going.follow(begins);
+        while !going.before.borrow().migrations.is_empty() {
+            going.move_on().await;
+        }
+        going.rig.write(0, 2, 1).await.unwrap();
+        ask(TARGET, true).await.unwrap();
+        assert_eq!(going.rig.read(0).await, Ok(2));
     });
 }
 
