@@ -112,11 +112,10 @@ pub const KEPT: &[Kept] = &[
     ),
     kept("long_ring", 7_200_331, "the same, on the way to another layout"),
     kept(
-        "leaving",
-        54,
-        "a volume was opened after all others: what its drive held of a column that had moved was never given back",
+        "long_ring",
+        1921,
+        "a server that had missed a whole migration didn't open the map that the next one went to, and nothing went on",
     ),
-    kept("leaving", 140, "each of many reads compared all of a region that a crash had left, at the same time"),
 ];
 
 #[cfg(test)]

@@ -179,7 +179,7 @@ impl Ring {
         Workload::new(&self.core, tested.checker.clone(), self.plan.mix.clone(), may_fail)
     }
 
-    /// One goes to a map of its own while clients write to it, and servers are started anew: what it has taken over isn't taken again.
+    /// One leaves the others for a map of its own while clients write to it and machines are started anew; if there's none, one is made.
     pub(super) async fn a_clone_leaves(&mut self) {
         let Some(tested) = self.any_clone() else {
             let at = self.random.index(self.plan.servers);

@@ -56,10 +56,9 @@ pub fn run_long(executor: &Executor, mut random: Stream) -> Result<u64, Failure>
     run_plan(executor, plan, random)
 }
 
-/// The same, with clones that go their own way again and again.
+/// The same, with clones that go their own way again and again, and clients that ask what is mapped.
 pub fn run_leaving(executor: &Executor, mut random: Stream) -> Result<u64, Failure> {
-    let plan = Plan { clones_leave: true, ..Plan::long(&mut random) };
-    run_plan(executor, plan, random)
+    run_plan(executor, Plan::leaving(&mut random), random)
 }
 
 fn run_plan(executor: &Executor, plan: Plan, random: Stream) -> Result<u64, Failure> {

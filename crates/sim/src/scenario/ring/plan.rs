@@ -94,9 +94,13 @@ impl Plan {
             clones_leave: false,
         }
     }
-}
 
-impl Plan {
+    pub fn leaving(random: &mut Stream) -> Self {
+        let mut plan = Plan { clones_leave: true, ..Plan::long(random) };
+        plan.mix.status = random.below(6) as u32;
+        plan
+    }
+
     /// What a drive holds at most of the volume.
     pub fn mebibytes_each(&self) -> u64 {
         if self.has_faults {
