@@ -20,11 +20,12 @@ const AGAIN: Duration = Duration::from_millis(100);
 
 impl<W: World> Engine<W> {
     /// After `before`, columns may be elsewhere: of volumes that this server has for itself too, which are shared then. What lies where
-    /// they were is given back.
+    /// they were is given back; of a map that wasn't named before, all drives here are looked through.
     pub(crate) fn follow_places(&self, before: &ClusterView) {
         for map in self.maps() {
             let (earlier, now) = (before.places.get(&map.id()), map.places());
-            if earlier.is_none() && before.view > 0 {
+            // One that goes isn't named any more.
+            if earlier.is_none() && before.view > 0 && self.lock().places_of(map.id()).is_some() {
                 self.start_giving_back_of(&map);
             }
             for (column, is) in now.columns.iter().enumerate() {
@@ -55,8 +56,8 @@ impl<W: World> Engine<W> {
         }
     }
 
-    /// The same of a map on all drives that are here: they were looked through when it wasn't open yet. Others may have written to it
-    /// there before this server knew of it.
+    /// What the drives that are here hold of a map where they have no place: they were looked through when it wasn't open yet, and others
+    /// may have written to it there before this server knew of it.
     pub(crate) fn start_giving_back_of(&self, map: &Map<W>) {
         self.drives_here().into_iter().for_each(|drive| self.start_giving_back_on(drive, std::slice::from_ref(map)));
     }
@@ -88,8 +89,13 @@ impl<W: World> Engine<W> {
         if has_place() {
             return;
         }
-        // Looked up afterwards: what says that it has none is of no later view.
-        let view = self.followed_state().map_or(0, |(_, now)| now.view);
+        // Looked up afterwards: what says that it has none is of no later view. Once a state that names the map is followed, this is asked
+        // again.
+        let view = match self.followed_state() {
+            Some((_, now)) if now.places.contains_key(&id) => now.view,
+            None if self.shared.is_alone => 0,
+            Some(_) | None => return,
+        };
         self.shared.authority.adopted(view).await;
         map.ended(number).await;
         loop {

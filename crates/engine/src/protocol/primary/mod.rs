@@ -99,6 +99,7 @@ pub(crate) struct State<W: World> {
     pub busy: BusyRegions,
     /// Regions whose copies may differ since a crash.
     pub unresolved: BTreeSet<u64>,
+    /// Those of them that somebody resolves, and who waits for that.
     pub resolving: Resolving,
     /// Who waits for a drive to come or go.
     pub bell: Bell,

@@ -31,15 +31,6 @@ pub(crate) enum Stuck {
     Failed(IoError),
 }
 
-impl Stuck {
-    fn error(&self) -> Option<&IoError> {
-        match self {
-            Stuck::Failed(error) => Some(error),
-            Stuck::Waits(_) => None,
-        }
-    }
-}
-
 impl<W: World> Group<W> {
     /// Has a drive that returned note what it misses, and what others miss. From then on its word is enough.
     pub async fn note(&self, at: usize) -> Result<(), Stuck> {

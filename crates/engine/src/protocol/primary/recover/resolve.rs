@@ -1,9 +1,10 @@
-//! Settling regions whose copies may differ since a crash.
+//! Resolving regions whose copies may differ since a crash. A region is resolved by one at a time, for all who want it; what has failed is
+//! told only to those who came before the attempt began.
 
 use super::Stuck;
 use super::equalise::Why;
 use crate::protocol::primary::Group;
-use crate::protocol::primary::members::Presence;
+use crate::protocol::primary::members::{Copies, Presence};
 use futures_channel::oneshot;
 use futures_util::future::join_all;
 use std::collections::BTreeMap;
@@ -25,6 +26,11 @@ impl Resolving {
         waiting.push(sender);
         Some(end)
     }
+
+    /// Who waits for the end of it.
+    fn end(&mut self, region: u64) -> Vec<oneshot::Sender<Option<IoError>>> {
+        self.0.remove(&region).unwrap_or_default()
+    }
 }
 
 /// It has ended when this is gone.
@@ -37,8 +43,10 @@ struct Attempt<'a, W: World> {
 
 impl<W: World> Drop for Attempt<'_, W> {
     fn drop(&mut self) {
-        let waiting = self.group.lock().resolving.0.remove(&self.region);
-        for end in waiting.into_iter().flatten() {
+        let Ok(mut state) = self.group.shared.state.lock() else { return }; // poisoned: to panic here too would abort
+        let waiting = state.resolving.end(self.region);
+        drop(state);
+        for end in waiting {
             let _ = end.send(self.error.clone()); // who has given up waiting needs no answer
         }
     }
@@ -48,26 +56,33 @@ impl<W: World> Group<W> {
     /// Settles a region whose copies may differ since a crash: the first clean copy decides. Those on drives that are away
     /// are stale from then on: somebody may read what was decided. One does it for all who want it meanwhile.
     pub async fn resolve(&self, region: u64) -> Result<(), Stuck> {
-        // What kept an attempt from its end that had begun earlier may be over.
-        let mut is_earlier = true;
+        // What an attempt has met that was under way when this was asked may be over.
+        let mut began_before = true;
         loop {
-            let attempt = {
+            let under_way = {
                 let mut state = self.lock();
                 if !state.unresolved.contains(&region) {
                     return Ok(());
                 }
+                // Each for himself: whoever waits isn't woken by another's attempt that would only wait.
+                if matches!(state.members.clean(region), Copies::Waiting) {
+                    state.serves().map_err(Stuck::Failed)?;
+                    return Err(Stuck::Waits(Group::next_change(&mut state)));
+                }
                 state.resolving.join(region)
             };
-            let Some(end) = attempt else {
+            let Some(end) = under_way else {
                 let mut attempt = Attempt { group: self, region, error: None };
                 let outcome = self.resolve_alone(region).await;
-                attempt.error = outcome.as_ref().err().and_then(Stuck::error).cloned();
+                if let Err(Stuck::Failed(error)) = &outcome {
+                    attempt.error = Some(error.clone());
+                }
                 return outcome;
             };
             match end.await {
-                Ok(Some(error)) if !is_earlier => return Err(Stuck::Failed(error)),
-                // It was given up perhaps, with who had it.
-                Ok(_) | Err(_) => is_earlier = false,
+                Ok(Some(error)) if !began_before => return Err(Stuck::Failed(error)),
+                // It's resolved, waits for drives, or was given up with who had it: that is looked at again.
+                Ok(_) | Err(_) => began_before = false,
             }
         }
     }

@@ -248,7 +248,7 @@ fn what_a_drive_holds_of_columns_that_have_moved_is_given_back_after_a_restart_t
     });
 }
 
-/// It may wait for a drive of its own that isn't here yet; or its server hears of it and of the move at once.
+/// Story: only drives that came, and all of them at a start, were looked through. What they held of a volume that was opened later stayed.
 #[test]
 fn what_a_drive_holds_of_a_volume_that_is_opened_after_all_others_is_given_back_too() {
     told(|world| async move {
