@@ -182,6 +182,21 @@ fn a_drive_that_has_failed_is_not_taken_for_one_that_may_return_by_who_takes_it_
     });
 }
 
+/// Story: a drive was back and had not caught up, and was asked what is mapped. Who copied the volume so left out what it had missed.
+#[test]
+fn a_drive_is_not_asked_what_is_mapped_where_it_misses_writes() {
+    told(|world| async move {
+        let rig = Rig::new(world, "mirror:2", 2).await;
+        rig.lose(0).await;
+        rig.write(0, 1, 1).await.unwrap();
+        rig.disks[1].set_faults(Faults { slowdown: 10_000, ..Faults::default() });
+        rig.bring_back(0).await;
+        let found = rig.volume.block_status(Within { offset: 0, length: BLOCK, limit: 1 }).await.unwrap();
+        assert!(found[0].mapped);
+        assert!(!rig.missed(0).is_empty(), "it had caught up before");
+    });
+}
+
 #[test]
 fn what_is_called_a_hole_while_a_trim_is_under_way_holds_nothing_afterwards() {
     told(|world| async move {
