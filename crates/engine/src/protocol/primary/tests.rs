@@ -17,6 +17,7 @@ mod leftovers;
 mod migrations;
 mod moves;
 mod pace;
+mod resolving;
 mod room;
 mod sharing;
 mod snapshots;

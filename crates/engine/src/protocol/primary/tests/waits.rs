@@ -1,13 +1,11 @@
 //! What waits, and for whom: each story once had somebody wait for a drive that isn't needed, or go without one that is
 //! here.
 
-use super::late::put;
-use super::two_servers::Two;
 use super::*;
 use crate::protocol::primary::Blocks;
-use crate::{DriveStatus, Trouble, Within};
-use futures_util::future::{Either, join_all, join3, select};
-use tepal_model::{EXTENT, Lineage};
+use crate::{Trouble, Within};
+use futures_util::future::{Either, join3, select};
+use tepal_model::EXTENT;
 
 /// Story: a write stood in line behind others when its client gave up, and was done all the same when its turn came, for nobody.
 #[test]
@@ -359,26 +357,5 @@ fn a_scrub_calls_lost_what_a_drive_that_is_back_had_missed() {
         rig.bring_back(1).await;
         let found = rig.volume.scrub(|_| {}).await.unwrap();
         assert_eq!((found.lost, found.unrepaired), (vec![0], vec![]));
-    });
-}
-
-/// Story: after a crash each of many reads compared all copies of its region, from end to end, though another one did so already.
-#[test]
-fn a_region_that_a_crash_has_left_is_settled_once_for_all_who_read_it() {
-    async fn letters(world: SimWorld, readers: usize) -> usize {
-        let two = Two::new(world, Standing::Current, Arc::default()).await;
-        let there = &two.drives()[1];
-        let (_, first) = *two.volume.copies_at(0).iter().find(|(id, _)| *id == there.id()).unwrap();
-        put(there, first, 1, &Lineage::default(), true).await;
-        two.follow(3, DriveStatus::Up(2), |_| {});
-        two.post.take_asked();
-        let reads = join_all((0..readers).map(|_| two.volume.read(0, BLOCK))).await;
-        reads.into_iter().for_each(|read| drop(read.unwrap()));
-        two.post.take_asked()
-    }
-    told(|world| async move {
-        let (by_one, by_many) = (letters(world.clone(), 1).await, letters(world, 16).await);
-        assert!(by_one > 16, "it asks for what the other drive has: {by_one}");
-        assert!(by_many <= by_one + 16, "{by_many} letters, {by_one} if there's only one reader");
     });
 }
