@@ -27,19 +27,21 @@ impl<W: World> Engine<W> {
 }
 
 impl<W: World> State<W> {
-    /// Opens the maps that volumes go to, or come from, and has all of them know what is agreed of that.
-    pub(super) fn arrange(&mut self, engine: &Engine<W>) {
-        let Some((_, now)) = self.followed.clone() else { return };
+    /// Opens the maps that volumes go to, or come from, and has all of them know what is agreed of that. Returns those that it has opened.
+    #[must_use = "nobody follows for them yet"]
+    pub(super) fn arrange(&mut self, engine: &Engine<W>) -> Vec<Map<W>> {
+        let Some((_, now)) = self.followed.clone() else { return Vec::new() };
+        let mut opened = Vec::new();
         // First, as this server may have missed all of an earlier migration, and what is on its way now has come by that.
         for id in self.volumes.keys().filter_map(|id| now.volumes.get(id)).copied().collect::<BTreeSet<_>>() {
             if let Some(laid) = now.laid.get(&id) {
-                self.open_map(engine, &now, (id, laid));
+                opened.extend(self.open_map(engine, &now, (id, laid)));
             }
         }
         for agreed in now.migrations.values() {
             for (id, other) in [(agreed.source, agreed.target), (agreed.target, agreed.source)] {
                 if self.maps.contains_key(&other) {
-                    self.open_map(engine, &now, (id, agreed.laid(id)));
+                    opened.extend(self.open_map(engine, &now, (id, agreed.laid(id))));
                 }
             }
         }
@@ -62,17 +64,20 @@ impl<W: World> State<W> {
                 false => drop(map.set_migration(agreed)),
             }
         }
+        opened
     }
 
-    fn open_map(&mut self, engine: &Engine<W>, now: &ClusterView, (id, laid): (MapId, &Laid)) {
-        let Some(places) = now.places.get(&id).filter(|_| !self.maps.contains_key(&id)) else { return };
+    /// `None` if it's open already, or no state that is followed says where it is.
+    fn open_map(&mut self, engine: &Engine<W>, now: &ClusterView, (id, laid): (MapId, &Laid)) -> Option<Map<W>> {
+        let places = now.places.get(&id).filter(|_| !self.maps.contains_key(&id))?;
         let Some(map) = Map::open(engine, (id, laid.clone()), Use::Among, places.clone()) else {
             tracing::error!(map = id.0, "a map that volumes go to is none");
-            return;
+            return None;
         };
         if let Some(epochs) = self.epochs_of(id) {
             map.go_on_with(epochs);
         }
-        self.maps.insert(id, map);
+        self.maps.insert(id, map.clone());
+        Some(map)
     }
 }

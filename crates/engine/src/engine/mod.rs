@@ -268,7 +268,7 @@ impl<W: World> Engine<W> {
     /// Serves a volume, until it's shared, for this server alone. What a crash left unsettled is settled as it's read, and in the
     /// background. A clone of one that is served already is served as that is.
     pub async fn open_volume(&self, spec: VolumeSpec) -> Result<Volume<W>, OpenVolumeError> {
-        let (volume, is_first) = {
+        let (volume, is_first, others) = {
             // At one moment, so that no drive comes or goes unnoticed.
             let mut state = self.lock();
             let (map, is_first) = state.map_for(self, &spec, Use::Alone)?;
@@ -276,35 +276,37 @@ impl<W: World> Engine<W> {
                 map.take_seat(map.open_group(self, column, 0, |id| state.presence(id)));
             }
             let volume = state.open(spec, map);
-            state.arrange(self);
-            (volume, is_first)
+            (volume, is_first, state.arrange(self))
         };
         if is_first {
             volume.map().start_recovery();
             volume.map().start_reclaiming();
             self.start_giving_back_of(volume.map());
         }
+        others.iter().for_each(|map| self.take_part_in(map));
         Ok(volume)
     }
 
     /// The same where several servers are primaries: of which columns this one is, is to be told.
     pub fn open_volume_among(&self, spec: VolumeSpec) -> Result<Volume<W>, OpenVolumeError> {
-        let (volume, is_first) = {
+        let (volume, opened) = {
             // At one moment, so that it doesn't go on in an epoch that is over.
             let mut state = self.lock();
             let (map, is_first) = state.map_for(self, &spec, Use::Among)?;
+            let own = is_first.then(|| map.clone());
             let volume = state.open(spec, map);
-            state.arrange(self);
-            (volume, is_first)
+            (volume, own.into_iter().chain(state.arrange(self)).collect::<Vec<_>>())
         };
-        if is_first {
-            for map in volume.maps() {
-                self.follow_for(&map);
-                map.start_reclaiming();
-                self.start_giving_back_of(&map);
-            }
-        }
+        // It may have gone from its own already, unnoticed by who opened it.
+        opened.iter().filter(|map| !map.is_cut_off()).for_each(|map| self.take_part_in(map));
         Ok(volume)
+    }
+
+    /// One that several servers serve, and that is new here.
+    fn take_part_in(&self, map: &Map<W>) {
+        self.follow_for(map);
+        map.start_reclaiming();
+        self.start_giving_back_of(map);
     }
 
     pub(crate) fn followed_state(&self) -> Option<(ServerId, Arc<ClusterView>)> {
@@ -332,7 +334,7 @@ impl<W: World> Engine<W> {
                 map.set_places(places);
             }
         }
-        state.arrange(self);
+        let _ = state.arrange(self); // what is followed next is for them too
     }
 
     /// Call this once all volumes that exist have been opened: only then can a drive be found to know what it misses, and among

@@ -3,6 +3,8 @@
 use super::*;
 use crate::protocol::primary::Group;
 use futures_util::future::{Either, select};
+use tepal_sim::Executor;
+use tepal_sim::executor::Limits;
 
 impl Rig {
     /// That the drive is down is agreed only after this is used; or that it's up is told.
@@ -27,6 +29,17 @@ impl Rig {
         self.world.spawn_named("losing", async move {
             engine.lose_drive(drive, Loss::Gone { drive, reason: "pulled".into() }).await;
         });
+    }
+    /// That it has left isn't agreed yet.
+    pub(super) async fn until_leaving(&self, nth: usize) {
+        while !self.volume.map().is_leaving(DriveId(nth as u64 + 1)) {
+            self.world.sleep(Duration::from_micros(10)).await;
+        }
+    }
+    pub(super) async fn until_agreed_to_have_left(&self, nth: usize) {
+        while self.authority.standing(DriveId(nth as u64 + 1)) == Standing::Current {
+            self.world.sleep(Duration::from_micros(10)).await;
+        }
     }
     pub(super) async fn fail(&self, nth: usize) {
         let drive = DriveId(nth as u64 + 1);
@@ -248,11 +261,11 @@ fn a_flush_tells_what_was_lost_with_drives_that_left_together() {
         rig.disks[0].plug_in();
         let (first, second) = (rig.gate(0), rig.gate(1));
         rig.begin_losing(0);
-        rig.world.sleep(Duration::from_millis(1)).await;
+        rig.until_leaving(0).await;
         rig.begin_losing(1);
-        rig.world.sleep(Duration::from_millis(1)).await;
+        rig.until_leaving(1).await;
         second.send(()).unwrap();
-        rig.world.sleep(Duration::from_millis(1)).await;
+        rig.until_agreed_to_have_left(1).await;
         first.send(()).unwrap();
         rig.secs(1).await;
         let volume = rig.volume.clone();

@@ -4,7 +4,8 @@ use super::two_servers::{Carries, Two};
 use super::*;
 use crate::servers::peers::{Peers, Question, Reply, Unreachable};
 use crate::{Agreed as Drives, ClusterView, DriveStatus, Trouble};
-use futures_util::future::{Either, LocalBoxFuture, pending, select};
+use futures_util::future::{Either, LocalBoxFuture, join_all, pending, select};
+use std::sync::Mutex;
 use tepal_model::ServerId;
 use tepal_sim::device::Faults;
 use tepal_wire::Payload;
@@ -40,32 +41,15 @@ impl Among {
     async fn new(world: SimWorld, drives: usize) -> Self {
         let (authority, peers) = (Arc::new(Agrees::default()), Arc::new(Silent::default()));
         let engine = Engine::among(world.clone(), authority.clone(), peers.clone());
-        let mut disks = Vec::new();
-        for (nth, name) in NAMES[..drives].iter().enumerate() {
-            let disk = SimDisk::new(world.core(), name, 16 << 20);
-            let drive = DriveId(nth as u64 + 1);
-            let new = NewDrive { cluster: ClusterId(1), drive, pool: "p".into(), log_length: None };
-            format(&disk.open(), None, new).await.unwrap();
-            let drive = Drive::open(world.clone(), disk.open(), None, Options::default()).await.unwrap();
-            engine.add_drive(drive, Standing::Current);
-            disks.push(disk);
+        let disks = join_all((1..=drives as u64).map(|id| formatted(&world, id))).await;
+        for disk in &disks {
+            engine.add_drive(opened(&world, disk).await, Standing::Current);
         }
         Among { world, disks, authority, peers, engine }
     }
 
     fn spec(&self, id: u32, drives: &[u64]) -> VolumeSpec {
-        let (name, layout) = (format!("v{id}"), "mirror:2".parse().unwrap());
-        VolumeSpec {
-            id: VolumeId(id.into()),
-            name,
-            size: 8 << 20,
-            layout,
-            map: MapId(id),
-            geometry: round(&places(drives.iter().copied(), "mirror:2")),
-            places: places(drives.iter().copied(), "mirror:2"),
-            revision: 1,
-            epochs: std::sync::Arc::default(),
-        }
+        spec(id, "mirror:2", places(drives.iter().copied(), "mirror:2"))
     }
 
     /// Those here are up since view 2.
@@ -106,7 +90,7 @@ fn a_drive_is_not_up_again_before_it_is_known_which_maps_volumes_go_to() {
     told(|world| async move {
         let rig = Among::new(world, 2).await;
         rig.engine.lose_drive(DriveId(2), Loss::Gone { drive: DriveId(2), reason: "pulled".into() }).await;
-        let drive = Drive::open(rig.world.clone(), rig.disks[1].open(), None, Options::default()).await.unwrap();
+        let drive = opened(&rig.world, &rig.disks[1]).await;
         rig.engine.add_drive(drive, Standing::Behind(3));
         rig.engine.open_volume_among(rig.spec(1, &[1, 9])).unwrap();
         let last_said = || rig.authority.0.lock().unwrap().view;
@@ -127,7 +111,7 @@ fn a_drive_is_not_up_again_before_a_volume_that_was_made_meanwhile_is_open() {
     told(|world| async move {
         let rig = Among::new(world, 2).await;
         rig.engine.lose_drive(DriveId(2), Loss::Gone { drive: DriveId(2), reason: "pulled".into() }).await;
-        let drive = Drive::open(rig.world.clone(), rig.disks[1].open(), None, Options::default()).await.unwrap();
+        let drive = opened(&rig.world, &rig.disks[1]).await;
         rig.engine.add_drive(drive, Standing::Behind(3));
         let spec = rig.spec(1, &[1, 9]);
         rig.engine.open_volume_among(spec.clone()).unwrap();

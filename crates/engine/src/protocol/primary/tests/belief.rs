@@ -62,7 +62,7 @@ fn what_was_read_of_a_write_that_was_given_up_is_not_gone_afterwards() {
             panic!("it waits for the write")
         };
         rig.begin_losing(0);
-        rig.world.sleep(Duration::from_millis(1)).await;
+        rig.until_agreed_to_have_left(0).await;
         rig.disks[1].pull();
         rig.begin_losing(1);
         rig.secs(1).await;
@@ -229,7 +229,7 @@ fn a_drive_that_was_up_again_while_a_server_was_cut_off_is_waited_for() {
         rig.bring_back(0).await;
         let (read, wait) = (Box::pin(rig.read(0)), Box::pin(rig.world.sleep(Duration::from_secs(1))));
         let Either::Right((_, read)) = select(read, wait).await else { panic!("it can't know") };
-        let drive = Drive::open(rig.world.clone(), rig.disks[1].open(), None, Options::default()).await.unwrap();
+        let drive = opened(&rig.world, &rig.disks[1]).await;
         rig.engine.add_drive(drive, Standing::Behind(9));
         assert_eq!(read.await, Ok(1));
     });

@@ -162,7 +162,7 @@ fn what_a_removed_volume_had_under_way_ends_and_its_map_goes_on() {
 async fn killed_with_requests_on_one_copy(rig: &Rig, nth: usize, seen: &str, other: &str) {
     rig.disks.iter().for_each(SimDisk::process_killed);
     let world = SimWorld::boot(rig.world.core(), "its last moment");
-    let drive = Drive::open(world, rig.disks[nth].open(), None, Options::default()).await.unwrap();
+    let drive = opened(&world, &rig.disks[nth]).await;
     let first = rig.volume.copies_at(0)[nth].1;
     let later = Origin { slot: REQUEST.slot + 1, ..REQUEST };
     for (seen, byte, origin) in [(seen, 9u8, REQUEST), (other, 8, later)] {

@@ -23,7 +23,7 @@ pub async fn ask(rig: &Rig, byte: u8, count: usize, is_in_doubt: bool) -> Result
 pub async fn killed_with_a_request_on_one_copy(rig: &Rig, nth: usize, byte: u8) {
     rig.disks.iter().for_each(SimDisk::process_killed);
     let world = SimWorld::boot(rig.world.core(), "its last moment");
-    let drive = Drive::open(world, rig.disks[nth].open(), None, Options::default()).await.unwrap();
+    let drive = opened(&world, &rig.disks[nth]).await;
     let data = Gather::from_iter([Bytes::from(vec![byte; BLOCK as usize])]);
     let crcs = data.iter().flat_map(|piece| block_crcs(piece)).collect::<Vec<u32>>().into();
     let mark = |region| Change::Marked(Mark { map: MapId(1), region, kind: MarkKind::Busy });

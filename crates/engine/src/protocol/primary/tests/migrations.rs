@@ -1,5 +1,6 @@
 //! A volume goes to another layout while it's used, and back.
 
+use super::clones::{CLONE, with_clone};
 use super::doubts::REQUEST;
 use super::*;
 use crate::protocol::primary::Blocks;
@@ -145,6 +146,14 @@ impl Going {
         }
     }
 
+    /// It was this server's alone, and is shared.
+    async fn until_led_among_others(&self, map: MapId) {
+        let map = self.rig.engine.map(map).unwrap();
+        while map.groups().iter().filter(|group| group.shared.view > 0).count() < map.seats().len() {
+            self.rig.world.sleep(Duration::from_millis(1)).await;
+        }
+    }
+
     pub fn held(&self, map: MapId) -> u64 {
         self.rig.engine.drives_here().iter().map(|drive| drive.allocated_of(map)).sum()
     }
@@ -249,6 +258,33 @@ fn a_server_that_has_missed_a_whole_migration_takes_part_in_the_next_one() {
     });
 }
 
+/// Story: a server opened a clone by what had been agreed before the clone left for a map of its own. The map that it had left was open
+/// from then on, and nobody led it, nor the one that its other volume goes to, until something else was agreed: that volume, opened
+/// later, was taken for one whose map is led.
+#[test]
+fn a_map_that_a_clone_has_left_is_led_for_its_other_volume_whichever_is_opened_first() {
+    told(|world| async move {
+        const OF_CLONE: MapId = MapId(9);
+        let (Going { mut rig, .. }, mut now) = Going::before(world, "mirror:2", "mirror:3").await;
+        let laid = now.migrations[&SOURCE].from.clone();
+        now.volumes.insert(CLONE, OF_CLONE);
+        now.places.insert(OF_CLONE, now.places[&SOURCE].clone());
+        now.laid = [SOURCE, OF_CLONE].map(|id| (id, Arc::new(laid.clone()))).into();
+        rig.kill();
+        let engine = Rig::engine_with_drives(&rig.world, &rig.disks, &rig.authority, |_| true).await;
+        engine.follow(ME, &ClusterView::default(), &Arc::new(now));
+        let of_origin = VolumeSpec { epochs: with_clone(), ..Rig::spec(3, "mirror:2", &rig.epochs) };
+        engine.open_volume_among(VolumeSpec { id: CLONE, name: "c".into(), ..of_origin.clone() }).unwrap();
+        engine.open_volume_among(of_origin).unwrap();
+        for id in [OF_CLONE, SOURCE, TARGET] {
+            let map = engine.map(id).expect("a volume has it, or is on its way there");
+            while map.groups().len() < map.seats().len() {
+                rig.world.sleep(Duration::from_millis(1)).await;
+            }
+        }
+    });
+}
+
 /// Story: a request was carried out, and its answer was lost. Its blocks went to another map, somebody wrote to them there, and then it was
 /// asked again.
 #[test]
@@ -326,6 +362,7 @@ fn what_was_asked_before_a_volume_turned_around_is_refused_however_often_it_has(
         let all = Migration { fence: migration.chunks, ..Migration::clone(&migration) };
         begins.migrations.insert(source, Arc::new(all));
         going.follow(begins);
+        going.until_led_among_others(source).await;
         for byte in 2..6 {
             let late = going.before.borrow().migrations.values().next().unwrap().clone();
             let (blocks, lines) = (Blocks::new(0, 1), Epochs::default().lines_digest(None));

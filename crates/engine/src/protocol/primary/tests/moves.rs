@@ -258,7 +258,7 @@ fn what_a_drive_holds_of_a_volume_that_is_opened_after_all_others_is_given_back_
         moving.finish().await;
         moving.rig.kill();
         let rig = &mut moving.rig;
-        rig.engine = Rig::begin(&rig.world, &rig.disks, &rig.authority, |_| true).await;
+        rig.engine = Rig::engine_with_drives(&rig.world, &rig.disks, &rig.authority, |_| true).await;
         rig.engine.all_volumes_opened();
         rig.engine.follow(ME, &ClusterView::default(), &moving.now);
         rig.volume = rig.engine.open_volume(Rig::spec(DRIVES, rig.layout, &rig.epochs)).await.unwrap();

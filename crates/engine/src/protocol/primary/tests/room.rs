@@ -43,7 +43,7 @@ impl Rig {
     async fn killed_with_a_write_on(&mut self, nth: usize, block: u64, byte: u8) {
         self.disks.iter().for_each(SimDisk::process_killed);
         let world = SimWorld::boot(self.world.core(), "its last moment");
-        let drive = Drive::open(world, self.disks[nth].open(), None, Options::default()).await.unwrap();
+        let drive = opened(&world, &self.disks[nth]).await;
         let copies = self.volume.copies_at(block * BLOCK);
         let first = copies.into_iter().find(|(id, _)| *id == drive.id()).unwrap().1;
         let seen = self.epochs.newest_line();

@@ -448,7 +448,7 @@ fn copies_become_equal_after_a_crash_in_a_trim_though_one_of_them_is_full() {
             fill(&rig, full).await;
             rig.disks.iter().for_each(SimDisk::process_killed);
             let world = SimWorld::boot(rig.world.core(), "its last moment");
-            let drive = Drive::open(world, rig.disks[1 - full].open(), None, Options::default()).await.unwrap();
+            let drive = opened(&world, &rig.disks[1 - full]).await;
             let first = rig.volume.copies_at(3 * BLOCK)[1 - full].1;
             let mark = |region| Change::Marked(Mark { map: MapId(1), region, kind: MarkKind::Busy });
             let marks = (0..8).map(mark).collect();

@@ -2,8 +2,9 @@
 
 use super::*;
 use crate::servers::peers::{Peers, Question, Reply, Unreachable};
-use crate::{Agreed as Drives, ClusterView, DriveStatus};
+use crate::{Agreed as Drives, Authority, ClusterView, DriveStatus};
 use futures_util::future::{BoxFuture, LocalBoxFuture, ready};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tepal_model::ServerId;
 use tepal_wire::message::{Answer, DriveAnswer, DriveFailure, DriveOperation, DriveRequest, Request};
@@ -203,18 +204,7 @@ impl Two {
         let (home, disk) = server(&world, &post, &authority, (1, first)).await;
         let (there, _) = server(&world, &post, &authority, (2, second)).await;
         world.spawn_named("post", post.clone().carry(world.clone(), there.clone()));
-        let layout = "mirror:2".parse().unwrap();
-        let spec = VolumeSpec {
-            id: VolumeId(1),
-            name: "v".into(),
-            size: 8 << 20,
-            layout,
-            map: MapId(1),
-            geometry: round(&places([1, 2], "mirror:2")),
-            places: places([1, 2], "mirror:2"),
-            revision: 1,
-            epochs,
-        };
+        let spec = VolumeSpec { epochs, ..spec(1, "mirror:2", places([1, 2], "mirror:2")) };
         there.open_volume_among(spec.clone()).unwrap();
         let volume = home.open_volume_among(spec).unwrap();
         [&home, &there].into_iter().for_each(Engine::all_volumes_opened);
@@ -248,10 +238,7 @@ async fn server(
     (id, standing): (u64, Standing),
 ) -> (Engine<SimWorld>, SimDisk) {
     let engine = Engine::among(world.clone(), authority.clone(), peers.clone());
-    let (disk, drive) = (SimDisk::new(world.core(), NAMES[id as usize - 1], 16 << 20), DriveId(id));
-    let new = NewDrive { cluster: ClusterId(1), drive, pool: "p".into(), log_length: None };
-    format(&disk.open(), None, new).await.unwrap();
-    let drive = Drive::open(world.clone(), disk.open(), None, Options::default()).await.unwrap();
-    engine.add_drive(drive, standing);
+    let disk = formatted(world, id).await;
+    engine.add_drive(opened(world, &disk).await, standing);
     (engine, disk)
 }

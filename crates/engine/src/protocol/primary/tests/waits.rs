@@ -53,9 +53,10 @@ async fn one_of_two_is_back_with_all(rig: &Rig) {
     let (first, second) = (rig.gate(0), rig.gate(1));
     rig.begin_losing(0);
     rig.begin_losing(1);
-    rig.world.sleep(Duration::from_millis(1)).await;
+    rig.until_leaving(0).await;
+    rig.until_leaving(1).await;
     first.send(()).unwrap();
-    rig.world.sleep(Duration::from_millis(1)).await;
+    rig.until_agreed_to_have_left(0).await;
     second.send(()).unwrap();
     rig.secs(1).await;
     rig.bring_back(1).await;
@@ -213,7 +214,7 @@ fn what_is_called_a_hole_while_a_trim_is_under_way_holds_nothing_afterwards() {
             Either::Right((_, look)) => (None, Some(look)),
         };
         rig.begin_losing(0);
-        rig.world.sleep(Duration::from_millis(1)).await;
+        rig.until_agreed_to_have_left(0).await;
         rig.disks[1].pull();
         rig.begin_losing(1);
         rig.secs(1).await;
