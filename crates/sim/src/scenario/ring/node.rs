@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tepal_drive::world::Clock;
 use tepal_drive::{Drive, Loss, Options};
-use tepal_engine::{ClusterView, DriveStatus, Engine, Epochs, Standing, Volume};
+use tepal_engine::{ClusterView, DriveStatus, Engine, Epochs, Standing, View, Volume};
 use tepal_model::{DriveId, Epoch, ServerId, VolumeId};
 
 /// How often a server looks what was agreed.
@@ -48,6 +48,8 @@ pub struct Node {
     voice: Voice,
     /// Its drive is let go, to be opened anew.
     reopens: Rc<Cell<bool>>,
+    /// Its drive is back: what was agreed before says nothing of that.
+    back_since: Rc<Cell<View>>,
 }
 
 impl Node {
@@ -63,8 +65,9 @@ impl Node {
         let volume = engine.open_volume_among(spec).expect("the volume could be made");
         engine.all_volumes_opened();
         network.add_host(machine.id, &world, &engine);
-        let (clones, council, reopens) = (Rc::default(), council.clone(), Rc::default());
-        let node = Node { world, engine, volume, clones, machine, council, voice, reopens };
+        let (clones, council) = (Rc::default(), council.clone());
+        let (reopens, back_since) = (Rc::default(), Rc::default());
+        let node = Node { world, engine, volume, clones, machine, council, voice, reopens, back_since };
         if let Some(kept) = kept {
             let kept = dated(kept, &ClusterView::default());
             node.world.core().note(kept.view, || format!("{} begins with view {}", node.id(), kept.view));
@@ -125,7 +128,8 @@ impl Node {
         }
         match Drive::open(self.world.clone(), disk.open(), None, Options::default()).await {
             Ok(drive) => {
-                let Some(left) = self.voice.report_open(id).await else { return };
+                let Some((left, view)) = self.voice.report_open(id).await else { return };
+                self.back_since.set(view);
                 self.world.core().note(left, || format!("{id} is back, with {:?}", drive.marks()));
                 self.engine.add_drive(drive, Standing::Behind(left));
             }
@@ -193,8 +197,8 @@ impl Node {
 
     /// The others may have gone on without its drive.
     fn reopen_if_given_up(&self, id: DriveId, disk: &SimDisk, now: &ClusterView) {
-        let is_here = self.engine.drive(id).is_some();
-        if matches!(now.drives[&id].status, DriveStatus::Away(_)) && is_here && !self.reopens.replace(true) {
+        let is_away = matches!(now.drives[&id].status, DriveStatus::Away(_)) && now.view >= self.back_since.get();
+        if is_away && self.engine.drive(id).is_some() && !self.reopens.replace(true) {
             let (node, disk) = (self.clone(), disk.clone());
             self.world.spawn_named("open", async move {
                 node.engine.lose_drive(id, Loss::Gone { drive: id, reason: "declared down".to_owned() }).await;

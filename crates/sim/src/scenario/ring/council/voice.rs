@@ -38,9 +38,9 @@ impl Voice {
         Box::pin(async move { answered.await.ok().flatten() })
     }
 
-    /// Says that a drive of this server is open again. The view in which it had left.
-    pub async fn report_open(&self, drive: DriveId) -> Option<View> {
-        self.ask(Change::Back(drive)).await.map(|(left, _)| left)
+    /// Says that a drive of this server is open again. The view in which it had left, and the one in which it is back.
+    pub async fn report_open(&self, drive: DriveId) -> Option<(View, View)> {
+        self.ask(Change::Back(drive)).await
     }
 
     /// Takes a snapshot of a volume: its epoch, once all write in the next one.
