@@ -1,7 +1,8 @@
 //! The cluster's say in who is up. In production it's the replicated metadata; in simulation a small fake of it.
 
-use crate::places::Placing;
+use crate::places::{CopyChange, Places, Placing};
 use futures_util::future::{BoxFuture, ready};
+use std::sync::Arc;
 use tepal_drive::Loss;
 use tepal_model::{DriveId, MapId, ServerId};
 use tepal_wire::message::DriveFailure;
@@ -28,6 +29,19 @@ pub trait Authority: Send + Sync + 'static {
     /// it won't be soon.
     fn heeds(&self, _: ServerId, _: View, _: MapId, _: usize) -> BoxFuture<'static, Result<(), DriveFailure>> {
         Box::pin(ready(Err(DriveFailure::NotPrimary)))
+    }
+
+    /// Of a column that this server leads, which copies have everything from now on: that was found in this view, the one that was
+    /// followed last. The view in which it's agreed, on stable media; `None` if it can't be now, or is wrong by now. From then on nobody
+    /// who leads the column later believes a copy that was passed over.
+    fn count_copies(&self, _: MapId, _: usize, _: CopyChange, _: View) -> BoxFuture<'static, Option<View>> {
+        Box::pin(ready(None))
+    }
+
+    /// What is agreed of a map's copies, and the newest view, where this server is told of no states: looked up when it's agreed that a
+    /// drive is down. `None` if what was agreed before is followed by then.
+    fn copies(&self, _: MapId) -> Option<(Arc<Places>, View)> {
+        None
     }
 
     /// A drive that joins a column, since that view, has everything of it: that was found in this view, the one that was followed

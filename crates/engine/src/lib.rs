@@ -32,7 +32,7 @@ pub use epochs::{Epochs, Head};
 pub use health::{Trouble, VolumeHealth};
 pub use map::VolumeSpec;
 pub use migration::{Laid, Migration};
-pub use places::{Placed, Places, Placing};
+pub use places::{CopyChange, CopyStatus, Placed, Places, Placing};
 pub use scrub::ScrubSummary;
 pub use servers::follow::{Agreed, ClusterView, DriveStatus};
 pub use servers::peers::{Alone, Peers, Question, Reply, Unreachable};

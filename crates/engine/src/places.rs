@@ -2,6 +2,7 @@
 
 use crate::authority::View;
 use smallvec::SmallVec;
+use std::collections::BTreeMap;
 use tepal_model::DriveId;
 use tepal_placement::Rotation;
 
@@ -10,6 +11,39 @@ use tepal_placement::Rotation;
 pub struct Places {
     /// By number.
     pub columns: Vec<Placed>,
+    /// The copies that aren't complete, by column and drive.
+    pub incomplete: BTreeMap<(usize, DriveId), CopyStatus>,
+}
+
+/// Whether a copy has all that was acknowledged or read ([0004](../../../docs/decisions/0004-who-is-believed.md)).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CopyStatus {
+    /// It has, also while its drive is away.
+    #[default]
+    Complete,
+    /// The others went on without it, in that view.
+    PassedOver(View),
+    /// What only it had is lost by an operator's word.
+    GivenUp(View),
+}
+
+impl CopyStatus {
+    /// Later is greater; complete is greatest.
+    pub(crate) fn order(self) -> View {
+        match self {
+            CopyStatus::Complete => View::MAX,
+            CopyStatus::PassedOver(view) | CopyStatus::GivenUp(view) => view,
+        }
+    }
+}
+
+/// What changes of a column's copies.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CopyChange {
+    /// Others go on without these from now on.
+    pub passed: Vec<DriveId>,
+    /// These have everything that anybody has who may still return.
+    pub complete: Vec<DriveId>,
 }
 
 /// Where a column's copies are.
@@ -32,6 +66,16 @@ pub struct Placing {
 }
 
 impl Places {
+    /// Columns whose copies all have everything.
+    pub fn complete(columns: Vec<Placed>) -> Self {
+        Places { columns, incomplete: BTreeMap::new() }
+    }
+
+    /// What is agreed of the copy that a drive has of a column.
+    pub fn status(&self, column: usize, drive: DriveId) -> CopyStatus {
+        self.incomplete.get(&(column, drive)).copied().unwrap_or_default()
+    }
+
     /// Copies on neighbours, one column for each drive: `chained`, and what was made before columns had places of their own. `None` unless
     /// there are as many drives as copies.
     pub fn rotated(drives: &[DriveId], copies: u8, since: View) -> Option<Self> {
@@ -40,7 +84,35 @@ impl Places {
             let holders = rotation.holders(number).map(|at| Placing { drive: drives[at], since });
             Placed { holders: holders.collect(), joins: None }
         };
-        Some(Places { columns: (0..rotation.columns()).map(column).collect() })
+        Some(Places::complete((0..rotation.columns()).map(column).collect()))
+    }
+
+    /// What is agreed of a column's copies changes, in that view; `false` if none would be complete: then nothing does.
+    pub fn count(&mut self, column: usize, change: &CopyChange, view: View) -> bool {
+        let mut incomplete = self.incomplete.clone();
+        for &drive in &change.complete {
+            incomplete.remove(&(column, drive));
+        }
+        for &drive in &change.passed {
+            incomplete.entry((column, drive)).or_insert(CopyStatus::PassedOver(view));
+        }
+        let has_complete = self.columns[column].drives().any(|drive| !incomplete.contains_key(&(column, drive)));
+        if has_complete {
+            self.incomplete = incomplete;
+        }
+        has_complete
+    }
+
+    /// A drive is up: its copies are complete wherever another that hasn't failed could tell what it misses.
+    pub fn is_up_again(&mut self, drive: DriveId, has_failed: impl Fn(DriveId) -> bool) {
+        let own: Vec<usize> =
+            self.incomplete.keys().filter(|(_, incomplete)| *incomplete == drive).map(|(column, _)| *column).collect();
+        for column in own {
+            let tells = |id: DriveId| !self.incomplete.contains_key(&(column, id)) && !has_failed(id);
+            if self.columns[column].drives().any(tells) {
+                self.incomplete.remove(&(column, drive));
+            }
+        }
     }
 
     /// All drives that hold a column, or are to, in the order of columns, each once.

@@ -9,8 +9,8 @@ use tepal_model::{ClusterId, DriveId, Epoch, MapId, ServerId, VolumeId};
 /// The newest version of commands that this build knows. An entry of a newer one stops the server rather than be
 /// misread. 2 has the snapshots of volumes, 3 their clones, copies that move between drives, and volumes that go from one map to another,
 /// 4 volumes that go alone, 5 volumes that go to another pool, and others believed where a drive is removed that a rebuild didn't find,
-/// 6 volumes that grow only as they were cleared.
-pub const VERSION: u32 = 6;
+/// 6 volumes that grow only as they were cleared, 7 which copies of a column are complete.
+pub const VERSION: u32 = 7;
 
 /// From this version on, [`Command::CreateVolume`] makes columns for drives to come; before, one for each drive.
 pub(crate) const MOVABLE: u32 = 3;
@@ -26,6 +26,10 @@ pub(crate) const NEVER_CAME: u32 = 5;
 
 /// From this version on, a volume grows only if nothing can have come past its end since that was cleared.
 pub(crate) const GROWS_CLEARED: u32 = 6;
+
+/// From this version on, nobody goes on without a copy before it's agreed that the copy is passed over; before, whoever had heard that a
+/// drive was away did.
+pub(crate) const COPIES_COUNTED: u32 = 7;
 
 /// A command as it stands in the log, with what its proposer chose for everybody.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -298,8 +302,29 @@ pub enum Command {
         /// Which way it goes from now on; if it does already, nothing changes.
         cancelled: bool,
     },
+    /// Which copies have everything from now on, of columns that the proposer leads.
+    CountCopies {
+        changes: Vec<ColumnCopies>,
+        /// Refused if it isn't the newest one; 0 if the server is alone.
+        view: u64,
+    },
+    /// Of a volume that has lost data with drives that failed, what is left is served as it is.
+    AcceptLoss { volume: VolumeId },
     /// Adds to what people read in `events`.
     RecordEvent { kind: String, subject: String, text: String },
+}
+
+/// What changes of the copies of one column.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ColumnCopies {
+    /// Of which map.
+    pub map: MapId,
+    /// From 0.
+    pub column: u32,
+    /// Others go on without these from now on. Each is on a drive that isn't up.
+    pub passed: Vec<DriveId>,
+    /// These have everything that anybody has who may still return.
+    pub complete: Vec<DriveId>,
 }
 
 impl Command {
@@ -326,7 +351,14 @@ impl Command {
             | Command::TurnMigration { .. } => 3,
             Command::CreateVolume { .. } => MOVABLE,
             Command::BeginMigration { pool: Some(_), .. } => TO_POOL,
-            Command::RemoveDrive { .. } => NEVER_CAME,
+            Command::ServerStarted { .. }
+            | Command::SetServerState { .. }
+            | Command::SetDriveState { .. }
+            | Command::DriveIsUp { .. }
+            | Command::ServerCutOff { .. }
+            | Command::RemoveDrive { .. }
+            | Command::CountCopies { .. }
+            | Command::AcceptLoss { .. } => COPIES_COUNTED,
             Command::ResizeVolume { .. } => GROWS_CLEARED,
             Command::BeginMigration { alone: true, .. } => ALONE,
             _ => 1,

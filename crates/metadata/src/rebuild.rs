@@ -13,7 +13,8 @@ use crate::facade::{Metadata, OpenError, blocking};
 use crate::folder;
 use crate::log_store::Identity;
 use crate::record::{
-    ClusterRecord, DriveRecord, DriveState, MapRecord, RebuildRecord, ServerRecord, ServerState, VolumeRecord,
+    ClusterRecord, CopyStatus, DriveRecord, DriveState, MapRecord, RebuildRecord, ServerRecord, ServerState,
+    VolumeRecord,
 };
 use crate::state::State;
 use std::collections::BTreeMap;
@@ -89,6 +90,12 @@ fn rebuilt(last: &State, rebuild: &Rebuild, (history, folder): (u64, u64)) -> Re
     for record in state.drives.values_mut() {
         *record = Arc::new(drive(record, rebuild, view));
     }
+    let went_on = |drive: DriveId| {
+        let took_writes = last.drives.get(&drive).is_some_and(|record| record.state.takes_writes());
+        let keeps_view = rebuild.found.get(&drive).is_some_and(|found| found.keeps_view);
+        took_writes && !keeps_view && !rebuild.given_up.contains_key(&drive)
+    };
+    pass_over_found(&mut state, went_on, view);
     call_off_joins(&mut state);
     Ok(state)
 }
@@ -150,6 +157,26 @@ fn drive(record: &DriveRecord, rebuild: &Rebuild, view: u64) -> DriveRecord {
         drive.generation = drive.generation.max(found.generation);
     }
     drive
+}
+
+/// Where a drive that wasn't found may have gone on alone, those that were found count as passed over.
+fn pass_over_found(state: &mut State, went_on: impl Fn(DriveId) -> bool, view: u64) {
+    let failed = |drive: DriveId| state.drives.get(&drive).is_none_or(|record| record.state == DriveState::Failed);
+    let mut maps = state.maps.clone();
+    for map in maps.values_mut() {
+        let mut columns = map.columns.clone();
+        for column in columns.iter_mut().filter(|column| column.holders.iter().any(|holder| went_on(holder.drive))) {
+            for holder in &mut column.holders {
+                holder.status = match holder.status {
+                    _ if went_on(holder.drive) => CopyStatus::Complete,
+                    CopyStatus::Complete if !failed(holder.drive) => CopyStatus::PassedOver(view),
+                    status => status,
+                };
+            }
+        }
+        *map = Arc::new(MapRecord { columns, ..MapRecord::clone(map) });
+    }
+    state.maps = maps;
 }
 
 /// Of drives that won't return.

@@ -350,6 +350,61 @@ pub struct HolderRecord {
     pub drive: DriveId,
     /// The view since which it counts: it has all that was written before. 0 if that isn't on record.
     pub since: u64,
+    /// Whether it has all that was acknowledged or read since.
+    pub status: CopyStatus,
+}
+
+impl HolderRecord {
+    /// A drive that has everything.
+    pub fn complete(drive: DriveId, since: u64) -> Self {
+        HolderRecord { drive, since, status: CopyStatus::Complete }
+    }
+}
+
+/// Whether a copy has all that was acknowledged or read: the in-sync set of a column. Nothing is acknowledged, and no difference between
+/// copies settled, without a complete copy before it's agreed that the copy is passed over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CopyStatus {
+    /// It has, also while its drive is away.
+    #[default]
+    Complete,
+    /// The others went on without it in that view. It's complete again when its drive is up.
+    PassedOver(u64),
+    /// An operator let the newest of the others be served as they are, in that view: it won't return.
+    GivenUp(u64),
+}
+
+impl CopyStatus {
+    /// Whether it has everything.
+    pub fn is_complete(self) -> bool {
+        self == CopyStatus::Complete
+    }
+}
+
+const PASSED_OVER: &str = "passed over in ";
+const GIVEN_UP: &str = "given up in ";
+
+impl fmt::Display for CopyStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CopyStatus::Complete => f.write_str("complete"),
+            CopyStatus::PassedOver(view) => write!(f, "{PASSED_OVER}{view}"),
+            CopyStatus::GivenUp(view) => write!(f, "{GIVEN_UP}{view}"),
+        }
+    }
+}
+
+impl FromStr for CopyStatus {
+    type Err = StateNameError;
+
+    fn from_str(text: &str) -> Result<Self, StateNameError> {
+        let view = |prefix| text.strip_prefix(prefix).and_then(|view| view.parse().ok());
+        let passed_over = view(PASSED_OVER).map(CopyStatus::PassedOver);
+        let found = passed_over.or_else(|| view(GIVEN_UP).map(CopyStatus::GivenUp));
+        let found = found.or((text == "complete").then_some(CopyStatus::Complete));
+        found.ok_or_else(|| StateNameError { what: "copy", text: shown(text) })
+    }
 }
 
 /// A drive that gets a copy of a column: new writes go to it, and it's brought up to date, but it doesn't count yet.

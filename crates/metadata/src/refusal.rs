@@ -83,6 +83,10 @@ pub enum Refusal {
     NoMap(MapId),
     #[error("map {} has no column {column}", .map.0)]
     NoColumn { map: MapId, column: u32 },
+    #[error("column {column} of map {} would have no complete copy", .map.0)]
+    LastCompleteCopy { map: MapId, column: u32 },
+    #[error("no drive of volume '{name}' has failed: nothing of it is lost, so there is nothing to accept")]
+    NothingLost { name: String },
     #[error("drive {drive} has no copy of column {column} of map {}", .map.0)]
     NotHolder { map: MapId, column: u32, drive: DriveId },
     #[error("drive {drive} has a copy of column {column} of map {} already", .map.0)]

@@ -9,17 +9,29 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tepal_drive::Loss;
-use tepal_engine::{Authority, Placing, View};
-use tepal_metadata::{Command, DriveRecord, DriveState, Metadata, ProposeError, Refusal, Reply};
+use tepal_engine::{Authority, CopyChange, Placing, View};
+use tepal_metadata::{ColumnCopies, Command, DriveRecord, DriveState, Metadata, ProposeError, Refusal, Reply};
 use tepal_model::{DriveId, MapId, ServerId};
 use tepal_wire::message::DriveFailure;
 use tokio::runtime::Handle;
+use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 /// Between attempts while the cluster has no leader.
 const PAUSE: Duration = Duration::from_millis(100);
 /// How long a primary of a view that isn't followed here yet is kept waiting, before it's told to ask again.
 const KNOWN_SOON: Duration = Duration::from_millis(500);
+
+/// Columns in one command.
+const COUNTED_AT_ONCE: usize = 1024;
+
+/// Changes of copies that wait for the command before theirs, with the view that each was found in.
+#[derive(Default)]
+struct Counting {
+    waiting: Vec<(ColumnCopies, View, oneshot::Sender<Option<View>>)>,
+    /// Somebody proposes what waits.
+    is_under_way: bool,
+}
 
 /// The engine's [`Authority`]. Cheap to clone.
 #[derive(Clone)]
@@ -34,6 +46,8 @@ pub struct MetadataAuthority {
     complaining: Arc<tokio::sync::Mutex<()>>,
     /// Says to the leader what has been taken over.
     reporter: Option<Reporter>,
+    /// What is to be agreed of copies: many columns lose the same drive at once, and go into one command.
+    counting: Arc<Mutex<Counting>>,
     /// Where it's asked of the metadata: the engine asks on data threads.
     control: Handle,
 }
@@ -43,7 +57,8 @@ impl MetadataAuthority {
     pub fn new(metadata: Metadata, followed: Followed) -> Self {
         let control = Handle::current();
         let (behind_since, stopping, complaining) = (Arc::default(), Arc::default(), Arc::default());
-        MetadataAuthority { metadata, behind_since, stopping, followed, complaining, reporter: None, control }
+        let counting = Arc::default();
+        MetadataAuthority { metadata, behind_since, stopping, followed, complaining, reporter: None, counting, control }
     }
 
     /// The same, which says what has been taken over of volumes that go from one map to another.
@@ -148,6 +163,64 @@ impl MetadataAuthority {
         }
     }
 
+    /// In which view that is agreed, along with what others ask for meanwhile.
+    async fn count_with_others(self, change: ColumnCopies, view: View) -> Option<View> {
+        let (sender, agreed) = oneshot::channel();
+        let is_first = {
+            let mut counting = self.counting();
+            counting.waiting.push((change, view, sender));
+            !std::mem::replace(&mut counting.is_under_way, true)
+        };
+        if is_first {
+            tokio::spawn(self.count_all());
+        }
+        agreed.await.ok().flatten()
+    }
+
+    async fn count_all(self) {
+        loop {
+            let batch: Vec<_> = {
+                let mut counting = self.counting();
+                counting.is_under_way = !counting.waiting.is_empty();
+                let length = counting.waiting.len().min(COUNTED_AT_ONCE);
+                counting.waiting.drain(..length).collect()
+            };
+            let Some(&(_, view, _)) = batch.first() else { return };
+            let (batch, later): (Vec<_>, Vec<_>) = batch.into_iter().partition(|(_, of, _)| *of == view);
+            self.counting().waiting.extend(later);
+            let changes: Vec<ColumnCopies> = batch.iter().map(|(change, ..)| change.clone()).collect();
+            let agreed = self.count_in(changes, view).await;
+            // One that is refused may have taken others along.
+            let one_by_one = agreed.is_none() && batch.len() > 1;
+            for (change, _, sender) in batch {
+                let agreed = if one_by_one { self.count_in(vec![change], view).await } else { agreed };
+                let _ = sender.send(agreed); // who asked may have stopped
+            }
+        }
+    }
+
+    async fn count_in(&self, changes: Vec<ColumnCopies>, view: View) -> Option<View> {
+        let newest = self.metadata.state().view();
+        if self.is_stopping() || (view != 0 && view != newest) {
+            return None;
+        }
+        match self.propose(Command::CountCopies { changes, view }).await {
+            Ok(_) => Some(if view == 0 { newest } else { view }),
+            Err(ProposeError::Refused(refusal)) => {
+                tracing::debug!(%refusal, "what copies count isn't agreed as it was found");
+                None
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the cluster can't be told which copies are passed over: their writes wait");
+                None
+            }
+        }
+    }
+
+    fn counting(&self) -> MutexGuard<'_, Counting> {
+        self.counting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Whether it was heard that this server can't reach that one.
     async fn complain(self, of: ServerId, view: View) -> bool {
         let _turn = self.complaining.lock().await;
@@ -223,6 +296,18 @@ impl Authority for MetadataAuthority {
 
     fn up_again(&self, drive: DriveId, view: View) -> BoxFuture<'static, Option<View>> {
         self.on_control(self.clone().bring_up(drive, view))
+    }
+
+    fn count_copies(
+        &self,
+        map: MapId,
+        column: usize,
+        change: CopyChange,
+        view: View,
+    ) -> BoxFuture<'static, Option<View>> {
+        let CopyChange { passed, complete } = change;
+        let change = ColumnCopies { map, column: column as u32, passed, complete };
+        self.on_control(self.clone().count_with_others(change, view))
     }
 
     fn cut_off(&self, server: ServerId, view: View) -> BoxFuture<'static, bool> {

@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tepal_engine::{Engine, OpenVolumeError, Placed, Places, Placing, Volume, VolumeSpec};
+use tepal_engine::{CopyStatus, Engine, OpenVolumeError, Placed, Places, Placing, Volume, VolumeSpec};
 use tepal_metadata::{
     ColumnRecord, Command, HolderRecord, MapRecord, Metadata, ProposeError, Refusal, State, VolumeRecord, VolumeState,
 };
@@ -76,7 +76,19 @@ pub fn places_of(map: &MapRecord) -> Places {
             joins: column.joining.map(|join| Placing { drive: join.to, since: join.since }),
         }
     };
-    Places { columns: map.columns.iter().map(placed).collect() }
+    let incomplete = map.columns.iter().enumerate().flat_map(|(number, column)| {
+        let holders = column.holders.iter().filter(|holder| !holder.status.is_complete());
+        holders.map(move |holder| ((number, holder.drive), status_of(holder.status)))
+    });
+    Places { columns: map.columns.iter().map(placed).collect(), incomplete: incomplete.collect() }
+}
+
+fn status_of(status: tepal_metadata::CopyStatus) -> CopyStatus {
+    match status {
+        tepal_metadata::CopyStatus::Complete => CopyStatus::Complete,
+        tepal_metadata::CopyStatus::PassedOver(view) => CopyStatus::PassedOver(view),
+        tepal_metadata::CopyStatus::GivenUp(view) => CopyStatus::GivenUp(view),
+    }
 }
 
 /// What the engine is told of a volume, but for its snapshots.

@@ -6,6 +6,7 @@ use crate::protocol::primary::Group;
 use crate::servers::follow::DriveStatus;
 use crate::volume::Map;
 use futures_channel::oneshot;
+use futures_util::future::join_all;
 use tepal_drive::Loss;
 use tepal_drive::world::World;
 use tepal_model::DriveId;
@@ -110,9 +111,13 @@ impl<W: World> Engine<W> {
             return;
         };
         let waiting = loop {
-            for map in self.maps().into_iter().filter(|map| map.is_leaving(id)) {
-                map.member_left(id, left, may_return).await;
+            let maps: Vec<Map<W>> = self.maps().into_iter().filter(|map| map.is_leaving(id)).collect();
+            for map in &maps {
+                if let Some((places, view)) = self.shared.authority.copies(map.id()) {
+                    map.set_copies(&places, view);
+                }
             }
+            join_all(maps.iter().map(|map| map.member_left(id, left, may_return))).await;
             let mut state = self.lock();
             if state.maps.values().any(|map| map.is_leaving(id)) {
                 continue; // it was opened meanwhile

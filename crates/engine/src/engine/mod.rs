@@ -325,16 +325,25 @@ impl<W: World> Engine<W> {
 
     pub(crate) fn will_follow(&self, me: ServerId, now: Arc<ClusterView>) {
         let mut state = self.lock();
+        let view = now.view;
         state.followed = Some((me, now));
         for map in state.maps.values() {
             if let Some(epochs) = state.epochs_of(map.id()) {
                 map.go_on_with(epochs);
             }
             if let Some(places) = state.places_of(map.id()) {
-                map.set_places(places);
+                map.set_places(places, view);
             }
         }
         let _ = state.arrange(self); // what is followed next is for them too
+    }
+
+    /// What is agreed of a map's copies, in that view, where a server is told of nothing else.
+    pub fn follow_copies(&self, map: MapId, places: &Places, view: View) {
+        let state = self.lock();
+        if let Some(map) = state.maps.get(&map) {
+            map.set_copies(places, view);
+        }
     }
 
     /// Call this once all volumes that exist have been opened: only then can a drive be found to know what it misses, and among

@@ -84,11 +84,6 @@ impl<W: World> Engine<W> {
         self.lock().settling.insert(id).then_some(opening)
     }
 
-    /// Whether it's being agreed that the drive is up.
-    pub(crate) fn is_settling(&self, id: DriveId) -> bool {
-        self.lock().settling.contains(&id)
-    }
-
     fn end_settling(&self, id: DriveId) {
         self.lock().settling.remove(&id);
     }

@@ -187,6 +187,12 @@ impl<W: World> Engine<W> {
         matches!(agreed, Some(DriveStatus::Up(_)))
     }
 
+    /// Whether it's agreed that a drive is open again.
+    pub(crate) fn is_agreed_back(&self, id: DriveId) -> bool {
+        let agreed = self.followed_state().and_then(|(_, now)| now.drives.get(&id).map(|agreed| agreed.status));
+        matches!(agreed, Some(DriveStatus::Behind(..) | DriveStatus::Up(_)))
+    }
+
     /// What is agreed may be more by now than when it was found to be back.
     fn take_remote_as_agreed(&self, id: DriveId, server: ServerId) {
         let Some((_, now)) = self.followed_state() else { return };

@@ -112,7 +112,7 @@ impl<W: World> Map<W> {
         view: View,
         presence: impl Fn(DriveId) -> (Presence<W>, Option<View>),
     ) -> Group<W> {
-        let placed = self.placed(number);
+        let (placed, places) = (self.placed(number), self.places());
         let member = |id: DriveId| {
             let (presence, left) = presence(id);
             let joins = placed.joins.is_some_and(|joins| joins.drive == id);
@@ -122,6 +122,7 @@ impl<W: World> Map<W> {
                 id,
                 presence,
                 left,
+                status: places.status(number, id),
                 missed,
                 opening: 0,
                 left_out: 0,
@@ -177,8 +178,15 @@ impl<W: World> Map<W> {
     }
 
     /// As agreed from now on. The groups of columns that are elsewhere now are to be opened anew.
-    pub fn set_places(&self, places: Arc<Places>) {
-        *self.lock_places() = places;
+    pub fn set_places(&self, places: Arc<Places>, view: View) {
+        *self.lock_places() = places.clone();
+        self.groups().iter().for_each(|group| group.follow_copies(&places, view));
+    }
+
+    /// The same of which copies are complete alone.
+    pub fn set_copies(&self, places: &Places, view: View) {
+        let (columns, incomplete) = (self.places().columns.clone(), places.incomplete.clone());
+        self.set_places(Arc::new(Places { columns, incomplete }), view);
     }
 
     fn lock_places(&self) -> MutexGuard<'_, Arc<Places>> {

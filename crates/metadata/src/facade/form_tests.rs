@@ -1,12 +1,12 @@
 //! Folders that earlier versions made. `form_1/` is what the first version left behind when it was killed: two drives, a
 //! volume, and another one that had been removed; `form_2/` to `form_4/` the same by later ones, and in `form_5/` there are
-//! another drive and volume, and a snapshot.
+//! another drive and volume, and a snapshot. In `form_6/` one of the two drives was pulled.
 
 use super::tests::on_runtime;
 use super::*;
 use crate::query::Value;
 use crate::scratch::Scratch;
-use crate::{SnapshotId, log_store, state_machine};
+use crate::{CopyStatus, SnapshotId, log_store, state_machine};
 use rusqlite::Connection;
 use tepal_model::{DriveId, MapId, VolumeId};
 
@@ -28,6 +28,10 @@ fn folder_of_form_4() -> Scratch {
 
 fn folder_of_form_5() -> Scratch {
     folder(include_str!("form_5/raft.sql"), include_str!("form_5/cluster.sql"))
+}
+
+fn folder_of_form_6() -> Scratch {
+    folder(include_str!("form_6/raft.sql"), include_str!("form_6/cluster.sql"))
 }
 
 fn folder(log: &str, state: &str) -> Scratch {
@@ -72,7 +76,7 @@ fn a_folder_of_form_1_opens_with_all_that_is_in_it_and_is_of_the_newest_form_the
     for _ in 0..2 {
         open_whole(scratch.path());
     }
-    assert_eq!((form(scratch.path(), log_store::FILE), form(scratch.path(), state_machine::FILE)), (2, 6));
+    assert_eq!((form(scratch.path(), log_store::FILE), form(scratch.path(), state_machine::FILE)), (2, 7));
     on_runtime(async {
         let metadata = Metadata::open(scratch.path()).await.unwrap();
         let join = Command::JoinServer { folder: 7, address: "h:2".to_owned(), claim: None };
@@ -86,7 +90,7 @@ fn a_folder_of_form_1_opens_with_all_that_is_in_it_and_is_of_the_newest_form_the
 fn a_folder_of_form_2_opens_with_all_that_is_in_it_and_says_from_then_on_which_image_of_a_drive_is_the_newest() {
     let scratch = folder_of_form_2();
     open_whole(scratch.path());
-    assert_eq!((form(scratch.path(), log_store::FILE), form(scratch.path(), state_machine::FILE)), (2, 6));
+    assert_eq!((form(scratch.path(), log_store::FILE), form(scratch.path(), state_machine::FILE)), (2, 7));
     let found = |generation| {
         on_runtime(async {
             let metadata = Metadata::open(scratch.path()).await.unwrap();
@@ -105,7 +109,7 @@ fn a_folder_of_form_2_opens_with_all_that_is_in_it_and_says_from_then_on_which_i
 fn a_folder_of_form_3_opens_with_all_that_is_in_it_and_can_be_told_another_lease() {
     let scratch = folder_of_form_3();
     open_whole(scratch.path());
-    assert_eq!(form(scratch.path(), state_machine::FILE), 6);
+    assert_eq!(form(scratch.path(), state_machine::FILE), 7);
     let by_default = crate::Timing::default().lease.length;
     let set = |ms: Option<u64>| {
         on_runtime(async {
@@ -131,7 +135,7 @@ fn a_folder_of_form_4_opens_with_all_that_is_in_it_and_its_volume_takes_snapshot
     for _ in 0..2 {
         open_whole(scratch.path());
     }
-    assert_eq!(form(scratch.path(), state_machine::FILE), 6);
+    assert_eq!(form(scratch.path(), state_machine::FILE), 7);
     let propose = |command: Option<Command>| {
         on_runtime(async {
             let metadata = Metadata::open(scratch.path()).await.unwrap();
@@ -185,7 +189,7 @@ fn a_folder_of_form_5_opens_with_all_that_is_in_it_and_copies_move_to_another_dr
         assert_eq!(columns(&state, 3), [[d0, d1], [d1, d2], [d2, d0]]);
         assert_eq!((state.snapshots_of(VolumeId(1)).count(), rows), (1, vec![vec![Value::Integer(2)]]));
     }
-    assert_eq!(form(scratch.path(), state_machine::FILE), 6);
+    assert_eq!(form(scratch.path(), state_machine::FILE), 7);
     let (map, column, view) = (MapId(1), 0, open(vec![]).0.view());
     let (state, _) = open(vec![Command::BeginMove { map, column, from: d0, to: d2 }]);
     assert_eq!(columns(&state, 1), [vec![d0, d1, d2], vec![d1, d0]]);
@@ -292,4 +296,28 @@ fn a_record_of_form_1_that_rotted_is_noticed_and_left_as_it_is() {
         );
         assert_eq!(form(scratch.path(), state_machine::FILE), 1);
     }
+}
+
+#[test]
+fn a_drive_that_was_away_in_form_6_counts_as_passed_over() {
+    let scratch = folder_of_form_6();
+    let [here, away]: [DriveId; 2] = ["5db3aeff53dd1012", "10ca4ea5e4ed8191"].map(|id| id.parse().unwrap());
+    for _ in 0..2 {
+        let state = on_runtime(async {
+            let metadata = Metadata::open(scratch.path()).await.unwrap();
+            let state = metadata.state();
+            let sql = "SELECT count(*) FROM map_columns WHERE status = 'passed over in 4'";
+            let rows = metadata.query(sql, QueryLimits::default()).await.unwrap().rows;
+            assert_eq!(rows, [[Value::Integer(64)]]);
+            metadata.shutdown().await;
+            state
+        });
+        let holders = || state.maps[&MapId(1)].columns.iter().flat_map(|column| &column.holders);
+        for holder in holders() {
+            let passed = if holder.drive == away { CopyStatus::PassedOver(4) } else { CopyStatus::Complete };
+            assert_eq!(holder.status, passed, "{}", holder.drive);
+        }
+        assert_eq!(holders().filter(|holder| holder.drive == here).count(), 64);
+    }
+    assert_eq!(form(scratch.path(), state_machine::FILE), 7);
 }

@@ -168,7 +168,7 @@ fn put_cell(out: &mut Vec<u8>, cell: Cell) {
     }
 }
 
-const COLUMNS: [&str; 5] = ["map", "column", "copy", "drive", "since"];
+const COLUMNS: [&str; 6] = ["map", "column", "copy", "drive", "since", "status"];
 const JOINS: [&str; 5] = ["map", "column", "drive_to", "drive_from", "since"];
 
 /// All of the state, but the events.
@@ -222,7 +222,8 @@ fn put_columns(writer: &mut Writer, state: &State) {
         for (copy, holder) in (0..).zip(&column.holders) {
             let drive = writer.drive(&mut known, holder.drive);
             let (map, number, copy) = (Cell::Integer(map.0.into()), Cell::Integer(number), Cell::Integer(copy));
-            writer.row(&[map, number, copy, drive, Cell::Integer(holder.since)]);
+            let status = Cell::Text(writer.text(&holder.status.to_string()));
+            writer.row(&[map, number, copy, drive, Cell::Integer(holder.since), status]);
         }
     }
     let joins = || columns(state).filter_map(|(map, number, column)| Some((map, number, column.joining?)));

@@ -6,7 +6,7 @@
 
 use super::apply::Change;
 use super::rows::{MapRow, Record};
-use crate::record::{ColumnRecord, JoinRecord, MapRecord};
+use crate::record::{ColumnRecord, HolderRecord, JoinRecord, MapRecord};
 use crate::state::{Counters, State};
 use rusqlite::types::Value;
 use std::collections::BTreeMap;
@@ -43,6 +43,19 @@ impl Digest {
             sum = sum.wrapping_sub(of_first(server, 8)).wrapping_add(of_first(server, 3));
         }
         Digest(sum)
+    }
+
+    /// What form 6 has for the same records: it doesn't say which copies are complete.
+    pub fn of_form_6(state: &State) -> Digest {
+        let sums = state.maps.values().flat_map(|map| {
+            let (id, columns) = (map.id, (0..).zip(&map.columns));
+            columns.map(move |(column, record)| {
+                let complete = |holder: &HolderRecord| HolderRecord::complete(holder.drive, holder.since);
+                let then = ColumnRecord { holders: record.holders.iter().map(complete).collect(), ..record.clone() };
+                of_column(id)((column, &then)).wrapping_sub(of_column(id)((column, record)))
+            })
+        });
+        Digest(sums.fold(Digest::of(state).0, u32::wrapping_add))
     }
 
     /// What form 5 has for the same records: it says the drives of maps, of which each is the first of one column, of drives and
@@ -192,6 +205,10 @@ fn of_column(map: MapId) -> impl Fn((u32, &ColumnRecord)) -> u32 {
         }
         if let Some(JoinRecord { to, from, since }) = record.joining {
             values.extend([Value::Null, Value::Text(to.to_string()), Value::Text(from.to_string()), number(since)]);
+        }
+        // Of complete copies nothing, as in form 6.
+        for (copy, holder) in (0..).zip(&record.holders).filter(|(_, holder)| !holder.status.is_complete()) {
+            values.extend([Value::Null, Value::Null, number(copy), Value::Text(holder.status.to_string())]);
         }
         of_values(COLUMNS, values)
     }

@@ -478,10 +478,16 @@ fn put<R: Record>(connection: &Connection, record: &R) -> rusqlite::Result<()> {
     connection.prepare_cached(&sql)?.execute(params_from_iter(record.values())).map(drop)
 }
 
-fn put_column(connection: &Connection, map: MapId, column: u32, record: &ColumnRecord) -> rusqlite::Result<()> {
-    let sql = "INSERT OR REPLACE INTO map_columns (map, column, copy, drive, since) VALUES (?1, ?2, ?3, ?4, ?5)";
+pub(super) fn put_column(
+    connection: &Connection,
+    map: MapId,
+    column: u32,
+    record: &ColumnRecord,
+) -> rusqlite::Result<()> {
+    let sql =
+        "INSERT OR REPLACE INTO map_columns (map, column, copy, drive, since, status) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
     for (copy, holder) in record.holders.iter().enumerate() {
-        let row = (map.0, column, copy, holder.drive.to_string(), holder.since);
+        let row = (map.0, column, copy, holder.drive.to_string(), holder.since, holder.status.to_string());
         connection.prepare_cached(sql)?.execute(row)?;
     }
     match &record.joining {
@@ -537,12 +543,12 @@ fn all<R: Record>(connection: &Connection) -> rusqlite::Result<Vec<R>> {
 
 /// What isn't in order, or of a map that isn't there, is damage.
 fn load_columns(connection: &Connection, state: &mut State) -> rusqlite::Result<()> {
-    let sql = "SELECT map, column, copy, drive, since FROM map_columns ORDER BY map, column, copy";
+    let sql = "SELECT map, column, copy, drive, since, status FROM map_columns ORDER BY map, column, copy";
     let mut statement = connection.prepare_cached(sql)?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
         let (map, column, copy): (u32, usize, usize) = (row.get(0)?, row.get(1)?, row.get(2)?);
-        let holder = HolderRecord { drive: parse(row, 3)?, since: row.get(4)? };
+        let holder = HolderRecord { drive: parse(row, 3)?, since: row.get(4)?, status: parse(row, 5)? };
         let columns = &mut map_of(state, map)?.columns;
         if copy == 0 && column == columns.len() {
             columns.push(ColumnRecord { holders: SmallVec::new(), joining: None });

@@ -86,6 +86,7 @@ pub const KIND: Kind = Kind {
             copy INTEGER NOT NULL,          -- from 0; the first that is up leads
             drive TEXT NOT NULL,            -- drives.id
             since INTEGER NOT NULL,         -- the view since which it counts; 0 if that isn't on record
+            status TEXT NOT NULL,           -- complete | passed over in VIEW | given up in VIEW
             PRIMARY KEY (map, column, copy)
         ) STRICT, WITHOUT ROWID;
         -- Who gets a copy, and doesn't count yet.
@@ -130,5 +131,6 @@ pub const KIND: Kind = Kind {
         super::upgrade::from_form_3,
         super::upgrade::from_form_4,
         super::upgrade::from_form_5,
+        super::upgrade::from_form_6,
     ],
 };

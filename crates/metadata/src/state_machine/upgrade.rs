@@ -5,10 +5,12 @@ use super::machine::DIGEST;
 use super::rows;
 use crate::database::StoreError;
 use crate::meta_table::{meta, put_meta};
+use crate::record::{CopyStatus, DriveState, MapRecord};
 use crate::state::State;
 use rusqlite::Connection;
 use std::path::Path;
-use tepal_model::Layout;
+use std::sync::Arc;
+use tepal_model::{DriveId, Layout};
 use tepal_placement::{Geometry, Rotation};
 
 /// Form 1 was of clusters of one server, which was up from the first view on.
@@ -26,7 +28,7 @@ pub fn from_form_1(connection: &Connection, file: &Path) -> Result<(), StoreErro
     state.counters.server = last.0.saturating_add(1);
     let sql = "INSERT INTO counters (name, next) VALUES ('server', ?1)";
     connection.execute(sql, [state.counters.server]).map_err(StoreError::sqlite(file))?;
-    put_digest(connection, file, &state)
+    put_with_copies(connection, file, state)
 }
 
 /// Form 2 doesn't say in which generation a drive was last used, nor in which view a map was made. One that was form 1 has become the
@@ -36,7 +38,7 @@ pub fn from_form_2(connection: &Connection, file: &Path) -> Result<(), StoreErro
         return Ok(());
     }
     let state = with_generations(connection, file, Digest::of_form_2)?;
-    put_digest(connection, file, &state)
+    put_with_copies(connection, file, state)
 }
 
 /// Form 3 says no lease. One that was of an earlier form has become the newest at once.
@@ -48,7 +50,7 @@ pub fn from_form_3(connection: &Connection, file: &Path) -> Result<(), StoreErro
     connection.execute_batch(EPOCHS).map_err(StoreError::sqlite(file))?;
     add_columns(connection, file)?;
     let state = checked(connection, file, Digest::of_form_3)?;
-    put_digest(connection, file, &state)
+    put_with_copies(connection, file, state)
 }
 
 /// Form 4 knows no snapshots: each volume is in the first epoch of its map, in which it has been since it was made. One that was
@@ -60,7 +62,7 @@ pub fn from_form_4(connection: &Connection, file: &Path) -> Result<(), StoreErro
     connection.execute_batch(EPOCHS).map_err(StoreError::sqlite(file))?;
     add_columns(connection, file)?;
     let state = checked(connection, file, Digest::of_form_4)?;
-    put_digest(connection, file, &state)
+    put_with_copies(connection, file, state)
 }
 
 /// Form 5 says the drives of maps, which have a column for each, with copies on neighbours, and knows no clones. One that was of an
@@ -71,7 +73,18 @@ pub fn from_form_5(connection: &Connection, file: &Path) -> Result<(), StoreErro
     }
     add_columns(connection, file)?;
     let state = checked(connection, file, Digest::of_form_5)?;
-    put_digest(connection, file, &state)
+    put_with_copies(connection, file, state)
+}
+
+/// Form 6 doesn't say which copies are complete. One that was of an earlier form has become the newest at once.
+pub fn from_form_6(connection: &Connection, file: &Path) -> Result<(), StoreError> {
+    if has_column(connection, file, "map_columns", "status")? {
+        return Ok(());
+    }
+    let status = "ALTER TABLE map_columns ADD COLUMN status TEXT NOT NULL DEFAULT 'complete'";
+    connection.execute_batch(status).map_err(StoreError::sqlite(file))?;
+    let state = checked(connection, file, Digest::of_form_6)?;
+    put_with_copies(connection, file, state)
 }
 
 const LEASES: &str = "ALTER TABLE cluster ADD COLUMN lease_ms INTEGER;
@@ -98,7 +111,7 @@ const COLUMNS: &str = "ALTER TABLE volumes ADD COLUMN origin_volume INTEGER;
     ALTER TABLE maps ADD COLUMN chunk INTEGER NOT NULL DEFAULT 0;
     CREATE TABLE map_columns (
         map INTEGER NOT NULL, column INTEGER NOT NULL, copy INTEGER NOT NULL, drive TEXT NOT NULL, since INTEGER NOT NULL,
-        PRIMARY KEY (map, column, copy)
+        status TEXT NOT NULL DEFAULT 'complete', PRIMARY KEY (map, column, copy)
     ) STRICT, WITHOUT ROWID;
     CREATE TABLE map_joins (
         map INTEGER NOT NULL, column INTEGER NOT NULL, drive_to TEXT NOT NULL, drive_from TEXT NOT NULL,
@@ -169,6 +182,25 @@ fn checked(connection: &Connection, file: &Path, digest: impl Fn(&State) -> Dige
     Ok(state)
 }
 
-fn put_digest(connection: &Connection, file: &Path, state: &State) -> Result<(), StoreError> {
-    put_meta(connection, DIGEST, &Digest::of(state).0).map_err(StoreError::sqlite(file))
+/// Before, whoever had heard that a drive was away went on without it: of a column's drives those that are up have everything; if none
+/// is, those that left last.
+fn put_with_copies(connection: &Connection, file: &Path, mut state: State) -> Result<(), StoreError> {
+    let left = |drive: DriveId| {
+        let record = state.drives.get(&drive).filter(|record| record.state != DriveState::Up);
+        record.map_or(u64::MAX, |record| record.missed_since.unwrap_or(record.state_view))
+    };
+    let mut maps = state.maps.clone();
+    for map in maps.values_mut() {
+        let (id, mut columns) = (map.id, map.columns.clone());
+        for (number, column) in (0..).zip(&mut columns) {
+            let newest = column.holders.iter().map(|holder| left(holder.drive)).max();
+            for holder in column.holders.iter_mut().filter(|holder| Some(left(holder.drive)) != newest) {
+                holder.status = CopyStatus::PassedOver(left(holder.drive));
+            }
+            rows::put_column(connection, id, number, column).map_err(StoreError::sqlite(file))?;
+        }
+        *map = Arc::new(MapRecord { columns, ..MapRecord::clone(map) });
+    }
+    state.maps = maps;
+    put_meta(connection, DIGEST, &Digest::of(&state).0).map_err(StoreError::sqlite(file))
 }

@@ -78,6 +78,8 @@ fn kind_of_refusal(refusal: &Refusal) -> ErrorKind {
         | Refusal::DriveChanged { .. }
         | Refusal::ViewChanged { .. }
         | Refusal::LastCopy { .. }
+        | Refusal::LastCompleteCopy { .. }
+        | Refusal::NothingLost { .. }
         | Refusal::NotHolder { .. }
         | Refusal::HolderAlready { .. }
         | Refusal::ColumnMoves { .. }

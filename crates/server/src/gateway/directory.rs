@@ -151,7 +151,7 @@ fn places_of(columns: &[DirectoryColumn]) -> Places {
         let holders = column.holders.iter().map(|&(drive, since)| Placing { drive, since });
         Placed { holders: holders.collect(), joins: None }
     };
-    Places { columns: columns.iter().map(placed).collect() }
+    Places::complete(columns.iter().map(placed).collect())
 }
 
 /// `None` if it's of a form that isn't known here.

@@ -10,8 +10,8 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tepal_drive::Loss;
-use tepal_engine::{Authority, View};
-use tepal_model::DriveId;
+use tepal_engine::{Authority, CopyChange, Places, View};
+use tepal_model::{DriveId, MapId};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
@@ -27,6 +27,8 @@ enum Change {
     Down(DriveId, Loss),
     /// With what it was when it last came back: it may leave before that is agreed.
     CaughtUp(DriveId, u64),
+    /// Which copies of a column are complete.
+    CountCopies(MapId, usize, CopyChange),
 }
 
 type Answer = oneshot::Sender<Option<View>>;
@@ -36,6 +38,7 @@ struct State {
     drives: BTreeMap<DriveId, Status>,
     /// How often each has left or come back.
     moves: BTreeMap<DriveId, u64>,
+    places: BTreeMap<MapId, Places>,
     asked: VecDeque<(Change, Answer)>,
     bell: Option<oneshot::Sender<()>>,
     /// The server closes its drives: what it finds out about them now isn't to be agreed.
@@ -54,12 +57,13 @@ impl fmt::Debug for Agreement {
 }
 
 impl Agreement {
-    pub fn new(drives: impl IntoIterator<Item = DriveId>) -> Self {
+    pub fn new(drives: impl IntoIterator<Item = DriveId>, places: BTreeMap<MapId, Places>) -> Self {
         let drives = drives.into_iter().map(|drive| (drive, Status::Up)).collect();
         Agreement(Arc::new(Mutex::new(State {
             view: 1,
             drives,
             moves: BTreeMap::new(),
+            places,
             asked: VecDeque::new(),
             bell: None,
             stopped: false,
@@ -72,6 +76,11 @@ impl Agreement {
 
     pub fn status(&self, drive: DriveId) -> Status {
         self.lock().drives[&drive]
+    }
+
+    /// Where a map's columns are, and which copies are complete.
+    pub fn places(&self, map: MapId) -> Arc<Places> {
+        Arc::new(self.lock().places[&map].clone())
     }
 
     /// Whether every drive is up or retired.
@@ -161,8 +170,16 @@ impl State {
                 if let Status::Away(_) = status {
                     *status = Status::Up;
                     self.view += 1;
+                    let has_failed = |id: DriveId| matches!(self.drives[&id], Status::Retired(_));
+                    self.places.values_mut().for_each(|places| places.is_up_again(*drive, has_failed));
                 }
-                (*status == Status::Up).then_some(self.view)
+                (self.drives[drive] == Status::Up).then_some(self.view)
+            }
+            Change::CountCopies(map, column, change) => {
+                let is_up = change.passed.iter().any(|drive| self.drives[drive] == Status::Up);
+                let view = self.view;
+                let agreed = !is_up && self.places.get_mut(map)?.count(*column, change, view);
+                agreed.then_some(view)
             }
         }
     }
@@ -191,5 +208,14 @@ impl Authority for Agreement {
     fn up_again(&self, drive: DriveId, _: View) -> BoxFuture<'static, Option<View>> {
         let moves = self.lock().moves.get(&drive).copied().unwrap_or(0);
         self.ask(Change::CaughtUp(drive, moves))
+    }
+
+    fn copies(&self, map: MapId) -> Option<(Arc<Places>, View)> {
+        let state = self.lock();
+        Some((Arc::new(state.places.get(&map)?.clone()), state.view))
+    }
+
+    fn count_copies(&self, map: MapId, column: usize, change: CopyChange, _: View) -> BoxFuture<'static, Option<View>> {
+        self.ask(Change::CountCopies(map, column, change))
     }
 }

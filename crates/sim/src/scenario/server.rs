@@ -16,7 +16,7 @@ use std::time::Duration;
 use tepal_drive::error::OpenError;
 use tepal_drive::world::{Clock, DeviceError};
 use tepal_drive::{Drive, Loss, Options};
-use tepal_engine::{ClusterView, Engine, Epochs, Run, Standing, View, Volume, Within};
+use tepal_engine::{ClusterView, Engine, Epochs, Run, Standing, View, Volume, VolumeSpec, Within};
 use tepal_model::{DriveId, IoError, Segments, ServerId};
 
 /// Whether a refusal of the drive at this position is no surprise.
@@ -35,6 +35,14 @@ pub struct Hardware {
     /// Told when the drive at this position was opened again, after it was away.
     pub returned: Rc<dyn Fn(usize)>,
     pub complete: Complete,
+}
+
+impl Hardware {
+    /// The volume, with its copies as agreed.
+    fn spec(&self) -> VolumeSpec {
+        let spec = self.record.spec();
+        VolumeSpec { places: self.agreement.places(spec.map), ..spec }
+    }
 }
 
 /// The drives, by position, that were seen to miss nothing since they were away last.
@@ -72,7 +80,7 @@ impl Server {
         }
         let volume = match hardware.record.state() {
             VolumeState::Gone => None,
-            VolumeState::Active | VolumeState::Deleting => match engine.open_volume(hardware.record.spec()).await {
+            VolumeState::Active | VolumeState::Deleting => match engine.open_volume(hardware.spec()).await {
                 Ok(volume) => Some(volume),
                 Err(error) => {
                     world.core().fail(format!("the volume can't be opened: {error}"));

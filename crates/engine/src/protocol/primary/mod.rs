@@ -6,8 +6,8 @@
 //! 2. A region's busy mark is in a copy's log no later than the first data that the mark is about. After a crash the union
 //!    of all marks names every region whose copies may differ.
 //! 3. A write is acknowledged when every copy that is here has it, at least `min_copies` of them clean; and for each copy
-//!    that isn't here, those that took the write say on stable storage that it's stale. That a copy isn't here was
-//!    agreed before.
+//!    that isn't here, those that took the write say on stable storage that it's stale. That a copy isn't here, and is passed
+//!    over, was agreed before.
 //! 4. A read is answered from a clean copy, and only when no write that it met is still under way, and no drive has come or
 //!    gone meanwhile, or it's done again: what it returns, every copy has.
 //! 5. In a region whose copies may differ, the first clean copy decides, before anything is read from there.
@@ -105,6 +105,8 @@ pub(crate) struct State<W: World> {
     pub bell: Bell,
     pub recovering: bool,
     pub settling: bool,
+    /// It's being agreed which copies are complete.
+    pub counting: bool,
     /// It's being agreed that a drive that joins has everything.
     pub telling_joined: bool,
     /// The map is being removed, or another server leads: nobody is served any more.
@@ -212,6 +214,7 @@ impl<W: World> Group<W> {
             bell: Bell::default(),
             recovering: false,
             settling: false,
+            counting: false,
             telling_joined: false,
             removed: false,
             cut_off: BTreeSet::new(),

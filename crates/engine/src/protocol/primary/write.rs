@@ -79,6 +79,8 @@ enum Plan<W: World> {
     /// The copies that are here, after so many changes, and what the write sees of their layers.
     Go(Targets<W>, u64, Lineage),
     Wait(oneshot::Receiver<()>),
+    /// A complete copy isn't here: first it's to be agreed that it's passed over.
+    PassOver,
     Refuse(IoError),
 }
 
@@ -153,6 +155,10 @@ impl<W: World> Group<W> {
         loop {
             let (targets, changes, lineage) = match self.plan_write(blocks, writing) {
                 Plan::Go(targets, changes, lineage) => (targets, changes, lineage),
+                Plan::PassOver => {
+                    Box::pin(self.pass_over_absent()).await;
+                    continue;
+                }
                 Plan::Refuse(error) => return Err(self.refused(blocks, begun, error)),
                 Plan::Wait(change) => return Ok(Written::Waits { change, begun }),
             };
@@ -184,6 +190,9 @@ impl<W: World> Group<W> {
             Ok(None) => return Plan::Wait(self.in_a_moment()),
             Err(error) => return Plan::Refuse(error),
         };
+        if state.members.absent().next().is_some() {
+            return Plan::PassOver;
+        }
         let is_absent = |member: &Member<W>| member.drive().is_none() && !member.joins;
         let absent: SmallVec<[usize; 4]> =
             (0..self.shared.copies).filter(|&at| is_absent(&state.members.list[at])).collect();

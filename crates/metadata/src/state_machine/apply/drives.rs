@@ -3,7 +3,7 @@
 use super::{Draft, check_name, clipped};
 use crate::command::{NEVER_CAME, Reply};
 use crate::record::{
-    DriveRecord, DriveState, DriveUse, MapRecord, PoolRecord, RebuildRecord, ServerState, VolumeState,
+    DriveRecord, DriveState, DriveUse, HolderRecord, MapRecord, PoolRecord, RebuildRecord, ServerState, VolumeState,
 };
 use crate::refusal::{Refusal, Thing};
 use std::collections::BTreeSet;
@@ -111,6 +111,9 @@ impl Draft {
         }
         let view = self.next_view();
         self.change_drive_state(drive, to, reason, view);
+        if !to.takes_writes() {
+            self.pass_over_as_before(&[id], view);
+        }
         Ok(Reply::Done)
     }
 
@@ -146,9 +149,7 @@ impl Draft {
         let drives: Vec<DriveRecord> = drives.map(|drive| DriveRecord::clone(drive)).collect();
         if !drives.is_empty() {
             let view = self.next_view();
-            for drive in drives {
-                self.change_drive_state(drive, DriveState::Missing, reason, view);
-            }
+            self.lose_drives(drives, reason, view);
         }
         Ok(Reply::Done)
     }
@@ -178,13 +179,20 @@ impl Draft {
     /// In the view `view`, the drives of `server` that took writes don't any more.
     pub(super) fn lose_drives_of(&mut self, server: ServerId, reason: &str, view: u64) {
         let drives = self.state.drives_of_server(server).filter(|drive| drive.state.takes_writes());
-        for drive in drives.map(|drive| DriveRecord::clone(drive)).collect::<Vec<_>>() {
+        let drives = drives.map(|drive| DriveRecord::clone(drive)).collect();
+        self.lose_drives(drives, reason, view);
+    }
+
+    fn lose_drives(&mut self, drives: Vec<DriveRecord>, reason: &str, view: u64) {
+        let ids: Vec<DriveId> = drives.iter().map(|drive| drive.id).collect();
+        for drive in drives {
             self.change_drive_state(drive, DriveState::Missing, reason, view);
         }
+        self.pass_over_as_before(&ids, view);
     }
 
     fn change_drive_state(&mut self, mut drive: DriveRecord, to: DriveState, reason: &str, view: u64) {
-        let (id, from) = (drive.id.to_string(), drive.state);
+        let (name, from) = (drive.id.to_string(), drive.state);
         drive.missed_since = match to {
             DriveState::Up => None,
             _ => drive.missed_since.or(Some(view)),
@@ -192,11 +200,15 @@ impl Draft {
         drive.state = to;
         drive.state_view = view;
         drive.reason = clipped(reason, 800);
-        self.event("drive", &id, format!("{from} -> {to}: {}", drive.reason));
+        self.event("drive", &name, format!("{from} -> {to}: {}", drive.reason));
         if to == DriveState::Failed {
             self.cancel_joins_of(drive.id);
         }
+        let id = drive.id;
         self.put_drive(drive);
+        if to == DriveState::Up {
+            self.complete_copies_of(id);
+        }
     }
 
     pub(super) fn remove_drive(&mut self, id: DriveId, force: bool) -> Result<Reply, Refusal> {
@@ -222,26 +234,33 @@ impl Draft {
         if let Some(spare) = spare {
             self.set_drive_use(spare, DriveUse::Active)?;
         }
-        let drive = DriveRecord { purpose: DriveUse::Removed, missed_since: self.left_when_removed(&drive), ..drive };
+        let never_came = self.never_came(&drive);
+        let missed_since = match never_came {
+            Some(before_view) => drive.missed_since.map(|left| left.min(before_view)),
+            None => drive.missed_since,
+        };
+        let drive = DriveRecord { purpose: DriveUse::Removed, missed_since, ..drive };
         if drive.state == DriveState::Failed {
             self.put_drive(drive);
         } else {
             let view = self.next_view();
             self.change_drive_state(drive, DriveState::Failed, REMOVED, view);
+            self.pass_over_as_before(&[id], view);
+        }
+        if let Some(before_view) = never_came {
+            self.believe_those_found(id, before_view);
         }
         Ok(Reply::DriveRetired { volumes: volumes.into_iter().collect() })
     }
 
     /// A rebuild has a drive that it didn't find count as having been up last, as nobody knew what it did. Whoever removes it before
-    /// it has come has the others believed. One that has come may have taken writes that no other has.
-    fn left_when_removed(&self, drive: &DriveRecord) -> Option<u64> {
+    /// it has come has the others believed. One that has come may have taken writes that no other has. The view in which the drives
+    /// that were found count as having left.
+    fn never_came(&self, drive: &DriveRecord) -> Option<u64> {
         let is_of_then =
             |rebuild: &&RebuildRecord| drive.state == DriveState::Missing && drive.state_view == rebuild.before_view;
         let rebuild = self.state.rebuilds.iter().find(is_of_then).filter(|_| self.version >= NEVER_CAME);
-        match rebuild {
-            Some(rebuild) => drive.missed_since.map(|left| left.min(rebuild.before_view)),
-            None => drive.missed_since,
-        }
+        rebuild.map(|rebuild| rebuild.before_view)
     }
 
     /// Drives that were removed and of which others have everything by now.
@@ -257,8 +276,8 @@ impl Draft {
         }
     }
 
-    /// The active volumes, by name, of which an extent may have its last good copy on `drive`: those with a column whose other
-    /// copies are all on drives that are not up.
+    /// The active volumes, by name, of which an extent may have its last good copy on `drive`: those with a column that has no other
+    /// complete copy on a drive that is up.
     fn volumes_endangered_by_loss_of(&self, drive: &DriveRecord) -> Vec<String> {
         if drive.state == DriveState::Failed {
             return Vec::new();
@@ -268,7 +287,8 @@ impl Draft {
         };
         let at_risk = |map: &MapRecord| {
             let mut held = map.columns.iter().filter(|column| column.is_held_by(drive.id));
-            held.any(|column| !column.holders.iter().any(|holder| stays(holder.drive)))
+            let stays = |holder: &HolderRecord| holder.status.is_complete() && stays(holder.drive);
+            held.any(|column| !column.holders.iter().any(stays))
         };
         let mut names = BTreeSet::new();
         for volume in self.state.volumes_on(drive.id).filter(|volume| volume.state == VolumeState::Active) {

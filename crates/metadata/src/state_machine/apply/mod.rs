@@ -11,6 +11,7 @@
 //!    go to. Only active volumes have snapshots.
 //! 6. A column's holders are different drives, never fewer than when its map was made. One drive at most joins them, which isn't
 //!    one of them. Who joins, and who holds a copy, changes with the view.
+//!    A column has a complete copy at any time.
 //! 7. A map is the source or target of one migration at most, and the two are never the same. The volumes that go have the source until the
 //!    end.
 //! 8. No epoch of a map is handed out twice. Each volume and snapshot has one of its own, the newest of its lineage.
@@ -18,6 +19,9 @@
 #[cfg(test)]
 mod clone_tests;
 mod cluster;
+mod copies;
+#[cfg(test)]
+mod copy_tests;
 mod drives;
 #[cfg(test)]
 mod migration_tests;
@@ -131,6 +135,8 @@ impl Draft {
             Command::DriveIsUp { id, reason, view } => self.drive_is_up(*id, reason, *view),
             Command::ServerCutOff { id, by, reason, view } => self.server_cut_off(*id, *by, reason, *view),
             Command::RemoveDrive { id, force } => self.remove_drive(*id, *force),
+            Command::CountCopies { changes, view } => self.count_copies(changes, *view),
+            Command::AcceptLoss { volume } => self.accept_loss(*volume),
             Command::BeginMove { map, column, from, to } => self.begin_move(*map, *column, *from, *to),
             Command::FinishMove { map, column, to, since, view } => {
                 self.finish_move(*map, *column, (*to, *since), *view)

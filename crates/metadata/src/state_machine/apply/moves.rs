@@ -60,7 +60,7 @@ impl Draft {
         }
         let since = self.next_view();
         let place = record.holders.iter_mut().find(|holder| holder.drive == join.from);
-        *place.expect("who is replaced is a holder until then") = HolderRecord { drive: to, since };
+        *place.expect("who is replaced is a holder until then") = HolderRecord::complete(to, since);
         record.joining = None;
         self.put_column(map, column, record);
         if !self.state.maps.values().any(|map| map.uses(join.from)) {
@@ -129,7 +129,7 @@ impl Draft {
         Ok(Reply::Done)
     }
 
-    fn column(&self, map: MapId, column: u32) -> Result<ColumnRecord, Refusal> {
+    pub(super) fn column(&self, map: MapId, column: u32) -> Result<ColumnRecord, Refusal> {
         let found = self.state.maps.get(&map).ok_or(Refusal::NoMap(map))?;
         found.columns.get(column as usize).cloned().ok_or(Refusal::NoColumn { map, column })
     }

@@ -59,7 +59,7 @@ impl Draft {
     pub(super) fn make_map(&mut self, id: MapId, volume: VolumeId, layout: Layout, table: &Table) -> usize {
         let made_in = self.state.view();
         let column = |drives: &ColumnHolders| ColumnRecord {
-            holders: drives.iter().map(|drive| HolderRecord { drive: *drive, since: made_in }).collect(),
+            holders: drives.iter().map(|drive| HolderRecord::complete(*drive, made_in)).collect(),
             joining: None,
         };
         let (width, chunk) = (table.geometry.width(), table.geometry.chunk());

@@ -54,6 +54,8 @@ fn run_plan(executor: &Executor, plan: Plan, random: Stream) -> Result<u64, Fail
     executor.run(async move { Rig::new(&core, plan, random).run().await })
 }
 
+const MAP: MapId = MapId(9);
+
 struct Rig {
     core: Rc<Core>,
     plan: Plan,
@@ -70,18 +72,18 @@ impl Rig {
     fn new(core: &Rc<Core>, plan: Plan, mut random: Stream) -> Self {
         let bay = |at| Bay::new(core, at, plan.drive_size, plan.logs[at]);
         let bays: Vec<Bay> = (0..plan.drives).map(bay).collect();
-        let agreement = Agreement::new((0..plan.drives).map(drive_id));
-        core.spawn(SCENARIO, "agreement", Box::pin(agreement.clone().serve(core.clone())));
         let drives: Vec<DriveId> = (0..plan.drives).map(drive_id).collect();
-        let places = Places::rotated(&drives, plan.layout.copies(), 0).expect("there is a drive for each copy").into();
+        let places = Places::rotated(&drives, plan.layout.copies(), 0).expect("there is a drive for each copy");
+        let agreement = Agreement::new(drives, [(MAP, places.clone())].into());
+        core.spawn(SCENARIO, "agreement", Box::pin(agreement.clone().serve(core.clone())));
         let spec = VolumeSpec {
             id: VolumeId(1),
             name: "v0".to_owned(),
             size: plan.size,
             layout: plan.layout.clone(),
-            map: MapId(9),
+            map: MAP,
             geometry: Geometry::round(plan.drives, plan.layout.extent).expect("there is a drive"),
-            places,
+            places: places.into(),
             revision: 1,
             epochs: std::sync::Arc::default(),
         };

@@ -128,7 +128,7 @@ fn spec(random: &mut Stream, servers: usize, protection: Protection) -> VolumeSp
     let once = Places::rotated(&drives, layout.copies(), 1).expect("there is a drive for each copy");
     // Of more columns than drives, a drive has several.
     let sets = if protection == Protection::Chained { 1 } else { random.between(1..4) as usize };
-    let places = Places { columns: once.columns.iter().cycle().take(servers * sets).cloned().collect() };
+    let places = Places::complete(once.columns.iter().cycle().take(servers * sets).cloned().collect());
     let (columns, width, chunk) = ((servers * sets) as u32, servers as u32, *random.pick(&[1, 3, 16]));
     let geometry = Geometry::new(columns, width, chunk).expect("all sets are as wide");
     VolumeSpec {

@@ -141,6 +141,7 @@ impl<W: World> Group<W> {
             let Some(at) = state.members.position(id) else { return };
             if let Presence::Here(Holder::There(_)) = state.members.list[at].presence {
                 state.members.list[at].set_left(None);
+                state.members.is_up_again(at);
             }
         }
         self.wake();

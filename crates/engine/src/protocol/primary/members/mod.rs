@@ -1,17 +1,21 @@
 //! The drives that hold a group's copies, and which of them knows what.
 //!
 //! A drive that leaves misses writes; the others keep stale marks for it, by region. When it returns it notes on itself
-//! what it misses; from then on it's up, though some regions are still to be copied. After any sequence of leaving and
-//! returning, three rules say whose data counts:
-//! 1. A drive's word about itself counts, and its word about another if it was up after the other had left.
-//! 2. The drives that are up have authority; if none is, the one that left last has, since nothing was acknowledged after
-//!    it left. Those that say of themselves that they can't know don't count.
+//! what it misses; from then on it's up, though some regions are still to be copied.
+//!
+//! It's agreed which copies of a column are *complete*: each has all that was ever acknowledged or read, but for what its own marks
+//! call stale. A copy stays complete while its drive is away, until it's *passed over*: before the others write anything, or settle a
+//! difference, without it, that is agreed (`counted.rs`). After any sequence of leaving and returning, three rules say whose data
+//! counts (decision 0004):
+//! 1. A drive's word about itself counts, and its word about another if that was passed over while its own copy was complete.
+//! 2. Drives with complete copies have authority. Those that say of themselves that they can't know don't count.
 //! 3. A copy is clean in a region if a drive with authority is here, and no word that counts says it's stale.
 //!
 //! A drive that joins, to take another's place, gets all that is written and is brought up to date; nothing is noted of what it misses.
 //! Its word doesn't count, nor its copy for an acknowledgement: whoever serves next begins it anew (`join.rs`).
 
 pub mod complaint;
+pub mod counted;
 pub mod health;
 pub mod hearing;
 pub mod join;
@@ -20,7 +24,9 @@ pub mod presence;
 use crate::authority::View;
 use crate::holder::Holder;
 use crate::map::Column;
+use crate::places::CopyStatus;
 use smallvec::SmallVec;
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use tepal_drive::world::World;
 use tepal_drive::{Mark, MarkKind};
@@ -30,8 +36,10 @@ use tepal_model::DriveId;
 pub struct Member<W: World> {
     pub id: DriveId,
     pub presence: Presence<W>,
-    /// `None` while it's up: it has everything. Else the view in which it left.
+    /// `None` while it's up. Else the view in which it left.
     pub left: Option<View>,
+    /// Whether its copy has everything, as agreed.
+    pub status: CopyStatus,
     pub missed: Missed,
     /// How often it was opened: tells whether it left in between.
     pub opening: u64,
@@ -39,10 +47,10 @@ pub struct Member<W: World> {
     pub left_out: u64,
     /// Whether its log says all that it and others miss, as far as is known here.
     pub noted: bool,
-    /// Whether it knew what it misses when the last that was up left. It has been here since.
+    /// Whether it knew what it misses when the last with a complete copy left. It has been here since.
     pub knew: bool,
-    /// It knew, and the last that was up has failed: what it has is all there is, and is believed. But nothing is
-    /// acknowledged on its word before it's agreed that it's up: after a restart it would not be believed.
+    /// It knew, and the last complete copy has failed: what it has is all there is, and is believed. But nothing is
+    /// acknowledged on its word before it's agreed that it's complete: after a restart it would not be believed.
     pub stands_in: bool,
     /// It's to take another's place, and doesn't have it yet.
     pub joins: bool,
@@ -197,9 +205,14 @@ impl<W: World> Member<W> {
         }
     }
 
-    /// Later is greater; up is greatest.
-    fn left_order(&self) -> View {
-        self.left.filter(|_| !self.stands_in).unwrap_or(View::MAX)
+    /// Whose word counts about whom: later is greater; of a complete copy it's greatest.
+    fn order(&self) -> View {
+        if self.stands_in { View::MAX } else { self.status.order() }
+    }
+
+    /// It won't return, and others may be served as they are in its place.
+    fn is_given_up(&self) -> bool {
+        matches!((&self.presence, self.status), (Presence::Failed, CopyStatus::GivenUp(_)))
     }
 
     /// It has come or gone, or is up.
@@ -241,14 +254,14 @@ impl<W: World> Members<W> {
         self.list.iter().filter_map(Member::drive)
     }
 
-    /// When the last of them was up: those that were up then have authority.
+    /// Of those that have authority.
     fn newest(&self) -> View {
-        self.list.iter().filter(|member| member.may_know()).map(Member::left_order).max().unwrap_or(0)
+        self.list.iter().filter(|member| member.may_know()).map(Member::order).max().unwrap_or(0)
     }
 
     fn with_authority(&self) -> impl Iterator<Item = &Member<W>> {
         let newest = self.newest();
-        self.list.iter().filter(move |member| member.may_know() && member.left_order() == newest)
+        self.list.iter().filter(move |member| member.may_know() && member.order() == newest)
     }
 
     /// Whether a drive is here that knows what the others miss.
@@ -259,11 +272,6 @@ impl<W: World> Members<W> {
     /// Whether those that knew what the others miss won't return.
     pub fn is_beyond_knowing(&self) -> bool {
         self.with_authority().all(|member| matches!(member.presence, Presence::Failed))
-    }
-
-    /// Whether a drive that is here must say that it can't know what it has.
-    pub fn must_give_up(&self, member: &Member<W>) -> bool {
-        member.may_know() && !member.is_current() && self.is_beyond_knowing()
     }
 
     /// Which copies of a region are clean.
@@ -278,20 +286,39 @@ impl<W: World> Members<W> {
             let here = self.list.iter().enumerate().filter(here);
             let mut copies: SmallVec<[usize; 4]> = here.map(|(at, _)| at).collect();
             if !copies.is_empty() {
-                if copies.len() > 1 {
-                    let newest = self.newest();
-                    let is_far = |member: &Member<W>| member.drive().is_some_and(|holder| holder.local().is_none());
-                    let order =
-                        |member: &Member<W>| (member.left_order() != newest, member.dropped_tail(), is_far(member));
-                    copies.sort_by_key(|&at| order(&self.list[at]));
-                }
+                self.sort_by_belief(&mut copies);
                 return Copies::Clean(copies);
             }
-            self.list.iter().filter(is_clean).any(|member| may_return(&member))
+            let mut clean = self.list.iter().filter(is_clean).peekable();
+            if clean.peek().is_some() && clean.clone().all(Member::is_given_up) {
+                return Copies::Clean(self.newest_left().into_iter().collect());
+            }
+            clean.any(|member| may_return(&member))
         } else {
             self.with_authority().any(|member| may_return(&member))
         };
         if waits { Copies::Waiting } else { Copies::Lost }
+    }
+
+    /// The first decides, where they differ.
+    fn sort_by_belief(&self, copies: &mut [usize]) {
+        if copies.len() > 1 {
+            let newest = self.newest();
+            let is_far = |member: &Member<W>| member.drive().is_some_and(|holder| holder.local().is_none());
+            // Of complete copies that were away, one that left later may have been read later.
+            let left = |member: &Member<W>| Reverse(member.left.unwrap_or(View::MAX));
+            let order =
+                |member: &Member<W>| (member.order() != newest, member.dropped_tail(), left(member), is_far(member));
+            copies.sort_by_cached_key(|&at| order(&self.list[at]));
+        }
+    }
+
+    /// Where no copy that counts is left: the one that is served as it is.
+    fn newest_left(&self) -> Option<usize> {
+        let here = self.list.iter().enumerate().filter(|(_, member)| member.drive().is_some() && member.may_know());
+        let mut here: SmallVec<[usize; 4]> = here.map(|(at, _)| at).collect();
+        self.sort_by_belief(&mut here);
+        here.first().copied()
     }
 
     pub fn has_unheard(&self) -> bool {
@@ -316,7 +343,7 @@ impl<W: World> Members<W> {
     /// How many of these copies will be believed whichever of the others is lost.
     pub fn sure(&self, copies: &[usize]) -> usize {
         let newest = self.newest();
-        let is_sure = |member: &Member<W>| member.left_order() == newest && !member.stands_in;
+        let is_sure = |member: &Member<W>| member.order() == newest && !member.stands_in;
         copies.iter().filter(|&&at| is_sure(&self.list[at])).count()
     }
 
@@ -325,14 +352,14 @@ impl<W: World> Members<W> {
         let (known, newest) = (self.is_known(), self.newest());
         let has = move |member: &&Member<W>| match known {
             true => !member.missed.contains(region),
-            false => member.may_know() && member.left_order() == newest,
+            false => member.may_know() && member.order() == newest,
         };
         self.list.iter().filter(has)
     }
 
     /// Takes in what a drive that is here says, in place of what it said before. What doesn't count is outdated.
     pub fn hear(&mut self, speaker: usize, column: &Column, marks: &[Mark]) -> Heard {
-        let (id, left) = (self.list[speaker].id, self.list[speaker].left_order());
+        let (id, order) = (self.list[speaker].id, self.list[speaker].order());
         let joins = self.list[speaker].joins;
         let mut heard = Heard::default();
         for member in &mut self.list {
@@ -348,7 +375,7 @@ impl<W: World> Members<W> {
                 MarkKind::Stale(drive) => {
                     let about = self.list.iter_mut().find(|member| member.id == drive && !member.joins);
                     let about = about.filter(|_| !joins); // what it says is of a time when it had another's place
-                    match about.filter(|about| about.id == id || about.left_order() < left) {
+                    match about.filter(|about| about.id == id || about.order() < order) {
                         Some(about) if mark.region == column.every_region() => about.missed.begin_all(),
                         Some(about) => {
                             about.missed.begin(mark.region);

@@ -1,9 +1,10 @@
 //! A group's drives coming and going, and what it takes from each: see [`super`] for who is believed.
 
-use super::{Copies, Presence};
+use super::{Copies, Member, Presence};
 use crate::authority::View;
 use crate::engine::Standing;
 use crate::holder::Holder;
+use crate::places::CopyStatus;
 use crate::protocol::primary::{Group, State};
 use tepal_drive::Change;
 use tepal_drive::world::World;
@@ -46,9 +47,19 @@ impl<W: World> Group<W> {
         };
         let Some((at, opening)) = leaving(&self.lock()) else { return };
         if self.is_mirrored() {
+            self.lock().members.list[at].set_left(Some(left));
+            let is_unsure = || {
+                let state = self.lock();
+                !state.busy.is_empty() && !state.members.list[at].joins
+            };
+            if may_return && is_unsure() {
+                self.pass_over_absent().await;
+            }
             let marking = {
                 let mut state = self.lock();
-                state.members.list[at].set_left(Some(left));
+                if leaving(&state) != Some((at, opening)) {
+                    return;
+                }
                 let joins = state.members.list[at].joins;
                 let unsure: Vec<u64> = state.busy.keys().copied().filter(|_| !joins).collect();
                 self.mark_stale(&mut state, at, unsure)
@@ -138,9 +149,13 @@ impl<W: World> Group<W> {
     pub fn member_is_current(&self, drive: &Holder<W>) {
         let mut state = self.lock();
         let member = state.members.list.iter_mut().find(|member| member.id == drive.id());
-        if let Some(member) = member.filter(|member| member.drive().is_some_and(|now| now.is_same(drive))) {
+        let at = member.filter(|member| member.drive().is_some_and(|now| now.is_same(drive))).map(|member| {
             member.set_left(None);
             member.stand_for_itself();
+            member.id
+        });
+        if let Some(at) = at.and_then(|id| state.members.position(id)) {
+            state.members.is_up_again(at);
         }
         drop(state);
         self.wake();
@@ -174,7 +189,8 @@ impl<W: World> Group<W> {
 /// Whether a member may hold data of which no other that is here and up has a copy.
 fn has_alone<W: World>(state: &State<W>, at: usize) -> bool {
     let others = state.members.list.iter().enumerate().filter(|&(other, _)| other != at);
-    !others.into_iter().any(|(_, member)| member.drive().is_some() && member.is_current() && member.missed.is_empty())
+    let has_all = |member: &Member<W>| member.status == CopyStatus::Complete && member.missed.is_empty();
+    !others.into_iter().any(|(_, member)| member.drive().is_some() && member.is_current() && has_all(member))
 }
 
 impl<W: World> State<W> {
@@ -184,7 +200,7 @@ impl<W: World> State<W> {
         let member = &self.members.list[at];
         let is_lost = |&region: &u64| self.members.clean(region) == Copies::Lost;
         let settled = || self.members.is_known() && self.unresolved.iter().all(is_lost);
-        member.noted && (member.missed.is_all() || settled())
+        member.noted && (member.missed.is_all() || self.is_lost() || settled())
     }
 
     /// Before a member leaves: it may have been the last that was up.

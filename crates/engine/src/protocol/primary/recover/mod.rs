@@ -34,13 +34,6 @@ pub(crate) enum Stuck {
 impl<W: World> Group<W> {
     /// Has a drive that returned note what it misses, and what others miss. From then on its word is enough.
     pub async fn note(&self, at: usize) -> Result<(), Stuck> {
-        if let Some(id) = self.must_give_up(at) {
-            // If it's agreed just now that it's up, that counts: it had noted everything.
-            if self.engine().is_some_and(|engine| engine.is_settling(id)) {
-                return Err(Stuck::Waits(Group::next_change(&mut self.lock())));
-            }
-            self.note_that_all_is_missed(at).await.map_err(Stuck::Failed)?;
-        }
         let mut changes = self.lock().changes;
         // Which member's misses are next, and from which region on.
         let mut next = (0, 0);
@@ -70,34 +63,6 @@ impl<W: World> Group<W> {
                 return Ok(());
             }
             unsaid.into_iter().for_each(|(of, region)| state.members.list[of].missed.said(region, at));
-        }
-    }
-
-    /// The drive that is here, if it must say that it can't know what it has.
-    fn must_give_up(&self, at: usize) -> Option<DriveId> {
-        let state = self.lock();
-        let member = &state.members.list[at];
-        (member.drive().is_some() && state.members.must_give_up(member)).then_some(member.id)
-    }
-
-    /// Nobody who knew what the drive misses will return: so it says of itself that it can't know, for good.
-    async fn note_that_all_is_missed(&self, at: usize) -> Result<(), IoError> {
-        let (drive, recording) = {
-            let mut state = self.lock();
-            state.serves()?;
-            let member = &mut state.members.list[at];
-            let Some(drive) = member.drive().cloned().filter(|_| !member.missed.is_all() && !member.is_current())
-            else {
-                return Ok(());
-            };
-            member.missed.begin_all();
-            let mark = self.stale_mark(member.id, self.shared.column.every_region());
-            let recording = drive.record(vec![mark], true);
-            (drive, recording)
-        };
-        match recording.await {
-            Ok(()) => Ok(()),
-            Err(error) => self.give_up(failed(&drive, error)).await,
         }
     }
 

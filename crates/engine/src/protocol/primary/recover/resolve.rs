@@ -54,7 +54,7 @@ impl<W: World> Drop for Attempt<'_, W> {
 
 impl<W: World> Group<W> {
     /// Settles a region whose copies may differ since a crash: the first clean copy decides. Those on drives that are away
-    /// are stale from then on: somebody may read what was decided. One does it for all who want it meanwhile.
+    /// are passed over, and stale from then on: somebody may read what was decided. One does it for all who want it meanwhile.
     pub async fn resolve(&self, region: u64) -> Result<(), Stuck> {
         // What an attempt has met that was under way when this was asked may be over.
         let mut began_before = true;
@@ -89,6 +89,7 @@ impl<W: World> Group<W> {
 
     async fn resolve_alone(&self, region: u64) -> Result<(), Stuck> {
         loop {
+            self.pass_over_absent().await;
             let began = self.lock().moment();
             self.equalise_region(region, Why::Unresolved).await?;
             self.mark_absent_stale(region).await;

@@ -3,8 +3,8 @@
 use super::Stuck;
 use crate::holder::Holder;
 use crate::protocol::primary::flush::flush_all;
+use crate::protocol::primary::members::Copies;
 use crate::protocol::primary::members::join::NO_ROOM;
-use crate::protocol::primary::members::{Copies, Member};
 use crate::protocol::primary::pace::Pace;
 use crate::protocol::primary::{Group, State};
 use futures_util::future::{join_all, select};
@@ -25,6 +25,7 @@ const RETRY: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Job {
+    CountStandIns,
     Resolve(u64),
     Note { at: usize },
     List { at: usize },
@@ -142,6 +143,10 @@ impl<W: World> Group<W> {
                     postponed.clear();
                     continue;
                 }
+                Some(Job::CountStandIns) => {
+                    self.count_stand_ins().await;
+                    Ok(())
+                }
                 Some(Job::Resolve(region)) => self.resolve(region).await,
                 Some(Job::Note { at }) => self.note(at).await,
                 Some(Job::List { at }) => self.list(at).await,
@@ -213,14 +218,16 @@ impl<W: World> Group<W> {
     }
 
     fn next_job(state: &State<W>, postponed: &BTreeSet<Job>) -> Option<Job> {
+        if state.members.stand_ins().next().is_some() && !state.counting {
+            return Some(Job::CountStandIns);
+        }
         let possible = |region: u64| matches!(state.members.clean(region), Copies::Clean(_));
         let now = |region: u64, job: Job| !postponed.contains(&job) && possible(region);
         if let Some(&region) = state.unresolved.iter().find(|&&region| now(region, Job::Resolve(region))) {
             return Some(Job::Resolve(region));
         }
         let here = || state.members.list.iter().enumerate().filter(|(_, member)| member.drive().is_some());
-        let notes = |member: &Member<W>| !member.noted || state.members.must_give_up(member);
-        let mut missing = here().filter(|(_, member)| notes(member)).map(|(at, _)| Job::Note { at });
+        let mut missing = here().filter(|(_, member)| !member.noted).map(|(at, _)| Job::Note { at });
         if let Some(note) = missing.find(|note| !postponed.contains(note)) {
             return Some(note);
         }

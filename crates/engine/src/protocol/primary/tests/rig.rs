@@ -1,9 +1,10 @@
 //! What the stories are told with: one server, its drives and a volume.
 
-use crate::{Authority, Engine, Epochs, Places, Placing, Standing, View, Volume, VolumeHealth, VolumeSpec};
+use crate::{Authority, CopyChange, Engine, Epochs, Places, Placing, Standing, View, Volume, VolumeHealth, VolumeSpec};
 use bytes::Bytes;
 use futures_channel::oneshot;
 use futures_util::future::{BoxFuture, join_all, ready};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tepal_drive::world::Clock;
@@ -27,6 +28,10 @@ pub struct Agreed {
     pub left: Left,
     /// Drives whose leaving is agreed, or whose return is told, only then.
     pub held: Vec<(DriveId, oneshot::Receiver<()>)>,
+    /// Where copies are, and which are complete.
+    pub places: BTreeMap<MapId, Places>,
+    /// Columns in which copies were passed over, each as often as that was agreed.
+    pub passed: Vec<(usize, Vec<DriveId>)>,
     /// Once, that a drive is up can't be agreed.
     pub refuses: bool,
     /// Drives that have everything of a column, as was found in a view.
@@ -45,7 +50,15 @@ impl Agrees {
         let left = state.left.iter().find(|(id, _)| *id == drive).and_then(|(_, left)| *left);
         state.left.retain(|(id, _)| *id != drive);
         state.left.push((drive, if up { None } else { left.or(Some(view)) }));
+        if up {
+            state.places.values_mut().for_each(|places| places.is_up_again(drive, |_| false));
+        }
         Some(left.unwrap_or(view))
+    }
+
+    /// What is agreed of a map's copies; at first, that they are where they are.
+    pub fn places(&self, map: MapId, at_first: &Places) -> Arc<Places> {
+        Arc::new(self.0.lock().unwrap().places.entry(map).or_insert_with(|| at_first.clone()).clone())
     }
 
     pub fn standing(&self, drive: DriveId) -> Standing {
@@ -75,6 +88,13 @@ impl Agrees {
 }
 
 impl Authority for Agrees {
+    fn count_copies(&self, map: MapId, column: usize, change: CopyChange, _: View) -> BoxFuture<'static, Option<View>> {
+        let mut state = self.0.lock().unwrap();
+        let view = state.view;
+        state.passed.push((column, change.passed.clone()));
+        let agreed = state.places.get_mut(&map).is_none_or(|places| places.count(column, &change, view));
+        Box::pin(ready(agreed.then_some(view)))
+    }
     fn joined(&self, _: MapId, column: usize, joins: Placing, view: View) -> BoxFuture<'static, bool> {
         self.0.lock().unwrap().joined.push((column, joins.drive, view));
         Box::pin(ready(true))
@@ -96,6 +116,10 @@ impl Authority for Agrees {
             pass.await;
             agrees.say(drive, false)
         })
+    }
+    fn copies(&self, map: MapId) -> Option<(Arc<Places>, View)> {
+        let state = self.0.lock().unwrap();
+        Some((Arc::new(state.places.get(&map)?.clone()), state.view))
     }
     fn up_again(&self, drive: DriveId, _: View) -> BoxFuture<'static, Option<View>> {
         if std::mem::take(&mut self.0.lock().unwrap().refuses) {
@@ -176,7 +200,9 @@ impl Rig {
         is_here: impl Fn(usize) -> bool,
     ) -> (Engine<SimWorld>, Volume<SimWorld>) {
         let engine = Self::engine_with_drives(world, disks, authority, is_here).await;
-        let volume = engine.open_volume(Self::spec(disks.len() as u64, layout, epochs)).await.unwrap();
+        let mut spec = Self::spec(disks.len() as u64, layout, epochs);
+        spec.places = authority.places(spec.map, &spec.places);
+        let volume = engine.open_volume(spec).await.unwrap();
         engine.all_volumes_opened();
         (engine, volume)
     }

@@ -1,6 +1,7 @@
 //! Two servers, each with a drive, and the post between them. The first one leads what they share.
 
 use super::*;
+use crate::CopyChange;
 use crate::servers::peers::{Peers, Question, Reply, Unreachable};
 use crate::{Agreed as Drives, Authority, ClusterView, DriveStatus};
 use futures_util::future::{BoxFuture, LocalBoxFuture, ready};
@@ -49,6 +50,10 @@ impl Authority for Settled {
     fn up_again(&self, _: DriveId, view: View) -> BoxFuture<'static, Option<View>> {
         self.found_up.lock().unwrap().push(view);
         Box::pin(ready(None))
+    }
+
+    fn count_copies(&self, _: MapId, _: usize, _: CopyChange, view: View) -> BoxFuture<'static, Option<View>> {
+        Box::pin(ready(Some(view)))
     }
 
     fn adopted(&self, view: View) -> BoxFuture<'static, ()> {

@@ -13,7 +13,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tepal_drive::Loss;
-use tepal_engine::{Agreed, ClusterView, DriveStatus, Laid, Placed, Placing, View, VolumeSpec};
+use tepal_engine::{Agreed, ClusterView, CopyChange, DriveStatus, Laid, Placed, Placing, View, VolumeSpec};
 use tepal_model::{DriveId, Epoch, MapId, ServerId, VolumeId};
 use voice::Heard;
 pub use voice::Voice;
@@ -72,6 +72,8 @@ enum Change {
     Snapshot(VolumeId),
     /// A new volume goes on from that snapshot: answered with its id.
     Clone(Epoch),
+    /// Which copies of a column are complete, if nothing has changed since that view.
+    CountCopies((MapId, usize), CopyChange, View),
     /// A drive that joins a column has everything, if nothing has changed since that view.
     Joined((MapId, usize), Placing, View),
     /// It has no room.
@@ -315,9 +317,12 @@ impl State {
                 if let DriveStatus::Behind(..) = agreed.status {
                     self.now.view += 1;
                     agreed.status = DriveStatus::Up(self.now.view);
+                    self.is_up_again(*drive);
                 }
-                matches!(agreed.status, DriveStatus::Up(_)).then_some(self.now.view)
+                matches!(self.now.drives[drive].status, DriveStatus::Up(_)).then_some(self.now.view)
             }
+            Change::CountCopies(_, _, view) if *view != self.now.view => None,
+            Change::CountCopies(column, change, view) => self.count(*column, change).then_some(*view),
             Change::Back(drive) => {
                 let left = self.one_down(*drive, true);
                 self.now.view += 1;

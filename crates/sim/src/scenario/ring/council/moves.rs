@@ -2,7 +2,7 @@
 
 use super::{Council, State};
 use std::sync::Arc;
-use tepal_engine::{DriveStatus, Placed, Placing, View};
+use tepal_engine::{CopyChange, DriveStatus, Placed, Placing, View};
 use tepal_model::{DriveId, MapId};
 
 impl Council {
@@ -40,7 +40,31 @@ impl State {
         self.now.view += 1;
         let view = self.now.view;
         let table = self.now.places.get_mut(&map).expect("its copies move");
-        change(&mut Arc::make_mut(table).columns[column], view);
+        let table = Arc::make_mut(table);
+        change(&mut table.columns[column], view);
+        let holders: Vec<DriveId> = table.columns[column].drives().collect();
+        table.incomplete.retain(|(of, drive), _| *of != column || holders.contains(drive));
+    }
+
+    /// Whether that is agreed: what is passed over isn't up, and a complete copy stays.
+    pub(super) fn count(&mut self, (map, column): (MapId, usize), change: &CopyChange) -> bool {
+        let is_up = |drive: &DriveId| matches!(self.now.drives[drive].status, DriveStatus::Up(_));
+        let Some(table) = self.now.places.get(&map) else { return false };
+        let have_place = change.passed.iter().chain(&change.complete).all(|drive| table.columns[column].has(*drive));
+        if change.passed.iter().any(is_up) || !have_place {
+            return false;
+        }
+        let view = self.now.view;
+        Arc::make_mut(self.now.places.get_mut(&map).expect("it was just found")).count(column, change, view)
+    }
+
+    /// A drive that is up is complete again where others can tell it what it misses.
+    pub(super) fn is_up_again(&mut self, drive: DriveId) {
+        let drives = &self.now.drives;
+        let has_failed = |id: DriveId| matches!(drives[&id].status, DriveStatus::Retired(_));
+        for table in self.now.places.values_mut().filter(|table| table.drives().contains(&drive)) {
+            Arc::make_mut(table).is_up_again(drive, has_failed);
+        }
     }
 
     /// Whether that drive still joins the column, since then.

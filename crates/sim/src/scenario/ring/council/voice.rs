@@ -6,7 +6,7 @@ use futures_util::future::{BoxFuture, ready};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tepal_drive::Loss;
-use tepal_engine::{Authority, ClusterView, Placing, View};
+use tepal_engine::{Authority, ClusterView, CopyChange, Placing, View};
 use tepal_model::{DriveId, Epoch, MapId, ServerId, VolumeId};
 use tepal_wire::message::DriveFailure;
 
@@ -100,6 +100,17 @@ impl Authority for Voice {
 
     fn up_again(&self, drive: DriveId, view: View) -> BoxFuture<'static, Option<View>> {
         let agreed = self.ask(Change::Up(drive, view));
+        Box::pin(async move { agreed.await.map(|(view, _)| view) })
+    }
+
+    fn count_copies(
+        &self,
+        map: MapId,
+        column: usize,
+        change: CopyChange,
+        view: View,
+    ) -> BoxFuture<'static, Option<View>> {
+        let agreed = self.ask(Change::CountCopies((map, column), change, view));
         Box::pin(async move { agreed.await.map(|(view, _)| view) })
     }
 

@@ -1,0 +1,173 @@
+//! Which copies of a column are complete.
+
+use super::tests::{cluster, create, done, refused, server_state, set};
+use super::*;
+use crate::command::{ColumnCopies, VERSION};
+use crate::record::{CopyStatus, DriveState, RebuildRecord, ServerState};
+
+/// A cluster of three servers with one drive each, and a volume with a copy on each.
+fn three() -> State {
+    let mut state = cluster(&[(1, 1), (2, 2), (3, 3)]);
+    done(&mut state, create("v", "mirror:3;domain=drive"));
+    state
+}
+
+fn statuses(state: &State) -> Vec<CopyStatus> {
+    let mut holders = state.maps[&MapId(1)].columns[0].holders.to_vec();
+    holders.sort_by_key(|holder| holder.drive);
+    holders.iter().map(|holder| holder.status).collect()
+}
+
+fn count(state: &State, passed: &[u64], complete: &[u64]) -> Command {
+    let drives = |ids: &[u64]| ids.iter().copied().map(DriveId).collect();
+    let change = ColumnCopies { map: MapId(1), column: 0, passed: drives(passed), complete: drives(complete) };
+    Command::CountCopies { changes: vec![change], view: state.view() }
+}
+
+fn pass_over(state: &mut State, drives: &[u64]) {
+    let command = count(state, drives, &[]);
+    done(state, command);
+}
+
+fn up_again(state: &mut State, drive: u64) {
+    done(state, set(drive, DriveState::Behind, None));
+    let view = state.view();
+    done(state, Command::DriveIsUp { id: DriveId(drive), reason: "because".to_owned(), view });
+}
+
+/// Story: all servers of a volume with three copies were killed. They were declared down one after another as they came back, so the one that
+/// never came was the last that counted as up; all requests waited for it, though the other two had every byte.
+#[test]
+fn copies_stay_complete_in_whatever_order_idle_servers_go_down() {
+    for order in [[1, 2, 3], [3, 1, 2], [2, 3, 1]] {
+        let mut state = three();
+        for server in order {
+            done(&mut state, server_state(server, ServerState::Down, None));
+        }
+        assert_eq!(statuses(&state), [CopyStatus::Complete; 3]);
+    }
+}
+
+#[test]
+fn a_copy_passed_over_is_complete_again_once_its_drive_is_up() {
+    let mut state = three();
+    done(&mut state, set(3, DriveState::Missing, None));
+    let view = state.view();
+    pass_over(&mut state, &[3]);
+    assert_eq!(state.view(), view, "nobody leads otherwise for that");
+    let passed = CopyStatus::PassedOver(view);
+    assert_eq!(statuses(&state), [CopyStatus::Complete, CopyStatus::Complete, passed]);
+    done(&mut state, set(3, DriveState::Behind, None));
+    assert_eq!(statuses(&state)[2], passed, "it doesn't know yet what it misses");
+    up_again_from_behind(&mut state, 3);
+    assert_eq!(statuses(&state), [CopyStatus::Complete; 3]);
+}
+
+fn up_again_from_behind(state: &mut State, drive: u64) {
+    let view = state.view();
+    done(state, Command::DriveIsUp { id: DriveId(drive), reason: "because".to_owned(), view });
+}
+
+#[test]
+fn nobody_is_passed_over_by_an_old_view_nor_a_drive_that_is_up_nor_the_last() {
+    let mut state = three();
+    let view = state.view();
+    assert_eq!(refused(&state, count(&state, &[3], &[])), Refusal::ViewChanged { view });
+    let early = count(&state, &[3], &[]);
+    done(&mut state, set(3, DriveState::Missing, None));
+    assert_eq!(refused(&state, early), Refusal::ViewChanged { view: view + 1 });
+    let nobody = Refusal::NotHolder { map: MapId(1), column: 0, drive: DriveId(1) };
+    let mut other = cluster(&[(1, 1), (2, 2)]);
+    done(&mut other, create("v", "stripe;domain=drive"));
+    done(&mut other, set(1, DriveState::Missing, None));
+    let on_second = ColumnCopies { map: MapId(1), column: 1, passed: vec![DriveId(1)], complete: vec![] };
+    let command = Command::CountCopies { changes: vec![on_second], view: other.view() };
+    assert_eq!(refused(&other, command), Refusal::NotHolder { column: 1, ..nobody });
+    for drive in [1, 2] {
+        done(&mut state, set(drive, DriveState::Missing, None));
+    }
+    let last = Refusal::LastCompleteCopy { map: MapId(1), column: 0 };
+    assert_eq!(refused(&state, count(&state, &[1, 2, 3], &[])), last);
+    pass_over(&mut state, &[1, 3]);
+    assert_eq!(refused(&state, count(&state, &[2], &[])), last);
+}
+
+#[test]
+fn a_copy_stays_passed_over_where_all_who_knew_more_have_failed() {
+    let mut state = three();
+    done(&mut state, set(2, DriveState::Missing, None));
+    done(&mut state, set(3, DriveState::Missing, None));
+    pass_over(&mut state, &[2, 3]);
+    let passed = statuses(&state)[1];
+    done(&mut state, set(1, DriveState::Failed, None));
+    up_again(&mut state, 2);
+    assert_eq!(statuses(&state), [CopyStatus::Complete, passed, passed], "nobody could tell it what it misses");
+    // One that had heard it in time is agreed to be complete by who leads.
+    let heard = count(&state, &[], &[2]);
+    done(&mut state, heard);
+    assert_eq!(statuses(&state)[1], CopyStatus::Complete);
+}
+
+#[test]
+fn the_newest_copies_left_are_complete_once_their_loss_is_accepted() {
+    let mut state = three();
+    let volume = state.volume_named("v").unwrap().id;
+    let accept = Command::AcceptLoss { volume };
+    let nothing = Refusal::NothingLost { name: "v".to_owned() };
+    assert_eq!(refused(&state, accept.clone()), nothing);
+    done(&mut state, set(3, DriveState::Missing, None));
+    pass_over(&mut state, &[3]);
+    done(&mut state, set(2, DriveState::Missing, None));
+    pass_over(&mut state, &[2]);
+    let older = statuses(&state)[2];
+    done(&mut state, set(1, DriveState::Failed, None));
+    done(&mut state, accept.clone());
+    let given_up = CopyStatus::GivenUp(state.view());
+    assert_eq!(statuses(&state), [given_up, CopyStatus::Complete, older]);
+    assert_eq!(refused(&state, Command::AcceptLoss { volume: VolumeId(9) }), Refusal::NoVolumeId(VolumeId(9)));
+}
+
+/// Servers of an earlier build go on without a drive as soon as they know that it's away, and ask for nothing before.
+#[test]
+fn what_an_earlier_build_proposes_passes_over_whoever_leaves_while_others_are_up() {
+    let by_earlier = |state: &mut State, command: Command| {
+        let proposal = Proposal { version: VERSION - 1, ..Proposal::new(5, None, command) };
+        *state = apply(state, &proposal).unwrap().state;
+    };
+    let mut state = three();
+    by_earlier(&mut state, server_state(1, ServerState::Down, None));
+    let first = CopyStatus::PassedOver(state.view());
+    assert_eq!(statuses(&state), [first, CopyStatus::Complete, CopyStatus::Complete]);
+    by_earlier(&mut state, set(2, DriveState::Missing, None));
+    let second = CopyStatus::PassedOver(state.view());
+    by_earlier(&mut state, set(3, DriveState::Missing, None));
+    assert_eq!(statuses(&state), [first, second, CopyStatus::Complete], "the third was up last");
+}
+
+/// Story: a drive that a rebuild hadn't found counts as having gone on alone. When it was removed, all was an error that others held.
+#[test]
+fn copies_that_a_rebuild_found_are_believed_once_the_missing_drive_is_removed() {
+    let mut state = three();
+    let before_view = state.view() + 10;
+    for drive in [1, 2, 3] {
+        let mut record = DriveRecord::clone(&state.drives[&DriveId(drive)]);
+        (record.state, record.state_view, record.missed_since) =
+            (DriveState::Missing, before_view, Some(before_view + u64::from(drive == 3)));
+        state.drives.insert(DriveId(drive), Arc::new(record));
+    }
+    let map = Arc::make_mut(state.maps.get_mut(&MapId(1)).unwrap());
+    for holder in map.columns[0].holders.iter_mut().filter(|holder| holder.drive != DriveId(3)) {
+        holder.status = CopyStatus::PassedOver(before_view);
+    }
+    state.rebuilds = Arc::new(vec![RebuildRecord {
+        history: 1,
+        after_view: 1,
+        after_events: 0,
+        before_view,
+        first_map: MapId(2),
+        end_map: MapId(3),
+    }]);
+    done(&mut state, Command::RemoveDrive { id: DriveId(3), force: true });
+    let found = CopyStatus::Complete;
+    assert_eq!(statuses(&state), [found, found, CopyStatus::PassedOver(before_view)]);
+}
