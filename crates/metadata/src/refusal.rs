@@ -74,7 +74,7 @@ pub enum Refusal {
     ViewChanged { view: u64 },
     #[error(
         "drive {id} may hold the last good copy of data of {}: remove them, or have their other drives up and \
-         wait until these have all of it, or use --force and lose that data",
+         wait until these have all of it, or use --force: requests for what no other drive has all of fail from then on",
         volumes_named(.volumes)
     )]
     LastCopy { id: DriveId, volumes: Vec<String> },

@@ -308,7 +308,11 @@ fn pieces_of<W: World>(map: &Map<W>, part: &Part, data: &Gather, again: &Again) 
 }
 
 /// Where the bytes of a column are in the volume, extent by extent.
-fn in_volume<W: World>(map: &Map<W>, column: usize, bytes: Range<u64>) -> impl Iterator<Item = Range<u64>> + '_ {
+pub(super) fn in_volume<W: World>(
+    map: &Map<W>,
+    column: usize,
+    bytes: Range<u64>,
+) -> impl Iterator<Item = Range<u64>> + '_ {
     let mut at = bytes.start;
     std::iter::from_fn(move || {
         (at < bytes.end).then(|| {

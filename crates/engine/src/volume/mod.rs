@@ -2,6 +2,7 @@
 
 mod access;
 mod epochs;
+mod lost;
 mod map;
 pub(crate) mod migrating;
 pub(crate) mod operation;

@@ -12,7 +12,8 @@ pub fn reason(trouble: &Trouble, state: &State, volume: &str) -> String {
         Trouble::Lost { drives } => {
             let held = named(drives, state);
             format!(
-                "some of it is lost: only {held} held it, and requests for that fail; restore the volume from elsewhere"
+                "some of it is lost, and requests for that fail: only {held} had all that was acknowledged; `tepal volume accept-loss \
+                 {volume}` says where, and can have older copies served where there are some; or restore the volume from elsewhere"
             )
         }
         Trouble::AllWaits { drives } => all_wait(drives, state),
@@ -60,10 +61,10 @@ fn all_wait(drives: &[DriveId], state: &State) -> String {
         return format!("reads and writes wait until it's known what others have of what {} held", named(&away, state));
     }
     format!(
-        "reads and writes of what only {} held wait until it's back: {}; or, if it's gone for good, have them fail: {}",
+        "reads and writes of what only {} had wait until it's back: {}; if it's gone for good, {} says what that costs",
         named(&waited_for, state),
         comeback(&waited_for, state),
-        each(&waited_for, |drive| format!("`tepal drive rm {drive} --force`")),
+        each(&waited_for, |drive| format!("`tepal drive rm {drive}`")),
     )
 }
 

@@ -10,6 +10,7 @@ mod extract;
 mod failure;
 mod front;
 mod health_text;
+mod loss;
 mod metrics;
 mod migrations;
 mod missing_copies;
@@ -162,6 +163,7 @@ fn router(context: Shared) -> Router {
         .route(route::DIRECTORY, get(directory::show).post(directory::follow))
         .route(route::DRIVE_KEPT, get(drives::kept))
         .route(route::DRIVES_SCAN, get(drives::scan))
+        .route(route::VOLUME_LOSS, get(loss::show).post(loss::accept))
         .route(route::VOLUME_SCRUB, get(scrub::show).post(scrub::start))
         .route(route::VOLUME_DATA, get(data::read).put(data::write))
         .route(route::VOLUME_ZERO, post(data::zero))

@@ -349,6 +349,18 @@ pub enum VolumeCommand {
         #[command(flatten)]
         wait: WaitArguments,
     },
+    /// Have what is left of a volume served as it is, where only drives that failed had all that was acknowledged
+    #[command(after_help = "Examples:\n  tepal volume accept-loss test\n  tepal volume accept-loss test --force\n\n\
+        Without --force it changes nothing, and says which bytes may miss writes that were acknowledged. Older copies of them are \
+        served from then on, where there are some. There is no way back: if a drive may still return, bring it back instead.")]
+    AcceptLoss {
+        /// The volume's name
+        #[arg(value_parser = value::name)]
+        name: String,
+        /// Serve what is left
+        #[arg(long)]
+        force: bool,
+    },
     /// Read and verify every copy of everything on a volume, and repair what is damaged
     Scrub {
         /// The volume's name

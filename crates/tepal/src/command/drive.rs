@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use tepal_model::DriveId;
 use tepal_server::api::types::{
-    AddDrive, DriveInfo, DriveRemoved, DriveUse, Found, FoundDrive, SetDriveUse, path, route,
+    AddDrive, DriveInfo, DriveRemoved, DriveUse, Found, FoundDrive, Loss, SetDriveUse, path, route,
 };
 
 #[derive(Debug, thiserror::Error)]
@@ -63,7 +63,8 @@ pub fn run(global: &Global, output: Output, command: DriveCommand) -> Result<Out
             let id = find(&client, &id)?;
             let url = format!("{}?force={force}", path(route::DRIVE, &id.to_string()));
             let removed: DriveRemoved = client.delete(&url)?;
-            output.show(&removed, removal)?;
+            let lost = if force { lost_with(&client, &removed.still_named_by) } else { Vec::new() };
+            output.show(&removed, |removed| [vec![removal(removed)], lost].concat().join("\n"))?;
         }
         DriveCommand::Drain { id, cancel: true, .. } => set_use(&client, output, &id, DriveUse::Active)?,
         DriveCommand::Drain { id, cancel: false, wait } => drain(&client, output, &id, wait.waits())?,
@@ -248,6 +249,20 @@ fn found_list(found: &[FoundDrive]) -> String {
         ]
     };
     output::table(&["server", "path", ">size", "what", "id", "detail"], found.iter().map(row))
+}
+
+/// A line for each volume that has lost something.
+fn lost_with(client: &Client, volumes: &[String]) -> Vec<String> {
+    let lost = |name: &String| {
+        // The drive is removed, whatever comes of this question; `tepal status` says it too.
+        let loss: Loss = client.get(&path(route::VOLUME_LOSS, name)).ok().filter(|loss: &Loss| loss.bytes > 0)?;
+        let bytes = output::size(loss.bytes);
+        Some(format!(
+            "volume {name}: {bytes} may miss writes that were acknowledged, and requests for that fail: \
+             `tepal volume accept-loss {name}` says where, and can have older copies served"
+        ))
+    };
+    volumes.iter().filter_map(lost).collect()
 }
 
 fn removal(removed: &DriveRemoved) -> String {

@@ -10,7 +10,7 @@ use crate::output::{self, Outcome, Output, Progress};
 use tepal_model::DriveId;
 use tepal_model::size::Size;
 use tepal_server::api::types::{
-    CloneSnapshot, CreateVolume, Range, Removal, RenameVolume, ResizeVolume, Scrub, ScrubState, SnapshotInfo,
+    CloneSnapshot, CreateVolume, Loss, Range, Removal, RenameVolume, ResizeVolume, Scrub, ScrubState, SnapshotInfo,
     VolumeInfo, path, route,
 };
 
@@ -22,6 +22,12 @@ pub enum VolumeError {
     StillShares(String),
     #[error("volume '{volume}' isn't there yet: it goes on in the background; {commands}")]
     Unfinished { volume: String, commands: String },
+    #[error("of volume '{0}' nothing is lost with drives that failed: there is nothing to accept")]
+    NothingLost(String),
+    #[error(
+        "requests for {bytes} of volume '{volume}' fail: with --force the newest copies left of that are served as they are"
+    )]
+    LossNotAccepted { volume: String, bytes: String },
     #[error("{what} is removed, and not all of its space is free yet: the rest is freed in the background")]
     Freeing { what: String },
     #[error("volume '{0}' isn't checked yet: it goes on in the background")]
@@ -84,6 +90,7 @@ pub fn run(global: &Global, output: Output, command: VolumeCommand) -> Result<Ou
         VolumeCommand::Resume { name } => migration::resume(&client, output, &name)?,
         VolumeCommand::Rate { name, rate } => migration::set_rate(&client, output, &name, rate)?,
         VolumeCommand::Cancel { name, wait } => migration::cancel(&client, output, &name, wait.waits())?,
+        VolumeCommand::AcceptLoss { name, force } => accept_loss(&client, output, &name, force)?,
         VolumeCommand::Scrub { name, wait } => scrub(&client, output, &name, wait.waits())?,
         VolumeCommand::Export { name, since } => transfer::export(&client, &name, since)?,
         VolumeCommand::Import(arguments) => transfer::import(&client, output, arguments)?,
@@ -116,6 +123,26 @@ fn remove(client: &Client, output: Output, name: &str, route: &str, wait: bool) 
     output.show(&removal, |_| match total {
         0 => format!("volume {name} is removed"),
         _ => format!("volume {name} is removed, {} are free again", output::size(total)),
+    })?;
+    Ok(())
+}
+
+fn accept_loss(client: &Client, output: Output, name: &str, force: bool) -> Result<(), CommandError> {
+    let route = path(route::VOLUME_LOSS, name);
+    let loss: Loss = client.get(&route)?;
+    if loss.bytes == 0 {
+        return Err(VolumeError::NothingLost(name.to_owned()).into());
+    }
+    let bytes = output::size(loss.bytes);
+    if !force {
+        let lost = format!("{bytes} of volume {name} may miss writes that were acknowledged: {}", ranges(&loss.ranges));
+        output.show(&loss, |_| lost)?;
+        return Err(VolumeError::LossNotAccepted { volume: name.to_owned(), bytes }.into());
+    }
+    let accepted: Loss = client.post(&route, &serde_json::json!({}))?;
+    output.show(&accepted, |loss| {
+        let lost = ranges(&loss.ranges);
+        format!("volume {name} is served as it is: {bytes} of it may miss writes that were acknowledged: {lost}")
     })?;
     Ok(())
 }

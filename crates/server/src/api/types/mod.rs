@@ -75,7 +75,7 @@ pub use snapshots::{
     SnapshotDiff, SnapshotInfo, SnapshotName, SnapshotNameError, SnapshotQuery, SnapshotRemoval, SourceName,
 };
 pub use volumes::{
-    CreateVolume, Flatten, MapRun, Migration, MigrationInfo, MigrationState, OffsetQuery, Range, RangeQuery,
+    CreateVolume, Flatten, Loss, MapRun, Migration, MigrationInfo, MigrationState, OffsetQuery, Range, RangeQuery,
     RecoveryInfo, Relayout, Removal, RemoveVolumeQuery, RenameVolume, ResizeVolume, Scrub, ScrubState, SetRate,
     VolumeInfo, VolumeState,
 };
@@ -147,6 +147,8 @@ pub mod route {
     pub const VOLUME_CANCEL: &str = "/v1/volumes/{name}/cancel";
     /// GET: list of [`MigrationInfo`](super::MigrationInfo), by volume.
     pub const MIGRATIONS: &str = "/v1/migrations";
+    /// GET: [`Loss`](super::Loss). POST: what is left of that is served as it is.
+    pub const VOLUME_LOSS: &str = "/v1/volumes/{name}/loss";
     /// POST starts a scrub, GET tells of it: [`Scrub`](super::Scrub).
     pub const VOLUME_SCRUB: &str = "/v1/volumes/{name}/scrub";
     /// GET with [`RangeQuery`](super::RangeQuery), PUT with [`OffsetQuery`](super::OffsetQuery): bytes of the volume.

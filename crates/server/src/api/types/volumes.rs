@@ -269,6 +269,18 @@ pub struct Scrub {
     pub error: Option<String>,
 }
 
+/// What of a volume only drives had that have failed: it may miss writes that were acknowledged, and requests for it fail until it's
+/// accepted that what is left is served as it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Loss {
+    /// The volume's name.
+    pub volume: String,
+    /// How much it is in all.
+    pub bytes: u64,
+    /// Where it is; of many ranges the first 10,000.
+    pub ranges: Vec<Range>,
+}
+
 /// How far a scrub is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -15,27 +15,23 @@ use tepal_model::{BLOCK, EXTENT, MapId, MigrationStage, VolumeId};
 const PATIENCE: Duration = Duration::from_secs(20);
 
 impl Ring {
-    fn nothing_goes_wrong(&mut self) {
+    pub(super) fn nothing_goes_wrong(&mut self) {
         self.heal();
         self.council.change_migration(MigrationStage::Running);
         self.council.change_rate(None);
         self.start_all();
     }
 
-    fn all_nodes(&self) -> Vec<Node> {
+    pub(super) fn all_nodes(&self) -> Vec<Node> {
         self.nodes.iter().flatten().map(|(node, _)| node.clone()).collect()
     }
 
     /// Both take part in what is agreed, so nobody is declared down; and whoever leads can't wait for the other.
     pub(super) async fn two_lose_each_other(&mut self) {
         self.nothing_goes_wrong();
-        let (council, nodes) = (self.council.clone(), self.all_nodes());
-        // One that was just started is still taken for what it was before.
-        let are_open = || nodes[..self.plan.servers].iter().all(|node| node.drive().is_some());
         // What only one of them has can't be copied by the other.
-        let have_all = || nodes.iter().map(regions_left).sum::<u64>() == 0;
-        let all_are_up = || council.all_are_up() && !council.moves_anything() && !council.migrates();
-        self.comes("all drives have all", || are_open() && all_are_up() && have_all()).await;
+        self.all_have_all().await;
+        let (council, nodes) = (self.council.clone(), self.all_nodes());
         // Neighbours have copies of the same.
         let (count, one) = (self.plan.servers, self.random.index(self.plan.servers));
         let (other, third) = ((one + 1) % count, (one + 2 + self.random.index(count - 2)) % count);
@@ -60,6 +56,16 @@ impl Ring {
         if now.view != view {
             self.core.fail(format!("what is agreed changes while nothing does: from view {view} to {now:?}"));
         }
+    }
+
+    /// All servers run, and nothing moves.
+    pub(super) async fn all_have_all(&self) {
+        let (council, nodes) = (self.council.clone(), self.all_nodes());
+        // One that was just started is still taken for what it was before.
+        let are_open = || nodes[..self.plan.servers].iter().all(|node| node.drive().is_some());
+        let have_all = || nodes.iter().map(regions_left).sum::<u64>() == 0;
+        let all_are_up = || council.all_are_up() && !council.moves_anything() && !council.migrates();
+        self.comes("all drives have all", || are_open() && all_are_up() && have_all()).await;
     }
 
     pub(super) async fn comes(&self, what: &str, has_come: impl Fn() -> bool) {

@@ -4,11 +4,12 @@
 //!
 //! What must hold: nothing acknowledged is lost and no read is wrong, through whichever gateway; no request fails; and once
 //! nothing goes wrong any more, all drives come up, and their copies are equal. While two can't reach each other, a third serves all of
-//! it, and what is agreed comes to rest.
+//! it, and what is agreed comes to rest. After all servers went down, those that come back serve all of it, though others don't.
 
 mod clones;
 mod convergence;
 mod council;
+mod dark;
 mod network;
 mod node;
 mod plan;
@@ -241,6 +242,9 @@ impl Ring {
         }
         if self.plan.servers > 2 && self.random.one_in(2) {
             self.two_lose_each_other().await;
+        }
+        if self.random.one_in(2) {
+            self.all_go_dark().await;
         }
         self.come_right().await;
         self.checker.borrow().count() as u64

@@ -39,6 +39,12 @@ pub(crate) struct Wanting {
     pub not_handed_over: Option<String>,
 }
 
+/// What is lost of a column.
+pub(crate) enum Lost {
+    All,
+    Regions(BTreeSet<u64>),
+}
+
 impl<W: World> Group<W> {
     pub fn add_wanting(&self, wanting: &mut Wanting) {
         let is_just_led = self.is_just_led();
@@ -64,6 +70,21 @@ impl<W: World> Group<W> {
         wanting.obstacle = wanting.obstacle.take().or_else(|| obstacle.map(in_volume));
         wanting.stays = wanting.stays.take().or_else(|| stays.map(in_volume));
         wanting.not_handed_over = wanting.not_handed_over.take().or_else(|| self.waits_for(&waits?));
+    }
+
+    /// What only drives had that have failed: all of the column, or some of its regions.
+    pub fn lost(&self) -> Lost {
+        let state = self.lock();
+        if state.is_lost() {
+            return Lost::All;
+        }
+        let members = || state.members.list.iter();
+        if !members().any(|member| matches!(member.presence, Presence::Failed)) {
+            return Lost::Regions(BTreeSet::new());
+        }
+        let here = members().filter(|member| member.drive().is_some());
+        let is_lost = |region: &u64| state.members.clean(*region) == Copies::Lost;
+        Lost::Regions(here.flat_map(|member| member.missed.regions()).filter(is_lost).collect())
     }
 
     fn map(&self) -> Option<Map<W>> {

@@ -25,7 +25,7 @@ use crate::authority::View;
 use crate::holder::Holder;
 use crate::map::Column;
 use crate::places::CopyStatus;
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use tepal_drive::world::World;
@@ -290,8 +290,11 @@ impl<W: World> Members<W> {
                 return Copies::Clean(copies);
             }
             let mut clean = self.list.iter().filter(is_clean).peekable();
-            if clean.peek().is_some() && clean.clone().all(Member::is_given_up) {
-                return Copies::Clean(self.newest_left().into_iter().collect());
+            if clean.peek().is_some()
+                && clean.clone().all(Member::is_given_up)
+                && let Some(at) = self.newest_left()
+            {
+                return Copies::Clean(smallvec![at]);
             }
             clean.any(|member| may_return(&member))
         } else {
@@ -315,7 +318,7 @@ impl<W: World> Members<W> {
 
     /// Where no copy that counts is left: the one that is served as it is.
     fn newest_left(&self) -> Option<usize> {
-        let here = self.list.iter().enumerate().filter(|(_, member)| member.drive().is_some() && member.may_know());
+        let here = self.list.iter().enumerate().filter(|(_, member)| member.drive().is_some() && !member.joins);
         let mut here: SmallVec<[usize; 4]> = here.map(|(at, _)| at).collect();
         self.sort_by_belief(&mut here);
         here.first().copied()

@@ -1,5 +1,8 @@
 //! Which drives have the copies of a map's columns, as agreed.
 
+#[cfg(test)]
+mod tests;
+
 use crate::authority::View;
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
@@ -15,7 +18,7 @@ pub struct Places {
     pub incomplete: BTreeMap<(usize, DriveId), CopyStatus>,
 }
 
-/// Whether a copy has all that was acknowledged or read ([0004](../../../docs/decisions/0004-who-is-believed.md)).
+/// Whether a copy has all that was acknowledged or read ([0004](../../../../docs/decisions/0004-who-is-believed.md)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CopyStatus {
     /// It has, also while its drive is away.

@@ -1,0 +1,58 @@
+//! What of a volume only drives had that have failed: requests for it fail, until an operator has older copies served.
+
+use super::access::in_volume;
+use super::Volume;
+use crate::protocol::primary::members::health::Lost;
+use crate::servers::seat::Seated;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use tepal_drive::world::World;
+use tepal_model::BLOCK;
+
+impl<W: World> Volume<W> {
+    /// Bytes of the volume, in order and merged: of the columns that this server leads, and of those that nobody can lead any more. How
+    /// the others are, their servers say.
+    pub fn lost(&self) -> Vec<Range<u64>> {
+        let maps = self.maps();
+        let mut lost: BTreeMap<u64, u64> = BTreeMap::new();
+        for map in &maps {
+            for (column, seat) in map.seats().iter().enumerate() {
+                let parts = match seat.now() {
+                    Seated::Here(group) => parts(group.lost(), |region| group.shared.column.blocks_of(region)),
+                    Seated::Vacant if map.is_lost(column) => vec![0..u64::MAX],
+                    Seated::Vacant | Seated::There(..) => Vec::new(),
+                };
+                let end = self.end_in(map, column);
+                for part in parts {
+                    let ranges = in_volume(map, column, part.start.min(end)..part.end.min(end));
+                    lost.extend(ranges.map(|range| (range.start, range.end)));
+                }
+            }
+        }
+        merged(lost)
+    }
+}
+
+fn parts(lost: Lost, blocks_of: impl Fn(u64) -> (u64, u64)) -> Vec<Range<u64>> {
+    match lost {
+        Lost::All => vec![0..u64::MAX],
+        Lost::Regions(regions) => {
+            let bytes = |region| {
+                let (first, count) = blocks_of(region);
+                first * BLOCK..(first + count) * BLOCK
+            };
+            regions.into_iter().map(bytes).collect()
+        }
+    }
+}
+
+fn merged(ranges: BTreeMap<u64, u64>) -> Vec<Range<u64>> {
+    let mut all: Vec<Range<u64>> = Vec::new();
+    for (start, end) in ranges {
+        match all.last_mut() {
+            Some(last) if start <= last.end => last.end = last.end.max(end),
+            _ => all.push(start..end),
+        }
+    }
+    all
+}
