@@ -8,6 +8,7 @@ use crate::damage::{DamageEvents, DamageFile, Scrubs};
 use crate::data_folder::{self, Addresses, FolderError};
 use crate::data_links::{EngineAnswers, Links, Reception};
 use crate::data_threads::{self, DataThreads};
+use crate::descriptors;
 use crate::drives::{self, Drives, Generations, GenerationsError, Parts};
 use crate::keeping::{self, Keeper};
 use crate::log::{self, LogError};
@@ -25,7 +26,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tepal_engine::Engine;
 use tepal_gateway::nbd::BindError;
-use tepal_metadata::{JoinError, OpenError, ProposeError};
+use tepal_metadata::{JoinError, Metadata, OpenError, ProposeError};
 use tepal_model::ServerId;
 use tepal_wire::handshake::{Host, Sender};
 use tokio::net::TcpListener;
@@ -121,6 +122,7 @@ pub fn serve(config: Config) -> Result<(), ServeError> {
         return Err(error.into());
     }
     log::abort_on_panic();
+    descriptors::raise();
     let started = Instant::now();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ServeError::System)?;
     let threads = Arc::new(DataThreads::start(config.data_threads)?);
@@ -238,8 +240,7 @@ impl Running {
         tokio::spawn(migrating::keep_going(parts.clone(), membership.relay.reports().clone(), migrations.clone()));
         warn_if_open(&config);
         let observations = Observations::default();
-        let is_there = |volume| metadata.state().volumes.contains_key(&volume);
-        let damage = Arc::new(DamageFile::open(&config.data, observations.clone(), is_there));
+        let damage = Arc::new(open_damage(&config, &metadata, &observations));
         let events = DamageEvents::new(engine.clone(), authority, observations.clone());
         let exports =
             ServerExports { metadata: metadata.clone(), volumes: volumes.clone(), observations: observations.clone() };
@@ -262,6 +263,7 @@ impl Running {
                 relay: membership.relay.clone(),
                 links: links.clone(),
                 nbd: nbd.clone(),
+                surplus: [front.surplus().clone()].into_iter().chain(membership.surplus()).collect(),
                 stop: stop.clone(),
             },
             token,
@@ -290,6 +292,11 @@ impl Running {
             tracing::warn!("the drives didn't close in time: their logs will be replayed");
         }
     }
+}
+
+fn open_damage(config: &Config, metadata: &Metadata, observations: &Observations) -> DamageFile {
+    let is_there = |volume| metadata.state().volumes.contains_key(&volume);
+    DamageFile::open(&config.data, observations.clone(), is_there)
 }
 
 /// Until the server stops.

@@ -266,6 +266,9 @@ fn health(context: &Context) -> (Health, Vec<String>) {
         let until = "until then nothing can be changed, and the writes of a volume that loses a drive wait";
         add(Health::Degraded, format!("the cluster's state can't be written: {lack}: free some space there; {until}"));
     }
+    for turned_away in context.surplus.iter().chain([&context.surplus_here]).filter_map(|surplus| surplus.lately()) {
+        add(Health::Degraded, format!("server {}: {turned_away}", context.server));
+    }
     for other in context.links.cut_off() {
         let text = "the network between them is cut, and requests that need both wait";
         add(Health::Degraded, format!("server {} can't reach server {other}: {text}", context.server));

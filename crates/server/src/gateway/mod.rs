@@ -14,6 +14,7 @@ mod exports;
 use crate::config::{self, ConfigError};
 use crate::data_links::Links;
 use crate::data_threads::{DataThreads, StartError};
+use crate::descriptors;
 use crate::log::{self, LogError};
 use crate::nbd::Front;
 use crate::observed::Observations;
@@ -118,6 +119,7 @@ pub fn run(
 ) -> Result<(), GatewayError> {
     log::start(config.log_file.as_deref())?;
     log::abort_on_panic();
+    descriptors::raise();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(GatewayError::System)?;
     let threads = Arc::new(DataThreads::start(config.data_threads)?);
     let outcome = runtime.block_on(serve(config, first, news, account.clients, threads.clone()));

@@ -33,6 +33,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
+use tepal_server::descriptors;
 
 /// What a daemon is to do: the last argument of its command line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,6 +83,7 @@ pub fn serve(order: &str) -> ExitCode {
         Err(error) => return fail(&error),
     };
     protect();
+    descriptors::raise();
     let (tell, events) = mpsc::channel();
     let started = place.claim().and_then(|claim| {
         let claim = claim.ok_or(AttachError::Starting { volume: order.volume.clone() })?;
