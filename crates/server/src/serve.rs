@@ -17,7 +17,7 @@ use crate::migrating::{self, Migrations, Reporter};
 use crate::moving;
 use crate::nbd::Front;
 use crate::nbd::exports::ServerExports;
-use crate::observed::Observations;
+use crate::observed::{DamageOf, Observations};
 use crate::volumes::Volumes;
 use crate::world::ServerWorld;
 use std::io;
@@ -241,13 +241,13 @@ impl Running {
         warn_if_open(&config);
         let observations = Observations::default();
         let damage = Arc::new(open_damage(&config, &metadata, &observations));
-        let events = DamageEvents::new(engine.clone(), authority, observations.clone());
+        let events = DamageEvents::new(engine.clone(), metadata.clone(), authority, observations.clone());
         let exports =
             ServerExports { metadata: metadata.clone(), volumes: volumes.clone(), observations: observations.clone() };
         let front = Front::open(&config.listen, exports, &threads).await?;
         let nbd: Vec<String> = front.endpoints().iter().map(ToString::to_string).collect();
         let stop = Arc::new(Notify::new());
-        let scrubs = Scrubs::new(threads.clone(), observations.clone());
+        let scrubs = Scrubs::new(threads.clone(), metadata.clone(), observations.clone());
         let api = api::Front::open(
             listener,
             Api {
@@ -295,7 +295,8 @@ impl Running {
 }
 
 fn open_damage(config: &Config, metadata: &Metadata, observations: &Observations) -> DamageFile {
-    let is_there = |volume| metadata.state().volumes.contains_key(&volume);
+    let metadata = metadata.clone();
+    let is_there = move |whose: DamageOf| whose.is_in(&metadata.state());
     DamageFile::open(&config.data, observations.clone(), is_there)
 }
 

@@ -8,7 +8,7 @@ use super::types::{
     ChangeCluster, ClusterInfo, Done, DriveInfo, Health, ServerDrive, ServerInfo, ServerState, SetDraining, Status,
     VolumeState, route,
 };
-use super::{Context, Shared, health_text, volumes};
+use super::{Context, Shared, health_text, snapshots, volumes};
 use crate::drives::{Filled, Fullness};
 use crate::moving;
 use axum::Json;
@@ -299,6 +299,10 @@ fn health(context: &Context) -> (Health, Vec<String>) {
     }
     for ((pool, Reverse(fullness)), drives) in short_of_space(context) {
         add(Health::Degraded, fullness.text_of(&drives, &format!(" of pool '{pool}'")));
+    }
+    for snapshot in state.active_volumes().flat_map(|record| snapshots::damaged(context, &state, record)) {
+        let said = snapshot.reason.iter().map(|reason| format!("snapshot '{}': {reason}", snapshot.full_name()));
+        said.for_each(|reason| add(Health::Degraded, reason));
     }
     for record in state.active_volumes() {
         // What full drives are to it is said above.

@@ -65,6 +65,9 @@ impl Config {
     }
 }
 
+/// Runs of damaged blocks of a volume that servers are told of.
+const MOST_RUNS: usize = 64;
+
 /// What a gateway tells servers of itself. Clones are the same.
 #[derive(Clone)]
 pub struct Account {
@@ -82,7 +85,9 @@ impl Account {
     /// As it's now, to a server by whose directory of that number the gateway acts.
     pub fn news(&self, after: u64) -> GatewayNews {
         let (clients, snapshot_clients) = (self.clients.clients(), self.clients.snapshot_clients());
-        GatewayNews { gateway: self.run, after, clients, snapshot_clients }
+        let mut damage = self.clients.damage();
+        damage.values_mut().for_each(|runs| runs.truncate(MOST_RUNS));
+        GatewayNews { gateway: self.run, after, clients, snapshot_clients, damage }
     }
 }
 

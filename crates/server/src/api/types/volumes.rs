@@ -70,11 +70,13 @@ pub struct VolumeInfo {
 pub enum VolumeState {
     /// All copies that its layout wants are there and up to date.
     Healthy,
-    /// All of it can be read and written, with fewer copies than its layout wants; or a drive of it is full.
+    /// All of it can be read and written, with fewer copies than its layout wants;
+    /// or a drive of it is full, or single blocks are damaged on
+    /// every copy, and reads of these fail.
     Degraded,
     /// All its drives are there, and copies are being brought up to date.
     Recovering,
-    /// Some of it can't be read or written now: requests wait, or fail if no copy is right.
+    /// Some of it can't be read or written now: requests wait, or fail as what held it is gone.
     Unavailable,
 }
 
@@ -265,8 +267,20 @@ pub struct Scrub {
     /// is back.
     #[serde(default)]
     pub unrepaired: Vec<Range>,
+    /// The volume's snapshots of which something can't be read, though the volume itself may be right.
+    #[serde(default)]
+    pub damaged_snapshots: Vec<DamagedSnapshot>,
     /// Why it failed, if so.
     pub error: Option<String>,
+}
+
+/// What a scrub found damaged of a snapshot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DamagedSnapshot {
+    /// As [`SnapshotInfo::name`](super::SnapshotInfo::name).
+    pub name: String,
+    /// As [`Scrub::damaged`], or [`Scrub::unrepaired`].
+    pub damaged: Vec<Range>,
 }
 
 /// How far a scrub is.
