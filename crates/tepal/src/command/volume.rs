@@ -57,8 +57,9 @@ pub fn run(global: &Global, output: Output, command: VolumeCommand) -> Result<Ou
             let volume: VolumeInfo = client.get(&path(route::VOLUME, &name))?;
             output.show(&volume, page)?;
         }
-        VolumeCommand::Resize { name, size, shrink } => {
-            let volume: VolumeInfo = client.post(&path(route::VOLUME_RESIZE, &name), &ResizeVolume { size, shrink })?;
+        VolumeCommand::Resize { name, size, shrink, force } => {
+            let asked = ResizeVolume { size, shrink, force };
+            let volume: VolumeInfo = client.post(&path(route::VOLUME_RESIZE, &name), &asked)?;
             output.show(&volume, |volume| format!("volume {} has {} now", volume.name, output::size(volume.size)))?;
         }
         VolumeCommand::Rename { name, new_name } => {

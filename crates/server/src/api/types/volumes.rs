@@ -213,6 +213,9 @@ pub struct ResizeVolume {
     /// Allow it to become smaller, which loses what is past the new end.
     #[serde(default)]
     pub shrink: bool,
+    /// Shrink it even while clients are connected: whatever they have past the new end is gone under them.
+    #[serde(default)]
+    pub force: bool,
 }
 
 /// Gives a volume another name.
