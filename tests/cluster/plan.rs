@@ -22,6 +22,8 @@ pub struct Plan {
     pub emulate: Option<&'static str>,
     /// A system call that the server is not allowed.
     pub forbidden: Option<libc::c_long>,
+    /// How many files the server may have open, also if it asks for more.
+    pub descriptors: Option<libc::rlim_t>,
     /// More drives and arguments of `tepal serve`.
     pub arguments: Vec<String>,
 }
@@ -35,6 +37,7 @@ impl Default for Plan {
             tcp: false,
             emulate: None,
             forbidden: None,
+            descriptors: None,
             arguments: vec![],
         }
     }

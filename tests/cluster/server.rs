@@ -78,6 +78,15 @@ fn command(plan: &Plan, data: &Path, socket: &Path, drives: &[PathBuf], log: Fil
         // Safety: the filter is made; taking it is a system call.
         unsafe { command.pre_exec(move || seccompiler::apply_filter(&filter).map_err(std::io::Error::other)) };
     }
+    if let Some(limit) = plan.descriptors {
+        let limit = libc::rlimit { rlim_cur: limit / 2, rlim_max: limit };
+        let set = move || match unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) } {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        };
+        // Safety: setrlimit may be called between fork and exec.
+        unsafe { command.pre_exec(set) };
+    }
     command.stdout(log.try_clone().expect("a second handle")).stderr(log);
     command
 }

@@ -65,10 +65,10 @@ fn a_rotten_block_without_another_copy_is_an_error_on_exactly_that_block() {
     let scrub = cluster.command().args(["volume", "scrub", "v0", "-o", "json"]).output().expect("it runs");
     assert_eq!(scrub.status.code(), Some(1), "a scrub that finds damage fails");
     let damaged = cluster.volume("v0");
-    assert_eq!((&damaged["state"], &damaged["damaged_blocks"]), (&"unavailable".into(), &rotten.len().into()));
+    assert_eq!((&damaged["state"], &damaged["damaged_blocks"]), (&"degraded".into(), &rotten.len().into()));
     let status = cluster.ask(&["status"]);
     let said = status["reason"].to_string();
-    assert!(said.contains("3 blocks") && said.contains(&(5 * BLOCK).to_string()), "{status}");
+    assert!(said.contains("3 blocks") && said.contains(&format!("{}+{BLOCK}", 5 * BLOCK)), "{status}");
     // A restart forgets nothing.
     drop(volume);
     cluster.stop();
@@ -113,7 +113,7 @@ fn a_drive_that_was_cut_short_and_lengthened_while_nobody_looked_is_scrubbed() {
         } else {
             assert_eq!(
                 (&status["health"], &cluster.volume("v0")["damaged_blocks"]),
-                (&"unavailable".into(), &lost.into())
+                (&"degraded".into(), &lost.into())
             );
         }
     }

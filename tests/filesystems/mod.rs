@@ -1,6 +1,7 @@
 //! A volume as a disk of this machine, with a filesystem on it.
 
 pub mod attached;
+mod detached;
 mod exerciser;
 mod guest;
 pub mod through_nbdfuse;
@@ -80,7 +81,6 @@ pub fn obstacle() -> Option<&'static str> {
         _ if !Path::new("/dev/fuse").exists() => Some("/dev/fuse is missing here"),
         _ if !Path::new("/dev/loop-control").exists() => Some("/dev/loop-control is missing here"),
         _ if missing("mkfs.ext4") || missing("e2fsck") => Some("e2fsprogs is missing here"),
-        _ if missing("fusermount3") => Some("fusermount3 is missing here"),
         _ => None,
     }
 }

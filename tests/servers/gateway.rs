@@ -218,15 +218,17 @@ fn what_is_under_way_when_all_servers_are_killed_at_once_is_done_when_they_are_b
     }
 }
 
-/// Story: a volume was removed, without `--force`, while a client of another server's gateway used it.
+/// Story: a volume was removed, without `--force`, while a client of another server's gateway used it. So could it be cut short.
 #[test]
-fn a_volume_that_clients_of_any_gateway_use_is_removed_by_force_only() {
+fn a_volume_that_clients_of_any_gateway_use_is_removed_or_shrunk_by_force_only() {
     let ring = up(3, "1M");
     for address in [ring.address(3), ring.gateway()] {
         let mut client = Nbd::open(&address, "v").expect("it's there");
         let in_use = || (ring.json(2, &["volume", "show", "v"])["clients"] == 1).then_some(());
         program::until("s2 to know of its client", SOON, in_use);
         ring.ask(2, &["volume", "rm", "v"]).refused(1);
+        let shrink = ring.ask(2, &["volume", "resize", "v", "512K", "--shrink"]).refused(1);
+        assert!(shrink.contains("a client is connected"), "{shrink}");
         client.write(0, &[7; BLOCK]).expect("it's served");
     }
     ring.ask(1, &["volume", "rm", "v"]).succeeded();

@@ -19,7 +19,7 @@ fn what_one_server_cuts_off_while_others_let_the_volume_grow_is_not_there_again(
     let ring = Ring::up(3);
     make(&ring, "v", "mirror:2");
     let resize = |server: u32, size: u64| -> Ended {
-        ring.ask(server, &["volume", "resize", "v", &size.to_string(), "--shrink"])
+        ring.ask(server, &["volume", "resize", "v", &size.to_string(), "--shrink", "--force"])
     };
     let grow = |server: u32| ring.ask(server, &["volume", "resize", "v", &LONG.to_string()]);
     resize(1, LONG).succeeded();

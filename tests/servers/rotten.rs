@@ -76,12 +76,22 @@ fn what_rots_on_every_server_is_told_once_by_its_place_and_is_right_when_it_is_w
     let number = 777;
     let copies: usize = (1..=3).map(|server| rot_on(&ring, server, &[number])).sum();
     assert_eq!(copies, 2);
+    // Who meets it is a client of a gateway.
+    let met = Nbd::open(&ring.gateway(), "v").expect("served").read((number * BLOCK) as u64, BLOCK as u32);
+    assert!(met.is_err());
+    let place = format!(
+        "volume 'v': 1 block of 4096 bytes is damaged on every copy that is here (at {}+{BLOCK})",
+        number * BLOCK
+    );
+    ring.wait_until("what a gateway met to be told", || {
+        ring.json(2, &["status"])["reason"].to_string().contains(&place)
+    });
     let scrub = ring.ask(2, &["-o", "json", "volume", "scrub", "v"]);
     assert_eq!(scrub.status.code(), Some(1), "a scrub that finds damage fails");
     let scrub: serde_json::Value = serde_json::from_slice(&scrub.stdout).expect("JSON");
     assert_eq!(scrub["damaged"], json!([{ "offset": number * BLOCK, "length": BLOCK }]), "{scrub}");
     let show = ring.json(1, &["volume", "show", "v"]);
-    assert_eq!((&show["state"], &show["damaged_blocks"]), (&"unavailable".into(), &1.into()), "{show}");
+    assert_eq!((&show["state"], &show["damaged_blocks"]), (&"degraded".into(), &1.into()), "{show}");
     let mut volume = ring.connect(3, "v");
     assert!(volume.read((number * BLOCK) as u64, BLOCK as u32).is_err());
     volume.write((number * BLOCK) as u64, &block(number)).expect("written");

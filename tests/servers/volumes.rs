@@ -97,7 +97,9 @@ fn a_volume_is_the_same_through_every_gateway_grows_for_all_of_them_and_gives_it
 
     let mut past = ring.connect(3, "v");
     past.write(12 << 20, &[7; BLOCK]).expect("written");
-    ring.ask(2, &["volume", "resize", "v", "8M", "--shrink"]).succeeded();
+    let refused = ring.ask(2, &["volume", "resize", "v", "8M", "--shrink"]).refused(1);
+    assert!(refused.contains("a client is connected"), "{refused}");
+    ring.ask(2, &["volume", "resize", "v", "8M", "--shrink", "--force"]).succeeded();
     assert_eq!(ring.connect(3, "v").size, 8 << 20);
     assert!(past.read(12 << 20, BLOCK as u32).is_err());
     ring.ask(3, &["volume", "resize", "v", "24M"]).succeeded();

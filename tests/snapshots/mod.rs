@@ -7,6 +7,7 @@ mod commands;
 mod cut;
 mod exports;
 mod many;
+mod rotten;
 mod space;
 mod transfer;
 

@@ -16,6 +16,7 @@ mod damage;
 mod data_folder;
 pub mod data_links;
 pub mod data_threads;
+pub mod descriptors;
 pub mod device;
 mod drives;
 pub mod gateway;

@@ -12,6 +12,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tepal_drive::world::Random;
+use tepal_gateway::nbd::Surplus;
 use tepal_metadata::{Command, JoinError, JoinRequest, Metadata, OpenError, ServerRecord, ServerState, Surroundings};
 use tepal_model::ClusterId;
 
@@ -80,6 +81,11 @@ impl Membership {
         if let Some(port) = &self.port {
             port.hand_data_to(reception);
         }
+    }
+
+    /// Connections of others that were turned away, if they can come at all.
+    pub fn surplus(&self) -> Option<Arc<Surplus>> {
+        self.port.as_ref().map(|port| port.surplus().clone())
     }
 
     /// What others know of this server, as far as it knows itself.

@@ -8,6 +8,7 @@ use crate::damage::{DamageEvents, DamageFile, Scrubs};
 use crate::data_folder::{self, Addresses, FolderError};
 use crate::data_links::{EngineAnswers, Links, Reception};
 use crate::data_threads::{self, DataThreads};
+use crate::descriptors;
 use crate::drives::{self, Drives, Generations, GenerationsError, Parts};
 use crate::keeping::{self, Keeper};
 use crate::log::{self, LogError};
@@ -16,7 +17,7 @@ use crate::migrating::{self, Migrations, Reporter};
 use crate::moving;
 use crate::nbd::Front;
 use crate::nbd::exports::ServerExports;
-use crate::observed::Observations;
+use crate::observed::{DamageOf, Observations};
 use crate::volumes::Volumes;
 use crate::world::ServerWorld;
 use std::io;
@@ -25,7 +26,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tepal_engine::Engine;
 use tepal_gateway::nbd::BindError;
-use tepal_metadata::{JoinError, OpenError, ProposeError};
+use tepal_metadata::{JoinError, Metadata, OpenError, ProposeError};
 use tepal_model::ServerId;
 use tepal_wire::handshake::{Host, Sender};
 use tokio::net::TcpListener;
@@ -121,6 +122,7 @@ pub fn serve(config: Config) -> Result<(), ServeError> {
         return Err(error.into());
     }
     log::abort_on_panic();
+    descriptors::raise();
     let started = Instant::now();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ServeError::System)?;
     let threads = Arc::new(DataThreads::start(config.data_threads)?);
@@ -238,15 +240,14 @@ impl Running {
         tokio::spawn(migrating::keep_going(parts.clone(), membership.relay.reports().clone(), migrations.clone()));
         warn_if_open(&config);
         let observations = Observations::default();
-        let is_there = |volume| metadata.state().volumes.contains_key(&volume);
-        let damage = Arc::new(DamageFile::open(&config.data, observations.clone(), is_there));
-        let events = DamageEvents::new(engine.clone(), authority, observations.clone());
+        let damage = Arc::new(open_damage(&config, &metadata, &observations));
+        let events = DamageEvents::new(engine.clone(), metadata.clone(), authority, observations.clone());
         let exports =
             ServerExports { metadata: metadata.clone(), volumes: volumes.clone(), observations: observations.clone() };
         let front = Front::open(&config.listen, exports, &threads).await?;
         let nbd: Vec<String> = front.endpoints().iter().map(ToString::to_string).collect();
         let stop = Arc::new(Notify::new());
-        let scrubs = Scrubs::new(threads.clone(), observations.clone());
+        let scrubs = Scrubs::new(threads.clone(), metadata.clone(), observations.clone());
         let api = api::Front::open(
             listener,
             Api {
@@ -262,6 +263,7 @@ impl Running {
                 relay: membership.relay.clone(),
                 links: links.clone(),
                 nbd: nbd.clone(),
+                surplus: [front.surplus().clone()].into_iter().chain(membership.surplus()).collect(),
                 stop: stop.clone(),
             },
             token,
@@ -290,6 +292,12 @@ impl Running {
             tracing::warn!("the drives didn't close in time: their logs will be replayed");
         }
     }
+}
+
+fn open_damage(config: &Config, metadata: &Metadata, observations: &Observations) -> DamageFile {
+    let metadata = metadata.clone();
+    let is_there = move |whose: DamageOf| whose.is_in(&metadata.state());
+    DamageFile::open(&config.data, observations.clone(), is_there)
 }
 
 /// Until the server stops.

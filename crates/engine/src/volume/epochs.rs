@@ -33,7 +33,8 @@ impl<W: World> Snapshot<W> {
         self.size
     }
 
-    pub(super) fn epoch(&self) -> Epoch {
+    /// Tells it from all other snapshots that the volume has or had.
+    pub fn epoch(&self) -> Epoch {
         self.epoch
     }
 

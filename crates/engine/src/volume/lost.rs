@@ -1,7 +1,7 @@
 //! What of a volume only drives had that have failed: requests for it fail, until an operator has older copies served.
 
-use super::access::in_volume;
 use super::Volume;
+use super::access::in_volume;
 use crate::protocol::primary::members::health::Lost;
 use crate::servers::seat::Seated;
 use std::collections::BTreeMap;

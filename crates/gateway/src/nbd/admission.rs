@@ -7,6 +7,7 @@
 //! 2. What all [`Allowance`]s hold beyond their base is at most `limits.shared_bytes`.
 
 use super::limits::Limits;
+use super::surplus::Surplus;
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
@@ -26,6 +27,7 @@ pub struct Admission {
     memory: Arc<Semaphore>,
     /// Connections that wait for memory.
     starved: AtomicUsize,
+    surplus: Arc<Surplus>,
 }
 
 #[derive(Debug, Default)]
@@ -54,6 +56,7 @@ impl Admission {
             crowd: Mutex::default(),
             memory: Arc::new(Semaphore::new(units)),
             starved: AtomicUsize::new(0),
+            surplus: Arc::new(Surplus::new("NBD clients")),
         })
     }
 
@@ -80,6 +83,11 @@ impl Admission {
         crowd.connections += 1;
         crowd.negotiating.push_back((id, evicted.clone()));
         Some(Permit { admission: self.clone(), id, evicted })
+    }
+
+    /// Those that were turned away.
+    pub fn surplus(&self) -> &Arc<Surplus> {
+        &self.surplus
     }
 
     /// Connections that there are now.

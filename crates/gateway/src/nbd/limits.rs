@@ -20,7 +20,10 @@ pub fn exported_size(disk: &impl VirtualDisk) -> u64 {
 pub struct Limits {
     /// Connections at a time; more are closed at once.
     pub connections: usize,
-    /// Of these, how many may be negotiating. One more, and the one that has been at it longest is closed: honest clients
+    /// A connection whose descriptor has this number or a higher one is closed at once. The system gives the lowest free number, so
+    /// those from here on stay free for whatever else the process needs, however many clients come.
+    pub descriptors: u64,
+    /// Of the connections, how many may be negotiating. One more, and the one that has been at it longest is closed: honest clients
     /// take milliseconds.
     pub negotiating: usize,
     /// From accepting a connection to the end of its negotiation.
@@ -46,6 +49,7 @@ impl Default for Limits {
     fn default() -> Self {
         Limits {
             connections: 1024,
+            descriptors: u64::MAX,
             negotiating: 128,
             handshake: Duration::from_secs(30),
             options: 1024,

@@ -6,7 +6,7 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -17,6 +17,10 @@ use tokio::net::{TcpListener, UnixListener, UnixSocket, UnixStream};
 const BACKLOG: u32 = 1024;
 /// After an error of `accept` (too many open files, most often): time for others to close some.
 const AFTER_ERROR: Duration = Duration::from_millis(50);
+
+/// Why somebody is turned away for want of descriptors.
+pub const NO_DESCRIPTORS: &str = "the process may have too few files open, and what is left is kept for drives, servers and commands: raise its \
+                                  limit (`ulimit -Hn`, LimitNOFILE of a service) and restart it, or stop some";
 
 /// `unix:PATH`, or an IP address with a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,6 +88,17 @@ pub enum Accepted {
     Tcp(std::net::TcpStream),
 }
 
+impl Accepted {
+    /// The number of its descriptor.
+    pub fn descriptor(&self) -> u64 {
+        let number = match self {
+            Accepted::Unix(stream) => stream.as_raw_fd(),
+            Accepted::Tcp(stream) => stream.as_raw_fd(),
+        };
+        u64::try_from(number).unwrap_or(0)
+    }
+}
+
 impl Listener {
     /// A unix socket is made with mode 0600 from its first moment; one left by a process that is gone is replaced.
     pub async fn bind(endpoint: &Endpoint) -> Result<Self, BindError> {
@@ -139,13 +154,21 @@ pub async fn accept_connections(
             () = stop.requested() => return,
             accepted = listener.accept() => accepted,
         };
-        match accepted.map(|accepted| (accepted, admission.admit())) {
-            Ok((accepted, Some(permit))) => hand(accepted, permit),
-            Ok((_, None)) => {
-                tracing::warn!(most = admission.limits().connections, "one NBD connection too many: refused")
-            }
+        let limits = admission.limits();
+        match accepted {
+            // Closed at once, rather than left to wait: whoever came sees the end.
+            Ok(accepted) if accepted.descriptor() >= limits.descriptors => admission.surplus().note(NO_DESCRIPTORS),
+            Ok(accepted) => match admission.admit() {
+                Some(permit) => hand(accepted, permit),
+                None => {
+                    let most = limits.connections;
+                    admission
+                        .surplus()
+                        .note(&format!("{most} at a time are served: stop some, or use more servers or gateways"));
+                }
+            },
             Err(error) => {
-                tracing::warn!(%error, "an NBD connection can't be accepted");
+                admission.surplus().note(&format!("a connection can't be accepted: {error}"));
                 tokio::time::sleep(AFTER_ERROR).await;
             }
         }

@@ -20,6 +20,7 @@ mod outbox;
 mod reply;
 mod request;
 mod stop;
+mod surplus;
 mod transmit;
 pub mod wire;
 
@@ -33,4 +34,5 @@ pub use limits::Limits;
 pub use listener::{Accepted, BindError, Endpoint, EndpointError, Listener, accept_connections};
 pub use negotiate::HandshakeError;
 pub use stop::{Stop, Stopper, stop_signal};
+pub use surplus::Surplus;
 pub use transmit::{End, TransmissionError};

@@ -8,7 +8,7 @@ use super::types::{
     ChangeCluster, ClusterInfo, Done, DriveInfo, Health, ServerDrive, ServerInfo, ServerState, SetDraining, Status,
     VolumeState, route,
 };
-use super::{Context, Shared, health_text, volumes};
+use super::{Context, Shared, health_text, snapshots, volumes};
 use crate::drives::{Filled, Fullness};
 use crate::moving;
 use axum::Json;
@@ -266,6 +266,9 @@ fn health(context: &Context) -> (Health, Vec<String>) {
         let until = "until then nothing can be changed, and the writes of a volume that loses a drive wait";
         add(Health::Degraded, format!("the cluster's state can't be written: {lack}: free some space there; {until}"));
     }
+    for turned_away in context.surplus.iter().chain([&context.surplus_here]).filter_map(|surplus| surplus.lately()) {
+        add(Health::Degraded, format!("server {}: {turned_away}", context.server));
+    }
     for other in context.links.cut_off() {
         let text = "the network between them is cut, and requests that need both wait";
         add(Health::Degraded, format!("server {} can't reach server {other}: {text}", context.server));
@@ -296,6 +299,10 @@ fn health(context: &Context) -> (Health, Vec<String>) {
     }
     for ((pool, Reverse(fullness)), drives) in short_of_space(context) {
         add(Health::Degraded, fullness.text_of(&drives, &format!(" of pool '{pool}'")));
+    }
+    for snapshot in state.active_volumes().flat_map(|record| snapshots::damaged(context, &state, record)) {
+        let said = snapshot.reason.iter().map(|reason| format!("snapshot '{}': {reason}", snapshot.full_name()));
+        said.for_each(|reason| add(Health::Degraded, reason));
     }
     for record in state.active_volumes() {
         // What full drives are to it is said above.

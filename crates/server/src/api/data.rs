@@ -47,9 +47,7 @@ async fn read_of(context: &Context, reader: Reader, range: RangeQuery) -> Result
     let observations = context.observations.clone();
     let read = move |reader: Reader| async move {
         let read = reader.read(offset, length).await;
-        if let Reader::Volume(volume) = reader {
-            observations.of(volume.id()).damaged().learn(offset, length, &read);
-        }
+        observations.damaged(reader.damage_of()).learn(offset, length, &read);
         read
     };
     let segments = on_data_thread(context, reader, read).await?;
@@ -70,7 +68,7 @@ pub async fn write(
     let write = move |volume: Volume<ServerWorld>| async move {
         let length = data.len() as u64;
         let written = volume.write(offset, data, false).await;
-        observed.damaged().learn(offset, length, &written);
+        observed.damaged(None).learn(offset, length, &written);
         written
     };
     on_data_thread(&context, volume, write).await?;
@@ -86,7 +84,7 @@ pub async fn zero(
     let observed = context.observations.of(volume.id());
     let trim = move |volume: Volume<ServerWorld>| async move {
         let trimmed = volume.trim(offset, length).await;
-        observed.damaged().learn(offset, length, &trimmed);
+        observed.damaged(None).learn(offset, length, &trimmed);
         trimmed
     };
     on_data_thread(&context, volume, trim).await?;

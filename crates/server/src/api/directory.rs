@@ -7,6 +7,7 @@ use super::types::{
     DirectoryVolume, GatewayNews,
 };
 use crate::authority::left;
+use crate::observed::Damage;
 use axum::Json;
 use axum::extract::State;
 use std::collections::BTreeMap;
@@ -37,14 +38,16 @@ impl Gateways {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn hear(&self, news: GatewayNews) {
+    /// Says what damage it told of before.
+    fn hear(&self, news: GatewayNews) -> Damage {
         let mut all = self.lock();
         all.retain(|_, heard| heard.at.elapsed() < GONE_AFTER);
-        all.insert(news.gateway, Heard { at: Instant::now(), news });
+        let before = all.insert(news.gateway, Heard { at: Instant::now(), news });
         if all.len() > MOST_GATEWAYS {
             let silent = all.iter().min_by_key(|(_, heard)| heard.at).map(|(&gateway, _)| gateway);
             silent.and_then(|gateway| all.remove(&gateway));
         }
+        before.map(|heard| heard.news.damage).unwrap_or_default()
     }
 
     /// How many clients have the volume itself open at any of them.
@@ -71,7 +74,10 @@ pub async fn show(State(context): State<Shared>) -> Json<Directory> {
 /// At once if the gateway has another one. A server that knows less than the gateway waits until it knows more.
 pub async fn follow(State(context): State<Shared>, Input(news): Input<GatewayNews>) -> Json<Directory> {
     let after = news.after;
-    context.gateways.hear(news);
+    let damage = news.damage.clone();
+    let before = context.gateways.hear(news);
+    let state = context.parts.metadata.state();
+    context.observations.hear(&before, &damage, |whose| whose.is_in(&state));
     let mut states = context.parts.metadata.watch();
     // Nothing new, then: the caller asks again.
     let _ = timeout(NEWS_WITHIN, states.wait_for(|state| state.happenings() > after)).await;

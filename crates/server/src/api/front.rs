@@ -5,6 +5,7 @@
 
 use super::drives::Survey;
 use super::{Api, Context, router};
+use crate::descriptors::Shares;
 use axum::Router;
 use axum::http::StatusCode;
 use hyper::server::conn::http1;
@@ -15,17 +16,20 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
+use tepal_gateway::nbd::Surplus;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
-const MOST_CONNECTIONS: usize = 128;
 /// For the head of a request, also of the next one on the same connection.
 const HEAD_WITHIN: Duration = Duration::from_secs(30);
 /// Bytes of a request's head.
 const LONGEST_HEAD: usize = 64 << 10;
 /// For requests under way when the server stops.
 const FINISH: Duration = Duration::from_secs(5);
+/// How long a connection that is to make room may take to go.
+const MAKE_ROOM: Duration = Duration::from_secs(1);
 /// After an error of `accept`: too many open files, most often.
 const AFTER_ERROR: Duration = Duration::from_millis(50);
 
@@ -33,6 +37,7 @@ const AFTER_ERROR: Duration = Duration::from_millis(50);
 pub struct Front {
     stop: watch::Sender<bool>,
     places: Arc<Semaphore>,
+    most: usize,
     accepting: JoinHandle<()>,
     survey: Survey,
 }
@@ -41,14 +46,15 @@ impl Front {
     /// Serves whoever shows the token, until it's closed. To be called on the control runtime, which serves.
     pub fn open(listener: TcpListener, api: Api, token: String) -> Self {
         let (stop, stopping) = watch::channel(false);
-        let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+        let most = Shares::now().api;
+        let places = Arc::new(Semaphore::new(most));
         let relay = api.relay.clone();
         let context = Arc::new(Context::new(api, token));
-        let survey = Survey::new(&context);
+        let (survey, surplus) = (Survey::new(&context), context.surplus_here.clone());
         let router = router(context);
         relay.open(router.clone());
-        let accepting = tokio::spawn(accept(listener, router, places.clone(), stopping));
-        Front { stop, places, accepting, survey }
+        let accepting = tokio::spawn(accept(listener, router, (places.clone(), most), surplus, stopping));
+        Front { stop, places, most, accepting, survey }
     }
 
     /// What all servers say of their drives.
@@ -60,25 +66,37 @@ impl Front {
     pub async fn close(self) {
         self.stop.send_replace(true);
         self.accepting.abort();
-        let all_gone = self.places.acquire_many(MOST_CONNECTIONS as u32);
+        let all_gone = self.places.acquire_many(self.most as u32);
         if tokio::time::timeout(FINISH, all_gone).await.is_err() {
             tracing::warn!("an API request didn't finish in time and was ended");
         }
     }
 }
 
-async fn accept(listener: TcpListener, router: Router, places: Arc<Semaphore>, stopping: watch::Receiver<bool>) {
+async fn accept(
+    listener: TcpListener,
+    router: Router,
+    (places, most): (Arc<Semaphore>, usize),
+    surplus: Arc<Surplus>,
+    stopping: watch::Receiver<bool>,
+) {
     let mut guests = VecDeque::<Weak<Guest>>::new();
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
                 guests.retain(|guest| guest.strong_count() > 0);
+                let mut within = Duration::ZERO;
                 if places.available_permits() == 0
                     && let Some(guest) = guests.iter().filter_map(Weak::upgrade).find(|guest| guest.may_be_sent_off())
                 {
                     guest.sent_off.notify_one();
+                    within = MAKE_ROOM;
                 }
-                let Ok(place) = places.clone().acquire_owned().await else { return };
+                // Where nobody makes room, whoever has come sees the end at once.
+                let Ok(Ok(place)) = timeout(within, places.clone().acquire_owned()).await else {
+                    surplus.note(&format!("{most} are served at a time: ask fewer things at once, or another server"));
+                    continue;
+                };
                 let guest = Arc::new(Guest::default());
                 guests.push_back(Arc::downgrade(&guest));
                 let serving = serve(stream, router.clone(), guest, stopping.clone());
@@ -88,7 +106,7 @@ async fn accept(listener: TcpListener, router: Router, places: Arc<Semaphore>, s
                 });
             }
             Err(error) => {
-                tracing::warn!(%error, "an API connection can't be accepted");
+                surplus.note(&format!("a connection can't be accepted: {error}"));
                 tokio::time::sleep(AFTER_ERROR).await;
             }
         }

@@ -68,19 +68,35 @@ fn all_wait(drives: &[DriveId], state: &State) -> String {
     )
 }
 
-/// Offsets of damaged blocks that are named.
+/// Runs of damaged blocks that are named.
 const DAMAGED_NAMED: usize = 4;
 
-/// What no copy has right.
-pub fn damage(damaged: &Damaged) -> String {
-    let first: Vec<String> = damaged.first(DAMAGED_NAMED).iter().map(ToString::to_string).collect();
-    let more = if damaged.count() > DAMAGED_NAMED { ", ..." } else { "" };
-    format!(
-        "{} blocks of {BLOCK} bytes are damaged on every copy that is here (at {}{more}), and reads of them fail: write them again, or \
-         restore the volume from elsewhere",
-        damaged.count(),
-        first.join(", ")
-    )
+/// What no copy has right of a volume.
+pub fn damage(damaged: &Damaged) -> Option<String> {
+    Some(format!("{}: write that again, or restore the volume from elsewhere", damaged_blocks(damaged)?))
+}
+
+/// The same of a snapshot, which nobody can write.
+pub fn damage_of_snapshot(damaged: &Damaged) -> Option<String> {
+    let blocks = damaged_blocks(damaged)?;
+    Some(format!("{blocks}: copy what is right elsewhere, and remove it; what its volume holds now may be right"))
+}
+
+/// How many, and where, as OFFSET+LENGTH in bytes.
+fn damaged_blocks(damaged: &Damaged) -> Option<String> {
+    let runs = damaged.runs();
+    let count: u64 = runs.iter().map(|(_, count)| count).sum();
+    let named = runs.iter().take(DAMAGED_NAMED);
+    let named: Vec<String> = named.map(|(first, count)| format!("{}+{}", first * BLOCK, count * BLOCK)).collect();
+    let more = if runs.len() > DAMAGED_NAMED { ", ..." } else { "" };
+    let (blocks, them) = if count == 1 { ("block", "it") } else { ("blocks", "them") };
+    let are = if count == 1 { "is" } else { "are" };
+    (count > 0).then(|| {
+        format!(
+            "{count} {blocks} of {BLOCK} bytes {are} damaged on every copy that is here (at {}{more}), and reads of {them} fail",
+            named.join(", ")
+        )
+    })
 }
 
 /// Why a server may serve nobody now, if that is so: it has to know that nobody has taken over from it.

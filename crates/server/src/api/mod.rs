@@ -44,6 +44,7 @@ use failure::Failure;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tepal_gateway::nbd::Surplus;
 use tepal_metadata::{Command, Reply};
 use tepal_model::ServerId;
 use tokio::sync::{Notify, Semaphore};
@@ -85,6 +86,8 @@ pub struct Api {
     pub links: Links,
     /// Where NBD clients find the volumes, each as `unix:PATH` or HOST:PORT.
     pub nbd: Vec<String>,
+    /// Who is turned away at other doors than the API's.
+    pub surplus: Vec<Arc<Surplus>>,
     /// Notified when the API is asked to stop the server.
     pub stop: Arc<Notify>,
 }
@@ -94,6 +97,8 @@ struct Context {
     api: Api,
     data: Semaphore,
     gateways: Gateways,
+    /// Callers of the API itself that were turned away.
+    surplus_here: Arc<Surplus>,
     token: String,
 }
 
@@ -108,7 +113,8 @@ impl std::ops::Deref for Context {
 
 impl Context {
     fn new(api: Api, token: String) -> Self {
-        Context { api, data: Semaphore::new(DATA_REQUESTS), gateways: Gateways::default(), token }
+        let surplus_here = Arc::new(Surplus::new("callers of the API"));
+        Context { api, data: Semaphore::new(DATA_REQUESTS), gateways: Gateways::default(), surplus_here, token }
     }
 
     /// Has the cluster carry out a command.

@@ -6,7 +6,7 @@ use super::extract::{Input, Named};
 use super::failure::Failure;
 use super::relay::RelayError;
 use super::types::{ErrorKind, ResizeVolume, VolumeInfo, path, route};
-use super::volumes::{one, open, record};
+use super::volumes::{clients, one, open, record, refuse_in_use, that_stay};
 use super::{Context, Shared};
 use crate::news::NEWS;
 use crate::world::ServerWorld;
@@ -32,10 +32,14 @@ const LOOK_AGAIN: Duration = Duration::from_millis(10);
 pub async fn resize(
     Extract(context): Extract<Shared>,
     Named(name): Named,
-    Input(ResizeVolume { size, shrink }): Input<ResizeVolume>,
+    Input(ResizeVolume { size, shrink, force }): Input<ResizeVolume>,
 ) -> Result<Json<VolumeInfo>, Failure> {
     let end = Instant::now() + ANEW;
     check_size(size)?; // before anything is cleared for it
+    if shrink && !force && size < record(&context, &name).await?.size {
+        let clients = that_stay(|| clients(&context, &name)).await?;
+        refuse_in_use(&format!("volume '{name}'"), clients, "what they have past its new end is gone under them")?;
+    }
     let command = |cleared| Command::ResizeVolume { name: name.clone(), size, shrink, cleared };
     loop {
         let before = record(&context, &name).await?;

@@ -62,6 +62,12 @@ fn put_together(mut all: Scrub, other: Scrub) -> Scrub {
     // Servers with copies of the same find the same.
     all.damaged = union([all.damaged, other.damaged].concat());
     all.unrepaired = union([all.unrepaired, other.unrepaired].concat());
+    for said in other.damaged_snapshots {
+        match all.damaged_snapshots.iter_mut().find(|one| one.name == said.name) {
+            Some(one) => one.damaged = union([std::mem::take(&mut one.damaged), said.damaged].concat()),
+            None => all.damaged_snapshots.push(said),
+        }
+    }
     all.error = all.error.or(other.error);
     all
 }
@@ -82,6 +88,7 @@ mod tests {
             unchecked_drives: Vec::new(),
             damaged: vec![Range { offset, length: 4096 }],
             unrepaired: Vec::new(),
+            damaged_snapshots: Vec::new(),
             error: (state == ScrubState::Failed).then(|| "no".to_owned()),
         }
     }

@@ -11,7 +11,7 @@ use super::types::{
     CloneSnapshot, CreateSnapshot, ErrorKind, ForceQuery, RenameSnapshot, ShowSnapshotQuery, SnapshotInfo,
     SnapshotName, SnapshotQuery, SnapshotRemoval, VolumeInfo, path, route,
 };
-use super::{Context, Shared, volumes};
+use super::{Context, Shared, health_text, volumes};
 use crate::news::in_a_moment;
 use crate::world::ServerWorld;
 use axum::Json;
@@ -47,7 +47,7 @@ pub async fn list(
     }
     match scope {
         // The one that asks knows of the others.
-        Scope::Own => all.retain(|said| is_in_use(said) || said.unique != Some(0)),
+        Scope::Own => all.retain(|said| is_worth_saying(said) || said.unique != Some(0)),
         Scope::Cluster => {
             let others = context.ask_others::<Vec<SnapshotInfo>>(&uri.to_string()).await;
             put_together(&context, &mut all, others);
@@ -124,7 +124,7 @@ fn put_together(context: &Context, all: &mut [SnapshotInfo], others: Vec<(Server
             match said.as_ref().map(|said| said.get(&key(one))) {
                 Some(None) => {}
                 Some(Some(said)) => {
-                    add_clients(one, said);
+                    add_said(one, said);
                     match said.unique {
                         Some(unique) => *one.unique.get_or_insert(0) += unique,
                         None => drop(silent.insert(*server)),
@@ -155,7 +155,15 @@ pub fn of_volume(context: &Context, state: &State, volume: &VolumeRecord) -> Vec
     state.snapshots_of(volume.id).map(|snapshot| info(context, volume, snapshot)).collect()
 }
 
+/// Those of which something can't be read, as far as is known here.
+pub fn damaged(context: &Context, state: &State, volume: &VolumeRecord) -> Vec<SnapshotInfo> {
+    let epochs = context.observations.of(volume.id).damaged_epochs();
+    let damaged = state.snapshots_of(volume.id).filter(|snapshot| epochs.contains(&snapshot.epoch));
+    damaged.map(|snapshot| info(context, volume, snapshot)).collect()
+}
+
 fn info(context: &Context, volume: &VolumeRecord, snapshot: &SnapshotRecord) -> SnapshotInfo {
+    let damaged = context.observations.of(volume.id).damaged(Some(snapshot.epoch));
     SnapshotInfo {
         volume: volume.name.clone(),
         name: snapshot.name.clone(),
@@ -166,18 +174,24 @@ fn info(context: &Context, volume: &VolumeRecord, snapshot: &SnapshotRecord) -> 
         clients_of_gateways: context.gateways.clients_of_snapshot(volume.id, snapshot.epoch),
         unique: None,
         uncounted_drives: Vec::new(),
+        damaged_blocks: damaged.count() as u64,
+        reason: health_text::damage_of_snapshot(&damaged).into_iter().collect(),
     }
 }
 
-/// As far as the server that says this knows.
-pub fn is_in_use(said: &SnapshotInfo) -> bool {
-    said.clients + said.clients_of_gateways > 0
+/// Whether a server knows something of a snapshot that others may not.
+pub fn is_worth_saying(said: &SnapshotInfo) -> bool {
+    said.clients + said.clients_of_gateways + said.damaged_blocks > 0
 }
 
-/// Servers count the clients of their own; of those of gateways, all say the same.
-pub fn add_clients(all: &mut SnapshotInfo, said: &SnapshotInfo) {
+/// Servers count the clients of their own; of those of gateways, all say the same. Of damage they may know the same or other parts.
+pub fn add_said(all: &mut SnapshotInfo, said: &SnapshotInfo) {
     all.clients += said.clients;
     all.clients_of_gateways = all.clients_of_gateways.max(said.clients_of_gateways);
+    if said.damaged_blocks > all.damaged_blocks {
+        all.damaged_blocks = said.damaged_blocks;
+        all.reason.clone_from(&said.reason);
+    }
 }
 
 /// Once all servers were heard.

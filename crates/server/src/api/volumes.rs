@@ -66,7 +66,7 @@ pub async fn everywhere(context: &Context, name: &str) -> Result<VolumeInfo, Fai
 
 /// Without what the server that asks knows as well: with many snapshots that would be more than can be passed on.
 fn in_short(own: VolumeInfo) -> VolumeInfo {
-    let snapshots = own.snapshots.into_iter().filter(snapshots::is_in_use).collect();
+    let snapshots = own.snapshots.into_iter().filter(snapshots::is_worth_saying).collect();
     VolumeInfo { snapshots, ..own }
 }
 
@@ -97,7 +97,7 @@ fn put_together(own: VolumeInfo, others: impl IntoIterator<Item = VolumeInfo>, s
         all.migration = migrations::put_together(all.migration, other.migration);
         for said in &other.snapshots {
             if let Some(one) = all.snapshots.iter_mut().find(|one| one.epoch == said.epoch) {
-                snapshots::add_clients(one, said);
+                snapshots::add_said(one, said);
             }
         }
     }
@@ -313,9 +313,10 @@ pub fn info_besides_space(context: &Context, state: &State, record: &VolumeRecor
         missing.add_to(&mut reason, state);
     }
     let observed = context.observations.of(record.id);
-    if observed.damaged().count() > 0 {
-        health = VolumeState::Unavailable;
-        reason.push(health_text::damage(observed.damaged()));
+    let damaged = observed.damaged(None);
+    if let Some(damage) = health_text::damage(&damaged) {
+        health = worse(health, VolumeState::Degraded);
+        reason.push(damage);
     }
     let recovery = volume.as_ref().map(Volume::recovery).unwrap_or_default();
     let (drives, open) = (drives_of(state, record), context.drives.open());
@@ -330,7 +331,7 @@ pub fn info_besides_space(context: &Context, state: &State, record: &VolumeRecor
         reason,
         clients: observed.clients(),
         clients_of_gateways: context.gateways.clients(record.id),
-        damaged_blocks: observed.damaged().count() as u64,
+        damaged_blocks: damaged.count() as u64,
         allocated: volume.as_ref().map_or(0, Volume::allocated),
         reclaiming: volume.as_ref().map_or(0, Volume::surplus),
         reclaimed_view: volume.as_ref().map_or(state.view(), Volume::reclaimed),

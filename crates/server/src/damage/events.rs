@@ -1,19 +1,19 @@
 //! What was repaired, and what couldn't be, as events of the cluster: rot is to be noticed before the other copy's drive fails.
 
+use crate::api::types::SnapshotName;
 use crate::authority::MetadataAuthority;
-use crate::observed::Observations;
+use crate::observed::{DamageOf, Observations};
 use crate::world::ServerWorld;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use tepal_engine::{Engine, Volume};
-use tepal_metadata::Command;
-use tepal_model::VolumeId;
+use tepal_engine::Engine;
+use tepal_metadata::{Command, Metadata};
 use tokio::time::{MissedTickBehavior, interval};
 
 /// Many blocks that rot at a time are one event.
 const EVERY: Duration = Duration::from_secs(5);
 
-/// Blocks of one volume, as this server knows them.
+/// Blocks of one volume or snapshot, as this server knows them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Known {
     repaired: u64,
@@ -42,22 +42,41 @@ impl Known {
 /// Tells the cluster's log of events.
 pub struct DamageEvents {
     engine: Engine<ServerWorld>,
+    metadata: Metadata,
     authority: MetadataAuthority,
     observations: Observations,
-    told: BTreeMap<VolumeId, Known>,
+    told: BTreeMap<DamageOf, Known>,
+    /// What is recalled from before is known by then.
+    has_begun: bool,
 }
 
 impl DamageEvents {
-    pub fn new(engine: Engine<ServerWorld>, authority: MetadataAuthority, observations: Observations) -> Self {
-        DamageEvents { engine, authority, observations, told: BTreeMap::new() }
+    pub fn new(
+        engine: Engine<ServerWorld>,
+        metadata: Metadata,
+        authority: MetadataAuthority,
+        observations: Observations,
+    ) -> Self {
+        DamageEvents { engine, metadata, authority, observations, told: BTreeMap::new(), has_begun: false }
     }
 
-    fn known(&self) -> impl Iterator<Item = (Volume<ServerWorld>, Known)> + use<'_> {
-        self.engine.volumes().into_iter().map(|volume| {
-            let damaged = self.observations.of(volume.id()).damaged().count() as u64;
-            let known = Known { repaired: volume.repaired(), damaged };
-            (volume, known)
-        })
+    /// Of all volumes, and of the snapshots that have any damage, by what they're called.
+    fn known(&self) -> Vec<(DamageOf, (&'static str, String), Known)> {
+        let state = self.metadata.state();
+        let mut known = Vec::new();
+        for volume in self.engine.volumes() {
+            let (id, name, observed) = (volume.id(), volume.spec().name, self.observations.of(volume.id()));
+            let damaged = |snapshot| observed.damaged(snapshot).count() as u64;
+            let of_volume = Known { repaired: volume.repaired(), damaged: damaged(None) };
+            known.push((DamageOf { volume: id, snapshot: None }, ("volume", name.clone()), of_volume));
+            for epoch in observed.damaged_epochs() {
+                let Some(snapshot) = state.snapshots_of(id).find(|snapshot| snapshot.epoch == epoch) else { continue };
+                let called = SnapshotName { volume: name.clone(), snapshot: snapshot.name.clone() }.to_string();
+                let of_snapshot = Known { repaired: 0, damaged: damaged(Some(epoch)) };
+                known.push((DamageOf { volume: id, snapshot: Some(epoch) }, ("snapshot", called), of_snapshot));
+            }
+        }
+        known
     }
 
     /// Until it's dropped.
@@ -71,21 +90,23 @@ impl DamageEvents {
     }
 
     async fn tell(&mut self) {
-        let known: Vec<_> = self.known().collect();
-        self.told.retain(|id, _| known.iter().any(|(volume, _)| volume.id() == *id));
-        for (volume, known) in known {
-            // What was recalled of a volume that is opened only now was told before.
+        let known = self.known();
+        self.told.retain(|whose, _| known.iter().any(|(known, ..)| known == whose));
+        for (whose, (kind, subject), known) in known {
+            // What was recalled of a volume that is opened only now was told before. A snapshot is met with its damage.
             let fresh = Known { damaged: known.damaged, ..Known::default() };
-            let told = *self.told.entry(volume.id()).or_insert(fresh);
+            let first = if whose.snapshot.is_some() && self.has_begun { Known::default() } else { fresh };
+            let told = *self.told.entry(whose).or_insert(first);
             for text in known.news(told) {
-                let (kind, subject) = ("volume".to_owned(), volume.spec().name);
-                if let Err(error) = self.authority.propose(Command::RecordEvent { kind, subject, text }).await {
-                    let volume = volume.spec().name;
-                    tracing::warn!(volume, %error, "what became of damaged blocks isn't among the cluster's events");
+                let (kind, subject) = (kind.to_owned(), subject.clone());
+                let event = Command::RecordEvent { kind, subject: subject.clone(), text };
+                if let Err(error) = self.authority.propose(event).await {
+                    tracing::warn!(subject, %error, "what became of damaged blocks isn't among the cluster's events");
                 }
             }
-            self.told.insert(volume.id(), known);
+            self.told.insert(whose, known);
         }
+        self.has_begun = true;
     }
 }
 

@@ -3,6 +3,7 @@
 mod events;
 mod file;
 mod scrubs;
+mod seen;
 
 pub use events::DamageEvents;
 pub use file::DamageFile;

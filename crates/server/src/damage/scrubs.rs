@@ -1,6 +1,7 @@
 //! Scrubs of volumes: one at a time for each, in the background, asked for by people or because a drive is doubtful.
 
-use crate::api::types::{Range, Scrub, ScrubState};
+use super::seen::{Found, who_sees};
+use crate::api::types::{DamagedSnapshot, Range, Scrub, ScrubState};
 use crate::data_threads::DataThreads;
 use crate::observed::Observations;
 use crate::world::ServerWorld;
@@ -9,13 +10,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tepal_engine::{ScrubSummary, Volume};
-use tepal_model::{BLOCK, VolumeId};
+use tepal_metadata::Metadata;
+use tepal_model::{BLOCK, Epoch, VolumeId};
 
 /// The scrubs that run, and the last one of each volume.
 #[derive(Clone)]
 pub struct Scrubs {
     all: Arc<Mutex<BTreeMap<VolumeId, Progress>>>,
     threads: Arc<DataThreads>,
+    metadata: Metadata,
     observations: Observations,
 }
 
@@ -29,7 +32,7 @@ struct Progress {
 #[derive(Clone)]
 enum Outcome {
     Running,
-    Done(ScrubSummary),
+    Done(ScrubSummary, Found),
     Failed(String),
 }
 
@@ -56,8 +59,8 @@ impl Drop for Running {
 }
 
 impl Scrubs {
-    pub fn new(threads: Arc<DataThreads>, observations: Observations) -> Self {
-        Scrubs { all: Arc::default(), threads, observations }
+    pub fn new(threads: Arc<DataThreads>, metadata: Metadata, observations: Observations) -> Self {
+        Scrubs { all: Arc::default(), threads, metadata, observations }
     }
 
     fn all(&self) -> MutexGuard<'_, BTreeMap<VolumeId, Progress>> {
@@ -69,13 +72,19 @@ impl Scrubs {
         let id = volume.id();
         let Some(blocks) = self.begin(id, volume.allocated()) else { return };
         let running = Running { scrubs: self.clone(), id, outcome: Outcome::Failed(CUT_OFF.to_owned()) };
-        let observed = self.observations.of(id);
+        let (observed, metadata) = (self.observations.of(id), self.metadata.clone());
         // The last thread has the fewest connections.
         self.threads.spawn_on(self.threads.count() - 1, move || async move {
             let outcome = match volume.scrub(|done| blocks.store(done, Ordering::Relaxed)).await {
                 Ok(summary) => {
-                    observed.damaged().replace(&[summary.lost.as_slice(), &summary.unrepaired].concat());
-                    Outcome::Done(summary)
+                    let state = metadata.state();
+                    let snapshots = state.snapshots_of(id).map(|it| (it.epoch, volume.snapshot(it.epoch, it.size)));
+                    let found = who_sees(&volume, snapshots.collect(), &summary).await;
+                    observed.damaged(None).replace(&[found.lost.as_slice(), &found.unrepaired].concat());
+                    for (epoch, offsets) in &found.snapshots {
+                        observed.damaged(Some(*epoch)).replace(offsets);
+                    }
+                    Outcome::Done(summary, found)
                 }
                 Err(error) => Outcome::Failed(error.to_string()),
             };
@@ -117,6 +126,16 @@ impl Scrubs {
         }
     }
 
+    /// Of those that are still there, by their names of now.
+    fn damaged_snapshots(&self, id: VolumeId, found: BTreeMap<Epoch, Vec<u64>>) -> Vec<DamagedSnapshot> {
+        let state = self.metadata.state();
+        let damaged = state.snapshots_of(id).filter_map(|snapshot| {
+            let offsets = found.get(&snapshot.epoch).filter(|offsets| !offsets.is_empty())?;
+            Some(DamagedSnapshot { name: snapshot.name.clone(), damaged: ranges(offsets.clone()) })
+        });
+        damaged.collect()
+    }
+
     /// The one that runs, or the last one.
     pub fn report(&self, id: VolumeId, volume: &str) -> Scrub {
         let never = Scrub {
@@ -129,6 +148,7 @@ impl Scrubs {
             unchecked_drives: Vec::new(),
             damaged: Vec::new(),
             unrepaired: Vec::new(),
+            damaged_snapshots: Vec::new(),
             error: None,
         };
         let Some(progress) = self.all().get(&id).cloned() else { return never };
@@ -138,12 +158,13 @@ impl Scrubs {
         match progress.outcome {
             Outcome::Running => Scrub { state: ScrubState::Running, ..known },
             Outcome::Failed(error) => Scrub { state: ScrubState::Failed, error: Some(error), ..known },
-            Outcome::Done(summary) => Scrub {
+            Outcome::Done(summary, found) => Scrub {
                 state: ScrubState::Done,
                 repaired_blocks: summary.repaired,
                 checked_drives: summary.drives_checked,
-                damaged: ranges(summary.lost),
-                unrepaired: ranges(summary.unrepaired),
+                damaged: ranges(found.lost),
+                unrepaired: ranges(found.unrepaired),
+                damaged_snapshots: self.damaged_snapshots(id, found.snapshots),
                 ..known
             },
         }

@@ -14,6 +14,7 @@ mod exports;
 use crate::config::{self, ConfigError};
 use crate::data_links::Links;
 use crate::data_threads::{DataThreads, StartError};
+use crate::descriptors;
 use crate::log::{self, LogError};
 use crate::nbd::Front;
 use crate::observed::Observations;
@@ -64,6 +65,9 @@ impl Config {
     }
 }
 
+/// Runs of damaged blocks of a volume that servers are told of.
+const MOST_RUNS: usize = 64;
+
 /// What a gateway tells servers of itself. Clones are the same.
 #[derive(Clone)]
 pub struct Account {
@@ -81,7 +85,9 @@ impl Account {
     /// As it's now, to a server by whose directory of that number the gateway acts.
     pub fn news(&self, after: u64) -> GatewayNews {
         let (clients, snapshot_clients) = (self.clients.clients(), self.clients.snapshot_clients());
-        GatewayNews { gateway: self.run, after, clients, snapshot_clients }
+        let mut damage = self.clients.damage();
+        damage.values_mut().for_each(|runs| runs.truncate(MOST_RUNS));
+        GatewayNews { gateway: self.run, after, clients, snapshot_clients, damage }
     }
 }
 
@@ -118,6 +124,7 @@ pub fn run(
 ) -> Result<(), GatewayError> {
     log::start(config.log_file.as_deref())?;
     log::abort_on_panic();
+    descriptors::raise();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(GatewayError::System)?;
     let threads = Arc::new(DataThreads::start(config.data_threads)?);
     let outcome = runtime.block_on(serve(config, first, news, account.clients, threads.clone()));

@@ -141,7 +141,7 @@ impl VolumeDisk {
     }
 }
 
-/// What damage a snapshot has is not the volume's.
+/// What damage a snapshot has is its own.
 pub struct SnapshotDisk {
     snapshot: Snapshot<ServerWorld>,
     name: SnapshotName,
@@ -151,6 +151,8 @@ pub struct SnapshotDisk {
 impl SnapshotDisk {
     async fn read(&self, offset: u64, length: u64) -> Result<Segments, IoError> {
         let timing = self.client.meter.begin(Operation::Read, length);
-        timing.end(self.snapshot.read(offset, length).await)
+        let read = timing.end(self.snapshot.read(offset, length).await);
+        self.client.damaged().learn(offset, length, &read);
+        read
     }
 }

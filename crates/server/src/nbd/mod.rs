@@ -5,11 +5,12 @@ pub mod exports;
 pub mod reader;
 
 use crate::data_threads::DataThreads;
+use crate::descriptors::Shares;
 use std::sync::Arc;
 use std::time::Duration;
 use tepal_gateway::disk::Exports;
 use tepal_gateway::nbd::{Accepted, Admission, BindError, Endpoint, Limits, Listener, Permit};
-use tepal_gateway::nbd::{Stop, Stopper, accept_connections, serve_accepted, stop_signal};
+use tepal_gateway::nbd::{Stop, Stopper, Surplus, accept_connections, serve_accepted, stop_signal};
 
 /// How long connections may take to finish what is under way when the server stops.
 const FINISH: Duration = Duration::from_secs(5);
@@ -49,7 +50,8 @@ impl Front {
         };
         let bound = listeners.iter().zip(listen).map(|(listener, asked)| listener.endpoint().map_err(failed(asked)));
         let endpoints = bound.collect::<Result<Vec<_>, _>>()?;
-        let admission = Admission::new(Limits::default());
+        let limits = Limits { descriptors: Shares::now().clients, ..Limits::default() };
+        let admission = Admission::new(limits);
         let ((finish, finishing), (end, ending)) = (stop_signal(), stop_signal());
         let service = Service { exports, finish: finishing, end: ending };
         for listener in listeners {
@@ -60,6 +62,11 @@ impl Front {
 
     pub fn endpoints(&self) -> &[Endpoint] {
         &self.endpoints
+    }
+
+    /// Clients that were turned away.
+    pub fn surplus(&self) -> &Arc<Surplus> {
+        self.admission.surplus()
     }
 
     /// Accepts nobody any more, and returns when all connections have gone.

@@ -1,5 +1,6 @@
 //! What bytes are read of: a volume as it is now, or as it was.
 
+use crate::observed::DamageOf;
 use crate::world::ServerWorld;
 use tepal_engine::{Run, Snapshot, Volume, Within};
 use tepal_model::{IoError, Segments};
@@ -17,6 +18,14 @@ impl Reader {
         match self {
             Reader::Volume(volume) => volume.size(),
             Reader::Snapshot(snapshot) => snapshot.size(),
+        }
+    }
+
+    /// Whose damage it is that is met.
+    pub fn damage_of(&self) -> DamageOf {
+        match self {
+            Reader::Volume(volume) => DamageOf { volume: volume.id(), snapshot: None },
+            Reader::Snapshot(snapshot) => DamageOf { volume: snapshot.volume().id(), snapshot: Some(snapshot.epoch()) },
         }
     }
 

@@ -1,20 +1,17 @@
 //! What was seen of the volumes: what they were asked for, by how many clients, and which blocks no
 //! copy had right.
 
+mod damaged;
 pub mod meter;
 pub mod metered;
 
+pub use damaged::{Damage, DamageOf, Damaged};
+
 use crate::observed::meter::Meter;
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tepal_model::{BLOCK, Epoch, IoError, VolumeId};
-
-/// Damaged blocks that are remembered of one volume. A scrub lists all.
-const MOST_DAMAGED: usize = 1 << 16;
-
-/// By volume, runs of damaged blocks: the first, and how many.
-pub type Damage = BTreeMap<u64, Vec<(u64, u64)>>;
+use tepal_model::{Epoch, VolumeId};
 
 /// Of one volume.
 #[derive(Debug, Default)]
@@ -23,7 +20,9 @@ pub struct Observed {
     clients: AtomicU64,
     /// By epoch, how many connections have a snapshot open; none of 0.
     snapshots: Mutex<BTreeMap<Epoch, u64>>,
-    damaged: Damaged,
+    damaged: Arc<Damaged>,
+    /// By epoch, of snapshots that were read, or are known to be damaged.
+    damaged_snapshots: Mutex<BTreeMap<Epoch, Arc<Damaged>>>,
 }
 
 impl Observed {
@@ -41,8 +40,22 @@ impl Observed {
         self.snapshots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn damaged(&self) -> &Damaged {
-        &self.damaged
+    /// What is damaged of the volume itself, or of its snapshot of that epoch.
+    pub fn damaged(&self, snapshot: Option<Epoch>) -> Arc<Damaged> {
+        match snapshot {
+            None => self.damaged.clone(),
+            Some(epoch) => self.damaged_snapshots().entry(epoch).or_default().clone(),
+        }
+    }
+
+    /// The epochs of snapshots of which something is damaged.
+    pub fn damaged_epochs(&self) -> Vec<Epoch> {
+        let all = self.damaged_snapshots();
+        all.iter().filter(|(_, damaged)| damaged.count() > 0).map(|(&epoch, _)| epoch).collect()
+    }
+
+    fn damaged_snapshots(&self) -> MutexGuard<'_, BTreeMap<Epoch, Arc<Damaged>>> {
+        self.damaged_snapshots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -52,6 +65,7 @@ pub struct Client {
     observed: Arc<Observed>,
     /// Of which snapshot; `None` of the volume itself.
     snapshot: Option<Epoch>,
+    damaged: Arc<Damaged>,
 }
 
 impl Client {
@@ -60,7 +74,13 @@ impl Client {
             None => drop(observed.clients.fetch_add(1, Ordering::Relaxed)),
             Some(epoch) => *observed.snapshots().entry(epoch).or_default() += 1,
         }
-        Client { observed, snapshot }
+        let damaged = observed.damaged(snapshot);
+        Client { observed, snapshot, damaged }
+    }
+
+    /// What is damaged of what it has open.
+    pub fn damaged(&self) -> &Damaged {
+        &self.damaged
     }
 }
 
@@ -83,76 +103,6 @@ impl std::ops::Deref for Client {
     fn deref(&self) -> &Observed {
         &self.observed
     }
-}
-
-/// The blocks of a volume that couldn't be read because no copy was right, until they are read or written with success.
-#[derive(Debug, Default)]
-pub struct Damaged {
-    blocks: Mutex<BTreeSet<u64>>,
-    /// Of `blocks`, so that what is whole costs no lock.
-    count: AtomicUsize,
-}
-
-impl Damaged {
-    /// Learns from the outcome of a read or a write of these bytes.
-    pub fn learn<T>(&self, offset: u64, length: u64, outcome: &Result<T, IoError>) {
-        match outcome {
-            Ok(_) if length > 0 && self.count() > 0 => {
-                let mut blocks = self.blocks();
-                let whole: Vec<u64> = blocks.range(touched(offset, length)).copied().collect();
-                for block in whole {
-                    blocks.remove(&block);
-                }
-                self.count.store(blocks.len(), Ordering::Relaxed);
-            }
-            Err(IoError::Damaged { offset, length }) => {
-                let mut blocks = self.blocks();
-                let room = MOST_DAMAGED.saturating_sub(blocks.len());
-                blocks.extend(touched(*offset, *length).take(room));
-                self.count.store(blocks.len(), Ordering::Relaxed);
-            }
-            _ => {}
-        }
-    }
-
-    /// A scrub has read everything: these are all, by their offsets.
-    pub fn replace(&self, offsets: &[u64]) {
-        let mut blocks = self.blocks();
-        *blocks = offsets.iter().map(|offset| offset / BLOCK).take(MOST_DAMAGED).collect();
-        self.count.store(blocks.len(), Ordering::Relaxed);
-    }
-
-    /// What was known before the server was started.
-    pub fn recall(&self, runs: &[(u64, u64)]) {
-        let mut blocks = self.blocks();
-        let known = runs.iter().flat_map(|&(first, count)| first..first.saturating_add(count));
-        let room = MOST_DAMAGED.saturating_sub(blocks.len());
-        blocks.extend(known.take(room));
-        self.count.store(blocks.len(), Ordering::Relaxed);
-    }
-
-    /// Runs of blocks: the first, and how many.
-    fn runs(&self) -> Vec<(u64, u64)> {
-        let blocks: Vec<u64> = self.blocks().iter().copied().collect();
-        blocks.chunk_by(|block, next| block + 1 == *next).map(|run| (run[0], run.len() as u64)).collect()
-    }
-
-    pub fn count(&self) -> usize {
-        self.count.load(Ordering::Relaxed)
-    }
-
-    /// The offsets of the first few.
-    pub fn first(&self, most: usize) -> Vec<u64> {
-        self.blocks().iter().take(most).map(|block| block * BLOCK).collect()
-    }
-
-    fn blocks(&self) -> MutexGuard<'_, BTreeSet<u64>> {
-        self.blocks.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-fn touched(offset: u64, length: u64) -> std::ops::Range<u64> {
-    offset / BLOCK..offset.saturating_add(length).div_ceil(BLOCK)
 }
 
 /// Of all volumes that were used since the server or gateway started. Cheap to clone.
@@ -178,11 +128,60 @@ impl Observations {
         open.filter(|(_, snapshots)| !snapshots.is_empty()).collect()
     }
 
-    /// Of the volumes that have any.
+    /// All that is known to be damaged.
     pub fn damage(&self) -> Damage {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let damaged = all.iter().filter(|(_, observed)| observed.damaged.count() > 0);
-        damaged.map(|(volume, observed)| (volume.0, observed.damaged.runs())).collect()
+        let mut damage = Damage::new();
+        for (&volume, observed) in self.0.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            let snapshots = observed.damaged_epochs().into_iter().map(Some);
+            for snapshot in [None].into_iter().chain(snapshots) {
+                let runs = observed.damaged(snapshot).runs();
+                if !runs.is_empty() {
+                    damage.insert(DamageOf { volume, snapshot }.to_string(), runs);
+                }
+            }
+        }
+        damage
+    }
+
+    /// What of this is read from now on was damaged when it was read last. Whoever isn't there any more is passed over.
+    pub fn recall(&self, damage: &Damage, is_there: impl Fn(DamageOf) -> bool) {
+        for (whose, runs) in damage {
+            if let Some(whose) = whose.parse().ok().filter(|&whose| is_there(whose)) {
+                self.damaged(whose).recall(runs);
+            }
+        }
+    }
+
+    /// What another process met: what it meets anew is damaged, and what it met before and doesn't any more is whole again. The rest
+    /// may be known better here.
+    pub fn hear(&self, before: &Damage, now: &Damage, is_there: impl Fn(DamageOf) -> bool) {
+        let of = |damage: &Damage, whose: &str| damage.get(whose).cloned().unwrap_or_default();
+        for whose in before.keys().chain(now.keys()) {
+            let (before, now) = (of(before, whose), of(now, whose));
+            let Some(known) = whose.parse().ok().filter(|&known| before != now && is_there(known)) else { continue };
+            let fresh: Vec<_> = now.iter().filter(|run| !before.contains(run)).copied().collect();
+            let damaged = self.damaged(known);
+            damaged.strike_off(&before, &now);
+            damaged.recall(&fresh);
+        }
+    }
+
+    /// Forgets the damage of volumes and snapshots that are gone.
+    pub fn keep_damage(&self, is_there: impl Fn(DamageOf) -> bool) {
+        for (&volume, observed) in self.0.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            if !is_there(DamageOf { volume, snapshot: None }) {
+                observed.damaged.replace(&[]);
+            }
+            let is_of_use = |epoch: &Epoch, damaged: &Arc<Damaged>| {
+                let is_known = damaged.count() > 0 || Arc::strong_count(damaged) > 1;
+                is_known && is_there(DamageOf { volume, snapshot: Some(*epoch) })
+            };
+            observed.damaged_snapshots().retain(|epoch, damaged| is_of_use(epoch, damaged));
+        }
+    }
+
+    pub fn damaged(&self, whose: DamageOf) -> Arc<Damaged> {
+        self.of(whose.volume).damaged(whose.snapshot)
     }
 
     /// Forgets volumes that are gone.
@@ -227,23 +226,5 @@ mod tests {
         assert_eq!(observations.snapshot_clients(), BTreeMap::from([(7, of_volume)]));
         drop(second);
         assert_eq!(observations.snapshot_clients(), BTreeMap::new());
-    }
-
-    #[test]
-    fn damage_is_remembered_until_the_block_is_read_or_written_with_success_or_a_scrub_knows_better() {
-        let damaged = Damaged::default();
-        let bad = |block: u64| Err::<(), _>(IoError::Damaged { offset: block * BLOCK, length: BLOCK });
-        for block in [9, 3, 4, 3] {
-            damaged.learn(0, 100 * BLOCK, &bad(block));
-        }
-        damaged.learn(9 * BLOCK, BLOCK, &Err::<(), _>(IoError::OutOfSpace));
-        assert_eq!(damaged.first(8), [3 * BLOCK, 4 * BLOCK, 9 * BLOCK]);
-        damaged.learn(4 * BLOCK + 17, 1, &Ok(()));
-        damaged.learn(5 * BLOCK, 4 * BLOCK, &Ok(()));
-        assert_eq!((damaged.count(), damaged.first(1)), (2, vec![3 * BLOCK]));
-        damaged.replace(&[7 * BLOCK]);
-        assert_eq!((damaged.count(), damaged.first(8)), (1, vec![7 * BLOCK]));
-        damaged.learn(0, u64::MAX, &Ok(()));
-        assert_eq!(damaged.count(), 0);
     }
 }

@@ -4,10 +4,11 @@ use super::refusals::Refusals;
 use super::stream::{Ended, Incoming, Outgoing};
 use super::{LONGEST, Socket, Subject};
 use crate::data_links::{Lane, Reception};
+use crate::descriptors::Shares;
 use futures_util::future::BoxFuture;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
-use tepal_gateway::nbd::{BindError, Endpoint, Listener};
+use tepal_gateway::nbd::{BindError, Endpoint, Listener, Surplus};
 use tepal_metadata::Caller;
 use tepal_wire::handshake::{Grant, Hello, Host, Reason, Refused, Role, Sender, Standing};
 use tepal_wire::message::{Answer, Message, Request};
@@ -16,7 +17,6 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 
-const MOST_CONNECTIONS: usize = 128;
 /// Calls of one connection that are answered at a time; no more are read meanwhile.
 const AT_ONCE: usize = 32;
 /// Calls of all connections that are answered at a time. Each may be as long as a frame.
@@ -29,6 +29,8 @@ const QUEUE: usize = 8;
 const HELLO: Duration = Duration::from_secs(10);
 /// How long the peer may take to accept what it's sent.
 const ACCEPT: Duration = Duration::from_secs(10);
+/// How long one that is to make room may take to go.
+const MAKE_ROOM: Duration = Duration::from_secs(1);
 /// After an error of `accept`: too many open files, most often.
 const AFTER_ERROR: Duration = Duration::from_millis(50);
 
@@ -51,6 +53,11 @@ impl OpenPort {
     /// From here on, callers of data lanes are received there; until then they are told to come again.
     pub fn hand_data_to(&self, reception: Arc<Reception>) {
         let _ = self.house.reception.set(reception); // there's one
+    }
+
+    /// Callers that were turned away.
+    pub fn surplus(&self) -> &Arc<Surplus> {
+        &self.house.surplus
     }
 }
 
@@ -76,7 +83,8 @@ impl Port {
         let host = Host { cluster, server, boot: run };
         let at_once = Arc::new(Semaphore::new(ALL_AT_ONCE));
         let (refusals, reception) = (Refusals::default(), OnceLock::new());
-        let house = Arc::new(House { host, answering, at_once, refusals, reception });
+        let surplus = Arc::new(Surplus::new("connections of servers and gateways"));
+        let house = Arc::new(House { host, answering, at_once, refusals, reception, surplus });
         OpenPort { accepting: tokio::spawn(accept(self.0, house.clone())), house }
     }
 }
@@ -88,10 +96,12 @@ struct House {
     at_once: Arc<Semaphore>,
     refusals: Refusals,
     reception: OnceLock<Arc<Reception>>,
+    surplus: Arc<Surplus>,
 }
 
 async fn accept(listener: Listener, house: Arc<House>) {
-    let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+    let most = Shares::now().peers;
+    let places = Arc::new(Semaphore::new(most));
     let mut guests: Vec<Arc<Guest>> = Vec::new();
     // All connections end with this function.
     let mut connections = JoinSet::new();
@@ -99,19 +109,27 @@ async fn accept(listener: Listener, house: Arc<House>) {
         let accepted = match listener.accept().await.and_then(Socket::accepted) {
             Ok(accepted) => accepted,
             Err(error) => {
-                tracing::warn!(%error, "a connection of another server can't be accepted");
+                house.surplus.note(&format!("a connection can't be accepted: {error}"));
                 tokio::time::sleep(AFTER_ERROR).await;
                 continue;
             }
         };
         while connections.try_join_next().is_some() {}
         guests.retain(|guest| Arc::strong_count(guest) > 1);
+        let mut within = Duration::ZERO;
         if places.available_permits() == 0
             && let Some(guest) = guests.iter().min_by_key(|guest| guest.claim())
         {
             guest.sent_off.notify_one();
+            within = MAKE_ROOM;
         }
-        let Ok(place) = places.clone().acquire_owned().await else { return };
+        // Those that exchange data don't make room: then whoever has come sees the end at once, and comes again.
+        let Ok(Ok(place)) = timeout(within, places.clone().acquire_owned()).await else {
+            house
+                .surplus
+                .note(&format!("{most} are served at a time: stop some gateways, or raise the limit of open files"));
+            continue;
+        };
         let guest = Arc::new(Guest { claim: Mutex::new((false, Instant::now())), sent_off: Notify::new() });
         guests.push(guest.clone());
         let house = house.clone();

@@ -248,6 +248,9 @@ pub enum VolumeCommand {
         /// Allow it to become smaller: what is past the new end is lost
         #[arg(long)]
         shrink: bool,
+        /// Shrink it even while clients are connected: what they have past the new end is gone under them
+        #[arg(long, requires = "shrink")]
+        force: bool,
     },
     /// Give a volume another name
     Rename {

@@ -144,9 +144,10 @@ fn list(snapshots: &[SnapshotInfo]) -> String {
             unique(snapshot),
             output::time(snapshot.created_unix_ms),
             snapshot.clients.to_string(),
+            snapshot.reason.join("; "),
         ]
     };
-    let columns = ["name", ">size", ">unique", "created (UTC)", ">clients"];
+    let columns = ["name", ">size", ">unique", "created (UTC)", ">clients", "reason"];
     let mut text = output::table(&columns, snapshots.iter().map(row));
     let uncounted: BTreeSet<DriveId> = snapshots.iter().flat_map(|it| it.uncounted_drives.iter().copied()).collect();
     if !uncounted.is_empty() {
@@ -170,14 +171,16 @@ fn page(snapshot: &SnapshotInfo) -> String {
         [] => String::new(),
         drives => format!("; and what these drives hold, which are away: {}", names(drives.iter().copied())),
     };
-    output::facts(&[
+    let mut facts = vec![
         ("name", snapshot.full_name().to_string()),
         ("size", output::size(snapshot.size)),
         ("unique", format!("{} on drives, copies counted, come back if it's removed{away}", unique(snapshot))),
         ("created", format!("{} UTC", output::time(snapshot.created_unix_ms))),
         ("epoch", snapshot.epoch.to_string()),
         ("clients", snapshot.clients.to_string()),
-    ])
+    ];
+    facts.extend(snapshot.reason.iter().map(|reason| ("reason", reason.clone())));
+    output::facts(&facts)
 }
 
 fn differences(runs: &[Difference]) -> String {

@@ -38,6 +38,10 @@ pub enum VolumeError {
     Unchecked { volume: String, drives: Vec<DriveId> },
     #[error("volume '{volume}' is damaged on every copy that there is, restore it from elsewhere: {}", ranges(.damaged))]
     Damaged { volume: String, damaged: Vec<Range> },
+    #[error(
+        "snapshots of volume '{volume}' are damaged on every copy that is here, copy what is right of them elsewhere, and remove them: {snapshots}"
+    )]
+    DamagedSnapshots { volume: String, snapshots: String },
     #[error("volume '{volume}' is damaged on every copy that is here; bring back the drives that are away, and scrub again: {}", ranges(.unrepaired))]
     Unrepaired { volume: String, unrepaired: Vec<Range> },
 }
@@ -59,8 +63,9 @@ pub fn run(global: &Global, output: Output, command: VolumeCommand) -> Result<Ou
             let volume: VolumeInfo = client.get(&path(route::VOLUME, &name))?;
             output.show(&volume, page)?;
         }
-        VolumeCommand::Resize { name, size, shrink } => {
-            let volume: VolumeInfo = client.post(&path(route::VOLUME_RESIZE, &name), &ResizeVolume { size, shrink })?;
+        VolumeCommand::Resize { name, size, shrink, force } => {
+            let asked = ResizeVolume { size, shrink, force };
+            let volume: VolumeInfo = client.post(&path(route::VOLUME_RESIZE, &name), &asked)?;
             output.show(&volume, |volume| format!("volume {} has {} now", volume.name, output::size(volume.size)))?;
         }
         VolumeCommand::Rename { name, new_name } => {
@@ -167,6 +172,7 @@ fn scrub(client: &Client, output: Output, name: &str, wait: bool) -> Result<(), 
         let verdict = match scrub {
             Scrub { error: Some(_), .. } => "it ended before all was",
             Scrub { damaged, .. } if !damaged.is_empty() => "some of it is lost",
+            Scrub { damaged_snapshots, .. } if !damaged_snapshots.is_empty() => "some of its snapshots is lost",
             Scrub { unrepaired, .. } if !unrepaired.is_empty() => "some of it can't be repaired while drives are away",
             Scrub { unchecked_drives, .. } if !unchecked_drives.is_empty() => "not all drives were there to be checked",
             _ => "all is right now",
@@ -177,6 +183,11 @@ fn scrub(client: &Client, output: Output, name: &str, wait: bool) -> Result<(), 
     match scrub.state {
         ScrubState::Done if !scrub.damaged.is_empty() => {
             Err(VolumeError::Damaged { volume, damaged: scrub.damaged }.into())
+        }
+        ScrubState::Done if !scrub.damaged_snapshots.is_empty() => {
+            let damaged = scrub.damaged_snapshots;
+            let named = damaged.iter().map(|it| format!("{volume}@{} at {}", it.name, ranges(&it.damaged)));
+            Err(VolumeError::DamagedSnapshots { snapshots: named.collect::<Vec<_>>().join("; "), volume }.into())
         }
         ScrubState::Done if !scrub.unrepaired.is_empty() => {
             Err(VolumeError::Unrepaired { volume, unrepaired: scrub.unrepaired }.into())
@@ -258,7 +269,9 @@ fn page(volume: &VolumeInfo) -> String {
 }
 
 fn of_snapshot(snapshot: &SnapshotInfo) -> String {
-    format!("{}, of {}, {} UTC", snapshot.name, output::size(snapshot.size), output::time(snapshot.created_unix_ms))
+    let (size, time) = (output::size(snapshot.size), output::time(snapshot.created_unix_ms));
+    let reasons = snapshot.reason.iter().map(|reason| format!("; {reason}"));
+    format!("{}, of {size}, {time} UTC{}", snapshot.name, reasons.collect::<String>())
 }
 
 #[cfg(test)]

@@ -152,7 +152,7 @@ impl<W: World> Group<W> {
         Ok(extents)
     }
 
-    /// Takes out the whole blocks, and merges the edges.
+    /// Takes out the whole blocks, and merges the edges; of these, what is nothing but zeros by then is taken out too.
     async fn clear(
         &self,
         (place, asker): (Place, Asker),
@@ -228,11 +228,17 @@ impl<W: World> Group<W> {
                     continue; // on a full drive there is no room for zeros
                 }
                 let zeros = zeros(piece.clone());
-                let data = match self.merged(piece.start, &zeros, &seen).await? {
-                    Merged::Whole(data) => Gather::from_iter([data]),
+                match self.merged(piece.start, &zeros, &seen).await? {
+                    // Its pieces are taken out one by one, and this was the last.
+                    Merged::Whole(data) if data.iter().all(|&byte| byte == 0) => {
+                        self.clear_blocks(turn, blocks, origin, writing).await?
+                    }
+                    Merged::Whole(data) => {
+                        let data = Data::new(blocks.first, Gather::from_iter([data]), origin);
+                        self.write_blocks(turn, data, true, writing).await?
+                    }
                     Merged::Waits(change) => return Ok(Written::Waits { change, begun }),
-                };
-                self.write_blocks(turn, Data::new(blocks.first, data, origin), true, writing).await?
+                }
             };
             match written {
                 Written::Done => begun = true,

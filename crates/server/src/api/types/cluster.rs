@@ -46,9 +46,9 @@ pub enum Health {
     Ok,
     /// Copies are being brought up to date; nothing is missing.
     Recovering,
-    /// Something is missing that the layouts make good for.
+    /// Something is missing that the layouts make good for, or single blocks are damaged on every copy.
     Degraded,
-    /// The data of a volume can't all be read or written: requests wait or fail.
+    /// The data of a volume can't all be read or written: requests wait, or fail as what held it is gone.
     Unavailable,
 }
 

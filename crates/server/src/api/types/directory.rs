@@ -137,4 +137,8 @@ pub struct GatewayNews {
     /// By volume and epoch, how many clients have a snapshot open there.
     #[serde(default)]
     pub snapshot_clients: BTreeMap<u64, BTreeMap<Epoch, u64>>,
+    /// Blocks that its clients couldn't read as no copy has them right: by volume, or VOLUME@EPOCH for a snapshot, the first of a run, and
+    /// how many. The first few runs of each.
+    #[serde(default)]
+    pub damage: BTreeMap<String, Vec<(u64, u64)>>,
 }

@@ -75,9 +75,9 @@ pub use snapshots::{
     SnapshotDiff, SnapshotInfo, SnapshotName, SnapshotNameError, SnapshotQuery, SnapshotRemoval, SourceName,
 };
 pub use volumes::{
-    CreateVolume, Flatten, Loss, MapRun, Migration, MigrationInfo, MigrationState, OffsetQuery, Range, RangeQuery,
-    RecoveryInfo, Relayout, Removal, RemoveVolumeQuery, RenameVolume, ResizeVolume, Scrub, ScrubState, SetRate,
-    VolumeInfo, VolumeState,
+    CreateVolume, DamagedSnapshot, Flatten, Loss, MapRun, Migration, MigrationInfo, MigrationState, OffsetQuery, Range,
+    RangeQuery, RecoveryInfo, Relayout, Removal, RemoveVolumeQuery, RenameVolume, ResizeVolume, Scrub, ScrubState,
+    SetRate, VolumeInfo, VolumeState,
 };
 
 use serde::{Deserialize, Serialize};

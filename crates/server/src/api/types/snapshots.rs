@@ -119,6 +119,12 @@ pub struct SnapshotInfo {
     /// Drives of the volume that are away, or whose server doesn't answer: what they hold isn't in `unique`.
     #[serde(default)]
     pub uncounted_drives: Vec<DriveId>,
+    /// Blocks of it that no copy has right, as far as was seen: at least so many. The volume itself may be right.
+    #[serde(default)]
+    pub damaged_blocks: u64,
+    /// What is wrong with it, for people.
+    #[serde(default)]
+    pub reason: Vec<String>,
 }
 
 impl SnapshotInfo {

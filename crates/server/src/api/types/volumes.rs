@@ -70,11 +70,13 @@ pub struct VolumeInfo {
 pub enum VolumeState {
     /// All copies that its layout wants are there and up to date.
     Healthy,
-    /// All of it can be read and written, with fewer copies than its layout wants; or a drive of it is full.
+    /// All of it can be read and written, with fewer copies than its layout wants;
+    /// or a drive of it is full, or single blocks are damaged on
+    /// every copy, and reads of these fail.
     Degraded,
     /// All its drives are there, and copies are being brought up to date.
     Recovering,
-    /// Some of it can't be read or written now: requests wait, or fail if no copy is right.
+    /// Some of it can't be read or written now: requests wait, or fail as what held it is gone.
     Unavailable,
 }
 
@@ -211,6 +213,9 @@ pub struct ResizeVolume {
     /// Allow it to become smaller, which loses what is past the new end.
     #[serde(default)]
     pub shrink: bool,
+    /// Shrink it even while clients are connected: whatever they have past the new end is gone under them.
+    #[serde(default)]
+    pub force: bool,
 }
 
 /// Gives a volume another name.
@@ -265,6 +270,9 @@ pub struct Scrub {
     /// is back.
     #[serde(default)]
     pub unrepaired: Vec<Range>,
+    /// The volume's snapshots of which something can't be read, though the volume itself may be right.
+    #[serde(default)]
+    pub damaged_snapshots: Vec<DamagedSnapshot>,
     /// Why it failed, if so.
     pub error: Option<String>,
 }
@@ -279,6 +287,15 @@ pub struct Loss {
     pub bytes: u64,
     /// Where it is; of many ranges the first 10,000.
     pub ranges: Vec<Range>,
+}
+
+/// What a scrub found damaged of a snapshot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DamagedSnapshot {
+    /// As [`SnapshotInfo::name`](super::SnapshotInfo::name).
+    pub name: String,
+    /// As [`Scrub::damaged`], or [`Scrub::unrepaired`].
+    pub damaged: Vec<Range>,
 }
 
 /// How far a scrub is.
