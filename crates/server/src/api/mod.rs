@@ -2,6 +2,7 @@
 //! thread.
 
 mod cluster;
+mod creating;
 mod data;
 mod diff;
 mod directory;
@@ -151,7 +152,7 @@ fn router(context: Shared) -> Router {
         .route(route::SERVER_DRAINING, post(cluster::set_draining))
         .route(route::POOLS, get(pools::list).post(pools::create))
         .route(route::POOL, get(pools::show).delete(pools::remove))
-        .route(route::VOLUMES, get(volumes::list).post(volumes::create))
+        .route(route::VOLUMES, get(volumes::list).post(creating::create))
         .route(route::VOLUME, get(volumes::show).delete(volumes::remove))
         .route(route::VOLUME_RESIZE, post(resizing::resize))
         .route(route::VOLUME_RENAME, post(volumes::rename))
