@@ -18,6 +18,7 @@ mod sites;
 mod strangers;
 mod tour;
 pub mod volumes;
+mod waiting;
 
 use crate::program;
 use ring::Ring;

@@ -249,6 +249,46 @@ fn of_two_halves_only_the_one_with_most_voters_goes_on() {
     is_whole(&ring, "w", &mut waits.finish());
 }
 
+/// Story: a leader that was cut off took commands, and their client had no answer in a minute. Once the network was back, a volume and a
+/// snapshot were gone that the others had kept all the while. And a resize was refused for a change that nobody had made.
+#[test]
+fn what_a_leader_that_is_cut_off_refuses_is_not_done_when_it_is_back() {
+    need_namespaces!();
+    let ring = Ring::isolated(3);
+    ["v", "w"].into_iter().for_each(|volume| make(&ring, volume, "mirror:2"));
+    ring.ask(1, &["snapshot", "create", "w@s"]).succeeded();
+    let show = ring.json(1, &["cluster", "show"]);
+    let leader: u32 = (1..=3).find(|server| show["leader"] == format!("s{server}")).expect("somebody leads");
+    let [one, other] = [leader % 3 + 1, (leader + 1) % 3 + 1];
+    let size = ring.json(one, &["volume", "show", "v"])["size"].clone();
+    ring.cut(&format!("s{leader}"), &format!("s{one},s{other}"), &[]);
+    ring.wait_for_state(one, leader, "down");
+    std::thread::scope(|scope| {
+        let ring = &ring;
+        let asked = [&["volume", "rm", "v"][..], &["snapshot", "rm", "w@s"], &["volume", "resize", "v", "32M"]];
+        let asking =
+            asked.map(|command| scope.spawn(move || (Instant::now(), ring.ask(leader, command), Instant::now())));
+        for (command, asking) in asked.iter().zip(asking) {
+            let (began, answer, ended) = asking.join().expect("it's answered");
+            let refused = answer.refused(1);
+            assert!(
+                refused.contains("no majority") && refused.contains("nothing was changed"),
+                "{command:?}: {refused}"
+            );
+            assert!(ended - began < NOTICED, "{command:?} was answered after {:?}", ended - began);
+        }
+    });
+    ring.heal();
+    ring.wait_until_all_are_up(leader);
+    // Whatever the server still had to ask for, it asked for before.
+    ring.ask(leader, &["pool", "create", "the-last"]).succeeded();
+    for server in 1..=3 {
+        ring.wait_until("the server to know all", || ring.pools(server).contains(&"the-last".to_owned()));
+        assert_eq!(ring.json(server, &["volume", "show", "w"])["snapshots"].as_array().map(Vec::len), Some(1));
+        assert_eq!(ring.json(server, &["volume", "show", "v"])["size"], size);
+    }
+}
+
 fn cuts(ring: &Ring) -> Value {
     ring.dev_status()["cuts"].clone()
 }

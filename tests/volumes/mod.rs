@@ -1,7 +1,7 @@
 //! Volumes as an operator and several clients see them: exported and imported, resized, renamed, removed, and used by many at
 //! once.
 
-use crate::cluster::{Media, Plan};
+use crate::cluster::{Cluster, Media, Plan};
 use crate::nbd::{BLOCK, Errno, Ledger, NO_SPACE, RequestError, noise};
 use crate::program::until;
 use std::process::Stdio;
@@ -217,4 +217,23 @@ fn a_full_pool_is_no_space_left_and_loses_nothing() {
     drop(volume);
     cluster.scrub_finds_nothing("v0");
     cluster.stop_and_check_drives();
+}
+
+/// Story: a volume that nobody had said a layout for had one copy, on however many drives, and nothing told of it.
+#[test]
+fn two_drives_give_two_copies_unless_one_is_asked_for_and_one_is_told_of() {
+    let notes = |cluster: &Cluster| {
+        let status = cluster.ask(&["status"]);
+        assert_eq!(status["health"], "ok", "{status}");
+        status["reason"].clone()
+    };
+    for (drives, by_default) in [(1, "stripe"), (2, "mirror:2")] {
+        let cluster = Plan { drives, ..Plan::default() }.up();
+        cluster.tepal(&["volume", "create", "v", "--size", "8M"]).succeeded();
+        assert_eq!(cluster.volume("v")["layout"], by_default);
+        assert_eq!(notes(&cluster).to_string().contains("'v' has no second copy"), drives == 1, "{drives} drives");
+        cluster.create("w", "8M", "stripe");
+        let told = notes(&cluster).to_string();
+        assert!(told.contains("'w'") && told.contains("no second copy"), "{told}");
+    }
 }

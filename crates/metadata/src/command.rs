@@ -59,6 +59,10 @@ pub struct Proposer {
     pub sequence: u64,
     /// All proposals before this one are over for their proposer: what they came to may be forgotten.
     pub settled: u64,
+    /// The view in which its server came into its state, as far as it knew when it sent this. Whoever leads carries it out only if that is
+    /// still so; once it's in the log, nothing depends on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub up_since: Option<u64>,
 }
 
 /// A change of the state. Ids and sizes are chosen by the proposer; names and texts are checked when it's applied.

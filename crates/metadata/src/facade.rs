@@ -270,10 +270,16 @@ impl Metadata {
 
     /// Has the cluster carry out `command`, once. When this returns, the outcome is on stable media on a majority, and
     /// shows in [`Metadata::state`] of this server. Dropping the future doesn't stop the command. If there is no room for
-    /// it, that is said after a few seconds.
+    /// it, or no majority, that is said after a few seconds. What was said not to be done is never done later.
     pub async fn propose(&self, command: Command) -> Result<Reply, ProposeError> {
         self.check_length(&command)?;
-        self.member.propose(command).await
+        self.member.propose_in_touch(command).await
+    }
+
+    /// Returns once this server reaches a majority of those that vote. If that takes longer than a few seconds, commands would be refused for
+    /// it, and this says why.
+    pub async fn get_in_touch(&self) -> Result<(), ProposeError> {
+        self.member.get_in_touch().await
     }
 
     /// What makes the copy of the state that drives keep ([`State::to_copy`]) longer is refused from now on.

@@ -42,7 +42,11 @@ impl Proposals {
         open.under_way.insert(sequence);
         let settled = open.under_way.first().copied().unwrap_or(sequence);
         let Proposals { server, incarnation, boot, .. } = *self;
-        Ticket { proposals: self, from: Proposer { server, incarnation, boot, sequence, settled }, _room: room }
+        Ticket {
+            proposals: self,
+            from: Proposer { server, incarnation, boot, sequence, settled, up_since: None },
+            _room: room,
+        }
     }
 
     fn open(&self) -> MutexGuard<'_, Open> {

@@ -88,7 +88,7 @@ impl MetadataAuthority {
     pub async fn propose(&self, command: Command) -> Result<Reply, ProposeError> {
         loop {
             match self.metadata.propose(command.clone()).await {
-                Err(ProposeError::NoLeader { .. }) => tokio::time::sleep(PAUSE).await,
+                Err(ProposeError::NoMajority { .. }) => tokio::time::sleep(PAUSE).await,
                 outcome => return outcome,
             }
         }

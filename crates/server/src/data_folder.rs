@@ -13,6 +13,7 @@ use tepal_model::ServerId;
 
 const TOKEN: &str = "token";
 const ADDRESSES: &str = "addresses.json";
+const STARTING: &str = "starting.json";
 /// Hexadecimal digits: 256 random bits.
 const TOKEN_LENGTH: usize = 64;
 
@@ -39,6 +40,26 @@ pub struct Addresses {
     pub api: String,
     /// Each as `unix:PATH` or HOST:PORT.
     pub nbd: Vec<String>,
+}
+
+/// A server that runs and doesn't serve yet, as `starting.json` tells it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Starting {
+    pub server: ServerId,
+    pub pid: u32,
+    /// Where other servers find it.
+    pub address: String,
+    /// Where they look for it, as far as it knows.
+    pub looked_for_at: String,
+    /// Other servers that vote, of which too few have answered; none once enough have.
+    pub waits_for: Vec<Elsewhere>,
+}
+
+/// Another server, and where it's looked for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Elsewhere {
+    pub server: ServerId,
+    pub address: String,
 }
 
 /// Makes the folder if it isn't there; keeps others out of it in any case.
@@ -114,6 +135,25 @@ pub fn write_addresses(folder: &Path, addresses: &Addresses) -> Result<(), Folde
 pub fn remove_addresses(folder: &Path) {
     // Whoever reads them finds nobody there; so a file that stays does no harm.
     let _ = fs::remove_file(folder.join(ADDRESSES));
+}
+
+/// Says so to whoever looks into the folder, for as long as what this returns is kept. What a process before said isn't so any more.
+pub fn write_starting(folder: &Path, starting: &Starting) -> io::Result<StartingFile> {
+    let path = folder.join(STARTING);
+    let text = serde_json::to_vec_pretty(starting).expect("texts and numbers");
+    private_file::replace(&path, &text)?;
+    remove_addresses(folder);
+    Ok(StartingFile(path))
+}
+
+/// Gone with this.
+#[derive(Debug)]
+pub struct StartingFile(PathBuf);
+
+impl Drop for StartingFile {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0); // it names a process that nobody finds
+    }
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use crate::api::Relay;
 use crate::config::{Config, FIRST_SERVER, default_peers};
+use crate::data_folder::{self, Elsewhere, Starting, StartingFile};
 use crate::data_links::Reception;
 use crate::drives::Drives;
 use crate::peers::{self, Answering, OpenPort, PeerLinks, Port, Subject};
@@ -9,6 +10,7 @@ use crate::serve::ServeError;
 use crate::world::ServerWorld;
 use futures_util::future::{BoxFuture, FutureExt};
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tepal_drive::world::Random;
@@ -91,6 +93,21 @@ impl Membership {
     /// What others know of this server, as far as it knows itself.
     fn record(&self) -> Option<Arc<ServerRecord>> {
         self.metadata.state().servers.get(&self.metadata.server()).cloned()
+    }
+
+    /// Says in the data folder that this server starts, and for whom it waits: nobody can ask it yet. A server that is alone waits for
+    /// nobody.
+    pub fn tell_of_start(&self, folder: &Path, waits: bool) -> Option<StartingFile> {
+        let (state, server) = (self.metadata.state(), self.metadata.server());
+        let voters = self.metadata.voters();
+        let others = state.servers.values().filter(|other| other.id != server && voters.contains(&other.id));
+        let elsewhere = |other: &Arc<ServerRecord>| Elsewhere { server: other.id, address: other.address.clone() };
+        let (address, pid) = (self.address.clone(), std::process::id());
+        let looked_for_at = self.record().map_or_else(|| address.clone(), |record| record.address.clone());
+        let waits_for = if waits { others.map(elsewhere).collect() } else { Vec::new() };
+        let starting = Starting { server, pid, address, looked_for_at, waits_for };
+        let written = data_folder::write_starting(folder, &starting);
+        written.inspect_err(|error| tracing::warn!(%error, "the data folder can't tell that this server starts")).ok()
     }
 
     /// Returns once the others know that this server is here, where they reach it, and at which site it is. A server that is alone has

@@ -145,7 +145,11 @@ async fn run(config: Config, started: Instant, threads: Arc<DataThreads>) -> Res
     };
     let metadata = membership.metadata.clone();
     let serving = async {
+        let folder = config.data.clone();
+        let waiting = membership.tell_of_start(&folder, true);
         membership.take_part().await?;
+        drop(waiting);
+        let _starting = membership.tell_of_start(&folder, false);
         Running::start(config, started, threads, &membership, listener, api_address).await
     };
     let server = tokio::select! {

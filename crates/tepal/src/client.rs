@@ -27,6 +27,11 @@ pub enum ClientError {
     Lost { address: String, reason: String },
     #[error("the server at {address} took too long to answer: is it paused, or its machine overloaded?")]
     TooSlow { address: String },
+    #[error(
+        "the server at {address} took too long to answer: is it paused, or its machine overloaded? What it was asked to change may be done \
+         yet: look when it answers again"
+    )]
+    Unsure { address: String },
     #[error("'{0}' is not an address of a server: write HOST:PORT")]
     Address(String),
     #[error("{message}")]
@@ -50,9 +55,17 @@ impl ClientError {
         matches!(self, ClientError::Token { .. })
     }
 
+    fn of_a_change(self) -> Self {
+        match self {
+            ClientError::TooSlow { address } => ClientError::Unsure { address },
+            error => error,
+        }
+    }
+
     /// The server isn't there, or not yet.
     pub fn is_no_answer(&self) -> bool {
-        matches!(self, ClientError::NoAnswer { .. } | ClientError::Lost { .. } | ClientError::TooSlow { .. })
+        use ClientError::{Lost, NoAnswer, TooSlow, Unsure};
+        matches!(self, NoAnswer { .. } | Lost { .. } | TooSlow { .. } | Unsure { .. })
     }
 }
 
@@ -109,7 +122,7 @@ impl Client {
     }
 
     pub fn delete<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
-        self.json(|url| self.authorized(self.agent.delete(url)).call(), path)
+        self.json(|url| self.authorized(self.agent.delete(url)).call(), path).map_err(ClientError::of_a_change)
     }
 
     pub fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, ClientError> {
@@ -117,7 +130,7 @@ impl Client {
         let send = |url: &str| {
             self.authorized(self.agent.post(url)).header("Content-Type", "application/json").send(&text[..])
         };
-        self.json(send, path)
+        self.json(send, path).map_err(ClientError::of_a_change)
     }
 
     /// Bytes of a volume.

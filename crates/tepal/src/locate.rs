@@ -16,6 +16,7 @@ use tepal_model::text::shown;
 
 pub const DEFAULT_DIR: &str = "tepal-dev";
 const ADDRESSES: &str = "addresses.json";
+const STARTING: &str = "starting.json";
 const TOKEN: &str = "token";
 /// Where the gateway of a development cluster listens, in its folder.
 pub const GATEWAY: &str = "nbd.sock";
@@ -31,6 +32,8 @@ pub enum LocateError {
     NoCluster(PathBuf),
     #[error("no server of the cluster in {} is running: start it with `tepal dev up`", .0.display())]
     NotRunning(PathBuf),
+    #[error("no server of the cluster in {} serves yet: {starting}", folder.display())]
+    Starting { folder: PathBuf, starting: Box<Starting> },
     #[error("{}: {error}", path.display())]
     Unreadable { path: PathBuf, error: io::Error },
     #[error("{} is not as a server writes it: {error}", path.display())]
@@ -72,6 +75,58 @@ impl Addresses {
     }
 }
 
+/// A server that runs and doesn't serve yet, as it writes it into its data folder.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Starting {
+    server: String,
+    pid: i32,
+    /// Where other servers find it.
+    address: String,
+    /// Where they look for it.
+    looked_for_at: String,
+    /// Servers of which too few have answered.
+    waits_for: Vec<Elsewhere>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+struct Elsewhere {
+    server: String,
+    address: String,
+}
+
+impl Starting {
+    /// `None` if no such server runs: one that was killed leaves its file.
+    fn read(data: &Path) -> Option<Starting> {
+        let starting: Starting = serde_json::from_slice(&fs::read(data.join(STARTING)).ok()?).ok()?;
+        let found = nix::sys::signal::kill(nix::unistd::Pid::from_raw(starting.pid), None);
+        matches!(found, Ok(()) | Err(nix::errno::Errno::EPERM)).then_some(starting)
+    }
+}
+
+impl std::fmt::Display for Starting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Starting { server, pid, address, looked_for_at, waits_for } = self;
+        if waits_for.is_empty() {
+            return write!(f, "server {server} (process {pid}) is starting: ask again in a moment");
+        }
+        let others: Vec<String> =
+            waits_for.iter().map(|other| format!("{} at {}", other.server, other.address)).collect();
+        write!(
+            f,
+            "server {server} (process {pid}) runs and waits for a majority of those that vote, and looks for {}: start them there, each with \
+             `--peers` as it was",
+            others.join(", ")
+        )?;
+        if address != looked_for_at {
+            write!(
+                f,
+                "; they look for {server} at {looked_for_at}, not at {address}: start it with `--peers {looked_for_at}`"
+            )?;
+        }
+        Ok(())
+    }
+}
+
 pub fn read_token(data: &Path) -> Result<Option<String>, LocateError> {
     let path = data.join(TOKEN);
     match fs::read_to_string(&path) {
@@ -100,7 +155,12 @@ pub fn client(global: &Global) -> Result<Client, LocateError> {
         servers.extend(Addresses::read(data)?.map(|addresses| addresses.api));
     }
     if servers.is_empty() {
-        return Err(LocateError::NotRunning(folder));
+        // One that waits for others has more to say than one that takes its drives into use.
+        let starting = data.iter().filter_map(|data| Starting::read(data)).max_by_key(|one| one.waits_for.len());
+        return Err(match starting {
+            Some(starting) => LocateError::Starting { folder, starting: Box::new(starting) },
+            None => LocateError::NotRunning(folder),
+        });
     }
     let token = environment_token().map_or_else(|| read_token(&data[0]), |token| Ok(Some(token)))?;
     Ok(Client::new(servers, token))
@@ -253,6 +313,24 @@ mod tests {
         assert_eq!(nbd(&[tcp.clone(), unix]).ok(), Some(NbdAddress::Unix(here.path().into())));
         assert_eq!(nbd(&["unix:/nowhere/at/all".into(), tcp.clone()]).ok(), Some(NbdAddress::Tcp(tcp)));
         assert!(nbd(&[]).is_err());
+    }
+
+    /// Story: servers waited for each other, as each had another address than the others knew, and `status` said that none was running.
+    #[test]
+    fn a_server_that_waits_says_for_whom_and_which_address_is_wrong() {
+        let data = tempfile::tempdir().expect("space");
+        let read = |pid: i32| {
+            let waits = format!(
+                r#"{{"server": "s1", "pid": {pid}, "address": "h:8", "looked_for_at": "h:1", "waits_for": [{{"server": "s2", "address": "h:2"}}]}}"#
+            );
+            fs::write(data.path().join(STARTING), waits).expect("space");
+            Starting::read(data.path())
+        };
+        let text = read(std::process::id() as i32).expect("it runs").to_string();
+        for part in ["s1", "s2 at h:2", "they look for s1 at h:1, not at h:8", "--peers h:1"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        assert_eq!(read(i32::MAX), None, "it was killed");
     }
 
     #[test]

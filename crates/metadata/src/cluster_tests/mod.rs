@@ -2,6 +2,7 @@
 
 mod faults;
 mod folders;
+mod given_up;
 mod growth;
 mod rebuilt;
 mod rig;

@@ -38,6 +38,8 @@ pub struct Net {
     servers: Mutex<BTreeMap<String, Metadata>>,
     /// Nothing gets from the first to the second: neither requests nor answers.
     cut: Mutex<BTreeSet<(String, String)>>,
+    /// Requests of servers that are cut off, as a network keeps them that brings them later; with whom they are for.
+    kept: Mutex<Vec<(String, Vec<u8>)>>,
     /// Of so many messages one is lost, and others late.
     faulty: Mutex<Option<u64>>,
     count: Mutex<u64>,
@@ -65,6 +67,14 @@ impl Net {
         }
     }
 
+    /// Has all requests arrive that were sent to a server while it was cut off.
+    pub async fn deliver(&self, to: &Metadata, address: &str) {
+        let kept: Vec<_> = self.kept.lock().unwrap().extract_if(.., |(kept_for, _)| kept_for == address).collect();
+        for (_, request) in kept {
+            to.answer("late", &request).await;
+        }
+    }
+
     pub fn faulty(&self, one_in: Option<u64>) {
         *self.faulty.lock().unwrap() = one_in;
     }
@@ -82,7 +92,10 @@ impl Transport for Link {
             let lost = |what: &str| TransportError(format!("{what} was lost"));
             tokio::time::sleep(net.delay()).await;
             let server = net.servers.lock().unwrap().get(&to).cloned();
-            let Some(server) = server.filter(|_| net.passes(&from, &to)) else { return Err(lost("the request")) };
+            let Some(server) = server.filter(|_| net.passes(&from, &to)) else {
+                net.kept.lock().unwrap().push((to, request));
+                return Err(lost("the request"));
+            };
             let runtime = tokio::runtime::Handle::current();
             // A request that arrived twice.
             if net.faulty.lock().unwrap().is_some() && net.chance().is_multiple_of(16) {
@@ -270,6 +283,19 @@ impl Cluster {
 
     pub fn propose(&self, server: u32, command: Command) -> Result<Reply, ProposeError> {
         self.run(server, |metadata| metadata.propose(command))
+    }
+
+    /// Whatever was sent to it while it, or who sent it, was cut off arrives there now.
+    pub fn deliver(&self, server: u32) {
+        let address = address(server);
+        self.run(server, |metadata| self.net.deliver(metadata, &address));
+    }
+
+    /// Whether a request for this server, which says this, was sent and hasn't arrived.
+    pub fn is_kept(&self, server: u32, text: &str) -> bool {
+        let kept = self.net.kept.lock().unwrap();
+        let says = |request: &[u8]| request.windows(text.len()).any(|part| part == text.as_bytes());
+        kept.iter().any(|(to, request)| *to == address(server) && says(request))
     }
 
     /// Nothing gets from `from` to `to` from now on, or everything again.

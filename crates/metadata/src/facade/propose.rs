@@ -1,13 +1,16 @@
 //! Commands on their way to the leader, and what came of them.
 
-use crate::command::{Command, Proposal, Reply};
-use crate::consensus;
+use crate::command::{Command, Proposal, Proposer, Reply};
+use crate::consensus::{self, LeaderId, Types};
 use crate::facade::Cause;
-use crate::member::Member;
+use crate::member::{Confirmed, Member};
 use crate::peers::message::{Answer, Proposed, Request};
+use crate::record::ServerState;
 use crate::refusal::Refusal;
-use openraft::errors::{ClientWriteError, Fatal, RaftError};
+use openraft::errors::{ClientWriteError, Fatal};
+use openraft::impls::ProgressResponder;
 use openraft::type_config::async_runtime::watch::WatchReceiver;
+use std::collections::BTreeSet;
 use std::pin::pin;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tepal_model::ServerId;
@@ -18,15 +21,22 @@ pub enum ProposeError {
     /// Fix the request: nothing was changed.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// Ask again a little later: nothing was changed.
-    #[error("no leader is found{}", leader.map(|id| format!(": {id} doesn't answer")).unwrap_or_default())]
-    NoLeader {
-        /// Who leads, as far as is known here.
-        leader: Option<ServerId>,
+    /// Ask again a little later: nothing was changed, and nothing of it comes later.
+    #[error(
+        "server {from} reaches no majority of the servers that vote ({}), so nothing was changed: bring them back, or their network, or ask \
+         another server",
+        .voters.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+    )]
+    NoMajority {
+        /// Which server was asked.
+        from: ServerId,
+        /// As far as is known there.
+        voters: BTreeSet<ServerId>,
     },
     /// Look at the state, then ask again if need be: no leader answered any more while the command was under way.
     #[error(
-        "no answer came any more, perhaps as no majority of the servers that vote can be reached: whether the command was carried out must be looked up"
+        "no answer came any more, perhaps as no majority of the servers that vote is reached: it may have been done, or be done yet; what \
+         a server shows tells once such a majority is there"
     )]
     Unknown,
     /// Free some space. If the command has begun, it's carried out then.
@@ -52,9 +62,9 @@ pub enum ProposeError {
 impl ProposeError {
     /// Whether it was certainly not carried out, and never will be.
     pub fn is_final(&self) -> bool {
-        use ProposeError::{Expelled, NoLeader, NoRoom, Refused, Stopped, Storage, Unknown};
+        use ProposeError::{Expelled, NoMajority, NoRoom, Refused, Stopped, Storage, Unknown};
         match self {
-            Refused(_) | NoLeader { .. } | NoRoom { begun: false, .. } => true,
+            Refused(_) | NoMajority { .. } | NoRoom { begun: false, .. } => true,
             NoRoom { begun: true, .. } | Unknown | Stopped | Expelled(_) | Storage(_) => false,
         }
     }
@@ -65,13 +75,25 @@ const BEGUN: &str = ", then see whether this was carried out";
 pub const MAX_COMMAND: usize = 64 << 10;
 /// How long a command may wait for room before its proposer is told.
 const ROOM_WITHIN: Duration = Duration::from_secs(3);
-/// How long a leader that can carry out a command is waited for.
+/// How long a command that has reached no log waits for a leader that has a majority: longer than it takes to elect one.
+const LED_WITHIN: Duration = Duration::from_secs(10);
+/// How long the outcome of a command is waited for that may be in a log.
 const WITHIN: Duration = Duration::from_secs(30);
 
 impl Member {
     /// Asks whoever leads, and again whoever leads then, until there is an answer. The number that the proposal has
     /// makes that it's carried out once.
     pub async fn propose(&self, command: Command) -> Result<Reply, ProposeError> {
+        self.propose_while(command, || true).await
+    }
+
+    /// The same, of a server that is in touch with the others, and so no command of which waits in a network for long. Before it is, or
+    /// while it isn't any more, nothing is sent: that would still arrive when nobody wants it.
+    pub async fn propose_in_touch(&self, command: Command) -> Result<Reply, ProposeError> {
+        self.propose_while(command, || self.is_in_touch()).await
+    }
+
+    async fn propose_while(&self, command: Command, may_ask: impl Fn() -> bool) -> Result<Reply, ProposeError> {
         let bytes = serde_json::to_vec(&command).map_or(usize::MAX, |text| text.len());
         if bytes > MAX_COMMAND {
             return Err(Refusal::TooLong { bytes, limit: MAX_COMMAND }.into());
@@ -80,17 +102,18 @@ impl Member {
             return Err(ProposeError::NoRoom { lack, begun: false });
         }
         let ticket = self.proposals.begin().await;
-        let from = Some(ticket.from);
-        let proposal = Proposal::new(wall_clock_ms(), from, command);
+        let mut proposal = Proposal::new(wall_clock_ms(), Some(ticket.from), command);
         let asked = Instant::now();
         // Whether it may have reached a log.
         let mut begun = false;
-        while asked.elapsed() < WITHIN {
+        while asked.elapsed() < if begun { WITHIN } else { LED_WITHIN } {
             self.check_running().await?;
-            let leader = self.leader();
+            let leader = self.leader().filter(|_| may_ask());
+            let up_since = self.record().map(|record| record.state_view);
+            proposal.from = Some(Proposer { up_since, ..ticket.from });
             let proposed = match leader {
                 None => Proposed::NotLeader { leader: None },
-                Some(leader) if leader == self.node => self.attempt_patiently(proposal.clone()).await?,
+                Some(leader) if leader == self.node => self.attempt_patiently(proposal.clone(), asked + WITHIN).await?,
                 Some(leader) => self.forward(leader, proposal.clone()).await,
             };
             match proposed {
@@ -105,11 +128,32 @@ impl Member {
                 }
             }
         }
-        if begun { Err(ProposeError::Unknown) } else { Err(self.no_leader()) }
+        if begun { Err(ProposeError::Unknown) } else { Err(self.no_majority()) }
     }
 
-    fn no_leader(&self) -> ProposeError {
-        ProposeError::NoLeader { leader: self.leader().and_then(consensus::server_id) }
+    fn no_majority(&self) -> ProposeError {
+        let voters = self.voters().into_iter().flatten().filter_map(consensus::server_id).collect();
+        ProposeError::NoMajority { from: self.identity.server, voters }
+    }
+
+    /// Returns once this server reaches a majority of those that vote; if that takes too long, with what [`Self::propose_in_touch`] would say.
+    pub async fn get_in_touch(&self) -> Result<(), ProposeError> {
+        let asked = Instant::now();
+        while !self.is_in_touch() {
+            self.check_running().await?;
+            if asked.elapsed() >= LED_WITHIN {
+                return Err(self.no_majority());
+            }
+            tokio::time::sleep(self.surroundings.timing.heartbeat / 4).await;
+        }
+        Ok(())
+    }
+
+    /// Whether whoever leads has heard this server lately, or has it down and waits for it to come back.
+    fn is_in_touch(&self) -> bool {
+        let lease = *self.lease.borrow();
+        let is_down = self.record().is_some_and(|record| record.state == ServerState::Down);
+        is_down || lease.allows(u64::MAX, self.now())
     }
 
     async fn check_running(&self) -> Result<(), ProposeError> {
@@ -139,16 +183,24 @@ impl Member {
     }
 
     async fn forward(&self, leader: u64, proposal: Proposal) -> Proposed {
-        match self.call(leader, Request::Propose(proposal), self.patience() * 2).await {
+        // Longer than the other one takes to find out that it leads no more, and to wait for a majority.
+        match self.call(leader, Request::Propose(proposal), self.patience() * 3).await {
             Ok(Answer::Proposed(proposed)) => proposed,
             Err(crate::peers::network::CallError::Refused(_)) => Proposed::NotLeader { leader: None },
             Ok(_) | Err(_) => Proposed::Unknown,
         }
     }
 
+    /// Nothing gets into the log of a server that has been deposed without knowing: a majority confirms first that it leads. What is in
+    /// such a log can't be called back, and is done later if that server happens to lead again.
+    async fn confirm_soon(&self) -> Option<Confirmed> {
+        tokio::time::timeout(self.patience(), self.confirm(self.now())).await.ok()?.ok()
+    }
+
     /// Here, for as long as this server leads and has room.
-    async fn attempt_patiently(&self, proposal: Proposal) -> Result<Proposed, ProposeError> {
-        let mut attempt = pin!(self.write(proposal));
+    async fn attempt_patiently(&self, proposal: Proposal, until: Instant) -> Result<Proposed, ProposeError> {
+        let Some(confirmed) = self.confirm_soon().await else { return Ok(Proposed::NotLeader { leader: None }) };
+        let mut attempt = pin!(self.write(proposal, Some(confirmed.leader)));
         let patience = if self.is_alone() { ROOM_WITHIN } else { self.patience() };
         loop {
             if let Ok(written) = tokio::time::timeout(patience, attempt.as_mut()).await {
@@ -157,38 +209,64 @@ impl Member {
             if let Some(lack) = self.lack_of_room() {
                 return Ok(Proposed::NoRoom { lack, begun: true });
             }
-            if self.leader() != Some(self.node) {
+            if self.leader() != Some(self.node) || Instant::now() >= until {
                 return Ok(Proposed::Unknown);
             }
         }
     }
 
-    /// Here, if this server leads.
+    /// Here, if this server leads. What was long on its way isn't carried out: its proposer has been declared down meanwhile, as it wasn't
+    /// heard, and has long told its client that nothing came of it.
     pub async fn attempt_here(&self, proposal: Proposal) -> Proposed {
         if let Some(lack) = self.lack_of_room() {
             return Proposed::NoRoom { lack, begun: false };
         }
-        self.write(proposal).await.unwrap_or(Proposed::Unknown)
+        let Some(confirmed) = self.confirm_soon().await else { return Proposed::NotLeader { leader: None } };
+        if !self.applied(confirmed.index, self.patience()).await || self.is_outdated(&proposal) {
+            return Proposed::NotLeader { leader: Some(self.node) };
+        }
+        let writing = self.write(proposal, Some(confirmed.leader));
+        match tokio::time::timeout(self.patience(), writing).await {
+            Ok(written) => written.unwrap_or(Proposed::Unknown),
+            Err(_) => Proposed::Unknown,
+        }
+    }
+
+    /// Whether its proposer came into another state than it knew when it sent it.
+    fn is_outdated(&self, proposal: &Proposal) -> bool {
+        let Some(Proposer { server, up_since: Some(up_since), .. }) = proposal.from else { return false };
+        self.state().servers.get(&server).is_some_and(|server| server.state_view != up_since)
     }
 
     /// A cluster's first command.
     pub async fn set_up(&self, proposal: Proposal) -> Result<(), ProposeError> {
-        match self.write(proposal).await? {
+        match self.write(proposal, None).await? {
             Proposed::Answered { answer, .. } => Ok(answer.map(drop)?),
-            _ => Err(self.no_leader()),
+            _ => Err(self.no_majority()),
         }
     }
 
-    async fn write(&self, proposal: Proposal) -> Result<Proposed, ProposeError> {
-        match self.raft.client_write(proposal).await {
-            Ok(written) => Ok(Proposed::Answered { index: written.log_id.index, answer: written.data }),
-            Err(RaftError::APIError(ClientWriteError::ForwardToLeader(forward))) => {
+    /// If this server still leads in that time of leadership, or in whichever.
+    async fn write(&self, proposal: Proposal, leader: Option<LeaderId>) -> Result<Proposed, ProposeError> {
+        let (responder, written) = ProgressResponder::<Types, _>::complete_only();
+        let mut request = self.raft.write(proposal).responder(responder);
+        if let Some(leader) = leader {
+            request = request.with_leader(leader);
+        }
+        match request.await {
+            Ok(()) => {}
+            Err(Fatal::Stopped) => return Err(ProposeError::Stopped),
+            Err(error) => return Err(ProposeError::Storage(error.into())),
+        }
+        match written.await {
+            Ok(Ok(written)) => Ok(Proposed::Answered { index: written.log_id.index, answer: written.data }),
+            Ok(Err(ClientWriteError::ForwardToLeader(forward))) => {
                 Ok(Proposed::NotLeader { leader: forward.leader_id })
             }
-            Err(RaftError::APIError(ClientWriteError::LogEntryDiscarded(_))) => Ok(Proposed::Unknown),
-            Err(RaftError::APIError(error)) => Err(ProposeError::Storage(error.into())),
-            Err(RaftError::Fatal(Fatal::Stopped)) => Err(ProposeError::Stopped),
-            Err(RaftError::Fatal(error)) => Err(ProposeError::Storage(error.into())),
+            Ok(Err(ClientWriteError::LogEntryDiscarded(_))) => Ok(Proposed::Unknown),
+            Ok(Err(error)) => Err(ProposeError::Storage(error.into())),
+            // The core has ended.
+            Err(_) => self.check_running().await.map(|()| Proposed::Unknown),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What other servers ask: checked here, then handed to who does it. Nothing that comes in is trusted to be well-formed.
 
 use super::frame;
-use super::message::{Answer, Append, AppendAnswer, Envelope, Expelled, Piece, Proposed, Reason, Request, Sender};
+use super::message::{Answer, Append, AppendAnswer, Envelope, Expelled, Piece, Reason, Request, Sender};
 use super::snapshot::Arrived;
 use crate::command::{Proposal, VERSION};
 use crate::consensus::{self, Entry, Vote};
@@ -91,8 +91,7 @@ async fn hand_over(member: &Member, envelope: Envelope, payload: &[u8], arrived:
         }
         Request::Propose(proposal) => {
             check_proposal(&proposal, consensus()?)?;
-            let attempt = tokio::time::timeout(member.patience(), member.attempt_here(proposal));
-            Ok(Answer::Proposed(attempt.await.unwrap_or(Proposed::Unknown)))
+            Ok(Answer::Proposed(member.attempt_here(proposal).await))
         }
         Request::Renew(renewal) => watchman::renew(member, &renewal, arrived).await,
         Request::Adopted { view } => watchman::adopted(member, consensus()?.node, view, arrived).await,

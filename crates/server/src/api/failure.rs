@@ -134,7 +134,7 @@ impl From<ProposeError> for Failure {
     fn from(error: ProposeError) -> Self {
         match error {
             ProposeError::Refused(refusal) => refusal.into(),
-            ProposeError::NoLeader { .. } | ProposeError::Unknown | ProposeError::Stopped => {
+            ProposeError::NoMajority { .. } | ProposeError::Unknown | ProposeError::Stopped => {
                 Failure::new(ErrorKind::Unavailable, error)
             }
             ProposeError::NoRoom { .. } => Failure::new(ErrorKind::OutOfSpace, error),

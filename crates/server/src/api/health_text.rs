@@ -2,6 +2,7 @@
 //! operator can do.
 
 use crate::observed::Damaged;
+use std::time::Duration;
 use tepal_engine::Trouble;
 use tepal_metadata::{DriveState, DriveUse, Lease, ServerState, State, Tick};
 use tepal_model::{BLOCK, DriveId, IoError, ServerId};
@@ -144,6 +145,36 @@ pub fn fewer_without(drive: DriveId, state: &State) -> String {
     }
 }
 
+/// Why there's no volume on drives of this pool now.
+pub fn no_drive_came(pool: &str, waited: Duration, away: &[DriveId], state: &State) -> String {
+    let (held, waited) = (named(away, state), waited.as_secs());
+    let comeback = comeback(away, state);
+    format!("pool '{pool}' has no drive that is up, and none came in {waited} s: {held} was waited for: {comeback}")
+}
+
+/// Why a volume can't have the two copies that it would get.
+pub fn too_few_for_two(rule: &str, away: &[DriveId], state: &State) -> String {
+    let back = match away {
+        [] => String::new(),
+        _ => format!("bring back {} ({}), or ", named(away, state), comeback(away, state)),
+    };
+    format!("{rule}: {back}say `--layout stripe` for one copy")
+}
+
+/// What is said of volumes that the loss of one drive is the end of. It's no trouble: it may have been asked for.
+pub fn one_copy(volumes: &[&str]) -> Option<String> {
+    const NAMED: usize = 4;
+    let first = volumes.first()?;
+    let named = volumes.iter().take(NAMED).map(|name| format!("'{name}'")).collect::<Vec<_>>().join(", ");
+    let more = volumes.len().saturating_sub(NAMED);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let (volumes, have) = if volumes.len() == 1 { ("volume", "has") } else { ("volumes", "have") };
+    Some(format!(
+        "{volumes} {named}{more} {have} no second copy: what is on a drive is lost with it; two drives can have one each, by `tepal volume \
+         relayout {first} --layout mirror:2`"
+    ))
+}
+
 /// Each drive with its state and place.
 fn named(drives: &[DriveId], state: &State) -> String {
     let one = |id: DriveId| match state.drives.get(&id) {
@@ -190,7 +221,6 @@ fn each(drives: &[DriveId], one: impl Fn(DriveId) -> String) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
     use tepal_metadata::{Command, DEFAULT_POOL, Metadata};
     use tepal_model::ClusterId;
 

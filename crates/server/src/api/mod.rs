@@ -2,6 +2,7 @@
 //! thread.
 
 mod cluster;
+mod creating;
 mod data;
 mod diff;
 mod directory;
@@ -35,6 +36,7 @@ use crate::observed::Observations;
 use crate::volumes::Volumes;
 use axum::Router;
 use axum::extract::Request;
+use axum::http::Method;
 use axum::http::header::{AUTHORIZATION, HeaderMap};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
@@ -45,7 +47,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tepal_gateway::nbd::Surplus;
-use tepal_metadata::{Command, Reply};
+use tepal_metadata::{Command, ProposeError, Reply};
 use tepal_model::ServerId;
 use tokio::sync::{Notify, Semaphore};
 use types::{Done, ErrorKind, route};
@@ -117,9 +119,16 @@ impl Context {
         Context { api, data: Semaphore::new(DATA_REQUESTS), gateways: Gateways::default(), surplus_here, token }
     }
 
-    /// Has the cluster carry out a command.
+    /// Has the cluster carry out a command, for a client that doesn't wait for ever: what it was told isn't done is never done later.
     async fn propose(&self, command: Command) -> Result<Reply, Failure> {
-        Ok(self.parts.authority.propose(command).await?)
+        let shown_by = shown_by(&command);
+        self.parts.metadata.propose(command).await.map_err(|error| match error {
+            ProposeError::Unknown | ProposeError::Stopped => {
+                let text = format!("{error}; `{shown_by}` shows it");
+                Failure::new(ErrorKind::Unavailable, text)
+            }
+            error => error.into(),
+        })
     }
 
     /// Once every server acts by this view, no request is carried out by an earlier one. `late`: what that means which isn't so yet.
@@ -127,7 +136,12 @@ impl Context {
         match tokio::time::timeout(ACTED_BY_WITHIN, self.parts.authority.acted_by(view)).await {
             Ok(acted) => Ok(acted?),
             Err(_) => {
-                let error = format!("{}; not every server has taken it up, as `tepal status` may say", late());
+                let metadata = &self.parts.metadata;
+                let why = match metadata.lease().allows(u64::MAX, metadata.now()) {
+                    true => "not every server has taken up what was agreed, as `tepal status` may say",
+                    false => "this server reaches no majority of the servers that vote any more",
+                };
+                let error = format!("{}; {why}", late());
                 Err(Failure::new(ErrorKind::Unavailable, error))
             }
         }
@@ -145,7 +159,7 @@ fn router(context: Shared) -> Router {
         .route(route::SERVER_DRAINING, post(cluster::set_draining))
         .route(route::POOLS, get(pools::list).post(pools::create))
         .route(route::POOL, get(pools::show).delete(pools::remove))
-        .route(route::VOLUMES, get(volumes::list).post(volumes::create))
+        .route(route::VOLUMES, get(volumes::list).post(creating::create))
         .route(route::VOLUME, get(volumes::show).delete(volumes::remove))
         .route(route::VOLUME_RESIZE, post(resizing::resize))
         .route(route::VOLUME_RENAME, post(volumes::rename))
@@ -160,7 +174,8 @@ fn router(context: Shared) -> Router {
         .route(route::SNAPSHOT_RENAME, post(snapshots::rename))
         .route(route::SNAPSHOT_ROLLBACK, post(snapshots::roll_back))
         .route(route::SNAPSHOT_CLONE, post(snapshots::clone))
-        .layer(middleware::from_fn(see_through));
+        .layer(middleware::from_fn(see_through))
+        .layer(middleware::from_fn_with_state(context.clone(), in_touch));
     Router::new()
         .merge(managing)
         .route(route::STATUS, get(cluster::status))
@@ -220,6 +235,47 @@ async fn check_token(
 async fn see_through(request: Request, next: Next) -> Response {
     let answer = tokio::spawn(next.run(request)).await;
     answer.unwrap_or_else(|error| Failure::new(ErrorKind::Internal, error).into_response())
+}
+
+/// A server that is cut off begins nothing: what it's to do would wait in it, and be done when its client has long given up.
+async fn in_touch(
+    axum::extract::State(context): axum::extract::State<Shared>,
+    request: Request,
+    next: Next,
+) -> Response {
+    if request.method() != Method::GET
+        && let Err(error) = context.parts.metadata.get_in_touch().await
+    {
+        return Failure::from(error).into_response();
+    }
+    next.run(request).await
+}
+
+/// What shows whether a command was carried out.
+fn shown_by(command: &Command) -> String {
+    match command {
+        Command::CreateSnapshot { volume, .. }
+        | Command::RemoveSnapshot { volume, .. }
+        | Command::RenameSnapshot { volume, .. } => format!("tepal snapshot ls {volume}"),
+        Command::ResizeVolume { name: volume, .. } | Command::RollBack { volume, .. } => {
+            format!("tepal volume show {volume}")
+        }
+        Command::CreateVolume { .. }
+        | Command::CloneVolume { .. }
+        | Command::RenameVolume { .. }
+        | Command::RemoveVolume { .. } => "tepal volume ls".to_owned(),
+        Command::BeginMigration { .. }
+        | Command::PauseMigration { .. }
+        | Command::SetMigrationRate { .. }
+        | Command::TurnMigration { .. } => "tepal volume migrations".to_owned(),
+        Command::CreatePool { .. } | Command::RemovePool { .. } => "tepal pool ls".to_owned(),
+        Command::AddDrive { .. } | Command::SetDriveUse { .. } | Command::SetDriveState { .. } => {
+            "tepal drive ls".to_owned()
+        }
+        Command::RemoveServer { .. } | Command::SetServerDraining { .. } => "tepal server ls".to_owned(),
+        Command::SetLease { .. } => "tepal cluster show".to_owned(),
+        _ => "tepal status".to_owned(),
+    }
 }
 
 fn bearer(headers: &HeaderMap) -> Option<&str> {

@@ -47,7 +47,7 @@ pub async fn resize(
             true => Some(clear_as_it_is(&context, &before).await?),
             false => None,
         };
-        match context.parts.authority.propose(command(cleared)).await {
+        match context.parts.metadata.propose(command(cleared)).await {
             Ok(_) => break,
             // What others have made of it meanwhile is known here by now.
             Err(ProposeError::Refused(Refusal::NotCleared(_))) if Instant::now() < end => {}
@@ -121,7 +121,7 @@ async fn clear_past_end(
     view: View,
     is_over: impl Fn(&State) -> bool + Send + 'static,
 ) -> Result<(), Failure> {
-    let late = || format!("volume '{}' was changed just now", record.name);
+    let late = || format!("what lies past the end of volume '{}' can't be cleared yet", record.name);
     context.acted_by(view, late).await?;
     // The engine may have lagged behind.
     context.volumes.settle().await;

@@ -5,8 +5,7 @@ use super::failure::Failure;
 use super::missing_copies::MissingCopies;
 use super::relay::Scope;
 use super::types::{
-    CreateVolume, ErrorKind, RecoveryInfo, Removal, RemoveVolumeQuery, RenameVolume, VolumeInfo, VolumeState, path,
-    route,
+    ErrorKind, RecoveryInfo, Removal, RemoveVolumeQuery, RenameVolume, VolumeInfo, VolumeState, path, route,
 };
 use super::{Context, Shared, health_text, migrations, snapshots};
 use crate::drives::{Filled, Fullness};
@@ -18,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tepal_engine::{Trouble, Volume, VolumeHealth};
-use tepal_metadata::{self as metadata, Command, DEFAULT_POOL, Refusal, State, VolumeRecord};
+use tepal_metadata::{self as metadata, Command, Refusal, State, VolumeRecord};
 use tepal_model::DriveId;
 
 /// How long a client that hung up may take to be noticed, at a gateway too.
@@ -115,17 +114,6 @@ fn worse(one: VolumeState, other: VolumeState) -> VolumeState {
         VolumeState::Unavailable => 3,
     };
     if rank(other) > rank(one) { other } else { one }
-}
-
-pub async fn create(
-    Extract(context): Extract<Shared>,
-    Input(volume): Input<CreateVolume>,
-) -> Result<Json<VolumeInfo>, Failure> {
-    let CreateVolume { name, size, layout, pool } = volume;
-    let pool = pool.unwrap_or_else(|| DEFAULT_POOL.to_owned());
-    context.propose(Command::CreateVolume { name: name.clone(), size, layout, pool }).await?;
-    context.volumes.settle().await;
-    one(&context, &name).await
 }
 
 pub async fn rename(

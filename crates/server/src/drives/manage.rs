@@ -137,7 +137,7 @@ impl Drives {
         if open.is_some() {
             self.lose(id, Loss::Gone { drive: id, reason: "it is being removed by the operator".to_owned() }).await?;
         }
-        let reply = self.parts.authority.propose(command).await?;
+        let reply = self.parts.metadata.propose(command).await?;
         // Requests may wait for it.
         self.retire_absent(id).await?;
         if let Some(open) = open {
@@ -170,7 +170,7 @@ impl Drives {
         if !force {
             return Err(DriveOperationError::OfAbsent { drive, server });
         }
-        match self.parts.authority.propose(Command::RemoveDrive { id: drive, force }).await? {
+        match self.parts.metadata.propose(Command::RemoveDrive { id: drive, force }).await? {
             Reply::DriveRetired { volumes } => Ok(volumes),
             _ => Ok(Vec::new()),
         }
@@ -189,7 +189,7 @@ impl Drives {
             self.lose(id, Loss::Gone { drive: id, reason: reason.clone() }).await?;
         }
         let command = Command::SetDriveState { id, to: DriveState::Offline, reason, expected_view: None };
-        self.parts.authority.propose(command).await?;
+        self.parts.metadata.propose(command).await?;
         Ok(())
     }
 

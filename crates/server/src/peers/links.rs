@@ -183,6 +183,10 @@ impl Link {
                 },
             };
             let Call { subject, expects, body, answer } = call;
+            // Its caller has given up, while this waited for the connection.
+            if answer.is_closed() {
+                continue;
+            }
             if let Some(expected) = expects.filter(|expected| *expected != welcome.server) {
                 let why = format!("{}: {} answers there in place of {expected}", self.address, welcome.server);
                 let _ = answer.send(Err(TransportError(why)));

@@ -418,8 +418,8 @@ pub struct CreateVolumeArguments {
     /// How large it is, as 10G
     #[arg(long, value_parser = value::size, allow_negative_numbers = true)]
     pub size: u64,
-    /// How its data is kept: stripe, mirror:N or chained, and options as in 'mirror:2;durability=flush'. Stripe, without a second copy, if
-    /// not said
+    /// How its data is kept: stripe, mirror:N or chained, and options as in 'mirror:2;durability=flush'. If not said, what the pool says, else
+    /// mirror:2 where there are two drives
     #[arg(long, value_parser = value::layout, allow_hyphen_values = true)]
     pub layout: Option<Layout>,
     /// The pool whose drives it uses

@@ -147,7 +147,7 @@ mod tests {
     }
 
     fn from(boot: u64, sequence: u64, settled: u64) -> Option<Proposer> {
-        Some(Proposer { server: ServerId(1), incarnation: 0, boot, sequence, settled })
+        Some(Proposer { server: ServerId(1), incarnation: 0, boot, sequence, settled, up_since: None })
     }
 
     fn pool(name: &str) -> Command {
