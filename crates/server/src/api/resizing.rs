@@ -36,6 +36,8 @@ pub async fn resize(
 ) -> Result<Json<VolumeInfo>, Failure> {
     let end = Instant::now() + ANEW;
     check_size(size)?; // before anything is cleared for it
+    // Another one may be called so by the time that this is done.
+    let name = record(&context, &name).await?.by_id();
     let command = |cleared| Command::ResizeVolume { name: name.clone(), size, shrink, cleared };
     loop {
         let before = record(&context, &name).await?;
@@ -96,7 +98,7 @@ async fn clear_what_was_cut_off(context: &Context, name: &str, end: Instant) -> 
         if is_still(&context.parts.metadata.state(), &cleared) {
             break;
         } else if Instant::now() >= end {
-            let reason = format!("volume '{name}' was changed by others all the while");
+            let reason = format!("volume '{}' was changed by others all the while", now.name);
             return Err(Failure::new(ErrorKind::Unavailable, reason));
         }
         now = record(context, name).await?;
