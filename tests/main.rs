@@ -25,4 +25,5 @@ mod rebuild;
 mod relayout;
 mod servers;
 mod snapshots;
+mod transfers;
 mod volumes;

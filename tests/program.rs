@@ -99,6 +99,11 @@ pub fn run_within(command: &mut Command, limit: Duration) -> Ended {
 
 /// Starts a program that dies with the thread that started it, in a process group of its own.
 pub fn spawn(command: &mut Command) -> Child {
+    spawn_with(command, Stdio::null())
+}
+
+/// The same, with this as its standard input.
+pub fn spawn_with(command: &mut Command, stdin: Stdio) -> Child {
     let die_with_the_test = || match unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) } {
         0 => Ok(()),
         _ => Err(std::io::Error::last_os_error()),
@@ -109,7 +114,7 @@ pub fn spawn(command: &mut Command) -> Child {
     if command.get_current_dir().is_none() {
         command.current_dir("/");
     }
-    command.stdin(Stdio::null());
+    command.stdin(stdin);
     command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"))
 }
 

@@ -14,7 +14,7 @@ const PAIRS: [[u32; 2]; 3] = [[1, 2], [2, 3], [3, 1]];
 /// What the volume has, asked of one server: a request that waits for ever ends with the patience of the client.
 fn content(ring: &Ring, server: u32, volume: &str) -> Vec<u8> {
     let mut client = ring.connect(server, volume);
-    client.read(0, SIZE as u32).unwrap_or_else(|error| panic!("{volume} by s{server}: {error}"))
+    client.read(0, SIZE as u32).unwrap_or_else(|error| panic!("{volume} by s{server}: {error:?}"))
 }
 
 fn kill_all(ring: &Ring) {

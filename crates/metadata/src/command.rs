@@ -9,7 +9,7 @@ use tepal_model::{ClusterId, DriveId, Epoch, MapId, ServerId, VolumeId};
 /// The newest version of commands that this build knows. An entry of a newer one stops the server rather than be
 /// misread. 2 has the snapshots of volumes, 3 their clones, copies that move between drives, and volumes that go from one map to another,
 /// 4 volumes that go alone, 5 volumes that go to another pool, and others believed where a drive is removed that a rebuild didn't find,
-/// 6 volumes that grow only as they were cleared, 7 which copies of a column are complete.
+/// 6 volumes that grow only as they were cleared, 7 which copies of a column are complete, and commands about a volume or snapshot by its id.
 pub const VERSION: u32 = 7;
 
 /// From this version on, [`Command::CreateVolume`] makes columns for drives to come; before, one for each drive.
@@ -30,6 +30,13 @@ pub(crate) const GROWS_CLEARED: u32 = 6;
 /// From this version on, nobody goes on without a copy before it's agreed that the copy is passed over; before, whoever had heard that a
 /// drive was away did.
 pub(crate) const COPIES_COUNTED: u32 = 7;
+
+/// From this version on, a command may say the id of what it's about instead of its name: see [`BY_ID`].
+pub(crate) const IDS: u32 = 7;
+
+/// Begins what stands for the name of a volume that is there, as `id:7`, or for that of one of its snapshots, as `id:3` with its epoch. It
+/// means the same whatever that is called by now. No name has a colon.
+pub const BY_ID: &str = "id:";
 
 /// A command as it stands in the log, with what its proposer chose for everybody.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -336,6 +343,7 @@ impl Command {
     /// that they don't know.
     pub(crate) fn version(&self) -> u32 {
         match self {
+            _ if self.clone().subject().is_some_and(Subject::says_an_id) => IDS,
             Command::CreateSnapshot { .. }
             | Command::RemoveSnapshot { .. }
             | Command::RenameSnapshot { .. }
@@ -369,6 +377,23 @@ impl Command {
         }
     }
 
+    /// The volume or snapshot that has to be there already.
+    pub(crate) fn subject(&mut self) -> Option<Subject<'_>> {
+        let (volume, snapshot) = match self {
+            Command::ResizeVolume { name, .. }
+            | Command::RenameVolume { name, .. }
+            | Command::RemoveVolume { name, .. }
+            | Command::CreateSnapshot { volume: name, .. }
+            | Command::BeginMigration { volume: name, .. } => (name, None),
+            Command::RemoveSnapshot { volume, name }
+            | Command::RenameSnapshot { volume, name, .. }
+            | Command::RollBack { volume, name }
+            | Command::CloneVolume { volume, snapshot: name, .. } => (volume, Some(name)),
+            _ => return None,
+        };
+        Some(Subject { volume, snapshot })
+    }
+
     /// Whether the state has more records after it, which only the user takes away again.
     pub(crate) fn lengthens(&self) -> bool {
         use Command::{AddDrive, BeginMigration, CloneVolume, CreatePool, CreateSnapshot, CreateVolume};
@@ -381,6 +406,18 @@ impl Command {
                 | CreateSnapshot { .. }
                 | CreateVolume { .. }
         )
+    }
+}
+
+/// What a command calls the volume that it's about, and the snapshot of it.
+pub(crate) struct Subject<'a> {
+    pub volume: &'a mut String,
+    pub snapshot: Option<&'a mut String>,
+}
+
+impl Subject<'_> {
+    fn says_an_id(self) -> bool {
+        self.volume.starts_with(BY_ID) || self.snapshot.is_some_and(|name| name.starts_with(BY_ID))
     }
 }
 

@@ -32,7 +32,7 @@ mod state;
 mod state_machine;
 mod timing;
 
-pub use command::{ColumnCopies, Command, Reply};
+pub use command::{BY_ID, ColumnCopies, Command, Reply};
 pub use facade::propose::ProposeError;
 pub use facade::{Cause, Metadata, OpenError, StateLimit};
 pub use leases::held::Lease;

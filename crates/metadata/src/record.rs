@@ -1,6 +1,7 @@
 //! What the cluster agrees on, one type for each SQL table of `cluster.db`. All values were chosen by a proposer or
 //! counted by the state machine, so every server holds the same.
 
+use crate::command::BY_ID;
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use std::collections::BTreeSet;
@@ -204,6 +205,13 @@ pub struct VolumeRecord {
     pub origin: Option<SnapshotId>,
 }
 
+impl VolumeRecord {
+    /// Stands for its name in requests and commands, as long as it's there: see [`BY_ID`](crate::BY_ID).
+    pub fn by_id(&self) -> String {
+        format!("{BY_ID}{}", self.id.0)
+    }
+}
+
 /// A volume at the moment from which on nothing was left past its end. Another one of the same name, another size, also one that it
 /// doesn't have any more, and what a rollback has brought back make it another; and so does a window on its way to another layout: what
 /// one server takes for gone already, and another for still to come, neither of them has cleared.
@@ -254,6 +262,13 @@ pub struct SnapshotRecord {
     pub size: u64,
     /// By the proposer's wall clock, in milliseconds since 1970; for people.
     pub created_unix_ms: u64,
+}
+
+impl SnapshotRecord {
+    /// Stands for its name in commands, as long as it's there: see [`BY_ID`](crate::BY_ID).
+    pub fn by_id(&self) -> String {
+        format!("{BY_ID}{}", self.epoch)
+    }
 }
 
 /// A global map: its columns stay, but their copies move between drives, and it has a newest epoch. Never used again after

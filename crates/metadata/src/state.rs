@@ -1,6 +1,7 @@
 //! The whole of the cluster's state at one moment, in memory. A `State` never changes: each applied command makes the
 //! next one, which shares every record that stayed the same.
 
+use crate::command::BY_ID;
 use crate::record::{
     Cleared, ClusterRecord, ColumnRecord, DriveRecord, DriveState, DriveUse, HolderRecord, MapRecord, MigrationRecord,
     PoolRecord, RebuildRecord, ServerRecord, SnapshotRecord, VolumeRecord, VolumeState,
@@ -185,6 +186,19 @@ impl State {
     /// Whether what goes was grown on its way: what it was grown by is only where it goes to, so it can't be turned around.
     pub fn has_outgrown(&self, migration: &MigrationRecord) -> bool {
         self.longest_of(migration) > migration.chunks * CHUNK
+    }
+
+    /// The active volume of this name, or of the id that stands for one: see [`BY_ID`].
+    pub fn volume_called(&self, text: &str) -> Option<&Arc<VolumeRecord>> {
+        let Some(id) = text.strip_prefix(BY_ID) else { return self.volume_named(text) };
+        let found = self.volumes.get(&VolumeId(id.parse().ok()?));
+        found.filter(|record| record.state == VolumeState::Active)
+    }
+
+    /// The volume's snapshot of this name, or of the epoch that stands for one: see [`BY_ID`].
+    pub fn snapshot_called(&self, volume: VolumeId, text: &str) -> Option<&Arc<SnapshotRecord>> {
+        let Some(epoch) = text.strip_prefix(BY_ID) else { return self.snapshot_named(volume, text) };
+        self.snapshots.get(&volume)?.get(&epoch.parse().ok()?)
     }
 
     /// The volume's snapshot of this name.

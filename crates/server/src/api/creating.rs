@@ -2,14 +2,14 @@
 
 use super::extract::Input;
 use super::failure::Failure;
-use super::types::{CreateVolume, ErrorKind, VolumeInfo};
+use super::types::{BY_ID, CreateVolume, ErrorKind, VolumeInfo};
 use super::volumes::one;
 use super::{Context, Shared, health_text};
 use axum::Json;
 use axum::extract::State as Extract;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tepal_metadata::{Command, DEFAULT_POOL, DriveRecord, DriveState, DriveUse, Refusal, ServerState, State};
+use tepal_metadata::{Command, DEFAULT_POOL, DriveRecord, DriveState, DriveUse, Refusal, Reply, ServerState, State};
 use tepal_model::DriveId;
 use tokio::time::timeout_at;
 
@@ -34,9 +34,12 @@ pub async fn create(
         let away = away(&state, &pool);
         return Err(Failure::new(ErrorKind::Conflict, health_text::too_few_for_two(&rule, &away, &state)));
     }
-    context.propose(command).await?;
+    let made = context.propose(command).await?;
     context.volumes.settle().await;
-    one(&context, &name).await
+    match made {
+        Reply::VolumeCreated { id, .. } => one(&context, &format!("{BY_ID}{}", id.0)).await,
+        _ => one(&context, &name).await,
+    }
 }
 
 /// What a volume gets where two drives can have a copy each, and the pool says nothing else: one copy has to be asked for.

@@ -2,7 +2,7 @@
 
 use super::extract::{Input, Named, Options, body};
 use super::failure::Failure;
-use super::types::{Done, ErrorKind, MAX_DATA, MapRun, OffsetQuery, Range, RangeQuery};
+use super::types::{EpochQuery, ErrorKind, MAX_DATA, MapRun, OffsetQuery, Range, RangeQuery, Written, ZeroRange};
 use super::{Context, Shared, snapshots, volumes};
 use crate::nbd::reader::Reader;
 use crate::world::ServerWorld;
@@ -13,8 +13,10 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use std::convert::Infallible;
+use std::sync::Arc;
 use tepal_engine::{Volume, Within};
-use tepal_model::IoError;
+use tepal_metadata::VolumeRecord;
+use tepal_model::{Epoch, IoError, VolumeId};
 use tokio::sync::SemaphorePermit;
 
 /// How many runs of a map are told at once.
@@ -26,7 +28,10 @@ pub async fn read(
     Options(range): Options<RangeQuery>,
 ) -> Result<Response, Failure> {
     let volume = volumes::served(&context, &name.0).await?;
-    read_of(&context, Reader::Volume(volume), range).await
+    let id = volume.id();
+    let read = read_of(&context, Reader::Volume(volume), range).await?;
+    still_sees(&context, id, range.epoch)?;
+    Ok(read)
 }
 
 pub async fn read_snapshot(
@@ -34,12 +39,17 @@ pub async fn read_snapshot(
     name: Named,
     Options(range): Options<RangeQuery>,
 ) -> Result<Response, Failure> {
-    let snapshot = snapshots::served(&context, &name.parse()?).await?;
-    read_of(&context, Reader::Snapshot(snapshot), range).await
+    let name = name.snapshot()?;
+    let snapshot = snapshots::served(&context, &name).await?;
+    match read_of(&context, Reader::Snapshot(snapshot), range).await {
+        Ok(read) => Ok(read),
+        // That it's gone says more than that it can't be read.
+        Err(failure) => Err(snapshots::gone(&context, &name).unwrap_or(failure)),
+    }
 }
 
 async fn read_of(context: &Context, reader: Reader, range: RangeQuery) -> Result<Response, Failure> {
-    let RangeQuery { offset, length } = range;
+    let RangeQuery { offset, length, .. } = range;
     if length > MAX_DATA {
         return Err(Failure::bad(format!("{length} bytes are too many: ask for at most {MAX_DATA} at a time")));
     }
@@ -58,43 +68,70 @@ async fn read_of(context: &Context, reader: Reader, range: RangeQuery) -> Result
 pub async fn write(
     State(context): State<Shared>,
     name: Named,
-    Options(OffsetQuery { offset }): Options<OffsetQuery>,
+    Options(OffsetQuery { offset, epoch }): Options<OffsetQuery>,
     request: Request,
-) -> Result<Json<Done>, Failure> {
+) -> Result<Json<Written>, Failure> {
     let volume = volumes::served(&context, &name.0).await?;
     let _place = place(&context).await?;
     let data = body(request, MAX_DATA as usize).await?;
-    let observed = context.observations.of(volume.id());
+    let (id, observed) = (volume.id(), context.observations.of(volume.id()));
     let write = move |volume: Volume<ServerWorld>| async move {
         let length = data.len() as u64;
         let written = volume.write(offset, data, false).await;
         observed.damaged(None).learn(offset, length, &written);
         written
     };
-    on_data_thread(&context, volume, write).await?;
-    Ok(Json(Done {}))
+    written(&context, id, epoch, on_data_thread(&context, volume, write)).await
 }
 
 pub async fn zero(
     State(context): State<Shared>,
     name: Named,
-    Input(Range { offset, length }): Input<Range>,
-) -> Result<Json<Done>, Failure> {
+    Input(ZeroRange { range: Range { offset, length }, epoch }): Input<ZeroRange>,
+) -> Result<Json<Written>, Failure> {
     let volume = volumes::served(&context, &name.0).await?;
-    let observed = context.observations.of(volume.id());
+    let (id, observed) = (volume.id(), context.observations.of(volume.id()));
     let trim = move |volume: Volume<ServerWorld>| async move {
         let trimmed = volume.trim(offset, length).await;
         observed.damaged(None).learn(offset, length, &trimmed);
         trimmed
     };
-    on_data_thread(&context, volume, trim).await?;
-    Ok(Json(Done {}))
+    written(&context, id, epoch, on_data_thread(&context, volume, trim)).await
 }
 
-pub async fn flush(State(context): State<Shared>, name: Named) -> Result<Json<Done>, Failure> {
+pub async fn flush(
+    State(context): State<Shared>,
+    name: Named,
+    Options(EpochQuery { epoch }): Options<EpochQuery>,
+) -> Result<Json<Written>, Failure> {
     let volume = volumes::served(&context, &name.0).await?;
-    on_data_thread(&context, volume, |volume: Volume<ServerWorld>| async move { volume.flush().await }).await?;
-    Ok(Json(Done {}))
+    let id = volume.id();
+    let flush = |volume: Volume<ServerWorld>| async move { volume.flush().await };
+    written(&context, id, epoch, on_data_thread(&context, volume, flush)).await
+}
+
+/// Answers with an epoch in which nothing of it was written later: a rollback to an earlier one is noticed by who says that next.
+async fn written(
+    context: &Context,
+    id: VolumeId,
+    epoch: Option<Epoch>,
+    work: impl Future<Output = Result<(), Failure>>,
+) -> Result<Json<Written>, Failure> {
+    let before = still_sees(context, id, epoch)?.epoch;
+    work.await?;
+    still_sees(context, id, epoch)?;
+    let record = still_sees(context, id, Some(before))?;
+    Ok(Json(Written { epoch: record.epoch }))
+}
+
+/// The volume as it is now, unless what the caller has read or written of it before isn't in it any more.
+pub fn still_sees(context: &Context, id: VolumeId, epoch: Option<Epoch>) -> Result<Arc<VolumeRecord>, Failure> {
+    let state = context.parts.metadata.state();
+    let record = state.volumes.get(&id).ok_or_else(|| Failure::from(IoError::Fenced))?;
+    match epoch.is_none_or(|epoch| record.lineage.sees(epoch)) {
+        true => Ok(record.clone()),
+        false => Err(Failure::new(ErrorKind::Conflict, format!("volume '{}' was rolled back meanwhile", record.name))),
+    }
 }
 
 pub async fn map(
@@ -111,7 +148,7 @@ pub async fn map_snapshot(
     name: Named,
     Options(range): Options<RangeQuery>,
 ) -> Result<Json<Vec<MapRun>>, Failure> {
-    let snapshot = snapshots::served(&context, &name.parse()?).await?;
+    let snapshot = snapshots::served(&context, &name.snapshot()?).await?;
     map_of(&context, Reader::Snapshot(snapshot), range).await
 }
 

@@ -4,11 +4,11 @@
 //! It's exact whatever drives keep, and reads what one of the two has had written, taken out or moved since the other. So much as takes
 //! a moment is compared for one request, and the asker goes on from there; no more than a piece of each is in memory.
 
-use super::data::{on_data_thread, place};
+use super::data::{on_data_thread, place, still_sees};
 use super::extract::{Named, Options};
 use super::failure::Failure;
-use super::types::{DiffQuery, Difference, DifferenceKind, SnapshotDiff, SnapshotName};
-use super::{Shared, snapshots, volumes};
+use super::types::{BY_ID, DiffQuery, Difference, DifferenceKind, SnapshotDiff, SnapshotName};
+use super::{Shared, snapshots};
 use crate::nbd::reader::Reader;
 use crate::world::ServerWorld;
 use axum::Json;
@@ -31,20 +31,25 @@ const WITHIN: Duration = Duration::from_secs(2);
 pub async fn show(
     State(context): State<Shared>,
     name: Named,
-    Options(DiffQuery { to, offset }): Options<DiffQuery>,
+    Options(DiffQuery { to, offset, epoch }): Options<DiffQuery>,
 ) -> Result<Json<SnapshotDiff>, Failure> {
-    let from: SnapshotName = name.parse()?;
+    let from = name.snapshot()?;
+    let one = snapshots::served(&context, &from).await?;
     let other = match to {
-        None => Reader::Volume(volumes::served(&context, &from.volume).await?),
+        None => Reader::Volume(one.volume().clone()),
         Some(to) => {
-            let to = SnapshotName { volume: from.volume.clone(), snapshot: to };
+            let to = SnapshotName { volume: format!("{BY_ID}{}", one.volume().id().0), snapshot: to };
             Reader::Snapshot(snapshots::served(&context, &to).await?)
         }
     };
-    let one = snapshots::served(&context, &from).await?;
     let _place = place(&context).await?;
+    let id = one.volume().id();
     let compare = move |(one, other)| compare(one, other, offset);
-    Ok(Json(on_data_thread(&context, (one, other), compare).await?))
+    match on_data_thread(&context, (one, other), compare).await {
+        Ok(found) => still_sees(&context, id, epoch).map(|_| Json(found)),
+        // That it's gone says more than that it can't be read.
+        Err(failure) => Err(snapshots::gone(&context, &from).unwrap_or(failure)),
+    }
 }
 
 /// From `offset` on, as far as there's time.

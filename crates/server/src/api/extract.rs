@@ -1,6 +1,8 @@
 //! What requests bring along, with errors as the API answers them.
 
 use super::failure::Failure;
+use super::types::{BY_ID, SnapshotName};
+use crate::nbd::exports::Wanted;
 use axum::body::to_bytes;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
@@ -19,6 +21,16 @@ pub struct Named(pub String);
 impl Named {
     pub fn parse<T: FromStr<Err: std::fmt::Display>>(&self) -> Result<T, Failure> {
         self.0.parse().map_err(Failure::bad)
+    }
+
+    /// By its names, or by what stands for them.
+    pub fn snapshot(&self) -> Result<SnapshotName, Failure> {
+        match Wanted::of(&self.0) {
+            Some(Wanted::Id(volume, Some(epoch))) => {
+                Ok(SnapshotName { volume: format!("{BY_ID}{}", volume.0), snapshot: format!("{BY_ID}{epoch}") })
+            }
+            _ => self.parse(),
+        }
     }
 }
 

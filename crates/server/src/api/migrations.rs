@@ -17,7 +17,7 @@ use tepal_drive::world::Random;
 use tepal_engine::{Trouble, VolumeHealth};
 use tepal_metadata::{Command, DriveState, DriveUse, MigrationRecord, State, VolumeRecord};
 use tepal_model::size::Size;
-use tepal_model::{CHUNK, DriveId, IoError, Layout, MapId, MigrationStage};
+use tepal_model::{CHUNK, DriveId, IoError, Layout, MapId, MigrationStage, VolumeId};
 
 /// Of what is to be taken over, this part must fit besides: a window of it is in both places.
 const BESIDES: u64 = 20;
@@ -64,7 +64,7 @@ async fn begin(
         if rate.is_some() {
             context.propose(Command::SetMigrationRate { id: migration.id, rate }).await?;
         }
-        return volumes::one(context, name).await;
+        return volumes::one(context, &record.by_id()).await;
     }
     let to = pool.as_deref().unwrap_or(&record.pool);
     let is_possible = state.migration_about(record.map).is_none() && state.pools.contains_key(to);
@@ -72,9 +72,9 @@ async fn begin(
         check_room(context, &state, &record, (&wanted, to), alone).await?;
     }
     let seed = ServerWorld.next_u64();
-    context.propose(Command::BeginMigration { volume: name.to_owned(), layout, alone, pool, seed, rate }).await?;
+    context.propose(Command::BeginMigration { volume: record.by_id(), layout, alone, pool, seed, rate }).await?;
     context.volumes.settle().await;
-    volumes::one(context, name).await
+    volumes::one(context, &record.by_id()).await
 }
 
 /// What the volumes that go have on drives, with as many copies as they get, must fit besides what it leaves free on its way.
@@ -86,7 +86,7 @@ async fn check_room(
     alone: bool,
 ) -> Result<(), Failure> {
     let Some(map) = state.map_of(record) else { return Ok(()) };
-    let allocated = volumes::everywhere(context, &record.name).await?.allocated;
+    let allocated = volumes::everywhere(context, &record.by_id()).await?.allocated;
     let copies = u64::from(map.layout.copies());
     let held = allocated / copies;
     // Of what several volumes have together nobody knows how much one of them sees: at most all of itself.
@@ -137,7 +137,7 @@ async fn promised_in(context: &Context, state: &State, pool: &str) -> u64 {
         }
         let leaves_room = state.pool_of(volume, source) == pool;
         // Unless it has gone meanwhile.
-        let Ok(VolumeInfo { allocated, .. }) = volumes::everywhere(context, &volume.name).await else { continue };
+        let Ok(VolumeInfo { allocated, .. }) = volumes::everywhere(context, &volume.by_id()).await else { continue };
         let copies = (source.layout.copies(), target.layout.copies());
         // What a volume that parts from others has by itself in the end isn't known before.
         let takes = match migration.leaves {
@@ -187,6 +187,7 @@ async fn change(
 ) -> Result<Json<VolumeInfo>, Failure> {
     let record = volumes::record_in(context, Scope::Cluster, name).await?;
     let state = context.parts.metadata.state();
+    let name = &record.name;
     let Some(migration) = state.migration_of(&record) else {
         let error = format!(
             "volume '{name}' has no migration under way: it's where it was to go, or none was begun (`tepal volume relayout`, `tepal volume \
@@ -201,7 +202,7 @@ async fn change(
         }
         done => done.map(drop),
     }?;
-    volumes::one(context, name).await
+    volumes::one(context, &record.by_id()).await
 }
 
 /// With what all servers say of what is in its way, as those do who lead its columns.
@@ -209,7 +210,7 @@ pub async fn list(context: Extract<Shared>, scope: Scope) -> Json<Vec<MigrationI
     let state = context.parts.metadata.state();
     let Json(volumes) = volumes::list(context, scope).await;
     let info = |volume: VolumeInfo| {
-        let record = state.migration_of(state.volume_named(&volume.name)?)?;
+        let record = state.migration_of(state.volumes.get(&VolumeId(volume.id))?)?;
         Some(MigrationInfo {
             volume: volume.name,
             from: layout_of(&state, record.source).unwrap_or_default(),
@@ -363,7 +364,9 @@ pub fn put_together(own: Option<Migration>, others: impl IntoIterator<Item = Mig
 
 /// When all servers have said where there's no room, people are told once, with what can be done.
 pub fn say_what_lacks_room(volume: &mut VolumeInfo, state: &State) {
-    let (Some(migration), Some(record)) = (&mut volume.migration, state.volume_named(&volume.name)) else { return };
+    let (Some(migration), Some(record)) = (&mut volume.migration, state.volumes.get(&VolumeId(volume.id))) else {
+        return;
+    };
     if !migration.lacks_room {
         return;
     }

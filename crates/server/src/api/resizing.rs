@@ -36,10 +36,14 @@ pub async fn resize(
 ) -> Result<Json<VolumeInfo>, Failure> {
     let end = Instant::now() + ANEW;
     check_size(size)?; // before anything is cleared for it
-    if shrink && !force && size < record(&context, &name).await?.size {
-        let clients = that_stay(|| clients(&context, &name)).await?;
-        refuse_in_use(&format!("volume '{name}'"), clients, "what they have past its new end is gone under them")?;
+    // Another one may be called so by the time that this is done.
+    let known = record(&context, &name).await?;
+    let called = known.name.clone();
+    if shrink && !force && size < known.size {
+        let clients = that_stay(|| clients(&context, &known)).await?;
+        refuse_in_use(&format!("volume '{called}'"), clients, "what they have past its new end is gone under them")?;
     }
+    let name = known.by_id();
     let command = |cleared| Command::ResizeVolume { name: name.clone(), size, shrink, cleared };
     loop {
         let before = record(&context, &name).await?;
@@ -100,7 +104,7 @@ async fn clear_what_was_cut_off(context: &Context, name: &str, end: Instant) -> 
         if is_still(&context.parts.metadata.state(), &cleared) {
             break;
         } else if Instant::now() >= end {
-            let reason = format!("volume '{name}' was changed by others all the while");
+            let reason = format!("volume '{}' was changed by others all the while", now.name);
             return Err(Failure::new(ErrorKind::Unavailable, reason));
         }
         now = record(context, name).await?;

@@ -3,7 +3,7 @@
 use super::extract::Named;
 use super::failure::Failure;
 use super::relay::Scope;
-use super::types::{Scrub, ScrubState, path, route};
+use super::types::{BY_ID, Scrub, ScrubState, path, route};
 use super::{Context, Shared, volumes};
 use crate::damage::union;
 use axum::Json;
@@ -11,19 +11,20 @@ use axum::extract::State;
 use axum::http::Method;
 use std::collections::BTreeSet;
 use tepal_metadata::{self as metadata, DriveState};
-use tepal_model::DriveId;
+use tepal_model::{DriveId, VolumeId};
 
 pub async fn start(State(context): State<Shared>, scope: Scope, name: Named) -> Result<Json<Scrub>, Failure> {
     let volume = volumes::served(&context, &name.0).await?;
     let id = volume.id();
+    let called = volume.spec().name;
     context.scrubs.start(volume);
-    let own = context.scrubs.report(id, &name.0);
+    let own = context.scrubs.report(id, &called);
     Ok(Json(with_others(&context, scope, Method::POST, own).await))
 }
 
 pub async fn show(State(context): State<Shared>, scope: Scope, name: Named) -> Result<Json<Scrub>, Failure> {
     let volume = volumes::served(&context, &name.0).await?;
-    let own = context.scrubs.report(volume.id(), &name.0);
+    let own = context.scrubs.report(volume.id(), &volume.spec().name);
     Ok(Json(with_others(&context, scope, Method::GET, own).await))
 }
 
@@ -31,14 +32,15 @@ async fn with_others(context: &Context, scope: Scope, method: Method, own: Scrub
     if scope == Scope::Own {
         return own;
     }
-    let others = context.have_others_do::<Scrub>(method, &path(route::VOLUME_SCRUB, &own.volume)).await;
+    let others =
+        context.have_others_do::<Scrub>(method, &path(route::VOLUME_SCRUB, &format!("{BY_ID}{}", own.volume_id))).await;
     let all = others.into_iter().filter_map(|(_, said)| said).fold(own, put_together);
     Scrub { unchecked_drives: unchecked(&context.parts.metadata.state(), &all), ..all }
 }
 
 /// The drives with copies of the volume that a scrub that is done didn't read.
 fn unchecked(state: &metadata::State, scrub: &Scrub) -> Vec<DriveId> {
-    let volume = state.volume_named(&scrub.volume).filter(|_| scrub.state == ScrubState::Done);
+    let volume = state.volumes.get(&VolumeId(scrub.volume_id)).filter(|_| scrub.state == ScrubState::Done);
     let Some(volume) = volume else { return Vec::new() };
     let drives: BTreeSet<DriveId> = state.maps_of(volume).flat_map(|map| map.drives()).collect();
     let may_count = |drive: &DriveId| state.drives.get(drive).is_some_and(|record| record.state != DriveState::Failed);
@@ -80,6 +82,7 @@ mod tests {
     fn part(state: ScrubState, offset: u64) -> Scrub {
         Scrub {
             volume: "v".to_owned(),
+            volume_id: 1,
             state,
             checked_bytes: 10,
             total_bytes: 20,

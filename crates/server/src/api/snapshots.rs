@@ -8,7 +8,7 @@ use super::extract::{Input, Named, Options};
 use super::failure::Failure;
 use super::relay::Scope;
 use super::types::{
-    CloneSnapshot, CreateSnapshot, ErrorKind, ForceQuery, RenameSnapshot, ShowSnapshotQuery, SnapshotInfo,
+    BY_ID, CloneSnapshot, CreateSnapshot, ErrorKind, ForceQuery, RenameSnapshot, ShowSnapshotQuery, SnapshotInfo,
     SnapshotName, SnapshotQuery, SnapshotRemoval, VolumeInfo, path, route,
 };
 use super::{Context, Shared, health_text, volumes};
@@ -34,12 +34,13 @@ pub async fn list(
     uri: Uri,
     Options(SnapshotQuery { volume }): Options<SnapshotQuery>,
 ) -> Result<Json<Vec<SnapshotInfo>>, Failure> {
-    if let Some(name) = &volume {
-        volumes::record_in(&context, scope, name).await?;
-    }
+    let only = match &volume {
+        Some(name) => Some(volumes::record_in(&context, scope, name).await?.id),
+        None => None,
+    };
     let state = context.parts.metadata.state();
     let mut listed: Vec<&Arc<VolumeRecord>> =
-        state.active_volumes().filter(|record| volume.as_ref().is_none_or(|name| record.name == *name)).collect();
+        state.active_volumes().filter(|record| only.is_none_or(|id| record.id == id)).collect();
     listed.sort_unstable_by_key(|record| &record.name);
     let mut all: Vec<SnapshotInfo> = Vec::new();
     for record in listed {
@@ -62,7 +63,7 @@ pub async fn show(
     name: Named,
     Options(query): Options<ShowSnapshotQuery>,
 ) -> Result<Json<SnapshotInfo>, Failure> {
-    let name = name.parse()?;
+    let name = name.snapshot()?;
     match scope {
         Scope::Own => own(&context, &name, query).await.map(Json),
         Scope::Cluster => everywhere(&context, &name, query).await.map(Json),
@@ -72,7 +73,7 @@ pub async fn show(
 async fn everywhere(context: &Context, name: &SnapshotName, query: ShowSnapshotQuery) -> Result<SnapshotInfo, Failure> {
     record(context, name).await?;
     let mut all = [own(context, name, query).await?];
-    let asked = format!("{}?count={}", path(route::SNAPSHOT, &name.to_string()), query.count);
+    let asked = format!("{}?count={}", path(route::SNAPSHOT, &all[0].by_id()), query.count);
     let others = context.ask_others::<SnapshotInfo>(&asked).await;
     let others = others.into_iter().map(|(server, said)| (server, said.map(|said| vec![said])));
     put_together(context, &mut all, others.collect());
@@ -107,14 +108,14 @@ async fn counted(
     Ok(snapshots.into_iter().map(counted).collect())
 }
 
-/// What a server says of snapshots, by their volumes and epochs.
-type SaidOf = BTreeMap<(String, Epoch), SnapshotInfo>;
+/// What a server says of snapshots, by the ids of their volumes and their epochs.
+type SaidOf = BTreeMap<(u64, Epoch), SnapshotInfo>;
 
 /// What other servers say, if they do, is added to what this one knows: of snapshots that are in use there, or of which they keep
 /// something, or of which they don't know what they keep.
 fn put_together(context: &Context, all: &mut [SnapshotInfo], others: Vec<(ServerId, Option<Vec<SnapshotInfo>>)>) {
     let state = context.parts.metadata.state();
-    let key = |info: &SnapshotInfo| (info.volume.clone(), info.epoch);
+    let key = |info: &SnapshotInfo| (info.volume_id, info.epoch);
     let by_key = |said: Vec<SnapshotInfo>| said.into_iter().map(|said| (key(&said), said)).collect();
     let others: Vec<(ServerId, Option<SaidOf>)> =
         others.into_iter().map(|(server, said)| (server, said.map(by_key))).collect();
@@ -135,14 +136,14 @@ fn put_together(context: &Context, all: &mut [SnapshotInfo], others: Vec<(Server
         }
         sum_clients(one);
         if one.unique.is_some() {
-            one.uncounted_drives = uncounted(&state, &one.volume, &silent);
+            one.uncounted_drives = uncounted(&state, VolumeId(one.volume_id), &silent);
         }
     }
 }
 
 /// Drives of a volume that are away, or on servers that say nothing of them.
-fn uncounted(state: &State, volume: &str, silent: &BTreeSet<ServerId>) -> Vec<DriveId> {
-    let drives = state.volume_named(volume).map(|record| volumes::drives_of(state, record)).unwrap_or_default();
+fn uncounted(state: &State, volume: VolumeId, silent: &BTreeSet<ServerId>) -> Vec<DriveId> {
+    let drives = state.volumes.get(&volume).map(|record| volumes::drives_of(state, record)).unwrap_or_default();
     let is_counted = |drive: &DriveId| {
         let record = state.drives.get(drive);
         record.is_some_and(|record| record.state.takes_writes() && !silent.contains(&record.server))
@@ -166,6 +167,7 @@ fn info(context: &Context, volume: &VolumeRecord, snapshot: &SnapshotRecord) -> 
     let damaged = context.observations.of(volume.id).damaged(Some(snapshot.epoch));
     SnapshotInfo {
         volume: volume.name.clone(),
+        volume_id: volume.id.0,
         name: snapshot.name.clone(),
         epoch: snapshot.epoch,
         size: snapshot.size,
@@ -203,9 +205,9 @@ type Found<'a> = (&'a Arc<VolumeRecord>, &'a Arc<SnapshotRecord>);
 
 fn find<'a>(state: &'a State, name: &SnapshotName) -> Result<Found<'a>, Refusal> {
     let SnapshotName { volume, snapshot } = name;
-    let record = state.volume_named(volume).ok_or_else(|| Refusal::NoVolume(volume.clone()))?;
-    let found = state.snapshot_named(record.id, snapshot);
-    let found = found.ok_or_else(|| Refusal::NoSnapshot { volume: volume.clone(), name: snapshot.clone() })?;
+    let record = state.volume_called(volume).ok_or_else(|| Refusal::NoVolume(volume.clone()))?;
+    let found = state.snapshot_called(record.id, snapshot);
+    let found = found.ok_or_else(|| Refusal::NoSnapshot { volume: record.name.clone(), name: snapshot.clone() })?;
     Ok((record, found))
 }
 
@@ -213,7 +215,7 @@ fn find<'a>(state: &'a State, name: &SnapshotName) -> Result<Found<'a>, Refusal>
 async fn record(context: &Context, name: &SnapshotName) -> Result<(Arc<VolumeRecord>, Arc<SnapshotRecord>), Failure> {
     let metadata = &context.parts.metadata;
     if find(&metadata.state(), name).is_err() {
-        let asked = format!("{}?count=false", path(route::SNAPSHOT, &name.to_string()));
+        let asked = format!("{}?count=false", path(route::SNAPSHOT, &asked_as(name)));
         let others = context.ask_others::<SnapshotInfo>(&asked).await;
         if others.iter().any(|(_, said)| said.is_some()) {
             in_a_moment(&mut metadata.watch(), |state| find(state, name).is_ok()).await;
@@ -226,20 +228,39 @@ async fn record(context: &Context, name: &SnapshotName) -> Result<(Arc<VolumeRec
 
 /// The snapshot of this name, to be read.
 pub async fn served(context: &Context, name: &SnapshotName) -> Result<Snapshot<ServerWorld>, Failure> {
-    let (_, snapshot) = record(context, name).await?;
-    Ok(volumes::served(context, &name.volume).await?.snapshot(snapshot.epoch, snapshot.size))
+    let (volume, snapshot) = record(context, name).await?;
+    Ok(volumes::open(context, &volume).await?.snapshot(snapshot.epoch, snapshot.size))
+}
+
+/// What is to be said if it isn't there any more.
+pub fn gone(context: &Context, name: &SnapshotName) -> Option<Failure> {
+    find(&context.parts.metadata.state(), name).err().map(Failure::from)
+}
+
+/// As the path of a request has it.
+fn asked_as(name: &SnapshotName) -> String {
+    match name.snapshot.strip_prefix(BY_ID) {
+        Some(epoch) => format!("{}@{epoch}", name.volume),
+        None => name.to_string(),
+    }
+}
+
+/// What stands for a snapshot in what is done about it: it's the same one if it's called otherwise meanwhile.
+fn lasting(volume: &VolumeRecord, snapshot: Epoch) -> SnapshotName {
+    SnapshotName { volume: volume.by_id(), snapshot: format!("{BY_ID}{snapshot}") }
 }
 
 pub async fn create(
     Extract(context): Extract<Shared>,
     Input(CreateSnapshot { volume, name }): Input<CreateSnapshot>,
 ) -> Result<Json<SnapshotInfo>, Failure> {
-    let served = volumes::served(&context, &volume).await?;
+    let record = volumes::record(&context, &volume).await?;
+    let served = volumes::open(&context, &record).await?;
     let began = Instant::now();
-    let command = Command::CreateSnapshot { volume: volume.clone(), name: name.clone() };
+    let command = Command::CreateSnapshot { volume: record.by_id(), name: name.clone() };
     let Reply::SnapshotCreated { epoch, view } = context.propose(command).await? else { return Err(no_sense()) };
     let agreed = began.elapsed();
-    let name = SnapshotName { volume, snapshot: name };
+    let name = SnapshotName { volume: record.name.clone(), snapshot: name };
     let late = || {
         format!("snapshot '{name}' is made, and what is written now may still get into it: remove it, and make another")
     };
@@ -247,7 +268,7 @@ pub async fn create(
     let cut = began.elapsed();
     keep_on_media(&context, served).await?;
     tracing::debug!(snapshot = %name, epoch, view, ?agreed, ?cut, whole = ?began.elapsed(), "snapshot made");
-    own(&context, &name, IN_SHORT).await.map(Json)
+    own(&context, &lasting(&record, epoch), IN_SHORT).await.map(Json)
 }
 
 /// With `durability=flush`, what was acknowledged may be lost with the power until it's flushed: a snapshot would change.
@@ -264,15 +285,15 @@ pub async fn remove(
     name: Named,
     Options(ForceQuery { force }): Options<ForceQuery>,
 ) -> Result<Json<SnapshotRemoval>, Failure> {
-    let name: SnapshotName = name.parse()?;
-    record(&context, &name).await?;
+    let (volume, snapshot) = record(&context, &name.snapshot()?).await?;
+    let name = lasting(&volume, snapshot.epoch);
     if !force {
         let clients = || async { Ok(everywhere(&context, &name, IN_SHORT).await?.clients) };
         let clients = volumes::that_stay(clients).await?;
-        volumes::refuse_in_use(&format!("snapshot '{name}'"), clients, volumes::GET_ERRORS)?;
+        volumes::refuse_in_use(&format!("snapshot '{}@{}'", volume.name, snapshot.name), clients, volumes::GET_ERRORS)?;
     }
-    let SnapshotName { volume, snapshot } = name;
-    context.propose(Command::RemoveSnapshot { volume, name: snapshot }).await?;
+    let SnapshotName { volume, snapshot: name } = name;
+    context.propose(Command::RemoveSnapshot { volume, name }).await?;
     Ok(Json(SnapshotRemoval { view: context.parts.metadata.state().view() }))
 }
 
@@ -281,10 +302,11 @@ pub async fn rename(
     name: Named,
     Input(RenameSnapshot { new_name }): Input<RenameSnapshot>,
 ) -> Result<Json<SnapshotInfo>, Failure> {
-    let SnapshotName { volume, snapshot: name } = name.parse()?;
-    let command = Command::RenameSnapshot { volume: volume.clone(), name, new_name: new_name.clone() };
-    context.propose(command).await?;
-    own(&context, &SnapshotName { volume, snapshot: new_name }, IN_SHORT).await.map(Json)
+    let (volume, snapshot) = record(&context, &name.snapshot()?).await?;
+    let lasting = lasting(&volume, snapshot.epoch);
+    let SnapshotName { volume, snapshot: name } = lasting.clone();
+    context.propose(Command::RenameSnapshot { volume, name, new_name }).await?;
+    own(&context, &lasting, IN_SHORT).await.map(Json)
 }
 
 /// What clients of the volume think that it holds, it doesn't hold any more: done by force only while there are some.
@@ -293,21 +315,20 @@ pub async fn roll_back(
     name: Named,
     Options(ForceQuery { force }): Options<ForceQuery>,
 ) -> Result<Json<VolumeInfo>, Failure> {
-    let name: SnapshotName = name.parse()?;
-    record(&context, &name).await?;
+    let (record, snapshot) = record(&context, &name.snapshot()?).await?;
     if !force {
-        let clients = volumes::that_stay(|| volumes::clients(&context, &name.volume)).await?;
+        let clients = volumes::that_stay(|| volumes::clients(&context, &record)).await?;
         let forced = "they find other bytes than they have read";
-        volumes::refuse_in_use(&format!("volume '{}'", name.volume), clients, forced)?;
+        volumes::refuse_in_use(&format!("volume '{}'", record.name), clients, forced)?;
     }
     let began = Instant::now();
-    let command = Command::RollBack { volume: name.volume.clone(), name: name.snapshot.clone() };
+    let command = Command::RollBack { volume: record.by_id(), name: snapshot.by_id() };
     let Reply::RolledBack { epoch, view } = context.propose(command).await? else { return Err(no_sense()) };
-    let late = || format!("volume '{}' is rolled back, and what is written now may get lost: do it again", name.volume);
+    let late = || format!("volume '{}' is rolled back, and what is written now may get lost: do it again", record.name);
     context.acted_by(view, late).await?;
     context.volumes.settle().await;
-    tracing::debug!(snapshot = %name, epoch, view, after = ?began.elapsed(), "volume rolled back");
-    volumes::one(&context, &name.volume).await
+    tracing::debug!(volume = record.name, epoch, view, after = ?began.elapsed(), "volume rolled back");
+    volumes::one(&context, &record.by_id()).await
 }
 
 /// Answered when every server knows of the new volume, so that any of them serves it.
@@ -316,16 +337,15 @@ pub async fn clone(
     name: Named,
     Input(CloneSnapshot { name: new_name }): Input<CloneSnapshot>,
 ) -> Result<Json<VolumeInfo>, Failure> {
-    let name: SnapshotName = name.parse()?;
-    record(&context, &name).await?;
+    let (record, kept) = record(&context, &name.snapshot()?).await?;
     let began = Instant::now();
-    let (volume, snapshot) = (name.volume.clone(), name.snapshot.clone());
+    let (volume, snapshot) = (record.by_id(), kept.by_id());
     let command = Command::CloneVolume { volume, snapshot, name: new_name.clone() };
     let Reply::VolumeCloned { id, view } = context.propose(command).await? else { return Err(no_sense()) };
     context.acted_by(view, || format!("volume '{new_name}' is made, and not all of it may be served yet")).await?;
     context.volumes.settle().await;
-    tracing::debug!(snapshot = %name, clone = id.0, view, after = ?began.elapsed(), "snapshot cloned");
-    volumes::one(&context, &new_name).await
+    tracing::debug!(snapshot = kept.name, clone = id.0, view, after = ?began.elapsed(), "snapshot cloned");
+    volumes::one(&context, &format!("{BY_ID}{}", id.0)).await
 }
 
 /// What a volume is a clone of, while that is there.

@@ -58,7 +58,7 @@ pub async fn show(Extract(context): Extract<Shared>, scope: Scope, name: Named) 
 pub async fn everywhere(context: &Context, name: &str) -> Result<VolumeInfo, Failure> {
     let Json(own) = one(context, name).await?;
     let id = own.id;
-    let others = context.ask_others::<VolumeInfo>(&path(route::VOLUME, name)).await;
+    let others = context.ask_others::<VolumeInfo>(&path(route::VOLUME, &own.by_id())).await;
     let others = others.into_iter().filter_map(|(_, said)| said).filter(|said| said.id == id);
     Ok(put_together(own, others, &context.parts.metadata.state()))
 }
@@ -121,9 +121,10 @@ pub async fn rename(
     name: Named,
     Input(RenameVolume { new_name }): Input<RenameVolume>,
 ) -> Result<Json<VolumeInfo>, Failure> {
-    context.propose(Command::RenameVolume { name: name.0, new_name: new_name.clone() }).await?;
+    let id = record(&context, &name.0).await?.by_id();
+    context.propose(Command::RenameVolume { name: id.clone(), new_name }).await?;
     context.volumes.settle().await;
-    one(&context, &new_name).await
+    one(&context, &id).await
 }
 
 /// A volume in use is removed only by force: its users get errors from then on. So do those of its snapshots.
@@ -135,18 +136,18 @@ pub async fn remove(
     let record = record(&context, &name.0).await?;
     if !force {
         let users = || async {
-            let volume = everywhere(&context, &record.name).await?;
+            let volume = everywhere(&context, &record.by_id()).await?;
             Ok(volume.clients + volume.snapshots.iter().map(|snapshot| snapshot.clients).sum::<u64>())
         };
         refuse_in_use(&format!("volume '{}'", record.name), that_stay(users).await?, GET_ERRORS)?;
     }
     let mut removal = removal(&context, &record);
-    let others = context.ask_others::<VolumeInfo>(&path(route::VOLUME, &record.name)).await;
+    let others = context.ask_others::<VolumeInfo>(&path(route::VOLUME, &record.by_id())).await;
     if !is_shared(&context.parts.metadata.state(), &record) {
         let said = others.iter().filter_map(|(_, said)| said.as_ref()).filter(|said| said.id == removal.id);
         removal.allocated += said.map(|said| said.allocated).sum::<u64>();
     }
-    context.propose(Command::RemoveVolume { name: name.0, snapshots }).await?;
+    context.propose(Command::RemoveVolume { name: record.by_id(), snapshots }).await?;
     context.volumes.settle().await;
     Ok(Json(removal))
 }
@@ -165,8 +166,8 @@ pub fn refuse_in_use(what: &str, clients: u64, forced: &str) -> Result<(), Failu
 }
 
 /// Of all servers, and of gateways: how many have the volume itself open.
-pub async fn clients(context: &Context, volume: &str) -> Result<u64, Failure> {
-    Ok(everywhere(context, volume).await?.clients)
+pub async fn clients(context: &Context, volume: &VolumeRecord) -> Result<u64, Failure> {
+    Ok(everywhere(context, &volume.by_id()).await?.clients)
 }
 
 /// How many clients there are, once those are gone that have just hung up.
@@ -211,10 +212,10 @@ fn is_shared(state: &State, record: &VolumeRecord) -> bool {
 /// Also if another server has just said that it made the volume, and this one hasn't heard of it yet.
 pub async fn record(context: &Context, name: &str) -> Result<Arc<VolumeRecord>, Failure> {
     let metadata = &context.parts.metadata;
-    if metadata.state().volume_named(name).is_none() {
+    if metadata.state().volume_called(name).is_none() {
         let others = context.ask_others::<VolumeInfo>(&path(route::VOLUME, name)).await;
         if others.iter().any(|(_, said)| said.is_some()) {
-            in_a_moment(&mut metadata.watch(), |state| state.volume_named(name).is_some()).await;
+            in_a_moment(&mut metadata.watch(), |state| state.volume_called(name).is_some()).await;
         }
     }
     record_here(context, name)
@@ -230,11 +231,11 @@ pub async fn record_in(context: &Context, scope: Scope, name: &str) -> Result<Ar
 
 fn record_here(context: &Context, name: &str) -> Result<Arc<VolumeRecord>, Failure> {
     let state = context.parts.metadata.state();
-    let found = state.volume_named(name).cloned();
+    let found = state.volume_called(name).cloned();
     found.ok_or_else(|| Refusal::NoVolume(name.chars().take(140).collect()).into())
 }
 
-/// The volume of this name, if it's served now, or will be in a moment.
+/// The volume of this name or id, if it's served now, or will be in a moment.
 pub async fn served(context: &Context, name: &str) -> Result<Volume<ServerWorld>, Failure> {
     open(context, &*record(context, name).await?).await
 }

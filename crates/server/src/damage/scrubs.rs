@@ -140,6 +140,7 @@ impl Scrubs {
     pub fn report(&self, id: VolumeId, volume: &str) -> Scrub {
         let never = Scrub {
             volume: volume.to_owned(),
+            volume_id: id.0,
             state: ScrubState::Never,
             checked_bytes: 0,
             total_bytes: 0,

@@ -30,6 +30,9 @@ pub fn attach(global: &Global, output: Output, arguments: AttachArguments) -> Re
     let (mut export, mut key) = (format!("{BY_ID}{}", found.id), format!("{}-{}", cluster.id, found.id));
     if let SourceName::Snapshot(name) = &volume {
         let snapshot: SnapshotInfo = client.get(&path(route::SNAPSHOT, &name.to_string()))?;
+        // The name may have gone over to another volume in between.
+        export = format!("{BY_ID}{}", snapshot.volume_id);
+        key = format!("{}-{}", cluster.id, snapshot.volume_id);
         export.push_str(&format!("@{}", snapshot.epoch));
         key.push_str(&format!("@{}", snapshot.epoch));
     }

@@ -1,7 +1,7 @@
 //! `tepal volume relayout`, `flatten`, and what is done about volumes that are on their way.
 
 use super::CommandError;
-use super::volume::VolumeError;
+use super::volume::{VolumeError, gone};
 use super::wait::{self, Left, Waited};
 use crate::cli::Rate;
 use crate::client::{Client, ClientError};
@@ -54,9 +54,9 @@ pub fn relayout(
     if !to.is_reached(&volume) {
         return Err(VolumeError::CameBack { volume: name.to_owned(), layout: volume.layout }.into());
     }
-    output.show(&volume, |_| match &to.layout {
-        Some(_) => format!("volume {name} has {to} now"),
-        None => format!("volume {name} is in {to} now"),
+    output.show(&volume, |volume| match &to.layout {
+        Some(_) => format!("volume {} has {to} now", volume.name),
+        None => format!("volume {} is in {to} now", volume.name),
     })?;
     Ok(())
 }
@@ -76,7 +76,7 @@ pub fn flatten(
     if came_back {
         return Err(VolumeError::StillShares(name.to_owned()).into());
     }
-    output.show(&volume, |_| format!("volume {name} shares no data with other volumes now"))?;
+    output.show(&volume, |volume| format!("volume {} shares no data with other volumes now", volume.name))?;
     Ok(())
 }
 
@@ -87,7 +87,7 @@ pub fn cancel(client: &Client, output: Output, name: &str, wait: bool) -> Result
         return Ok(());
     }
     let (volume, _) = see_through(client, volume, &format!("{name} back"))?;
-    output.show(&volume, |volume| format!("volume {name} is as it was before: {}", volume.layout))?;
+    output.show(&volume, |volume| format!("volume {} is as it was before: {}", volume.name, volume.layout))?;
     Ok(())
 }
 
@@ -100,18 +100,21 @@ fn commands(name: &str) -> String {
 /// The volume when it's there, and whether it was on its way back. An error if the user doesn't want to wait any more: what is to be
 /// done afterwards would come too early.
 fn see_through(client: &Client, volume: VolumeInfo, what: &str) -> Result<(VolumeInfo, bool), CommandError> {
-    let (name, mut came_back) = (volume.name.clone(), false);
+    let (name, route) = (volume.name.clone(), path(route::VOLUME, &volume.by_id()));
+    let (mut came_back, mut far) = (false, (0, 0));
     let left = |volume: &VolumeInfo| {
         let Some(migration) = &volume.migration else { return Ok(None) };
         came_back = migration.cancelled;
         let (done, total, mut obstacles) = (migration.done_bytes, migration.total_bytes, migration.reason.clone());
+        far = (done, total);
         if migration.state == MigrationState::Paused {
             obstacles = vec![format!("it rests: `tepal volume resume {}` has it go on", volume.name)];
         }
         Ok(Some(Left { done, total, obstacles }))
     };
-    let look = || client.get(&path(route::VOLUME, &name));
-    match wait::until(Progress::new(what), volume, look, left)? {
+    let look = || client.get(&route);
+    let waited = wait::until(Progress::new(what), volume, look, left);
+    match waited.map_err(|error| gone(error, &name, "moved", far))? {
         Waited::Done(volume) => Ok((volume, came_back)),
         Waited::Interrupted(_) => {
             let commands = if came_back { SHOWN.to_owned() } else { commands(&name) };

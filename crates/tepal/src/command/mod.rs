@@ -14,6 +14,7 @@ mod serve;
 mod server;
 mod snapshot;
 mod snapshot_removal;
+mod source;
 mod sql;
 mod status;
 mod transfer;

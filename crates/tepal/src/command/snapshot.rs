@@ -1,15 +1,16 @@
 //! `tepal snapshot`.
 
+use super::source::{Kind, Source};
 use super::{CommandError, snapshot_removal};
 use crate::cli::{Global, SnapshotCommand};
-use crate::client::{Client, ClientError};
+use crate::client::Client;
 use crate::locate;
 use crate::output::{self, Outcome, Output, Progress};
 use std::collections::BTreeSet;
 use std::io::Write;
 use tepal_model::DriveId;
 use tepal_server::api::types::{
-    CreateSnapshot, Difference, DifferenceKind, Done, RenameSnapshot, SnapshotDiff, SnapshotInfo, SnapshotName,
+    BY_ID, CreateSnapshot, Difference, DifferenceKind, Done, RenameSnapshot, SnapshotDiff, SnapshotInfo, SnapshotName,
     SourceName, VolumeInfo, path, route,
 };
 
@@ -19,6 +20,8 @@ pub enum SnapshotError {
     OtherVolume { from: SnapshotName, to: SourceName },
     #[error("{0} has another size than when it was begun to be read: read a snapshot of it")]
     Resized(SourceName),
+    #[error("{gone} was removed when it was compared up to {done}: nothing is said of what has its name now")]
+    Gone { gone: String, done: String },
 }
 
 pub fn run(global: &Global, output: Output, command: SnapshotCommand) -> Result<Outcome, CommandError> {
@@ -61,9 +64,11 @@ fn diff(client: &Client, output: Output, from: SnapshotName, to: Option<SourceNa
     if to.volume() != from.volume {
         return Err(SnapshotError::OtherVolume { from, to }.into());
     }
+    let [one, other] = [&SourceName::Snapshot(from.clone()), &to].map(|name| Source::find(client, name));
+    let (one, other) = (one?, other?);
     let mut progress = Progress::new(format!("comparing {from} with {to}"));
     let (mut runs, mut cut_off): (Vec<Difference>, _) = (Vec::new(), None);
-    let mut pages = Differences::new(client, &from, &to);
+    let mut pages = Differences::new(client, &one, &other)?;
     while let Some(page) = pages.next()? {
         progress.set(page.next.unwrap_or(page.to_size), page.to_size);
         runs.extend(page.runs);
@@ -88,30 +93,45 @@ pub struct Differences<'a> {
     client: &'a Client,
     /// All but the offset.
     question: String,
-    to: &'a SourceName,
+    from: &'a Source<'a>,
+    to: &'a Source<'a>,
     /// `None` at the end.
     next: Option<u64>,
-    size: Option<u64>,
 }
 
 impl<'a> Differences<'a> {
-    pub fn new(client: &'a Client, from: &SnapshotName, to: &'a SourceName) -> Self {
-        let named = match to {
-            SourceName::Volume(_) => String::new(),
-            SourceName::Snapshot(to) => format!("to={}&", to.snapshot),
+    /// Of what was found by names: these may have gone over to another volume in between.
+    pub fn new(client: &'a Client, from: &'a Source<'a>, to: &'a Source<'a>) -> Result<Self, SnapshotError> {
+        let (Kind::Snapshot(snapshot), true) = (&from.kind, from.volume == to.volume) else {
+            return Err(SnapshotError::Gone { gone: from.described(), done: output::size(0) });
         };
-        let question = format!("{}?{named}", path(route::SNAPSHOT_DIFF, &from.to_string()));
-        Differences { client, question, to, next: Some(0), size: None }
+        let named = match &to.kind {
+            Kind::Volume { epoch } => format!("epoch={epoch}"),
+            Kind::Snapshot(to) => format!("to={BY_ID}{}", to.epoch),
+        };
+        let question = format!("{}?{named}", path(route::SNAPSHOT_DIFF, &snapshot.by_id()));
+        Ok(Differences { client, question, from, to, next: Some(0) })
     }
 
     pub fn next(&mut self) -> Result<Option<SnapshotDiff>, CommandError> {
         let Some(offset) = self.next else { return Ok(None) };
-        let page: SnapshotDiff = self.client.get(&format!("{}offset={offset}", self.question))?;
-        if self.size.is_some_and(|size| size != page.to_size) {
-            return Err(SnapshotError::Resized(self.to.clone()).into());
+        let page = self.client.get::<SnapshotDiff>(&format!("{}&offset={offset}", self.question));
+        let page = page.map_err(|error| match error.is_not_found() {
+            true => CommandError::from(self.gone(offset)),
+            false => error.into(),
+        })?;
+        if self.to.size != page.to_size {
+            return Err(SnapshotError::Resized(self.to.name.clone()).into());
         }
-        (self.next, self.size) = (page.next, Some(page.to_size));
+        self.next = page.next;
         Ok(Some(page))
+    }
+
+    /// Which of the two isn't there any more.
+    fn gone(&self, offset: u64) -> SnapshotError {
+        let is_gone = |source: &&Source<'_>| source.map(0, 1).is_err_and(|error| error.is_not_found());
+        let gone = [self.to, self.from].into_iter().find(is_gone).unwrap_or(self.from);
+        SnapshotError::Gone { gone: gone.described(), done: output::size(offset) }
     }
 }
 
@@ -125,15 +145,6 @@ fn joined(runs: Vec<Difference>) -> Vec<Difference> {
         }
     }
     joined
-}
-
-/// The snapshot, if there is one of this name.
-pub fn find(client: &Client, name: &SnapshotName) -> Result<Option<SnapshotInfo>, ClientError> {
-    match client.get(&path(route::SNAPSHOT, &name.to_string())) {
-        Ok(found) => Ok(Some(found)),
-        Err(error) if error.is_not_found() => Ok(None),
-        Err(error) => Err(error),
-    }
 }
 
 fn list(snapshots: &[SnapshotInfo]) -> String {

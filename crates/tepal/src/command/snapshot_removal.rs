@@ -8,7 +8,7 @@ use crate::output::{self, Output, Progress};
 use serde::Serialize;
 use tepal_model::DriveId;
 use tepal_server::api::types::{
-    DriveInfo, DriveState, SnapshotInfo, SnapshotName, SnapshotRemoval, VolumeInfo, path, route,
+    BY_ID, DriveInfo, DriveState, SnapshotInfo, SnapshotName, SnapshotRemoval, VolumeInfo, path, route,
 };
 
 /// What is printed as JSON when it was waited for.
@@ -28,12 +28,14 @@ pub fn remove(
     name: &SnapshotName,
     (force, wait): (bool, bool),
 ) -> Result<(), CommandError> {
-    let route = path(route::SNAPSHOT, &name.to_string());
     // How much comes back is known best as long as it's there.
-    let kept = if wait { client.get::<SnapshotInfo>(&route)?.unique.unwrap_or(0) } else { 0 };
+    let found = wait.then(|| client.get::<SnapshotInfo>(&path(route::SNAPSHOT, &name.to_string()))).transpose()?;
+    let kept = found.as_ref().and_then(|found| found.unique).unwrap_or(0);
+    let route = path(route::SNAPSHOT, &found.as_ref().map_or_else(|| name.to_string(), SnapshotInfo::by_id));
     let removal: SnapshotRemoval = client.delete(&format!("{route}?force={force}"))?;
     let mut freeing = Freeing { view: removal.view, total: kept, has_begun: false };
-    let look = || look(client, &name.volume);
+    let volume = found.map_or_else(String::new, |found| format!("{BY_ID}{}", found.volume_id));
+    let look = || look(client, &volume);
     let progress = Progress::new(format!("freeing what only {name} kept"));
     let waited = match wait {
         true => wait::until(progress, look()?, look, |seen| Ok(freeing.left(seen)))?,

@@ -10,8 +10,8 @@ use crate::output::{self, Outcome, Output, Progress};
 use tepal_model::DriveId;
 use tepal_model::size::Size;
 use tepal_server::api::types::{
-    CloneSnapshot, CreateVolume, Loss, Range, Removal, RenameVolume, ResizeVolume, Scrub, ScrubState, SnapshotInfo,
-    VolumeInfo, path, route,
+    BY_ID, CloneSnapshot, CreateVolume, Loss, Range, Removal, RenameVolume, ResizeVolume, Scrub, ScrubState,
+    SnapshotInfo, VolumeInfo, path, route,
 };
 
 #[derive(Debug, thiserror::Error)]
@@ -28,6 +28,8 @@ pub enum VolumeError {
         "requests for {bytes} of volume '{volume}' fail: with --force the newest copies left of that are served as they are"
     )]
     LossNotAccepted { volume: String, bytes: String },
+    #[error("volume '{volume}' was removed while it was being {doing}, when {done} of {total} were done")]
+    Gone { volume: String, doing: &'static str, done: String, total: String },
     #[error("{what} is removed, and not all of its space is free yet: the rest is freed in the background")]
     Freeing { what: String },
     #[error("volume '{0}' isn't checked yet: it goes on in the background")]
@@ -153,10 +155,12 @@ fn accept_loss(client: &Client, output: Output, name: &str, force: bool) -> Resu
 }
 
 fn scrub(client: &Client, output: Output, name: &str, wait: bool) -> Result<(), CommandError> {
-    let route = path(route::VOLUME_SCRUB, name);
-    let begun: Scrub = client.post(&route, &serde_json::json!({}))?;
+    let begun: Scrub = client.post(&path(route::VOLUME_SCRUB, name), &serde_json::json!({}))?;
+    let route = path(route::VOLUME_SCRUB, &format!("{BY_ID}{}", begun.volume_id));
+    let mut far = (0, 0);
     let left = |scrub: &Scrub| {
         let runs = scrub.state == ScrubState::Running;
+        far = (scrub.checked_bytes, scrub.total_bytes);
         Ok(runs.then(|| Left { done: scrub.checked_bytes, total: scrub.total_bytes, obstacles: Vec::new() }))
     };
     let (progress, look) = (Progress::new(format!("scrubbing {name}")), || client.get(&route));
@@ -164,7 +168,8 @@ fn scrub(client: &Client, output: Output, name: &str, wait: bool) -> Result<(), 
         output.show(&begun, |_| format!("volume {name} is being scrubbed"))?;
         return Ok(());
     }
-    let Waited::Done(scrub) = wait::until(progress, begun, look, left)? else {
+    let waited = wait::until(progress, begun, look, left).map_err(|error| gone(error, name, "scrubbed", far))?;
+    let Waited::Done(scrub) = waited else {
         return Err(VolumeError::Unscrubbed(name.to_owned()).into());
     };
     output.show(&scrub, |scrub| {
@@ -200,6 +205,17 @@ fn scrub(client: &Client, output: Output, name: &str, wait: bool) -> Result<(), 
             let reason = scrub.error.unwrap_or_else(|| "the server was restarted meanwhile; scrub again".to_owned());
             Err(VolumeError::Scrub { volume, reason }.into())
         }
+    }
+}
+
+/// Says of a volume that isn't there any more what became of it, and how far it came.
+pub fn gone(error: CommandError, name: &str, doing: &'static str, (done, total): (u64, u64)) -> CommandError {
+    match error {
+        CommandError::Client(error) if error.is_not_found() => {
+            let (done, total) = (output::size(done), output::size(total));
+            VolumeError::Gone { volume: name.to_owned(), doing, done, total }.into()
+        }
+        error => error,
     }
 }
 

@@ -23,6 +23,7 @@ mod copies;
 #[cfg(test)]
 mod copy_tests;
 mod drives;
+mod ids;
 #[cfg(test)]
 mod migration_tests;
 mod migrations;
@@ -88,7 +89,7 @@ pub struct Applied {
 
 pub fn apply(state: &State, proposal: &Proposal) -> Result<Applied, Refusal> {
     let mut draft = Draft::new(state, proposal);
-    let reply = draft.carry_out(&proposal.command)?;
+    let reply = draft.carry_out(&ids::spelled_out(state, proposal))?;
     draft.check_what_is_shared(state)?;
     Ok(Applied { state: draft.state, changes: draft.changes, reply })
 }

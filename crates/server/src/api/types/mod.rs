@@ -38,10 +38,10 @@
 //! | GET `/v1/removals` | | list of [`Removal`] that go on |
 //! | POST `/v1/volumes/{name}/scrub` | | [`Scrub`]: starts one, or tells of the one that runs |
 //! | GET `/v1/volumes/{name}/scrub` | | [`Scrub`]: the one that runs, or the last one |
-//! | GET `/v1/volumes/{name}/data?offset=N&length=N` | | the bytes, as `application/octet-stream` |
-//! | PUT `/v1/volumes/{name}/data?offset=N` | the bytes | [`Done`] |
-//! | POST `/v1/volumes/{name}/zero` | [`Range`] | [`Done`]: these bytes read as zeros, their space is free |
-//! | POST `/v1/volumes/{name}/flush` | | [`Done`]: what was written before is on stable media |
+//! | GET `/v1/volumes/{name}/data?offset=N&length=N&epoch=N` | | the bytes, as `application/octet-stream` |
+//! | PUT `/v1/volumes/{name}/data?offset=N&epoch=N` | the bytes | [`Written`] |
+//! | POST `/v1/volumes/{name}/zero` | [`ZeroRange`] | [`Written`]: these bytes read as zeros, their space is free |
+//! | POST `/v1/volumes/{name}/flush?epoch=N` | | [`Written`]: what was written before is on stable media |
 //! | GET `/v1/volumes/{name}/map?offset=N&length=N` | | list of [`MapRun`], from `offset` on, maybe not to the end |
 //! | GET `/v1/snapshots?volume=NAME` | | list of [`SnapshotInfo`], of all volumes if none is named |
 //! | POST `/v1/snapshots` | [`CreateSnapshot`] | [`SnapshotInfo`], once nothing that is written later can be in it |
@@ -50,11 +50,14 @@
 //! | POST `/v1/snapshots/{name}/rename` | [`RenameSnapshot`] | [`SnapshotInfo`] |
 //! | POST `/v1/snapshots/{name}/rollback?force=BOOL` | | [`VolumeInfo`] |
 //! | POST `/v1/snapshots/{name}/clone` | [`CloneSnapshot`] | [`VolumeInfo`] of the new volume |
-//! | GET `/v1/snapshots/{name}/diff?to=SNAP&offset=N` | | [`SnapshotDiff`], from `offset` on, maybe not to the end |
+//! | GET `/v1/snapshots/{name}/diff?to=SNAP&offset=N&epoch=N` | | [`SnapshotDiff`], from `offset` on, maybe not to the end |
 //! | GET `/v1/snapshots/{name}/data`, `/map` | | as of a volume |
 //! | POST `/v1/sql` | [`SqlQuery`] | [`SqlRows`] |
 //!
 //! `{name}` and `{id}` are percent-encoded; a snapshot's name is `VOLUME@SNAP`. `data` takes up to [`MAX_DATA`] bytes a request.
+//!
+//! Names are for people, and may have gone over to another thing by the next request. Whoever asks for several things of one volume or
+//! snapshot takes its id from the first answer, and says that instead of the name from then on: see [`BY_ID`].
 
 mod cluster;
 mod directory;
@@ -75,20 +78,20 @@ pub use snapshots::{
     SnapshotDiff, SnapshotInfo, SnapshotName, SnapshotNameError, SnapshotQuery, SnapshotRemoval, SourceName,
 };
 pub use volumes::{
-    CreateVolume, DamagedSnapshot, Flatten, Loss, MapRun, Migration, MigrationInfo, MigrationState, OffsetQuery, Range,
-    RangeQuery, RecoveryInfo, Relayout, Removal, RemoveVolumeQuery, RenameVolume, ResizeVolume, Scrub, ScrubState,
-    SetRate, VolumeInfo, VolumeState,
+    CreateVolume, DamagedSnapshot, EpochQuery, Flatten, Loss, MapRun, Migration, MigrationInfo, MigrationState,
+    OffsetQuery, Range, RangeQuery, RecoveryInfo, Relayout, Removal, RemoveVolumeQuery, RenameVolume, ResizeVolume,
+    Scrub, ScrubState, SetRate, VolumeInfo, VolumeState, Written, ZeroRange,
 };
 
 use serde::{Deserialize, Serialize};
+/// Begins what stands for the name of a volume that is there, in paths, bodies and queries and as an NBD export, with its id
+/// ([`VolumeInfo::id`]), as `id:7`: it's the same one when that is renamed, and never another. So is `id:7@3`, the volume's snapshot of epoch
+/// 3 ([`SnapshotInfo::epoch`]). No name has a colon.
+pub use tepal_metadata::BY_ID;
 pub use tepal_metadata::{DEFAULT_POOL, DriveState, DriveUse};
 
 /// The longest body of `data`, and the longest range it can be asked for, in bytes.
 pub const MAX_DATA: u64 = tepal_model::MAX_REQUEST;
-
-/// Begins an NBD export's name that is a volume's id ([`VolumeInfo::id`]) instead of its name, as `id:7`: it stays when the
-/// volume is renamed. So does `id:7@3`, the volume's snapshot of epoch 3 ([`SnapshotInfo::epoch`]). No volume's name has a colon.
-pub const BY_ID: &str = "id:";
 
 /// Paths of the API. What stands in braces is a parameter, in the form that axum's router takes.
 pub mod route {
@@ -153,9 +156,9 @@ pub mod route {
     pub const VOLUME_SCRUB: &str = "/v1/volumes/{name}/scrub";
     /// GET with [`RangeQuery`](super::RangeQuery), PUT with [`OffsetQuery`](super::OffsetQuery): bytes of the volume.
     pub const VOLUME_DATA: &str = "/v1/volumes/{name}/data";
-    /// POST of [`Range`](super::Range): these bytes read as zeros, and their space is free. Stable when it's answered.
+    /// POST of [`ZeroRange`](super::ZeroRange): these bytes read as zeros, and their space is free. Stable when it's answered.
     pub const VOLUME_ZERO: &str = "/v1/volumes/{name}/zero";
-    /// POST: what was written before is on stable media.
+    /// POST with [`EpochQuery`](super::EpochQuery): what was written before is on stable media.
     pub const VOLUME_FLUSH: &str = "/v1/volumes/{name}/flush";
     /// GET with [`RangeQuery`](super::RangeQuery): list of [`MapRun`](super::MapRun).
     pub const VOLUME_MAP: &str = "/v1/volumes/{name}/map";

@@ -1,5 +1,6 @@
 //! Snapshots of volumes, and how they differ.
 
+use super::BY_ID;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -98,6 +99,9 @@ impl fmt::Display for SourceName {
 pub struct SnapshotInfo {
     /// The volume's name.
     pub volume: String,
+    /// As [`VolumeInfo::id`](super::VolumeInfo::id).
+    #[serde(default)]
+    pub volume_id: u64,
     /// Unique among the volume's snapshots, and may change.
     pub name: String,
     /// Tells it from all other snapshots that the volume has or had; a later one's is higher.
@@ -131,6 +135,11 @@ impl SnapshotInfo {
     /// `VOLUME@SNAP`.
     pub fn full_name(&self) -> SnapshotName {
         SnapshotName { volume: self.volume.clone(), snapshot: self.name.clone() }
+    }
+
+    /// Stands for its full name in requests, whatever it's called by then: see [`BY_ID`].
+    pub fn by_id(&self) -> String {
+        format!("{BY_ID}{}@{}", self.volume_id, self.epoch)
     }
 }
 
@@ -181,12 +190,15 @@ pub struct RenameSnapshot {
 /// The query of GET `diff`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiffQuery {
-    /// The snapshot of the same volume to compare with; if none is named, the volume as it is now.
+    /// The snapshot of the same volume to compare with, by its name or by [`BY_ID`] and its epoch; if none is named, the volume as it is now.
     #[serde(default)]
     pub to: Option<String>,
     /// Where to begin, in bytes: 0, or [`SnapshotDiff::next`].
     #[serde(default)]
     pub offset: u64,
+    /// Of the volume as it is now: as of [`EpochQuery::epoch`](super::EpochQuery::epoch).
+    #[serde(default)]
+    pub epoch: Option<Epoch>,
 }
 
 /// Where what was asked for first has other bytes than what it was compared with. A part of it: so much as can be

@@ -1,8 +1,8 @@
 //! Volumes and their bytes.
 
-use super::SnapshotInfo;
+use super::{BY_ID, SnapshotInfo};
 use serde::{Deserialize, Serialize};
-use tepal_model::DriveId;
+use tepal_model::{DriveId, Epoch};
 
 /// A volume. What servers would say that don't answer is missing from its state and its counts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,6 +62,13 @@ pub struct VolumeInfo {
     pub migration: Option<Migration>,
     /// What is left to do after drives were away or a crash. All 0 if there's nothing.
     pub recovery: RecoveryInfo,
+}
+
+impl VolumeInfo {
+    /// Stands for its name in requests, whatever it's called by then: see [`BY_ID`].
+    pub fn by_id(&self) -> String {
+        format!("{BY_ID}{}", self.id)
+    }
 }
 
 /// Whether all of a volume can be read and written, and has all its copies.
@@ -252,6 +259,9 @@ pub struct Removal {
 pub struct Scrub {
     /// The volume's name.
     pub volume: String,
+    /// As [`VolumeInfo::id`].
+    #[serde(default)]
+    pub volume_id: u64,
     /// `running` as long as any server runs its part; `failed` if one failed.
     pub state: ScrubState,
     /// Copies counted, as in [`VolumeInfo::allocated`].
@@ -328,6 +338,9 @@ pub struct RangeQuery {
     pub offset: u64,
     /// Bytes; for `data`, at most [`MAX_DATA`](super::MAX_DATA).
     pub length: u64,
+    /// Of `data` of a volume: as of [`EpochQuery::epoch`].
+    #[serde(default)]
+    pub epoch: Option<Epoch>,
 }
 
 /// The query of PUT `data`.
@@ -335,6 +348,36 @@ pub struct RangeQuery {
 pub struct OffsetQuery {
     /// Where the first byte of the body goes, counted from the volume's start.
     pub offset: u64,
+    /// As of [`EpochQuery::epoch`].
+    #[serde(default)]
+    pub epoch: Option<Epoch>,
+}
+
+/// The body of POST `zero`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ZeroRange {
+    /// Which bytes.
+    #[serde(flatten)]
+    pub range: Range,
+    /// As of [`EpochQuery::epoch`].
+    #[serde(default)]
+    pub epoch: Option<Epoch>,
+}
+
+/// The query of POST `flush`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EpochQuery {
+    /// An epoch of the volume in which the caller has read or written something of it. Refused as [`Conflict`](super::ErrorKind::Conflict)
+    /// if the volume doesn't see that epoch any more when it's done: it was rolled back. Not asked about, if not said.
+    #[serde(default)]
+    pub epoch: Option<Epoch>,
+}
+
+/// The answer of what writes to a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Written {
+    /// The volume's, at least when this was begun: for the next request.
+    pub epoch: Epoch,
 }
 
 /// A run of bytes that are all mapped, or all a hole that reads as zeros.

@@ -4,35 +4,28 @@
 //! the differences are based on, that it still holds what that does. A file that can be read twice is checked to its end
 //! before anything is written; of a pipe, each piece is before it is.
 
-use super::{PIECE, TransferError, described, read, standard_output, write};
+use super::target::Target;
+use super::{PIECE, TransferError, read};
 use crate::cli::ImportArguments;
 use crate::client::Client;
 use crate::command::CommandError;
-use crate::command::snapshot::{self, Differences};
+use crate::command::snapshot::Differences;
+use crate::command::source::{Kind, Source};
 use crate::difference_file::{DifferenceReader, DifferenceWriter, Header, Piece};
 use crate::output::{self, Output, Progress};
-use serde_json::json;
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Seek, SeekFrom, Write};
-use tepal_server::api::types::{
-    ClusterInfo, DifferenceKind, Done, Range, SnapshotInfo, SnapshotName, SourceName, VolumeInfo, path, route,
-};
+use tepal_server::api::types::{ClusterInfo, DifferenceKind, SnapshotName, SourceName, VolumeInfo, path, route};
 
-/// Zeros in one request.
-const ZEROS: u64 = 256 << 20;
-
-pub fn export(client: &Client, source: &SourceName, since: String) -> Result<(), CommandError> {
-    let file = standard_output(source)?;
-    let since = SnapshotName { volume: source.volume().to_owned(), snapshot: since };
-    let header = header(client, source, &since)?;
-    let cut_off = |error| TransferError::Output { what: described(source), error };
+pub fn export(client: &Client, source: &Source<'_>, since: String, file: File) -> Result<(), CommandError> {
+    let since = SnapshotName { volume: source.name.volume().to_owned(), snapshot: since };
+    let base = Source::find(client, &SourceName::Snapshot(since.clone()))?;
+    let header = header(client, source, &base)?;
+    let cut_off = |error| TransferError::Output { what: source.described(), error };
     let mut writer = DifferenceWriter::begin(BufWriter::new(file), &header).map_err(cut_off)?;
-    let mut progress = Progress::new(format!("exporting what differs in {source} from {since}"));
-    let mut pages = Differences::new(client, &since, source);
+    let mut progress = Progress::new(format!("exporting what differs in {} from {since}", source.name));
+    let mut pages = Differences::new(client, &base, source)?;
     while let Some(page) = pages.next()? {
-        if page.to_size != header.size {
-            return Err(snapshot::SnapshotError::Resized(source.clone()).into());
-        }
         for run in page.runs {
             let end = run.offset + run.length;
             match run.kind {
@@ -40,7 +33,7 @@ pub fn export(client: &Client, source: &SourceName, since: String) -> Result<(),
                 DifferenceKind::Data => {
                     let mut offset = run.offset;
                     while offset < end {
-                        let bytes = read(client, source, offset, (end - offset).min(PIECE))?;
+                        let bytes = read(source, offset, (end - offset).min(PIECE))?;
                         writer.data(offset, &bytes).map_err(cut_off)?;
                         offset += bytes.len() as u64;
                         progress.set(offset, header.size);
@@ -53,27 +46,22 @@ pub fn export(client: &Client, source: &SourceName, since: String) -> Result<(),
     Ok(writer.finish().map_err(cut_off)?)
 }
 
-fn header(client: &Client, source: &SourceName, since: &SnapshotName) -> Result<Header, CommandError> {
+fn header(client: &Client, source: &Source<'_>, base: &Source<'_>) -> Result<Header, CommandError> {
     let cluster: ClusterInfo = client.get(route::CLUSTER)?;
-    let volume: VolumeInfo = client.get(&path(route::VOLUME, source.volume()))?;
-    let known = |name: &SnapshotName| client.get(&path(route::SNAPSHOT, &name.to_string()));
-    let base: SnapshotInfo = known(since)?;
-    let (to, to_epoch, size) = match source {
-        SourceName::Volume(_) => (None, 0, volume.size),
-        SourceName::Snapshot(name) => {
-            let to: SnapshotInfo = known(name)?;
-            (Some(to.name), to.epoch, to.size)
-        }
+    let Kind::Snapshot(since) = &base.kind else { unreachable!("it was looked for as a snapshot") };
+    let (to, to_epoch) = match &source.kind {
+        Kind::Volume { .. } => (None, 0),
+        Kind::Snapshot(to) => (Some(to.name.clone()), to.epoch),
     };
     Ok(Header {
         cluster: cluster.id,
-        volume_id: volume.id,
-        since_epoch: base.epoch,
+        volume_id: source.volume,
+        since_epoch: since.epoch,
         to_epoch,
-        since_size: base.size,
-        size,
-        volume: volume.name,
-        since: base.name,
+        since_size: since.size,
+        size: source.size,
+        volume: since.volume.clone(),
+        since: since.name.clone(),
         to,
     })
 }
@@ -102,7 +90,7 @@ pub fn import(
     }
     let mut reader = DifferenceReader::open(beginning.chain(BufReader::new(input))).map_err(refused)?;
     let header = reader.header().clone();
-    fits(client, &name, &header, force)?;
+    let mut target = fits(client, &name, &header, force)?;
     let mut progress = Progress::new(format!("applying differences to {name}"));
     let (mut data, mut done) = (Vec::new(), 0);
     let broken = |error, done| match done {
@@ -112,25 +100,27 @@ pub fn import(
     while let Some(piece) = reader.next(&mut data).map_err(|error| broken(error, done))? {
         done += match piece {
             Piece::Data { offset } => {
-                write(client, &name, offset, &data)?;
+                target.write(offset, &data)?;
                 data.len() as u64
             }
             Piece::Zeros { offset, length } => {
-                zero(client, &name, offset, length)?;
+                target.zero(offset, length)?;
                 length
             }
         };
         progress.set(done, total.unwrap_or(header.size));
     }
-    let _: Done = client.post(&path(route::VOLUME_FLUSH, &name), &json!({}))?;
+    let volume = target.finish()?;
     drop(progress);
-    let volume: VolumeInfo = client.get(&path(route::VOLUME, &name))?;
     let (changed, then) = (output::size(done), as_it_was(&header));
-    output.show(&volume, |_| match &header.to {
-        Some(to) => {
-            format!("{changed} are changed: volume {name} holds {then}; `tepal snapshot create {name}@{to}` keeps that")
+    output.show(&volume, |volume| {
+        let (name, called) = (&volume.name, target.as_called_in(volume));
+        match &header.to {
+            Some(to) => {
+                format!("{changed} are changed: volume {called} holds {then}; `tepal snapshot create {name}@{to}` keeps that")
+            }
+            None => format!("{changed} are changed: volume {called} holds {then}"),
         }
-        None => format!("{changed} are changed: volume {name} holds {then}"),
     })?;
     Ok(())
 }
@@ -143,7 +133,7 @@ fn as_it_was(header: &Header) -> String {
 }
 
 /// Whether the volume is one that the differences lead on from, as far as that can be seen.
-fn fits(client: &Client, name: &str, header: &Header, force: bool) -> Result<(), CommandError> {
+fn fits<'a>(client: &'a Client, name: &str, header: &Header, force: bool) -> Result<Target<'a>, CommandError> {
     let volume: VolumeInfo = client.get(&path(route::VOLUME, name))?;
     if volume.size != header.size {
         let shrink = if volume.size > header.size { " --shrink" } else { "" };
@@ -156,35 +146,29 @@ fn fits(client: &Client, name: &str, header: &Header, force: bool) -> Result<(),
         .into());
     }
     if force {
-        return Ok(());
+        return Ok(Target::of(client, volume));
     }
     let base = SnapshotName { volume: name.to_owned(), snapshot: header.since.clone() };
     let then = format!("{}@{}", header.volume, header.since);
-    if snapshot::find(client, &base)?.is_none() {
+    let found = match Source::find(client, &SourceName::Snapshot(base.clone())) {
+        Err(error) if !error.is_not_found() => return Err(error.into()),
+        found => found.ok().filter(|found| found.volume == volume.id),
+    };
+    let Some(found) = found else {
         // Standard output is for the answer alone.
         let remark =
             format!("volume {name} has no snapshot {}: that it holds what {then} did isn't checked", header.since);
         let _ = writeln!(std::io::stderr(), "{remark}");
-        return Ok(());
-    }
-    let now = SourceName::Volume(name.to_owned());
+        return Ok(Target::of(client, volume));
+    };
+    let now = Source::of_volume(client, &volume);
     let mut progress = Progress::new(format!("comparing {name} with {base}"));
-    let mut pages = Differences::new(client, &base, &now);
+    let mut pages = Differences::new(client, &found, &now)?;
     while let Some(page) = pages.next()? {
         if !page.runs.is_empty() {
             return Err(TransferError::BaseChanged { name: name.to_owned(), base }.into());
         }
         progress.set(page.next.unwrap_or(page.to_size), page.to_size);
     }
-    Ok(())
-}
-
-fn zero(client: &Client, name: &str, offset: u64, length: u64) -> Result<(), CommandError> {
-    let (mut at, end) = (offset, offset + length);
-    while at < end {
-        let length = (end - at).min(ZEROS);
-        let _: Done = client.post(&path(route::VOLUME_ZERO, name), &Range { offset: at, length })?;
-        at += length;
-    }
-    Ok(())
+    Ok(Target::of(client, volume))
 }

@@ -1,0 +1,84 @@
+//! What a command of many requests reads: a volume or a snapshot, found once by its name, and asked for by its id from then on. So it
+//! ends on the thing that it began with, whatever that is called by then, and whatever has got its name.
+
+use crate::client::{Client, ClientError};
+use tepal_server::api::types::{MapRun, SnapshotInfo, SourceName, VolumeInfo, path, route};
+
+pub struct Source<'a> {
+    client: &'a Client,
+    /// As it was called when it was found.
+    pub name: SourceName,
+    /// Stands for its name.
+    id: String,
+    /// Of the volume.
+    pub volume: u64,
+    /// Bytes.
+    pub size: u64,
+    pub kind: Kind,
+}
+
+pub enum Kind {
+    /// As it is now. It's to see this epoch to the end: a rollback would mix what it was with what it is.
+    Volume {
+        epoch: u64,
+    },
+    Snapshot(SnapshotInfo),
+}
+
+impl<'a> Source<'a> {
+    pub fn find(client: &'a Client, name: &SourceName) -> Result<Self, ClientError> {
+        Ok(match name {
+            SourceName::Volume(called) => {
+                let volume: VolumeInfo = client.get(&path(route::VOLUME, called))?;
+                Source { name: name.clone(), ..Source::of_volume(client, &volume) }
+            }
+            SourceName::Snapshot(called) => {
+                let asked = format!("{}?count=false", path(route::SNAPSHOT, &called.to_string()));
+                let snapshot: SnapshotInfo = client.get(&asked)?;
+                let (id, volume, size) = (snapshot.by_id(), snapshot.volume_id, snapshot.size);
+                Source { client, name: name.clone(), id, volume, size, kind: Kind::Snapshot(snapshot) }
+            }
+        })
+    }
+
+    /// A volume that was found already.
+    pub fn of_volume(client: &'a Client, volume: &VolumeInfo) -> Self {
+        let (name, id) = (SourceName::Volume(volume.name.clone()), volume.by_id());
+        Source { client, name, id, volume: volume.id, size: volume.size, kind: Kind::Volume { epoch: volume.epoch } }
+    }
+
+    /// As an error names it.
+    pub fn described(&self) -> String {
+        match &self.name {
+            SourceName::Volume(name) => format!("volume '{name}'"),
+            SourceName::Snapshot(name) => format!("snapshot '{name}'"),
+        }
+    }
+
+    /// Which parts of so many bytes drives hold, maybe not to the end.
+    pub fn map(&self, offset: u64, length: u64) -> Result<Vec<MapRun>, ClientError> {
+        let route = self.route(route::VOLUME_MAP, route::SNAPSHOT_MAP);
+        self.client.get(&format!("{}?offset={offset}&length={length}", path(route, &self.id)))
+    }
+
+    pub fn read(&self, offset: u64, length: u64) -> Result<Vec<u8>, ClientError> {
+        let route = self.route(route::VOLUME_DATA, route::SNAPSHOT_DATA);
+        let epoch = self.epoch().map_or_else(String::new, |epoch| format!("&epoch={epoch}"));
+        self.client.get_bytes(&format!("{}?offset={offset}&length={length}{epoch}", path(route, &self.id)))
+    }
+
+    fn route(&self, of_volume: &'static str, of_snapshot: &'static str) -> &'static str {
+        match self.kind {
+            Kind::Volume { .. } => of_volume,
+            Kind::Snapshot(_) => of_snapshot,
+        }
+    }
+
+    /// That it's to see, if it's a volume.
+    pub fn epoch(&self) -> Option<u64> {
+        match self.kind {
+            Kind::Volume { epoch } => Some(epoch),
+            Kind::Snapshot(_) => None,
+        }
+    }
+}
