@@ -76,13 +76,12 @@ fn nobody_is_passed_over_by_an_old_view_nor_a_drive_that_is_up_nor_the_last() {
     let early = count(&state, &[3], &[]);
     done(&mut state, set(3, DriveState::Missing, None));
     assert_eq!(refused(&state, early), Refusal::ViewChanged { view: view + 1 });
-    let nobody = Refusal::NotHolder { map: MapId(1), column: 0, drive: DriveId(1) };
     let mut other = cluster(&[(1, 1), (2, 2)]);
     done(&mut other, create("v", "stripe;domain=drive"));
     done(&mut other, set(1, DriveState::Missing, None));
     let on_second = ColumnCopies { map: MapId(1), column: 1, passed: vec![DriveId(1)], complete: vec![] };
     let command = Command::CountCopies { changes: vec![on_second], view: other.view() };
-    assert_eq!(refused(&other, command), Refusal::NotHolder { column: 1, ..nobody });
+    assert_eq!(refused(&other, command), Refusal::NotHolder { map: MapId(1), column: 1, drive: DriveId(1) });
     for drive in [1, 2] {
         done(&mut state, set(drive, DriveState::Missing, None));
     }
