@@ -5,7 +5,7 @@ use crate::filesystems::obstacle;
 use crate::nbd::{Ledger, Writer};
 use crate::power::{Media, Operation, Shelf};
 use crate::program::until;
-use crate::skip;
+use crate::{need, skip};
 use std::time::Duration;
 
 const SOON: Duration = Duration::from_secs(60);
@@ -13,6 +13,7 @@ const SIZE: usize = 64 << 20;
 
 #[test]
 fn a_spare_steps_in_for_a_drive_whose_reads_writes_or_flushes_fail_and_nobody_has_to_say_so() {
+    need!("fusermount3");
     if let Some(why) = obstacle() {
         skip!("{why}");
     }

@@ -80,7 +80,6 @@ pub fn obstacle() -> Option<&'static str> {
         _ if !Path::new("/dev/fuse").exists() => Some("/dev/fuse is missing here"),
         _ if !Path::new("/dev/loop-control").exists() => Some("/dev/loop-control is missing here"),
         _ if missing("mkfs.ext4") || missing("e2fsck") => Some("e2fsprogs is missing here"),
-        _ if missing("fusermount3") => Some("fusermount3 is missing here"),
         _ => None,
     }
 }

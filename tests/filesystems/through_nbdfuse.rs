@@ -49,7 +49,7 @@ impl Drop for Disk {
 
 #[test]
 fn what_was_synced_to_ext4_is_there_after_kill_9_and_the_filesystem_is_clean() {
-    need!("nbdfuse");
+    need!("nbdfuse", "fusermount3");
     if let Some(why) = obstacle() {
         skip!("{why}");
     }

@@ -11,7 +11,7 @@ use crate::cluster::{Cluster, Plan, tepal};
 use crate::filesystems::{Mounted, make_ext4, obstacle};
 use crate::nbd::{Ledger, Writer, noise};
 use crate::program::{command, run};
-use crate::skip;
+use crate::{need, skip};
 pub use media::{Media, Operation};
 pub use shelf::Shelf;
 use std::os::unix::fs::PermissionsExt;
@@ -128,6 +128,7 @@ const ROUNDS: u64 = 4;
 
 #[test]
 fn what_was_promised_outlives_the_loss_of_power_at_any_moment() {
+    need!("fusermount3");
     if let Some(why) = obstacle() {
         skip!("{why}");
     }
@@ -165,6 +166,7 @@ fn what_was_promised_outlives_the_loss_of_power_at_any_moment() {
 
 #[test]
 fn volumes_and_drives_that_were_made_or_removed_just_before_the_power_went_are_as_was_said() {
+    need!("fusermount3");
     if let Some(why) = obstacle() {
         skip!("{why}");
     }
@@ -197,6 +199,7 @@ const WAY: [&str; 4] = ["stripe;extent=4K", "mirror:2;extent=4M", "mirror:3", "m
 
 #[test]
 fn a_volume_that_is_on_its_way_and_its_snapshots_outlive_the_loss_of_power() {
+    need!("fusermount3");
     if let Some(why) = obstacle() {
         skip!("{why}");
     }

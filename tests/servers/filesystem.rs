@@ -10,7 +10,7 @@ use crate::{need, skip};
 
 #[test]
 fn a_filesystem_only_waits_while_the_servers_below_it_are_killed_one_after_another() {
-    need!("nbdfuse");
+    need!("nbdfuse", "fusermount3");
     if let Some(why) = obstacle() {
         skip!("{why}");
     }
