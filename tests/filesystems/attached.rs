@@ -12,7 +12,7 @@ use std::time::Duration;
 /// A volume that is attached. It's detached when this is dropped, also by force.
 pub struct Attached<'a> {
     data: &'a Path,
-    run_folder: PathBuf,
+    pub run_folder: PathBuf,
     volume: String,
     pub device: PathBuf,
 }
@@ -20,12 +20,13 @@ pub struct Attached<'a> {
 impl<'a> Attached<'a> {
     /// `data` is the server's data folder.
     pub fn new(data: &'a Path, volume: &str, arguments: &[&str]) -> Attached<'a> {
-        let mut attached = Attached {
-            data,
-            run_folder: data.with_file_name("run"),
-            volume: volume.to_owned(),
-            device: PathBuf::new(),
-        };
+        Self::kept_in(data, &data.with_file_name("run"), volume, arguments)
+    }
+
+    /// Beside others in one run folder.
+    pub fn kept_in(data: &'a Path, run_folder: &Path, volume: &str, arguments: &[&str]) -> Attached<'a> {
+        let (run_folder, volume) = (run_folder.to_owned(), volume.to_owned());
+        let mut attached = Attached { data, run_folder, volume, device: PathBuf::new() };
         let device = attached.tepal("attach", arguments).succeeded();
         attached.device = device.trim().into();
         attached
@@ -36,7 +37,7 @@ impl<'a> Attached<'a> {
         self.volume = name.to_owned();
     }
 
-    fn tepal(&self, verb: &str, arguments: &[&str]) -> Ended {
+    pub fn tepal(&self, verb: &str, arguments: &[&str]) -> Ended {
         let mut tepal = command_for(self.data);
         run(tepal.args([verb, &self.volume, "--run-folder"]).arg(&self.run_folder).args(arguments))
     }

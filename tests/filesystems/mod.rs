@@ -1,6 +1,7 @@
 //! A volume as a disk of this machine, with a filesystem on it.
 
 pub mod attached;
+mod detached;
 mod exerciser;
 mod guest;
 pub mod through_nbdfuse;

@@ -10,6 +10,7 @@
 //! It's the process's main thread that looks after things here; requests pass through others. Any panic ends the process:
 //! an error on the device is better than a device that silently stops.
 
+use super::known::now_unix_ms;
 use super::launch::Report;
 use super::loop_device;
 use super::nbd::client::{Client, Notice, PAUSES, Target};
@@ -45,6 +46,8 @@ pub struct Order {
     pub read_only: bool,
     pub run_folder: PathBuf,
     pub method: Method,
+    #[serde(default)]
+    pub give_up_after: Option<Duration>,
 }
 
 /// What the main thread hears of.
@@ -54,12 +57,15 @@ enum Event {
     Resumed {
         resent: usize,
     },
+    GaveUp {
+        requests: usize,
+    },
     Signal(Signal),
     /// The kernel has let go of the device.
     Ended,
 }
 
-/// How often the server is asked whether the volume has grown or has another name.
+/// How often the server is asked whether the volume has grown or has another name. A request that isn't answered for so long waits.
 const GROWTH_INTERVAL: Duration = Duration::from_secs(10);
 /// Server's units that a block device can have.
 const BLOCKS: std::ops::RangeInclusive<u32> = 1..=4096;
@@ -171,6 +177,8 @@ struct Daemon {
     front: Front,
     place: Place,
     record: Record,
+    /// It waits for answers, and not for a connection.
+    is_unanswered: bool,
 }
 
 /// The kernel's side.
@@ -182,7 +190,7 @@ enum Front {
 impl Daemon {
     /// Connects, makes the device, and tells the parent.
     fn start(order: Order, place: Place, tell: &Sender<Event>) -> Result<Daemon, AttachError> {
-        let Order { volume, export, address, read_only, method, .. } = order;
+        let Order { volume, export, address, read_only, method, give_up_after, .. } = order;
         watch_signals(tell.clone());
         let heard = tell.clone();
         let observer = move |notice: Notice<'_>| {
@@ -190,11 +198,13 @@ impl Daemon {
                 Notice::Lost(broken) => Event::Lost(broken.to_string()),
                 Notice::Waiting(trouble) => Event::Waiting(trouble.to_string()),
                 Notice::Resumed { resent } => Event::Resumed { resent },
+                Notice::GaveUp { requests } => Event::GaveUp { requests },
             };
             let _ = heard.send(event); // nobody listens any more when the process is ending
         };
         let target = Target { address: address.clone(), volume: volume.clone(), export: export.clone(), read_only };
         let client = Arc::new(Client::open(target, PAUSES, Box::new(observer))?);
+        give_up_after.map_or(Ok(()), |patience| client.give_up_after(patience))?;
         let block = fit(&volume, &client.export())?;
         let ended = tell.clone();
         let ended = move || drop(ended.send(Event::Ended));
@@ -204,8 +214,10 @@ impl Daemon {
         };
         let size = client.size();
         let pid = std::process::id();
-        let record = Record { volume, export, device, method, address, read_only, size, pid, waiting: None };
-        let daemon = Daemon { client, front, place, record };
+        let (waiting, waiting_since_unix_ms) = (None, None);
+        let record =
+            Record { volume, export, device, method, address, read_only, size, pid, waiting, waiting_since_unix_ms };
+        let daemon = Daemon { client, front, place, record, is_unanswered: false };
         daemon.announce()?;
         Ok(daemon)
     }
@@ -238,13 +250,33 @@ impl Daemon {
                     self.now_waiting(None);
                     self.follow_growth();
                 }
+                Ok(Event::GaveUp { requests }) => {
+                    tracing::error!("{requests} requests were waited for too long, and failed (--give-up-after)");
+                }
                 // An error here is an outage that the client notices by itself.
                 Err(RecvTimeoutError::Timeout) => {
+                    self.look_at_the_oldest();
                     if let Ok(Some(name)) = self.client.look_again() {
                         self.now_called(name);
                     }
                 }
             }
+        }
+    }
+
+    /// A server that is connected may not answer: it stands still, or itself waits for drives.
+    fn look_at_the_oldest(&mut self) {
+        let waited = self.client.waited().filter(|waited| *waited >= GROWTH_INTERVAL);
+        match (waited, self.is_unanswered) {
+            (Some(waited), false) if self.record.waiting.is_none() => {
+                self.now_waiting(Some("the server is connected, and doesn't answer: see `tepal status`".to_owned()));
+                let waited = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
+                self.record.waiting_since_unix_ms = Some(now_unix_ms().saturating_sub(waited));
+                self.is_unanswered = true;
+                self.save();
+            }
+            (None, true) => self.now_waiting(None),
+            _ => {}
         }
     }
 
@@ -260,7 +292,10 @@ impl Daemon {
         if let Some(reason) = &reason {
             tracing::warn!("I/O waits: {reason}");
         }
+        let since = self.record.waiting_since_unix_ms.unwrap_or_else(now_unix_ms);
+        self.record.waiting_since_unix_ms = reason.is_some().then_some(since);
         self.record.waiting = reason;
+        self.is_unanswered = false;
         self.save();
     }
 

@@ -28,7 +28,7 @@ pub fn claim(device: &Path) -> io::Result<Result<File, User>> {
     let mut chance = 0;
     loop {
         let numbers = numbers(device)?;
-        let user = mount(&numbers).or_else(|| holder(device)).or_else(|| process(&numbers));
+        let user = found(device, &numbers);
         let claimed = OpenOptions::new().read(true).custom_flags(nix::libc::O_EXCL).open(device);
         match (user, claimed) {
             (None, Ok(file)) => return Ok(Ok(file)),
@@ -41,6 +41,15 @@ pub fn claim(device: &Path) -> io::Result<Result<File, User>> {
             (Some(user), _) => return Ok(Err(user)),
         }
     }
+}
+
+/// Who uses it now, as far as can be seen.
+pub fn user(device: &Path) -> Option<User> {
+    found(device, &numbers(device).ok()?)
+}
+
+fn found(device: &Path, numbers: &[String]) -> Option<User> {
+    mount(numbers).or_else(|| holder(device)).or_else(|| process(numbers))
 }
 
 /// The device's number, and its partitions', as `major:minor`.

@@ -105,6 +105,16 @@ pub fn detach(device: &Path, exclusive: File) -> io::Result<()> {
     Ok(())
 }
 
+/// Has the kernel take the file from the device when its last user is gone.
+pub fn detach_on_last_close(device: &Path) -> io::Result<()> {
+    let device = File::open(device)?;
+    // SAFETY: takes no argument; the descriptor is open.
+    match unsafe { clr_fd(device.as_raw_fd()) } {
+        Ok(_) | Err(Errno::ENXIO) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
 fn attribute(device: &Path, name: &str) -> Option<String> {
     let folder = Path::new("/sys/block").join(device.file_name()?);
     fs::read_to_string(folder.join(name)).ok().map(|text| text.trim_end().to_owned())

@@ -13,12 +13,15 @@
 //! Invariants:
 //! 1. Nothing in the daemon's data path allocates from memory that needs writing back first, faults pages in from disks or
 //!    waits for the device it serves (see `daemon`): otherwise a machine short of memory would stop for good.
-//! 2. A device is taken away only while nobody uses it, and what was written to it has reached the volume before.
+//! 2. Except by force, a device is taken away only while nobody uses it, and what was written to it has reached the volume before.
 //! 3. Whether a daemon lives is known by a lock that it holds, never by its number.
+//! 4. A device is one attachment's: what a daemon has left that is gone is cleared before another is made.
 
 pub mod daemon;
+mod detach;
 mod fuse;
 mod in_use;
+mod known;
 mod launch;
 mod loop_device;
 mod method;
@@ -31,13 +34,15 @@ mod release;
 mod tests;
 
 pub use daemon::serve;
+pub use detach::{DetachRequest, Detached, detach};
 pub use in_use::User;
+pub use known::list;
 pub use nbd::NbdAddress;
 
+use known::Found;
 use nbd::client::{self, ConnectError, Target};
 use nbd::{Described, Flags, HandshakeError};
 use place::{Occupant, Record, RunFolder};
-use release::Flush;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -76,6 +81,8 @@ pub struct AttachRequest {
     pub run_folder: PathBuf,
     /// `None`: by what the machine offers.
     pub method: Option<Method>,
+    /// Requests that aren't answered after so long fail. `None`: they wait.
+    pub give_up_after: Option<Duration>,
     /// This binary, and the arguments that lead to [`serve`]; the daemon's order is added as the last one.
     pub daemon: DaemonCommand,
 }
@@ -116,7 +123,9 @@ pub struct Attachment {
     pub size: u64,
     pub pid: u32,
     pub state: AttachmentState,
-    /// Why I/O waits, if it does.
+    /// How long it has been waiting, if it does.
+    pub waiting_seconds: Option<u64>,
+    /// Why I/O waits or fails, if it does, and what to do.
     pub reason: Option<String>,
 }
 
@@ -126,17 +135,10 @@ pub enum AttachmentState {
     Connected,
     /// I/O waits for a server; nothing is lost.
     Waiting,
-    /// The daemon is gone, so I/O fails. `tepal detach` cleans up.
+    /// The volume is gone, so I/O fails.
+    Gone,
+    /// The daemon is gone, so I/O fails; and the device is in use still.
     Dead,
-}
-
-#[derive(Clone, Debug)]
-pub struct DetachRequest {
-    /// A volume, or a device's path.
-    pub what: String,
-    pub run_folder: PathBuf,
-    /// Give up what has not reached the volume, if that can't be reached.
-    pub force: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -150,8 +152,9 @@ pub enum AttachError {
     #[error("volume '{volume}' is being attached by another process")]
     Starting { volume: String },
     #[error(
-        "volume '{volume}' was attached as {} by process {pid}, which died: run `tepal detach {volume}` first",
-        .device.display()
+        "volume '{volume}' was attached as {} by process {pid}, which died, and that is in use still: unmount it, or run \
+         `tepal detach {} --force`",
+        .device.display(), .device.display()
     )]
     Dead { volume: String, device: PathBuf, pid: u32 },
     #[error("there is no volume '{volume}' at {address}; there {}", offer(.offered))]
@@ -164,7 +167,7 @@ pub enum AttachError {
     NotAttached { what: String },
     #[error("volumes of several clusters are attached as '{what}': name the device, see `tepal attach --list`")]
     Ambiguous { what: String },
-    #[error("volume '{volume}' can't be taken away: {} is in use, {user}", .device.display())]
+    #[error("volume '{volume}' can't be taken away: {} is in use, {user}; end that first, or add --force and have it fail", .device.display())]
     InUse { volume: String, device: PathBuf, user: User },
     #[error(
         "volume '{volume}' can't be reached, so what was written to {} would be lost ({reason}); start its server, or add --force",
@@ -218,6 +221,7 @@ pub fn attach(request: &AttachRequest) -> Result<Attached, AttachError> {
     let method = method::choose(request.method)?;
     let run = RunFolder::open(&request.run_folder)?;
     let _turn = run.turn()?;
+    Found::look(&run, true)?; // what is left of daemons that are gone may have the very device
     let place = run.place(&request.key);
     let volume = || request.volume.clone();
     match place.occupant()? {
@@ -226,10 +230,9 @@ pub fn attach(request: &AttachRequest) -> Result<Attached, AttachError> {
         Occupant::Alive(Record { device, .. }) => {
             return Err(AttachError::AlreadyAttached { volume: volume(), device });
         }
-        Occupant::Dead(record) if release::owns_device(&place, &record) => {
+        Occupant::Dead(record) => {
             return Err(AttachError::Dead { volume: volume(), device: record.device, pid: record.pid });
         }
-        Occupant::Dead(_) => release::unmount(&place.mountpoint())?, // the machine was restarted since
     }
     let read_only = probe(request)?;
     place.create()?;
@@ -241,6 +244,7 @@ pub fn attach(request: &AttachRequest) -> Result<Attached, AttachError> {
         read_only,
         run_folder: run.path().into(),
         method,
+        give_up_after: request.give_up_after,
     };
     let attached = launch::launch(&request.daemon, &order, &place);
     if attached.is_err() {
@@ -248,113 +252,6 @@ pub fn attach(request: &AttachRequest) -> Result<Attached, AttachError> {
         let _ = release::unmount(&place.mountpoint()).and_then(|()| place.clear());
     }
     attached
-}
-
-/// Takes the volume's device away, after everything written to it has reached the volume.
-pub fn detach(request: &DetachRequest) -> Result<(), AttachError> {
-    if !nix::unistd::geteuid().is_root() {
-        return Err(AttachError::NotRoot("only root may take block devices away"));
-    }
-    let nothing = || AttachError::NotAttached { what: request.what.clone() };
-    if !is_folder(&request.run_folder)? {
-        return Err(nothing());
-    }
-    let run = RunFolder::open(&request.run_folder)?;
-    let _turn = run.turn()?;
-    let known = known(&run)?;
-    let is_meant = |one: &&Known| one.record.volume == request.what || one.record.device == Path::new(&request.what);
-    let mut meant: Vec<&Known> = known.iter().filter(is_meant).collect();
-    if meant.is_empty() {
-        // It may have another name since the daemons looked.
-        meant = known.iter().filter(|one| one.name_now().as_ref() == Some(&request.what)).collect();
-    }
-    match meant[..] {
-        [] => Err(nothing()),
-        [one] => take_away(one, request.force),
-        _ => Err(AttachError::Ambiguous { what: request.what.clone() }),
-    }
-}
-
-fn take_away(Known { place, record, lives }: &Known, force: bool) -> Result<(), AttachError> {
-    let Record { volume, device, pid, waiting, .. } = record.clone();
-    match (lives, waiting) {
-        (true, Some(reason)) if !force => return Err(AttachError::Unreachable { volume, device, reason }),
-        (true, Some(_)) => give_up(place, record)?,
-        (true, None) => match release::release(place, record, Flush::First) {
-            // What can't reach the volume any more doesn't keep the device for ever.
-            Err(AttachError::Device { doing: "flush", .. }) if force => {
-                release::release(place, record, Flush::GiveUp)?;
-            }
-            outcome => outcome?,
-        },
-        (false, _) => release::release(place, record, Flush::GiveUp)?,
-    }
-    if !place.wait_for_end(END_LIMIT)? {
-        return Err(AttachError::WontEnd { volume, pid });
-    }
-    place.clear()
-}
-
-/// An attachment as the run folder knows it.
-struct Known {
-    place: place::Place,
-    record: Record,
-    lives: bool,
-}
-
-impl Known {
-    /// What the server calls the volume, if it can be asked.
-    fn name_now(&self) -> Option<String> {
-        let Record { address, volume, export, read_only, waiting, .. } = self.record.clone();
-        let target = Target { address, volume, export, read_only };
-        let can_be_asked = self.lives && waiting.is_none();
-        can_be_asked.then(|| client::inspect(&target).ok()).flatten()?.name
-    }
-}
-
-fn known(run: &RunFolder) -> Result<Vec<Known>, AttachError> {
-    let mut known = Vec::new();
-    for place in run.places()? {
-        match place.occupant()? {
-            Occupant::Alive(record) => known.push(Known { place, record, lives: true }),
-            Occupant::Dead(record) => known.push(Known { place, record, lives: false }),
-            Occupant::Nobody | Occupant::Starting => {}
-        }
-    }
-    Ok(known)
-}
-
-/// All attachments that the run folder knows of.
-pub fn list(run_folder: &Path) -> Result<Vec<Attachment>, AttachError> {
-    if !is_folder(run_folder)? {
-        return Ok(Vec::new());
-    }
-    let mut attachments = Vec::new();
-    for Known { record, lives, .. } in known(&RunFolder::open(run_folder)?)? {
-        let state = match &record.waiting {
-            _ if !lives => AttachmentState::Dead,
-            Some(_) => AttachmentState::Waiting,
-            None => AttachmentState::Connected,
-        };
-        let Record { volume, device, method, address, read_only, size, pid, waiting: reason, .. } = record;
-        attachments.push(Attachment { volume, device, method, address, read_only, size, pid, state, reason });
-    }
-    Ok(attachments)
-}
-
-/// Ends a daemon that waits for a server: what's under way fails, and then the device can go. Nobody may be using it.
-fn give_up(place: &place::Place, record: &Record) -> Result<(), AttachError> {
-    let failed = |source| AttachError::Device { doing: "release", device: record.device.clone(), source };
-    if let Err(user) = in_use::claim(&record.device).map_err(failed)? {
-        return Err(AttachError::InUse { volume: record.volume.clone(), device: record.device.clone(), user });
-    }
-    // The lock says that this daemon lives, so the number is its own.
-    let pid = nix::unistd::Pid::from_raw(i32::try_from(record.pid).unwrap_or(i32::MAX));
-    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).map_err(|error| failed(error.into()))?;
-    if !place.wait_for_end(END_LIMIT)? {
-        return Err(AttachError::WontEnd { volume: record.volume.clone(), pid: record.pid });
-    }
-    release::release(place, record, Flush::GiveUp)
 }
 
 /// Whether anything was ever attached there.

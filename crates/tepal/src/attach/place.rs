@@ -35,6 +35,9 @@ pub struct Record {
     pub pid: u32,
     /// Why I/O waits now, if it does.
     pub waiting: Option<String>,
+    /// Since when, by this machine's clock.
+    #[serde(default)]
+    pub waiting_since_unix_ms: Option<u64>,
 }
 
 /// The folder of all attachments.
@@ -74,6 +77,20 @@ impl RunFolder {
         let file = open_private(&path)?;
         file.lock().map_err(|source| AttachError::file("lock", &path, source))?;
         Ok(file)
+    }
+
+    /// The same, unless others have it for so long.
+    pub fn turn_within(&self, limit: Duration) -> Result<Option<File>, AttachError> {
+        let path = self.path.join("lock");
+        let (file, deadline) = (open_private(&path)?, Instant::now() + limit);
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(Some(file)),
+                Err(TryLockError::WouldBlock) if Instant::now() >= deadline => return Ok(None),
+                Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(5)), // flock has no time limit
+                Err(TryLockError::Error(source)) => return Err(AttachError::file("lock", &path, source)),
+            }
+        }
     }
 
     pub fn place(&self, key: &str) -> Place {
@@ -228,6 +245,7 @@ mod tests {
             size: 1 << 30,
             pid: 1,
             waiting: None,
+            waiting_since_unix_ms: None,
         }
     }
 

@@ -41,6 +41,22 @@ pub fn release(place: &Place, record: &Record, flush: Flush) -> Result<(), Attac
     unmount(&place.mountpoint())
 }
 
+/// Has everything on the device fail, and the kernel take it away when nobody uses it any more. Its daemon is gone.
+pub fn let_go(place: &Place, record: &Record) -> Result<(), AttachError> {
+    let device = &record.device;
+    let failed = |source| AttachError::Device { doing: "release", device: device.clone(), source };
+    match record.method {
+        Method::Fuse => loop_device::detach_on_last_close(device).map_err(failed)?,
+        Method::Nbd => {
+            if let Some(kernel) = KernelNbd::find().map_err(failed)? {
+                // It's told. That somebody keeps it open is known.
+                let _ = kernel.disconnect(device);
+            }
+        }
+    }
+    unmount(&place.mountpoint())
+}
+
 fn in_use(record: &Record, user: User) -> AttachError {
     AttachError::InUse { volume: record.volume.clone(), device: record.device.clone(), user }
 }

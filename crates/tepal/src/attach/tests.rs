@@ -46,6 +46,7 @@ impl Disk {
             size: SIZE,
             pid: std::process::id(),
             waiting: None,
+            waiting_since_unix_ms: None,
         };
         Disk { place, record, ended, _folder: folder }
     }

@@ -99,11 +99,14 @@ pub struct AttachArguments {
     #[arg(long)]
     pub read_only: bool,
     /// List what is attached
-    #[arg(long, conflicts_with_all = ["volume", "read_only", "method"])]
+    #[arg(long, conflicts_with_all = ["volume", "read_only", "method", "give_up_after"])]
     pub list: bool,
     /// How the kernel gets at it [default: by what this machine offers]
     #[arg(long)]
     pub method: Option<MethodName>,
+    /// Have I/O fail that no server answers within this time, as 30s or 5m, rather than wait
+    #[arg(long, value_name = "TIME", value_parser = value::patience)]
+    pub give_up_after: Option<u64>,
     /// Where attachments are kept track of
     #[arg(long, value_name = "DIR", default_value = "/run/tepal")]
     pub run_folder: PathBuf,
@@ -122,7 +125,7 @@ pub struct DetachArguments {
     /// A volume or snapshot, or a device such as /dev/loop0
     #[arg(value_name = "VOLUME[@SNAP]|DEVICE")]
     pub what: String,
-    /// Give up what has not reached the volume, if the volume can't be reached
+    /// Give up what has not reached the volume if it can't be reached, and whoever uses the device gets errors
     #[arg(long)]
     pub force: bool,
     /// Where attachments are kept track of

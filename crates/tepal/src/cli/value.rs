@@ -143,6 +143,11 @@ pub fn milliseconds(text: &str) -> Result<u64, ValueError> {
     millis.ok_or_else(|| ValueError::Time(shown(text)))
 }
 
+/// How long to wait for something, in milliseconds: not for no time at all.
+pub fn patience(text: &str) -> Result<u64, ValueError> {
+    milliseconds(text).and_then(|millis| if millis > 0 { Ok(millis) } else { Err(ValueError::Time(shown(text))) })
+}
+
 /// What drives are slowed to; kept as it was typed.
 pub fn model(text: &str) -> Result<String, ValueError> {
     text.parse::<Model>()?;

@@ -2,16 +2,17 @@
 
 use super::CommandError;
 use crate::attach::{self, AttachRequest, Attachment, AttachmentState, DaemonCommand, DetachRequest, Method};
-use crate::attach::{Attached, NbdAddress};
+use crate::attach::{Attached, Detached, NbdAddress};
 use crate::cli::{ATTACH_DAEMON, AttachArguments, DetachArguments, Global, MethodName};
 use crate::client::Client;
 use crate::locate::{self, LocateError};
 use crate::output::{self, Outcome, Output};
 use serde_json::json;
+use std::time::Duration;
 use tepal_server::api::types::{BY_ID, ClusterInfo, ServerInfo, SnapshotInfo, SourceName, VolumeInfo, path, route};
 
 pub fn attach(global: &Global, output: Output, arguments: AttachArguments) -> Result<Outcome, CommandError> {
-    let AttachArguments { volume, read_only, list, method, run_folder } = arguments;
+    let AttachArguments { volume, read_only, list, method, give_up_after, run_folder } = arguments;
     let Some(volume) = volume.filter(|_| !list) else {
         let attachments = attach::list(&run_folder)?;
         output.show(&attachments, |attachments| table(attachments))?;
@@ -32,8 +33,8 @@ pub fn attach(global: &Global, output: Output, arguments: AttachArguments) -> Re
         export.push_str(&format!("@{}", snapshot.epoch));
         key.push_str(&format!("@{}", snapshot.epoch));
     }
-    let request =
-        AttachRequest { volume: volume.to_string(), export, key, address, read_only, run_folder, method, daemon };
+    let (volume, give_up_after) = (volume.to_string(), give_up_after.map(Duration::from_millis));
+    let request = AttachRequest { volume, export, key, address, read_only, run_folder, method, give_up_after, daemon };
     let attached = attach::attach(&request)?;
     output.show(&attached, |attached: &Attached| attached.device.display().to_string())?;
     Ok(Outcome::Done)
@@ -41,8 +42,17 @@ pub fn attach(global: &Global, output: Output, arguments: AttachArguments) -> Re
 
 pub fn detach(output: Output, arguments: DetachArguments) -> Result<Outcome, CommandError> {
     let DetachArguments { what, force, run_folder } = arguments;
-    attach::detach(&DetachRequest { what: what.clone(), run_folder, force })?;
-    output.show(&json!({ "detached": what }), |_| format!("{what} is detached"))?;
+    let detached = attach::detach(&DetachRequest { what: what.clone(), run_folder, force })?;
+    let in_use = match &detached {
+        Detached::Wholly => None,
+        Detached::InUse { device, user } => Some(format!("{} is in use still, {user}", device.display())),
+    };
+    output.show(&json!({ "detached": what, "in_use": in_use }), |_| match &in_use {
+        None => format!("{what} is detached"),
+        Some(in_use) => {
+            format!("{what} is detached: everything on it fails from now on; {in_use}: end that, and the device goes")
+        }
+    })?;
     Ok(Outcome::Done)
 }
 
@@ -70,19 +80,22 @@ fn table(attachments: &[Attachment]) -> String {
         let state = match attachment.state {
             AttachmentState::Connected => "connected",
             AttachmentState::Waiting => "waiting",
+            AttachmentState::Gone => "gone",
             AttachmentState::Dead => "dead",
         };
+        let waiting = attachment.waiting_seconds.map(|seconds| format!(" for {seconds}s")).unwrap_or_default();
         vec![
             attachment.volume.clone(),
             attachment.device.display().to_string(),
             output::size(attachment.size),
             attachment.method.to_string(),
             if attachment.read_only { "ro" } else { "rw" }.to_owned(),
-            state.to_owned(),
+            format!("{state}{waiting}"),
+            attachment.pid.to_string(),
             attachment.address.to_string(),
             attachment.reason.clone().unwrap_or_default(),
         ]
     };
-    let columns = ["volume", "device", ">size", "method", "mode", "state", "server", "reason"];
+    let columns = ["volume", "device", ">size", "method", "mode", "state", ">pid", "server", "reason"];
     output::table(&columns, attachments.iter().map(row))
 }

@@ -17,7 +17,7 @@ use std::net::Shutdown;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Called once with the answer: a read's bytes (otherwise none), or the volume's error.
 pub type Done = Box<dyn FnOnce(Result<&[u8], Errno>) + Send>;
@@ -60,6 +60,10 @@ pub enum Notice<'a> {
     Resumed {
         resent: usize,
     },
+    /// So many requests were waited for too long, and failed.
+    GaveUp {
+        requests: usize,
+    },
 }
 
 type Observer = Box<dyn Fn(Notice<'_>) + Send + Sync>;
@@ -90,10 +94,10 @@ pub(super) struct Shared {
     export: Export,
     size: AtomicU64,
     pauses: Pauses,
-    observer: Observer,
+    pub(super) observer: Observer,
     exchange: Mutex<Exchange>,
     /// A link was made, or the client closed.
-    changed: Condvar,
+    pub(super) changed: Condvar,
 }
 
 pub(super) struct Exchange {
@@ -101,13 +105,16 @@ pub(super) struct Exchange {
     /// All that isn't answered, in the order of submission. The only owner of requests (invariant 1).
     pub(super) pending: BTreeMap<u64, Pending>,
     link: Option<Link>,
-    closed: bool,
+    pub(super) closed: bool,
+    /// What took too long has failed, and there's no connection since.
+    pub(super) gave_up: bool,
 }
 
 pub(super) struct Pending {
     pub(super) operation: Operation,
     pub(super) done: Done,
     pub(super) partial: Partial,
+    pub(super) since: Instant,
 }
 
 /// What the current connection has told of an answer so far.
@@ -146,7 +153,7 @@ impl Client {
         if export.flags.has(Flags::READ_ONLY) && !target.read_only {
             return Err(ConnectError::ReadOnly { volume: target.volume });
         }
-        let exchange = Exchange { next_cookie: 1, pending: BTreeMap::new(), link: None, closed: false };
+        let exchange = Exchange { next_cookie: 1, pending: BTreeMap::new(), link: None, closed: false, gave_up: false };
         let shared = Arc::new(Shared {
             target,
             export,
@@ -162,6 +169,17 @@ impl Client {
         let resender = Arc::clone(&shared);
         start("nbd-resend", move || resender.resend())?;
         Ok(Client { shared })
+    }
+
+    /// From now on, requests fail that aren't answered after so long.
+    pub fn give_up_after(&self, patience: Duration) -> Result<(), ConnectError> {
+        let shared = Arc::clone(&self.shared);
+        start("nbd-give-up", move || shared.fail_what_takes_longer(patience))
+    }
+
+    /// How long the oldest request under way has been waited for, if there is one.
+    pub fn waited(&self) -> Option<Duration> {
+        self.shared.lock().waited()
     }
 
     /// What the volume can do, and its size when it was opened.
@@ -194,9 +212,15 @@ impl Client {
             drop(exchange);
             return done(Err(Errno::ENOTCONN));
         }
+        if exchange.gave_up {
+            drop(exchange);
+            return done(Err(Errno::EIO));
+        }
         let cookie = exchange.next_cookie;
         exchange.next_cookie += 1;
-        exchange.pending.insert(cookie, Pending { operation, done, partial: Partial::default() });
+        exchange
+            .pending
+            .insert(cookie, Pending { operation, done, partial: Partial::default(), since: Instant::now() });
         if let Some(link) = &mut exchange.link {
             link.unsent.push_back(cookie);
         }
@@ -305,6 +329,7 @@ impl Shared {
         let unsent: VecDeque<u64> = exchange.pending.keys().copied().collect();
         let resent = unsent.len();
         exchange.link = Some(Link { socket: Arc::clone(socket), unsent, sender: Sender::Idle });
+        exchange.gave_up = false;
         drop(exchange);
         self.changed.notify_all();
         resent
@@ -375,6 +400,10 @@ impl Exchange {
         if let Some(pending) = self.pending.get_mut(&cookie) {
             pending.partial = Partial::default();
         }
+        self.stop_link();
+    }
+
+    pub(super) fn stop_link(&mut self) {
         if let Some(link) = &mut self.link {
             link.stop();
         }

@@ -1,5 +1,5 @@
-//! An NBD client that never gives up: what was asked of it is answered by the volume, however often the server goes away
-//! in between.
+//! An NBD client that never gives up, unless it's told when to: what was asked of it is answered by the volume, however often the
+//! server goes away in between.
 //!
 //! Specification: <https://github.com/NetworkBlockDevice/nbd/blob/master/doc/proto.md>, fixed newstyle, GO, structured
 //! replies where the server has them.
@@ -11,6 +11,7 @@
 //! 3. The client never hangs up on a server that could still act on what it was sent. Only the end of the connection
 //!    (or keepalive, when the server's machine is gone) makes it connect again. If it hung up by a timer, a slow server
 //!    could apply an old write from the old connection after a newer write to the same place came by the new one.
+//!    What `give_up` fails was perhaps sent there, and may still be done: so no request follows until that server has hung up.
 //! 4. A volume that comes back smaller, read-only or without a command it had before isn't used: its requests wait.
 //!
 //! Why it's right to resend only what is unanswered. Writes that are in flight at the same time don't overlap, since the
@@ -21,6 +22,7 @@
 //! what a loss of power takes from a server before a flush is what any disk with a write cache may lose.
 
 pub mod client;
+mod give_up;
 pub mod handshake;
 mod inbox;
 pub mod range;

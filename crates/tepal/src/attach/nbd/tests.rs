@@ -30,6 +30,7 @@ fn open(server: &FakeServer) -> Opened {
             Notice::Lost(broken) => format!("lost: {broken}"),
             Notice::Waiting(trouble) => format!("waiting: {trouble}"),
             Notice::Resumed { .. } => "resumed".into(),
+            Notice::GaveUp { requests } => format!("gave up {requests}"),
         });
     };
     let client = Client::open(target(server, "v0"), NO_PAUSE, Box::new(observer)).unwrap();
