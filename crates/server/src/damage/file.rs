@@ -1,5 +1,5 @@
-//! `damage.json` in the data folder: the blocks of volumes and snapshots that no copy had right, as far as the server knew a few seconds ago.
-//! What was found at night must still be told in the morning, also if the server was started anew in between.
+//! `damage.json` in the data folder: the blocks of volumes and snapshots that no copy had right, as far as the server knew a few
+//! seconds ago. What was found at night must still be told in the morning, also if the server was started anew in between.
 //!
 //! It's a memory, nothing to rely on: whatever is read or written with success is struck off again.
 
