@@ -263,6 +263,11 @@ impl<W: World> Drive<W> {
         bytes.into_iter().collect()
     }
 
+    /// Whether it holds nothing of these blocks of a map, in any layer.
+    pub fn is_bare(&self, map: MapId, first: u64, count: u64) -> bool {
+        self.shared.lock().map.layers_of_blocks(map, first..first.saturating_add(count)).next().is_none()
+    }
+
     /// Bytes that the drive holds of this map, in whole extents of each layer; 0 if it holds nothing of it.
     pub fn allocated_of(&self, map: MapId) -> u64 {
         self.shared.lock().map.epochs_of(map).map(|(_, layers)| layers * EXTENT).sum()

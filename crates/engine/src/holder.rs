@@ -203,6 +203,14 @@ impl<W: World> Holder<W> {
         }
     }
 
+    /// Whether it's here and surely holds nothing of these blocks, in whatever epoch. Asks nobody.
+    pub fn is_bare(&self, map: MapId, first: u64, count: u64) -> bool {
+        match self {
+            Holder::Here(drive) => drive.is_bare(map, first, count),
+            Holder::There(_) => false,
+        }
+    }
+
     /// See [`Drive::epochs_of`].
     pub async fn epochs_of(&self, map: MapId, first: u64, count: u64) -> Result<Vec<Epoch>, DriveError> {
         match self {

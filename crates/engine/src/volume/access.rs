@@ -215,6 +215,12 @@ impl<W: World> Volume<W> {
     ) -> Result<Vec<(Range<u64>, Option<Again>)>, IoError> {
         let step = if allocate { ZEROS_STEP } else { STEP };
         let within = (0..map.seats().len()).map(|column| (column, map.striping().within(column, bytes.clone())));
+        // A discard of a whole disk comes as thousands of ranges, each in all columns: most hold nothing.
+        let is_own = !allocate && again.is_none() && !map.is_among() && map.migration().is_none();
+        let has_nothing = |column: usize, range: &Range<u64>| {
+            is_own && map.seats()[column].group().is_some_and(|group| group.has_nothing_of(self.id(), range))
+        };
+        let within = within.filter(|(column, range)| !has_nothing(*column, range));
         let parts = within.flat_map(|(column, range)| in_steps(range, step).map(move |range| (column, range)));
         let parts: Vec<(usize, Range<u64>)> = parts.collect();
         let zero = async |(column, range): &(usize, Range<u64>)| {

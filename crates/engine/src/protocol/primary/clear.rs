@@ -8,9 +8,11 @@ use super::{Blocks, Group};
 use crate::holder::Holder;
 use futures_util::future::join_all;
 use smallvec::SmallVec;
+use std::ops::Range;
+use std::sync::atomic::Ordering;
 use tepal_drive::DriveError;
 use tepal_drive::world::World;
-use tepal_model::{BLOCK, IoError, Lineage, Origin, Taken, Taking};
+use tepal_model::{BLOCK, IoError, Lineage, Origin, Taken, Taking, VolumeId};
 
 /// Empty blocks between others that are cleared with them, in one go.
 const SMALL_GAP: u64 = (16 << 20) / BLOCK;
@@ -146,6 +148,26 @@ impl<W: World> Group<W> {
             }
         }
         true
+    }
+
+    /// Whether there is surely nothing to be cleared of these bytes: every copy is on a drive of this server and holds nothing of them, in
+    /// whatever epoch, and nobody is changing anything in the column. Then whoever clears them needs no turn, as there is nothing that
+    /// could come before or after it: a disk of exbibytes is discarded by ranges, and most of them hold nothing.
+    pub fn has_nothing_of(&self, volume: VolumeId, bytes: &Range<u64>) -> bool {
+        if self.shared.has_migrated.load(Ordering::Acquire) || !self.shared.order.is_idle() || !self.may_serve() {
+            return false;
+        }
+        let copies: SmallVec<[Holder<W>; 2]> = {
+            let state = self.lock();
+            let acts = state.everywhere >= state.head_since(volume);
+            if !acts || state.serves_volume(volume).is_err() {
+                return false;
+            }
+            state.members.here().cloned().collect()
+        };
+        let blocks = Blocks::touched(bytes.start, bytes.end);
+        let (map, first) = (self.shared.column.map, self.shared.column.place(blocks.first));
+        copies.len() >= self.shared.copies && copies.iter().all(|copy| copy.is_bare(map, first, blocks.count))
     }
 
     /// Every copy is here and empty.

@@ -216,7 +216,7 @@ impl<W: World> Group<W> {
 
 impl<W: World> State<W> {
     /// Since which view a volume writes in its newest epoch.
-    fn head_since(&self, volume: VolumeId) -> View {
+    pub fn head_since(&self, volume: VolumeId) -> View {
         self.epochs.head_of(volume).map_or(0, |head| head.since)
     }
 

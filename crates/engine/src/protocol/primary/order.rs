@@ -336,8 +336,8 @@ impl WriteOrder {
         held_up.into_iter().any(|earlier| overlaps(earlier, own))
     }
 
-    #[cfg(test)]
-    fn is_idle(&self) -> bool {
+    /// Whether nobody has a turn, or waits for one.
+    pub fn is_idle(&self) -> bool {
         let queues = self.lock();
         queues.writes.is_empty() && queues.repairs.is_empty() && queues.waiting.is_empty()
     }

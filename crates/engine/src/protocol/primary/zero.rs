@@ -30,6 +30,11 @@ impl<W: World> Group<W> {
         allocate: bool,
         tag: Option<Tag>,
     ) -> Result<(), IoError> {
+        // What is asked for again may have been done: the copies that aren't here know.
+        let is_in_doubt = tag.is_some_and(|tag| tag.is_in_doubt);
+        if !allocate && !is_in_doubt && self.has_nothing_of(volume, &(from..end)) {
+            return Ok(());
+        }
         let step = if allocate { ZEROS_STEP } else { STEP };
         let (mut at, since) = (from, self.shared.world.now());
         while at < end {

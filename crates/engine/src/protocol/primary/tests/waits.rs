@@ -361,3 +361,15 @@ fn a_scrub_calls_lost_what_a_drive_that_is_back_had_missed() {
         assert_eq!((found.lost, found.unrepaired), (vec![0], vec![]));
     });
 }
+
+/// A discard of what holds nothing takes no turn; but what came first must not be left behind it, or it would be there afterwards.
+#[test]
+fn a_discard_of_nothing_waits_for_a_write_that_came_first() {
+    told(|world| async move {
+        let rig = Rig::new(world, "mirror:2", 2).await;
+        rig.slow_down(100);
+        let (written, discarded) = futures_util::join!(rig.write(0, 1, 4), rig.volume.trim(0, 4 * BLOCK));
+        assert_eq!((written, discarded), (Ok(()), Ok(())));
+        assert_eq!(rig.read(0).await, Ok(0), "what was discarded last");
+    });
+}
