@@ -1,12 +1,12 @@
 //! Folders that earlier versions made. `form_1/` is what the first version left behind when it was killed: two drives, a
 //! volume, and another one that had been removed; `form_2/` to `form_4/` the same by later ones, and in `form_5/` there are
-//! another drive and volume, and a snapshot.
+//! another drive and volume, and a snapshot. In `form_6/` there are two drives, a volume, a clone of it, and another one.
 
 use super::tests::on_runtime;
 use super::*;
 use crate::query::Value;
 use crate::scratch::Scratch;
-use crate::{SnapshotId, log_store, state_machine};
+use crate::{ImportRecord, SnapshotId, log_store, state_machine};
 use rusqlite::Connection;
 use tepal_model::{DriveId, MapId, VolumeId};
 
@@ -28,6 +28,10 @@ fn folder_of_form_4() -> Scratch {
 
 fn folder_of_form_5() -> Scratch {
     folder(include_str!("form_5/raft.sql"), include_str!("form_5/cluster.sql"))
+}
+
+fn folder_of_form_6() -> Scratch {
+    folder(include_str!("form_6/raft.sql"), include_str!("form_6/cluster.sql"))
 }
 
 fn folder(log: &str, state: &str) -> Scratch {
@@ -105,7 +109,7 @@ fn a_folder_of_form_2_opens_with_all_that_is_in_it_and_says_from_then_on_which_i
 fn a_folder_of_form_3_opens_with_all_that_is_in_it_and_can_be_told_another_lease() {
     let scratch = folder_of_form_3();
     open_whole(scratch.path());
-    assert_eq!(form(scratch.path(), state_machine::FILE), 6);
+    assert_eq!(form(scratch.path(), state_machine::FILE), 7);
     let by_default = crate::Timing::default().lease.length;
     let set = |ms: Option<u64>| {
         on_runtime(async {
@@ -214,6 +218,49 @@ fn a_folder_of_form_5_opens_with_all_that_is_in_it_and_copies_move_to_another_dr
     let migration = state.migrations.values().next().unwrap();
     assert_eq!((migration.source, migration.chunks, migration.rate), (map, 2, Some(1 << 20)));
     assert_eq!(open(vec![]).0, state);
+}
+
+#[test]
+fn a_folder_of_form_6_opens_with_all_that_is_in_it_and_its_volumes_are_whole_until_something_is_imported() {
+    let scratch = folder_of_form_6();
+    let open = |commands: Vec<Command>| {
+        on_runtime(async {
+            let metadata = Metadata::open(scratch.path()).await.unwrap();
+            for command in commands {
+                metadata.propose(command).await.unwrap();
+            }
+            let state = metadata.state();
+            metadata.shutdown().await;
+            state
+        })
+    };
+    for _ in 0..2 {
+        let state = open(vec![]);
+        let names: Vec<&str> = state.active_volumes().map(|volume| &*volume.name).collect();
+        assert_eq!(names, ["v0", "c", "w"]);
+        assert!(state.active_volumes().all(|volume| volume.import.is_none()));
+        assert_eq!(state.volume_named("c").unwrap().origin, Some(SnapshotId { volume: VolumeId(1), epoch: 1 }));
+    }
+    assert_eq!(form(scratch.path(), state_machine::FILE), 7);
+    let (name, import) = ("v0".to_owned(), 7);
+    let state = open(vec![Command::NoteImport { name: name.clone(), import, done: 512 }]);
+    assert_eq!(state.volume_named("v0").unwrap().import, Some(ImportRecord { id: 7, done: 512 }));
+    assert_eq!(open(vec![]), state);
+    let state = open(vec![Command::FinishImport { name, import }]);
+    assert_eq!(state.volume_named("v0").unwrap().import, None);
+    assert_eq!(open(vec![]), state);
+}
+
+#[test]
+fn a_record_of_form_6_that_rotted_is_noticed_and_left_as_it_is() {
+    for harm in ["UPDATE volumes SET size = 512", "UPDATE volumes SET origin_epoch = 2 WHERE name = 'c'"] {
+        let scratch = folder_of_form_6();
+        let file = scratch.path().join(state_machine::FILE);
+        Connection::open(&file).and_then(|opened| opened.execute_batch(harm)).unwrap();
+        let refused = on_runtime(async { Metadata::open(scratch.path()).await.err() });
+        assert!(matches!(refused, Some(OpenError::Damaged { .. })), "{harm}: {refused:?}");
+        assert_eq!(form(scratch.path(), state_machine::FILE), 6);
+    }
 }
 
 #[test]

@@ -74,6 +74,19 @@ pub fn from_form_5(connection: &Connection, file: &Path) -> Result<(), StoreErro
     put_digest(connection, file, &state)
 }
 
+/// Form 6 doesn't say which volumes are incomplete. One that was of an earlier form has become the newest at once.
+pub fn from_form_6(connection: &Connection, file: &Path) -> Result<(), StoreError> {
+    if has_column(connection, file, "volumes", "import")? {
+        return Ok(());
+    }
+    connection.execute_batch(IMPORTS).map_err(StoreError::sqlite(file))?;
+    let state = checked(connection, file, Digest::of_form_6)?;
+    put_digest(connection, file, &state)
+}
+
+const IMPORTS: &str = "ALTER TABLE volumes ADD COLUMN import INTEGER;
+    ALTER TABLE volumes ADD COLUMN imported ANY;";
+
 const LEASES: &str = "ALTER TABLE cluster ADD COLUMN lease_ms INTEGER;
     ALTER TABLE cluster ADD COLUMN longest_lease_ms INTEGER;";
 
@@ -112,6 +125,7 @@ const COLUMNS: &str = "ALTER TABLE volumes ADD COLUMN origin_volume INTEGER;
 
 fn add_columns(connection: &Connection, file: &Path) -> Result<(), StoreError> {
     connection.execute_batch(COLUMNS).map_err(StoreError::sqlite(file))?;
+    connection.execute_batch(IMPORTS).map_err(StoreError::sqlite(file))?;
     let mut statement = connection.prepare("SELECT id, layout, made_in FROM maps").map_err(StoreError::sqlite(file))?;
     let maps = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)));
     let maps: Result<Vec<(u32, String, u64)>, _> = maps.and_then(Iterator::collect);
