@@ -10,6 +10,8 @@ mod extract;
 mod failure;
 mod front;
 mod health_text;
+mod holds;
+mod imports;
 mod metrics;
 mod migrations;
 mod missing_copies;
@@ -21,6 +23,7 @@ mod scrub;
 mod snapshots;
 mod sql;
 pub mod types;
+mod users;
 mod volumes;
 
 pub use front::Front;
@@ -40,6 +43,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use directory::Gateways;
 use failure::Failure;
+use holds::Holds;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -93,6 +97,7 @@ struct Context {
     api: Api,
     data: Semaphore,
     gateways: Gateways,
+    holds: Holds,
     token: String,
 }
 
@@ -107,7 +112,13 @@ impl std::ops::Deref for Context {
 
 impl Context {
     fn new(api: Api, token: String) -> Self {
-        Context { api, data: Semaphore::new(DATA_REQUESTS), gateways: Gateways::default(), token }
+        Context {
+            api,
+            data: Semaphore::new(DATA_REQUESTS),
+            gateways: Gateways::default(),
+            holds: Holds::default(),
+            token,
+        }
     }
 
     /// Has the cluster carry out a command.
@@ -142,6 +153,8 @@ fn router(context: Shared) -> Router {
         .route(route::VOLUME, get(volumes::show).delete(volumes::remove))
         .route(route::VOLUME_RESIZE, post(resizing::resize))
         .route(route::VOLUME_RENAME, post(volumes::rename))
+        .route(route::VOLUME_IMPORT, post(imports::note))
+        .route(route::VOLUME_IMPORTED, post(imports::finish))
         .route(route::VOLUME_RELAYOUT, post(migrations::relayout))
         .route(route::VOLUME_FLATTEN, post(migrations::flatten))
         .route(route::VOLUME_PAUSE, post(migrations::pause))
@@ -170,6 +183,7 @@ fn router(context: Shared) -> Router {
         .route(route::SNAPSHOT_DIFF, get(diff::show))
         .route(route::SNAPSHOT_DATA, get(data::read_snapshot))
         .route(route::SNAPSHOT_MAP, get(data::map_snapshot))
+        .route(route::HOLDS, post(holds::hold))
         .route(route::REMOVALS, get(volumes::removals))
         .route(route::MIGRATIONS, get(migrations::list))
         .route(route::SQL, post(sql::query))

@@ -7,7 +7,7 @@ use super::failure::Failure;
 use super::relay::RelayError;
 use super::types::{ErrorKind, ResizeVolume, VolumeInfo, path, route};
 use super::volumes::{one, open, record};
-use super::{Context, Shared};
+use super::{Context, Shared, users};
 use crate::news::NEWS;
 use crate::world::ServerWorld;
 use axum::Json;
@@ -32,12 +32,18 @@ const LOOK_AGAIN: Duration = Duration::from_millis(10);
 pub async fn resize(
     Extract(context): Extract<Shared>,
     Named(name): Named,
-    Input(ResizeVolume { size, shrink }): Input<ResizeVolume>,
+    Input(ResizeVolume { size, shrink, force }): Input<ResizeVolume>,
 ) -> Result<Json<VolumeInfo>, Failure> {
     let end = Instant::now() + ANEW;
     check_size(size)?; // before anything is cleared for it
     // Another one may be called so by the time that this is done.
-    let name = record(&context, &name).await?.by_id();
+    let found = record(&context, &name).await?;
+    let name = found.by_id();
+    if shrink && size < found.size && !force {
+        // Clients of the volume notice its new end; what is cut off of an image is missed later.
+        let commands = || async { Ok(users::of_volume(&context, &found).await?.commands()) };
+        users::that_stay(commands).await?.refuse(&format!("volume '{}'", found.name), "they end with an error")?;
+    }
     let command = |cleared| Command::ResizeVolume { name: name.clone(), size, shrink, cleared };
     loop {
         let before = record(&context, &name).await?;
