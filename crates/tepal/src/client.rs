@@ -180,24 +180,30 @@ impl Client {
         body: &impl Serialize,
     ) -> Result<T, ClientError> {
         let text = serde_json::to_vec(body).map_err(|error| self.strange(&error))?;
+        let most = if repeat == Repeat::Freely { self.until_the_next() } else { ANSWER };
         let send = |url: &str| {
-            self.within(ANSWER, self.agent.post(url)).header("Content-Type", "application/json").send(&text[..])
+            self.within(most, self.agent.post(url)).header("Content-Type", "application/json").send(&text[..])
         };
         json(self.ask(repeat, path, MAX_ANSWER, send)?)
     }
 
     /// Bytes of a volume.
     pub fn get_bytes(&self, path: &str) -> Result<Vec<u8>, ClientError> {
-        let ask = |url: &str| self.within(ANSWER, self.agent.get(url)).call();
+        let ask = |url: &str| self.within(self.until_the_next(), self.agent.get(url)).call();
         self.ask(Repeat::Freely, path, MAX_DATA + 1, ask).map(|(_, bytes)| bytes)
     }
 
     /// To be written to a volume.
     pub fn put_bytes<T: DeserializeOwned>(&self, path: &str, bytes: &[u8]) -> Result<T, ClientError> {
         let send = |url: &str| {
-            self.within(ANSWER, self.agent.put(url)).header("Content-Type", "application/octet-stream").send(bytes)
+            self.within(self.until_the_next(), self.agent.put(url)).header("Content-Type", "application/octet-stream").send(bytes)
         };
         json(self.ask(Repeat::Freely, path, MAX_ANSWER, send)?)
+    }
+
+    /// How long a server may take for what may be sent again: where there's another one, that is asked soon.
+    fn until_the_next(&self) -> Duration {
+        if self.servers.len() > 1 { TOLD } else { ANSWER }
     }
 
     /// With what shows that it's allowed, and a limit on its time.

@@ -55,8 +55,9 @@ pub fn run(global: &Global, output: Output, command: VolumeCommand) -> Result<Ou
             let volume: VolumeInfo = client.get(&path(route::VOLUME, &name))?;
             output.show(&volume, page)?;
         }
-        VolumeCommand::Resize { name, size, shrink } => {
-            let volume: VolumeInfo = client.post(&path(route::VOLUME_RESIZE, &name), &ResizeVolume { size, shrink })?;
+        VolumeCommand::Resize { name, size, shrink, force } => {
+            let request = ResizeVolume { size, shrink, force };
+            let volume: VolumeInfo = client.post(&path(route::VOLUME_RESIZE, &name), &request)?;
             output.show(&volume, |volume| format!("volume {} has {} now", volume.name, output::size(volume.size)))?;
         }
         VolumeCommand::Rename { name, new_name } => {
@@ -87,8 +88,8 @@ pub fn run(global: &Global, output: Output, command: VolumeCommand) -> Result<Ou
         VolumeCommand::Rate { name, rate } => migration::set_rate(&client, output, &name, rate)?,
         VolumeCommand::Cancel { name, wait } => migration::cancel(&client, output, &name, wait.waits())?,
         VolumeCommand::Scrub { name, wait } => scrub(&client, output, &name, wait.waits())?,
-        VolumeCommand::Export { name, since } => transfer::export(&client, &name, since)?,
-        VolumeCommand::Import(arguments) => transfer::import(&client, output, arguments)?,
+        VolumeCommand::Export(arguments) => transfer::export(&client.patient(), output, arguments)?,
+        VolumeCommand::Import(arguments) => transfer::import(&client.patient(), output, arguments)?,
     }
     Ok(Outcome::Done)
 }
@@ -186,7 +187,7 @@ fn names(drives: &[DriveId]) -> String {
 }
 
 /// As bytes of the volume; the first few, so that an error stays one readable line.
-fn ranges(damaged: &[Range]) -> String {
+pub fn ranges(damaged: &[Range]) -> String {
     const SHOWN: usize = 8;
     let shown: Vec<String> =
         damaged.iter().take(SHOWN).map(|range| format!("{}+{}", range.offset, range.length)).collect();
@@ -222,7 +223,7 @@ fn page(volume: &VolumeInfo) -> String {
         ("layout", volume.layout.clone()),
         ("pool", volume.pool.clone()),
         ("drives", drives.join(" ")),
-        ("clients", volume.clients.to_string()),
+        ("clients", clients(volume)),
         ("state", volume_state(volume.state).to_owned()),
     ];
     if let Some(domain) = &volume.domain {
@@ -239,11 +240,20 @@ fn page(volume: &VolumeInfo) -> String {
     facts.extend(volume.migration.iter().map(|way| ("on its way", migration::line(way))));
     facts.extend(volume.migration.iter().flat_map(|way| &way.reason).map(|reason| ("in its way", reason.clone())));
     facts.extend(volume.reason.iter().map(|reason| ("reason", reason.clone())));
+    facts.extend(
+        volume.incomplete.map(|part| ("incomplete", format!("{} of an import are there", output::size(part.done)))),
+    );
     if volume.recovery.stale_regions > 0 {
         let rate = Size(volume.recovery.bytes_per_second);
         facts.push(("catching up", format!("{} regions of 1M, {rate}/s now", volume.recovery.stale_regions)));
     }
     output::facts(&facts)
+}
+
+fn clients(volume: &VolumeInfo) -> String {
+    let also = [(volume.imports, "imports"), (volume.exports, "exports")];
+    let also = also.into_iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!(", {count} {what}"));
+    also.fold(volume.clients.to_string(), |said, more| said + &more)
 }
 
 fn of_snapshot(snapshot: &SnapshotInfo) -> String {
