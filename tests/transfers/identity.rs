@@ -73,12 +73,13 @@ fn an_import_into_a_volume_that_is_rolled_back_fails() {
 }
 
 #[test]
-fn a_snapshot_made_during_an_import_changes_nothing() {
+fn a_snapshot_renamed_during_an_import_changes_nothing() {
     let (cluster, _) = with_volume(5);
+    cluster.tepal(&["snapshot", "create", "z@a"]).succeeded();
     let image = noise(6, SIZE);
     let mut import = Piped::start(&cluster, &["volume", "import", "z"]);
     import.feed(&image[..HALF]).expect("it reads on");
-    cluster.tepal(&["snapshot", "create", "z@a"]).succeeded();
+    cluster.tepal(&["snapshot", "rename", "z@a", "b"]).succeeded();
     import.feed(&image[HALF..]).expect("it reads on");
     import.end().succeeded();
     assert!(bytes(&cluster, "z") == image);

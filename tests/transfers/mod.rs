@@ -1,12 +1,18 @@
 //! Images and differences on their way in and out, while what they come from or go to is renamed, removed, made again, rolled back or
 //! given another size.
 
+mod damage;
+mod holds;
+mod holes;
 mod identity;
+mod incomplete;
+mod races;
+mod servers;
 
 use crate::cluster::Cluster;
 use crate::program::{self, LIMIT};
 use std::io::{Read, Write};
-use std::process::{Child, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 
 const MIB: usize = 1 << 20;
 /// What a command may have taken from its pipe and not written yet, or read and not put into its pipe yet: a piece, and what the pipe
@@ -21,8 +27,18 @@ pub struct Piped {
 impl Piped {
     pub fn start(cluster: &Cluster, arguments: &[&str]) -> Self {
         let mut command = cluster.command();
-        command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.args(arguments);
+        Self::of(command)
+    }
+
+    pub fn of(mut command: Command) -> Self {
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
         Piped { child: program::spawn_with(&mut command, Stdio::piped()) }
+    }
+
+    /// SIGKILL.
+    pub fn kill(mut self) {
+        program::kill_group(&mut self.child);
     }
 
     /// Returns when all but what is on its way is taken. An error if the command has ended.
@@ -82,4 +98,17 @@ pub fn bytes(cluster: &Cluster, name: &str) -> Vec<u8> {
     let size = disk.size as usize;
     let piece = |at: usize| (at as u64, (size - at).min(8 * MIB) as u32);
     (0..size).step_by(8 * MIB).flat_map(|at| disk.read(piece(at).0, piece(at).1).expect("read")).collect()
+}
+
+/// `FROM | TO`, both of which succeed.
+pub fn pipe(mut from: Command, mut to: Command) {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    let mut importing = program::spawn_with(to.stdout(Stdio::null()), reader.into());
+    let mut exporting = program::spawn(from.stdout(writer));
+    // It has the pipe's end too.
+    drop(from);
+    for (what, child) in [("the export", &mut exporting), ("the import", &mut importing)] {
+        let status = program::wait(child, 3 * LIMIT).unwrap_or_else(|| panic!("{what} goes on and on"));
+        assert!(status.success(), "{what}: {status}");
+    }
 }

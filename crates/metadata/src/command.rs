@@ -9,7 +9,8 @@ use tepal_model::{ClusterId, DriveId, Epoch, MapId, ServerId, VolumeId};
 /// The newest version of commands that this build knows. An entry of a newer one stops the server rather than be
 /// misread. 2 has the snapshots of volumes, 3 their clones, copies that move between drives, and volumes that go from one map to another,
 /// 4 volumes that go alone, 5 volumes that go to another pool, and others believed where a drive is removed that a rebuild didn't find,
-/// 6 volumes that grow only as they were cleared, 7 which copies of a column are complete, and commands about a volume or snapshot by its id.
+/// 6 volumes that grow only as they were cleared, 7 which copies of a column are complete, commands about a volume or snapshot by its id, and
+/// imports.
 pub const VERSION: u32 = 7;
 
 /// From this version on, [`Command::CreateVolume`] makes columns for drives to come; before, one for each drive.
@@ -33,6 +34,9 @@ pub(crate) const COPIES_COUNTED: u32 = 7;
 
 /// From this version on, a command may say the id of what it's about instead of its name: see [`BY_ID`].
 pub(crate) const IDS: u32 = 7;
+
+/// From this version on, volumes are known to be incomplete.
+const IMPORTS: u32 = 7;
 
 /// Begins what stands for the name of a volume that is there, as `id:7`, or for that of one of its snapshots, as `id:3` with its epoch. It
 /// means the same whatever that is called by now. No name has a colon.
@@ -242,6 +246,17 @@ pub enum Command {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cleared: Option<Cleared>,
     },
+    /// An import begins to write to the volume, in the place of any other, or has come so far: the volume is incomplete.
+    NoteImport {
+        name: String,
+        /// Random.
+        import: u64,
+        /// Bytes that are there for good.
+        done: u64,
+    },
+    /// The volume has all of what was imported: it's whole. Refused as [`crate::Refusal::ImportChanged`] if it has another import by now, or
+    /// was cut off or rolled back.
+    FinishImport { name: String, import: u64 },
     /// Gives the volume another name; its users go on.
     RenameVolume { name: String, new_name: String },
     /// The volume is gone for its users at once; its record stays `Deleting` until [`Command::FinishRemoveVolume`].
@@ -343,6 +358,7 @@ impl Command {
     /// that they don't know.
     pub(crate) fn version(&self) -> u32 {
         match self {
+            Command::NoteImport { .. } | Command::FinishImport { .. } => IMPORTS,
             _ if self.clone().subject().is_some_and(Subject::says_an_id) => IDS,
             Command::CreateSnapshot { .. }
             | Command::RemoveSnapshot { .. }
@@ -381,6 +397,8 @@ impl Command {
     pub(crate) fn subject(&mut self) -> Option<Subject<'_>> {
         let (volume, snapshot) = match self {
             Command::ResizeVolume { name, .. }
+            | Command::NoteImport { name, .. }
+            | Command::FinishImport { name, .. }
             | Command::RenameVolume { name, .. }
             | Command::RemoveVolume { name, .. }
             | Command::CreateSnapshot { volume: name, .. }

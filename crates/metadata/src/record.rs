@@ -203,6 +203,17 @@ pub struct VolumeRecord {
     pub created_unix_ms: u64,
     /// Which snapshot it's a clone of, if it is one. That may be gone.
     pub origin: Option<SnapshotId>,
+    /// The import that has begun to write to it. Without one it's whole.
+    pub import: Option<ImportRecord>,
+}
+
+/// What makes a volume a part of something, until that is all there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ImportRecord {
+    /// A random number of whoever writes; 0 if nobody does who could go on, as the volume was cut off since.
+    pub id: u64,
+    /// From the beginning on, bytes of what is imported are in the volume, on stable media: at least so many.
+    pub done: u64,
 }
 
 impl VolumeRecord {

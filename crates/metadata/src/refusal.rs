@@ -129,6 +129,15 @@ pub enum Refusal {
         "volume '{0}' was changed by others meanwhile, and bytes that were cut off may lie past its end: do it again"
     )]
     NotCleared(String),
+    #[error(
+        "volume '{0}' isn't what this import has begun to make of it any more: another import has begun since, or it was cut off or rolled \
+         back"
+    )]
+    ImportChanged(String),
+    #[error(
+        "volume '{0}' is incomplete, an import of it hasn't come to its end: `tepal volume import {0}` does it again, and with --resume goes on"
+    )]
+    Incomplete(String),
     /// The layout's text breaks one of [`tepal_model::layout::LayoutError`]'s rules, which is quoted.
     #[error("{rule}")]
     Layout { rule: String },

@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::io;
-use std::sync::OnceLock;
-use std::time::Duration;
+use std::io::{self, Write};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 use tepal_server::api::types::{ApiError, ErrorKind, MAX_DATA};
 use ureq::http::Response;
 use ureq::{Agent, Body};
@@ -12,26 +12,31 @@ use ureq::{Agent, Body};
 /// Where a cluster's servers answer, and what they are shown.
 pub struct Client {
     agent: Agent,
-    /// HOST:PORT each; asked in this order until one can be reached.
+    /// HOST:PORT each; asked in this order, round and round, until one answers.
     servers: Vec<String>,
-    /// The one that was found to answer, of several.
-    answering: OnceLock<usize>,
+    /// The one that answered last, of several.
+    answering: Mutex<Option<usize>>,
     token: Option<String>,
+    /// How long it goes on to ask when none answers.
+    patience: Duration,
+}
+
+/// Whether a request may be sent again when nobody knows whether it was done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Repeat {
+    /// Done twice, it comes to the same.
+    Freely,
+    Never,
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     #[error("no server answers at {address}: is it running? (tepal dev up) ({reason})")]
     NoAnswer { address: String, reason: String },
-    #[error("the server at {address} went away while it was asked ({reason}): look whether it was done")]
-    Lost { address: String, reason: String },
-    #[error("the server at {address} took too long to answer: is it paused, or its machine overloaded?")]
-    TooSlow { address: String },
-    #[error(
-        "the server at {address} took too long to answer: is it paused, or its machine overloaded? What it was asked to change may be done \
-         yet: look when it answers again"
-    )]
-    Unsure { address: String },
+    #[error("the server at {address} went away while it was asked ({reason}){look}")]
+    Lost { address: String, reason: String, look: String },
+    #[error("the server at {address} took too long to answer: is it paused, or its machine overloaded?{look}")]
+    TooSlow { address: String, look: String },
     #[error("'{0}' is not an address of a server: write HOST:PORT")]
     Address(String),
     #[error("{message}")]
@@ -50,22 +55,40 @@ impl ClientError {
         matches!(self, ClientError::Refused { kind: ErrorKind::NotFound, .. })
     }
 
+    /// What was asked for can't be had, and no other try would change that.
+    pub fn is_damage(&self) -> bool {
+        matches!(self, ClientError::Refused { kind: ErrorKind::Internal, .. })
+    }
+
     /// The server has another token than was known.
     pub fn is_token(&self) -> bool {
         matches!(self, ClientError::Token { .. })
     }
 
-    fn of_a_change(self) -> Self {
+    /// With the command that tells whether it was done, if nobody knows.
+    fn with_a_look(self, path: &str) -> Self {
+        let what = path.trim_start_matches("/v1/").split(['/', '?']).next().unwrap_or_default();
+        let command = match what {
+            "volumes" => "volume ls",
+            "snapshots" => "snapshot ls",
+            "drives" => "drive ls",
+            "servers" => "server ls",
+            "pools" => "pool ls",
+            "cluster" => "cluster show",
+            _ => "status",
+        };
+        let look = format!("; `tepal {command}` tells whether it was done");
         match self {
-            ClientError::TooSlow { address } => ClientError::Unsure { address },
-            error => error,
+            ClientError::Lost { address, reason, .. } => ClientError::Lost { address, reason, look },
+            ClientError::TooSlow { address, .. } => ClientError::TooSlow { address, look },
+            other => other,
         }
     }
 
     /// The server isn't there, or not yet.
     pub fn is_no_answer(&self) -> bool {
-        use ClientError::{Lost, NoAnswer, TooSlow, Unsure};
-        matches!(self, NoAnswer { .. } | Lost { .. } | TooSlow { .. } | Unsure { .. })
+        use ClientError::{Lost, NoAnswer, TooSlow};
+        matches!(self, NoAnswer { .. } | Lost { .. } | TooSlow { .. })
     }
 }
 
@@ -74,6 +97,10 @@ const CONNECT: Duration = Duration::from_secs(5);
 const ANSWER: Duration = Duration::from_secs(60);
 /// The same for a question, which changes nothing.
 const TOLD: Duration = Duration::from_secs(15);
+/// For so long servers may be away while a command of many requests goes on.
+const AWAY: Duration = Duration::from_secs(150);
+/// Before all are asked again.
+const PAUSE: Duration = Duration::from_millis(300);
 /// How long one of several servers may take to show that it's alive, before the next is asked.
 const ALIVE: Duration = Duration::from_secs(2);
 /// The longest JSON that is taken from a server.
@@ -89,7 +116,8 @@ impl Client {
             .timeout_global(Some(ANSWER))
             // A connection kept from before a restart of the server would fail the next request.
             .max_idle_connections(0);
-        Client { agent: config.build().into(), servers, answering: OnceLock::new(), token }
+        let (answering, patience) = (Mutex::default(), Duration::ZERO);
+        Client { agent: config.build().into(), servers, answering, token, patience }
     }
 
     /// The same client, which gives up sooner: for asking whether a server is there.
@@ -113,101 +141,167 @@ impl Client {
         Client::new(vec![server.to_owned()], self.token.clone())
     }
 
+    /// For a command of many requests: one that may be sent again is, to one server after the other, until one answers. Who waits is told
+    /// on what.
+    pub fn patient(mut self) -> Self {
+        self.patience = AWAY;
+        self
+    }
+
+    /// For another thread.
+    pub fn another(&self) -> Client {
+        let answering = Mutex::new(*self.answering());
+        let (agent, servers, token) = (self.agent.clone(), self.servers.clone(), self.token.clone());
+        Client { agent, servers, answering, token, patience: Duration::ZERO }
+    }
+
     pub fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
-        let ask = |url: &str| {
-            let timeout = self.agent.config().timeouts().global.map_or(TOLD, |most| most.min(TOLD));
-            self.authorized(self.agent.get(url)).config().timeout_global(Some(timeout)).build().call()
-        };
-        self.json(ask, path)
+        let ask = |url: &str| self.within(TOLD, self.agent.get(url)).call();
+        json(self.ask(Repeat::Freely, path, MAX_ANSWER, ask)?)
     }
 
     pub fn delete<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
-        self.json(|url| self.authorized(self.agent.delete(url)).call(), path).map_err(ClientError::of_a_change)
+        let ask = |url: &str| self.within(ANSWER, self.agent.delete(url)).call();
+        json(self.ask(Repeat::Never, path, MAX_ANSWER, ask)?)
     }
 
     pub fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, ClientError> {
+        self.send_json(Repeat::Never, path, body)
+    }
+
+    /// What comes to the same if it's done twice.
+    pub fn post_repeatable<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, ClientError> {
+        self.send_json(Repeat::Freely, path, body)
+    }
+
+    fn send_json<T: DeserializeOwned>(
+        &self,
+        repeat: Repeat,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<T, ClientError> {
         let text = serde_json::to_vec(body).map_err(|error| self.strange(&error))?;
+        let most = if repeat == Repeat::Freely { self.until_the_next() } else { ANSWER };
         let send = |url: &str| {
-            self.authorized(self.agent.post(url)).header("Content-Type", "application/json").send(&text[..])
+            self.within(most, self.agent.post(url)).header("Content-Type", "application/json").send(&text[..])
         };
-        self.json(send, path).map_err(ClientError::of_a_change)
+        json(self.ask(repeat, path, MAX_ANSWER, send)?)
     }
 
     /// Bytes of a volume.
     pub fn get_bytes(&self, path: &str) -> Result<Vec<u8>, ClientError> {
-        let (_, mut response) = self.ask(|url| self.authorized(self.agent.get(url)).call(), path)?;
-        response.body_mut().with_config().limit(MAX_DATA + 1).read_to_vec().map_err(|error| self.failed(&error))
+        let ask = |url: &str| self.within(self.until_the_next(), self.agent.get(url)).call();
+        self.ask(Repeat::Freely, path, MAX_DATA + 1, ask).map(|(_, bytes)| bytes)
     }
 
+    /// To be written to a volume.
     pub fn put_bytes<T: DeserializeOwned>(&self, path: &str, bytes: &[u8]) -> Result<T, ClientError> {
         let send = |url: &str| {
-            self.authorized(self.agent.put(url)).header("Content-Type", "application/octet-stream").send(bytes)
+            self.within(self.until_the_next(), self.agent.put(url))
+                .header("Content-Type", "application/octet-stream")
+                .send(bytes)
         };
-        self.json(send, path)
+        json(self.ask(Repeat::Freely, path, MAX_ANSWER, send)?)
     }
 
-    fn authorized<B>(&self, request: ureq::RequestBuilder<B>) -> ureq::RequestBuilder<B> {
+    /// How long a server may take for what may be sent again: where there's another one, that is asked soon.
+    fn until_the_next(&self) -> Duration {
+        if self.servers.len() > 1 { TOLD } else { ANSWER }
+    }
+
+    /// With what shows that it's allowed, and a limit on its time.
+    fn within<B>(&self, most: Duration, request: ureq::RequestBuilder<B>) -> ureq::RequestBuilder<B> {
+        let most = self.agent.config().timeouts().global.map_or(most, |own| own.min(most));
+        let request = request.config().timeout_global(Some(most)).build();
         match &self.token {
             Some(token) => request.header("Authorization", format!("Bearer {token}")),
             None => request,
         }
     }
 
-    fn json<T: DeserializeOwned>(
-        &self,
-        send: impl Fn(&str) -> Result<Response<Body>, ureq::Error>,
-        path: &str,
-    ) -> Result<T, ClientError> {
-        let (address, mut response) = self.ask(send, path)?;
-        let body = response.body_mut().with_config().limit(MAX_ANSWER).read_to_vec();
-        let body = body.map_err(|error| self.failed(&error))?;
-        serde_json::from_slice(&body)
-            .map_err(|error| ClientError::Strange { address: address.to_owned(), reason: error.to_string() })
-    }
-
-    /// The first success of a server that can be reached, and that server.
+    /// What the first server that answers says, and its address. One that was perhaps reached is asked nothing that others may have done
+    /// by then, unless that may be done twice.
     fn ask(
         &self,
-        send: impl Fn(&str) -> Result<Response<Body>, ureq::Error>,
+        repeat: Repeat,
         path: &str,
-    ) -> Result<(&str, Response<Body>), ClientError> {
-        let mut unreachable = None;
-        for address in self.alive_first() {
-            match send(&format!("http://{address}{path}")) {
-                Ok(response) => return checked(address, response).map(|response| (address.as_str(), response)),
-                Err(error) => match failure(address, &error) {
-                    // Nothing was sent, so another server may be asked.
-                    error @ ClientError::NoAnswer { .. } => unreachable = Some(error),
-                    error => return Err(error),
-                },
+        longest: u64,
+        send: impl Fn(&str) -> Result<Response<Body>, ureq::Error>,
+    ) -> Result<(String, Vec<u8>), ClientError> {
+        let (began, mut told) = (Instant::now(), None);
+        loop {
+            let mut last = ClientError::Address(String::new());
+            for number in self.in_turn() {
+                let address = &self.servers[number];
+                let said = send(&format!("http://{address}{path}"));
+                let error =
+                    match said.map_err(|error| failure(address, &error)).and_then(|it| body(address, it, longest)) {
+                        Ok(said) => {
+                            *self.answering() = Some(number);
+                            return Ok((address.clone(), said));
+                        }
+                        Err(error) => error,
+                    };
+                // Where nothing was sent, another server may be asked anything.
+                let asks_next = matches!(error, ClientError::NoAnswer { .. })
+                    || repeat == Repeat::Freely && (error.is_no_answer() || self.is_waited_for(&error));
+                if !asks_next {
+                    return Err(if repeat == Repeat::Never { error.with_a_look(path) } else { error });
+                }
+                last = error;
             }
+            if repeat == Repeat::Never || began.elapsed() >= self.patience {
+                return Err(last);
+            }
+            let on = last.to_string();
+            if told.as_ref() != Some(&on) {
+                let _ = writeln!(io::stderr(), "waiting: {on}");
+                told = Some(on);
+            }
+            std::thread::sleep(PAUSE);
         }
-        Err(unreachable.unwrap_or_else(|| ClientError::Address(String::new())))
     }
 
-    /// The servers, without those before the first that shows that it's alive: one that is paused accepts connections, and what it
-    /// was asked to do may be done when it wakes, so nobody else can be asked after that.
-    fn alive_first(&self) -> &[String] {
+    /// Whether the server that refuses it, as it's stopping or has only begun, or lacks what it takes for now, may do it soon.
+    fn is_waited_for(&self, error: &ClientError) -> bool {
+        !self.patience.is_zero() && matches!(error, ClientError::Refused { kind: ErrorKind::Unavailable, .. })
+    }
+
+    fn answering(&self) -> MutexGuard<'_, Option<usize>> {
+        self.answering.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All servers, from the one on that answered last. At first, without those before the first that shows that it's alive: one that is
+    /// paused accepts connections, and what it was asked to do may be done when it wakes, so nobody else can be asked after that.
+    fn in_turn(&self) -> impl Iterator<Item = usize> + use<> {
         let is_alive = |address: &String| {
             let asked =
                 self.agent.get(format!("http://{address}/")).config().timeout_global(Some(ALIVE)).build().call();
             asked.is_ok()
         };
-        let found = || match self.servers.len() {
+        let known = *self.answering();
+        let first = known.unwrap_or_else(|| match self.servers.len() {
             0 | 1 => 0,
             _ => self.servers.iter().position(is_alive).unwrap_or(0),
-        };
-        &self.servers[*self.answering.get_or_init(found)..]
-    }
-
-    fn failed(&self, error: &ureq::Error) -> ClientError {
-        failure(self.servers.first().map_or("", String::as_str), error)
+        });
+        let all = self.servers.len();
+        (first..all).chain(if known.is_some() { 0..first } else { 0..0 })
     }
 
     fn strange(&self, error: &dyn std::error::Error) -> ClientError {
         let address = self.servers.first().cloned().unwrap_or_default();
         ClientError::Strange { address, reason: error.to_string() }
     }
+}
+
+fn json<T: DeserializeOwned>((address, body): (String, Vec<u8>)) -> Result<T, ClientError> {
+    serde_json::from_slice(&body).map_err(|error| ClientError::Strange { address, reason: error.to_string() })
+}
+
+/// All of an answer that is none of an error.
+fn body(address: &str, response: Response<Body>, longest: u64) -> Result<Vec<u8>, ClientError> {
+    let mut response = checked(address, response)?;
+    response.body_mut().with_config().limit(longest).read_to_vec().map_err(|error| failure(address, &error))
 }
 
 fn checked(address: &str, mut response: Response<Body>) -> Result<Response<Body>, ClientError> {
@@ -231,7 +325,7 @@ fn failure(address: &str, error: &ureq::Error) -> ClientError {
         ureq::Error::Timeout(ureq::Timeout::Connect) => {
             ClientError::NoAnswer { address, reason: "the connection was not accepted in time".to_owned() }
         }
-        ureq::Error::Timeout(_) => ClientError::TooSlow { address },
+        ureq::Error::Timeout(_) => ClientError::TooSlow { address, look: String::new() },
         ureq::Error::BadUri(_) | ureq::Error::Http(_) => ClientError::Address(address),
         ureq::Error::Io(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
             ClientError::NoAnswer { address, reason: "connection refused".to_owned() }
@@ -239,7 +333,7 @@ fn failure(address: &str, error: &ureq::Error) -> ClientError {
         ureq::Error::Io(error) if is_before_anything_was_sent(error) => {
             ClientError::NoAnswer { address, reason: error.to_string() }
         }
-        ureq::Error::Io(error) => ClientError::Lost { address, reason: error.to_string() },
+        ureq::Error::Io(error) => ClientError::Lost { address, reason: error.to_string(), look: String::new() },
         ureq::Error::HostNotFound => ClientError::NoAnswer { address, reason: "there is no such host".to_owned() },
         ureq::Error::ConnectionFailed => ClientError::NoAnswer { address, reason: "no connection".to_owned() },
         other => ClientError::Strange { address, reason: other.to_string() },
@@ -256,7 +350,7 @@ fn is_before_anything_was_sent(error: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::{Read, Write};
+    use std::io::Read;
     use std::net::TcpListener;
     use tepal_server::api::types::route;
 

@@ -1,5 +1,6 @@
-//! How a volume differs from a snapshot, as a file: what `volume export --since` writes and `volume import` applies. Its bytes
-//! are described in `docs/formats.md`.
+//! How a volume differs from a snapshot, as a file: what `volume export --since` writes and `volume import` applies. A whole volume, as
+//! `volume export --as tepal` writes it, is what differs from nothing: what no piece is of, are zeros. The bytes are described in
+//! `docs/formats.md`.
 //!
 //! Invariants:
 //! 1. Nothing of a piece is given out before its checksums were found right, and each piece belongs to this file and this place
@@ -25,6 +26,8 @@ pub fn begins_as_damaged(beginning: &[u8]) -> bool {
 pub const LONGEST: u64 = 8 << 20;
 
 const FORMAT: u32 = 1;
+/// Of a file that is based on nothing.
+const WHOLE: u32 = 2;
 /// The header without its names and its checksum.
 const FIXED: usize = 64;
 const LONGEST_HEADER: usize = 4096;
@@ -48,9 +51,10 @@ pub struct Header {
     pub since_size: u64,
     /// Bytes of what it leads to.
     pub size: u64,
-    /// Names as they were then.
+    /// As it was called then, like the others.
     pub volume: String,
-    pub since: String,
+    /// `None` if it's based on nothing: then it's all of a volume.
+    pub since: Option<String>,
     /// `None` if it was the volume itself.
     pub to: Option<String>,
 }
@@ -60,7 +64,7 @@ pub struct Header {
 pub enum DifferenceError {
     #[error("it can't be read: {0}")]
     Io(io::Error),
-    #[error("it is of format {0}, and this version knows up to {FORMAT}: use a newer one")]
+    #[error("it is of format {0}, and this version knows up to {WHOLE}: use a newer one")]
     Newer(u32),
     #[error("it was cut short")]
     CutShort,
@@ -79,13 +83,14 @@ impl From<io::Error> for DifferenceError {
 
 impl Header {
     fn bytes(&self) -> Vec<u8> {
-        let mut bytes = [&MAGIC[..], &FORMAT.to_le_bytes(), &[0; 4], &self.cluster.0.to_le_bytes()].concat();
+        let mut bytes = [&MAGIC[..], &self.format().to_le_bytes(), &[0; 4], &self.cluster.0.to_le_bytes()].concat();
         bytes.extend(self.volume_id.to_le_bytes());
         bytes.extend(self.since_epoch.to_le_bytes());
         bytes.extend(self.to_epoch.to_le_bytes());
         bytes.extend(self.since_size.to_le_bytes());
         bytes.extend(self.size.to_le_bytes());
-        for name in [&self.volume, &self.since, self.to.as_deref().unwrap_or_default()] {
+        let [since, to] = [&self.since, &self.to].map(|name| name.as_deref().unwrap_or_default());
+        for name in [&self.volume, since, to] {
             bytes.extend((name.len() as u16).to_le_bytes());
             bytes.extend(name.as_bytes());
         }
@@ -96,6 +101,10 @@ impl Header {
         bytes
     }
 
+    fn format(&self) -> u32 {
+        if self.since.is_some() { FORMAT } else { WHOLE }
+    }
+
     /// With its checksum, by which its records know it.
     fn read(input: &mut impl Read) -> Result<(Header, u32), DifferenceError> {
         let mut bytes = vec![0; 16];
@@ -104,7 +113,7 @@ impl Header {
         if bytes[..8] != MAGIC {
             return Err(DifferenceError::Damaged("it doesn't begin as one of differences"));
         }
-        if format != FORMAT {
+        if ![FORMAT, WHOLE].contains(&format) {
             return Err(DifferenceError::Newer(format));
         }
         let length = length as usize;
@@ -115,7 +124,7 @@ impl Header {
         input.read_exact(&mut bytes[16..])?;
         let (said, checksum) = bytes.split_at(length - 4);
         let checksum = number(checksum, 0);
-        let header = Header::parse(said).filter(|_| crc(said) == checksum);
+        let header = Header::parse(said).filter(|header| crc(said) == checksum && header.format() == format);
         Ok((header.ok_or(DifferenceError::Damaged("its header"))?, checksum))
     }
 
@@ -128,7 +137,9 @@ impl Header {
             String::from_utf8(name.to_vec()).ok()
         };
         let (volume, since, to) = (name()?, name()?, name()?);
-        let is_right = rest.is_empty() && is_name(&volume) && is_name(&since) && (to.is_empty() || is_name(&to));
+        let is_right = rest.is_empty()
+            && is_name(&volume)
+            && [&since, &to].into_iter().all(|name| name.is_empty() || is_name(name));
         is_right.then(|| Header {
             cluster: ClusterId(u128::from_le_bytes(said[16..32].try_into().expect("sixteen bytes"))),
             volume_id: long(said, 32),
@@ -137,7 +148,7 @@ impl Header {
             since_size: long(said, 48),
             size: long(said, 56),
             volume,
-            since,
+            since: (!since.is_empty()).then_some(since),
             to: (!to.is_empty()).then_some(to),
         })
     }
@@ -283,7 +294,7 @@ mod tests {
             since_size: 1 << 20,
             size: 2 << 20,
             volume: "v0".into(),
-            since: "a".into(),
+            since: Some("a".into()),
             to: Some("b".into()),
         }
     }
@@ -330,7 +341,8 @@ mod tests {
 
     #[test]
     fn what_was_written_is_read_back() {
-        for header in [header(), Header { to: None, to_epoch: 0, ..header() }] {
+        let whole = Header { since: None, since_epoch: 0, since_size: 0, ..header() };
+        for header in [header(), Header { to: None, to_epoch: 0, ..header() }, whole] {
             let bytes = file(&header);
             assert_eq!(DifferenceReader::open(&bytes[..]).expect("whole").header(), &header);
             let expected = [

@@ -92,7 +92,8 @@ impl Stream for TcpStream {
     }
 }
 
-fn has_hung_up(stream: &impl AsFd) -> bool {
+/// Whether the other side has closed it by now, also if not all was read that it had sent before.
+pub fn has_hung_up(stream: &impl AsFd) -> bool {
     let left = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
     let mut asked = [PollFd::new(stream, left)];
     let told = poll(&mut asked, Some(&Timespec::default())); // at once

@@ -28,7 +28,7 @@ pub mod wire;
 mod tests;
 
 pub use admission::{Admission, Permit};
-pub use connection::{ConnectionError, serve_accepted, serve_connection};
+pub use connection::{ConnectionError, has_hung_up, serve_accepted, serve_connection};
 pub use in_flight::InFlight;
 pub use limits::Limits;
 pub use listener::{Accepted, BindError, Endpoint, EndpointError, Listener, accept_connections};

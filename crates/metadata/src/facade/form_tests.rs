@@ -1,12 +1,13 @@
 //! Folders that earlier versions made. `form_1/` is what the first version left behind when it was killed: two drives, a
 //! volume, and another one that had been removed; `form_2/` to `form_4/` the same by later ones, and in `form_5/` there are
-//! another drive and volume, and a snapshot. In `form_6/` one of the two drives was pulled.
+//! another drive and volume, and a snapshot. In `form_6/` there are two drives, a volume, a clone of it, and another one; in `form_6_away/` one
+//! of two drives was pulled.
 
 use super::tests::on_runtime;
 use super::*;
 use crate::query::Value;
 use crate::scratch::Scratch;
-use crate::{CopyStatus, SnapshotId, log_store, state_machine};
+use crate::{CopyStatus, ImportRecord, SnapshotId, log_store, state_machine};
 use rusqlite::Connection;
 use tepal_model::{DriveId, MapId, VolumeId};
 
@@ -32,6 +33,10 @@ fn folder_of_form_5() -> Scratch {
 
 fn folder_of_form_6() -> Scratch {
     folder(include_str!("form_6/raft.sql"), include_str!("form_6/cluster.sql"))
+}
+
+fn folder_of_form_6_with_a_drive_away() -> Scratch {
+    folder(include_str!("form_6_away/raft.sql"), include_str!("form_6_away/cluster.sql"))
 }
 
 fn folder(log: &str, state: &str) -> Scratch {
@@ -221,6 +226,49 @@ fn a_folder_of_form_5_opens_with_all_that_is_in_it_and_copies_move_to_another_dr
 }
 
 #[test]
+fn a_folder_of_form_6_opens_with_all_that_is_in_it_and_its_volumes_are_whole_until_something_is_imported() {
+    let scratch = folder_of_form_6();
+    let open = |commands: Vec<Command>| {
+        on_runtime(async {
+            let metadata = Metadata::open(scratch.path()).await.unwrap();
+            for command in commands {
+                metadata.propose(command).await.unwrap();
+            }
+            let state = metadata.state();
+            metadata.shutdown().await;
+            state
+        })
+    };
+    for _ in 0..2 {
+        let state = open(vec![]);
+        let names: Vec<&str> = state.active_volumes().map(|volume| &*volume.name).collect();
+        assert_eq!(names, ["v0", "c", "w"]);
+        assert!(state.active_volumes().all(|volume| volume.import.is_none()));
+        assert_eq!(state.volume_named("c").unwrap().origin, Some(SnapshotId { volume: VolumeId(1), epoch: 1 }));
+    }
+    assert_eq!(form(scratch.path(), state_machine::FILE), 7);
+    let (name, import) = ("v0".to_owned(), 7);
+    let state = open(vec![Command::NoteImport { name: name.clone(), import, done: 512 }]);
+    assert_eq!(state.volume_named("v0").unwrap().import, Some(ImportRecord { id: 7, done: 512 }));
+    assert_eq!(open(vec![]), state);
+    let state = open(vec![Command::FinishImport { name, import }]);
+    assert_eq!(state.volume_named("v0").unwrap().import, None);
+    assert_eq!(open(vec![]), state);
+}
+
+#[test]
+fn a_record_of_form_6_that_rotted_is_noticed_and_left_as_it_is() {
+    for harm in ["UPDATE volumes SET size = 512", "UPDATE volumes SET origin_epoch = 2 WHERE name = 'c'"] {
+        let scratch = folder_of_form_6();
+        let file = scratch.path().join(state_machine::FILE);
+        Connection::open(&file).and_then(|opened| opened.execute_batch(harm)).unwrap();
+        let refused = on_runtime(async { Metadata::open(scratch.path()).await.err() });
+        assert!(matches!(refused, Some(OpenError::Damaged { .. })), "{harm}: {refused:?}");
+        assert_eq!(form(scratch.path(), state_machine::FILE), 6);
+    }
+}
+
+#[test]
 fn a_record_of_form_5_that_rotted_is_noticed_and_left_as_it_is() {
     for harm in [
         "UPDATE map_drives SET drive = 'd3b07384d113edec' WHERE position = 0",
@@ -300,7 +348,7 @@ fn a_record_of_form_1_that_rotted_is_noticed_and_left_as_it_is() {
 
 #[test]
 fn a_drive_that_was_away_in_form_6_counts_as_passed_over() {
-    let scratch = folder_of_form_6();
+    let scratch = folder_of_form_6_with_a_drive_away();
     let [here, away]: [DriveId; 2] = ["5db3aeff53dd1012", "10ca4ea5e4ed8191"].map(|id| id.parse().unwrap());
     for _ in 0..2 {
         let state = on_runtime(async {

@@ -45,17 +45,21 @@ impl Digest {
         Digest(sum)
     }
 
-    /// What form 6 has for the same records: it doesn't say which copies are complete.
+    /// What form 6 has for the same records: it doesn't say which copies are complete, nor of volumes that they are incomplete.
     pub fn of_form_6(state: &State) -> Digest {
-        let sums = state.maps.values().flat_map(|map| {
-            let (id, columns) = (map.id, (0..).zip(&map.columns));
-            columns.map(move |(column, record)| {
+        let mut sum = Digest::of(state).0;
+        for map in state.maps.values() {
+            for (column, record) in (0..).zip(&map.columns) {
                 let complete = |holder: &HolderRecord| HolderRecord::complete(holder.drive, holder.since);
                 let then = ColumnRecord { holders: record.holders.iter().map(complete).collect(), ..record.clone() };
-                of_column(id)((column, &then)).wrapping_sub(of_column(id)((column, record)))
-            })
-        });
-        Digest(sums.fold(Digest::of(state).0, u32::wrapping_add))
+                sum = sum.wrapping_sub(of_column(map.id)((column, record)));
+                sum = sum.wrapping_add(of_column(map.id)((column, &then)));
+            }
+        }
+        for volume in state.volumes.values() {
+            sum = sum.wrapping_sub(of(volume)).wrapping_add(of_first(volume, 14));
+        }
+        Digest(sum)
     }
 
     /// What form 5 has for the same records: it says the drives of maps, of which each is the first of one column, of drives and

@@ -2,8 +2,8 @@
 
 use super::apply::Change;
 use crate::record::{
-    ClusterRecord, ColumnRecord, DriveRecord, EVENTS_KEPT, HolderRecord, JoinRecord, MapRecord, MigrationRecord,
-    PoolRecord, ServerRecord, SnapshotId, SnapshotRecord, VolumeRecord,
+    ClusterRecord, ColumnRecord, DriveRecord, EVENTS_KEPT, HolderRecord, ImportRecord, JoinRecord, MapRecord,
+    MigrationRecord, PoolRecord, ServerRecord, SnapshotId, SnapshotRecord, VolumeRecord,
 };
 use crate::state::{Counters, State};
 use rusqlite::types::{FromSql, FromSqlError, Type, Value};
@@ -192,6 +192,8 @@ impl Record for VolumeRecord {
         "epoch_since",
         "origin_volume",
         "origin_epoch",
+        "import",
+        "imported",
     ];
 
     fn values(&self) -> Vec<Value> {
@@ -210,6 +212,8 @@ impl Record for VolumeRecord {
             integer(self.epoch_since),
             optional(self.origin, |origin| integer(origin.volume.0)),
             optional(self.origin, |origin| integer(origin.epoch.into())),
+            optional(self.import, |import| integer(import.id)),
+            optional(self.import, |import| VolumeSize(import.done).value()),
         ]
     }
 
@@ -228,6 +232,7 @@ impl Record for VolumeRecord {
             lineage: lineage(row, 10, 6)?,
             epoch_since: row.get(11)?,
             origin: origin(row, 12)?,
+            import: import(row, 14)?,
         })
     }
 }
@@ -328,6 +333,16 @@ fn origin(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<SnapshotId>> 
         (Some(volume), Some(epoch)) => Ok(Some(SnapshotId { volume: VolumeId(volume), epoch })),
         (None, Some(_)) => Err(rusqlite::Error::InvalidColumnType(column, "origin_volume".to_owned(), Type::Null)),
         (Some(_), None) => Err(rusqlite::Error::InvalidColumnType(column + 1, "origin_epoch".to_owned(), Type::Null)),
+    }
+}
+
+/// The same.
+fn import(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<ImportRecord>> {
+    match (row.get::<_, Option<u64>>(column)?, row.get::<_, Option<VolumeSize>>(column + 1)?) {
+        (None, None) => Ok(None),
+        (Some(id), Some(VolumeSize(done))) => Ok(Some(ImportRecord { id, done })),
+        (None, Some(_)) => Err(rusqlite::Error::InvalidColumnType(column, "import".to_owned(), Type::Null)),
+        (Some(_), None) => Err(rusqlite::Error::InvalidColumnType(column + 1, "imported".to_owned(), Type::Null)),
     }
 }
 

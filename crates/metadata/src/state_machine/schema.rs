@@ -56,7 +56,9 @@ pub const KIND: Kind = Kind {
             lineage TEXT NOT NULL,          -- the epochs that it sees, as in 0-4,7-9
             epoch_since INTEGER NOT NULL,   -- the view in which it began to write in its epoch; 0 if that isn't on record
             origin_volume INTEGER,          -- of a clone, the snapshot that it was made of, which may be gone: snapshots.volume
-            origin_epoch INTEGER            -- and snapshots.epoch; null if it's no clone
+            origin_epoch INTEGER,           -- and snapshots.epoch; null if it's no clone
+            import INTEGER,                 -- the number of the import that has begun to write to it; null if it's whole
+            imported ANY                    -- bytes of that which are there, as size; null if it's whole
         ) STRICT;
         CREATE UNIQUE INDEX volumes_by_name ON volumes (name) WHERE state = 'active';
         CREATE TABLE snapshots (

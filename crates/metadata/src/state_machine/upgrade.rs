@@ -76,16 +76,21 @@ pub fn from_form_5(connection: &Connection, file: &Path) -> Result<(), StoreErro
     put_with_copies(connection, file, state)
 }
 
-/// Form 6 doesn't say which copies are complete. One that was of an earlier form has become the newest at once.
+/// Form 6 doesn't say which copies are complete, nor which volumes are incomplete. One that was of an earlier form has become the newest at
+/// once.
 pub fn from_form_6(connection: &Connection, file: &Path) -> Result<(), StoreError> {
-    if has_column(connection, file, "map_columns", "status")? {
+    if has_column(connection, file, "volumes", "import")? {
         return Ok(());
     }
     let status = "ALTER TABLE map_columns ADD COLUMN status TEXT NOT NULL DEFAULT 'complete'";
     connection.execute_batch(status).map_err(StoreError::sqlite(file))?;
+    connection.execute_batch(IMPORTS).map_err(StoreError::sqlite(file))?;
     let state = checked(connection, file, Digest::of_form_6)?;
     put_with_copies(connection, file, state)
 }
+
+const IMPORTS: &str = "ALTER TABLE volumes ADD COLUMN import INTEGER;
+    ALTER TABLE volumes ADD COLUMN imported ANY;";
 
 const LEASES: &str = "ALTER TABLE cluster ADD COLUMN lease_ms INTEGER;
     ALTER TABLE cluster ADD COLUMN longest_lease_ms INTEGER;";
@@ -125,6 +130,7 @@ const COLUMNS: &str = "ALTER TABLE volumes ADD COLUMN origin_volume INTEGER;
 
 fn add_columns(connection: &Connection, file: &Path) -> Result<(), StoreError> {
     connection.execute_batch(COLUMNS).map_err(StoreError::sqlite(file))?;
+    connection.execute_batch(IMPORTS).map_err(StoreError::sqlite(file))?;
     let mut statement = connection.prepare("SELECT id, layout, made_in FROM maps").map_err(StoreError::sqlite(file))?;
     let maps = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)));
     let maps: Result<Vec<(u32, String, u64)>, _> = maps.and_then(Iterator::collect);

@@ -2,20 +2,19 @@
 
 use super::extract::{Input, Named, Options, body};
 use super::failure::Failure;
-use super::types::{EpochQuery, ErrorKind, MAX_DATA, MapRun, OffsetQuery, Range, RangeQuery, Written, ZeroRange};
-use super::{Context, Shared, snapshots, volumes};
+use super::front::Caller;
+use super::types::{Done, ErrorKind, ImportQuery, MAX_DATA, MapRun, OffsetQuery, Range, RangeQuery, ZeroRange};
+use super::{Context, Shared, imports, snapshots, volumes};
 use crate::nbd::reader::Reader;
 use crate::world::ServerWorld;
-use axum::Json;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use futures_util::stream;
 use std::convert::Infallible;
-use std::sync::Arc;
 use tepal_engine::{Volume, Within};
-use tepal_metadata::VolumeRecord;
 use tepal_model::{Epoch, IoError, VolumeId};
 use tokio::sync::SemaphorePermit;
 
@@ -68,12 +67,15 @@ async fn read_of(context: &Context, reader: Reader, range: RangeQuery) -> Result
 pub async fn write(
     State(context): State<Shared>,
     name: Named,
-    Options(OffsetQuery { offset, epoch }): Options<OffsetQuery>,
+    Options(OffsetQuery { offset, import }): Options<OffsetQuery>,
     request: Request,
-) -> Result<Json<Written>, Failure> {
-    let volume = volumes::served(&context, &name.0).await?;
+) -> Result<Json<Done>, Failure> {
     let _place = place(&context).await?;
+    let caller = request.extensions().get::<Caller>().cloned();
+    // Also of what is refused: who still sends doesn't hear why.
     let data = body(request, MAX_DATA as usize).await?;
+    let volume = volumes::served(&context, &name.0).await?;
+    is_awaited(caller.as_ref())?;
     let (id, observed) = (volume.id(), context.observations.of(volume.id()));
     let write = move |volume: Volume<ServerWorld>| async move {
         let length = data.len() as u64;
@@ -81,55 +83,65 @@ pub async fn write(
         observed.damaged(None).learn(offset, length, &written);
         written
     };
-    written(&context, id, epoch, on_data_thread(&context, volume, write)).await
+    written(&context, id, import, on_data_thread(&context, volume, write)).await
 }
 
 pub async fn zero(
     State(context): State<Shared>,
     name: Named,
-    Input(ZeroRange { range: Range { offset, length }, epoch }): Input<ZeroRange>,
-) -> Result<Json<Written>, Failure> {
+    caller: Option<Extension<Caller>>,
+    Input(ZeroRange { range: Range { offset, length }, import }): Input<ZeroRange>,
+) -> Result<Json<Done>, Failure> {
     let volume = volumes::served(&context, &name.0).await?;
+    is_awaited(caller.as_deref())?;
     let (id, observed) = (volume.id(), context.observations.of(volume.id()));
     let trim = move |volume: Volume<ServerWorld>| async move {
         let trimmed = volume.trim(offset, length).await;
         observed.damaged(None).learn(offset, length, &trimmed);
         trimmed
     };
-    written(&context, id, epoch, on_data_thread(&context, volume, trim)).await
+    written(&context, id, import, on_data_thread(&context, volume, trim)).await
 }
 
 pub async fn flush(
     State(context): State<Shared>,
     name: Named,
-    Options(EpochQuery { epoch }): Options<EpochQuery>,
-) -> Result<Json<Written>, Failure> {
+    Options(ImportQuery { import }): Options<ImportQuery>,
+) -> Result<Json<Done>, Failure> {
     let volume = volumes::served(&context, &name.0).await?;
     let id = volume.id();
     let flush = |volume: Volume<ServerWorld>| async move { volume.flush().await };
-    written(&context, id, epoch, on_data_thread(&context, volume, flush)).await
+    written(&context, id, import, on_data_thread(&context, volume, flush)).await
 }
 
-/// Answers with an epoch in which nothing of it was written later: a rollback to an earlier one is noticed by who says that next.
+/// Whether somebody still waits for it. While this server stood still, what was asked of it may have been done by another one, and written
+/// over since.
+fn is_awaited(caller: Option<&Caller>) -> Result<(), Failure> {
+    match caller.is_some_and(Caller::has_left) {
+        false => Ok(()),
+        true => Err(Failure::new(ErrorKind::Unavailable, "who asked for it has left")),
+    }
+}
+
+/// Of an import, only as long as it's that of the volume. What decides is whether it may say that it's finished: this ends it sooner.
 async fn written(
     context: &Context,
     id: VolumeId,
-    epoch: Option<Epoch>,
+    import: Option<u64>,
     work: impl Future<Output = Result<(), Failure>>,
-) -> Result<Json<Written>, Failure> {
-    let before = still_sees(context, id, epoch)?.epoch;
+) -> Result<Json<Done>, Failure> {
+    imports::check(context, id, import).await?;
     work.await?;
-    still_sees(context, id, epoch)?;
-    let record = still_sees(context, id, Some(before))?;
-    Ok(Json(Written { epoch: record.epoch }))
+    imports::check(context, id, import).await?;
+    Ok(Json(Done {}))
 }
 
-/// The volume as it is now, unless what the caller has read or written of it before isn't in it any more.
-pub fn still_sees(context: &Context, id: VolumeId, epoch: Option<Epoch>) -> Result<Arc<VolumeRecord>, Failure> {
+/// Fails if what the caller has read of it before isn't in it any more.
+pub fn still_sees(context: &Context, id: VolumeId, epoch: Option<Epoch>) -> Result<(), Failure> {
     let state = context.parts.metadata.state();
     let record = state.volumes.get(&id).ok_or_else(|| Failure::from(IoError::Fenced))?;
     match epoch.is_none_or(|epoch| record.lineage.sees(epoch)) {
-        true => Ok(record.clone()),
+        true => Ok(()),
         false => Err(Failure::new(ErrorKind::Conflict, format!("volume '{}' was rolled back meanwhile", record.name))),
     }
 }

@@ -46,7 +46,7 @@ pub async fn show(
     let id = one.volume().id();
     let compare = move |(one, other)| compare(one, other, offset);
     match on_data_thread(&context, (one, other), compare).await {
-        Ok(found) => still_sees(&context, id, epoch).map(|_| Json(found)),
+        Ok(found) => still_sees(&context, id, epoch).map(|()| Json(found)),
         // That it's gone says more than that it can't be read.
         Err(failure) => Err(snapshots::gone(&context, &from).unwrap_or(failure)),
     }

@@ -92,6 +92,8 @@ fn kind_of_refusal(refusal: &Refusal) -> ErrorKind {
         | Refusal::NotDeleting(_)
         | Refusal::Shrink { .. }
         | Refusal::NotCleared(_)
+        | Refusal::ImportChanged(_)
+        | Refusal::Incomplete(_)
         | Refusal::SnapshotExists { .. }
         | Refusal::TooManySnapshots { .. }
         | Refusal::VolumeHasSnapshots { .. }

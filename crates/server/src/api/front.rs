@@ -8,15 +8,17 @@ use super::{Api, Context, router};
 use crate::descriptors::Shares;
 use axum::Router;
 use axum::http::StatusCode;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::Service;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use std::collections::VecDeque;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use tepal_gateway::nbd::Surplus;
+use tepal_gateway::nbd::{Surplus, has_hung_up};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::JoinHandle;
@@ -129,6 +131,17 @@ impl Guest {
     }
 }
 
+/// Who waits for the answer.
+#[derive(Clone)]
+pub struct Caller(Arc<OwnedFd>);
+
+impl Caller {
+    /// It may have gone on by another server: what it wanted to have written, it may have had written there, and something newer since.
+    pub fn has_left(&self) -> bool {
+        has_hung_up(&self.0)
+    }
+}
+
 async fn stop_asked(mut stopping: watch::Receiver<bool>) {
     // An error means that the server is gone already, which asks too.
     let _ = stopping.wait_for(|&stop| stop).await;
@@ -136,7 +149,9 @@ async fn stop_asked(mut stopping: watch::Receiver<bool>) {
 
 async fn serve(stream: TcpStream, router: Router, guest: Arc<Guest>, stopping: watch::Receiver<bool>) {
     let answering = TowerToHyperService::new(router);
-    let service = hyper::service::service_fn(|request| {
+    let caller = stream.as_fd().try_clone_to_owned().ok().map(|handle| Caller(Arc::new(handle)));
+    let service = hyper::service::service_fn(|mut request: hyper::Request<Incoming>| {
+        caller.clone().map(|caller| request.extensions_mut().insert(caller));
         guest.is_served.store(true, Ordering::Relaxed);
         let (answer, guest) = (answering.call(request), &guest);
         async move {

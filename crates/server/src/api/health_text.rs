@@ -100,6 +100,13 @@ fn damaged_blocks(damaged: &Damaged) -> Option<String> {
     })
 }
 
+/// What has a part of an image.
+pub fn incomplete(name: &str) -> String {
+    format!(
+        "an import of it hasn't come to its end: if none goes on, `tepal volume import {name}` does it again, and with --resume goes on"
+    )
+}
+
 /// Why a server may serve nobody now, if that is so: it has to know that nobody has taken over from it.
 pub fn no_lease(server: ServerId, lease: Lease, now: Tick) -> Option<String> {
     // In whatever view: one that is about to be followed is nothing to tell of.

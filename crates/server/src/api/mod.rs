@@ -11,6 +11,8 @@ mod extract;
 mod failure;
 mod front;
 mod health_text;
+mod holds;
+mod imports;
 mod loss;
 mod metrics;
 mod migrations;
@@ -23,6 +25,7 @@ mod scrub;
 mod snapshots;
 mod sql;
 pub mod types;
+mod users;
 mod volumes;
 
 pub use front::Front;
@@ -43,6 +46,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use directory::Gateways;
 use failure::Failure;
+use holds::Holds;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -101,6 +105,7 @@ struct Context {
     gateways: Gateways,
     /// Callers of the API itself that were turned away.
     surplus_here: Arc<Surplus>,
+    holds: Holds,
     token: String,
 }
 
@@ -116,7 +121,14 @@ impl std::ops::Deref for Context {
 impl Context {
     fn new(api: Api, token: String) -> Self {
         let surplus_here = Arc::new(Surplus::new("callers of the API"));
-        Context { api, data: Semaphore::new(DATA_REQUESTS), gateways: Gateways::default(), surplus_here, token }
+        Context {
+            api,
+            data: Semaphore::new(DATA_REQUESTS),
+            gateways: Gateways::default(),
+            surplus_here,
+            holds: Holds::default(),
+            token,
+        }
     }
 
     /// Has the cluster carry out a command, for a client that doesn't wait for ever: what it was told isn't done is never done later.
@@ -163,6 +175,8 @@ fn router(context: Shared) -> Router {
         .route(route::VOLUME, get(volumes::show).delete(volumes::remove))
         .route(route::VOLUME_RESIZE, post(resizing::resize))
         .route(route::VOLUME_RENAME, post(volumes::rename))
+        .route(route::VOLUME_IMPORT, post(imports::note))
+        .route(route::VOLUME_IMPORTED, post(imports::finish))
         .route(route::VOLUME_RELAYOUT, post(migrations::relayout))
         .route(route::VOLUME_FLATTEN, post(migrations::flatten))
         .route(route::VOLUME_PAUSE, post(migrations::pause))
@@ -193,6 +207,7 @@ fn router(context: Shared) -> Router {
         .route(route::SNAPSHOT_DIFF, get(diff::show))
         .route(route::SNAPSHOT_DATA, get(data::read_snapshot))
         .route(route::SNAPSHOT_MAP, get(data::map_snapshot))
+        .route(route::HOLDS, post(holds::hold))
         .route(route::REMOVALS, get(volumes::removals))
         .route(route::MIGRATIONS, get(migrations::list))
         .route(route::SQL, post(sql::query))

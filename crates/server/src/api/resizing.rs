@@ -6,8 +6,8 @@ use super::extract::{Input, Named};
 use super::failure::Failure;
 use super::relay::RelayError;
 use super::types::{ErrorKind, ResizeVolume, VolumeInfo, path, route};
-use super::volumes::{clients, one, open, record, refuse_in_use, that_stay};
-use super::{Context, Shared};
+use super::volumes::{one, open, record};
+use super::{Context, Shared, users};
 use crate::news::NEWS;
 use crate::world::ServerWorld;
 use axum::Json;
@@ -37,13 +37,14 @@ pub async fn resize(
     let end = Instant::now() + ANEW;
     check_size(size)?; // before anything is cleared for it
     // Another one may be called so by the time that this is done.
-    let known = record(&context, &name).await?;
-    let called = known.name.clone();
-    if shrink && !force && size < known.size {
-        let clients = that_stay(|| clients(&context, &known)).await?;
-        refuse_in_use(&format!("volume '{called}'"), clients, "what they have past its new end is gone under them")?;
+    let found = record(&context, &name).await?;
+    let name = found.by_id();
+    if shrink && size < found.size && !force {
+        let users = || users::of_volume(&context, &found);
+        users::that_stay(users)
+            .await?
+            .refuse(&format!("volume '{}'", found.name), "what they have past its new end is gone under them")?;
     }
-    let name = known.by_id();
     let command = |cleared| Command::ResizeVolume { name: name.clone(), size, shrink, cleared };
     loop {
         let before = record(&context, &name).await?;

@@ -8,9 +8,10 @@ use super::extract::{Input, Named, Options};
 use super::failure::Failure;
 use super::relay::Scope;
 use super::types::{
-    BY_ID, CloneSnapshot, CreateSnapshot, ErrorKind, ForceQuery, RenameSnapshot, ShowSnapshotQuery, SnapshotInfo,
-    SnapshotName, SnapshotQuery, SnapshotRemoval, VolumeInfo, path, route,
+    BY_ID, CloneSnapshot, CreateSnapshot, ErrorKind, ForceQuery, HoldUse, RenameSnapshot, ShowSnapshotQuery,
+    SnapshotInfo, SnapshotName, SnapshotQuery, SnapshotRemoval, VolumeInfo, path, route,
 };
+use super::users::{self, Users};
 use super::{Context, Shared, health_text, volumes};
 use crate::news::in_a_moment;
 use crate::world::ServerWorld;
@@ -174,6 +175,7 @@ fn info(context: &Context, volume: &VolumeRecord, snapshot: &SnapshotRecord) -> 
         created_unix_ms: snapshot.created_unix_ms,
         clients: context.observations.of(volume.id).clients_of_snapshot(snapshot.epoch),
         clients_of_gateways: context.gateways.clients_of_snapshot(volume.id, snapshot.epoch),
+        exports: context.holds.count(volume.id, Some(snapshot.epoch), HoldUse::Export),
         unique: None,
         uncounted_drives: Vec::new(),
         damaged_blocks: damaged.count() as u64,
@@ -183,12 +185,13 @@ fn info(context: &Context, volume: &VolumeRecord, snapshot: &SnapshotRecord) -> 
 
 /// Whether a server knows something of a snapshot that others may not.
 pub fn is_worth_saying(said: &SnapshotInfo) -> bool {
-    said.clients + said.clients_of_gateways + said.damaged_blocks > 0
+    said.clients + said.clients_of_gateways + said.exports + said.damaged_blocks > 0
 }
 
 /// Servers count the clients of their own; of those of gateways, all say the same. Of damage they may know the same or other parts.
 pub fn add_said(all: &mut SnapshotInfo, said: &SnapshotInfo) {
     all.clients += said.clients;
+    all.exports += said.exports;
     all.clients_of_gateways = all.clients_of_gateways.max(said.clients_of_gateways);
     if said.damaged_blocks > all.damaged_blocks {
         all.damaged_blocks = said.damaged_blocks;
@@ -212,7 +215,10 @@ fn find<'a>(state: &'a State, name: &SnapshotName) -> Result<Found<'a>, Refusal>
 }
 
 /// Also if another server has just said that it made the snapshot, and this one hasn't heard of it yet.
-async fn record(context: &Context, name: &SnapshotName) -> Result<(Arc<VolumeRecord>, Arc<SnapshotRecord>), Failure> {
+pub async fn record(
+    context: &Context,
+    name: &SnapshotName,
+) -> Result<(Arc<VolumeRecord>, Arc<SnapshotRecord>), Failure> {
     let metadata = &context.parts.metadata;
     if find(&metadata.state(), name).is_err() {
         let asked = format!("{}?count=false", path(route::SNAPSHOT, &asked_as(name)));
@@ -288,9 +294,9 @@ pub async fn remove(
     let (volume, snapshot) = record(&context, &name.snapshot()?).await?;
     let name = lasting(&volume, snapshot.epoch);
     if !force {
-        let clients = || async { Ok(everywhere(&context, &name, IN_SHORT).await?.clients) };
-        let clients = volumes::that_stay(clients).await?;
-        volumes::refuse_in_use(&format!("snapshot '{}@{}'", volume.name, snapshot.name), clients, volumes::GET_ERRORS)?;
+        let users = || async { Ok(Users::of_snapshot(&everywhere(&context, &name, IN_SHORT).await?)) };
+        let users = users::that_stay(users).await?;
+        users.refuse(&format!("snapshot '{}@{}'", volume.name, snapshot.name), users::GET_ERRORS)?;
     }
     let SnapshotName { volume, snapshot: name } = name;
     context.propose(Command::RemoveSnapshot { volume, name }).await?;
@@ -317,9 +323,8 @@ pub async fn roll_back(
 ) -> Result<Json<VolumeInfo>, Failure> {
     let (record, snapshot) = record(&context, &name.snapshot()?).await?;
     if !force {
-        let clients = volumes::that_stay(|| volumes::clients(&context, &record)).await?;
-        let forced = "they find other bytes than they have read";
-        volumes::refuse_in_use(&format!("volume '{}'", record.name), clients, forced)?;
+        let users = users::that_stay(|| users::of_volume(&context, &record)).await?;
+        users.refuse(&format!("volume '{}'", record.name), "they find other bytes than they have read")?;
     }
     let began = Instant::now();
     let command = Command::RollBack { volume: record.by_id(), name: snapshot.by_id() };

@@ -5,8 +5,10 @@ use super::failure::Failure;
 use super::missing_copies::MissingCopies;
 use super::relay::Scope;
 use super::types::{
-    ErrorKind, RecoveryInfo, Removal, RemoveVolumeQuery, RenameVolume, VolumeInfo, VolumeState, path, route,
+    ErrorKind, HoldUse, Incomplete, RecoveryInfo, Removal, RemoveVolumeQuery, RenameVolume, VolumeInfo, VolumeState,
+    path, route,
 };
+use super::users::{self, Users};
 use super::{Context, Shared, health_text, migrations, snapshots};
 use crate::drives::{Filled, Fullness};
 use crate::news::in_a_moment;
@@ -15,14 +17,9 @@ use axum::Json;
 use axum::extract::State as Extract;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 use tepal_engine::{Trouble, Volume, VolumeHealth};
 use tepal_metadata::{self as metadata, Command, Refusal, State, VolumeRecord};
 use tepal_model::DriveId;
-
-/// How long a client that hung up may take to be noticed, at a gateway too.
-const HANG_UP: Duration = Duration::from_millis(2500);
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 pub async fn list(Extract(context): Extract<Shared>, scope: Scope) -> Json<Vec<VolumeInfo>> {
     let others = match scope {
@@ -81,6 +78,8 @@ fn put_together(own: VolumeInfo, others: impl IntoIterator<Item = VolumeInfo>, s
             }
         }
         all.clients += other.clients;
+        all.imports += other.imports;
+        all.exports += other.exports;
         all.clients_of_gateways = all.clients_of_gateways.max(other.clients_of_gateways);
         // Servers may know the same ones or others: at least so many.
         all.damaged_blocks = all.damaged_blocks.max(other.damaged_blocks);
@@ -137,9 +136,9 @@ pub async fn remove(
     if !force {
         let users = || async {
             let volume = everywhere(&context, &record.by_id()).await?;
-            Ok(volume.clients + volume.snapshots.iter().map(|snapshot| snapshot.clients).sum::<u64>())
+            Ok(volume.snapshots.iter().map(Users::of_snapshot).fold(Users::of_volume(&volume), Users::and))
         };
-        refuse_in_use(&format!("volume '{}'", record.name), that_stay(users).await?, GET_ERRORS)?;
+        users::that_stay(users).await?.refuse(&format!("volume '{}'", record.name), users::GET_ERRORS)?;
     }
     let mut removal = removal(&context, &record);
     let others = context.ask_others::<VolumeInfo>(&path(route::VOLUME, &record.by_id())).await;
@@ -150,36 +149,6 @@ pub async fn remove(
     context.propose(Command::RemoveVolume { name: record.by_id(), snapshots }).await?;
     context.volumes.settle().await;
     Ok(Json(removal))
-}
-
-pub const GET_ERRORS: &str = "they get errors";
-
-/// `forced`: what becomes of them otherwise.
-pub fn refuse_in_use(what: &str, clients: u64, forced: &str) -> Result<(), Failure> {
-    let connected = match clients {
-        0 => return Ok(()),
-        1 => "a client is connected".to_owned(),
-        _ => format!("{clients} clients are connected"),
-    };
-    let error = format!("{what} is in use, {connected}: detach it or stop them first, or use --force, and {forced}");
-    Err(Failure::new(ErrorKind::Conflict, error))
-}
-
-/// Of all servers, and of gateways: how many have the volume itself open.
-pub async fn clients(context: &Context, volume: &VolumeRecord) -> Result<u64, Failure> {
-    Ok(everywhere(context, &volume.by_id()).await?.clients)
-}
-
-/// How many clients there are, once those are gone that have just hung up.
-pub async fn that_stay<F: Future<Output = Result<u64, Failure>>>(clients: impl Fn() -> F) -> Result<u64, Failure> {
-    let end = Instant::now() + HANG_UP;
-    loop {
-        let clients = clients().await?;
-        if clients == 0 || Instant::now() > end {
-            return Ok(clients);
-        }
-        tokio::time::sleep(LOOK_AGAIN).await;
-    }
 }
 
 pub async fn removals(Extract(context): Extract<Shared>, scope: Scope) -> Json<Vec<Removal>> {
@@ -308,6 +277,9 @@ pub fn info_besides_space(context: &Context, state: &State, record: &VolumeRecor
         reason.push(damage);
     }
     let recovery = volume.as_ref().map(Volume::recovery).unwrap_or_default();
+    if record.import.is_some() {
+        reason.push(health_text::incomplete(&record.name));
+    }
     let (drives, open) = (drives_of(state, record), context.drives.open());
     let is_counted = |drive: &DriveId| volume.is_some() && open.contains_key(drive);
     VolumeInfo {
@@ -320,6 +292,9 @@ pub fn info_besides_space(context: &Context, state: &State, record: &VolumeRecor
         reason,
         clients: observed.clients(),
         clients_of_gateways: context.gateways.clients(record.id),
+        imports: context.holds.count(record.id, None, HoldUse::Import),
+        exports: context.holds.count(record.id, None, HoldUse::Export),
+        incomplete: record.import.map(|import| Incomplete { import: import.id, done: import.done }),
         damaged_blocks: damaged.count() as u64,
         allocated: volume.as_ref().map_or(0, Volume::allocated),
         reclaiming: volume.as_ref().map_or(0, Volume::surplus),

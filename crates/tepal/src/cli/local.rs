@@ -98,6 +98,9 @@ pub struct AttachArguments {
     /// Allow no writes
     #[arg(long)]
     pub read_only: bool,
+    /// Even if the volume is incomplete, as an import of it hasn't come to its end
+    #[arg(long)]
+    pub force: bool,
     /// List what is attached
     #[arg(long, conflicts_with_all = ["volume", "read_only", "method", "give_up_after"])]
     pub list: bool,

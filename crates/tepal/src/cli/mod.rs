@@ -11,8 +11,8 @@ pub use dev::{DevCommand, DownArguments, PartitionArguments, ServersArguments, T
 pub use local::{AttachArguments, BenchArguments, DetachArguments, GatewayArguments, MethodName, ServeArguments};
 pub use snapshot::SnapshotCommand;
 pub use storage::{
-    AddDriveArguments, ClusterCommand, CreatePoolArguments, CreateVolumeArguments, DriveCommand, ImportArguments,
-    PoolCommand, RebuildArguments, ServerCommand, VolumeCommand,
+    AddDriveArguments, ClusterCommand, CreatePoolArguments, CreateVolumeArguments, DriveCommand, ExportArguments, Form,
+    ImportArguments, PoolCommand, RebuildArguments, ServerCommand, VolumeCommand,
 };
 pub use usage::Usage;
 pub use value::{Group, Rate, VolumeRequest};

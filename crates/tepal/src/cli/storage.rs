@@ -1,7 +1,7 @@
 //! Servers, drives, pools, volumes and the cluster.
 
 use super::value::{self, DrivePlace, Rate};
-use clap::{ArgGroup, Args, Subcommand};
+use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use tepal_model::{DriveId, Layout, ServerId};
 use tepal_server::api::types::{SnapshotName, SourceName};
@@ -248,7 +248,7 @@ pub enum VolumeCommand {
         /// Allow it to become smaller: what is past the new end is lost
         #[arg(long)]
         shrink: bool,
-        /// Shrink it even while clients are connected: what they have past the new end is gone under them
+        /// Shrink it even while clients are connected, an import writes to it or an export reads it: what they have past the new end is gone
         #[arg(long, requires = "shrink")]
         force: bool,
     },
@@ -374,22 +374,17 @@ pub enum VolumeCommand {
     },
     /// Write a volume's bytes to standard output, or what differs in them from a snapshot
     #[command(after_help = "Examples:\n  tepal volume export v0 > v0.img           (holes stay holes in a file)\n  \
-        tepal volume export v0@mon > mon.img\n  tepal volume export v0@tue --since mon > mon-tue.diff\n\n\
+        tepal volume export v0@mon > mon.img\n  tepal volume export v0@tue --since mon > mon-tue.diff\n  \
+        tepal volume export v0@mon --as tepal | ssh other tepal volume import v0\n\n\
         A volume that is written to meanwhile gives bytes of different times: export a snapshot of it.")]
-    Export {
-        /// The volume, or a snapshot of it
-        #[arg(value_name = "NAME[@SNAP]", value_parser = value::source)]
-        name: SourceName,
-        /// Only what differs from this snapshot of it, for `import` onto a volume that holds what that does
-        #[arg(long, value_name = "SNAP", value_parser = value::name)]
-        since: Option<String>,
-    },
+    Export(ExportArguments),
     /// Write standard input to a volume, from its beginning; or apply what `export --since` has written
     #[command(
         after_help = "Example: tepal volume import v0 < v0.img\n\nA volume that doesn't exist is created: with --size, \
-        else as large as the file. One that exists keeps what lies past the end of the input.\n\nDifferences are known by \
-        how they begin. They are applied to a volume that holds what they are based on; if it has a snapshot of that name, this is \
-        checked."
+        else as large as the file. One that exists keeps what lies past the end of the input.\n\nWhat `export` \
+        has written `--as tepal` or with `--since` is known by how it begins. The first says itself how large it is. A volume is \
+        incomplete until its import ends: it's not attached and exported unless by force, and no snapshot of it is made.\n\nDifferences are \
+        applied to a volume that holds what they are based on; if it has a snapshot of that name, this is checked."
     )]
     Import(ImportArguments),
 }
@@ -428,6 +423,32 @@ pub struct CreateVolumeArguments {
 }
 
 #[derive(Debug, Args)]
+pub struct ExportArguments {
+    /// The volume, or a snapshot of it
+    #[arg(value_name = "NAME[@SNAP]", value_parser = value::source)]
+    pub name: SourceName,
+    /// Only what differs from this snapshot of it, for `import` onto a volume that holds what that does
+    #[arg(long, value_name = "SNAP", value_parser = value::name)]
+    pub since: Option<String>,
+    /// The volume's bytes and nothing else; or with its size and checksums, and with holes that stay holes in a pipe, for `import`
+    #[arg(long = "as", value_name = "FORM", value_enum, default_value = "raw", conflicts_with = "since")]
+    pub form: Form,
+    /// Where blocks are damaged, go on with zeros in their place; status 1, and they are listed at the end
+    #[arg(long, conflicts_with = "since")]
+    pub keep_going: bool,
+    /// Even if the volume is incomplete, as an import of it hasn't come to its end
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// What an export writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Form {
+    Raw,
+    Tepal,
+}
+
+#[derive(Debug, Args)]
 pub struct ImportArguments {
     /// The volume's name
     #[arg(value_parser = value::name)]
@@ -444,4 +465,10 @@ pub struct ImportArguments {
     /// Apply differences even if the volume has changed since the snapshot on which they are based
     #[arg(long)]
     pub force: bool,
+    /// Go on with an import that was cut short; standard input is what it was, from its beginning
+    #[arg(long, conflicts_with_all = ["force", "size", "layout", "pool"])]
+    pub resume: bool,
+    /// Take the input for an image, whatever it begins with
+    #[arg(long, conflicts_with = "force")]
+    pub raw: bool,
 }

@@ -1,6 +1,7 @@
 //! `tepal attach` and `tepal detach`: finds where the volume is served; the rest is in [`crate::attach`].
 
 use super::CommandError;
+use super::transfer::TransferError;
 use crate::attach::{self, AttachRequest, Attachment, AttachmentState, DaemonCommand, DetachRequest, Method};
 use crate::attach::{Attached, Detached, NbdAddress};
 use crate::cli::{ATTACH_DAEMON, AttachArguments, DetachArguments, Global, MethodName};
@@ -12,7 +13,7 @@ use std::time::Duration;
 use tepal_server::api::types::{BY_ID, ClusterInfo, ServerInfo, SnapshotInfo, SourceName, VolumeInfo, path, route};
 
 pub fn attach(global: &Global, output: Output, arguments: AttachArguments) -> Result<Outcome, CommandError> {
-    let AttachArguments { volume, read_only, list, method, give_up_after, run_folder } = arguments;
+    let AttachArguments { volume, read_only, force, list, method, give_up_after, run_folder } = arguments;
     let Some(volume) = volume.filter(|_| !list) else {
         let attachments = attach::list(&run_folder)?;
         output.show(&attachments, |attachments| table(attachments))?;
@@ -20,6 +21,9 @@ pub fn attach(global: &Global, output: Output, arguments: AttachArguments) -> Re
     };
     let client = locate::client(global)?;
     let found: VolumeInfo = client.get(&path(route::VOLUME, volume.volume()))?;
+    if found.incomplete.is_some() && matches!(volume, SourceName::Volume(_)) && !force {
+        return Err(TransferError::Incomplete(found.name).into());
+    }
     let cluster: ClusterInfo = client.get(route::CLUSTER)?;
     let address = nbd_address(global, &client, &found)?;
     let method = method.map(|name| match name {

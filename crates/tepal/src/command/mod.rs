@@ -5,6 +5,7 @@ mod bench;
 mod cluster;
 mod drive;
 mod gateway;
+mod hold;
 mod migration;
 mod offline;
 mod overlay;

@@ -54,7 +54,7 @@ pub fn run(global: &Global, output: Output, command: SnapshotCommand) -> Result<
             let snapshot: SnapshotInfo = client.post(&route, &RenameSnapshot { new_name })?;
             output.show(&snapshot, |snapshot| format!("snapshot {name} is called {} now", snapshot.full_name()))?;
         }
-        SnapshotCommand::Diff { from, to } => diff(&client, output, from, to)?,
+        SnapshotCommand::Diff { from, to } => diff(&client.patient(), output, from, to)?,
     }
     Ok(Outcome::Done)
 }

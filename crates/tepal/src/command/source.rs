@@ -1,6 +1,7 @@
 //! What a command of many requests reads: a volume or a snapshot, found once by its name, and asked for by its id from then on. So it
 //! ends on the thing that it began with, whatever that is called by then, and whatever has got its name.
 
+use super::hold::{Hold, HoldUse};
 use crate::client::{Client, ClientError};
 use tepal_server::api::types::{MapRun, SnapshotInfo, SourceName, VolumeInfo, path, route};
 
@@ -15,6 +16,9 @@ pub struct Source<'a> {
     /// Bytes.
     pub size: u64,
     pub kind: Kind,
+    /// It has a part of an image, or will have.
+    pub is_incomplete: bool,
+    _hold: Hold,
 }
 
 pub enum Kind {
@@ -36,7 +40,17 @@ impl<'a> Source<'a> {
                 let asked = format!("{}?count=false", path(route::SNAPSHOT, &called.to_string()));
                 let snapshot: SnapshotInfo = client.get(&asked)?;
                 let (id, volume, size) = (snapshot.by_id(), snapshot.volume_id, snapshot.size);
-                Source { client, name: name.clone(), id, volume, size, kind: Kind::Snapshot(snapshot) }
+                let _hold = Hold::begin(client, id.clone(), HoldUse::Export);
+                Source {
+                    client,
+                    name: name.clone(),
+                    id,
+                    volume,
+                    size,
+                    kind: Kind::Snapshot(snapshot),
+                    is_incomplete: false,
+                    _hold,
+                }
             }
         })
     }
@@ -44,7 +58,18 @@ impl<'a> Source<'a> {
     /// A volume that was found already.
     pub fn of_volume(client: &'a Client, volume: &VolumeInfo) -> Self {
         let (name, id) = (SourceName::Volume(volume.name.clone()), volume.by_id());
-        Source { client, name, id, volume: volume.id, size: volume.size, kind: Kind::Volume { epoch: volume.epoch } }
+        let _hold = Hold::begin(client, id.clone(), HoldUse::Export);
+        let kind = Kind::Volume { epoch: volume.epoch };
+        Source {
+            client,
+            name,
+            id,
+            volume: volume.id,
+            size: volume.size,
+            kind,
+            is_incomplete: volume.incomplete.is_some(),
+            _hold,
+        }
     }
 
     /// As an error names it.

@@ -5,19 +5,25 @@
 
 mod difference;
 mod image;
+mod input;
+mod reader;
 mod sink;
+mod stream;
 mod target;
 
 use super::CommandError;
 use super::source::Source;
-use crate::cli::ImportArguments;
+use super::volume::ranges;
+use crate::cli::{ExportArguments, Form, ImportArguments};
 use crate::client::{Client, ClientError};
 use crate::difference_file::{DifferenceError, MAGIC, begins_as_damaged};
 use crate::output::{self, Output};
+use input::Input;
+use reader::Reader;
 use std::fs::File;
 use std::io::{self, IsTerminal, Read, Seek};
 use std::os::fd::AsFd;
-use tepal_server::api::types::{SnapshotName, SourceName};
+use tepal_server::api::types::{Range, SnapshotName};
 
 #[derive(Debug, thiserror::Error)]
 pub enum TransferError {
@@ -42,8 +48,21 @@ pub enum TransferError {
          its name now"
     )]
     TargetGone { name: String, done: String },
-    #[error("volume '{name}' has {done} of standard input, and the rest is not written: {error}")]
+    #[error(
+        "volume '{name}' has {done} of standard input, and the rest is not written: {error}; it's incomplete until an import of it ends, and \
+         --resume goes on with one"
+    )]
     Unwritten { name: String, done: String, error: ClientError },
+    #[error(
+        "{what} can't be read from {offset} on: {error}; `tepal volume export --keep-going` writes all else, with zeros in place of what is \
+         damaged"
+    )]
+    Damaged { what: String, offset: u64, error: ClientError },
+    #[error(
+        "{damaged} bytes of {what} are damaged on every copy that is here, and are zeros in what was written: {}",
+        ranges(.blocks)
+    )]
+    KeptGoing { what: String, damaged: u64, blocks: Vec<Range> },
     #[error("{what} can't be read from {offset} on: {error}")]
     Unreadable { what: String, offset: u64, error: ClientError },
     #[error(
@@ -54,6 +73,29 @@ pub enum TransferError {
         "standard input has no bytes for volume '{0}': nothing is changed; see whether what writes to this pipe has failed"
     )]
     Empty(String),
+    #[error("volume '{0}' is whole, no import of it is to be gone on with: leave out --resume")]
+    Whole(String),
+    #[error(
+        "differences are not gone on with, they are applied anew to what they are based on: leave out --resume for volume '{0}'"
+    )]
+    NothingToResume(String),
+    #[error(
+        "volume '{name}' has {done} of an import already, and standard input is shorter: nothing is changed; give what was begun with"
+    )]
+    Shorter { name: String, done: String },
+    #[error(
+        "standard input ended after {done} of {size} bytes: volume '{name}' is incomplete until an import of it ends; \
+         see whether what writes to this pipe has failed, and import it once more, or go on with --resume"
+    )]
+    EndsEarly { name: String, done: u64, size: u64 },
+    #[error(
+        "volume '{0}' is incomplete, an import of it hasn't come to its end: end it by `tepal volume import {0} --resume`, or use --force"
+    )]
+    Incomplete(String),
+    #[error("standard input says itself how large volume '{0}' is to be: leave out --size")]
+    SizeSaid(String),
+    #[error("volume '{name}' has only a part of what is on standard input: {error}; import a whole one")]
+    HalfImported { name: String, error: DifferenceError },
     #[error("volume '{name}' exists already and has {size}: leave out {option}, or name another volume")]
     Exists { name: String, size: String, option: &'static str },
     #[error(
@@ -68,9 +110,10 @@ pub enum TransferError {
     )]
     OfDifferences { name: String, option: &'static str },
     #[error(
-        "standard input begins as damaged differences do, and isn't taken for an image for volume '{0}': nothing is changed; export them once more"
+        "standard input begins as damaged differences do, and isn't taken for an image for volume '{0}': nothing is changed; export them \
+         once more, or say that it's an image by --raw"
     )]
-    Damaged(String),
+    DamagedBeginning(String),
     #[error("standard input has an image for volume '{0}', and no differences: leave out --force")]
     NothingToForce(String),
     #[error("standard input has differences that aren't applied to volume '{name}', which is as before: {error}")]
@@ -81,7 +124,7 @@ pub enum TransferError {
     )]
     HalfApplied { name: String, since: String, error: DifferenceError },
     #[error(
-        "volume '{name}' has {found}, and these differences lead to one of {wanted} bytes: \
+        "volume '{name}' has {found}, and standard input is of one of {wanted} bytes: \
          `tepal volume resize {name} {wanted}{shrink}` first"
     )]
     OtherSize { name: String, found: String, wanted: u64, shrink: &'static str },
@@ -92,39 +135,38 @@ pub enum TransferError {
     BaseChanged { name: String, base: SnapshotName },
 }
 
+impl TransferError {
+    /// A volume has another size than what it's to hold.
+    fn other_size(name: String, found: u64, wanted: u64) -> Self {
+        let shrink = if found > wanted { " --shrink" } else { "" };
+        TransferError::OtherSize { name, found: output::size(found), wanted, shrink }
+    }
+}
+
 /// Bytes in one request.
 const PIECE: u64 = 8 << 20;
 /// Zeros of at least this length, at multiples of it, aren't sent.
 const HOLE: usize = 64 << 10;
+
 /// All of it, or what differs in it from a snapshot.
-pub fn export(client: &Client, source: &SourceName, since: Option<String>) -> Result<(), CommandError> {
-    let output = io::stdout();
-    if output.is_terminal() {
-        return Err(TransferError::ToTerminal(source.to_string()).into());
+pub fn export(client: &Client, output: Output, arguments: ExportArguments) -> Result<(), CommandError> {
+    let ExportArguments { name, since, form, keep_going, force } = arguments;
+    let stdout = io::stdout();
+    if stdout.is_terminal() {
+        return Err(TransferError::ToTerminal(name.to_string()).into());
     }
-    let file = File::from(output.as_fd().try_clone_to_owned()?);
-    let source = Source::find(client, source)?;
-    match since {
-        None => image::export(&source, file),
-        Some(since) => difference::export(client, &source, since, file),
+    let file = File::from(stdout.as_fd().try_clone_to_owned()?);
+    let source = Source::find(client, &name)?;
+    if source.is_incomplete && !force {
+        return Err(TransferError::Incomplete(source.name.volume().to_owned()).into());
     }
-}
-
-fn read(source: &Source<'_>, offset: u64, length: u64) -> Result<Vec<u8>, TransferError> {
-    let bytes = source.read(offset, length).map_err(|error| unreadable(source, offset, error))?;
-    match bytes.len() as u64 {
-        found if found == length => Ok(bytes),
-        found => Err(TransferError::Short { what: source.described(), offset, wanted: length, found }),
-    }
-}
-
-/// Why it isn't read from there on.
-fn unreadable(source: &Source<'_>, offset: u64, error: ClientError) -> TransferError {
-    let what = source.described();
-    match error.is_not_found() {
-        true => TransferError::SourceGone { what, done: output::size(offset), size: output::size(source.size) },
-        false => TransferError::Unreadable { what, offset, error },
-    }
+    let reader = Reader::new(&source, keep_going);
+    match (since, form) {
+        (None, Form::Raw) => image::export(&reader, file),
+        (None, Form::Tepal) => stream::export(client, &reader, file),
+        (Some(since), _) => difference::export(client, &reader, since, file),
+    }?;
+    reader.conclude(output)
 }
 
 fn is_zero(bytes: &[u8]) -> bool {
@@ -138,27 +180,29 @@ pub fn import(client: &Client, output: Output, arguments: ImportArguments) -> Re
         return Err(TransferError::FromTerminal(arguments.name).into());
     }
     let mut input = File::from(stdin.as_fd().try_clone_to_owned()?);
-    let length = remaining(&mut input);
+    let place = place(&mut input);
     let mut beginning = vec![0; MAGIC.len()];
     let begun = fill(&mut input, &mut beginning).map_err(TransferError::Input)?;
     beginning.truncate(begun);
-    if beginning == MAGIC {
-        return difference::import(client, output, arguments, &beginning, input, length.is_some());
-    } else if begins_as_damaged(&beginning) {
-        return Err(TransferError::Damaged(arguments.name).into());
+    if beginning == MAGIC && !arguments.raw {
+        return difference::import(client, output, arguments, &beginning, input, place.is_some());
+    } else if begins_as_damaged(&beginning) && !arguments.raw {
+        return Err(TransferError::DamagedBeginning(arguments.name).into());
     } else if beginning.is_empty() {
         return Err(TransferError::Empty(arguments.name).into());
     }
     if arguments.force {
         return Err(TransferError::NothingToForce(arguments.name).into());
     }
-    image::import(client, output, arguments, (&beginning[..]).chain(input), length)
+    let length = place.map(|(from, end)| end.saturating_sub(from));
+    let place = place.map(|(from, end)| (from + begun as u64, end));
+    image::import(client, output, arguments, Input::new(input, &beginning, place), length)
 }
 
-/// Bytes from here to the end of a regular file.
-fn remaining(input: &mut File) -> Option<u64> {
+/// Where a regular file is read from, and where it ends.
+fn place(input: &mut File) -> Option<(u64, u64)> {
     let found = input.metadata().ok().filter(|found| found.is_file())?;
-    Some(found.len().saturating_sub(input.stream_position().ok()?))
+    Some((input.stream_position().ok()?, found.len()))
 }
 
 /// Reads until the buffer is full or the input ends.

@@ -99,8 +99,8 @@ pub fn run(global: &Global, output: Output, command: VolumeCommand) -> Result<Ou
         VolumeCommand::Cancel { name, wait } => migration::cancel(&client, output, &name, wait.waits())?,
         VolumeCommand::AcceptLoss { name, force } => accept_loss(&client, output, &name, force)?,
         VolumeCommand::Scrub { name, wait } => scrub(&client, output, &name, wait.waits())?,
-        VolumeCommand::Export { name, since } => transfer::export(&client, &name, since)?,
-        VolumeCommand::Import(arguments) => transfer::import(&client, output, arguments)?,
+        VolumeCommand::Export(arguments) => transfer::export(&client.patient(), output, arguments)?,
+        VolumeCommand::Import(arguments) => transfer::import(&client.patient(), output, arguments)?,
     }
     Ok(Outcome::Done)
 }
@@ -224,7 +224,7 @@ fn names(drives: &[DriveId]) -> String {
 }
 
 /// As bytes of the volume; the first few, so that an error stays one readable line.
-fn ranges(damaged: &[Range]) -> String {
+pub fn ranges(damaged: &[Range]) -> String {
     const SHOWN: usize = 8;
     let shown: Vec<String> =
         damaged.iter().take(SHOWN).map(|range| format!("{}+{}", range.offset, range.length)).collect();
@@ -260,7 +260,7 @@ fn page(volume: &VolumeInfo) -> String {
         ("layout", volume.layout.clone()),
         ("pool", volume.pool.clone()),
         ("drives", drives.join(" ")),
-        ("clients", volume.clients.to_string()),
+        ("clients", clients(volume)),
         ("state", volume_state(volume.state).to_owned()),
     ];
     if let Some(domain) = &volume.domain {
@@ -277,11 +277,20 @@ fn page(volume: &VolumeInfo) -> String {
     facts.extend(volume.migration.iter().map(|way| ("on its way", migration::line(way))));
     facts.extend(volume.migration.iter().flat_map(|way| &way.reason).map(|reason| ("in its way", reason.clone())));
     facts.extend(volume.reason.iter().map(|reason| ("reason", reason.clone())));
+    facts.extend(
+        volume.incomplete.map(|part| ("incomplete", format!("{} of an import are there", output::size(part.done)))),
+    );
     if volume.recovery.stale_regions > 0 {
         let rate = Size(volume.recovery.bytes_per_second);
         facts.push(("catching up", format!("{} regions of 1M, {rate}/s now", volume.recovery.stale_regions)));
     }
     output::facts(&facts)
+}
+
+fn clients(volume: &VolumeInfo) -> String {
+    let also = [(volume.imports, "imports"), (volume.exports, "exports")];
+    let also = also.into_iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!(", {count} {what}"));
+    also.fold(volume.clients.to_string(), |said, more| said + &more)
 }
 
 fn of_snapshot(snapshot: &SnapshotInfo) -> String {

@@ -25,6 +25,8 @@ mod copy_tests;
 mod drives;
 mod ids;
 #[cfg(test)]
+mod import_tests;
+#[cfg(test)]
 mod migration_tests;
 mod migrations;
 #[cfg(test)]
@@ -149,6 +151,8 @@ impl Draft {
                 self.create_volume(name, *size, layout.as_deref(), pool)
             }
             Command::ResizeVolume { name, size, shrink, cleared } => self.resize_volume(name, *size, *shrink, *cleared),
+            Command::NoteImport { name, import, done } => self.note_import(name, *import, *done),
+            Command::FinishImport { name, import } => self.finish_import(name, *import),
             Command::RenameVolume { name, new_name } => self.rename_volume(name, new_name),
             Command::RemoveVolume { name, snapshots } => self.remove_volume(name, *snapshots),
             Command::FinishRemoveVolume { id } => self.finish_remove_volume(*id),

@@ -18,6 +18,9 @@ pub const MAX_SNAPSHOTS: usize = 1024;
 impl Draft {
     pub(super) fn create_snapshot(&mut self, volume: &str, name: &str) -> Result<Reply, Refusal> {
         let record = self.volume(volume)?;
+        if record.import.is_some() {
+            return Err(Refusal::Incomplete(volume.to_owned())); // a part of an image would pass for a whole one
+        }
         self.check_snapshot_name(&record, name)?;
         self.check_readers(&record)?;
         let snapshot = SnapshotRecord {
@@ -45,9 +48,11 @@ impl Draft {
         let mut record = self.go_on_from(&snapshot.lineage, record)?;
         let (epoch, view) = (record.epoch, record.epoch_since);
         record.size = snapshot.size;
-        match resized {
-            Some(_) => self.revise(record),
-            None => self.put_volume(record),
+        // What an import had begun is gone; no snapshot is of a part of one.
+        let had_import = record.import.take().is_some();
+        match resized.is_some() || had_import {
+            true => self.revise(record),
+            false => self.put_volume(record),
         }
         let sizes = resized.map(|(from, to)| format!(", resized from {} to {}", Size(from), Size(to)));
         let text =
@@ -77,6 +82,7 @@ impl Draft {
             revision: 1,
             created_unix_ms: self.unix_ms,
             origin: Some(origin),
+            import: None,
             ..clone
         };
         let (view, size) = (clone.epoch_since, Size(clone.size));

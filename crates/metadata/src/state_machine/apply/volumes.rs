@@ -3,7 +3,7 @@
 use super::snapshots::as_read;
 use super::{Draft, check_name, clipped, place};
 use crate::command::{GROWS_CLEARED, Reply};
-use crate::record::{Cleared, ColumnRecord, HolderRecord, MapRecord, VolumeRecord, VolumeState};
+use crate::record::{Cleared, ColumnRecord, HolderRecord, ImportRecord, MapRecord, VolumeRecord, VolumeState};
 use crate::refusal::{Refusal, Thing};
 use tepal_model::history::FIRST_EPOCH;
 use tepal_model::size::Size;
@@ -50,6 +50,7 @@ impl Draft {
             state: VolumeState::Active,
             created_unix_ms: self.unix_ms,
             origin: None,
+            import: None,
         });
         self.event("volume", name, text);
         Ok(Reply::VolumeCreated { id, map })
@@ -96,8 +97,34 @@ impl Draft {
             return Err(Refusal::NotCleared(name.to_owned()));
         }
         volume.size = size;
+        if let Some(import) = volume.import.as_mut().filter(|_| size < from) {
+            // What was cut off is missing, also if the volume grows again.
+            *import = ImportRecord { id: 0, done: import.done.min(size) };
+        }
         self.revise(volume);
         self.event("volume", name, format!("resized from {} to {}", Size(from), Size(size)));
+        Ok(Reply::Done)
+    }
+
+    pub(super) fn note_import(&mut self, name: &str, import: u64, done: u64) -> Result<Reply, Refusal> {
+        let mut volume = self.volume(name)?;
+        let is_news = volume.import.is_none_or(|before| before.id != import);
+        volume.import = Some(ImportRecord { id: import.min(i64::MAX as u64), done: done.min(volume.size) });
+        self.revise(volume);
+        if is_news {
+            self.event("volume", name, "an import begins to write to it".to_owned());
+        }
+        Ok(Reply::Done)
+    }
+
+    pub(super) fn finish_import(&mut self, name: &str, import: u64) -> Result<Reply, Refusal> {
+        let mut volume = self.volume(name)?;
+        if volume.import.is_none_or(|own| own.id != import) {
+            return Err(Refusal::ImportChanged(name.to_owned()));
+        }
+        volume.import = None;
+        self.revise(volume);
+        self.event("volume", name, "all of an import is there".to_owned());
         Ok(Reply::Done)
     }
 

@@ -29,19 +29,22 @@
 //! | POST `/v1/volumes` | [`CreateVolume`] | [`VolumeInfo`] |
 //! | POST `/v1/volumes/{name}/resize` | [`ResizeVolume`] | [`VolumeInfo`] |
 //! | POST `/v1/volumes/{name}/rename` | [`RenameVolume`] | [`VolumeInfo`] |
+//! | POST `/v1/volumes/{name}/import` | [`NoteImport`] | [`VolumeInfo`]: it's incomplete until that import is finished |
+//! | POST `/v1/volumes/{name}/imported` | [`FinishImport`] | [`VolumeInfo`] |
 //! | POST `/v1/volumes/{name}/relayout` | [`Relayout`] | [`VolumeInfo`]; it goes on in the background |
 //! | POST `/v1/volumes/{name}/flatten` | [`Flatten`] | the same |
 //! | POST `/v1/volumes/{name}/pause`, `/resume`, `/cancel` | | [`VolumeInfo`], of one that is on its way |
 //! | POST `/v1/volumes/{name}/rate` | [`SetRate`] | the same |
 //! | GET `/v1/migrations` | | list of [`MigrationInfo`] that go on, by volume |
 //! | DELETE `/v1/volumes/{name}?force=BOOL&snapshots=BOOL` | | [`Removal`], at once; its space is freed in the background |
+//! | POST `/v1/holds` | [`Hold`] | [`Done`]: it's in use for some seconds |
 //! | GET `/v1/removals` | | list of [`Removal`] that go on |
 //! | POST `/v1/volumes/{name}/scrub` | | [`Scrub`]: starts one, or tells of the one that runs |
 //! | GET `/v1/volumes/{name}/scrub` | | [`Scrub`]: the one that runs, or the last one |
 //! | GET `/v1/volumes/{name}/data?offset=N&length=N&epoch=N` | | the bytes, as `application/octet-stream` |
-//! | PUT `/v1/volumes/{name}/data?offset=N&epoch=N` | the bytes | [`Written`] |
-//! | POST `/v1/volumes/{name}/zero` | [`ZeroRange`] | [`Written`]: these bytes read as zeros, their space is free |
-//! | POST `/v1/volumes/{name}/flush?epoch=N` | | [`Written`]: what was written before is on stable media |
+//! | PUT `/v1/volumes/{name}/data?offset=N&import=N` | the bytes | [`Done`] |
+//! | POST `/v1/volumes/{name}/zero` | [`ZeroRange`] | [`Done`]: these bytes read as zeros, their space is free |
+//! | POST `/v1/volumes/{name}/flush?import=N` | | [`Done`]: what was written before is on stable media |
 //! | GET `/v1/volumes/{name}/map?offset=N&length=N` | | list of [`MapRun`], from `offset` on, maybe not to the end |
 //! | GET `/v1/snapshots?volume=NAME` | | list of [`SnapshotInfo`], of all volumes if none is named |
 //! | POST `/v1/snapshots` | [`CreateSnapshot`] | [`SnapshotInfo`], once nothing that is written later can be in it |
@@ -78,9 +81,10 @@ pub use snapshots::{
     SnapshotDiff, SnapshotInfo, SnapshotName, SnapshotNameError, SnapshotQuery, SnapshotRemoval, SourceName,
 };
 pub use volumes::{
-    CreateVolume, DamagedSnapshot, EpochQuery, Flatten, Loss, MapRun, Migration, MigrationInfo, MigrationState,
-    OffsetQuery, Range, RangeQuery, RecoveryInfo, Relayout, Removal, RemoveVolumeQuery, RenameVolume, ResizeVolume,
-    Scrub, ScrubState, SetRate, VolumeInfo, VolumeState, Written, ZeroRange,
+    CreateVolume, DamagedSnapshot, FinishImport, Flatten, Hold, HoldUse, ImportQuery, Incomplete, Loss, MapRun,
+    Migration, MigrationInfo, MigrationState, NoteImport, OffsetQuery, Range, RangeQuery, RecoveryInfo, Relayout,
+    Removal, RemoveVolumeQuery, RenameVolume, ResizeVolume, Scrub, ScrubState, SetRate, VolumeInfo, VolumeState,
+    ZeroRange,
 };
 
 use serde::{Deserialize, Serialize};
@@ -136,6 +140,10 @@ pub mod route {
     pub const VOLUME_RESIZE: &str = "/v1/volumes/{name}/resize";
     /// POST of [`RenameVolume`](super::RenameVolume). Whoever has the volume open keeps it.
     pub const VOLUME_RENAME: &str = "/v1/volumes/{name}/rename";
+    /// POST of [`NoteImport`](super::NoteImport): it's incomplete until that is finished, whatever becomes of who does it.
+    pub const VOLUME_IMPORT: &str = "/v1/volumes/{name}/import";
+    /// POST of [`FinishImport`](super::FinishImport): it's whole.
+    pub const VOLUME_IMPORTED: &str = "/v1/volumes/{name}/imported";
     /// POST of [`Relayout`](super::Relayout): the volume goes to another layout.
     pub const VOLUME_RELAYOUT: &str = "/v1/volumes/{name}/relayout";
     /// POST of [`Flatten`](super::Flatten): the volume leaves those that it shares data with.
@@ -158,10 +166,12 @@ pub mod route {
     pub const VOLUME_DATA: &str = "/v1/volumes/{name}/data";
     /// POST of [`ZeroRange`](super::ZeroRange): these bytes read as zeros, and their space is free. Stable when it's answered.
     pub const VOLUME_ZERO: &str = "/v1/volumes/{name}/zero";
-    /// POST with [`EpochQuery`](super::EpochQuery): what was written before is on stable media.
+    /// POST with [`ImportQuery`](super::ImportQuery): what was written before is on stable media.
     pub const VOLUME_FLUSH: &str = "/v1/volumes/{name}/flush";
     /// GET with [`RangeQuery`](super::RangeQuery): list of [`MapRun`](super::MapRun).
     pub const VOLUME_MAP: &str = "/v1/volumes/{name}/map";
+    /// POST of [`Hold`](super::Hold): a command goes on to read or write something.
+    pub const HOLDS: &str = "/v1/holds";
     /// GET: list of [`Removal`](super::Removal) that go on.
     pub const REMOVALS: &str = "/v1/removals";
     /// GET with [`SnapshotQuery`](super::SnapshotQuery): list of [`SnapshotInfo`](super::SnapshotInfo), by volume, the oldest

@@ -116,6 +116,9 @@ pub struct SnapshotInfo {
     /// Of them, those of gateways that aren't servers.
     #[serde(default)]
     pub clients_of_gateways: u64,
+    /// Exports and comparisons that read it.
+    #[serde(default)]
+    pub exports: u64,
     /// Bytes on drives, copies counted, that come back if this snapshot is removed and nothing else: at least so many. None where that
     /// wasn't counted: it's in lists of snapshots, and in what is shown of one.
     #[serde(default)]
@@ -196,7 +199,7 @@ pub struct DiffQuery {
     /// Where to begin, in bytes: 0, or [`SnapshotDiff::next`].
     #[serde(default)]
     pub offset: u64,
-    /// Of the volume as it is now: as of [`EpochQuery::epoch`](super::EpochQuery::epoch).
+    /// Of the volume as it is now: as of [`RangeQuery::epoch`](super::RangeQuery::epoch).
     #[serde(default)]
     pub epoch: Option<Epoch>,
 }

@@ -28,6 +28,15 @@ pub struct VolumeInfo {
     /// Of them, those of gateways that aren't servers.
     #[serde(default)]
     pub clients_of_gateways: u64,
+    /// Imports that write to it.
+    #[serde(default)]
+    pub imports: u64,
+    /// Exports and comparisons that read it.
+    #[serde(default)]
+    pub exports: u64,
+    /// What it has of an import that didn't come to its end, or hasn't yet; none if it's whole.
+    #[serde(default)]
+    pub incomplete: Option<Incomplete>,
     /// Blocks that no copy had right when they were last read; at least so many are damaged.
     #[serde(default)]
     pub damaged_blocks: u64,
@@ -220,7 +229,8 @@ pub struct ResizeVolume {
     /// Allow it to become smaller, which loses what is past the new end.
     #[serde(default)]
     pub shrink: bool,
-    /// Shrink it even while clients are connected: whatever they have past the new end is gone under them.
+    /// Shrink it even while clients are connected, an import writes to it or an export reads it: what they have past the new end is gone
+    /// under them.
     #[serde(default)]
     pub force: bool,
 }
@@ -338,7 +348,8 @@ pub struct RangeQuery {
     pub offset: u64,
     /// Bytes; for `data`, at most [`MAX_DATA`](super::MAX_DATA).
     pub length: u64,
-    /// Of `data` of a volume: as of [`EpochQuery::epoch`].
+    /// Of `data` of a volume: an epoch of it in which the caller has read something of it before. Refused as
+    /// [`Conflict`](super::ErrorKind::Conflict) if the volume doesn't see that epoch any more: it was rolled back.
     #[serde(default)]
     pub epoch: Option<Epoch>,
 }
@@ -348,9 +359,9 @@ pub struct RangeQuery {
 pub struct OffsetQuery {
     /// Where the first byte of the body goes, counted from the volume's start.
     pub offset: u64,
-    /// As of [`EpochQuery::epoch`].
+    /// As of [`ImportQuery::import`].
     #[serde(default)]
-    pub epoch: Option<Epoch>,
+    pub import: Option<u64>,
 }
 
 /// The body of POST `zero`.
@@ -359,25 +370,66 @@ pub struct ZeroRange {
     /// Which bytes.
     #[serde(flatten)]
     pub range: Range,
-    /// As of [`EpochQuery::epoch`].
+    /// As of [`ImportQuery::import`].
     #[serde(default)]
-    pub epoch: Option<Epoch>,
+    pub import: Option<u64>,
 }
 
 /// The query of POST `flush`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EpochQuery {
-    /// An epoch of the volume in which the caller has read or written something of it. Refused as [`Conflict`](super::ErrorKind::Conflict)
-    /// if the volume doesn't see that epoch any more when it's done: it was rolled back. Not asked about, if not said.
+pub struct ImportQuery {
+    /// The import that this is of. Refused as [`Conflict`](super::ErrorKind::Conflict) if the volume has another one by now, or was rolled
+    /// back or cut off. Not asked about, if not said.
     #[serde(default)]
-    pub epoch: Option<Epoch>,
+    pub import: Option<u64>,
 }
 
-/// The answer of what writes to a volume.
+/// An import begins, in the place of any other, or has come so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Written {
-    /// The volume's, at least when this was begun: for the next request.
-    pub epoch: Epoch,
+pub struct NoteImport {
+    /// A random number of the command's, below 2^63 and not 0.
+    pub import: u64,
+    /// From the beginning on, bytes of the input that are in the volume, on stable media.
+    pub done: u64,
+}
+
+/// All of an import is in the volume, on stable media.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FinishImport {
+    /// As of [`NoteImport`].
+    pub import: u64,
+}
+
+/// What a volume has of an import that didn't come to its end, or hasn't yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Incomplete {
+    /// As of [`NoteImport`].
+    pub import: u64,
+    /// As of [`NoteImport`]: at least so many.
+    pub done: u64,
+}
+
+/// Says that a command of many requests goes on. To be said every second.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hold {
+    /// A random number of the command's, for this.
+    pub id: u64,
+    /// The volume or snapshot that it reads or writes to, by its name or what stands for it.
+    pub of: String,
+    /// What it does.
+    pub by: HoldUse,
+}
+
+/// What a command does with what it holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HoldUse {
+    /// It writes to the volume.
+    Import,
+    /// It reads it.
+    Export,
+    /// Nothing any more.
+    Ended,
 }
 
 /// A run of bytes that are all mapped, or all a hole that reads as zeros.

@@ -4,8 +4,9 @@
 //! the differences are based on, that it still holds what that does. A file that can be read twice is checked to its end
 //! before anything is written; of a pipe, each piece is before it is.
 
+use super::reader::Reader;
 use super::target::Target;
-use super::{PIECE, TransferError, read};
+use super::{PIECE, TransferError, stream};
 use crate::cli::ImportArguments;
 use crate::client::Client;
 use crate::command::CommandError;
@@ -17,7 +18,8 @@ use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use tepal_server::api::types::{ClusterInfo, DifferenceKind, SnapshotName, SourceName, VolumeInfo, path, route};
 
-pub fn export(client: &Client, source: &Source<'_>, since: String, file: File) -> Result<(), CommandError> {
+pub fn export(client: &Client, reader: &Reader<'_>, since: String, file: File) -> Result<(), CommandError> {
+    let source = reader.source;
     let since = SnapshotName { volume: source.name.volume().to_owned(), snapshot: since };
     let base = Source::find(client, &SourceName::Snapshot(since.clone()))?;
     let header = header(client, source, &base)?;
@@ -33,7 +35,7 @@ pub fn export(client: &Client, source: &Source<'_>, since: String, file: File) -
                 DifferenceKind::Data => {
                     let mut offset = run.offset;
                     while offset < end {
-                        let bytes = read(source, offset, (end - offset).min(PIECE))?;
+                        let bytes = reader.read(offset, (end - offset).min(PIECE))?;
                         writer.data(offset, &bytes).map_err(cut_off)?;
                         offset += bytes.len() as u64;
                         progress.set(offset, header.size);
@@ -61,7 +63,7 @@ fn header(client: &Client, source: &Source<'_>, base: &Source<'_>) -> Result<Hea
         since_size: since.size,
         size: source.size,
         volume: since.volume.clone(),
-        since: since.name.clone(),
+        since: Some(since.name.clone()),
         to,
     })
 }
@@ -75,11 +77,7 @@ pub fn import(
     mut input: File,
     is_file: bool,
 ) -> Result<(), CommandError> {
-    let ImportArguments { name, size, layout, pool, force } = arguments;
-    let options = [(size.is_some(), "--size"), (layout.is_some(), "--layout"), (pool.is_some(), "--pool")];
-    if let Some((_, option)) = options.into_iter().find(|(given, _)| *given) {
-        return Err(TransferError::OfDifferences { name, option }.into());
-    }
+    let name = arguments.name.clone();
     let refused = |error| TransferError::Differences { name: name.clone(), error };
     let mut total = None;
     if is_file {
@@ -90,14 +88,29 @@ pub fn import(
     }
     let mut reader = DifferenceReader::open(beginning.chain(BufReader::new(input))).map_err(refused)?;
     let header = reader.header().clone();
-    let mut target = fits(client, &name, &header, force)?;
+    let Some(since) = header.since.clone() else { return stream::import(client, output, arguments, reader) };
+    if arguments.resume {
+        return Err(TransferError::NothingToResume(name).into());
+    }
+    let ImportArguments { size, layout, pool, force, .. } = arguments;
+    let options = [(size.is_some(), "--size"), (layout.is_some(), "--layout"), (pool.is_some(), "--pool")];
+    if let Some((_, option)) = options.into_iter().find(|(given, _)| *given) {
+        return Err(TransferError::OfDifferences { name, option }.into());
+    }
+    let mut target = fits(client, &name, (&header, &since), force)?;
     let mut progress = Progress::new(format!("applying differences to {name}"));
     let (mut data, mut done) = (Vec::new(), 0);
-    let broken = |error, done| match done {
-        0 => refused(error),
-        _ => TransferError::HalfApplied { name: name.clone(), since: header.since.clone(), error },
-    };
-    while let Some(piece) = reader.next(&mut data).map_err(|error| broken(error, done))? {
+    loop {
+        let piece = match reader.next(&mut data) {
+            Ok(Some(piece)) => piece,
+            Ok(None) => break,
+            Err(error) if done == 0 => {
+                // Nothing was written. If it can't be said now that it's whole, it's said to be incomplete.
+                let _ = if target.was_incomplete { None } else { target.finish().ok() };
+                return Err(refused(error).into());
+            }
+            Err(error) => return Err(TransferError::HalfApplied { name, since, error }.into()),
+        };
         done += match piece {
             Piece::Data { offset } => {
                 target.write(offset, &data)?;
@@ -125,7 +138,7 @@ pub fn import(
     Ok(())
 }
 
-fn as_it_was(header: &Header) -> String {
+pub fn as_it_was(header: &Header) -> String {
     match &header.to {
         Some(to) => format!("what {}@{to} did", header.volume),
         None => format!("what volume {} did", header.volume),
@@ -133,33 +146,33 @@ fn as_it_was(header: &Header) -> String {
 }
 
 /// Whether the volume is one that the differences lead on from, as far as that can be seen.
-fn fits<'a>(client: &'a Client, name: &str, header: &Header, force: bool) -> Result<Target<'a>, CommandError> {
+fn fits<'a>(
+    client: &'a Client,
+    name: &str,
+    (header, since): (&Header, &str),
+    force: bool,
+) -> Result<Target<'a>, CommandError> {
     let volume: VolumeInfo = client.get(&path(route::VOLUME, name))?;
     if volume.size != header.size {
-        let shrink = if volume.size > header.size { " --shrink" } else { "" };
-        return Err(TransferError::OtherSize {
-            name: name.to_owned(),
-            found: output::size(volume.size),
-            wanted: header.size,
-            shrink,
-        }
-        .into());
+        return Err(TransferError::other_size(name.to_owned(), volume.size, header.size).into());
     }
     if force {
-        return Ok(Target::of(client, volume));
+        return Ok(Target::of(client, volume)?);
     }
-    let base = SnapshotName { volume: name.to_owned(), snapshot: header.since.clone() };
-    let then = format!("{}@{}", header.volume, header.since);
+    let base = SnapshotName { volume: name.to_owned(), snapshot: since.to_owned() };
+    let then = format!("{}@{since}", header.volume);
     let found = match Source::find(client, &SourceName::Snapshot(base.clone())) {
         Err(error) if !error.is_not_found() => return Err(error.into()),
         found => found.ok().filter(|found| found.volume == volume.id),
     };
+    if found.is_none() && volume.incomplete.is_some() {
+        return Err(TransferError::Incomplete(volume.name).into());
+    }
     let Some(found) = found else {
         // Standard output is for the answer alone.
-        let remark =
-            format!("volume {name} has no snapshot {}: that it holds what {then} did isn't checked", header.since);
+        let remark = format!("volume {name} has no snapshot {since}: that it holds what {then} did isn't checked");
         let _ = writeln!(std::io::stderr(), "{remark}");
-        return Ok(Target::of(client, volume));
+        return Ok(Target::of(client, volume)?);
     };
     let now = Source::of_volume(client, &volume);
     let mut progress = Progress::new(format!("comparing {name} with {base}"));
@@ -170,5 +183,5 @@ fn fits<'a>(client: &'a Client, name: &str, header: &Header, force: bool) -> Res
         }
         progress.set(page.next.unwrap_or(page.to_size), page.to_size);
     }
-    Ok(Target::of(client, volume))
+    Ok(Target::of(client, volume)?)
 }

@@ -1,41 +1,30 @@
 //! A volume's bytes as nothing but these bytes.
 
+use super::input::{Found, Input};
+use super::reader::{Part, Reader};
 use super::sink::Sink;
 use super::target::Target;
-use super::{PIECE, TransferError, fill, read, unreadable};
+use super::{PIECE, TransferError};
 use crate::cli::ImportArguments;
 use crate::client::Client;
 use crate::command::CommandError;
-use crate::command::source::Source;
 use crate::output::{self, Output, Progress};
 use std::fs::File;
-use std::io::Read;
 
-/// As far as is looked ahead for holes.
-const LOOK_AHEAD: u64 = 1 << 40;
-
-pub fn export(source: &Source<'_>, file: File) -> Result<(), CommandError> {
+pub fn export(reader: &Reader<'_>, file: File) -> Result<(), CommandError> {
+    let source = reader.source;
     // Also if who reads it has gone: what it has then is no volume.
     let cut_off = |error| TransferError::Output { what: source.described(), error };
     let mut sink = Sink::new(file);
     let mut progress = Progress::new(format!("exporting {}", source.name));
-    let (size, mut offset) = (source.size, 0);
-    while offset < size {
-        let runs = source.map(offset, (size - offset).min(LOOK_AHEAD));
-        for run in runs.map_err(|error| unreadable(source, offset, error))? {
-            let end = size.min(offset.saturating_add(run.length));
-            while offset < end {
-                let piece = (end - offset).min(PIECE);
-                if run.mapped {
-                    sink.write(&read(source, offset, piece)?).map_err(cut_off)?;
-                } else {
-                    sink.skip(piece).map_err(cut_off)?;
-                }
-                offset += piece;
-                progress.set(offset, size);
-            }
-        }
-    }
+    reader.parts(|offset, part| {
+        let length = match part {
+            Part::Hole(length) => sink.skip(length).map(|()| length),
+            Part::Data(bytes) => sink.write(&bytes).map(|()| bytes.len() as u64),
+        };
+        progress.set(offset + length.map_err(cut_off)?, source.size);
+        Ok(())
+    })?;
     Ok(sink.finish().map_err(cut_off)?)
 }
 
@@ -44,26 +33,39 @@ pub fn import(
     client: &Client,
     output: Output,
     arguments: ImportArguments,
-    mut input: impl Read,
+    mut input: Input<'_>,
     length: Option<u64>,
 ) -> Result<(), CommandError> {
+    let (total, said) = (length, arguments.size);
     let mut target = Target::find_or_make(client, arguments, length)?;
     let mut progress = Progress::new(format!("importing {}", target.name));
-    let mut buffer = vec![0; PIECE as usize];
-    let mut offset = 0;
+    let (mut data, mut offset) = (Vec::with_capacity(PIECE as usize), target.resumed_at());
+    if input.skip(offset).map_err(TransferError::Input)? < offset {
+        return Err(TransferError::Shorter { name: target.name, done: output::size(offset) }.into());
+    }
     loop {
-        let filled = fill(&mut input, &mut buffer).map_err(TransferError::Input)?;
-        let room = target.size - offset;
-        let fitting = room.min(filled as u64);
-        target.write(offset, &buffer[..fitting as usize])?;
+        let found = input.next(&mut data).map_err(TransferError::Input)?;
+        let length = match found {
+            Found::Data => data.len() as u64,
+            Found::Zeros(length) => length,
+            Found::End => break,
+        };
+        let fitting = length.min(target.size - offset);
+        match found {
+            Found::Zeros(_) => target.zero(offset, fitting)?,
+            _ => target.write(offset, &data[..fitting as usize])?,
+        }
         offset += fitting;
-        progress.set(offset, length.unwrap_or(target.size));
-        if fitting < filled as u64 {
+        target.reached(offset)?;
+        progress.set(offset, total.unwrap_or(target.size));
+        if fitting < length {
             return Err(TransferError::TooLong { name: target.name, written: offset }.into());
         }
-        if filled < buffer.len() {
-            break;
-        }
+    }
+    // What an earlier import had begun isn't whole by less than all of it.
+    let wanted = said.or(target.was_incomplete.then_some(target.size));
+    if let Some(size) = wanted.filter(|size| total.is_none() && offset < *size) {
+        return Err(TransferError::EndsEarly { name: target.name, done: offset, size }.into());
     }
     let volume = target.finish()?;
     drop(progress);

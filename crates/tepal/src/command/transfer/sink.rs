@@ -1,13 +1,17 @@
 //! Where an export goes, with holes where that can have some.
 
+use super::input::widen;
 use super::{HOLE, is_zero};
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileTypeExt;
 
 /// In a regular file that is empty from here on, zeros are skipped; anything else gets them.
 pub struct Sink {
     file: File,
     way: Way,
+    is_pipe: bool,
 }
 
 enum Way {
@@ -28,7 +32,11 @@ impl Sink {
             Ok(found.is_file() && !appends && file.stream_position()? >= found.len())
         };
         let way = if at_the_end(&mut file).unwrap_or(false) { Way::Sparse { pending: 0 } } else { Way::Stream };
-        Sink { file, way }
+        let is_pipe = file.metadata().is_ok_and(|found| found.file_type().is_fifo());
+        if is_pipe {
+            widen(&file);
+        }
+        Sink { file, way, is_pipe }
     }
 
     pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -48,16 +56,31 @@ impl Sink {
         match &mut self.way {
             Way::Sparse { pending } => *pending += length,
             Way::Stream => {
-                static ZEROS: [u8; HOLE] = [0; HOLE];
                 let mut left = length;
                 while left > 0 {
-                    let piece = left.min(HOLE as u64);
-                    self.file.write_all(&ZEROS[..piece as usize])?;
-                    left -= piece;
+                    left -= self.some_zeros(left)?;
                 }
             }
         }
         Ok(())
+    }
+
+    /// Into a pipe go the same few pages again and again, which nobody has to copy.
+    fn some_zeros(&mut self, most: u64) -> io::Result<u64> {
+        static ZEROS: [u8; 1 << 20] = [0; 1 << 20];
+        let zeros = &ZEROS[..most.min(ZEROS.len() as u64) as usize];
+        if self.is_pipe {
+            let pages = nix::libc::iovec { iov_base: zeros.as_ptr().cast_mut().cast(), iov_len: zeros.len() };
+            // Safety: the pages never change, and are there as long as the process.
+            let taken = unsafe { nix::libc::vmsplice(self.file.as_raw_fd(), &pages, 1, 0) };
+            match u64::try_from(taken) {
+                Ok(taken) if taken > 0 => return Ok(taken),
+                _ if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => return Ok(0),
+                _ => self.is_pipe = false,
+            }
+        }
+        self.file.write_all(zeros)?;
+        Ok(zeros.len() as u64)
     }
 
     fn settle(&mut self) -> io::Result<()> {

@@ -1,55 +1,81 @@
 //! The volume that is written to: found once by its name or made, and known by its id from then on.
 
-use super::{HOLE, TransferError, is_zero};
+use super::{HOLE, PIECE, TransferError, is_zero};
 use crate::cli::ImportArguments;
 use crate::client::{Client, ClientError};
 use crate::command::CommandError;
+use crate::command::hold::{Hold, HoldUse, random};
 use crate::output;
-use serde_json::json;
-use tepal_server::api::types::{CreateVolume, Range, VolumeInfo, Written, ZeroRange, path, route};
+use tepal_server::api::types::{
+    CreateVolume, Done, FinishImport, MapRun, NoteImport, Range, VolumeInfo, ZeroRange, path, route,
+};
 
 /// Zeros in one request.
 const ZEROS: u64 = 256 << 20;
+
+/// So much is written before it's made known that it needn't be written again.
+const BETWEEN_NOTES: u64 = 1 << 30;
+
+/// So often it's said that an import is finished, while the answers get lost.
+const MOST_TRIES: u32 = 8;
 
 pub struct Target<'a> {
     client: &'a Client,
     /// As it was called when it was found.
     pub name: String,
     /// Stands for its name.
-    pub id: String,
+    id: String,
     /// Bytes.
     pub size: u64,
-    /// In which it was written to last: if it doesn't see that any more, it was rolled back.
+    /// What the volume is incomplete by, until it's finished.
+    import: u64,
+    /// Of the volume, until then: no snapshot is made of what is incomplete.
     epoch: u64,
     /// Bytes of the input that it has.
     done: u64,
+    /// Of them, those that were noted.
+    noted: u64,
+    /// It was made for this, and reads as zeros wherever nothing was written.
+    is_new: bool,
+    /// It had a part of an import before.
+    pub was_incomplete: bool,
+    _hold: Hold,
+}
+
+/// What an import finds.
+enum Found {
+    New(VolumeInfo),
+    /// To be written from here on.
+    Old(VolumeInfo, u64),
 }
 
 impl<'a> Target<'a> {
-    /// One that is there.
-    pub fn of(client: &'a Client, volume: VolumeInfo) -> Self {
-        let (id, epoch) = (volume.by_id(), volume.epoch);
-        Target { client, name: volume.name, id, size: volume.size, epoch, done: 0 }
+    /// One that is there, and is incomplete from now on.
+    pub fn of(client: &'a Client, volume: VolumeInfo) -> Result<Self, TransferError> {
+        Self::begin(client, Found::Old(volume, 0))
     }
 
-    /// The volume that there is, or a new one. `length`: of the input, if it's known.
+    /// The volume that there is, or a new one, which is incomplete from now on. `length`: of the input, if it's known.
     pub fn find_or_make(
         client: &'a Client,
         arguments: ImportArguments,
         length: Option<u64>,
     ) -> Result<Self, CommandError> {
-        let ImportArguments { name, size, layout, pool, .. } = arguments;
-        match client.get::<VolumeInfo>(&path(route::VOLUME, &name)) {
+        let ImportArguments { name, size, layout, pool, resume, .. } = arguments;
+        let found = match client.get::<VolumeInfo>(&path(route::VOLUME, &name)) {
+            Ok(volume) if resume => match volume.incomplete {
+                Some(begun) => Found::Old(volume, begun.done),
+                None => return Err(TransferError::Whole(name).into()),
+            },
             Ok(volume) => {
                 let options = [(size.is_some(), "--size"), (layout.is_some(), "--layout"), (pool.is_some(), "--pool")];
-                match options.into_iter().find(|(given, _)| *given) {
-                    None => Ok(Target::of(client, volume)),
-                    Some((_, option)) => {
-                        Err(TransferError::Exists { name, size: output::size(volume.size), option }.into())
-                    }
+                if let Some((_, option)) = options.into_iter().find(|(given, _)| *given) {
+                    let size = output::size(volume.size);
+                    return Err(TransferError::Exists { name, size, option }.into());
                 }
+                Found::Old(volume, 0)
             }
-            Err(error) if error.is_not_found() => {
+            Err(error) if error.is_not_found() && !resume => {
                 let size = match (size, length) {
                     (Some(size), _) => size,
                     // A volume's size is a multiple of 512.
@@ -57,10 +83,52 @@ impl<'a> Target<'a> {
                     (None, None) => return Err(TransferError::SizeUnknown(name).into()),
                 };
                 let request = CreateVolume { name, size, layout: layout.map(|layout| layout.to_string()), pool };
-                Ok(Target::of(client, client.post(route::VOLUMES, &request)?))
+                Found::New(client.post(route::VOLUMES, &request)?)
             }
-            Err(error) => Err(error.into()),
+            Err(error) => return Err(error.into()),
+        };
+        Ok(Self::begin(client, found)?)
+    }
+
+    fn begin(client: &'a Client, found: Found) -> Result<Self, TransferError> {
+        let (volume, done, is_new) = match found {
+            Found::New(volume) => (volume, 0, true),
+            Found::Old(volume, done) => (volume, done, false),
+        };
+        let (id, import) = (volume.by_id(), (random() >> 1).max(1));
+        let _hold = Hold::begin(client, id.clone(), HoldUse::Import);
+        let (name, size, epoch, was_incomplete) = (volume.name, volume.size, volume.epoch, volume.incomplete.is_some());
+        let mut target =
+            Target { client, name, id, size, import, epoch, done, noted: done, is_new, was_incomplete, _hold };
+        target.epoch = target.note()?.epoch;
+        Ok(target)
+    }
+
+    /// Bytes from the beginning of the input that are there already.
+    pub fn resumed_at(&self) -> u64 {
+        self.noted
+    }
+
+    /// So many bytes from the beginning of the input are written.
+    pub fn reached(&mut self, done: u64) -> Result<(), TransferError> {
+        if done >= self.noted + BETWEEN_NOTES {
+            self.flush()?;
+            self.noted = done;
+            self.note()?;
         }
+        Ok(())
+    }
+
+    fn note(&self) -> Result<VolumeInfo, TransferError> {
+        let note = NoteImport { import: self.import, done: self.noted };
+        let noted = self.client.post_repeatable(&path(route::VOLUME_IMPORT, &self.id), &note);
+        noted.map_err(|error| self.unwritten(error))
+    }
+
+    fn flush(&mut self) -> Result<(), TransferError> {
+        let flush = format!("{}?import={}", path(route::VOLUME_FLUSH, &self.id), self.import);
+        let flushed = self.client.post_repeatable(&flush, &Done {});
+        self.count(flushed, 0)
     }
 
     /// Writes a piece: its zeros as zeros, the rest as data.
@@ -76,8 +144,8 @@ impl<'a> Target<'a> {
                 false => {
                     let data = path(route::VOLUME_DATA, &self.id);
                     let written =
-                        self.client.put_bytes(&format!("{data}?offset={at}&epoch={}", self.epoch), &bytes[from..to]);
-                    self.note(written, (to - from) as u64)?;
+                        self.client.put_bytes(&format!("{data}?offset={at}&import={}", self.import), &bytes[from..to]);
+                    self.count(written, (to - from) as u64)?;
                 }
             }
             chunk += same;
@@ -85,29 +153,73 @@ impl<'a> Target<'a> {
         Ok(())
     }
 
+    /// What reads as zeros already stays as it is.
     pub fn zero(&mut self, offset: u64, length: u64) -> Result<(), TransferError> {
+        if self.is_new {
+            self.done += length;
+            return Ok(());
+        }
+        let (mut at, end) = (offset, offset + length);
+        while at < end {
+            if end - at <= PIECE {
+                self.free(at, end - at)?;
+                return Ok(());
+            }
+            let map = format!("{}?offset={at}&length={}", path(route::VOLUME_MAP, &self.id), end - at);
+            let runs: Vec<MapRun> = self.client.get(&map).map_err(|error| self.unwritten(error))?;
+            if runs.is_empty() {
+                return self.free(at, end - at);
+            }
+            for run in runs {
+                let length = run.length.min(end - at);
+                match run.mapped {
+                    true => self.free(at, length)?,
+                    false => self.done += length,
+                }
+                at += length;
+            }
+        }
+        Ok(())
+    }
+
+    fn free(&mut self, offset: u64, length: u64) -> Result<(), TransferError> {
         let (mut at, end) = (offset, offset + length);
         while at < end {
             let range = Range { offset: at, length: (end - at).min(ZEROS) };
-            let request = ZeroRange { range, epoch: u32::try_from(self.epoch).ok() };
-            let written = self.client.post(&path(route::VOLUME_ZERO, &self.id), &request);
-            self.note(written, range.length)?;
+            let request = ZeroRange { range, import: Some(self.import) };
+            let written = self.client.post_repeatable(&path(route::VOLUME_ZERO, &self.id), &request);
+            self.count(written, range.length)?;
             at += range.length;
         }
         Ok(())
     }
 
-    /// What was written is on stable media, and in this volume.
+    /// What was written is on stable media, and all that this volume was to hold.
     pub fn finish(&mut self) -> Result<VolumeInfo, TransferError> {
-        let flush = format!("{}?epoch={}", path(route::VOLUME_FLUSH, &self.id), self.epoch);
-        let flushed = self.client.post(&flush, &json!({}));
-        self.note(flushed, 0)?;
-        self.client.get(&path(route::VOLUME, &self.id)).map_err(|error| self.unwritten(error))
+        self.flush()?;
+        let finish = FinishImport { import: self.import };
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match self.client.post::<VolumeInfo>(&path(route::VOLUME_IMPORTED, &self.id), &finish) {
+                Ok(volume) => return Ok(volume),
+                Err(error) if error.is_no_answer() && tries < MOST_TRIES => {
+                    let now = self.client.get::<VolumeInfo>(&path(route::VOLUME, &self.id));
+                    let now = now.map_err(|error| self.unwritten(error))?;
+                    match now.incomplete {
+                        Some(own) if own.import == self.import => {}
+                        // It was done, and only the answer got lost. A rollback would have begun another epoch.
+                        None if now.epoch == self.epoch => return Ok(now),
+                        _ => return Err(self.unwritten(error)),
+                    }
+                }
+                Err(error) => return Err(self.unwritten(error)),
+            }
+        }
     }
 
-    fn note(&mut self, written: Result<Written, ClientError>, length: u64) -> Result<(), TransferError> {
-        let Written { epoch } = written.map_err(|error| self.unwritten(error))?;
-        self.epoch = self.epoch.max(epoch.into());
+    fn count(&mut self, written: Result<Done, ClientError>, length: u64) -> Result<(), TransferError> {
+        let Done {} = written.map_err(|error| self.unwritten(error))?;
         self.done += length;
         Ok(())
     }

@@ -1,0 +1,109 @@
+//! Commands of many requests that read a snapshot or a volume, or write to one: as long as they say that they go on, that is in use, as by
+//! an NBD client.
+//!
+//! What is held is known to the server that was told, for a few seconds: a command that was killed holds nothing, and nothing of it is
+//! agreed on. By itself a hold keeps nothing from happening: who removes, cuts off or rolls back asks for it.
+
+use super::extract::{Input, Named};
+use super::failure::Failure;
+use super::types::{Done, Hold, HoldUse, SourceName};
+use super::{Shared, snapshots, volumes};
+use crate::nbd::exports::Wanted;
+use axum::Json;
+use axum::extract::State;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tepal_model::{Epoch, VolumeId};
+
+/// After that silence a command counts as gone. They are heard every second.
+const GONE_AFTER: Duration = Duration::from_secs(5);
+/// Commands that are known at a time; of more, those that were silent for the longest aren't.
+const MOST: usize = 4096;
+
+#[derive(Default)]
+pub struct Holds(Mutex<BTreeMap<u64, Held>>);
+
+struct Held {
+    at: Instant,
+    what: (VolumeId, Option<Epoch>),
+    by: HoldUse,
+}
+
+impl Holds {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Held>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn hear(&self, id: u64, what: (VolumeId, Option<Epoch>), by: HoldUse) {
+        let mut all = self.lock();
+        all.retain(|_, held| held.at.elapsed() < GONE_AFTER);
+        if by == HoldUse::Ended {
+            all.remove(&id);
+            return;
+        }
+        all.insert(id, Held { at: Instant::now(), what, by });
+        if all.len() > MOST {
+            let silent = all.iter().min_by_key(|(_, held)| held.at).map(|(&id, _)| id);
+            silent.and_then(|id| all.remove(&id));
+        }
+    }
+
+    /// How many commands hold the volume itself, or its snapshot of that epoch, for this.
+    pub fn count(&self, volume: VolumeId, snapshot: Option<Epoch>, by: HoldUse) -> u64 {
+        let is_meant =
+            |held: &&Held| held.at.elapsed() < GONE_AFTER && held.what == (volume, snapshot) && held.by == by;
+        self.lock().values().filter(is_meant).count() as u64
+    }
+}
+
+/// Begins a hold, goes on with it, or ends it.
+pub async fn hold(
+    State(context): State<Shared>,
+    Input(Hold { id, of, by }): Input<Hold>,
+) -> Result<Json<Done>, Failure> {
+    let of_snapshot = match Wanted::of(&of) {
+        Some(Wanted::Id(_, epoch)) => epoch.is_some(),
+        Some(Wanted::Name(name)) => matches!(name, SourceName::Snapshot(_)),
+        None => false,
+    };
+    let what = match of_snapshot {
+        true => {
+            let (volume, snapshot) = snapshots::record(&context, &Named(of).snapshot()?).await?;
+            (volume.id, Some(snapshot.epoch))
+        }
+        false => (volumes::record(&context, &of).await?.id, None),
+    };
+    context.holds.hear(id, what, by);
+    Ok(Json(Done {}))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hold_is_of_one_thing_until_it_ends() {
+        let holds = Holds::default();
+        let (volume, snapshot) = ((VolumeId(1), None), (VolumeId(1), Some(3)));
+        holds.hear(7, volume, HoldUse::Import);
+        holds.hear(7, volume, HoldUse::Import);
+        holds.hear(8, snapshot, HoldUse::Export);
+        let count = |(volume, snapshot), by| holds.count(volume, snapshot, by);
+        assert_eq!((count(volume, HoldUse::Import), count(volume, HoldUse::Export)), (1, 0));
+        assert_eq!((count(snapshot, HoldUse::Export), count((VolumeId(2), None), HoldUse::Import)), (1, 0));
+        holds.hear(7, volume, HoldUse::Ended);
+        assert_eq!(count(volume, HoldUse::Import), 0);
+    }
+
+    #[test]
+    fn who_is_silent_holds_nothing_any_more() {
+        let holds = Holds::default();
+        holds.hear(7, (VolumeId(1), None), HoldUse::Import);
+        let long_ago = Instant::now().checked_sub(GONE_AFTER).expect("the machine has been up for that long");
+        holds.lock().get_mut(&7).expect("heard").at = long_ago;
+        assert_eq!(holds.count(VolumeId(1), None, HoldUse::Import), 0);
+        holds.hear(8, (VolumeId(1), None), HoldUse::Export);
+        assert_eq!(holds.lock().len(), 1);
+    }
+}

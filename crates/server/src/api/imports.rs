@@ -1,0 +1,46 @@
+//! Imports as what is agreed on: from an import's first byte to its last, its volume is incomplete, whatever becomes of the command.
+
+use super::extract::{Input, Named};
+use super::failure::Failure;
+use super::types::{FinishImport, NoteImport, VolumeInfo};
+use super::{Context, Shared, volumes};
+use crate::news::in_a_moment;
+use axum::Json;
+use axum::extract::State as Extract;
+use std::sync::Arc;
+use tepal_metadata::{Command, Refusal, State};
+use tepal_model::VolumeId;
+
+pub async fn note(
+    Extract(context): Extract<Shared>,
+    name: Named,
+    Input(NoteImport { import, done }): Input<NoteImport>,
+) -> Result<Json<VolumeInfo>, Failure> {
+    let volume = volumes::record(&context, &name.0).await?.by_id();
+    context.propose(Command::NoteImport { name: volume.clone(), import, done }).await?;
+    volumes::one(&context, &volume).await
+}
+
+pub async fn finish(
+    Extract(context): Extract<Shared>,
+    name: Named,
+    Input(FinishImport { import }): Input<FinishImport>,
+) -> Result<Json<VolumeInfo>, Failure> {
+    let volume = volumes::record(&context, &name.0).await?.by_id();
+    context.propose(Command::FinishImport { name: volume.clone(), import }).await?;
+    volumes::one(&context, &volume).await
+}
+
+/// Fails if what is written into the volume by this import isn't what it's to become any more.
+pub async fn check(context: &Context, volume: VolumeId, import: Option<u64>) -> Result<(), Failure> {
+    let Some(import) = import else { return Ok(()) };
+    let own = |state: &State| state.volumes.get(&volume)?.import.map(|own| own.id);
+    let is_known = |state: &Arc<State>| own(state) == Some(import) || !state.volumes.contains_key(&volume);
+    // Another server may have been told that it begins.
+    let state = in_a_moment(&mut context.parts.metadata.watch(), is_known).await;
+    match state.volumes.get(&volume) {
+        Some(_) if own(&state) == Some(import) => Ok(()),
+        Some(record) => Err(Refusal::ImportChanged(record.name.clone()).into()),
+        None => Err(Refusal::NoVolumeId(volume).into()),
+    }
+}

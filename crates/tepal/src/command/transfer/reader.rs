@@ -1,0 +1,116 @@
+//! What is read of a volume or snapshot for an export, also past what is damaged.
+
+use super::{PIECE, TransferError};
+use crate::client::ClientError;
+use crate::command::CommandError;
+use crate::command::source::Source;
+use crate::output::{self, Output};
+use std::cell::RefCell;
+use std::io::Write;
+use tepal_model::BLOCK;
+use tepal_server::api::types::{MapRun, Range};
+
+/// As far as is looked ahead for holes.
+const LOOK_AHEAD: u64 = 1 << 40;
+/// Holes are told of in parts, so that it's seen that it goes on.
+const LONGEST_HOLE: u64 = 1 << 30;
+
+pub struct Reader<'a> {
+    pub source: &'a Source<'a>,
+    /// What is damaged is zeros, and told at the end.
+    keep_going: bool,
+    damaged: RefCell<Vec<Range>>,
+}
+
+/// Part of what is read.
+pub enum Part {
+    Data(Vec<u8>),
+    /// So many zeros that drives don't hold.
+    Hole(u64),
+}
+
+impl<'a> Reader<'a> {
+    pub fn new(source: &'a Source<'a>, keep_going: bool) -> Self {
+        Reader { source, keep_going, damaged: RefCell::default() }
+    }
+
+    /// All of it, in order, without reading what drives don't hold.
+    pub fn parts(&self, mut take: impl FnMut(u64, Part) -> Result<(), TransferError>) -> Result<(), TransferError> {
+        let (size, mut offset) = (self.source.size, 0);
+        while offset < size {
+            let runs: Result<Vec<MapRun>, _> = self.source.map(offset, (size - offset).min(LOOK_AHEAD));
+            for run in runs.map_err(|error| self.unreadable(offset, error))? {
+                let end = size.min(offset.saturating_add(run.length));
+                while offset < end {
+                    let length = (end - offset).min(if run.mapped { PIECE } else { LONGEST_HOLE });
+                    let part = match run.mapped {
+                        true => Part::Data(self.read(offset, length)?),
+                        false => Part::Hole(length),
+                    };
+                    take(offset, part)?;
+                    offset += length;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub fn read(&self, offset: u64, length: u64) -> Result<Vec<u8>, TransferError> {
+        match self.read_once(offset, length) {
+            Err(TransferError::Damaged { .. }) if self.keep_going && length <= BLOCK => {
+                self.note(Range { offset, length });
+                Ok(vec![0; length as usize])
+            }
+            Err(TransferError::Damaged { .. }) if self.keep_going => {
+                let half = (length / 2).next_multiple_of(BLOCK).min(length - 1);
+                let mut bytes = self.read(offset, half)?;
+                bytes.extend(self.read(offset + half, length - half)?);
+                Ok(bytes)
+            }
+            read => read,
+        }
+    }
+
+    fn read_once(&self, offset: u64, length: u64) -> Result<Vec<u8>, TransferError> {
+        let bytes = self.source.read(offset, length).map_err(|error| self.unreadable(offset, error))?;
+        match bytes.len() as u64 {
+            found if found == length => Ok(bytes),
+            found => Err(TransferError::Short { what: self.source.described(), offset, wanted: length, found }),
+        }
+    }
+
+    /// Why it isn't read from there on.
+    fn unreadable(&self, offset: u64, error: ClientError) -> TransferError {
+        let what = self.source.described();
+        match error {
+            error if error.is_not_found() => {
+                let (done, size) = (output::size(offset), output::size(self.source.size));
+                TransferError::SourceGone { what, done, size }
+            }
+            error if error.is_damage() => TransferError::Damaged { what, offset, error },
+            error => TransferError::Unreadable { what, offset, error },
+        }
+    }
+
+    fn note(&self, range: Range) {
+        let mut damaged = self.damaged.borrow_mut();
+        match damaged.last_mut() {
+            Some(last) if last.offset + last.length == range.offset => last.length += range.length,
+            _ => damaged.push(range),
+        }
+    }
+
+    /// Tells what was damaged, if anything was: programs get it on standard error, as the other one has the bytes.
+    pub fn conclude(&self, output: Output) -> Result<(), CommandError> {
+        let ranges = self.damaged.take();
+        if ranges.is_empty() {
+            return Ok(());
+        }
+        if output.is_json() {
+            let said = serde_json::json!({ "damaged": ranges });
+            let _ = writeln!(std::io::stderr(), "{said}");
+        }
+        let damaged = ranges.iter().map(|range| range.length).sum();
+        Err(TransferError::KeptGoing { what: self.source.described(), damaged, blocks: ranges }.into())
+    }
+}

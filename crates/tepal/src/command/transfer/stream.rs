@@ -1,0 +1,96 @@
+//! A whole volume as a stream that says itself what it is: `volume export --as tepal`. Holes stay holes in it, also through a pipe.
+//!
+//! It has the form of differences, to nothing.
+
+use super::TransferError;
+use super::difference::as_it_was;
+use super::input::widen;
+use super::reader::{Part, Reader};
+use super::target::Target;
+use crate::cli::ImportArguments;
+use crate::client::Client;
+use crate::command::CommandError;
+use crate::command::source::Kind;
+use crate::difference_file::{DifferenceReader, DifferenceWriter, Header, Piece};
+use crate::output::{Output, Progress};
+use std::fs::File;
+use std::io::{BufWriter, Read};
+use tepal_server::api::types::{ClusterInfo, route};
+
+pub fn export(client: &Client, reader: &Reader<'_>, file: File) -> Result<(), CommandError> {
+    widen(&file);
+    let cluster: ClusterInfo = client.get(route::CLUSTER)?;
+    let source = reader.source;
+    let (to, to_epoch) = match &source.kind {
+        Kind::Volume { .. } => (None, 0),
+        Kind::Snapshot(to) => (Some(to.name.clone()), to.epoch),
+    };
+    let header = Header {
+        cluster: cluster.id,
+        volume_id: source.volume,
+        since_epoch: 0,
+        to_epoch,
+        since_size: 0,
+        size: source.size,
+        volume: source.name.volume().to_owned(),
+        since: None,
+        to,
+    };
+    let cut_off = |error| TransferError::Output { what: source.described(), error };
+    let mut writer = DifferenceWriter::begin(BufWriter::new(file), &header).map_err(cut_off)?;
+    let mut progress = Progress::new(format!("exporting {}", source.name));
+    reader.parts(|offset, part| {
+        let length = match part {
+            Part::Hole(length) => length,
+            Part::Data(bytes) => {
+                writer.data(offset, &bytes).map_err(cut_off)?;
+                bytes.len() as u64
+            }
+        };
+        progress.set(offset + length, source.size);
+        Ok(())
+    })?;
+    Ok(writer.finish().map_err(cut_off)?)
+}
+
+pub fn import(
+    client: &Client,
+    output: Output,
+    arguments: ImportArguments,
+    mut reader: DifferenceReader<impl Read>,
+) -> Result<(), CommandError> {
+    let (name, header) = (arguments.name.clone(), reader.header().clone());
+    if arguments.size.is_some() {
+        return Err(TransferError::SizeSaid(name).into());
+    } else if arguments.force {
+        return Err(TransferError::NothingToForce(name).into());
+    }
+    let mut target = Target::find_or_make(client, arguments, Some(header.size))?;
+    if target.size != header.size {
+        return Err(TransferError::other_size(name, target.size, header.size).into());
+    }
+    let mut progress = Progress::new(format!("importing {name}"));
+    let (mut data, mut end) = (Vec::new(), 0);
+    let broken = |error| TransferError::HalfImported { name: name.clone(), error };
+    while let Some(piece) = reader.next(&mut data).map_err(broken)? {
+        let (offset, length) = match piece {
+            Piece::Data { offset } => (offset, data.len() as u64),
+            Piece::Zeros { offset, length } => (offset, length),
+        };
+        if offset + length > target.resumed_at() {
+            target.zero(end, offset - end)?;
+            match piece {
+                Piece::Data { .. } => target.write(offset, &data)?,
+                Piece::Zeros { .. } => target.zero(offset, length)?,
+            }
+            target.reached(offset + length)?;
+        }
+        end = offset + length;
+        progress.set(end, header.size);
+    }
+    target.zero(end, header.size - end)?;
+    let volume = target.finish()?;
+    drop(progress);
+    output.show(&volume, |volume| format!("volume {} holds {}", target.as_called_in(volume), as_it_was(&header)))?;
+    Ok(())
+}

@@ -1,0 +1,88 @@
+//! What a command reads or writes to is in use.
+
+use super::{MIB, Piped};
+use crate::cluster::{Cluster, Plan};
+use crate::nbd::noise;
+use crate::program::until;
+use std::time::Duration;
+
+const SIZE: usize = 48 * MIB;
+const SOON: Duration = Duration::from_secs(60);
+
+/// With a volume `z` that holds noise, and a snapshot of it.
+fn with_volume() -> Cluster {
+    let cluster = Plan::default().up();
+    cluster.create("z", "48M", "mirror:2");
+    let mut disk = cluster.connect("z");
+    for at in (0..SIZE).step_by(8 * MIB) {
+        disk.write(at as u64, &noise(at as u64, 8 * MIB)).expect("written");
+    }
+    cluster.tepal(&["snapshot", "create", "z@a"]).succeeded();
+    cluster
+}
+
+/// An import that has written a half.
+fn importing(cluster: &Cluster) -> Piped {
+    let mut import = Piped::start(cluster, &["volume", "import", "z"]);
+    import.feed(&noise(1, SIZE / 2)).expect("it reads on");
+    import
+}
+
+const REMOVE: &[&str] = &["volume", "rm", "z", "--snapshots"];
+const ROLL_BACK: &[&str] = &["snapshot", "rollback", "z@a"];
+const SHRINK: &[&str] = &["volume", "resize", "z", "8M", "--shrink"];
+const REMOVE_SNAPSHOT: &[&str] = &["snapshot", "rm", "z@a"];
+
+#[test]
+fn what_is_imported_or_exported_is_changed_by_force_only() {
+    let cluster = with_volume();
+    let exporting = |name: &str| {
+        let mut export = Piped::start(&cluster, &["volume", "export", name]);
+        export.take(MIB);
+        export
+    };
+    let of_snapshot = exporting("z@a");
+    for refused in [REMOVE_SNAPSHOT, REMOVE] {
+        let error = cluster.tepal(refused).refused(1);
+        assert!(error.contains("is in use, an export reads it") && error.contains("--force"), "{error}");
+    }
+    of_snapshot.end().succeeded();
+    let of_volume = exporting("z");
+    for refused in [ROLL_BACK, SHRINK, REMOVE] {
+        let error = cluster.tepal(refused).refused(1);
+        assert!(error.contains("volume 'z' is in use, an export reads it"), "{error}");
+    }
+    of_volume.end().succeeded();
+    let mut import = importing(&cluster);
+    assert_eq!(cluster.volume("z")["imports"], 1);
+    for refused in [ROLL_BACK, SHRINK, REMOVE] {
+        let error = cluster.tepal(refused).refused(1);
+        assert!(error.contains("volume 'z' is in use, an import writes to it"), "{error}");
+    }
+    import.feed(&noise(2, SIZE / 2)).expect("it reads on");
+    import.end().succeeded();
+    for done in [REMOVE_SNAPSHOT, SHRINK, REMOVE] {
+        cluster.tepal(done).succeeded();
+    }
+}
+
+#[test]
+fn a_command_that_was_killed_holds_nothing_after_some_seconds() {
+    let cluster = with_volume();
+    importing(&cluster).kill();
+    until("its hold to end", SOON, || cluster.tepal(ROLL_BACK).status.success().then_some(()));
+    let mut export = Piped::start(&cluster, &["volume", "export", "z@a"]);
+    export.take(MIB);
+    export.kill();
+    until("its hold to end", SOON, || cluster.tepal(REMOVE_SNAPSHOT).status.success().then_some(()));
+}
+
+#[test]
+fn an_import_into_a_volume_that_is_cut_off_by_force_fails() {
+    let cluster = with_volume();
+    let mut import = importing(&cluster);
+    cluster.tepal(&[SHRINK, &["--force"]].concat()).succeeded();
+    let _ = import.feed(&noise(2, SIZE / 2)); // it may have ended
+    let error = import.end().failed();
+    assert!(error.contains("the rest is not written"), "{error}");
+}

@@ -1,0 +1,108 @@
+//! A part never passes for a whole.
+
+use super::{MIB, Piped, bytes};
+use crate::cluster::{Cluster, Plan};
+use crate::nbd::noise;
+
+const SIZE: usize = 48 * MIB;
+
+/// With a volume `z` of which an import was killed when a half was there.
+fn with_a_half(image: &[u8]) -> Cluster {
+    let cluster = Plan::default().up();
+    let mut import = Piped::start(&cluster, &["volume", "import", "z", "--size", "48M", "--layout", "mirror:2"]);
+    import.feed(&image[..SIZE / 2]).expect("it reads on");
+    import.kill();
+    cluster
+}
+
+fn is_incomplete(cluster: &Cluster) -> bool {
+    !cluster.volume("z")["incomplete"].is_null()
+}
+
+/// Story: an import was killed, and what was there of the image was exported, attached and kept as a snapshot, as if it were all.
+#[test]
+fn what_a_killed_import_has_written_is_not_taken_for_all() {
+    let image = noise(1, SIZE);
+    let mut cluster = with_a_half(&image);
+    cluster.kill();
+    cluster.start();
+    assert!(is_incomplete(&cluster), "also for a server that was started anew");
+    for refused in [&["volume", "export", "z"][..], &["attach", "z"], &["snapshot", "create", "z@a"]] {
+        let error = cluster.tepal(refused).refused(1);
+        assert!(error.contains("volume 'z' is incomplete") && error.contains("--resume"), "{refused:?}: {error}");
+    }
+    let (part, _) = Piped::start(&cluster, &["volume", "export", "z", "--force"]).end().succeeded();
+    assert!(part[..MIB] == image[..MIB] && part.len() == SIZE);
+    for arguments in [&["--resume"][..], &[]] {
+        let mut import = Piped::start(&cluster, &[&["volume", "import", "z"], arguments].concat());
+        import.feed(&image).expect("it reads on");
+        import.end().succeeded();
+        assert!(!is_incomplete(&cluster) && bytes(&cluster, "z") == image);
+    }
+    let (all, _) = Piped::start(&cluster, &["volume", "export", "z"]).end().succeeded();
+    assert!(all == image);
+    cluster.tepal(&["snapshot", "create", "z@a"]).succeeded();
+    let error = Piped::start(&cluster, &["volume", "import", "z", "--resume"]);
+    assert!(feed_and_fail(error, &image).contains("is whole"));
+}
+
+fn feed_and_fail(mut import: Piped, input: &[u8]) -> String {
+    let _ = import.feed(input); // it may have ended
+    import.end().failed()
+}
+
+/// Story: what wrote to the pipe failed, and the import took the end of the pipe for that of the image.
+#[test]
+fn a_pipe_that_ends_before_the_size_is_an_error() {
+    let cluster = Plan::default().up();
+    let import = Piped::start(&cluster, &["volume", "import", "z", "--size", "48M"]);
+    let error = feed_and_fail(import, &noise(2, 20 * MIB));
+    assert!(error.contains("ended after 20971520 of 50331648 bytes"), "{error}");
+    assert!(is_incomplete(&cluster));
+}
+
+#[test]
+fn of_two_imports_into_one_volume_the_second_is_the_volume() {
+    let image = noise(3, SIZE);
+    let cluster = with_a_half(&image);
+    let other = noise(4, SIZE);
+    let mut first = Piped::start(&cluster, &["volume", "import", "z"]);
+    first.feed(&image[..SIZE / 2]).expect("it reads on");
+    let mut second = Piped::start(&cluster, &["volume", "import", "z"]);
+    second.feed(&other[..SIZE / 2]).expect("it reads on");
+    let error = feed_and_fail(first, &image[SIZE / 2..]);
+    assert!(error.contains("another import has begun since"), "{error}");
+    second.feed(&other[SIZE / 2..]).expect("it reads on");
+    second.end().succeeded();
+    assert!(bytes(&cluster, "z") == other);
+}
+
+/// Story: a volume was cut off and grown again between two pieces of an import, and what was lost in between was missed by nobody.
+#[test]
+fn an_import_notices_that_its_volume_was_cut_off_and_grew_again() {
+    let image = noise(5, SIZE);
+    let cluster = with_a_half(&image);
+    let mut import = Piped::start(&cluster, &["volume", "import", "z"]);
+    import.feed(&image[..SIZE / 2]).expect("it reads on");
+    cluster.tepal(&["volume", "resize", "z", "1M", "--shrink", "--force"]).succeeded();
+    cluster.tepal(&["volume", "resize", "z", "48M"]).succeeded();
+    let error = feed_and_fail(import, &image[SIZE / 2..]);
+    assert!(error.contains("cut off"), "{error}");
+    assert!(is_incomplete(&cluster), "what is left is still no image");
+}
+
+#[test]
+fn what_is_rolled_back_is_whole_again() {
+    let image = noise(6, SIZE);
+    let cluster = Plan::default().up();
+    cluster.create("z", "48M", "mirror:2");
+    cluster.connect("z").write(0, &image[..MIB]).expect("written");
+    cluster.tepal(&["snapshot", "create", "z@a"]).succeeded();
+    let before = bytes(&cluster, "z");
+    let mut import = Piped::start(&cluster, &["volume", "import", "z"]);
+    import.feed(&image[..SIZE / 2]).expect("it reads on");
+    import.kill();
+    assert!(is_incomplete(&cluster));
+    cluster.tepal(&["snapshot", "rollback", "z@a", "--force"]).succeeded();
+    assert!(!is_incomplete(&cluster) && bytes(&cluster, "z") == before);
+}

@@ -1,0 +1,148 @@
+//! Each long command against each change of what it reads or writes to, at many moments: every byte is compared.
+
+use super::{MIB, Over, Piped, bytes};
+use crate::cluster::{Cluster, Plan};
+use crate::nbd::{Nbd, noise};
+use std::thread;
+
+const SIZE: usize = 24 * MIB;
+/// How far the command is when the change begins.
+const MOMENTS: [usize; 4] = [1, MIB, 9 * MIB + 4096, SIZE - 1];
+
+/// What is done to the volume `z`, or to its snapshot, meanwhile.
+const RENAME: Change = &[&["volume", "rename", "z", "old"], &["volume", "create", "z", "--size", "24M"]];
+const REMOVE: Change =
+    &[&["volume", "rm", "z", "--snapshots", "--force", "--no-wait"], &["volume", "create", "z", "--size", "24M"]];
+const ROLL_BACK: Change = &[&["snapshot", "rollback", "z@a", "--force"]];
+const CUT_OFF: Change = &[&["volume", "resize", "z", "1M", "--shrink", "--force"], &["volume", "resize", "z", "24M"]];
+const NEW_SNAPSHOT: Change = &[&["snapshot", "rm", "z@a", "--force"], &["snapshot", "create", "z@a"]];
+
+type Change = &'static [&'static [&'static str]];
+
+/// One try: `z` holds `now`, its snapshot `z@a` holds `before`.
+struct Round {
+    cluster: Cluster,
+    before: Vec<u8>,
+    now: Vec<u8>,
+    /// The volume's, under whatever name.
+    id: String,
+}
+
+impl Round {
+    fn new(cluster: Cluster) -> Self {
+        for name in ["z", "old"] {
+            cluster.tepal(&["volume", "rm", name, "--snapshots", "--no-wait"]); // of an earlier round
+        }
+        cluster.create("z", "24M", "mirror:2");
+        let id = format!("id:{}", cluster.volume("z")["id"]);
+        let (before, now) = (noise(1, SIZE), noise(2, SIZE));
+        for (image, snapshot) in [(&before, Some("z@a")), (&now, None)] {
+            let mut disk = cluster.connect("z");
+            for at in (0..SIZE).step_by(8 * MIB) {
+                disk.write(at as u64, &image[at..at + 8 * MIB]).expect("written");
+            }
+            drop(disk);
+            snapshot.map(|name| cluster.tepal(&["snapshot", "create", name]).succeeded());
+        }
+        Round { cluster, before, now, id }
+    }
+
+    /// Not all of a change is always possible: what follows is to be right in any case.
+    fn change(&self, change: Change) {
+        for command in change {
+            self.cluster.tepal(command);
+        }
+    }
+
+    /// What the volume holds that the command began with, if it's there.
+    fn bytes(&self) -> Option<Vec<u8>> {
+        Nbd::open(&self.cluster.address(), &self.id).is_ok().then(|| bytes(&self.cluster, &self.id))
+    }
+
+    fn is_incomplete(&self) -> bool {
+        let volumes = self.cluster.ask(&["volume", "ls"]);
+        let mut volumes = volumes.as_array().expect("a list").iter();
+        volumes.any(|volume| format!("id:{}", volume["id"]) == self.id && !volume["incomplete"].is_null())
+    }
+
+    fn export(&self, name: &str, moment: usize, change: Change) -> Over {
+        let mut export = Piped::start(&self.cluster, &["volume", "export", name]);
+        let mut read = export.take(moment);
+        let mut over = thread::scope(|scope| {
+            scope.spawn(|| self.change(change));
+            export.end()
+        });
+        read.append(&mut over.stdout);
+        Over { stdout: read, ..over }
+    }
+}
+
+#[test]
+fn an_import_is_whole_in_its_volume_or_fails_whatever_happens_meanwhile() {
+    let mut cluster = Plan::default().up();
+    let image = noise(3, SIZE);
+    for (change, moment) in [RENAME, REMOVE, ROLL_BACK, CUT_OFF, NEW_SNAPSHOT]
+        .into_iter()
+        .flat_map(|one| MOMENTS.map(|moment| (one, moment)))
+    {
+        let round = Round::new(cluster);
+        let mut import = Piped::start(&round.cluster, &["volume", "import", "z"]);
+        import.feed(&image[..moment]).expect("it reads on");
+        let over = thread::scope(|scope| {
+            scope.spawn(|| round.change(change));
+            let _ = import.feed(&image[moment..]); // it may have ended
+            import.end()
+        });
+        let (found, what) = (round.bytes(), format!("{change:?} at {moment}: {}", over.stderr));
+        let cut_off = [&image[..MIB], &vec![0; SIZE - MIB]].concat();
+        let is_all = found.as_ref() == Some(&image);
+        match over.status.success() {
+            true if change == REMOVE => assert!(is_all || found.is_none(), "{what}"),
+            true if change == ROLL_BACK => assert!(is_all || found.as_ref() == Some(&round.before), "{what}"),
+            true if change == CUT_OFF => assert!(is_all || found == Some(cut_off), "{what}"),
+            true => assert!(is_all, "{what}"),
+            false if change == REMOVE => assert!(found.is_none(), "{what}"),
+            false if change == CUT_OFF => assert!(round.is_incomplete(), "{what}"),
+            false => assert!(change == ROLL_BACK, "{what}"),
+        }
+        if change == RENAME {
+            assert!(bytes(&round.cluster, "z").iter().all(|byte| *byte == 0), "{what}");
+        }
+        cluster = round.cluster;
+    }
+}
+
+#[test]
+fn an_exported_volume_is_of_one_moment_or_the_export_fails() {
+    let mut cluster = Plan::default().up();
+    for (change, moment) in
+        [RENAME, REMOVE, ROLL_BACK, NEW_SNAPSHOT].into_iter().flat_map(|one| MOMENTS.map(|moment| (one, moment)))
+    {
+        let round = Round::new(cluster);
+        let over = round.export("z", moment, change);
+        let what = format!("{change:?} at {moment}: {}", over.stderr);
+        let read = over.stdout.len();
+        assert!(read == SIZE || !over.status.success(), "{what}");
+        assert!(over.status.success() || change == REMOVE || change == ROLL_BACK, "{what}");
+        assert!(over.stdout[..] == round.now[..read], "{what}");
+        cluster = round.cluster;
+    }
+}
+
+#[test]
+fn an_exported_snapshot_is_that_snapshot_or_the_export_fails() {
+    let mut cluster = Plan::default().up();
+    for (change, moment) in [RENAME, REMOVE, ROLL_BACK, CUT_OFF, NEW_SNAPSHOT]
+        .into_iter()
+        .flat_map(|one| MOMENTS.map(|moment| (one, moment)))
+    {
+        let round = Round::new(cluster);
+        let over = round.export("z@a", moment, change);
+        let what = format!("{change:?} at {moment}: {}", over.stderr);
+        let read = over.stdout.len();
+        assert!(read == SIZE || !over.status.success(), "{what}");
+        assert!(over.status.success() || change == REMOVE || change == NEW_SNAPSHOT, "{what}");
+        assert!(over.stdout[..] == round.before[..read], "{what}");
+        cluster = round.cluster;
+    }
+}
