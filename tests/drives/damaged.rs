@@ -128,6 +128,8 @@ fn an_offline_check_tells_a_damaged_drive_from_a_whole_one() {
     overwrite(cluster.drive(0), place, &[0x5a]);
     let checked = cluster.tepal(&["drive", "check", drive]);
     assert_eq!(checked.status.code(), Some(1), "{checked}");
+    let line = format!("volume 'v0': bytes {}+{BLOCK}, at {place} of the drive", 9 * BLOCK);
+    assert!(String::from_utf8_lossy(&checked.stdout).contains(&line), "{line}: {checked}");
     let inspected = cluster.ask(&["drive", "inspect", drive]);
     assert_eq!(inspected["in_use"], false, "{inspected}");
     assert_eq!(inspected["content"]["maps"][0]["allocated"], BLOCKS * BLOCK, "{inspected}");

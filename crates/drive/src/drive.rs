@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
-use tepal_model::{BLOCK, DriveId, EXTENT, MapId};
+use tepal_model::{BLOCK, DriveId, EXTENT, Epoch, MapId};
 
 /// How long a drive that has been written to stays quiet before its log is brought into its tables.
 const QUIET: Duration = Duration::from_secs(1);
@@ -266,6 +266,14 @@ impl<W: World> Drive<W> {
     /// Whether it holds nothing of these blocks of a map, in any layer.
     pub fn is_bare(&self, map: MapId, first: u64, count: u64) -> bool {
         self.shared.lock().map.layers_of_blocks(map, first..first.saturating_add(count)).next().is_none()
+    }
+
+    /// Where on the device a block of a map is kept, in bytes, if this layer of it is; what is written to it may still be in the log.
+    pub fn place_of(&self, map: MapId, block: u64, epoch: Epoch) -> Option<u64> {
+        let state = self.shared.lock();
+        let mut layers = state.map.layers_of_blocks(map, block..block + 1);
+        let (key, layer) = layers.find(|(key, _)| key.epoch == epoch)?;
+        Some(self.shared.geometry.block_offset(layer.slot, (block - key.first_block()) as u32))
     }
 
     /// Bytes that the drive holds of this map, in whole extents of each layer; 0 if it holds nothing of it.

@@ -30,7 +30,7 @@ pub use authority::{Authority, View};
 pub use engine::{Engine, Standing};
 pub use epochs::{Epochs, Head};
 pub use health::{Trouble, VolumeHealth};
-pub use map::VolumeSpec;
+pub use map::{VolumeSpec, byte_of_volume};
 pub use migration::{Laid, Migration};
 pub use places::{CopyChange, CopyStatus, Placed, Places, Placing};
 pub use scrub::ScrubSummary;

@@ -135,6 +135,14 @@ impl Striping {
     }
 }
 
+/// Where in a volume of this layout a block lies that a drive holds of its map, in bytes, as [`Column::place`] numbers the blocks. `None`
+/// if the map has no such block.
+pub fn byte_of_volume(geometry: Geometry, extent: u32, place: u64) -> Option<u64> {
+    let (column, block) = Column::new(MapId(0), 0, geometry.columns()).at_place(place);
+    let striping = Striping { geometry, extent: extent.into() };
+    (column < geometry.columns()).then(|| striping.offset_of(column, block * BLOCK))
+}
+
 /// One column of a global map: a small linear disk with copies. Its blocks are numbered from 0.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Column {

@@ -2,12 +2,13 @@
 
 use crate::device::{self, DriveDevice, OpenOptions};
 use std::fs::File;
-use std::io;
+use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use tepal_drive::Label;
 use tepal_drive::label::LabelError;
-use tepal_model::BLOCK;
+use tepal_metadata::State;
+use tepal_model::{BLOCK, MapId};
 
 /// Why a drive can't be used by a command. Nothing was written to it.
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +46,27 @@ pub fn peek(path: &Path) -> Result<Label, UnservedError> {
     let read = File::open(path).and_then(|file| file.read_exact_at(&mut block, 0));
     read.map_err(|error| UnservedError::Read { path: path.to_owned(), error })?;
     Label::decode(&block).map_err(|error| UnservedError::Label { path: path.to_owned(), error })
+}
+
+/// Bytes of a device that a server has open.
+pub fn size(path: &Path) -> Result<u64, UnservedError> {
+    let end = File::open(path).and_then(|mut file| file.seek(SeekFrom::End(0)));
+    end.map_err(|error| UnservedError::Read { path: path.to_owned(), error })
+}
+
+/// The latest state of the cluster that the drive keeps, if it has one that can be read.
+pub async fn kept_state(device: &DriveDevice, label: &Label) -> Option<State> {
+    let copies = tepal_drive::read_state_copies(device, label).await.ok()?;
+    copies.whole.iter().find_map(|copy| State::from_copy(copy.content()).ok())
+}
+
+/// Of which volumes a block is that a drive holds of a map, and where in them it begins, as this state has it. Clones of one map share
+/// what they have in common.
+pub fn volumes_of(state: &State, map: MapId, block: u64) -> Option<(Vec<String>, u64)> {
+    let record = state.maps.get(&map)?;
+    let offset = tepal_engine::byte_of_volume(record.geometry(), record.layout.extent, block)?;
+    let names: Vec<String> = state.readers_of(map).map(|volume| volume.name.clone()).collect();
+    (!names.is_empty()).then_some((names, offset))
 }
 
 /// Runs it like a data thread, as devices need it.

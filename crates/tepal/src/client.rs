@@ -422,8 +422,11 @@ mod tests {
         let client = Client::new(vec![paused.0.clone(), alive], None);
         assert_eq!(client.delete::<ApiError>("/v1/pools/x").expect("answered").error, "x");
         server.join().expect("no panic");
-        let error = Client::new(vec![paused.0], None).impatient().get::<ApiError>("/").expect_err("it says nothing");
+        let client = Client::new(vec![paused.0], None).impatient();
+        let error = client.get::<ApiError>("/").expect_err("it says nothing");
         assert!(matches!(error, ClientError::TooSlow { .. }), "{error}");
+        let error = client.delete::<ApiError>("/").expect_err("it says nothing");
+        assert!(matches!(error, ClientError::Unsure { .. }), "what it was to change may be done yet: {error}");
     }
 
     #[test]

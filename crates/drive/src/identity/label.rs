@@ -168,6 +168,11 @@ impl Label {
         Geometry::new(self.size, log_length, self.state_length)
     }
 
+    /// What a device of this size has beyond the drive's end, in bytes: it may have grown since it was labelled.
+    pub fn beyond(&self, size: u64) -> u64 {
+        (size / BLOCK * BLOCK).saturating_sub(self.size / BLOCK * BLOCK)
+    }
+
     /// Reads both copies and settles which counts.
     pub async fn read<D: Device>(device: &D) -> Result<Self, LabelError> {
         if device.size() < 2 * BLOCK {

@@ -13,10 +13,12 @@ use crate::world::ServerWorld;
 use futures_util::future::join_all;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use tepal_drive::world::Device;
 use tepal_drive::{Drive, Label, Options, StateOrder};
 use tepal_engine::Standing;
 use tepal_metadata::{Command, DriveRecord, DriveState, ProposeError};
 use tepal_model::DriveId;
+use tepal_model::size::Size;
 
 /// A drive of ours that was found, and is to be used.
 #[derive(Clone)]
@@ -144,6 +146,11 @@ impl Drives {
         let (id, drive) = (open.drive.id(), open.drive.clone());
         let (backend, why) = (open.device.backend(), open.device.backend_reason());
         tracing::info!(drive = %id, path = %open.path.display(), ?standing, %backend, %why, "drive in service");
+        let beyond = drive.label().beyond(open.device.size());
+        if beyond > 0 {
+            let beyond = Size(beyond);
+            tracing::warn!(drive = %id, path = %open.path.display(), %beyond, "the device has grown since it was labelled: the drive doesn't use that");
+        }
         let (engine, metadata) = (self.parts.engine.clone(), self.parts.metadata.clone());
         let (adding, added) = (engine.clone(), drive.clone());
         let adding = move || async move { adding.add_drive(added, standing) };

@@ -6,6 +6,7 @@ use crate::output::{self, Outcome, Output};
 use serde::Serialize;
 use std::io;
 use std::path::{Path, PathBuf};
+use tepal_drive::geometry::Geometry;
 use tepal_drive::label::{LabelError, Role};
 use tepal_drive::world::Device;
 use tepal_drive::{Drive, DriveError, Label, MarkKind, OpenError, Options};
@@ -42,6 +43,8 @@ struct LabelReport {
     role: String,
     /// Bytes of each place for the cluster's state; 0 if it keeps none.
     state_length: u64,
+    /// Bytes that the device has beyond the drive's end, which isn't used.
+    beyond: u64,
     /// A server has it open, so only the label could be read.
     in_use: bool,
     content: Option<Content>,
@@ -76,21 +79,28 @@ struct CheckReport {
     damaged: Vec<DamagedRange>,
     /// Space that is neither free nor in use.
     slots_unaccounted: i64,
+    /// Bytes that the device has beyond the drive's end, which isn't used. That is no damage.
+    beyond: u64,
     problems: Vec<String>,
 }
 
-/// Bytes of what the drive holds of a map.
+/// Bytes of a volume that lie side by side on the drive too.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct DamagedRange {
     map: MapId,
+    /// The volumes that have them, as the drive's copy of the cluster's state says; none if it doesn't know.
+    volumes: Vec<String>,
+    /// In them; where it isn't known which they are, in what drives hold of the map.
     offset: u64,
     length: u64,
+    /// Where they are on the drive; none of what has moved meanwhile.
+    drive_offset: Option<u64>,
 }
 
 pub fn inspect(output: Output, path: &Path, log: Option<&Path>) -> Result<Outcome, OfflineError> {
     let report = match unserved::open(path, false) {
         Ok(device) => block_on(inspect_free(path, device, log))?,
-        Err(UnservedError::InUse(_)) => label_report(path, unserved::peek(path)?, true, None),
+        Err(UnservedError::InUse(_)) => label_report(path, unserved::peek(path)?, unserved::size(path)?, None, true),
         Err(error) => return Err(error.into()),
     };
     output.show(&report, inspect_page)?;
@@ -103,7 +113,9 @@ pub fn check(output: Output, path: &Path, log: Option<&Path>) -> Result<Outcome,
     Ok(if report.right { Outcome::Done } else { Outcome::Bad })
 }
 
-fn label_report(path: &Path, label: Label, in_use: bool, content: Option<Content>) -> LabelReport {
+/// `size` is the device's.
+fn label_report(path: &Path, label: Label, size: u64, content: Option<Content>, in_use: bool) -> LabelReport {
+    let beyond = label.beyond(size);
     LabelReport {
         path: path.display().to_string(),
         drive: label.drive,
@@ -113,20 +125,21 @@ fn label_report(path: &Path, label: Label, in_use: bool, content: Option<Content
         size: label.size,
         role: label.role.to_string(),
         state_length: label.state_length,
+        beyond,
         in_use,
         content,
     }
 }
 
 async fn inspect_free(path: &Path, device: DriveDevice, log: Option<&Path>) -> Result<LabelReport, OfflineError> {
-    let label = unserved::read_label(path, &device).await?;
+    let (label, size) = (unserved::read_label(path, &device).await?, device.size());
     let complete = match label.role {
         Role::Data { .. } => true,
         Role::DataWithLogOn { .. } => log.is_some(),
         Role::LogOf { .. } => false,
     };
     if !complete {
-        return Ok(label_report(path, label, false, None));
+        return Ok(label_report(path, label, size, None, false));
     }
     let drive = open_drive(path, device, log).await?;
     let usage = drive.usage();
@@ -143,7 +156,7 @@ async fn inspect_free(path: &Path, device: DriveDevice, log: Option<&Path>) -> R
         busy_regions: count(MarkKind::Busy),
         stale_regions: marks.len() - count(MarkKind::Busy),
     };
-    Ok(label_report(path, label, false, Some(content)))
+    Ok(label_report(path, label, size, Some(content), false))
 }
 
 async fn open_drive(path: &Path, device: DriveDevice, log: Option<&Path>) -> Result<Drive<OverlayWorld>, OfflineError> {
@@ -162,7 +175,11 @@ async fn open_drive(path: &Path, device: DriveDevice, log: Option<&Path>) -> Res
 }
 
 async fn check_free(path: &Path, device: DriveDevice, log: Option<&Path>) -> Result<CheckReport, OfflineError> {
-    let mut problems = label_problems(&device).await;
+    let (mut problems, size) = (label_problems(&device).await, device.size());
+    let state = match Label::read(&device).await {
+        Ok(label) => unserved::kept_state(&device, &label).await,
+        Err(_) => None, // which opening it says
+    };
     let drive = match open_drive(path, device, log).await {
         Ok(drive) => drive,
         // The drive's own state is what the check is about; whatever else fails is an error of the command.
@@ -175,6 +192,7 @@ async fn check_free(path: &Path, device: DriveDevice, log: Option<&Path>) -> Res
                 blocks_checked: 0,
                 damaged: Vec::new(),
                 slots_unaccounted: 0,
+                beyond: 0,
                 problems,
             });
         }
@@ -186,8 +204,12 @@ async fn check_free(path: &Path, device: DriveDevice, log: Option<&Path>) -> Res
     }
     let scrub = drive.scrub(None, |_| async {}).await;
     let scrub = scrub.map_err(|error| OfflineError::Drive { path: path.to_owned(), error })?;
-    let damaged: Vec<(MapId, u64)> = scrub.damaged.iter().map(|&(map, block, _)| (map, block)).collect();
-    let damaged = ranges(&damaged);
+    let damaged = scrub.damaged.iter().map(|&(map, block, epoch)| {
+        let known = state.as_ref().and_then(|state| unserved::volumes_of(state, map, block));
+        let (volumes, offset) = known.unwrap_or_else(|| (Vec::new(), block * BLOCK));
+        DamagedRange { map, volumes, offset, length: BLOCK, drive_offset: drive.place_of(map, block, epoch) }
+    });
+    let damaged = joined(damaged.collect());
     Ok(CheckReport {
         path: path.display().to_string(),
         drive: drive.id(),
@@ -195,13 +217,16 @@ async fn check_free(path: &Path, device: DriveDevice, log: Option<&Path>) -> Res
         blocks_checked: scrub.blocks_checked,
         damaged,
         slots_unaccounted: unaccounted,
+        beyond: drive.label().beyond(size),
         problems,
     })
 }
 
 /// A drive is opened by either copy of its label; a check wants both.
 async fn label_problems(device: &DriveDevice) -> Vec<String> {
-    let last = device.size() / BLOCK * BLOCK - BLOCK;
+    // Where the drive ended when it was labelled: the device may have grown since.
+    let labelled = Label::read(device).await.map_or(device.size(), |label| label.size);
+    let last = Geometry::label_last(labelled);
     let mut problems = Vec::new();
     for (place, offset) in [("first", 0), ("last", last)] {
         let read = device.read(offset, tepal_model::Buffer::take(BLOCK as usize)).await;
@@ -226,20 +251,33 @@ fn is_damage(error: &OpenError) -> bool {
     }
 }
 
-/// Neighbouring blocks of a map as one range.
-fn ranges(damaged: &[(MapId, u64)]) -> Vec<DamagedRange> {
-    let mut sorted = damaged.to_vec();
-    sorted.sort_unstable();
-    sorted.dedup(); // in several layers
+/// Neighbours as one range, in order of the maps and of what is where in their volumes.
+fn joined(mut damaged: Vec<DamagedRange>) -> Vec<DamagedRange> {
+    damaged.sort_by_key(|one| (one.map, one.offset, one.drive_offset));
     let mut ranges: Vec<DamagedRange> = Vec::new();
-    for (map, block) in sorted {
-        let offset = block * BLOCK;
-        match ranges.last_mut() {
-            Some(last) if last.map == map && last.offset + last.length == offset => last.length += BLOCK,
-            _ => ranges.push(DamagedRange { map, offset, length: BLOCK }),
+    for one in damaged {
+        let follows = |last: &&mut DamagedRange| {
+            let on_drive = last.drive_offset.map(|offset| offset + last.length);
+            (last.map, last.offset + last.length, on_drive) == (one.map, one.offset, one.drive_offset)
+        };
+        match ranges.last_mut().filter(follows) {
+            Some(last) => last.length += one.length,
+            None => ranges.push(one),
         }
     }
     ranges
+}
+
+fn damaged_line(range: &DamagedRange) -> String {
+    let DamagedRange { map, volumes, offset, length, drive_offset } = range;
+    let names: Vec<String> = volumes.iter().map(|name| format!("'{name}'")).collect();
+    let of = match &names[..] {
+        [] => format!("map {}, of which the drive doesn't know the volume: bytes {offset}+{length} of it", map.0),
+        [name] => format!("volume {name}: bytes {offset}+{length}"),
+        names => format!("volumes {}: bytes {offset}+{length}", names.join(", ")),
+    };
+    let place = drive_offset.map(|offset| format!(", at {offset} of the drive")).unwrap_or_default();
+    format!("  {of}{place}")
 }
 
 fn inspect_page(report: &LabelReport) -> String {
@@ -252,6 +290,7 @@ fn inspect_page(report: &LabelReport) -> String {
         ("size", output::size(report.size)),
         ("role", report.role.clone()),
     ];
+    facts.extend(unused(report.beyond).map(|text| ("beyond", text)));
     match &report.content {
         None if report.in_use => facts.push(("content", "not read: a server has it open".to_owned())),
         None => facts.push(("content", "not read: the other device is needed (--log)".to_owned())),
@@ -271,15 +310,19 @@ fn inspect_page(report: &LabelReport) -> String {
     output::facts(&facts)
 }
 
+/// What is said of a device that has been enlarged since it was labelled.
+fn unused(beyond: u64) -> Option<String> {
+    let room = output::size(beyond);
+    (beyond > 0).then(|| format!("the device has grown by {room} since it was labelled: the drive doesn't use that"))
+}
+
 fn check_page(report: &CheckReport) -> String {
     let checked = output::size(report.blocks_checked * BLOCK);
-    if report.right {
-        return format!("{}: all is right, {checked} checked", report.path);
-    }
-    let mut lines = vec![format!("{}: damaged, {checked} checked", report.path)];
+    let verdict = if report.right { "all is right" } else { "damaged" };
+    let mut lines = vec![format!("{}: {verdict}, {checked} checked", report.path)];
     lines.extend(report.problems.iter().map(|problem| format!("  {}", output::one_line(problem))));
-    let damaged = report.damaged.iter();
-    lines.extend(damaged.map(|range| format!("  map {}: bytes {}+{}", range.map.0, range.offset, range.length)));
+    lines.extend(report.damaged.iter().map(damaged_line));
+    lines.extend(unused(report.beyond).map(|text| format!("  {text}")));
     lines.join("\n")
 }
 
@@ -292,10 +335,17 @@ mod tests {
 
     #[test]
     fn damaged_blocks_are_told_as_ranges() {
-        let (a, b) = (MapId(1), MapId(2));
-        let range = |map, offset, length| DamagedRange { map, offset, length };
-        assert_eq!(ranges(&[(a, 3), (b, 4), (a, 1), (a, 2)]), [range(a, 4096, 12288), range(b, 16384, 4096)]);
-        assert_eq!(ranges(&[]), []);
+        let range = |map, offset, length, at| {
+            let volumes = if map == 1 { vec!["v".to_owned()] } else { Vec::new() };
+            DamagedRange { map: MapId(map), volumes, offset, length, drive_offset: Some(at) }
+        };
+        let single = vec![range(1, 8192, BLOCK, 73_728), range(2, 0, BLOCK, 0), range(1, 4096, BLOCK, 69_632)];
+        let apart = range(1, 12_288, BLOCK, 4096); // beside them in the volume alone
+        let found = joined([single, vec![apart.clone()]].concat());
+        assert_eq!(found, [range(1, 4096, 8192, 69_632), apart, range(2, 0, BLOCK, 0)]);
+        let lines: Vec<String> = found.iter().map(damaged_line).collect();
+        assert_eq!(lines[0], "  volume 'v': bytes 4096+8192, at 69632 of the drive");
+        assert!(lines[2].starts_with("  map 2, of which the drive doesn't know the volume: bytes 0+4096"), "{lines:?}");
     }
 
     fn made() -> (tempfile::TempDir, PathBuf) {
@@ -331,6 +381,18 @@ mod tests {
         file.write_all_at(&[0xff; 100], (64 << 20) - 4000).expect("space");
         let report = block_on(check_free(&path, unserved::open(&path, false).expect("free"), None)).expect("checked");
         assert!(!report.right && report.problems[0].contains("last copy of the label"), "{:?}", report.problems);
+    }
+
+    /// Story: of a drive whose file had been made longer it was said that it's damaged, as it has no label at the file's end.
+    #[test]
+    fn a_drive_whose_device_has_grown_is_right_and_what_it_does_not_use_is_told() {
+        let (_folder, path) = made();
+        File::options().write(true).open(&path).expect("ours").set_len(96 << 20).expect("space");
+        let report = block_on(check_free(&path, unserved::open(&path, false).expect("free"), None)).expect("checked");
+        assert_eq!((report.right, report.beyond), (true, 32 << 20), "{:?}", report.problems);
+        assert!(check_page(&report).contains("has grown by 32M"), "{}", check_page(&report));
+        let report = block_on(inspect_free(&path, unserved::open(&path, false).expect("free"), None)).expect("read");
+        assert_eq!((report.size, report.beyond), (64 << 20, 32 << 20));
     }
 
     #[test]
