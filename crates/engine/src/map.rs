@@ -135,7 +135,7 @@ impl Striping {
     }
 }
 
-/// Where in a volume of this layout a block lies that a drive holds of its map, in bytes, as [`Column::place`] numbers the blocks. `None`
+/// Where in a volume of this layout a block lies that a drive holds of its map, in bytes, as `Column::place` numbers the blocks. `None`
 /// if the map has no such block.
 pub fn byte_of_volume(geometry: Geometry, extent: u32, place: u64) -> Option<u64> {
     let (column, block) = Column::new(MapId(0), 0, geometry.columns()).at_place(place);

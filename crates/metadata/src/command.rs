@@ -9,7 +9,8 @@ use tepal_model::{ClusterId, DriveId, Epoch, MapId, ServerId, VolumeId};
 /// The newest version of commands that this build knows. An entry of a newer one stops the server rather than be
 /// misread. 2 has the snapshots of volumes, 3 their clones, copies that move between drives, and volumes that go from one map to another,
 /// 4 volumes that go alone, 5 volumes that go to another pool, and others believed where a drive is removed that a rebuild didn't find,
-/// 6 volumes that grow only as they were cleared, 7 which copies of a column are complete, commands about a volume or snapshot by its id, and
+/// 6 volumes that grow only as they were cleared, 7 which copies of a column are complete, commands about a volume or snapshot by its
+/// id, and
 /// imports.
 pub const VERSION: u32 = 7;
 
@@ -254,7 +255,8 @@ pub enum Command {
         /// Bytes that are there for good.
         done: u64,
     },
-    /// The volume has all of what was imported: it's whole. Refused as [`crate::Refusal::ImportChanged`] if it has another import by now, or
+    /// The volume has all of what was imported: it's whole. Refused as [`crate::Refusal::ImportChanged`] if it has another import by
+    /// now, or
     /// was cut off or rolled back.
     FinishImport { name: String, import: u64 },
     /// Gives the volume another name; its users go on.

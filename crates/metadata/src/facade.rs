@@ -276,7 +276,8 @@ impl Metadata {
         self.member.propose_in_touch(command).await
     }
 
-    /// Returns once this server reaches a majority of those that vote. If that takes longer than a few seconds, commands would be refused for
+    /// Returns once this server reaches a majority of those that vote. If that takes longer than a few seconds, commands would be
+    /// refused for
     /// it, and this says why.
     pub async fn get_in_touch(&self) -> Result<(), ProposeError> {
         self.member.get_in_touch().await

@@ -217,7 +217,7 @@ pub struct ImportRecord {
 }
 
 impl VolumeRecord {
-    /// Stands for its name in requests and commands, as long as it's there: see [`BY_ID`](crate::BY_ID).
+    /// Stands for its name in requests and commands, as long as it's there: see [`BY_ID`].
     pub fn by_id(&self) -> String {
         format!("{BY_ID}{}", self.id.0)
     }
@@ -276,7 +276,7 @@ pub struct SnapshotRecord {
 }
 
 impl SnapshotRecord {
-    /// Stands for its name in commands, as long as it's there: see [`BY_ID`](crate::BY_ID).
+    /// Stands for its name in commands, as long as it's there: see [`BY_ID`].
     pub fn by_id(&self) -> String {
         format!("{BY_ID}{}", self.epoch)
     }

@@ -426,7 +426,10 @@ mod tests {
         let error = client.get::<ApiError>("/").expect_err("it says nothing");
         assert!(matches!(error, ClientError::TooSlow { .. }), "{error}");
         let error = client.delete::<ApiError>("/").expect_err("it says nothing");
-        assert!(error.to_string().contains("tells whether it was done"), "what it was to change may be done yet: {error}");
+        assert!(
+            error.to_string().contains("tells whether it was done"),
+            "what it was to change may be done yet: {error}"
+        );
     }
 
     #[test]

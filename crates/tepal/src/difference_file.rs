@@ -410,8 +410,8 @@ mod tests {
     #[test]
     fn a_later_format_and_anything_else_is_refused_by_its_first_bytes() {
         let mut later = file(&header());
-        later[8] = 2;
-        assert!(matches!(pieces(&later), Err(DifferenceError::Newer(2))));
+        later[8] = 3;
+        assert!(matches!(pieces(&later), Err(DifferenceError::Newer(3))));
         assert!(matches!(pieces(&[0; 4096]), Err(DifferenceError::Damaged(_))));
         let huge = [&MAGIC[..], &FORMAT.to_le_bytes(), &u32::MAX.to_le_bytes()].concat();
         assert!(matches!(pieces(&huge), Err(DifferenceError::Damaged(_))), "no room is made for what it says");

@@ -9,6 +9,9 @@ use std::ops::Range;
 use tepal_drive::world::World;
 use tepal_model::BLOCK;
 
+/// Of a column, up to wherever the volume ends.
+const EVERYTHING: Range<u64> = 0..u64::MAX;
+
 impl<W: World> Volume<W> {
     /// Bytes of the volume, in order and merged: of the columns that this server leads, and of those that nobody can lead any more. How
     /// the others are, their servers say.
@@ -19,7 +22,7 @@ impl<W: World> Volume<W> {
             for (column, seat) in map.seats().iter().enumerate() {
                 let parts = match seat.now() {
                     Seated::Here(group) => parts(group.lost(), |region| group.shared.column.blocks_of(region)),
-                    Seated::Vacant if map.is_lost(column) => vec![0..u64::MAX],
+                    Seated::Vacant if map.is_lost(column) => vec![EVERYTHING],
                     Seated::Vacant | Seated::There(..) => Vec::new(),
                 };
                 let end = self.end_in(map, column);
@@ -35,7 +38,7 @@ impl<W: World> Volume<W> {
 
 fn parts(lost: Lost, blocks_of: impl Fn(u64) -> (u64, u64)) -> Vec<Range<u64>> {
     match lost {
-        Lost::All => vec![0..u64::MAX],
+        Lost::All => vec![EVERYTHING],
         Lost::Regions(regions) => {
             let bytes = |region| {
                 let (first, count) = blocks_of(region);

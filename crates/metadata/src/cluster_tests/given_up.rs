@@ -69,8 +69,7 @@ fn a_command_that_arrives_after_its_server_was_declared_down_is_not_done() {
     let (leader, [cut_off, _]) = roles(&cluster);
     cluster.isolate(cut_off, true);
     let member = cluster.metadata(cut_off).member.clone();
-    let asking =
-        cluster.run(cut_off, |_| async move { tokio::spawn(async move { member.propose(pool("late")).await }) });
+    let asking = cluster.begin(cut_off, async move { member.propose(pool("late")).await });
     cluster.eventually("it's declared down", |cluster| cluster.is(leader, cut_off, ServerState::Down));
     asking.abort();
     cluster.run(cut_off, |_| asking).expect_err("it has given up");
@@ -86,8 +85,7 @@ fn a_command_that_arrives_late_from_a_server_that_is_up_is_done() {
     let (leader, [sender, _]) = roles(&cluster);
     cluster.cut(sender, leader, true);
     let member = cluster.metadata(sender).member.clone();
-    let asking =
-        cluster.run(sender, |_| async move { tokio::spawn(async move { member.propose(pool("kept")).await }) });
+    let asking = cluster.begin(sender, async move { member.propose(pool("kept")).await });
     cluster.eventually("it's sent", |cluster| cluster.is_kept(leader, "kept"));
     asking.abort();
     cluster.cut(sender, leader, false);
@@ -101,9 +99,8 @@ fn what_only_a_deposed_leader_has_in_its_log_is_dropped() {
     let (leader, [other, _]) = roles(&cluster);
     cluster.isolate(leader, true);
     let member = cluster.metadata(leader).member.clone();
-    let writing = cluster.run(leader, |_| async move {
-        tokio::spawn(async move { member.raft.client_write(Proposal::new(0, None, pool("alone"))).await })
-    });
+    let write = async move { member.raft.client_write(Proposal::new(0, None, pool("alone"))).await };
+    let writing = cluster.begin(leader, write);
     cluster.eventually("it's declared down", |cluster| cluster.is(other, leader, ServerState::Down));
     back(&cluster, leader);
     // Who writes is told that it was begun, or a second attempt would be taken for the first.

@@ -281,6 +281,15 @@ impl Cluster {
         runtime.block_on(body(metadata))
     }
 
+    /// In the background of that server.
+    pub fn begin<R: Send + 'static>(
+        &self,
+        server: u32,
+        work: impl Future<Output = R> + Send + 'static,
+    ) -> tokio::task::JoinHandle<R> {
+        self.running[&server].0.spawn(work)
+    }
+
     pub fn propose(&self, server: u32, command: Command) -> Result<Reply, ProposeError> {
         self.run(server, |metadata| metadata.propose(command))
     }

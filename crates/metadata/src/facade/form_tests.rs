@@ -1,6 +1,7 @@
 //! Folders that earlier versions made. `form_1/` is what the first version left behind when it was killed: two drives, a
 //! volume, and another one that had been removed; `form_2/` to `form_4/` the same by later ones, and in `form_5/` there are
-//! another drive and volume, and a snapshot. In `form_6/` there are two drives, a volume, a clone of it, and another one; in `form_6_away/` one
+//! another drive and volume, and a snapshot. In `form_6/` there are two drives, a volume, a clone of it, and another one; in
+//! `form_6_away/` one
 //! of two drives was pulled.
 
 use super::tests::on_runtime;

@@ -136,7 +136,8 @@ impl Member {
         ProposeError::NoMajority { from: self.identity.server, voters }
     }
 
-    /// Returns once this server reaches a majority of those that vote; if that takes too long, with what [`Self::propose_in_touch`] would say.
+    /// Returns once this server reaches a majority of those that vote; if that takes too long, with what [`Self::propose_in_touch`]
+    /// would say.
     pub async fn get_in_touch(&self) -> Result<(), ProposeError> {
         let asked = Instant::now();
         while !self.is_in_touch() {

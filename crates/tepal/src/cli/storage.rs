@@ -248,7 +248,8 @@ pub enum VolumeCommand {
         /// Allow it to become smaller: what is past the new end is lost
         #[arg(long)]
         shrink: bool,
-        /// Shrink it even while clients are connected, an import writes to it or an export reads it: what they have past the new end is gone
+        /// Shrink it even while clients are connected, an import writes to it or an export reads it: what they have past the new end is
+        /// gone
         #[arg(long, requires = "shrink")]
         force: bool,
     },
@@ -413,7 +414,8 @@ pub struct CreateVolumeArguments {
     /// How large it is, as 10G
     #[arg(long, value_parser = value::size, allow_negative_numbers = true)]
     pub size: u64,
-    /// How its data is kept: stripe, mirror:N or chained, and options as in 'mirror:2;durability=flush'. If not said, what the pool says, else
+    /// How its data is kept: stripe, mirror:N or chained, and options as in 'mirror:2;durability=flush'. If not said, what the pool
+    /// says, else
     /// mirror:2 where there are two drives
     #[arg(long, value_parser = value::layout, allow_hyphen_values = true)]
     pub layout: Option<Layout>,

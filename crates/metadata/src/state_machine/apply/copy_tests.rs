@@ -35,7 +35,8 @@ fn up_again(state: &mut State, drive: u64) {
     done(state, Command::DriveIsUp { id: DriveId(drive), reason: "because".to_owned(), view });
 }
 
-/// Story: all servers of a volume with three copies were killed. They were declared down one after another as they came back, so the one that
+/// Story: all servers of a volume with three copies were killed. They were declared down one after another as they came back, so the one
+/// that
 /// never came was the last that counted as up; all requests waited for it, though the other two had every byte.
 #[test]
 fn copies_stay_complete_in_whatever_order_idle_servers_go_down() {

@@ -89,7 +89,8 @@ pub use volumes::{
 
 use serde::{Deserialize, Serialize};
 /// Begins what stands for the name of a volume that is there, in paths, bodies and queries and as an NBD export, with its id
-/// ([`VolumeInfo::id`]), as `id:7`: it's the same one when that is renamed, and never another. So is `id:7@3`, the volume's snapshot of epoch
+/// ([`VolumeInfo::id`]), as `id:7`: it's the same one when that is renamed, and never another. So is `id:7@3`, the volume's snapshot of
+/// epoch
 /// 3 ([`SnapshotInfo::epoch`]). No name has a colon.
 pub use tepal_metadata::BY_ID;
 pub use tepal_metadata::{DEFAULT_POOL, DriveState, DriveUse};

@@ -193,7 +193,8 @@ pub struct RenameSnapshot {
 /// The query of GET `diff`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiffQuery {
-    /// The snapshot of the same volume to compare with, by its name or by [`BY_ID`] and its epoch; if none is named, the volume as it is now.
+    /// The snapshot of the same volume to compare with, by its name or by [`BY_ID`] and its epoch; if none is named, the volume as it is
+    /// now.
     #[serde(default)]
     pub to: Option<String>,
     /// Where to begin, in bytes: 0, or [`SnapshotDiff::next`].

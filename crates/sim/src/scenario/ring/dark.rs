@@ -1,4 +1,5 @@
-//! All servers go down, some before the others, and only some of them come back: enough to agree, and of each column a copy that was there to
+//! All servers go down, some before the others, and only some of them come back: enough to agree, and of each column a copy that was
+//! there to
 //! the end. They serve everything, however long the others stay away.
 
 use super::Ring;
