@@ -17,7 +17,11 @@ const CASES: [Case; 2] = [
         readable: true,
         said: &["writes wait, reads go on", "min_copies=2", "only 1 copy is here", "tepal volume export v0"],
     },
-    Case { layout: "stripe", readable: false, said: &["reads and writes", "wait until it's back", "--force"] },
+    Case {
+        layout: "stripe",
+        readable: false,
+        said: &["reads and writes", "wait until it's back", "says what that costs"],
+    },
 ];
 
 #[test]
@@ -47,6 +51,7 @@ fn a_volume_whose_requests_wait_says_so_names_the_drive_and_tells_what_to_do() {
                 for part in said.iter().copied().chain([state.as_str(), todo]) {
                     assert!(reason.contains(part), "{layout}, {becomes}: '{part}' is not said: {reason}");
                 }
+                assert!(!reason.contains("--force"), "no advice loses what could be kept: {reason}");
             }
             if readable {
                 ledger.compare(&mut cluster.connect("v0"));
