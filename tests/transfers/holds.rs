@@ -69,10 +69,13 @@ fn what_is_imported_or_exported_is_changed_by_force_only() {
 #[test]
 fn a_command_that_was_killed_holds_nothing_after_some_seconds() {
     let cluster = with_volume();
-    importing(&cluster).kill();
+    let import = importing(&cluster);
+    assert_eq!(cluster.volume("z")["imports"], 1);
+    import.kill();
     until("its hold to end", SOON, || cluster.tepal(ROLL_BACK).status.success().then_some(()));
     let mut export = Piped::start(&cluster, &["volume", "export", "z@a"]);
     export.take(MIB);
+    assert_eq!(cluster.ask(&["snapshot", "show", "z@a"])["exports"], 1);
     export.kill();
     until("its hold to end", SOON, || cluster.tepal(REMOVE_SNAPSHOT).status.success().then_some(()));
 }

@@ -352,7 +352,7 @@ mod tests {
     use super::*;
     use std::io::Read;
     use std::net::TcpListener;
-    use tepal_server::api::types::route;
+    use tepal_server::api::types::{Done, route};
 
     /// Answers one request with these bytes, and gives back what it was asked.
     fn answering(answer: &'static str) -> (String, std::thread::JoinHandle<String>) {
@@ -430,6 +430,31 @@ mod tests {
             error.to_string().contains("tells whether it was done"),
             "what it was to change may be done yet: {error}"
         );
+    }
+
+    /// Story: a server died with a piece of an import in it, and the import ended, though two others were named to it.
+    #[test]
+    fn what_may_be_sent_again_goes_to_the_next_server_and_nothing_else_does() {
+        let [dying, other] = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").expect("loopback"));
+        let addresses = [&dying, &other].map(|it| it.local_addr().expect("bound").to_string());
+        let answer = |listener: &TcpListener, answer: &str| {
+            let (mut stream, _) = listener.accept().expect("a client");
+            let _ = stream.read(&mut [0; 4096]).expect("a request");
+            stream.write_all(answer.as_bytes()).expect("a reader");
+        };
+        let done = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}";
+        let server = std::thread::spawn(move || {
+            for _ in 0..2 {
+                answer(&dying, done); // that it's alive
+                answer(&dying, "");
+            }
+            answer(&other, done);
+        });
+        let client = Client::new(addresses.to_vec(), None);
+        let error = client.post::<Done>("/v1/volumes/v/rename", &Done {}).expect_err("nobody knows");
+        assert!(error.to_string().ends_with("`tepal volume ls` tells whether it was done"), "{error}");
+        client.put_bytes::<Done>("/v1/volumes/v/data?offset=0", &[1; 512]).expect("done by the other");
+        server.join().expect("no panic");
     }
 
     #[test]

@@ -338,14 +338,6 @@ impl<W: World> Engine<W> {
         let _ = state.arrange(self); // what is followed next is for them too
     }
 
-    /// What is agreed of a map's copies, in that view, where a server is told of nothing else.
-    pub fn follow_copies(&self, map: MapId, places: &Places, view: View) {
-        let state = self.lock();
-        if let Some(map) = state.maps.get(&map) {
-            map.set_copies(places, view);
-        }
-    }
-
     /// Call this once all volumes that exist have been opened: only then can a drive be found to know what it misses, and among
     /// others only once a state was followed, which names the maps that volumes go to.
     pub fn all_volumes_opened(&self) {

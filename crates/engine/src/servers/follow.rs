@@ -183,14 +183,16 @@ impl<W: World> Engine<W> {
     }
 
     pub(crate) fn is_agreed_up(&self, id: DriveId) -> bool {
-        let agreed = self.followed_state().and_then(|(_, now)| now.drives.get(&id).map(|agreed| agreed.status));
-        matches!(agreed, Some(DriveStatus::Up(_)))
+        matches!(self.agreed_status(id), Some(DriveStatus::Up(_)))
     }
 
     /// Whether it's agreed that a drive is open again.
     pub(crate) fn is_agreed_back(&self, id: DriveId) -> bool {
-        let agreed = self.followed_state().and_then(|(_, now)| now.drives.get(&id).map(|agreed| agreed.status));
-        matches!(agreed, Some(DriveStatus::Behind(..) | DriveStatus::Up(_)))
+        matches!(self.agreed_status(id), Some(DriveStatus::Behind(..) | DriveStatus::Up(_)))
+    }
+
+    fn agreed_status(&self, id: DriveId) -> Option<DriveStatus> {
+        self.followed_state().and_then(|(_, now)| now.drives.get(&id).map(|agreed| agreed.status))
     }
 
     /// What is agreed may be more by now than when it was found to be back.

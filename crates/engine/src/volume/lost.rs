@@ -4,7 +4,6 @@ use super::Volume;
 use super::access::in_volume;
 use crate::protocol::primary::members::health::Lost;
 use crate::servers::seat::Seated;
-use std::collections::BTreeMap;
 use std::ops::Range;
 use tepal_drive::world::World;
 use tepal_model::BLOCK;
@@ -13,11 +12,11 @@ use tepal_model::BLOCK;
 const EVERYTHING: Range<u64> = 0..u64::MAX;
 
 impl<W: World> Volume<W> {
-    /// Bytes of the volume, in order and merged: of the columns that this server leads, and of those that nobody can lead any more. How
+    /// Bytes of the volume, extent by extent: of the columns that this server leads, and of those that nobody can lead any more. How
     /// the others are, their servers say.
     pub fn lost(&self) -> Vec<Range<u64>> {
         let maps = self.maps();
-        let mut lost: BTreeMap<u64, u64> = BTreeMap::new();
+        let mut lost = Vec::new();
         for map in &maps {
             for (column, seat) in map.seats().iter().enumerate() {
                 let parts = match seat.now() {
@@ -27,12 +26,11 @@ impl<W: World> Volume<W> {
                 };
                 let end = self.end_in(map, column);
                 for part in parts {
-                    let ranges = in_volume(map, column, part.start.min(end)..part.end.min(end));
-                    lost.extend(ranges.map(|range| (range.start, range.end)));
+                    lost.extend(in_volume(map, column, part.start.min(end)..part.end.min(end)));
                 }
             }
         }
-        merged(lost)
+        lost
     }
 }
 
@@ -47,15 +45,4 @@ fn parts(lost: Lost, blocks_of: impl Fn(u64) -> (u64, u64)) -> Vec<Range<u64>> {
             regions.into_iter().map(bytes).collect()
         }
     }
-}
-
-fn merged(ranges: BTreeMap<u64, u64>) -> Vec<Range<u64>> {
-    let mut all: Vec<Range<u64>> = Vec::new();
-    for (start, end) in ranges {
-        match all.last_mut() {
-            Some(last) if start <= last.end => last.end = last.end.max(end),
-            _ => all.push(start..end),
-        }
-    }
-    all
 }

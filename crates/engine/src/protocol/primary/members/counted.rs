@@ -8,36 +8,28 @@
 
 use super::{Member, Presence};
 use crate::places::{CopyChange, CopyStatus, Places};
-use crate::protocol::primary::{Group, State};
+use crate::protocol::primary::Group;
 use futures_util::future::select;
 use std::time::Duration;
 use tepal_drive::world::World;
 use tepal_model::DriveId;
 
-/// After it could not be agreed: by then a newer state is followed.
-const AGREE_SOON: Duration = Duration::from_millis(20);
+/// After it could not be agreed: by then a newer state is followed. And how often to look for a copy that is coming.
+const SOON: Duration = Duration::from_millis(20);
 
 /// So long after this server began to lead, copies that are known to be back are waited for rather than passed over.
 const COMING: Duration = Duration::from_secs(2);
-
-/// How often to look for one that is coming.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 impl<W: World> Group<W> {
     /// Returns once no complete copy is absent, or nobody is served any more.
     pub async fn pass_over_absent(&self) {
         while let Some(absent) = self.absent() {
-            if absent.iter().any(|&id| self.is_coming(id)) {
+            if absent.iter().any(|&id| self.is_coming(id)) || !self.begin_counting() {
                 let change = Group::next_change(&mut self.lock());
-                select(Box::pin(self.shared.world.sleep(LOOK_AGAIN)), change).await;
-                continue;
+                select(Box::pin(self.shared.world.sleep(SOON)), change).await;
+            } else {
+                self.count(CopyChange { passed: absent, complete: Vec::new() }).await;
             }
-            if !self.begin_counting() {
-                let change = Group::next_change(&mut self.lock());
-                select(Box::pin(self.shared.world.sleep(AGREE_SOON)), change).await;
-                continue;
-            }
-            self.count(CopyChange { passed: absent, complete: Vec::new() }).await;
         }
     }
 
@@ -74,7 +66,7 @@ impl<W: World> Group<W> {
             }
         }
         if agreed.is_none() {
-            self.shared.world.sleep(AGREE_SOON).await;
+            self.shared.world.sleep(SOON).await;
         }
         self.wake();
     }
@@ -152,12 +144,5 @@ impl<W: World> super::Members<W> {
         if self.list.iter().any(tells) {
             self.list[at].status = CopyStatus::Complete;
         }
-    }
-}
-
-impl<W: World> State<W> {
-    /// Whether nobody who can be heard knows what there is in this column: it's lost, unless an operator says otherwise.
-    pub fn is_lost(&self) -> bool {
-        self.members.is_beyond_knowing()
     }
 }

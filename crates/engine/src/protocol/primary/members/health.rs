@@ -75,7 +75,7 @@ impl<W: World> Group<W> {
     /// What only drives had that have failed: all of the column, or some of its regions.
     pub fn lost(&self) -> Lost {
         let state = self.lock();
-        if state.is_lost() {
+        if state.members.is_beyond_knowing() {
             return Lost::All;
         }
         let members = || state.members.list.iter();

@@ -148,13 +148,10 @@ impl<W: World> Group<W> {
 
     pub fn member_is_current(&self, drive: &Holder<W>) {
         let mut state = self.lock();
-        let member = state.members.list.iter_mut().find(|member| member.id == drive.id());
-        let at = member.filter(|member| member.drive().is_some_and(|now| now.is_same(drive))).map(|member| {
-            member.set_left(None);
-            member.stand_for_itself();
-            member.id
-        });
-        if let Some(at) = at.and_then(|id| state.members.position(id)) {
+        let is_it = |at: &usize| state.members.list[*at].drive().is_some_and(|now| now.is_same(drive));
+        if let Some(at) = state.members.position(drive.id()).filter(is_it) {
+            state.members.list[at].set_left(None);
+            state.members.list[at].stand_for_itself();
             state.members.is_up_again(at);
         }
         drop(state);
@@ -200,7 +197,7 @@ impl<W: World> State<W> {
         let member = &self.members.list[at];
         let is_lost = |&region: &u64| self.members.clean(region) == Copies::Lost;
         let settled = || self.members.is_known() && self.unresolved.iter().all(is_lost);
-        member.noted && (member.missed.is_all() || self.is_lost() || settled())
+        member.noted && (member.missed.is_all() || self.members.is_beyond_knowing() || settled())
     }
 
     /// Before a member leaves: it may have been the last that was up.

@@ -247,7 +247,7 @@ impl Rig {
             let others = copies.iter().filter(|(_, status)| *status != CopyStatus::Complete);
             places.incomplete.extend(others.map(|&(drive, status)| ((column, DriveId(drive)), status)));
         }
-        self.engine.follow_copies(self.volume.spec().map, &places, view);
+        self.volume.map().set_copies(&places, view);
     }
 }
 
