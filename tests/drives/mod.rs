@@ -1,6 +1,7 @@
 //! Drives: pulled and returned, damaged, refused, added and removed, of every kind that a machine has.
 
 mod damaged;
+mod dark;
 mod emulated;
 mod failing;
 mod given_up;

@@ -122,3 +122,43 @@ fn older_copies_are_served_once_the_loss_of_the_last_complete_one_is_accepted() 
     client.write(0, &noise(3, SIZE)).expect("it goes on");
     assert!(client.read(0, SIZE as u32).expect("there") == noise(3, SIZE));
 }
+
+/// The third drive's bytes are gone: it's added as a new drive, and takes the places of the old one.
+#[test]
+fn a_server_that_returns_with_a_wiped_drive_gets_all_copies_anew() {
+    let ring = Ring::up(3);
+    ring.wait_until_drives_are_up(1);
+    let layouts = [("triple", "mirror:3"), ("double", "mirror:2"), ("ring", "chained")];
+    for (nth, (volume, layout)) in (0..).zip(layouts) {
+        ring.ask(1, &["volume", "create", volume, "--size", "4M", "--layout", layout]).succeeded();
+        ring.connect(1, volume).write(0, &noise(nth, SIZE)).expect("written");
+    }
+    let old = id_of(&ring, "s3");
+    kill_all(&ring);
+    let drive = ring.data(3).join("drive0");
+    std::fs::remove_file(&drive).expect("ours");
+    crate::cluster::make_drive(&drive, 64 << 20);
+    ring.start(&[1, 2, 3]);
+    let all_have_all = |servers: &[u32]| {
+        for (nth, (volume, _)) in (0..).zip(layouts) {
+            for &server in servers {
+                assert!(content(&ring, server, volume) == noise(nth, SIZE), "{volume} by s{server} of {servers:?}");
+            }
+        }
+    };
+    all_have_all(&[1, 2, 3]);
+    let gone = ring.ask(1, &["drive", "rm", &old]).succeeded();
+    assert!(!gone.contains("may miss"), "{gone}");
+    ring.ask(1, &["drive", "add", "s3", drive.to_str().expect("UTF-8")]).succeeded();
+    ring.wait_until_drives_are_up(1);
+    for (volume, _) in layouts {
+        ring.wait_until_healthy(1, volume);
+    }
+    for pair in PAIRS {
+        kill_all(&ring);
+        ring.start(&pair);
+        all_have_all(&pair);
+        ring.start_all_that_are_down();
+        layouts.iter().for_each(|(volume, _)| ring.wait_until_healthy(1, volume));
+    }
+}

@@ -107,9 +107,15 @@ fn a_stream_that_is_cut_short_or_damaged_or_does_not_fit_is_refused() {
     assert!(error.contains("damaged"), "{error}");
     assert!(attempt(&["w", "--size", "24M"], &stream).failed().contains("leave out --size"));
     cluster.create("small", "8M", "stripe");
-    assert!(attempt(&["small"], &stream).failed().contains("`tepal volume resize small 25165824`"));
-    attempt(&["w"], &stream).succeeded();
-    assert!(bytes(&cluster, "w") == bytes(&cluster, "z"));
+    cluster.create("large", "32M", "stripe");
+    assert!(attempt(&["large"], &stream).failed().contains("--shrink"));
+    attempt(&["large", "--shrink"], &stream).succeeded();
+    for volume in ["w", "small"] {
+        attempt(&[volume], &stream).succeeded();
+    }
+    for volume in ["w", "small", "large"] {
+        assert!(bytes(&cluster, volume) == bytes(&cluster, "z"), "{volume}");
+    }
 }
 
 /// Story: the image of a disk that holds differences from its first byte on could not be imported as an image.

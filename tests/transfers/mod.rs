@@ -7,6 +7,7 @@ mod holes;
 mod identity;
 mod incomplete;
 mod races;
+mod send;
 mod servers;
 
 use crate::cluster::Cluster;

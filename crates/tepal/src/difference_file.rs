@@ -219,12 +219,20 @@ pub struct DifferenceReader<R> {
     bytes: u64,
     /// Where the last piece ended.
     end: u64,
+    /// Something may follow it.
+    is_part: bool,
 }
 
 impl<R: Read> DifferenceReader<R> {
-    pub fn open(mut input: R) -> Result<Self, DifferenceError> {
+    /// Of a file that has nothing after its end.
+    pub fn open(input: R) -> Result<Self, DifferenceError> {
+        Ok(DifferenceReader { is_part: false, ..Self::part(input)? })
+    }
+
+    /// Of one of several files in a row.
+    pub fn part(mut input: R) -> Result<Self, DifferenceError> {
         let (header, checksum) = Header::read(&mut input)?;
-        Ok(DifferenceReader { input, header, checksum, records: 0, bytes: 0, end: 0 })
+        Ok(DifferenceReader { input, header, checksum, records: 0, bytes: 0, end: 0, is_part: true })
     }
 
     pub fn header(&self) -> &Header {
@@ -265,6 +273,9 @@ impl<R: Read> DifferenceReader<R> {
     fn ends(&mut self, bytes: u64) -> Result<(), DifferenceError> {
         if bytes != self.bytes {
             return Err(DifferenceError::Damaged("not all of it is there"));
+        }
+        if self.is_part {
+            return Ok(());
         }
         match self.input.read_exact(&mut [0]) {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(()),

@@ -12,7 +12,7 @@ pub use local::{AttachArguments, BenchArguments, DetachArguments, GatewayArgumen
 pub use snapshot::SnapshotCommand;
 pub use storage::{
     AddDriveArguments, ClusterCommand, CreatePoolArguments, CreateVolumeArguments, DriveCommand, ExportArguments, Form,
-    ImportArguments, PoolCommand, RebuildArguments, ServerCommand, VolumeCommand,
+    ImportArguments, PoolCommand, RebuildArguments, ReceiveArguments, SendArguments, ServerCommand, VolumeCommand,
 };
 pub use usage::Usage;
 pub use value::{Group, Rate, VolumeRequest};

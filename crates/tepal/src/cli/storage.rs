@@ -388,6 +388,13 @@ pub enum VolumeCommand {
         applied to a volume that holds what they are based on; if it has a snapshot of that name, this is checked."
     )]
     Import(ImportArguments),
+    /// Write a volume with its snapshots to standard output, for `receive`
+    #[command(after_help = "Examples:\n  tepal volume send v0 | ssh other tepal volume receive v0\n  \
+        tepal volume send v0@tue --since mon | ssh other tepal volume receive v0\n\n\
+        Of the volume itself only what its snapshots hold is sent: make one first.")]
+    Send(SendArguments),
+    /// Make a volume with its snapshots of what `send` has written, or the newer snapshots of one
+    Receive(ReceiveArguments),
 }
 
 /// How a volume goes to other places.
@@ -443,6 +450,32 @@ pub struct ExportArguments {
     pub force: bool,
 }
 
+#[derive(Debug, Args)]
+pub struct SendArguments {
+    /// The volume, with all its snapshots; or with those up to this one
+    #[arg(value_name = "NAME[@SNAP]", value_parser = value::source)]
+    pub name: SourceName,
+    /// Only the snapshots that are newer than this one, for a volume that has it
+    #[arg(long, value_name = "SNAP", value_parser = value::name)]
+    pub since: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct ReceiveArguments {
+    /// The volume's name: one that doesn't exist yet, or has the snapshot that `send --since` named
+    #[arg(value_parser = value::name)]
+    pub name: String,
+    /// The layout of the volume to create
+    #[arg(long, value_parser = value::layout, allow_hyphen_values = true)]
+    pub layout: Option<Layout>,
+    /// The pool of the volume to create
+    #[arg(long, value_parser = value::name)]
+    pub pool: Option<String>,
+    /// Go on with what was cut short; standard input is what it was, from its beginning
+    #[arg(long)]
+    pub resume: bool,
+}
+
 /// What an export writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Form {
@@ -470,7 +503,18 @@ pub struct ImportArguments {
     /// Go on with an import that was cut short; standard input is what it was, from its beginning
     #[arg(long, conflicts_with_all = ["force", "size", "layout", "pool"])]
     pub resume: bool,
+    /// Make a volume smaller that is larger than what the input is of: what is past its end is gone
+    #[arg(long)]
+    pub shrink: bool,
     /// Take the input for an image, whatever it begins with
     #[arg(long, conflicts_with = "force")]
     pub raw: bool,
+}
+
+impl ImportArguments {
+    /// Without any option.
+    pub fn of(name: String) -> Self {
+        let (size, layout, pool) = (None, None, None);
+        ImportArguments { name, size, layout, pool, force: false, resume: false, shrink: false, raw: false }
+    }
 }

@@ -3,7 +3,7 @@
 
 use super::hold::{Hold, HoldUse};
 use crate::client::{Client, ClientError};
-use tepal_server::api::types::{MapRun, SnapshotInfo, SourceName, VolumeInfo, path, route};
+use tepal_server::api::types::{MapRun, SnapshotInfo, SnapshotName, SourceName, VolumeInfo, path, route};
 
 pub struct Source<'a> {
     client: &'a Client,
@@ -39,18 +39,7 @@ impl<'a> Source<'a> {
             SourceName::Snapshot(called) => {
                 let asked = format!("{}?count=false", path(route::SNAPSHOT, &called.to_string()));
                 let snapshot: SnapshotInfo = client.get(&asked)?;
-                let (id, volume, size) = (snapshot.by_id(), snapshot.volume_id, snapshot.size);
-                let _hold = Hold::begin(client, id.clone(), HoldUse::Export);
-                Source {
-                    client,
-                    name: name.clone(),
-                    id,
-                    volume,
-                    size,
-                    kind: Kind::Snapshot(snapshot),
-                    is_incomplete: false,
-                    _hold,
-                }
+                Source { name: name.clone(), ..Source::of_snapshot(client, snapshot) }
             }
         })
     }
@@ -72,6 +61,15 @@ impl<'a> Source<'a> {
         }
     }
 
+    /// A snapshot that was found already.
+    pub fn of_snapshot(client: &'a Client, snapshot: SnapshotInfo) -> Self {
+        let (id, volume, size) = (snapshot.by_id(), snapshot.volume_id, snapshot.size);
+        let called = SnapshotName { volume: snapshot.volume.clone(), snapshot: snapshot.name.clone() };
+        let _hold = Hold::begin(client, id.clone(), HoldUse::Export);
+        let (name, kind) = (SourceName::Snapshot(called), Kind::Snapshot(snapshot));
+        Source { client, name, id, volume, size, kind, is_incomplete: false, _hold }
+    }
+
     /// As an error names it.
     pub fn described(&self) -> String {
         match &self.name {
@@ -90,6 +88,13 @@ impl<'a> Source<'a> {
         let route = self.route(route::VOLUME_DATA, route::SNAPSHOT_DATA);
         let epoch = self.epoch().map_or_else(String::new, |epoch| format!("&epoch={epoch}"));
         self.client.get_bytes(&format!("{}?offset={offset}&length={length}{epoch}", path(route, &self.id)))
+    }
+
+    pub fn as_snapshot(&self) -> Option<&SnapshotInfo> {
+        match &self.kind {
+            Kind::Volume { .. } => None,
+            Kind::Snapshot(snapshot) => Some(snapshot),
+        }
     }
 
     fn route(&self, of_volume: &'static str, of_snapshot: &'static str) -> &'static str {

@@ -4,6 +4,7 @@
 //! nothing but the volume's bytes; differences have a form of their own.
 
 mod difference;
+pub mod history;
 mod image;
 mod input;
 mod reader;
@@ -17,7 +18,7 @@ use super::volume::ranges;
 use crate::cli::{ExportArguments, Form, ImportArguments};
 use crate::client::{Client, ClientError};
 use crate::difference_file::{DifferenceError, MAGIC, begins_as_damaged};
-use crate::output::{self, Output};
+use crate::output::Output;
 use input::Input;
 use reader::Reader;
 use std::fs::File;
@@ -114,6 +115,32 @@ pub enum TransferError {
          once more, or say that it's an image by --raw"
     )]
     DamagedBeginning(String),
+    #[error("there is no snapshot '{0}': `tepal snapshot ls` lists those that there are")]
+    NoSnapshot(SnapshotName),
+    #[error(
+        "volume '{0}' has no snapshots, and those are what is sent: `tepal snapshot create` makes one, `tepal volume export` writes the \
+         volume itself"
+    )]
+    NothingToSend(String),
+    #[error("nothing is sent: no snapshot up to '{last}' is newer than '{since}'")]
+    NothingSince { last: SnapshotName, since: String },
+    #[error("standard input has nothing to be received as volume '{name}', which is as before: {error}")]
+    NotReceived { name: String, error: DifferenceError },
+    #[error(
+        "volume '{name}' has {made} of the {parts} snapshots on standard input: {error}; `tepal volume receive {name} --resume` goes on, with \
+         a whole stream"
+    )]
+    Received { name: String, made: u32, parts: u32, error: DifferenceError },
+    #[error("volume '{0}' exists, and isn't what an earlier `tepal volume receive` has begun: name another volume")]
+    NotOfThis(String),
+    #[error(
+        "there is a snapshot '{0}' already, and nothing more is received: name another volume, or go on with what was begun by --resume"
+    )]
+    HasSnapshot(SnapshotName),
+    #[error(
+        "standard input is what `tepal volume send` has written: `tepal volume receive {0}` takes it, or use --raw"
+    )]
+    IsSent(String),
     #[error("standard input has an image for volume '{0}', and no differences: leave out --force")]
     NothingToForce(String),
     #[error("standard input has differences that aren't applied to volume '{name}', which is as before: {error}")]
@@ -124,23 +151,18 @@ pub enum TransferError {
     )]
     HalfApplied { name: String, since: String, error: DifferenceError },
     #[error(
-        "volume '{name}' has {found}, and standard input is of one of {wanted} bytes: \
-         `tepal volume resize {name} {wanted}{shrink}` first"
+        "volume '{name}' has {found}, and standard input is of one of {wanted} bytes: --shrink cuts off what is past that"
     )]
-    OtherSize { name: String, found: String, wanted: u64, shrink: &'static str },
+    TooLarge { name: String, found: String, wanted: u64 },
+    #[error(
+        "how long volume '{0}' would be can't be seen from an image in a pipe: leave out --shrink, and `tepal volume resize` it"
+    )]
+    ShrinkToWhat(String),
     #[error(
         "volume '{name}' has changed since its snapshot '{base}', on which these differences are based: \
          `tepal snapshot rollback {base}` first, or use --force"
     )]
     BaseChanged { name: String, base: SnapshotName },
-}
-
-impl TransferError {
-    /// A volume has another size than what it's to hold.
-    fn other_size(name: String, found: u64, wanted: u64) -> Self {
-        let shrink = if found > wanted { " --shrink" } else { "" };
-        TransferError::OtherSize { name, found: output::size(found), wanted, shrink }
-    }
 }
 
 /// Bytes in one request.
@@ -186,6 +208,8 @@ pub fn import(client: &Client, output: Output, arguments: ImportArguments) -> Re
     beginning.truncate(begun);
     if beginning == MAGIC && !arguments.raw {
         return difference::import(client, output, arguments, &beginning, input, place.is_some());
+    } else if beginning == history::MAGIC && !arguments.raw {
+        return Err(TransferError::IsSent(arguments.name).into());
     } else if begins_as_damaged(&beginning) && !arguments.raw {
         return Err(TransferError::DamagedBeginning(arguments.name).into());
     } else if beginning.is_empty() {

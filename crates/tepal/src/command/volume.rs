@@ -101,6 +101,8 @@ pub fn run(global: &Global, output: Output, command: VolumeCommand) -> Result<Ou
         VolumeCommand::Scrub { name, wait } => scrub(&client, output, &name, wait.waits())?,
         VolumeCommand::Export(arguments) => transfer::export(&client.patient(), output, arguments)?,
         VolumeCommand::Import(arguments) => transfer::import(&client.patient(), output, arguments)?,
+        VolumeCommand::Send(arguments) => transfer::history::send(&client.patient(), output, arguments)?,
+        VolumeCommand::Receive(arguments) => transfer::history::receive(&client.patient(), output, arguments)?,
     }
     Ok(Outcome::Done)
 }

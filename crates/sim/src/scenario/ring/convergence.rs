@@ -1,6 +1,7 @@
 //! What a ring comes to once nothing goes wrong any more, or only that two of its servers can't reach each other.
 
 use super::Ring;
+use super::dark::machine_of;
 use super::node::Node;
 use crate::device::{Faults, Rate, SimDisk};
 use crate::executor::Sleep;
@@ -251,7 +252,7 @@ impl Ring {
         for (number, seen) in extents.flat_map(|number| epochs.history.lines().iter().map(move |seen| (number, seen))) {
             let (mut sums, mut all_data) = (Vec::new(), Vec::new());
             for (id, first) in volume.copies_at(number * extent) {
-                let at = id.0 as usize - 1;
+                let at = machine_of(id);
                 let Some(drive) = nodes[at].drive() else {
                     return self.core.fail(format!("drive {at} is up and not here"));
                 };

@@ -1,10 +1,13 @@
 //! All servers go down, some before the others, and only some of them come back: enough to agree, and of each column a copy that was
-//! there to
-//! the end. They serve everything, however long the others stay away.
+//! there to the end. The returned servers serve everything, however long the others stay away. Of the others, some return with an empty
+//! drive, and some late.
 
-use super::Ring;
+use super::node::Machine;
+use super::{Ring, SERVERS};
+use crate::device::SimDisk;
 use crate::executor::Sleep;
 use std::collections::BTreeSet;
+use std::rc::Rc;
 use std::time::Duration;
 use tepal_model::DriveId;
 
@@ -38,6 +41,25 @@ impl Ring {
             of_gateways.into_iter().all(|(_, workload)| workload.is_done())
         };
         self.comes("what gateways had asked before is done", are_done).await;
+        for at in never {
+            if self.random.one_in(2) {
+                self.returns_with_an_empty_drive(at).await;
+            }
+        }
+    }
+
+    /// The new drive takes all places of the old one, whose bytes nobody has any more.
+    async fn returns_with_an_empty_drive(&mut self, at: usize) {
+        let (old, was) = self.machines[at].drive.clone().expect("servers have drives");
+        let (new, disk) = (after(old), SimDisk::new(&self.core, SERVERS[at], was.size()));
+        self.core.note(new.0, || format!("{} returns with drive {new} in place of {old}", SERVERS[at]));
+        self.machines[at] =
+            Rc::new(Machine { id: self.machines[at].id, name: SERVERS[at], drive: Some((new, disk.clone())) });
+        self.format(new, &disk).await;
+        self.council.add_drive(new, self.machines[at].id);
+        self.start(at);
+        let council = self.council.clone();
+        self.comes("the empty drive has all places of the old one", || council.replace(old, new)).await;
     }
 
     /// Some servers first; the others, which are answered, take what is written meanwhile.
@@ -66,7 +88,7 @@ impl Ring {
             let some: BTreeSet<usize> = (0..self.plan.servers).filter(|_| self.random.one_in(2)).collect();
             let voters = some.iter().filter(|&&at| at < self.plan.voters).count();
             let has_copy = |drive: DriveId| {
-                let at = drive.0 as usize - 1;
+                let at = machine_of(drive);
                 some.contains(&at) && to_the_end.contains(&at)
             };
             let mut columns = places.values().flat_map(|table| &table.columns);
@@ -77,4 +99,14 @@ impl Ring {
         }
         (0..self.plan.servers).collect()
     }
+}
+
+/// Of drives, each server has one, or one after another.
+pub fn machine_of(drive: DriveId) -> usize {
+    (drive.0 as usize - 1) % SERVERS.len()
+}
+
+/// The drive that the same server has after it.
+fn after(drive: DriveId) -> DriveId {
+    DriveId(drive.0 + SERVERS.len() as u64)
 }

@@ -222,11 +222,7 @@ impl Ring {
 
     async fn run(mut self) -> u64 {
         for (drive, disk) in self.machines.iter().filter_map(|machine| machine.drive.as_ref()) {
-            let (cluster, pool) = (ClusterId(1), "default".to_owned());
-            let new = NewDrive { cluster, drive: *drive, pool, log_length: Some(MIN_LOG) };
-            if let Err(error) = format(&disk.open(), None, new).await {
-                self.core.fail(format!("formatting a drive failed: {error}"));
-            }
+            self.format(*drive, disk).await;
         }
         self.core.spawn(SCENARIO, "council", Box::pin(self.council.clone().serve(self.core.clone())));
         let carried = self.network.clone().carry(self.core.clone(), self.council.clone());
@@ -248,6 +244,14 @@ impl Ring {
         }
         self.come_right().await;
         self.checker.borrow().count() as u64
+    }
+
+    async fn format(&self, drive: DriveId, disk: &SimDisk) {
+        let (cluster, pool) = (ClusterId(1), "default".to_owned());
+        let new = NewDrive { cluster, drive, pool, log_length: Some(MIN_LOG) };
+        if let Err(error) = format(&disk.open(), None, new).await {
+            self.core.fail(format!("formatting a drive failed: {error}"));
+        }
     }
 
     async fn wait(&mut self) {

@@ -1,17 +1,17 @@
 //! The difference of a volume to a snapshot, written to a file and applied to another volume.
 //!
-//! What a file says is compared with the volume as far as that can be done: its size, and, if it has a snapshot of the name that
-//! the differences are based on, that it still holds what that does. A file that can be read twice is checked to its end
+//! What a file says is compared with the volume as far as that can be done: if the volume has a snapshot of the name that the
+//! differences are based on, that it still holds what the snapshot does. Then the volume gets the size that the file says. A file that can be read twice is checked to its end
 //! before anything is written; of a pipe, each piece is before it is.
 
 use super::reader::Reader;
-use super::target::Target;
+use super::target::{Target, Wanted, resized};
 use super::{PIECE, TransferError, stream};
 use crate::cli::ImportArguments;
 use crate::client::Client;
 use crate::command::CommandError;
 use crate::command::snapshot::Differences;
-use crate::command::source::{Kind, Source};
+use crate::command::source::Source;
 use crate::difference_file::{DifferenceReader, DifferenceWriter, Header, Piece};
 use crate::output::{self, Output, Progress};
 use std::fs::File;
@@ -19,14 +19,24 @@ use std::io::{BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use tepal_server::api::types::{ClusterInfo, DifferenceKind, SnapshotName, SourceName, VolumeInfo, path, route};
 
 pub fn export(client: &Client, reader: &Reader<'_>, since: String, file: File) -> Result<(), CommandError> {
+    let cluster: ClusterInfo = client.get(route::CLUSTER)?;
+    let since = SnapshotName { volume: reader.source.name.volume().to_owned(), snapshot: since };
+    let base = Source::find(client, &SourceName::Snapshot(since))?;
+    write(client, reader, &base, &header(&cluster, Some(&base), reader.source), &mut BufWriter::new(file))
+}
+
+pub fn write(
+    client: &Client,
+    reader: &Reader<'_>,
+    base: &Source<'_>,
+    header: &Header,
+    to: &mut impl Write,
+) -> Result<(), CommandError> {
     let source = reader.source;
-    let since = SnapshotName { volume: source.name.volume().to_owned(), snapshot: since };
-    let base = Source::find(client, &SourceName::Snapshot(since.clone()))?;
-    let header = header(client, source, &base)?;
     let cut_off = |error| TransferError::Output { what: source.described(), error };
-    let mut writer = DifferenceWriter::begin(BufWriter::new(file), &header).map_err(cut_off)?;
-    let mut progress = Progress::new(format!("exporting what differs in {} from {since}", source.name));
-    let mut pages = Differences::new(client, &base, source)?;
+    let mut writer = DifferenceWriter::begin(to, header).map_err(cut_off)?;
+    let mut progress = Progress::new(format!("exporting what differs in {} from {}", source.name, base.name));
+    let mut pages = Differences::new(client, base, source)?;
     while let Some(page) = pages.next()? {
         for run in page.runs {
             let end = run.offset + run.length;
@@ -48,24 +58,21 @@ pub fn export(client: &Client, reader: &Reader<'_>, since: String, file: File) -
     Ok(writer.finish().map_err(cut_off)?)
 }
 
-fn header(client: &Client, source: &Source<'_>, base: &Source<'_>) -> Result<Header, CommandError> {
-    let cluster: ClusterInfo = client.get(route::CLUSTER)?;
-    let Kind::Snapshot(since) = &base.kind else { unreachable!("it was looked for as a snapshot") };
-    let (to, to_epoch) = match &source.kind {
-        Kind::Volume { .. } => (None, 0),
-        Kind::Snapshot(to) => (Some(to.name.clone()), to.epoch),
-    };
-    Ok(Header {
+/// Of what differs from a snapshot, or of all of a volume.
+pub fn header(cluster: &ClusterInfo, base: Option<&Source<'_>>, source: &Source<'_>) -> Header {
+    let since = base.and_then(Source::as_snapshot);
+    let to = source.as_snapshot();
+    Header {
         cluster: cluster.id,
         volume_id: source.volume,
-        since_epoch: since.epoch,
-        to_epoch,
-        since_size: since.size,
+        since_epoch: since.map_or(0, |since| since.epoch),
+        to_epoch: to.map_or(0, |to| to.epoch),
+        since_size: since.map_or(0, |since| since.size),
         size: source.size,
-        volume: since.volume.clone(),
-        since: Some(since.name.clone()),
-        to,
-    })
+        volume: source.name.volume().to_owned(),
+        since: since.map(|since| since.name.clone()),
+        to: to.map(|to| to.name.clone()),
+    }
 }
 
 /// `beginning` was read of `input` already. `is_file`: it can be read twice.
@@ -88,16 +95,46 @@ pub fn import(
     }
     let mut reader = DifferenceReader::open(beginning.chain(BufReader::new(input))).map_err(refused)?;
     let header = reader.header().clone();
-    let Some(since) = header.since.clone() else { return stream::import(client, output, arguments, reader) };
+    if header.since.is_none() {
+        return stream::import(client, output, arguments, reader);
+    }
     if arguments.resume {
         return Err(TransferError::NothingToResume(name).into());
     }
-    let ImportArguments { size, layout, pool, force, .. } = arguments;
+    let ImportArguments { size, layout, pool, force, shrink, .. } = arguments;
     let options = [(size.is_some(), "--size"), (layout.is_some(), "--layout"), (pool.is_some(), "--pool")];
     if let Some((_, option)) = options.into_iter().find(|(given, _)| *given) {
         return Err(TransferError::OfDifferences { name, option }.into());
     }
-    let mut target = fits(client, &name, (&header, &since), force)?;
+    let (mut target, done) = apply(client, &name, &mut reader, total, (force, shrink))?;
+    let volume = target.finish()?;
+    let (changed, then) = (output::size(done), as_it_was(&header));
+    output.show(&volume, |volume| {
+        let (name, called) = (&volume.name, target.as_called_in(volume));
+        match &header.to {
+            Some(to) => {
+                format!("{changed} are changed: volume {called} holds {then}; `tepal snapshot create {name}@{to}` keeps that")
+            }
+            None => format!("{changed} are changed: volume {called} holds {then}"),
+        }
+    })?;
+    Ok(())
+}
+
+/// Writes what differs to the volume of that name, or id, and how many bytes that was. `total`: so many, if it's known.
+pub fn apply<'a>(
+    client: &'a Client,
+    name: &str,
+    reader: &mut DifferenceReader<impl Read>,
+    total: Option<u64>,
+    (force, shrink): (bool, bool),
+) -> Result<(Target<'a>, u64), CommandError> {
+    let header = reader.header().clone();
+    let since = header.since.clone().expect("differences are based on a snapshot");
+    let volume = found(client, name, (&header, &since), force)?;
+    let volume = resized(client, volume, Wanted::Exactly(header.size), shrink)?;
+    let name = volume.name.clone();
+    let mut target = Target::of(client, volume)?;
     let mut progress = Progress::new(format!("applying differences to {name}"));
     let (mut data, mut done) = (Vec::new(), 0);
     loop {
@@ -107,7 +144,7 @@ pub fn import(
             Err(error) if done == 0 => {
                 // Nothing was written. If it can't be said now that it's whole, it's said to be incomplete.
                 let _ = if target.was_incomplete { None } else { target.finish().ok() };
-                return Err(refused(error).into());
+                return Err(TransferError::Differences { name, error }.into());
             }
             Err(error) => return Err(TransferError::HalfApplied { name, since, error }.into()),
         };
@@ -123,19 +160,7 @@ pub fn import(
         };
         progress.set(done, total.unwrap_or(header.size));
     }
-    let volume = target.finish()?;
-    drop(progress);
-    let (changed, then) = (output::size(done), as_it_was(&header));
-    output.show(&volume, |volume| {
-        let (name, called) = (&volume.name, target.as_called_in(volume));
-        match &header.to {
-            Some(to) => {
-                format!("{changed} are changed: volume {called} holds {then}; `tepal snapshot create {name}@{to}` keeps that")
-            }
-            None => format!("{changed} are changed: volume {called} holds {then}"),
-        }
-    })?;
-    Ok(())
+    Ok((target, done))
 }
 
 pub fn as_it_was(header: &Header) -> String {
@@ -145,21 +170,18 @@ pub fn as_it_was(header: &Header) -> String {
     }
 }
 
-/// Whether the volume is one that the differences lead on from, as far as that can be seen.
-fn fits<'a>(
-    client: &'a Client,
+/// The volume that the differences lead on from, as far as that can be seen.
+fn found(
+    client: &Client,
     name: &str,
     (header, since): (&Header, &str),
     force: bool,
-) -> Result<Target<'a>, CommandError> {
+) -> Result<VolumeInfo, CommandError> {
     let volume: VolumeInfo = client.get(&path(route::VOLUME, name))?;
-    if volume.size != header.size {
-        return Err(TransferError::other_size(name.to_owned(), volume.size, header.size).into());
-    }
     if force {
-        return Ok(Target::of(client, volume)?);
+        return Ok(volume);
     }
-    let base = SnapshotName { volume: name.to_owned(), snapshot: since.to_owned() };
+    let base = SnapshotName { volume: volume.name.clone(), snapshot: since.to_owned() };
     let then = format!("{}@{since}", header.volume);
     let found = match Source::find(client, &SourceName::Snapshot(base.clone())) {
         Err(error) if !error.is_not_found() => return Err(error.into()),
@@ -170,18 +192,19 @@ fn fits<'a>(
     }
     let Some(found) = found else {
         // Standard output is for the answer alone.
-        let remark = format!("volume {name} has no snapshot {since}: that it holds what {then} did isn't checked");
+        let remark =
+            format!("volume {} has no snapshot {since}: that it holds what {then} did isn't checked", volume.name);
         let _ = writeln!(std::io::stderr(), "{remark}");
-        return Ok(Target::of(client, volume)?);
+        return Ok(volume);
     };
     let now = Source::of_volume(client, &volume);
-    let mut progress = Progress::new(format!("comparing {name} with {base}"));
+    let mut progress = Progress::new(format!("comparing {} with {base}", volume.name));
     let mut pages = Differences::new(client, &found, &now)?;
     while let Some(page) = pages.next()? {
         if !page.runs.is_empty() {
-            return Err(TransferError::BaseChanged { name: name.to_owned(), base }.into());
+            return Err(TransferError::BaseChanged { name: volume.name, base }.into());
         }
         progress.set(page.next.unwrap_or(page.to_size), page.to_size);
     }
-    Ok(Target::of(client, volume)?)
+    Ok(volume)
 }

@@ -3,7 +3,7 @@
 use super::input::{Found, Input};
 use super::reader::{Part, Reader};
 use super::sink::Sink;
-use super::target::Target;
+use super::target::{Target, Wanted};
 use super::{PIECE, TransferError};
 use crate::cli::ImportArguments;
 use crate::client::Client;
@@ -37,7 +37,8 @@ pub fn import(
     length: Option<u64>,
 ) -> Result<(), CommandError> {
     let (total, said) = (length, arguments.size);
-    let mut target = Target::find_or_make(client, arguments, length)?;
+    let wanted = length.map_or(Wanted::Unknown, Wanted::AtLeast);
+    let mut target = Target::find_or_make(client, arguments, wanted)?;
     let mut progress = Progress::new(format!("importing {}", target.name));
     let (mut data, mut offset) = (Vec::with_capacity(PIECE as usize), target.resumed_at());
     if input.skip(offset).map_err(TransferError::Input)? < offset {

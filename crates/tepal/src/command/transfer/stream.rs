@@ -3,41 +3,29 @@
 //! It has the form of differences, to nothing.
 
 use super::TransferError;
-use super::difference::as_it_was;
+use super::difference::{as_it_was, header};
 use super::input::widen;
 use super::reader::{Part, Reader};
-use super::target::Target;
+use super::target::{Target, Wanted};
 use crate::cli::ImportArguments;
 use crate::client::Client;
 use crate::command::CommandError;
-use crate::command::source::Kind;
 use crate::difference_file::{DifferenceReader, DifferenceWriter, Header, Piece};
 use crate::output::{Output, Progress};
 use std::fs::File;
-use std::io::{BufWriter, Read};
+use std::io::{BufWriter, Read, Write};
 use tepal_server::api::types::{ClusterInfo, route};
 
 pub fn export(client: &Client, reader: &Reader<'_>, file: File) -> Result<(), CommandError> {
     widen(&file);
     let cluster: ClusterInfo = client.get(route::CLUSTER)?;
+    write(reader, &header(&cluster, None, reader.source), &mut BufWriter::new(file))
+}
+
+pub fn write(reader: &Reader<'_>, header: &Header, to: &mut impl Write) -> Result<(), CommandError> {
     let source = reader.source;
-    let (to, to_epoch) = match &source.kind {
-        Kind::Volume { .. } => (None, 0),
-        Kind::Snapshot(to) => (Some(to.name.clone()), to.epoch),
-    };
-    let header = Header {
-        cluster: cluster.id,
-        volume_id: source.volume,
-        since_epoch: 0,
-        to_epoch,
-        since_size: 0,
-        size: source.size,
-        volume: source.name.volume().to_owned(),
-        since: None,
-        to,
-    };
     let cut_off = |error| TransferError::Output { what: source.described(), error };
-    let mut writer = DifferenceWriter::begin(BufWriter::new(file), &header).map_err(cut_off)?;
+    let mut writer = DifferenceWriter::begin(to, header).map_err(cut_off)?;
     let mut progress = Progress::new(format!("exporting {}", source.name));
     reader.parts(|offset, part| {
         let length = match part {
@@ -65,10 +53,20 @@ pub fn import(
     } else if arguments.force {
         return Err(TransferError::NothingToForce(name).into());
     }
-    let mut target = Target::find_or_make(client, arguments, Some(header.size))?;
-    if target.size != header.size {
-        return Err(TransferError::other_size(name, target.size, header.size).into());
-    }
+    let mut target = fill(client, arguments, &mut reader)?;
+    let volume = target.finish()?;
+    output.show(&volume, |volume| format!("volume {} holds {}", target.as_called_in(volume), as_it_was(&header)))?;
+    Ok(())
+}
+
+/// Writes all of a volume to the one that there is, or a new one.
+pub fn fill<'a>(
+    client: &'a Client,
+    arguments: ImportArguments,
+    reader: &mut DifferenceReader<impl Read>,
+) -> Result<Target<'a>, CommandError> {
+    let (name, size) = (arguments.name.clone(), reader.header().size);
+    let mut target = Target::find_or_make(client, arguments, Wanted::Exactly(size))?;
     let mut progress = Progress::new(format!("importing {name}"));
     let (mut data, mut end) = (Vec::new(), 0);
     let broken = |error| TransferError::HalfImported { name: name.clone(), error };
@@ -86,11 +84,8 @@ pub fn import(
             target.reached(offset + length)?;
         }
         end = offset + length;
-        progress.set(end, header.size);
+        progress.set(end, size);
     }
-    target.zero(end, header.size - end)?;
-    let volume = target.finish()?;
-    drop(progress);
-    output.show(&volume, |volume| format!("volume {} holds {}", target.as_called_in(volume), as_it_was(&header)))?;
-    Ok(())
+    target.zero(end, size - end)?;
+    Ok(target)
 }

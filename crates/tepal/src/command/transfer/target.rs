@@ -6,8 +6,9 @@ use crate::client::{Client, ClientError};
 use crate::command::CommandError;
 use crate::command::hold::{Hold, HoldUse, random};
 use crate::output;
+use std::io::Write;
 use tepal_server::api::types::{
-    CreateVolume, Done, FinishImport, MapRun, NoteImport, Range, VolumeInfo, ZeroRange, path, route,
+    CreateVolume, Done, FinishImport, MapRun, NoteImport, Range, ResizeVolume, VolumeInfo, ZeroRange, path, route,
 };
 
 /// Zeros in one request.
@@ -42,6 +43,46 @@ pub struct Target<'a> {
     _hold: Hold,
 }
 
+/// How large a volume is to be for what is on standard input.
+#[derive(Clone, Copy)]
+pub enum Wanted {
+    /// A pipe doesn't say.
+    Unknown,
+    /// Bytes of an image: the volume may go on after its end.
+    AtLeast(u64),
+    Exactly(u64),
+}
+
+impl Wanted {
+    fn size(self) -> Option<u64> {
+        match self {
+            Wanted::Unknown => None,
+            // A volume's size is a multiple of 512.
+            Wanted::AtLeast(length) | Wanted::Exactly(length) => Some(length.next_multiple_of(512)),
+        }
+    }
+}
+
+/// The volume with the size that is wanted: enlarged where that is needed, made shorter only where that was asked for.
+pub fn resized(client: &Client, volume: VolumeInfo, wanted: Wanted, shrink: bool) -> Result<VolumeInfo, CommandError> {
+    let Some(size) = wanted.size() else {
+        return if shrink { Err(TransferError::ShrinkToWhat(volume.name).into()) } else { Ok(volume) };
+    };
+    let (found, grows) = (volume.size, volume.size < size);
+    if found == size || (!grows && !shrink && matches!(wanted, Wanted::AtLeast(_))) {
+        return Ok(volume);
+    } else if !grows && !shrink {
+        return Err(TransferError::TooLarge { name: volume.name, found: output::size(found), wanted: size }.into());
+    }
+    let asked = ResizeVolume { size, shrink: !grows, force: false };
+    let volume: VolumeInfo = client.post(&path(route::VOLUME_RESIZE, &volume.by_id()), &asked)?;
+    let (name, became) = (&volume.name, if grows { "larger" } else { "smaller" });
+    // Standard output is for the answer alone.
+    let remark = format!("volume {name} was made {became}: {} instead of {}", output::size(size), output::size(found));
+    let _ = writeln!(std::io::stderr(), "{remark}");
+    Ok(volume)
+}
+
 /// What an import finds.
 enum Found {
     New(VolumeInfo),
@@ -55,16 +96,12 @@ impl<'a> Target<'a> {
         Self::begin(client, Found::Old(volume, 0))
     }
 
-    /// The volume that there is, or a new one, which is incomplete from now on. `length`: of the input, if it's known.
-    pub fn find_or_make(
-        client: &'a Client,
-        arguments: ImportArguments,
-        length: Option<u64>,
-    ) -> Result<Self, CommandError> {
-        let ImportArguments { name, size, layout, pool, resume, .. } = arguments;
+    /// The volume that there is, or a new one, which is incomplete from now on.
+    pub fn find_or_make(client: &'a Client, arguments: ImportArguments, wanted: Wanted) -> Result<Self, CommandError> {
+        let ImportArguments { name, size, layout, pool, resume, shrink, .. } = arguments;
         let found = match client.get::<VolumeInfo>(&path(route::VOLUME, &name)) {
             Ok(volume) if resume => match volume.incomplete {
-                Some(begun) => Found::Old(volume, begun.done),
+                Some(begun) => Found::Old(resized(client, volume, wanted, shrink)?, begun.done),
                 None => return Err(TransferError::Whole(name).into()),
             },
             Ok(volume) => {
@@ -73,15 +110,10 @@ impl<'a> Target<'a> {
                     let size = output::size(volume.size);
                     return Err(TransferError::Exists { name, size, option }.into());
                 }
-                Found::Old(volume, 0)
+                Found::Old(resized(client, volume, wanted, shrink)?, 0)
             }
             Err(error) if error.is_not_found() && !resume => {
-                let size = match (size, length) {
-                    (Some(size), _) => size,
-                    // A volume's size is a multiple of 512.
-                    (None, Some(length)) => length.next_multiple_of(512),
-                    (None, None) => return Err(TransferError::SizeUnknown(name).into()),
-                };
+                let Some(size) = size.or(wanted.size()) else { return Err(TransferError::SizeUnknown(name).into()) };
                 let request = CreateVolume { name, size, layout: layout.map(|layout| layout.to_string()), pool };
                 Found::New(client.post(route::VOLUMES, &request)?)
             }

@@ -305,7 +305,7 @@ impl State {
     /// `None` if it doesn't apply any more.
     fn apply(&mut self, change: &Change) -> Option<View> {
         match change {
-            Change::Down(drive, loss, known) => match self.now.drives[drive].status {
+            Change::Down(drive, loss, known) => match self.now.drives.get(drive)?.status {
                 DriveStatus::Behind(left, since) if since > *known => Some(left), // it left, and is back
                 _ => Some(self.one_down(*drive, matches!(loss, Loss::Gone { .. }))),
             },

@@ -2,8 +2,8 @@
 
 use super::{Council, State};
 use std::sync::Arc;
-use tepal_engine::{CopyChange, DriveStatus, Placed, Placing, View};
-use tepal_model::{DriveId, MapId};
+use tepal_engine::{Agreed, CopyChange, DriveStatus, Placed, Placing, View};
+use tepal_model::{DriveId, MapId, ServerId};
 
 impl Council {
     /// A drive is to take another's place in a column, if it's up and has none there: whether that is agreed.
@@ -28,6 +28,33 @@ impl Council {
         }
     }
 
+    /// A server has another drive, which is open soon.
+    pub fn add_drive(&self, drive: DriveId, server: ServerId) {
+        let mut state = self.lock();
+        state.now.view += 1;
+        let status = DriveStatus::Away(state.now.view);
+        state.now.drives.insert(drive, Agreed { server, status });
+    }
+
+    /// Moves all places of a drive that never returns to another one. Whether that is done: then nobody knows the old drive any more.
+    pub fn replace(&self, old: DriveId, new: DriveId) -> bool {
+        let places = self.now().places;
+        let columns = places.iter().flat_map(|(&map, table)| (0..).zip(&table.columns).map(move |(at, of)| ((map, at), of)));
+        let mut named = columns.filter(|(_, placed)| placed.all().any(|drive| drive == old)).peekable();
+        if named.peek().is_none() {
+            self.lock().forget(old);
+            return true;
+        }
+        for (of, placed) in named {
+            match placed.holders.iter().position(|holder| holder.drive == old) {
+                _ if placed.joins.is_some_and(|joins| joins.drive == old) => self.end_move(of),
+                Some(copy) => drop(self.begin_move(of, copy, new)),
+                None => {}
+            }
+        }
+        false
+    }
+
     /// Whether a drive joins any column.
     pub fn moves_anything(&self) -> bool {
         !self.lock().moving.is_empty()
@@ -35,6 +62,12 @@ impl Council {
 }
 
 impl State {
+    fn forget(&mut self, drive: DriveId) {
+        if self.now.drives.remove(&drive).is_some() {
+            self.now.view += 1;
+        }
+    }
+
     /// In a new view.
     pub(super) fn place(&mut self, (map, column): (MapId, usize), change: impl Fn(&mut Placed, View)) {
         self.now.view += 1;
@@ -51,7 +84,7 @@ impl State {
         let is_up = |drive: &DriveId| matches!(self.now.drives[drive].status, DriveStatus::Up(_));
         let Some(table) = self.now.places.get(&map) else { return false };
         let have_place = change.passed.iter().chain(&change.complete).all(|drive| table.columns[column].has(*drive));
-        if change.passed.iter().any(is_up) || !have_place {
+        if !have_place || change.passed.iter().any(is_up) {
             return false;
         }
         let view = self.now.view;
