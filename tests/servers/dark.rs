@@ -58,12 +58,21 @@ fn two_of_three_servers_serve_all_that_was_written_before_all_were_killed() {
 /// for the second one, although the last had every write.
 #[test]
 fn the_last_server_killed_serves_what_the_first_one_missed() {
+    let kill: fn(&Ring) = |ring| ring.kill(1);
+    // In order, as for an update.
+    let stop: fn(&Ring) = |ring| ring.stop(1);
+    for goes_down in [kill, stop] {
+        the_last_server_serves(goes_down);
+    }
+}
+
+fn the_last_server_serves(first_goes_down: fn(&Ring)) {
     let ring = Ring::up(3);
     ring.wait_until_drives_are_up(1);
     ring.ask(1, &["volume", "create", "v", "--size", "4M", "--layout", "mirror:3"]).succeeded();
     let mut client = ring.connect(3, "v");
     client.write(0, &noise(1, SIZE)).expect("written");
-    ring.kill(1);
+    first_goes_down(&ring);
     let newest = noise(2, SIZE);
     client.write(0, &newest).expect("written without s1");
     drop(client);

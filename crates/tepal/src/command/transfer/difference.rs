@@ -1,8 +1,8 @@
 //! The difference of a volume to a snapshot, written to a file and applied to another volume.
 //!
-//! What a file says is compared with the volume as far as that can be done: if the volume has a snapshot of the name that the
-//! differences are based on, that it still holds what the snapshot does. Then the volume gets the size that the file says. A file that can be read twice is checked to its end
-//! before anything is written; of a pipe, each piece is before it is.
+//! If the volume has a snapshot of the name that the differences are based on, it's compared with that: it must hold the same still. Then
+//! the volume gets the size that the file says. A file that can be read twice is checked to its end before anything is written; of a
+//! pipe, each piece is before it is.
 
 use super::reader::Reader;
 use super::target::{Target, Wanted, resized};

@@ -39,7 +39,8 @@ impl Council {
     /// Moves all places of a drive that never returns to another one. Whether that is done: then nobody knows the old drive any more.
     pub fn replace(&self, old: DriveId, new: DriveId) -> bool {
         let places = self.now().places;
-        let columns = places.iter().flat_map(|(&map, table)| (0..).zip(&table.columns).map(move |(at, of)| ((map, at), of)));
+        let columns =
+            places.iter().flat_map(|(&map, table)| (0..).zip(&table.columns).map(move |(at, of)| ((map, at), of)));
         let mut named = columns.filter(|(_, placed)| placed.all().any(|drive| drive == old)).peekable();
         if named.peek().is_none() {
             self.lock().forget(old);
