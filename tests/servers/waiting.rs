@@ -59,7 +59,9 @@ fn a_volume_that_is_made_right_after_a_start_is_on_all_drives() {
     ring.start(&[3]);
     ring.wait_until_all_are_up(1);
     let path = ring.data(3).join("more").display().to_string();
-    ring.ask(1, &["drive", "add", "s3", &path, "--create", "64M", "--pool", "p"]).succeeded();
+    let add = &["drive", "add", "s3", &path, "--create", "64M", "--pool", "p"];
+    // Its peers may have yet to connect to it.
+    ring.wait_until("s3 to take a drive", || ring.ask(1, add).status.success());
     ring.kill(3);
     ring.wait_for_state(1, 3, "down");
     let began = std::time::Instant::now();

@@ -44,13 +44,13 @@ fn what_is_imported_or_exported_is_changed_by_force_only() {
     let of_snapshot = exporting("z@a");
     for refused in [REMOVE_SNAPSHOT, REMOVE] {
         let error = cluster.tepal(refused).refused(1);
-        assert!(error.contains("is in use, an export reads it") && error.contains("--force"), "{error}");
+        assert!(error.contains("is in use, an export or comparison reads it") && error.contains("--force"), "{error}");
     }
     of_snapshot.end().succeeded();
     let of_volume = exporting("z");
     for refused in [ROLL_BACK, SHRINK, REMOVE] {
         let error = cluster.tepal(refused).refused(1);
-        assert!(error.contains("volume 'z' is in use, an export reads it"), "{error}");
+        assert!(error.contains("volume 'z' is in use, an export or comparison reads it"), "{error}");
     }
     of_volume.end().succeeded();
     let mut import = importing(&cluster);

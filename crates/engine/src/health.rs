@@ -22,6 +22,18 @@ pub enum VolumeHealth {
     Unavailable(Vec<Trouble>),
 }
 
+impl VolumeHealth {
+    /// All that keeps it from being healthy, the worst first.
+    pub fn troubles(&self) -> &[Trouble] {
+        match self {
+            VolumeHealth::Healthy => &[],
+            VolumeHealth::Degraded(troubles)
+            | VolumeHealth::Recovering(troubles)
+            | VolumeHealth::Unavailable(troubles) => troubles,
+        }
+    }
+}
+
 /// One thing that keeps a volume from being healthy; the worst come first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trouble {

@@ -73,8 +73,8 @@ pub enum Refusal {
     #[error("servers, drives or snapshots have come or gone meanwhile: it is view {view}; look again")]
     ViewChanged { view: u64 },
     #[error(
-        "drive {id} may hold the last good copy of data of {}: remove them, or have their other drives up and \
-         wait until these have all of it, or use --force: requests for what no other drive has all of fail from then on",
+        "drive {id} may hold the last good copy of data of {}: bring up the other drives of these volumes and wait until they have caught \
+         up, or remove the volumes. With --force, requests for what no other drive has in full fail, until `tepal volume accept-loss`",
         volumes_named(.volumes)
     )]
     LastCopy { id: DriveId, volumes: Vec<String> },

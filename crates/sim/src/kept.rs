@@ -116,6 +116,11 @@ pub const KEPT: &[Kept] = &[
         1921,
         "a server that had missed a whole migration didn't open the map that the next one went to, and nothing went on",
     ),
+    kept(
+        "ring",
+        12_482,
+        "a drive was up that its primary had never reached, and nobody complained: writes waited for ever",
+    ),
 ];
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ enum Repeat {
 
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    #[error("no server answers at {address}: is it running? (tepal dev up) ({reason})")]
+    #[error("no server answers at {address}: is it running? ({reason})")]
     NoAnswer { address: String, reason: String },
     #[error("the server at {address} went away while it was asked ({reason}){look}")]
     Lost { address: String, reason: String, look: String },
@@ -55,6 +55,11 @@ impl ClientError {
         matches!(self, ClientError::Refused { kind: ErrorKind::NotFound, .. })
     }
 
+    /// Something else has come in between.
+    pub fn is_conflict(&self) -> bool {
+        matches!(self, ClientError::Refused { kind: ErrorKind::Conflict, .. })
+    }
+
     /// What was asked for can't be had, and no other try would change that.
     pub fn is_damage(&self) -> bool {
         matches!(self, ClientError::Refused { kind: ErrorKind::Internal, .. })
@@ -67,14 +72,18 @@ impl ClientError {
 
     /// With the command that tells whether it was done, if nobody knows.
     fn with_a_look(self, path: &str) -> Self {
-        let what = path.trim_start_matches("/v1/").split(['/', '?']).next().unwrap_or_default();
-        let command = match what {
-            "volumes" => "volume ls",
-            "snapshots" => "snapshot ls",
-            "drives" => "drive ls",
-            "servers" => "server ls",
-            "pools" => "pool ls",
-            "cluster" => "cluster show",
+        let path = path.split('?').next().unwrap_or_default();
+        let what = path.trim_start_matches("/v1/").split('/').next().unwrap_or_default();
+        let command = match (what, path.rsplit('/').next().unwrap_or_default()) {
+            (_, "relayout" | "flatten" | "pause" | "resume" | "rate" | "cancel") => "volume migrations",
+            (_, "rollback") => "sql 'select * from events order by seq desc limit 5'",
+            (_, "clone") => "volume ls",
+            ("volumes", _) => "volume ls",
+            ("snapshots", _) => "snapshot ls",
+            ("drives", _) => "drive ls",
+            ("servers", _) => "server ls",
+            ("pools", _) => "pool ls",
+            ("cluster", _) => "cluster show",
             _ => "status",
         };
         let look = format!("; `tepal {command}` tells whether it was done");
@@ -430,6 +439,22 @@ mod tests {
             error.to_string().contains("tells whether it was done"),
             "what it was to change may be done yet: {error}"
         );
+    }
+
+    #[test]
+    fn each_request_without_an_answer_names_the_command_that_tells() {
+        for (path, tells) in [
+            ("/v1/volumes", "volume ls"),
+            ("/v1/volumes/id:7/relayout", "volume migrations"),
+            ("/v1/volumes/v/rate?x=1", "volume migrations"),
+            ("/v1/snapshots/v@a/clone", "volume ls"),
+            ("/v1/snapshots/v@a/rollback?force=true", "sql 'select * from events order by seq desc limit 5'"),
+            ("/v1/snapshots", "snapshot ls"),
+            ("/v1/drives/7/use", "drive ls"),
+        ] {
+            let error = ClientError::TooSlow { address: "h:1".to_owned(), look: String::new() }.with_a_look(path);
+            assert!(error.to_string().ends_with(&format!("; `tepal {tells}` tells whether it was done")), "{error}");
+        }
     }
 
     /// Story: a server died with a piece of an import in it, and the import ended, though two others were named to it.

@@ -30,7 +30,7 @@ pub enum LocateError {
         .0.display()
     )]
     NoCluster(PathBuf),
-    #[error("no server of the cluster in {} is running: start it with `tepal dev up`", .0.display())]
+    #[error("no server of the cluster in {} is running: start it with `tepal serve`, or a development cluster with `tepal dev up`", .0.display())]
     NotRunning(PathBuf),
     #[error("no server of the cluster in {} serves yet: {starting}", folder.display())]
     Starting { folder: PathBuf, starting: Box<Starting> },

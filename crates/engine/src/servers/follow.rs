@@ -186,6 +186,13 @@ impl<W: World> Engine<W> {
         matches!(self.agreed_status(id), Some(DriveStatus::Up(_)))
     }
 
+    /// Whether it's agreed that another server's drive is up.
+    pub(crate) fn is_agreed_up_elsewhere(&self, id: DriveId) -> bool {
+        let of = |(me, now): (ServerId, Arc<ClusterView>)| Some((me, *now.drives.get(&id)?));
+        let agreed = self.followed_state().and_then(of);
+        agreed.is_some_and(|(me, agreed)| agreed.server != me && matches!(agreed.status, DriveStatus::Up(_)))
+    }
+
     /// Whether it's agreed that a drive is open again.
     pub(crate) fn is_agreed_back(&self, id: DriveId) -> bool {
         matches!(self.agreed_status(id), Some(DriveStatus::Behind(..) | DriveStatus::Up(_)))

@@ -35,8 +35,8 @@ pub enum ProposeError {
     },
     /// Look at the state, then ask again if need be: no leader answered any more while the command was under way.
     #[error(
-        "no answer came any more, perhaps as no majority of the servers that vote is reached: it may have been done, or be done yet; what \
-         a server shows tells once such a majority is there"
+        "no answer came, perhaps because no majority of the servers that vote is reached: whether the command was done isn't known, and it \
+         may still be done; look once a majority is there"
     )]
     Unknown,
     /// Free some space. If the command has begun, it's carried out then.

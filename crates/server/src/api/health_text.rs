@@ -80,7 +80,10 @@ pub fn damage(damaged: &Damaged) -> Option<String> {
 /// The same of a snapshot, which nobody can write.
 pub fn damage_of_snapshot(damaged: &Damaged) -> Option<String> {
     let blocks = damaged_blocks(damaged)?;
-    Some(format!("{blocks}: copy what is right elsewhere, and remove it; what its volume holds now may be right"))
+    Some(format!(
+        "{blocks}: copy the rest of the snapshot elsewhere (`tepal volume export --keep-going`), and remove the snapshot; what its volume holds \
+         now may be right"
+    ))
 }
 
 /// How many, and where, as OFFSET+LENGTH in bytes.
@@ -103,7 +106,7 @@ fn damaged_blocks(damaged: &Damaged) -> Option<String> {
 /// What has a part of an image.
 pub fn incomplete(name: &str) -> String {
     format!(
-        "an import of it hasn't come to its end: if none goes on, `tepal volume import {name}` does it again, and with --resume goes on"
+        "an import of it hasn't come to its end: if no import is running, `tepal volume import {name}` does it again, and with --resume goes on"
     )
 }
 
@@ -143,7 +146,7 @@ pub fn fewer_without(drive: DriveId, state: &State) -> String {
     let held = named(&[drive], state);
     match state.drives.get(&drive) {
         Some(record) if record.state.takes_writes() => {
-            format!("it has fewer copies for a moment: {held} is waited for to say what it holds")
+            format!("it has fewer copies for a moment: {held} has yet to say what it holds")
         }
         Some(record) if record.state != DriveState::Failed && record.purpose != DriveUse::Removed => {
             format!("it has fewer copies until {held} is back: {}", comeback(&[drive], state))
@@ -177,8 +180,8 @@ pub fn one_copy(volumes: &[&str]) -> Option<String> {
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     let (volumes, have) = if volumes.len() == 1 { ("volume", "has") } else { ("volumes", "have") };
     Some(format!(
-        "{volumes} {named}{more} {have} no second copy: what is on a drive is lost with it; two drives can have one each, by `tepal volume \
-         relayout {first} --layout mirror:2`"
+        "{volumes} {named}{more} {have} no second copy: what is on a drive is lost with it; `tepal volume relayout {first} --layout mirror:2` \
+         makes one, where the pool has two drives"
     ))
 }
 
@@ -243,7 +246,7 @@ mod tests {
         metadata.propose(add).await.expect("added");
         let reason = |trouble| reason(&trouble, &metadata.state(), "v");
         let missed = || reason(Trouble::Away { drive: id });
-        assert!(missed().ends_with("(at /d1, just started) is waited for to say what it holds"), "{}", missed());
+        assert!(missed().ends_with("(at /d1, just started) has yet to say what it holds"), "{}", missed());
         assert!(!reason(Trouble::WritesWait { wanted: 2, here: 1, drives: vec![id] }).contains("(up at"));
         let both = [Trouble::AllWaits { drives: vec![id] }, Trouble::Away { drive: id }];
         assert_eq!(reasons(&both, &metadata.state(), "v").len(), 1, "it's said once");

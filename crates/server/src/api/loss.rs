@@ -8,10 +8,17 @@ use super::{Context, Shared, volumes};
 use crate::damage::union;
 use axum::Json;
 use axum::extract::State;
-use tepal_metadata::Command;
+use std::time::{Duration, Instant};
+use tepal_engine::{Trouble, VolumeHealth};
+use tepal_metadata::{Command, State as ClusterState};
+use tepal_model::DriveId;
 
 /// Ranges that are told of.
 const MOST_RANGES: usize = 10_000;
+
+/// How long drives that have just returned are waited for.
+const SETTLED_WITHIN: Duration = Duration::from_secs(10);
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 pub async fn show(State(context): State<Shared>, scope: Scope, name: Named) -> Result<Json<Loss>, Failure> {
     let view = context.parts.metadata.state().view();
@@ -19,20 +26,45 @@ pub async fn show(State(context): State<Shared>, scope: Scope, name: Named) -> R
     Ok(Json(known(&context, scope, &name.0).await?))
 }
 
+/// What is lost, once every column is led by somebody who has heard what its drives hold; or as it's known after some time.
 async fn known(context: &Context, scope: Scope, name: &str) -> Result<Loss, Failure> {
+    let end = Instant::now() + SETTLED_WITHIN;
+    loop {
+        let loss = as_far_as_known(context, scope, name).await?;
+        if !loss.unsettled || scope != Scope::Cluster || Instant::now() > end {
+            return Ok(loss);
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+}
+
+async fn as_far_as_known(context: &Context, scope: Scope, name: &str) -> Result<Loss, Failure> {
     let volume = volumes::served(context, name).await?;
     let range = |range: std::ops::Range<u64>| Range { offset: range.start, length: range.end - range.start };
     let mut ranges: Vec<Range> = volume.lost().into_iter().map(range).collect();
+    let mut unsettled = is_unsettled(&volume.health(), &context.parts.metadata.state());
     if scope == Scope::Cluster {
         let others = context.ask_others::<Loss>(&path(route::VOLUME_LOSS, name)).await;
-        ranges.extend(others.into_iter().filter_map(|(_, said)| said).flat_map(|said| said.ranges));
+        let others: Vec<Loss> = others.into_iter().filter_map(|(_, said)| said).collect();
+        unsettled |= others.iter().any(|said| said.unsettled);
+        ranges.extend(others.into_iter().flat_map(|said| said.ranges));
     }
     let mut ranges = union(ranges);
     let bytes = ranges.iter().map(|range| range.length).sum();
     if scope == Scope::Cluster {
         ranges.truncate(MOST_RANGES);
     }
-    Ok(Loss { volume: name.to_owned(), bytes, ranges })
+    Ok(Loss { volume: name.to_owned(), bytes, ranges, unsettled })
+}
+
+/// Whether drives that are here are yet to be heard, or to be led.
+fn is_unsettled(health: &VolumeHealth, state: &ClusterState) -> bool {
+    let is_here = |drive: &DriveId| state.drives.get(drive).is_some_and(|record| record.state.takes_writes());
+    health.troubles().iter().any(|trouble| match trouble {
+        Trouble::LedAnew { .. } => true,
+        Trouble::AllWaits { drives } => drives.iter().any(is_here),
+        _ => false,
+    })
 }
 
 /// Answered with what was lost, once all servers act by that.

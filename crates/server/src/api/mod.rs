@@ -51,7 +51,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tepal_gateway::nbd::Surplus;
-use tepal_metadata::{Command, ProposeError, Reply};
+use tepal_metadata::{Command, ProposeError, Reply, State};
 use tepal_model::ServerId;
 use tokio::sync::{Notify, Semaphore};
 use types::{Done, ErrorKind, route};
@@ -133,7 +133,7 @@ impl Context {
 
     /// Has the cluster carry out a command, for a client that doesn't wait for ever: what it was told isn't done is never done later.
     async fn propose(&self, command: Command) -> Result<Reply, Failure> {
-        let shown_by = shown_by(&command);
+        let shown_by = shown_by(&command, &self.parts.metadata.state());
         self.parts.metadata.propose(command).await.map_err(|error| match error {
             ProposeError::Unknown | ProposeError::Stopped => {
                 let text = format!("{error}; `{shown_by}` shows it");
@@ -267,14 +267,16 @@ async fn in_touch(
 }
 
 /// What shows whether a command was carried out.
-fn shown_by(command: &Command) -> String {
+fn shown_by(command: &Command, state: &State) -> String {
+    // Handlers ask by id, users by name.
+    let called =
+        |volume: &str| state.volume_called(volume).map_or_else(|| volume.to_owned(), |record| record.name.clone());
     match command {
         Command::CreateSnapshot { volume, .. }
         | Command::RemoveSnapshot { volume, .. }
-        | Command::RenameSnapshot { volume, .. } => format!("tepal snapshot ls {volume}"),
-        Command::ResizeVolume { name: volume, .. } | Command::RollBack { volume, .. } => {
-            format!("tepal volume show {volume}")
-        }
+        | Command::RenameSnapshot { volume, .. } => format!("tepal snapshot ls {}", called(volume)),
+        Command::ResizeVolume { name: volume, .. } => format!("tepal volume show {}", called(volume)),
+        Command::RollBack { .. } => NEWEST_EVENTS.to_owned(),
         Command::CreateVolume { .. }
         | Command::CloneVolume { .. }
         | Command::RenameVolume { .. }
@@ -284,14 +286,18 @@ fn shown_by(command: &Command) -> String {
         | Command::SetMigrationRate { .. }
         | Command::TurnMigration { .. } => "tepal volume migrations".to_owned(),
         Command::CreatePool { .. } | Command::RemovePool { .. } => "tepal pool ls".to_owned(),
-        Command::AddDrive { .. } | Command::SetDriveUse { .. } | Command::SetDriveState { .. } => {
-            "tepal drive ls".to_owned()
-        }
+        Command::AddDrive { .. }
+        | Command::SetDriveUse { .. }
+        | Command::SetDriveState { .. }
+        | Command::RemoveDrive { .. } => "tepal drive ls".to_owned(),
         Command::RemoveServer { .. } | Command::SetServerDraining { .. } => "tepal server ls".to_owned(),
         Command::SetLease { .. } => "tepal cluster show".to_owned(),
         _ => "tepal status".to_owned(),
     }
 }
+
+/// Tells of what no listing shows.
+const NEWEST_EVENTS: &str = "tepal sql 'select * from events order by seq desc limit 5'";
 
 fn bearer(headers: &HeaderMap) -> Option<&str> {
     headers.get(AUTHORIZATION)?.to_str().ok()?.strip_prefix("Bearer ")

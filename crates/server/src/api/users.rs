@@ -44,7 +44,7 @@ impl Users {
         let uses = [
             (self.clients, "a client is connected", "clients are connected"),
             (self.imports, "an import writes to it", "imports write to it"),
-            (self.exports, "an export reads it", "exports read it"),
+            (self.exports, "an export or comparison reads it", "exports or comparisons read it"),
         ];
         let said = |(count, one, many): (u64, &str, &str)| match count {
             0 => None,
@@ -60,7 +60,7 @@ impl Users {
             return Ok(());
         }
         let uses = self.said().join(" and ");
-        let error = format!("{what} is in use, {uses}: detach it or stop them first, or use --force, and {forced}");
+        let error = format!("{what} is in use, {uses}: have that end first, or use --force, and {forced}");
         Err(Failure::new(ErrorKind::Conflict, error))
     }
 }

@@ -128,7 +128,8 @@ pub struct DetachArguments {
     /// A volume or snapshot, or a device such as /dev/loop0
     #[arg(value_name = "VOLUME[@SNAP]|DEVICE")]
     pub what: String,
-    /// Give up what has not reached the volume if it can't be reached, and whoever uses the device gets errors
+    /// Even if the device is in use or its volume can't be reached: what has not reached the volume is lost, and whoever uses the
+    /// device gets errors
     #[arg(long)]
     pub force: bool,
     /// Where attachments are kept track of

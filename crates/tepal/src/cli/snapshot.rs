@@ -33,7 +33,7 @@ pub enum SnapshotCommand {
         /// The snapshot
         #[arg(value_name = "VOLUME@SNAP", value_parser = value::snapshot)]
         name: SnapshotName,
-        /// Even if clients are connected to it: they get errors from then on
+        /// Even while it's in use, by clients or by an export or comparison: they get errors from then on
         #[arg(long)]
         force: bool,
         /// Wait until what only it kept is free, and show how far it is
@@ -46,7 +46,7 @@ pub enum SnapshotCommand {
         /// The snapshot
         #[arg(value_name = "VOLUME@SNAP", value_parser = value::snapshot)]
         name: SnapshotName,
-        /// Even if clients are connected to the volume: what they know of it is wrong from then on
+        /// Even while the volume is in use, by clients or by an export or import: what they know of it is wrong from then on
         #[arg(long)]
         force: bool,
     },
@@ -60,7 +60,10 @@ pub enum SnapshotCommand {
         new_name: String,
     },
     /// List the bytes in which a snapshot differs from another one, or from the volume as it is now
-    #[command(after_help = "Both are read and compared, in blocks of 4K. 'zero' is what has become zeros.")]
+    #[command(
+        after_help = "What drives have noted as written or taken out in between is read in both and compared, in blocks \
+        of 4K. 'zero' is what has become zeros."
+    )]
     Diff {
         /// The snapshot
         #[arg(value_name = "VOLUME@A", value_parser = value::snapshot)]

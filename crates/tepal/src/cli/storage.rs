@@ -280,7 +280,7 @@ pub enum VolumeCommand {
         /// The volume's name
         #[arg(value_parser = value::name)]
         name: String,
-        /// Even if clients are connected to it or to a snapshot of it: they get errors from then on
+        /// Even while it or a snapshot of it is in use, by clients or by an export, import or comparison: they get errors from then on
         #[arg(long)]
         force: bool,
         /// With its snapshots; one that has some stays otherwise
@@ -355,13 +355,13 @@ pub enum VolumeCommand {
     },
     /// Have what is left of a volume served as it is, where only drives that failed had all that was acknowledged
     #[command(after_help = "Examples:\n  tepal volume accept-loss test\n  tepal volume accept-loss test --force\n\n\
-        Without --force it changes nothing, and says which bytes may miss writes that were acknowledged. Older copies of them are \
-        served from then on, where there are some. There is no way back: if a drive may still return, bring it back instead.")]
+        Without --force it changes nothing, and says which bytes may miss writes that were acknowledged. With --force, older copies of \
+        these bytes are served from then on, where there are some. There is no way back: if a drive may still return, bring it back instead.")]
     AcceptLoss {
         /// The volume's name
         #[arg(value_parser = value::name)]
         name: String,
-        /// Serve what is left
+        /// Do it: serve what is left
         #[arg(long)]
         force: bool,
     },
@@ -382,9 +382,10 @@ pub enum VolumeCommand {
     /// Write standard input to a volume, from its beginning; or apply what `export --since` has written
     #[command(
         after_help = "Example: tepal volume import v0 < v0.img\n\nA volume that doesn't exist is created: with --size, \
-        else as large as the file. One that exists keeps what lies past the end of the input.\n\nWhat `export` \
-        has written `--as tepal` or with `--since` is known by how it begins. The first says itself how large it is. A volume is \
-        incomplete until its import ends: it's not attached and exported unless by force, and no snapshot of it is made.\n\nDifferences are \
+        else as large as the file. One that exists is enlarged if a file needs it; past the end of a raw image \
+        it keeps what it has.\n\nWhat `export` has written `--as tepal` or with `--since` is known by how it begins. What `--as tepal` wrote \
+        says how large the volume is. A volume is incomplete until its import ends: it's not attached or exported unless by force, and no \
+        snapshot of it is made.\n\nDifferences are \
         applied to a volume that holds what they are based on; if it has a snapshot of that name, this is checked."
     )]
     Import(ImportArguments),
@@ -422,8 +423,7 @@ pub struct CreateVolumeArguments {
     #[arg(long, value_parser = value::size, allow_negative_numbers = true)]
     pub size: u64,
     /// How its data is kept: stripe, mirror:N or chained, and options as in 'mirror:2;durability=flush'. If not said, what the pool
-    /// says, else
-    /// mirror:2 where there are two drives
+    /// says, else mirror:2 where there are two drives
     #[arg(long, value_parser = value::layout, allow_hyphen_values = true)]
     pub layout: Option<Layout>,
     /// The pool whose drives it uses
@@ -503,7 +503,7 @@ pub struct ImportArguments {
     /// Go on with an import that was cut short; standard input is what it was, from its beginning
     #[arg(long, conflicts_with_all = ["force", "size", "layout", "pool"])]
     pub resume: bool,
-    /// Make a volume smaller that is larger than what the input is of: what is past its end is gone
+    /// If the volume is larger than the one that the input came from, make it as small: what is past the new end is lost
     #[arg(long)]
     pub shrink: bool,
     /// Take the input for an image, whatever it begins with

@@ -55,8 +55,13 @@ pub enum TransferError {
     )]
     Unwritten { name: String, done: String, error: ClientError },
     #[error(
-        "{what} can't be read from {offset} on: {error}; `tepal volume export --keep-going` writes all else, with zeros in place of what is \
-         damaged"
+        "volume '{name}' has {done} of standard input, and the rest is not written: {error}; `tepal volume show {name}` says whether it's \
+         incomplete"
+    )]
+    Overtaken { name: String, done: String, error: ClientError },
+    #[error(
+        "{what} can't be read from {offset} on: {error}; `tepal volume export --keep-going`, of all of it, writes all else, with zeros in \
+         place of what is damaged"
     )]
     Damaged { what: String, offset: u64, error: ClientError },
     #[error(
@@ -100,8 +105,8 @@ pub enum TransferError {
     #[error("volume '{name}' exists already and has {size}: leave out {option}, or name another volume")]
     Exists { name: String, size: String, option: &'static str },
     #[error(
-        "standard input goes on after the {written} bytes that volume '{name}' has: those are written, the rest is not; \
-         make it larger with `tepal volume resize`"
+        "standard input goes on after the {written} bytes that volume '{name}' has: those are written, the rest is not, and the volume is \
+         incomplete: `tepal volume resize {name}`, then `tepal volume import {name} --resume` with the same input"
     )]
     TooLong { name: String, written: u64 },
     #[error("{what} gave {found} bytes at {offset} where {wanted} were asked for")]

@@ -151,6 +151,7 @@ fn accept_loss(client: &Client, output: Output, name: &str, force: bool) -> Resu
     let accepted: Loss = client.post(&route, &serde_json::json!({}))?;
     output.show(&accepted, |loss| {
         let lost = ranges(&loss.ranges);
+        let bytes = output::size(loss.bytes);
         format!("volume {name} is served as it is: {bytes} of it may miss writes that were acknowledged: {lost}")
     })?;
     Ok(())
@@ -178,8 +179,10 @@ fn scrub(client: &Client, output: Output, name: &str, wait: bool) -> Result<(), 
         let checked = output::size(scrub.checked_bytes);
         let verdict = match scrub {
             Scrub { error: Some(_), .. } => "it ended before all was",
-            Scrub { damaged, .. } if !damaged.is_empty() => "some of it is lost",
-            Scrub { damaged_snapshots, .. } if !damaged_snapshots.is_empty() => "some of its snapshots is lost",
+            Scrub { damaged, .. } if !damaged.is_empty() => "some of it is damaged on every copy",
+            Scrub { damaged_snapshots, .. } if !damaged_snapshots.is_empty() => {
+                "some of its snapshots are damaged on every copy"
+            }
             Scrub { unrepaired, .. } if !unrepaired.is_empty() => "some of it can't be repaired while drives are away",
             Scrub { unchecked_drives, .. } if !unchecked_drives.is_empty() => "not all drives were there to be checked",
             _ => "all is right now",
@@ -279,9 +282,9 @@ fn page(volume: &VolumeInfo) -> String {
     facts.extend(volume.migration.iter().map(|way| ("on its way", migration::line(way))));
     facts.extend(volume.migration.iter().flat_map(|way| &way.reason).map(|reason| ("in its way", reason.clone())));
     facts.extend(volume.reason.iter().map(|reason| ("reason", reason.clone())));
-    facts.extend(
-        volume.incomplete.map(|part| ("incomplete", format!("{} of an import are there", output::size(part.done)))),
-    );
+    facts.extend(volume.incomplete.map(|part| {
+        ("incomplete", format!("an import of it hasn't ended; --resume goes on after {}", output::size(part.done)))
+    }));
     if volume.recovery.stale_regions > 0 {
         let rate = Size(volume.recovery.bytes_per_second);
         facts.push(("catching up", format!("{} regions of 1M, {rate}/s now", volume.recovery.stale_regions)));

@@ -1,4 +1,5 @@
-//! Which copies of a column have everything: the in-sync set that the others of a column can't grow past unnoticed (decision 0004).
+//! Which copies of a column are complete: nothing is acknowledged or settled without one of them before it has left this set (decision
+//! 0004).
 //!
 //! A copy leaves the set by [`Command::CountCopies`](crate::command::Command::CountCopies), which the column's primary asks for before it
 //! acknowledges, or settles, anything without that copy. It's in the set again when its drive is up: by then the drive has noted what

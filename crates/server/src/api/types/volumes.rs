@@ -86,9 +86,8 @@ impl VolumeInfo {
 pub enum VolumeState {
     /// All copies that its layout wants are there and up to date.
     Healthy,
-    /// All of it can be read and written, with fewer copies than its layout wants;
-    /// or a drive of it is full, or single blocks are damaged on
-    /// every copy, and reads of these fail.
+    /// All of it can be read and written, with fewer copies than its layout wants; or a drive of it is full, or single blocks are
+    /// damaged on every copy, and reads of these fail.
     Degraded,
     /// All its drives are there, and copies are being brought up to date.
     Recovering,
@@ -213,7 +212,7 @@ pub struct CreateVolume {
     /// Bytes: a multiple of 512, from 512 to 2^63. It may be more than there is room for: space is taken as data is
     /// written.
     pub size: u64,
-    /// The pool's, if not said.
+    /// If not said: the pool's, else `mirror:2` where it has two drives, else `stripe`.
     #[serde(default)]
     pub layout: Option<String>,
     /// `default`, if not said.
@@ -307,6 +306,9 @@ pub struct Loss {
     pub bytes: u64,
     /// Where it is; of many ranges the first 10,000.
     pub ranges: Vec<Range>,
+    /// Drives that are here have yet to say what they hold: it may be more.
+    #[serde(default)]
+    pub unsettled: bool,
 }
 
 /// What a scrub found damaged of a snapshot.

@@ -258,9 +258,11 @@ impl<'a> Target<'a> {
 
     fn unwritten(&self, error: ClientError) -> TransferError {
         let (name, done) = (self.name.clone(), output::size(self.done));
-        match error.is_not_found() {
-            true => TransferError::TargetGone { name, done },
-            false => TransferError::Unwritten { name, done, error },
+        match error {
+            error if error.is_not_found() => TransferError::TargetGone { name, done },
+            // By a rollback, a resize or another import.
+            error if error.is_conflict() => TransferError::Overtaken { name, done, error },
+            error => TransferError::Unwritten { name, done, error },
         }
     }
 

@@ -27,6 +27,9 @@ impl<W: World> Group<W> {
             if absent.iter().any(|&id| self.is_coming(id)) || !self.begin_counting() {
                 let change = Group::next_change(&mut self.lock());
                 select(Box::pin(self.shared.world.sleep(SOON)), change).await;
+            } else if let Some(id) = absent.iter().copied().find(|&id| self.is_out_of_reach(id)) {
+                self.complain(id, || self.is_out_of_reach(id)).await;
+                self.end_counting();
             } else {
                 self.count(CopyChange { passed: absent, complete: Vec::new() }).await;
             }
@@ -46,9 +49,24 @@ impl<W: World> Group<W> {
         since < COMING && self.engine().is_some_and(|engine| engine.is_agreed_back(id))
     }
 
+    /// Whether a drive is up, as agreed, and was never reached from here: nobody may be told that it's passed over.
+    fn is_out_of_reach(&self, id: DriveId) -> bool {
+        let is_missing = {
+            let state = self.lock();
+            let at = state.members.position(id).filter(|_| !state.removed);
+            at.is_some_and(|at| matches!(state.members.list[at].presence, Presence::Missing))
+        };
+        is_missing && self.engine().is_some_and(|engine| engine.is_agreed_up_elsewhere(id))
+    }
+
     /// One at a time asks for it.
     fn begin_counting(&self) -> bool {
         !std::mem::replace(&mut self.lock().counting, true)
+    }
+
+    fn end_counting(&self) {
+        self.lock().counting = false;
+        self.wake();
     }
 
     /// Has it agreed, if that can be now. The caller has begun to count.
@@ -58,17 +76,11 @@ impl<W: World> Group<W> {
         };
         let (map, number) = (self.shared.column.map, self.shared.column.number);
         let agreed = engine.shared.authority.count_copies(map, number, change.clone(), engine.followed()).await;
-        {
-            let mut state = self.lock();
-            state.counting = false;
-            if let Some(view) = agreed {
-                state.members.count(&change, view);
-            }
+        match agreed {
+            Some(view) => self.lock().members.count(&change, view),
+            None => self.shared.world.sleep(SOON).await,
         }
-        if agreed.is_none() {
-            self.shared.world.sleep(SOON).await;
-        }
-        self.wake();
+        self.end_counting();
     }
 
     /// Has it agreed that what stands in for complete copies that have failed is complete.

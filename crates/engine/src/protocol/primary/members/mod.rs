@@ -292,7 +292,7 @@ impl<W: World> Members<W> {
             let mut clean = self.list.iter().filter(is_clean).peekable();
             if clean.peek().is_some()
                 && clean.clone().all(Member::is_given_up)
-                && let Some(at) = self.newest_left()
+                && let Some(at) = self.newest_remaining()
             {
                 return Copies::Clean(smallvec![at]);
             }
@@ -317,7 +317,7 @@ impl<W: World> Members<W> {
     }
 
     /// Where no copy that counts is left: the one that is served as it is.
-    fn newest_left(&self) -> Option<usize> {
+    fn newest_remaining(&self) -> Option<usize> {
         let here = self.list.iter().enumerate().filter(|(_, member)| member.drive().is_some() && !member.joins);
         let mut here: SmallVec<[usize; 4]> = here.map(|(at, _)| at).collect();
         self.sort_by_belief(&mut here);
