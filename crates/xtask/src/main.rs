@@ -1,4 +1,4 @@
-//! The project's own commands, run as `cargo xtask COMMAND`: `check`, `test`, `sim`, `mutants` and `bench`.
+//! The project's own commands, run as `cargo xtask COMMAND`: `check`, `test`, `sim`, `mutants`, `release` and `bench`.
 //!
 //! What is a rule of the project is checked by `check`, not remembered. Every command ends with status 0 (all was right),
 //! 1 (something was not, and was named) or 2 (wrong usage).
@@ -8,6 +8,7 @@ mod check;
 mod failure;
 mod mutants;
 mod process;
+mod release;
 mod sim;
 mod test;
 mod workspace;
@@ -35,6 +36,8 @@ enum Command {
     Sim(sim::Options),
     /// Deliberately broken copies, each of which the simulator must catch
     Mutants(mutants::Options),
+    /// The stripped binary, as users get it
+    Release,
     /// Benchmarks; tables and plots go to bench/results/
     Bench {
         #[command(subcommand)]
@@ -49,6 +52,7 @@ fn main() -> ExitCode {
         Command::Test(options) => test::run(&workspace, options),
         Command::Sim(options) => sim::run(&workspace, options),
         Command::Mutants(options) => mutants::run(&workspace, options),
+        Command::Release => release::run(&workspace),
         Command::Bench { bench } => bench::run(&workspace, bench),
     });
     match done {

@@ -35,6 +35,9 @@ const INVISIBLE: &[std::ops::RangeInclusive<char>] = &[
     '\u{feff}'..='\u{feff}',
 ];
 
+/// How files end that merges and editors leave.
+const LEFT_OVER: &[&str] = &[".orig", ".rej", ".bak", ".swp", "~"];
+
 /// What is known of the tree besides the one file at hand.
 pub struct Tree<'a> {
     /// Where the tree is on this machine, which nothing in it may name.
@@ -50,6 +53,9 @@ pub fn breaches(path: &Path, text: &str, tree: &Tree) -> Vec<String> {
     let extension = path.extension().and_then(|e| e.to_str()).unwrap_or_default();
     let is_text = ["rs", "md", "toml", "sh", "yml", "sql"].contains(&extension) || path.starts_with(".ci");
 
+    if is_left_over(path) {
+        say(1, "a merge or an editor has left this file");
+    }
     if let Some(name) = name_for_nothing(path) {
         say(1, &format!("'{name}' says nothing about what is inside"));
     }
@@ -85,6 +91,10 @@ pub fn breaches(path: &Path, text: &str, tree: &Tree) -> Vec<String> {
         }
     }
     found
+}
+
+fn is_left_over(path: &Path) -> bool {
+    path.to_str().is_some_and(|name| LEFT_OVER.iter().any(|end| name.ends_with(end)))
 }
 
 /// (line, sentence) of what is wrong with a document in Markdown.
@@ -231,6 +241,14 @@ mod tests {
             },
         };
         breaches(Path::new(path), text, &tree)
+    }
+
+    #[test]
+    fn what_merges_and_editors_leave_is_refused() {
+        for left in ["a/status.rs.orig", "b.rej", "c.rs~", ".d.rs.swp"] {
+            assert!(is_left_over(Path::new(left)), "{left}");
+        }
+        assert!(!is_left_over(Path::new("docs/original.md")));
     }
 
     #[test]
