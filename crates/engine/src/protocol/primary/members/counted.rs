@@ -23,7 +23,14 @@ const COMING: Duration = Duration::from_secs(2);
 impl<W: World> Group<W> {
     /// Returns once no complete copy is absent, or nobody is served any more.
     pub async fn pass_over_absent(&self) {
-        while let Some(absent) = self.absent() {
+        self.pass_over_absent_while(|| true).await;
+    }
+
+    /// The same, for as long as that matters.
+    pub async fn pass_over_absent_while(&self, matters: impl Fn() -> bool) {
+        while matters()
+            && let Some(absent) = self.absent()
+        {
             if absent.iter().any(|&id| self.is_coming(id)) || !self.begin_counting() {
                 let change = Group::next_change(&mut self.lock());
                 select(Box::pin(self.shared.world.sleep(SOON)), change).await;

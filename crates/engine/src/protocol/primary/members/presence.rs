@@ -52,16 +52,19 @@ impl<W: World> Group<W> {
                 let state = self.lock();
                 !state.busy.is_empty() && !state.members.list[at].joins
             };
+            // One that is up again by then can't be passed over, and is heard anew with all that was under way.
+            let is_away = || !self.engine().is_some_and(|engine| engine.is_agreed_up_elsewhere(id));
             if may_return && is_unsure() {
-                self.pass_over_absent().await;
+                self.pass_over_absent_while(is_away).await;
             }
             let marking = {
                 let mut state = self.lock();
                 if leaving(&state) != Some((at, opening)) {
                     return;
                 }
-                let joins = state.members.list[at].joins;
-                let unsure: Vec<u64> = state.busy.keys().copied().filter(|_| !joins).collect();
+                let member = &state.members.list[at];
+                let is_marked = !member.joins && !(may_return && member.status == CopyStatus::Complete);
+                let unsure: Vec<u64> = state.busy.keys().copied().filter(|_| is_marked).collect();
                 self.mark_stale(&mut state, at, unsure)
             };
             marking.await;
