@@ -63,6 +63,22 @@ fn requests_that_wait_for_the_only_copy_fail_once_its_drive_is_removed_by_force(
     assert_eq!(failed.count(), 32, "exactly what the drive held");
 
     drop(client);
+    // What there is can be carried away, what there isn't is told by every command.
+    let export = cluster.tepal(&["volume", "export", "v0"]).refused(1);
+    assert!(export.contains("2M of volume 'v0' are lost") && export.contains("--keep-going"), "{export}");
+    let saved = cluster.tepal(&["volume", "export", "v0", "--keep-going"]);
+    assert!(saved.stderr.contains("2097152 bytes of volume 'v0' are damaged"), "{}", saved.stderr);
+    let mut client = cluster.connect("v0");
+    let mut is_saved = |at: u64| match client.read(at, 64 << 10) {
+        Ok(bytes) => saved.stdout[at as usize..][..64 << 10] == bytes,
+        Err(_) => saved.stdout[at as usize..][..64 << 10].iter().all(|byte| *byte == 0),
+    };
+    assert!((0..64).map(|extent| extent * (64 << 10)).all(&mut is_saved));
+    drop(client);
+    let scrub = cluster.tepal(&["volume", "scrub", "v0"]).refused(1);
+    assert!(scrub.contains("2M of volume 'v0' are lost"), "{scrub}");
+    let accepted = cluster.tepal(&["volume", "accept-loss", "v0", "--force"]).refused(1);
+    assert!(accepted.contains("there is no copy at all") && accepted.contains("volume rm"), "{accepted}");
     // When the volume is gone, nothing is left of the drive.
     cluster.tepal(&["volume", "rm", "v0"]).succeeded();
     until("health to be ok", SOON, || (cluster.ask(&["status"])["health"] == "ok").then_some(()));

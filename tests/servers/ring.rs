@@ -115,6 +115,17 @@ impl Ring {
         self.wait_until("its process to end", || !self.runs(server));
     }
 
+    /// Of its process, so far.
+    pub fn processor_time(&self, server: u32) -> Duration {
+        let addresses = std::fs::read_to_string(self.data(server).join("addresses.json")).expect("it serves");
+        let addresses: Value = serde_json::from_str(&addresses).expect("JSON");
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", addresses["pid"])).expect("it runs");
+        // proc(5): the name may have spaces, and user and system time are the twelfth and thirteenth field after it, in hundredths.
+        let fields = stat.rsplit_once(')').expect("a name").1.split_whitespace();
+        let ticks = fields.skip(11).take(2).map(|field| field.parse::<u64>().expect("a number"));
+        Duration::from_millis(10 * ticks.sum::<u64>())
+    }
+
     /// Whether its process does.
     pub fn runs(&self, server: u32) -> bool {
         self.dev_status()["servers"][server as usize - 1]["state"] != "down"

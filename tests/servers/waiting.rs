@@ -69,3 +69,28 @@ fn a_volume_that_is_made_right_after_a_start_is_on_all_drives() {
     assert!(refused.contains(&path) && refused.contains("start server s3"), "{refused}");
     assert!(began.elapsed() < Duration::from_secs(40), "it took {:?}", began.elapsed());
 }
+
+/// Story: the last server that leads kept one processor busy from when the others were killed, as long as it had something to tell them.
+#[test]
+fn a_server_without_a_majority_waits_and_uses_no_processor() {
+    let ring = Ring::up(3);
+    ring.wait_until_drives_are_up(1);
+    ring.ask(1, &["volume", "create", "v", "--size", "8M", "--layout", "mirror:3"]).succeeded();
+    let status = ring.json(1, &["cluster", "show"]);
+    let number = |name: &str| name.trim_start_matches('s').parse::<u32>().expect("a number");
+    let leader = number(status["leader"].as_str().expect("somebody leads"));
+    (1..=3).filter(|&server| server != leader).for_each(|server| ring.kill(server));
+    // What it has to tell them, besides that they are down: its drive is gone.
+    let drive = ring.data(leader).join("drive0");
+    std::fs::rename(&drive, drive.with_extension("aside")).expect("our own drive");
+    ring.wait_until("the loss to be noticed", || ring.log(leader).contains("nothing at its path"));
+    // Longer than it leads without a majority.
+    std::thread::sleep(Duration::from_secs(15));
+    let (before, span) = (ring.processor_time(leader), Duration::from_secs(10));
+    std::thread::sleep(span);
+    let used = ring.processor_time(leader) - before;
+    assert!(used < span / 5, "it used {used:?} of {span:?}");
+    std::fs::rename(drive.with_extension("aside"), &drive).expect("our own drive");
+    ring.start_all_that_are_down();
+    ring.wait_until_healthy(1, "v");
+}

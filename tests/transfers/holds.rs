@@ -1,6 +1,6 @@
 //! What a command reads or writes to is in use.
 
-use super::{MIB, Piped};
+use super::{MIB, Piped, fill};
 use crate::cluster::{Cluster, Plan};
 use crate::nbd::noise;
 use crate::program::until;
@@ -13,10 +13,7 @@ const SOON: Duration = Duration::from_secs(60);
 fn with_volume() -> Cluster {
     let cluster = Plan::default().up();
     cluster.create("z", "48M", "mirror:2");
-    let mut disk = cluster.connect("z");
-    for at in (0..SIZE).step_by(8 * MIB) {
-        disk.write(at as u64, &noise(at as u64, 8 * MIB)).expect("written");
-    }
+    fill(&mut cluster.connect("z"), &noise(7, SIZE));
     cluster.tepal(&["snapshot", "create", "z@a"]).succeeded();
     cluster
 }
@@ -34,7 +31,7 @@ const SHRINK: &[&str] = &["volume", "resize", "z", "8M", "--shrink"];
 const REMOVE_SNAPSHOT: &[&str] = &["snapshot", "rm", "z@a"];
 
 #[test]
-fn what_is_imported_or_exported_is_changed_by_force_only() {
+fn what_is_imported_or_exported_is_not_removed_rolled_back_or_cut_off() {
     let cluster = with_volume();
     let exporting = |name: &str| {
         let mut export = Piped::start(&cluster, &["volume", "export", name]);

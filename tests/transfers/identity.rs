@@ -1,6 +1,6 @@
 //! A command ends on the thing that it began with.
 
-use super::{AHEAD, MIB, Piped, bytes};
+use super::{AHEAD, MIB, Piped, bytes, fill};
 use crate::cluster::{Cluster, Plan};
 use crate::nbd::noise;
 use crate::program::until;
@@ -15,15 +15,8 @@ fn with_volume(seed: u64) -> (Cluster, Vec<u8>) {
     let cluster = Plan::default().up();
     cluster.create("z", "48M", "mirror:2");
     let image = noise(seed, SIZE);
-    fill(&cluster, "z", &image);
+    fill(&mut cluster.connect("z"), &image);
     (cluster, image)
-}
-
-fn fill(cluster: &Cluster, volume: &str, image: &[u8]) {
-    let mut disk = cluster.connect(volume);
-    for (piece, at) in image.chunks(8 * MIB).zip((0..).step_by(8 * MIB)) {
-        disk.write(at, piece).expect("written");
-    }
 }
 
 /// Story: `volume import z` asked by name for each piece. The volume was renamed after a few of them and another `z` made, and the
@@ -92,7 +85,7 @@ fn an_export_reads_its_volume_to_the_end_when_another_gets_the_name() {
     let mut read = export.take(MIB);
     cluster.tepal(&["volume", "rename", "z", "old"]).succeeded();
     cluster.create("z", "48M", "mirror:2");
-    fill(&cluster, "z", &noise(8, SIZE));
+    fill(&mut cluster.connect("z"), &noise(8, SIZE));
     read.extend(export.end().succeeded().0);
     assert!(read == image);
 }
@@ -104,7 +97,7 @@ fn an_export_of_a_snapshot_never_mixes_it_with_its_successor() {
     cluster.tepal(&["snapshot", "create", "z@a"]).succeeded();
     let mut export = Piped::start(&cluster, &["volume", "export", "z@a"]);
     let mut read = export.take(MIB);
-    fill(&cluster, "z", &noise(10, SIZE));
+    fill(&mut cluster.connect("z"), &noise(10, SIZE));
     cluster.tepal(&["snapshot", "rm", "z@a", "--force"]).succeeded();
     cluster.tepal(&["snapshot", "create", "z@a"]).succeeded();
     let over = export.end();
@@ -118,7 +111,7 @@ fn an_export_of_a_snapshot_never_mixes_it_with_its_successor() {
 fn an_export_of_a_volume_that_is_rolled_back_fails() {
     let (cluster, _) = with_volume(11);
     cluster.tepal(&["snapshot", "create", "z@a"]).succeeded();
-    fill(&cluster, "z", &noise(12, SIZE));
+    fill(&mut cluster.connect("z"), &noise(12, SIZE));
     let mut export = Piped::start(&cluster, &["volume", "export", "z"]);
     export.take(MIB);
     cluster.tepal(&["snapshot", "rollback", "z@a", "--force"]).succeeded();
@@ -131,7 +124,7 @@ fn differences_are_of_one_volume_though_its_names_go_over_to_another() {
     let (cluster, image) = with_volume(13);
     cluster.tepal(&["snapshot", "create", "z@a"]).succeeded();
     let after = noise(14, SIZE);
-    fill(&cluster, "z", &after);
+    fill(&mut cluster.connect("z"), &after);
     cluster.tepal(&["snapshot", "create", "z@b"]).succeeded();
     let mut export = Piped::start(&cluster, &["volume", "export", "z@b", "--since", "a"]);
     let mut differences = export.take(MIB);
@@ -142,7 +135,7 @@ fn differences_are_of_one_volume_though_its_names_go_over_to_another() {
     cluster.tepal(&["snapshot", "create", "z@a"]).succeeded();
     cluster.tepal(&["snapshot", "create", "z@b"]).succeeded();
     differences.extend(export.end().succeeded().0);
-    fill(&cluster, "z", &image);
+    fill(&mut cluster.connect("z"), &image);
     let mut import = Piped::start(&cluster, &["volume", "import", "z", "--force"]);
     import.feed(&differences).expect("it reads on");
     import.end().succeeded();

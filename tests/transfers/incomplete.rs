@@ -106,3 +106,32 @@ fn what_is_rolled_back_is_whole_again() {
     cluster.tepal(&["snapshot", "rollback", "z@a", "--force"]).succeeded();
     assert!(!is_incomplete(&cluster) && bytes(&cluster, "z") == before);
 }
+
+/// Story: an import was gone on with by an image of another day, and the volume, half of each, was whole by what the command said.
+#[test]
+fn an_import_resumed_with_another_image_holds_that_image() {
+    const LARGE: usize = 1200 * MIB;
+    let cluster = Plan { drive_size: 2 << 30, ..Plan::default() }.up();
+    let piece = |seed: u64| noise(seed, MIB);
+    // Of a GiB and more, so that a part of it is noted; mostly holes, but for a MiB in each 100.
+    let feed = |import: &mut Piped, seed: u64, length: usize| {
+        for _ in (0..length).step_by(100 * MIB) {
+            import.feed(&piece(seed))?;
+            import.feed(&vec![0; 99 * MIB])?;
+        }
+        Ok::<(), std::io::Error>(())
+    };
+    let mut import = Piped::start(&cluster, &["volume", "import", "z", "--size", "1200M", "--layout", "mirror:2"]);
+    feed(&mut import, 1, 1100 * MIB).expect("it reads on");
+    crate::program::until("a part to be noted", crate::program::LIMIT, || {
+        (cluster.volume("z")["incomplete"]["done"].as_u64()? > 0).then_some(())
+    });
+    import.kill();
+    let mut resumed = Piped::start(&cluster, &["volume", "import", "z", "--resume"]);
+    feed(&mut resumed, 2, LARGE).expect("it reads on");
+    resumed.end().succeeded();
+    let mut disk = cluster.connect("z");
+    for at in (0..LARGE).step_by(100 * MIB) {
+        assert!(disk.read(at as u64, MIB as u32).expect("read") == piece(2), "from {at} on");
+    }
+}

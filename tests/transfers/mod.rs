@@ -11,6 +11,7 @@ mod send;
 mod servers;
 
 use crate::cluster::Cluster;
+use crate::nbd::Nbd;
 use crate::program::{self, LIMIT};
 use std::io::{Read, Write};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -95,10 +96,20 @@ impl Over {
 
 /// All that a volume or snapshot holds.
 pub fn bytes(cluster: &Cluster, name: &str) -> Vec<u8> {
-    let mut disk = cluster.connect(name);
+    content(&mut cluster.connect(name))
+}
+
+pub fn content(disk: &mut Nbd) -> Vec<u8> {
     let size = disk.size as usize;
     let piece = |at: usize| (at as u64, (size - at).min(8 * MIB) as u32);
     (0..size).step_by(8 * MIB).flat_map(|at| disk.read(piece(at).0, piece(at).1).expect("read")).collect()
+}
+
+/// Writes an image from the disk's beginning on.
+pub fn fill(disk: &mut Nbd, image: &[u8]) {
+    for (piece, at) in image.chunks(8 * MIB).zip((0..).step_by(8 * MIB)) {
+        disk.write(at, piece).expect("written");
+    }
 }
 
 /// `FROM | TO`, both of which succeed.

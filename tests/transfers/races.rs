@@ -1,13 +1,25 @@
 //! Each long command against each change of what it reads or writes to, at many moments: every byte is compared.
+//!
+//! `TEPAL_RACES=100` has each pair race a hundred times; four, if it isn't said.
 
-use super::{MIB, Over, Piped, bytes};
+use super::{MIB, Over, Piped, bytes, fill};
 use crate::cluster::{Cluster, Plan};
 use crate::nbd::{Nbd, noise};
 use std::thread;
 
 const SIZE: usize = 24 * MIB;
-/// How far the command is when the change begins.
+/// How far the command is when the change begins; then at others.
 const MOMENTS: [usize; 4] = [1, MIB, 9 * MIB + 4096, SIZE - 1];
+
+fn moments() -> impl Iterator<Item = usize> + Clone {
+    let count = std::env::var("TEPAL_RACES").ok().and_then(|count| count.parse().ok()).unwrap_or(MOMENTS.len());
+    // Odd steps through all bytes of the image.
+    (0..count).map(|nth| MOMENTS.get(nth).copied().unwrap_or((nth * 7_654_321) % (SIZE - 1) + 1))
+}
+
+fn each_at_every_moment(changes: &[Change]) -> impl Iterator<Item = (Change, usize)> {
+    changes.iter().flat_map(|&change| moments().map(move |moment| (change, moment)))
+}
 
 /// What is done to the volume `z`, or to its snapshot, meanwhile.
 const RENAME: Change = &[&["volume", "rename", "z", "old"], &["volume", "create", "z", "--size", "24M"]];
@@ -37,19 +49,17 @@ impl Round {
         let id = format!("id:{}", cluster.volume("z")["id"]);
         let (before, now) = (noise(1, SIZE), noise(2, SIZE));
         for (image, snapshot) in [(&before, Some("z@a")), (&now, None)] {
-            let mut disk = cluster.connect("z");
-            for at in (0..SIZE).step_by(8 * MIB) {
-                disk.write(at as u64, &image[at..at + 8 * MIB]).expect("written");
-            }
-            drop(disk);
+            fill(&mut cluster.connect("z"), image);
             snapshot.map(|name| cluster.tepal(&["snapshot", "create", name]).succeeded());
         }
         Round { cluster, before, now, id }
     }
 
-    /// Not all of a change is always possible: what follows is to be right in any case.
+    /// What follows the first step isn't always possible: what comes of it is to be right in any case.
     fn change(&self, change: Change) {
-        for command in change {
+        let (first, then) = change.split_first().expect("a step");
+        self.cluster.tepal(first).succeeded();
+        for command in then {
             self.cluster.tepal(command);
         }
     }
@@ -81,10 +91,7 @@ impl Round {
 fn an_import_is_whole_in_its_volume_or_fails_whatever_happens_meanwhile() {
     let mut cluster = Plan::default().up();
     let image = noise(3, SIZE);
-    for (change, moment) in [RENAME, REMOVE, ROLL_BACK, CUT_OFF, NEW_SNAPSHOT]
-        .into_iter()
-        .flat_map(|one| MOMENTS.map(|moment| (one, moment)))
-    {
+    for (change, moment) in each_at_every_moment(&[RENAME, REMOVE, ROLL_BACK, CUT_OFF, NEW_SNAPSHOT]) {
         let round = Round::new(cluster);
         let mut import = Piped::start(&round.cluster, &["volume", "import", "z"]);
         import.feed(&image[..moment]).expect("it reads on");
@@ -115,9 +122,7 @@ fn an_import_is_whole_in_its_volume_or_fails_whatever_happens_meanwhile() {
 #[test]
 fn an_exported_volume_is_of_one_moment_or_the_export_fails() {
     let mut cluster = Plan::default().up();
-    for (change, moment) in
-        [RENAME, REMOVE, ROLL_BACK, NEW_SNAPSHOT].into_iter().flat_map(|one| MOMENTS.map(|moment| (one, moment)))
-    {
+    for (change, moment) in each_at_every_moment(&[RENAME, REMOVE, ROLL_BACK, NEW_SNAPSHOT]) {
         let round = Round::new(cluster);
         let over = round.export("z", moment, change);
         let what = format!("{change:?} at {moment}: {}", over.stderr);
@@ -132,10 +137,7 @@ fn an_exported_volume_is_of_one_moment_or_the_export_fails() {
 #[test]
 fn an_exported_snapshot_is_that_snapshot_or_the_export_fails() {
     let mut cluster = Plan::default().up();
-    for (change, moment) in [RENAME, REMOVE, ROLL_BACK, CUT_OFF, NEW_SNAPSHOT]
-        .into_iter()
-        .flat_map(|one| MOMENTS.map(|moment| (one, moment)))
-    {
+    for (change, moment) in each_at_every_moment(&[RENAME, REMOVE, ROLL_BACK, CUT_OFF, NEW_SNAPSHOT]) {
         let round = Round::new(cluster);
         let over = round.export("z@a", moment, change);
         let what = format!("{change:?} at {moment}: {}", over.stderr);

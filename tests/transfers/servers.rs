@@ -1,15 +1,14 @@
 //! Transfers go on when the server that they ask is killed or stands still: another one answers.
 
-use super::{MIB, Piped};
-use crate::nbd::{Nbd, noise};
+use super::{MIB, Piped, content, fill};
+use crate::nbd::noise;
 use crate::servers::ring::Ring;
 use std::time::Duration;
 
 const SIZE: usize = 40 * MIB;
 
 fn read(ring: &Ring, server: u32, volume: &str) -> Vec<u8> {
-    let mut disk = ring.connect(server, volume);
-    (0..SIZE).step_by(8 * MIB).flat_map(|at| disk.read(at as u64, 8 << 20).expect("read")).collect()
+    content(&mut ring.connect(server, volume))
 }
 
 fn up() -> Ring {
@@ -61,10 +60,7 @@ fn a_piece_left_behind_in_a_paused_server_is_not_written_when_it_wakes() {
     let (_, told) = import.end().succeeded();
     assert!(!told.contains("error"), "{told}");
     let newer = noise(3, SIZE);
-    let mut disk = Nbd::open(&ring.address(2), "z").expect("it's there");
-    for at in (0..SIZE).step_by(8 * MIB) {
-        disk.write(at as u64, &newer[at..at + 8 * MIB]).expect("written");
-    }
+    fill(&mut ring.connect(2, "z"), &newer);
     ring.dev(&["resume", "s1"]).succeeded();
     ring.wait_until_all_are_up(2);
     ring.wait_until_healthy(2, "z");

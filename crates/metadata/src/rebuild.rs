@@ -13,8 +13,8 @@ use crate::facade::{Metadata, OpenError, blocking};
 use crate::folder;
 use crate::log_store::Identity;
 use crate::record::{
-    ClusterRecord, CopyStatus, DriveRecord, DriveState, MapRecord, RebuildRecord, ServerRecord, ServerState,
-    VolumeRecord,
+    ClusterRecord, CopyStatus, DriveRecord, DriveState, HolderRecord, MapRecord, RebuildRecord, ServerRecord,
+    ServerState, VolumeRecord,
 };
 use crate::state::State;
 use std::collections::BTreeMap;
@@ -95,7 +95,11 @@ fn rebuilt(last: &State, rebuild: &Rebuild, (history, folder): (u64, u64)) -> Re
         let keeps_view = rebuild.found.get(&drive).is_some_and(|found| found.keeps_view);
         took_writes && !keeps_view && !rebuild.given_up.contains_key(&drive)
     };
-    pass_over_found(&mut state, went_on, view);
+    // What a drive that was found has, it has: one that wasn't complete then isn't now.
+    let goes_first = |holder: &HolderRecord| {
+        went_on(holder.drive) && (holder.status.is_complete() || !rebuild.found.contains_key(&holder.drive))
+    };
+    pass_over_found(&mut state, goes_first, view);
     call_off_joins(&mut state);
     Ok(state)
 }
@@ -160,15 +164,15 @@ fn drive(record: &DriveRecord, rebuild: &Rebuild, view: u64) -> DriveRecord {
 }
 
 /// Where a drive that wasn't found may have gone on alone, those that were found count as passed over.
-fn pass_over_found(state: &mut State, went_on: impl Fn(DriveId) -> bool, view: u64) {
+fn pass_over_found(state: &mut State, goes_first: impl Fn(&HolderRecord) -> bool, view: u64) {
     let failed = |drive: DriveId| state.drives.get(&drive).is_none_or(|record| record.state == DriveState::Failed);
     let mut maps = state.maps.clone();
     for map in maps.values_mut() {
         let mut columns = map.columns.clone();
-        for column in columns.iter_mut().filter(|column| column.holders.iter().any(|holder| went_on(holder.drive))) {
+        for column in columns.iter_mut().filter(|column| column.holders.iter().any(&goes_first)) {
             for holder in &mut column.holders {
                 holder.status = match holder.status {
-                    _ if went_on(holder.drive) => CopyStatus::Complete,
+                    _ if goes_first(holder) => CopyStatus::Complete,
                     CopyStatus::Complete if !failed(holder.drive) => CopyStatus::PassedOver(view),
                     status => status,
                 };

@@ -9,10 +9,10 @@ use crate::drives::Parts;
 use crate::volumes::places_of;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tepal_engine::{Agreed, ClusterView, DriveStatus, Epochs, Head, Laid, Migration, View};
-use tepal_metadata::{DriveState, MapRecord, MigrationRecord, ServerState, State, VolumeRecord};
-use tepal_model::MapId;
+use tepal_engine::{Agreed, ClusterView, CopyStatus, DriveStatus, Epochs, Head, Laid, Migration, View};
+use tepal_metadata::{ColumnCopies, DriveState, MapRecord, MigrationRecord, ServerState, State, VolumeRecord};
 use tepal_model::history::FIRST_EPOCH;
+use tepal_model::{DriveId, MapId};
 use tokio::sync::watch;
 
 /// The state that the engine has followed last; of view 0 before the first. Clones are the same.
@@ -39,6 +39,18 @@ impl Followed {
 
     pub fn set(&self, now: Arc<ClusterView>) {
         self.0.send_replace(now);
+    }
+
+    /// Returns once a state is followed, and so kept by the drives here, in which that is so, or a later view.
+    pub async fn counted(&self, changes: &[ColumnCopies], view: u64) {
+        let is_counted = |now: &ClusterView, change: &ColumnCopies| {
+            let Some(places) = now.places.get(&change.map) else { return true };
+            let is_complete = |drive: &DriveId| places.status(change.column as usize, *drive) == CopyStatus::Complete;
+            change.complete.iter().all(is_complete) && !change.passed.iter().any(is_complete)
+        };
+        let mut states = self.0.subscribe();
+        let all = |now: &Arc<ClusterView>| now.view > view || changes.iter().all(|change| is_counted(now, change));
+        let _ = states.wait_for(all).await; // this has the other end
     }
 
     /// The first state of that view or a later one.

@@ -22,8 +22,11 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// How long a primary of a view that isn't followed here yet is kept waiting, before it's told to ask again.
 const KNOWN_SOON: Duration = Duration::from_millis(500);
 
-/// Columns in one command.
-const COUNTED_AT_ONCE: usize = 1024;
+/// Columns in one command, which mustn't be longer than commands may be.
+const COUNTED_AT_ONCE: usize = 256;
+
+/// For a state to be followed that has been agreed.
+const FOLLOWED_WITHIN: Duration = Duration::from_secs(10);
 
 /// Changes of copies that wait for the command before theirs, with the view that each was found in.
 #[derive(Default)]
@@ -204,8 +207,9 @@ impl MetadataAuthority {
         if self.is_stopping() || (view != 0 && view != newest) {
             return None;
         }
-        match self.propose(Command::CountCopies { changes, view }).await {
-            Ok(_) => Some(if view == 0 { newest } else { view }),
+        match self.propose(Command::CountCopies { changes: changes.clone(), view }).await {
+            Ok(_) if view == 0 => Some(newest),
+            Ok(_) => timeout(FOLLOWED_WITHIN, self.followed.counted(&changes, view)).await.ok().map(|()| view),
             Err(ProposeError::Refused(refusal)) => {
                 tracing::debug!(%refusal, "what copies count isn't agreed as it was found");
                 None

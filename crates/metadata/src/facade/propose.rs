@@ -108,7 +108,8 @@ impl Member {
         let mut begun = false;
         while asked.elapsed() < if begun { WITHIN } else { LED_WITHIN } {
             self.check_running().await?;
-            let leader = self.leader().filter(|_| may_ask());
+            let led_by = self.leader();
+            let leader = led_by.filter(|_| may_ask());
             let up_since = self.record().map(|record| record.state_view);
             proposal.from = Some(Proposer { up_since, ..ticket.from });
             let proposed = match leader {
@@ -118,10 +119,10 @@ impl Member {
             };
             match proposed {
                 Proposed::Answered { index, answer } => return self.shown(index, answer, asked).await,
-                Proposed::NotLeader { .. } => self.other_leader(leader).await,
+                Proposed::NotLeader { .. } => self.other_leader(led_by).await,
                 Proposed::Unknown => {
                     begun = true;
-                    self.other_leader(leader).await;
+                    self.other_leader(led_by).await;
                 }
                 Proposed::NoRoom { lack, begun: now } => {
                     return Err(ProposeError::NoRoom { lack, begun: begun || now });

@@ -14,7 +14,7 @@ pub fn reason(trouble: &Trouble, state: &State, volume: &str) -> String {
             let held = named(drives, state);
             format!(
                 "some of it is lost, and requests for that fail: only {held} had all that was acknowledged; `tepal volume accept-loss \
-                 {volume}` says where, and can have older copies served where there are some; or restore the volume from elsewhere"
+                 {volume}` says where, and can have older copies served where there are some; `tepal volume export --keep-going` saves all else"
             )
         }
         Trouble::AllWaits { drives } => all_wait(drives, state),

@@ -500,7 +500,7 @@ pub struct ImportArguments {
     /// Apply differences even if the volume has changed since the snapshot on which they are based
     #[arg(long)]
     pub force: bool,
-    /// Go on with an import that was cut short; standard input is what it was, from its beginning
+    /// Go on with an import that was cut short: what is there already is compared with standard input, and written where it differs
     #[arg(long, conflicts_with_all = ["force", "size", "layout", "pool"])]
     pub resume: bool,
     /// If the volume is larger than the one that the input came from, make it as small: what is past the new end is lost

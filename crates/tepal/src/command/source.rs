@@ -3,7 +3,9 @@
 
 use super::hold::{Hold, HoldUse};
 use crate::client::{Client, ClientError};
-use tepal_server::api::types::{MapRun, SnapshotInfo, SnapshotName, SourceName, VolumeInfo, path, route};
+use tepal_server::api::types::{
+    BY_ID, Loss, MapRun, Range, SnapshotInfo, SnapshotName, SourceName, VolumeInfo, path, route,
+};
 
 pub struct Source<'a> {
     client: &'a Client,
@@ -82,6 +84,12 @@ impl<'a> Source<'a> {
     pub fn map(&self, offset: u64, length: u64) -> Result<Vec<MapRun>, ClientError> {
         let route = self.route(route::VOLUME_MAP, route::SNAPSHOT_MAP);
         self.client.get(&format!("{}?offset={offset}&length={length}", path(route, &self.id)))
+    }
+
+    /// Bytes that only drives had that have failed, in order. A server that can't tell is asked for them as for others.
+    pub fn lost(&self) -> Vec<Range> {
+        let of_volume = format!("{BY_ID}{}", self.volume);
+        self.client.get::<Loss>(&path(route::VOLUME_LOSS, &of_volume)).map(|loss| loss.ranges).unwrap_or_default()
     }
 
     pub fn read(&self, offset: u64, length: u64) -> Result<Vec<u8>, ClientError> {

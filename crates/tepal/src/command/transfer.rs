@@ -69,6 +69,11 @@ pub enum TransferError {
         ranges(.blocks)
     )]
     KeptGoing { what: String, damaged: u64, blocks: Vec<Range> },
+    #[error(
+        "{bytes} of {what} are lost with drives that failed, from {offset} on: `tepal volume accept-loss` says more; \
+         `tepal volume export --keep-going`, of all of it, writes all else, with zeros in place of what is lost"
+    )]
+    Lost { what: String, bytes: String, offset: u64 },
     #[error("{what} can't be read from {offset} on: {error}")]
     Unreadable { what: String, offset: u64, error: ClientError },
     #[error(
@@ -98,6 +103,11 @@ pub enum TransferError {
         "volume '{0}' is incomplete, an import of it hasn't come to its end: end it by `tepal volume import {0} --resume`, or use --force"
     )]
     Incomplete(String),
+    #[error(
+        "volume '{0}' has a part of an image or of differences, and can't be compared with what these are based on: if they are the ones \
+         that were begun with, apply them anew by --force"
+    )]
+    HalfChanged(String),
     #[error("standard input says itself how large volume '{0}' is to be: leave out --size")]
     SizeSaid(String),
     #[error("volume '{name}' has only a part of what is on standard input: {error}; import a whole one")]
@@ -187,7 +197,7 @@ pub fn export(client: &Client, output: Output, arguments: ExportArguments) -> Re
     if source.is_incomplete && !force {
         return Err(TransferError::Incomplete(source.name.volume().to_owned()).into());
     }
-    let reader = Reader::new(&source, keep_going);
+    let reader = Reader::new(&source, keep_going)?;
     match (since, form) {
         (None, Form::Raw) => image::export(&reader, file),
         (None, Form::Tepal) => stream::export(client, &reader, file),

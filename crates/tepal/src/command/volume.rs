@@ -28,6 +28,15 @@ pub enum VolumeError {
         "requests for {bytes} of volume '{volume}' fail: with --force the newest copies left of that are served as they are"
     )]
     LossNotAccepted { volume: String, bytes: String },
+    #[error(
+        "of {bytes} of volume '{volume}' there is no copy at all: requests for them go on to fail; `tepal volume export {volume} \
+         --keep-going` saves all else, and `tepal volume rm` removes it"
+    )]
+    NoCopyLeft { volume: String, bytes: String },
+    #[error(
+        "{bytes} of volume '{volume}' are lost with drives that failed: `tepal volume accept-loss {volume}` says where"
+    )]
+    LostParts { volume: String, bytes: String },
     #[error("volume '{volume}' was removed while it was being {doing}, when {done} of {total} were done")]
     Gone { volume: String, doing: &'static str, done: String, total: String },
     #[error("{what} is removed, and not all of its space is free yet: the rest is freed in the background")]
@@ -154,7 +163,10 @@ fn accept_loss(client: &Client, output: Output, name: &str, force: bool) -> Resu
         let bytes = output::size(loss.bytes);
         format!("volume {name} is served as it is: {bytes} of it may miss writes that were acknowledged: {lost}")
     })?;
-    Ok(())
+    match client.get::<Loss>(&route)? {
+        Loss { bytes: 0, .. } => Ok(()),
+        still => Err(VolumeError::NoCopyLeft { volume: name.to_owned(), bytes: output::size(still.bytes) }.into()),
+    }
 }
 
 fn scrub(client: &Client, output: Output, name: &str, wait: bool) -> Result<(), CommandError> {
@@ -166,6 +178,7 @@ fn scrub(client: &Client, output: Output, name: &str, wait: bool) -> Result<(), 
         far = (scrub.checked_bytes, scrub.total_bytes);
         Ok(runs.then(|| Left { done: scrub.checked_bytes, total: scrub.total_bytes, obstacles: Vec::new() }))
     };
+    let by_id = format!("{BY_ID}{}", begun.volume_id);
     let (progress, look) = (Progress::new(format!("scrubbing {name}")), || client.get(&route));
     if !wait {
         output.show(&begun, |_| format!("volume {name} is being scrubbed"))?;
@@ -175,10 +188,12 @@ fn scrub(client: &Client, output: Output, name: &str, wait: bool) -> Result<(), 
     let Waited::Done(scrub) = waited else {
         return Err(VolumeError::Unscrubbed(name.to_owned()).into());
     };
+    let lost = client.get::<Loss>(&path(route::VOLUME_LOSS, &by_id)).map_or(0, |loss| loss.bytes);
     output.show(&scrub, |scrub| {
         let checked = output::size(scrub.checked_bytes);
         let verdict = match scrub {
             Scrub { error: Some(_), .. } => "it ended before all was",
+            _ if lost > 0 => "some of it is lost with drives that failed",
             Scrub { damaged, .. } if !damaged.is_empty() => "some of it is damaged on every copy",
             Scrub { damaged_snapshots, .. } if !damaged_snapshots.is_empty() => {
                 "some of its snapshots are damaged on every copy"
@@ -194,6 +209,7 @@ fn scrub(client: &Client, output: Output, name: &str, wait: bool) -> Result<(), 
         ScrubState::Done if !scrub.damaged.is_empty() => {
             Err(VolumeError::Damaged { volume, damaged: scrub.damaged }.into())
         }
+        ScrubState::Done if lost > 0 => Err(VolumeError::LostParts { volume, bytes: output::size(lost) }.into()),
         ScrubState::Done if !scrub.damaged_snapshots.is_empty() => {
             let damaged = scrub.damaged_snapshots;
             let named = damaged.iter().map(|it| format!("{volume}@{} at {}", it.name, ranges(&it.damaged)));

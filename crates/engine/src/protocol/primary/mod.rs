@@ -107,6 +107,8 @@ pub(crate) struct State<W: World> {
     pub settling: bool,
     /// It's being agreed which copies are complete.
     pub counting: bool,
+    /// The newest view of which a state was followed that says which copies are.
+    pub copies_since: View,
     /// It's being agreed that a drive that joins has everything.
     pub telling_joined: bool,
     /// The map is being removed, or another server leads: nobody is served any more.
@@ -215,6 +217,7 @@ impl<W: World> Group<W> {
             recovering: false,
             settling: false,
             counting: false,
+            copies_since: 0,
             telling_joined: false,
             removed: false,
             cut_off: BTreeSet::new(),

@@ -9,6 +9,8 @@ use super::Draft;
 use crate::command::{COPIES_COUNTED, ColumnCopies, Reply};
 use crate::record::{ColumnRecord, CopyStatus, DriveState, HolderRecord, MapRecord};
 use crate::refusal::Refusal;
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use tepal_model::{DriveId, MapId, VolumeId};
 
 impl Draft {
@@ -17,6 +19,7 @@ impl Draft {
         if view != 0 && self.state.view() != view {
             return Err(Refusal::ViewChanged { view: self.state.view() });
         }
+        let before = self.changes.len();
         for ColumnCopies { map, column, passed, complete } in changes {
             let mut record = self.column(*map, *column)?;
             let now = CopyStatus::PassedOver(self.state.view());
@@ -37,11 +40,24 @@ impl Draft {
             }
             self.put_column_if_changed(*map, *column, record);
         }
+        // A state in which it's agreed is another one: drives keep it, and a rebuild tells it from the one before.
+        if self.changes.len() > before {
+            let passed: BTreeSet<DriveId> = changes.iter().flat_map(|change| change.passed.iter().copied()).collect();
+            let named =
+                |drives: &BTreeSet<DriveId>| drives.iter().map(DriveId::to_string).collect::<Vec<_>>().join(", ");
+            let (subject, text) = match passed.first() {
+                Some(first) => {
+                    (first.to_string(), format!("{} parts of volumes go on without: {}", changes.len(), named(&passed)))
+                }
+                None => ("copies".to_owned(), format!("{} parts of volumes have complete copies again", changes.len())),
+            };
+            self.event("drive", &subject, text);
+        }
         Ok(Reply::Done)
     }
 
-    /// The newest copies that are left count as complete, where those that were have failed; and regions that only failed drives had are
-    /// what the others have.
+    /// One of the copies that are left counts as complete, where those that were have failed: whatever the others have besides, that one is
+    /// right. And regions that only failed drives had are what that copy has.
     pub(super) fn accept_loss(&mut self, volume: VolumeId) -> Result<Reply, Refusal> {
         let record = self.state.volumes.get(&volume).cloned().ok_or(Refusal::NoVolumeId(volume))?;
         let view = self.state.view() + 1;
@@ -59,10 +75,12 @@ impl Draft {
                 CopyStatus::Complete | CopyStatus::GivenUp(_) => 0,
             };
             if !left().any(|holder| holder.status.is_complete()) {
-                let newest = left().map(passed).max();
-                let is_newest: Vec<DriveId> =
-                    left().filter(|holder| Some(passed(holder)) == newest).map(|holder| holder.drive).collect();
-                for holder in column_record.holders.iter_mut().filter(|holder| is_newest.contains(&holder.drive)) {
+                // A drive that takes writes has what was written since it returned, whenever it was passed over.
+                let takes_writes =
+                    |holder: &HolderRecord| self.drive(holder.drive).is_ok_and(|drive| drive.state.takes_writes());
+                let newest = left().max_by_key(|holder| (takes_writes(holder), passed(holder), Reverse(holder.drive)));
+                let newest = newest.map(|holder| holder.drive);
+                for holder in column_record.holders.iter_mut().filter(|holder| Some(holder.drive) == newest) {
                     holder.status = CopyStatus::Complete;
                 }
             }

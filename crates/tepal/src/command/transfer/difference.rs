@@ -188,7 +188,7 @@ fn found(
         found => found.ok().filter(|found| found.volume == volume.id),
     };
     if found.is_none() && volume.incomplete.is_some() {
-        return Err(TransferError::Incomplete(volume.name).into());
+        return Err(TransferError::HalfChanged(volume.name).into());
     }
     let Some(found) = found else {
         // Standard output is for the answer alone.

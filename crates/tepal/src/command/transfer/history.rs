@@ -70,7 +70,7 @@ pub fn send(client: &Client, output: Output, arguments: SendArguments) -> Result
     let mut base = base.map(|base| Source::of_snapshot(client, base));
     for snapshot in snapshots {
         let source = Source::of_snapshot(client, snapshot);
-        let (reader, header) = (Reader::new(&source, false), header(&cluster, base.as_ref(), &source));
+        let (reader, header) = (Reader::new(&source, false)?, header(&cluster, base.as_ref(), &source));
         match &base {
             None => stream::write(&reader, &header, &mut to)?,
             Some(base) => difference::write(client, &reader, base, &header, &mut to)?,

@@ -40,9 +40,10 @@ pub fn import(
     let wanted = length.map_or(Wanted::Unknown, Wanted::AtLeast);
     let mut target = Target::find_or_make(client, arguments, wanted)?;
     let mut progress = Progress::new(format!("importing {}", target.name));
-    let (mut data, mut offset) = (Vec::with_capacity(PIECE as usize), target.resumed_at());
-    if input.skip(offset).map_err(TransferError::Input)? < offset {
-        return Err(TransferError::Shorter { name: target.name, done: output::size(offset) }.into());
+    let (mut data, mut offset, resumed_at) = (Vec::with_capacity(PIECE as usize), 0, target.resumed_at());
+    let shorter = |name: &str| TransferError::Shorter { name: name.to_owned(), done: output::size(resumed_at) };
+    if total.is_some_and(|total| total < resumed_at) {
+        return Err(shorter(&target.name).into());
     }
     loop {
         let found = input.next(&mut data).map_err(TransferError::Input)?;
@@ -54,6 +55,7 @@ pub fn import(
         let fitting = length.min(target.size - offset);
         match found {
             Found::Zeros(_) => target.zero(offset, fitting)?,
+            _ if offset < resumed_at => target.write_unless_there(offset, &data[..fitting as usize])?,
             _ => target.write(offset, &data[..fitting as usize])?,
         }
         offset += fitting;

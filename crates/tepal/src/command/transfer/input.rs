@@ -69,32 +69,6 @@ impl<'a> Input<'a> {
         }
     }
 
-    /// Passes over bytes at the beginning. How many there were, so many at most.
-    pub fn skip(&mut self, length: u64) -> io::Result<u64> {
-        let mut skipped = 0;
-        if let Some((at, end)) = self.place {
-            let begun = self.beginning.len() as u64;
-            let to = (at - begun + length).min(end.max(at));
-            if to > at {
-                lseek(&self.file, i64::try_from(to).unwrap_or(i64::MAX), Whence::SeekSet)?;
-                (self.beginning, self.place) = (&[], Some((to, end)));
-                return Ok(to - (at - begun));
-            }
-        }
-        while skipped < length {
-            if self.held == 0 {
-                self.read()?;
-            }
-            let passed = (self.held as u64).min(length - skipped) as usize;
-            if passed == 0 {
-                break;
-            }
-            self.chunk.copy_within(passed..self.held, 0);
-            (self.held, skipped) = (self.held - passed, skipped + passed as u64);
-        }
-        Ok(skipped)
-    }
-
     fn read(&mut self) -> io::Result<()> {
         let begun = self.beginning.len();
         self.held = fill(&mut (&mut self.beginning).chain(&self.file), &mut self.chunk)?;
@@ -165,24 +139,6 @@ mod tests {
         }
         bytes[10 << 20..19 << 20].fill(7);
         bytes
-    }
-
-    #[test]
-    fn what_is_passed_over_is_not_told() {
-        let file = tempfile::NamedTempFile::new().expect("space");
-        file.as_file().write_all_at(&image(), 0).expect("space");
-        for (is_file, skipped) in
-            [false, true].into_iter().flat_map(|kind| [0, 3, 8, 9 << 20, 21 << 20].map(|at| (kind, at)))
-        {
-            let mut opened = file.reopen().expect("there");
-            let mut beginning = [0; 8];
-            opened.read_exact(&mut beginning).expect("so long it is");
-            let place = is_file.then_some((8, (20 << 20) + 77));
-            let mut input = Input::new(opened, &beginning, place);
-            let all = image().len();
-            assert_eq!(input.skip(skipped as u64).expect("readable"), skipped.min(all) as u64);
-            assert!(told(input).0 == image()[skipped.min(all)..], "{skipped} of a file: {is_file}");
-        }
     }
 
     #[test]

@@ -17,6 +17,8 @@ const LONGEST_HOLE: u64 = 1 << 30;
 
 pub struct Reader<'a> {
     pub source: &'a Source<'a>,
+    /// What only drives had that have failed: nobody answers for it.
+    lost: Vec<Range>,
     /// What is damaged is zeros, and told at the end.
     keep_going: bool,
     damaged: RefCell<Vec<Range>>,
@@ -30,13 +32,37 @@ pub enum Part {
 }
 
 impl<'a> Reader<'a> {
-    pub fn new(source: &'a Source<'a>, keep_going: bool) -> Self {
-        Reader { source, keep_going, damaged: RefCell::default() }
+    pub fn new(source: &'a Source<'a>, keep_going: bool) -> Result<Self, TransferError> {
+        let mut lost = source.lost();
+        lost.retain(|range| range.offset < source.size);
+        match lost.first() {
+            Some(first) if !keep_going => Err(TransferError::Lost {
+                what: source.described(),
+                bytes: output::size(sum(&lost)),
+                offset: first.offset,
+            }),
+            _ => Ok(Reader { source, lost, keep_going, damaged: RefCell::default() }),
+        }
     }
 
     /// All of it, in order, without reading what drives don't hold.
     pub fn parts(&self, mut take: impl FnMut(u64, Part) -> Result<(), TransferError>) -> Result<(), TransferError> {
-        let (size, mut offset) = (self.source.size, 0);
+        let mut offset = 0;
+        for &Range { offset: lost, length } in &self.lost {
+            self.parts_of(offset..lost, &mut take)?;
+            offset = (lost + length).min(self.source.size);
+            self.note(Range { offset: lost, length: offset - lost });
+            take(lost, Part::Hole(offset - lost))?;
+        }
+        self.parts_of(offset..self.source.size, &mut take)
+    }
+
+    fn parts_of(
+        &self,
+        range: std::ops::Range<u64>,
+        take: &mut impl FnMut(u64, Part) -> Result<(), TransferError>,
+    ) -> Result<(), TransferError> {
+        let (size, mut offset) = (range.end, range.start);
         while offset < size {
             let runs: Result<Vec<MapRun>, _> = self.source.map(offset, (size - offset).min(LOOK_AHEAD));
             for run in runs.map_err(|error| self.unreadable(offset, error))? {
@@ -110,7 +136,11 @@ impl<'a> Reader<'a> {
             let said = serde_json::json!({ "damaged": ranges });
             let _ = writeln!(std::io::stderr(), "{said}");
         }
-        let damaged = ranges.iter().map(|range| range.length).sum();
+        let damaged = sum(&ranges);
         Err(TransferError::KeptGoing { what: self.source.described(), damaged, blocks: ranges }.into())
     }
+}
+
+fn sum(ranges: &[Range]) -> u64 {
+    ranges.iter().map(|range| range.length).sum()
 }

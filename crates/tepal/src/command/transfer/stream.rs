@@ -75,14 +75,14 @@ pub fn fill<'a>(
             Piece::Data { offset } => (offset, data.len() as u64),
             Piece::Zeros { offset, length } => (offset, length),
         };
-        if offset + length > target.resumed_at() {
-            target.zero(end, offset - end)?;
-            match piece {
-                Piece::Data { .. } => target.write(offset, &data)?,
-                Piece::Zeros { .. } => target.zero(offset, length)?,
-            }
-            target.reached(offset + length)?;
+        let may_be_there = offset < target.resumed_at();
+        target.zero(end, offset - end)?;
+        match piece {
+            Piece::Data { .. } if may_be_there => target.write_unless_there(offset, &data)?,
+            Piece::Data { .. } => target.write(offset, &data)?,
+            Piece::Zeros { .. } => target.zero(offset, length)?,
         }
+        target.reached(offset + length)?;
         end = offset + length;
         progress.set(end, size);
     }

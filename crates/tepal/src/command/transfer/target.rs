@@ -163,6 +163,18 @@ impl<'a> Target<'a> {
         self.count(flushed, 0)
     }
 
+    /// The same for a piece that an earlier import may have written: what is there already stays.
+    pub fn write_unless_there(&mut self, offset: u64, bytes: &[u8]) -> Result<(), TransferError> {
+        let data = path(route::VOLUME_DATA, &self.id);
+        let asked = format!("{data}?offset={offset}&length={}", bytes.len());
+        let found = self.client.get_bytes(&asked).map_err(|error| self.unwritten(error))?;
+        if found != bytes {
+            return self.write(offset, bytes);
+        }
+        self.done += bytes.len() as u64;
+        Ok(())
+    }
+
     /// Writes a piece: its zeros as zeros, the rest as data.
     pub fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), TransferError> {
         let zeros: Vec<bool> = bytes.chunks(HOLE).map(is_zero).collect();

@@ -20,6 +20,9 @@ const SOON: Duration = Duration::from_millis(20);
 /// So long after this server began to lead, copies that are known to be back are waited for rather than passed over.
 const COMING: Duration = Duration::from_secs(2);
 
+/// A drive that knows what it misses, of all columns, is up by then.
+const UP_SOON: Duration = Duration::from_secs(3);
+
 impl<W: World> Group<W> {
     /// Returns once no complete copy is absent, or nobody is served any more.
     pub async fn pass_over_absent(&self) {
@@ -84,7 +87,13 @@ impl<W: World> Group<W> {
         let (map, number) = (self.shared.column.map, self.shared.column.number);
         let agreed = engine.shared.authority.count_copies(map, number, change.clone(), engine.followed()).await;
         match agreed {
-            Some(view) => self.lock().members.count(&change, view),
+            Some(view) => {
+                let mut state = self.lock();
+                // A later state that is followed already says what has become of it since.
+                if state.copies_since <= view {
+                    state.members.count(&change, view);
+                }
+            }
             None => self.shared.world.sleep(SOON).await,
         }
         self.end_counting();
@@ -98,12 +107,33 @@ impl<W: World> Group<W> {
         }
     }
 
+    /// Has it agreed that the copy of a drive that has returned is complete, though something else keeps the drive from being up: another
+    /// column of it, of which nobody who knows is here. `opening` tells this return from later ones.
+    pub async fn count_returned(self, id: DriveId, opening: u64) {
+        let is_awaited = || {
+            let state = self.lock();
+            let member = state.members.position(id).map(|at| &state.members.list[at]);
+            let is_it = |member: &Member<W>| member.opening == opening && member.is_behind();
+            !state.removed && member.is_some_and(|member| is_it(member) && member.status != CopyStatus::Complete)
+        };
+        self.shared.world.sleep(UP_SOON).await;
+        while is_awaited() {
+            if self.knows_what_it_misses(id) && self.begin_counting() {
+                self.count(CopyChange { passed: Vec::new(), complete: vec![id] }).await;
+                continue;
+            }
+            let change = Group::next_change(&mut self.lock());
+            select(Box::pin(self.shared.world.sleep(UP_SOON)), change).await;
+        }
+    }
+
     /// What a state says that is followed from now on, of that view.
     pub fn follow_copies(&self, places: &Places, view: u64) {
         let mut has_changed = false;
         {
             let mut state = self.lock();
             let column = self.shared.column.number;
+            state.copies_since = state.copies_since.max(view);
             for member in &mut state.members.list {
                 let agreed = places.status(column, member.id);
                 // What this server has had agreed since may not be in it yet.

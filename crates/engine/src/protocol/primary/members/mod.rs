@@ -360,6 +360,12 @@ impl<W: World> Members<W> {
         self.list.iter().filter(has)
     }
 
+    /// Whether who knows more says something else of that drive than one of that order, and both have their places.
+    fn is_overruled(&self, drive: DriveId, order: View, joins: bool) -> bool {
+        let about = self.list.iter().find(|member| member.id == drive && !member.joins);
+        !joins && about.is_some_and(|about| about.order() > order)
+    }
+
     /// Takes in what a drive that is here says, in place of what it said before. What doesn't count is outdated.
     pub fn hear(&mut self, speaker: usize, column: &Column, marks: &[Mark]) -> Heard {
         let (id, order) = (self.list[speaker].id, self.list[speaker].order());
@@ -376,6 +382,7 @@ impl<W: World> Members<W> {
                     heard.busy.insert(mark.region);
                 }
                 MarkKind::Stale(drive) => {
+                    let is_overruled = self.is_overruled(drive, order, joins) && mark.region != column.every_region();
                     let about = self.list.iter_mut().find(|member| member.id == drive && !member.joins);
                     let about = about.filter(|_| !joins); // what it says is of a time when it had another's place
                     match about.filter(|about| about.id == id || about.order() < order) {
@@ -384,6 +391,7 @@ impl<W: World> Members<W> {
                             about.missed.begin(mark.region);
                             about.missed.said(mark.region, speaker);
                         }
+                        None if is_overruled => drop(heard.overruled.insert(mark.region)),
                         None => heard.outdated.push(*mark),
                     }
                 }
@@ -397,6 +405,8 @@ impl<W: World> Members<W> {
 #[derive(Debug, Default)]
 pub struct Heard {
     pub busy: BTreeSet<u64>,
+    /// Regions of which a copy that isn't complete says that a complete one is stale: they may differ.
+    pub overruled: BTreeSet<u64>,
     pub outdated: Vec<Mark>,
 }
 

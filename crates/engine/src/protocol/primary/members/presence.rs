@@ -112,7 +112,7 @@ impl<W: World> Group<W> {
     }
 
     pub fn member_returned(&self, drive: &Holder<W>, standing: Standing) {
-        {
+        let opening = {
             let mut state = self.lock();
             let Some(at) = state.members.position(drive.id()).filter(|_| !state.removed) else { return };
             state.forget_what_others_have();
@@ -139,6 +139,12 @@ impl<W: World> Group<W> {
             if self.is_mirrored() {
                 state.unresolved.extend(unsure);
             }
+            let member = &state.members.list[at];
+            (member.is_behind() && member.status != CopyStatus::Complete).then_some(member.opening)
+        };
+        if let Some(opening) = opening {
+            let counted = self.clone().count_returned(drive.id(), opening);
+            self.shared.world.spawn(Box::pin(counted));
         }
         self.wake();
         self.start_recovery();
@@ -175,6 +181,8 @@ impl<W: World> Group<W> {
                 state.unresolved.insert(region);
                 state.busy.entry(region).or_default().marked.insert(at);
             }
+            // What a copy of before took and a complete one didn't: the complete one is right.
+            state.unresolved.extend(heard.overruled);
         }
         let outdated = heard.outdated;
         if !outdated.is_empty() {

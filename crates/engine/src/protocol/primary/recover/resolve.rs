@@ -4,7 +4,7 @@
 use super::Stuck;
 use super::equalise::Why;
 use crate::protocol::primary::Group;
-use crate::protocol::primary::members::{Copies, Presence};
+use crate::protocol::primary::members::{Copies, Member, Presence};
 use futures_channel::oneshot;
 use futures_util::future::join_all;
 use std::collections::BTreeMap;
@@ -89,6 +89,7 @@ impl<W: World> Group<W> {
 
     async fn resolve_alone(&self, region: u64) -> Result<(), Stuck> {
         loop {
+            self.until_nobody_leaves().await;
             self.pass_over_absent().await;
             let began = self.lock().moment();
             self.equalise_region(region, Why::Unresolved).await?;
@@ -102,6 +103,21 @@ impl<W: World> Group<W> {
                 state.unresolved.remove(&region);
                 return Ok(());
             }
+        }
+    }
+
+    /// Of a drive that leaves, it isn't known yet whether anything may be settled without it.
+    async fn until_nobody_leaves(&self) {
+        loop {
+            let change = {
+                let mut state = self.lock();
+                let leaves = |member: &Member<W>| matches!(member.presence, Presence::Leaving);
+                if state.removed || !state.members.list.iter().any(leaves) {
+                    return;
+                }
+                Group::next_change(&mut state)
+            };
+            let _ = change.await; // dropped with the group
         }
     }
 
