@@ -8,6 +8,7 @@ mod cut;
 mod exports;
 mod many;
 mod rotten;
+mod rounds;
 mod space;
 mod transfer;
 

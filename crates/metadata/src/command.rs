@@ -10,9 +10,8 @@ use tepal_model::{ClusterId, DriveId, Epoch, MapId, ServerId, VolumeId};
 /// misread. 2 has the snapshots of volumes, 3 their clones, copies that move between drives, and volumes that go from one map to another,
 /// 4 volumes that go alone, 5 volumes that go to another pool, and others believed where a drive is removed that a rebuild didn't find,
 /// 6 volumes that grow only as they were cleared, 7 which copies of a column are complete, commands about a volume or snapshot by its
-/// id, and
-/// imports.
-pub const VERSION: u32 = 7;
+/// id, and imports, 8 epochs that tell which were handed out while drives were away, and gaps in a map's history that are closed.
+pub const VERSION: u32 = 8;
 
 /// From this version on, [`Command::CreateVolume`] makes columns for drives to come; before, one for each drive.
 pub(crate) const MOVABLE: u32 = 3;
@@ -38,6 +37,9 @@ pub(crate) const IDS: u32 = 7;
 
 /// From this version on, volumes are known to be incomplete.
 const IMPORTS: u32 = 7;
+
+/// From this version on, an epoch that is handed out while drives of the map are away has the number of its view.
+pub(crate) const GAPS_CLOSED: u32 = 8;
 
 /// Begins what stands for the name of a volume that is there, as `id:7`, or for that of one of its snapshots, as `id:3` with its epoch. It
 /// means the same whatever that is called by now. No name has a colon.
@@ -296,6 +298,16 @@ pub enum Command {
         /// The new volume's.
         name: String,
     },
+    /// Nobody sees anything of these runs of epochs, and no drive has any: what volumes and snapshots see is said without them, in a new
+    /// view.
+    CloseGaps {
+        map: MapId,
+        /// First and last of each.
+        gaps: Vec<(Epoch, Epoch)>,
+        /// The cluster's when drives were asked: if some of the map's have come or gone since, the command is refused as
+        /// [`crate::Refusal::ViewChanged`].
+        view: u64,
+    },
     /// Makes a map that volumes begin to go to, in a new view: all that have the volume's, or it alone.
     BeginMigration {
         volume: String,
@@ -361,11 +373,13 @@ impl Command {
     pub(crate) fn version(&self) -> u32 {
         match self {
             Command::NoteImport { .. } | Command::FinishImport { .. } => IMPORTS,
-            _ if self.clone().subject().is_some_and(Subject::says_an_id) => IDS,
             Command::CreateSnapshot { .. }
-            | Command::RemoveSnapshot { .. }
-            | Command::RenameSnapshot { .. }
             | Command::RollBack { .. }
+            | Command::CloneVolume { .. }
+            | Command::CloseGaps { .. } => GAPS_CLOSED,
+            _ if self.clone().subject().is_some_and(Subject::says_an_id) => IDS,
+            Command::RemoveSnapshot { .. }
+            | Command::RenameSnapshot { .. }
             | Command::RemoveVolume { snapshots: true, .. } => 2,
             Command::SetServerDraining { .. }
             | Command::AddDrive { spare: true, .. }
@@ -373,7 +387,6 @@ impl Command {
             | Command::BeginMove { .. }
             | Command::FinishMove { .. }
             | Command::CancelMove { .. }
-            | Command::CloneVolume { .. }
             | Command::BeginMigration { alone: false, pool: None, .. }
             | Command::MoveWindow { .. }
             | Command::PauseMigration { .. }

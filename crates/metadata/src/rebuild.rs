@@ -21,6 +21,7 @@ use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::Path;
 use std::sync::Arc;
+use tepal_model::history::last_of_views;
 use tepal_model::{DriveId, MapId, ServerId};
 
 /// More views than can have been agreed that nothing is known of.
@@ -76,7 +77,7 @@ fn rebuilt(last: &State, rebuild: &Rebuild, (history, folder): (u64, u64)) -> Re
     let view = view.ok_or(RebuildError::NoNumbers)?;
     let first_map = state.next_map();
     let (after_view, after_events) = (state.view(), state.events());
-    count_on(&mut state)?;
+    count_on(&mut state, view)?;
     let end_map = state.next_map();
     let record = RebuildRecord { history, after_view, after_events, before_view: view, first_map, end_map };
     state.rebuilds = Arc::new(state.rebuilds.iter().copied().chain([record]).collect());
@@ -110,12 +111,13 @@ pub fn is_rebuilt(state: &State) -> bool {
 }
 
 /// Numbers that may have been given after that state aren't given again, and requests that name them are old.
-fn count_on(state: &mut State) -> Result<(), RebuildError> {
+fn count_on(state: &mut State, view: u64) -> Result<(), RebuildError> {
     let counters = &mut state.counters;
     counters.map = counters.map.checked_add(OTHERS).ok_or(RebuildError::NoNumbers)?;
     counters.volume += u64::from(OTHERS);
     for map in state.maps.values_mut() {
-        let newest_epoch = map.newest_epoch.checked_add(OTHERS).ok_or(RebuildError::NoNumbers)?;
+        let counted = map.newest_epoch.checked_add(OTHERS).ok_or(RebuildError::NoNumbers)?;
+        let newest_epoch = counted.max(last_of_views(view));
         *map = Arc::new(MapRecord { newest_epoch, ..MapRecord::clone(map) });
     }
     for volume in state.volumes.values_mut() {

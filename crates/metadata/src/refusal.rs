@@ -163,9 +163,24 @@ pub enum Refusal {
     )]
     VolumeHasSnapshots { name: String, snapshots: usize },
     #[error(
-        "volume '{0}' was rolled back so often that no more can be kept apart: copy it to a new volume, and go on there"
+        "volume '{name}' goes back to clones of clones, {limit} deep, and what others hold between can't be kept apart any deeper: \
+         `tepal volume flatten {name}` gives it a map of its own"
     )]
-    LineageFull(String),
+    ClonesTooDeep { name: String, limit: usize },
+    #[error(
+        "what volume '{name}' held before it was rolled back or cloned, time after time, is still being given back: try again in a \
+         moment{}",
+        drives_waited_for(.drives)
+    )]
+    GapsStay {
+        name: String,
+        /// What they have of it can't be given back while they are away.
+        drives: Vec<DriveId>,
+    },
+    #[error(
+        "volume '{0}' was rolled back too often while it goes elsewhere: wait until that is done (`tepal volume migrations` shows it)"
+    )]
+    GapsWaitForMigration(String),
     #[error("volume '{0}' has used up its 2^32 epochs: copy it to a new volume, and go on there")]
     NoEpochsLeft(String),
     #[error(
@@ -256,6 +271,14 @@ fn words(states: &[DriveState]) -> String {
     match states {
         [] => "nothing else; remove it, and add it as a new drive".to_owned(),
         _ => states.iter().map(|state| state.as_str()).collect::<Vec<_>>().join(" or "),
+    }
+}
+
+fn drives_waited_for(drives: &[DriveId]) -> String {
+    match drives {
+        [] => String::new(),
+        [one] => format!(", or once drive {one} is back"),
+        [first, rest @ ..] => format!(", or once drive {first} is back and {} more", rest.len()),
     }
 }
 

@@ -21,8 +21,14 @@ pub type Epoch = u32;
 /// The epoch that every map begins with.
 pub const FIRST_EPOCH: Epoch = 1;
 
-/// Spans that one lineage may have: as many times was it rolled back or cloned, and went on, without ever beginning anew.
+/// No higher view gives its number to an epoch: the rest of them is for those that are counted.
+const MOST_OF_VIEWS: Epoch = 1 << 31;
+
+/// Spans that one lineage may have: one more than gaps between them. What lies in a gap others see, or it's still to be closed.
 pub const MAX_SPANS: usize = 256;
+
+/// First and last of a run of epochs.
+pub type Span = (Epoch, Epoch);
 
 /// The epochs that one reader sees, and those that only it sees.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -103,12 +109,31 @@ impl Lineage {
     /// The same epochs and a new one, which is higher than all.
     #[must_use]
     pub fn with(&self, epoch: Epoch) -> Option<Lineage> {
+        self.with_run(epoch, epoch)
+    }
+
+    /// The same with a run of new ones. Only the last is written in: no other was or will be handed out.
+    #[must_use]
+    pub fn with_run(&self, first: Epoch, newest: Epoch) -> Option<Lineage> {
         let mut spans = self.spans.clone();
         match spans.last_mut() {
-            Some(last) if last.1.checked_add(1) == Some(epoch) => last.1 = epoch,
-            _ => spans.push((epoch, epoch)),
+            Some(last) if last.1.checked_add(1) == Some(first) => last.1 = newest,
+            _ => spans.push((first, newest)),
         }
         Lineage::new(spans, self.own)
+    }
+
+    /// The same, and each of these gaps that lies between two of its spans: see [`gaps`].
+    #[must_use]
+    pub fn closing(&self, gaps: &[Span]) -> Lineage {
+        let mut spans: SmallVec<[Span; 1]> = SmallVec::new();
+        for &(first, last) in &self.spans {
+            match spans.last_mut() {
+                Some(before) if gaps.binary_search(&(before.1 + 1, first - 1)).is_ok() => before.1 = last,
+                _ => spans.push((first, last)),
+            }
+        }
+        Lineage { spans, own: self.own }
     }
 
     /// The first epoch that is seen after this one.
@@ -239,6 +264,39 @@ impl History {
     }
 }
 
+/// Runs of epochs of which nobody sees any, each between two spans of some reader; ascending. Once no drive has anything of one, nor ever
+/// will, it's as if all had been written that sees it who sees the next epoch: [`Lineage::closing`] says so, and no more is to be kept
+/// of it.
+pub fn gaps<'a>(readers: impl IntoIterator<Item = &'a Lineage>) -> Vec<Span> {
+    let readers: Vec<&Lineage> = readers.into_iter().collect();
+    let mut spans: Vec<Span> = readers.iter().flat_map(|reader| reader.spans.iter().copied()).collect();
+    spans.sort_unstable();
+    let (mut unseen, mut end) = (BTreeSet::new(), None::<Epoch>);
+    for (first, last) in spans {
+        match end.and_then(|end| end.checked_add(1)) {
+            Some(next) if next < first => drop(unseen.insert((next, first - 1))),
+            _ => {}
+        }
+        end = end.max(Some(last));
+    }
+    let between = readers.iter().flat_map(|reader| reader.spans.windows(2)).map(|pair| (pair[0].1 + 1, pair[1].0 - 1));
+    between.filter(|gap| unseen.contains(gap)).collect::<BTreeSet<Span>>().into_iter().collect()
+}
+
+/// The run of epochs with which a reader goes on that is made in a view: the last is the one that it writes in, and no epoch was handed out
+/// that is higher than `newest`. While drives are away its number is that of the view: so what was handed out later than a drive
+/// left is known by its number, and that drive has nothing of it. `None` if all are used up.
+pub fn next_epochs(newest: Epoch, view: u64, drives_are_away: bool) -> Option<Span> {
+    let first = newest.checked_add(1)?;
+    let of_view = Epoch::try_from(view).ok().filter(|&epoch| drives_are_away && epoch <= MOST_OF_VIEWS);
+    Some((first, of_view.map_or(first, |epoch| epoch.max(first))))
+}
+
+/// No epoch was handed out with a higher number in a view up to this one, but for those that were counted.
+pub fn last_of_views(view: u64) -> Epoch {
+    Epoch::try_from(view).map_or(MOST_OF_VIEWS, |epoch| epoch.min(MOST_OF_VIEWS))
+}
+
 /// The last epoch of each set of those that one reader sees and that are seen by the same readers.
 fn ends_of_sets(readers: &[Lineage], at: usize) -> BTreeSet<Epoch> {
     let reader = &readers[at];
@@ -350,6 +408,40 @@ mod tests {
         assert_eq!([(1, 2), (1, 4)].map(|(one, other)| parted(&forked, one, other)), [Some(4), Some(2)]);
     }
 
+    fn gaps_among(readers: &[&str]) -> Vec<Span> {
+        gaps(&readers.iter().map(|text| lineage(text)).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn what_lies_between_a_readers_spans_is_a_gap_if_nobody_sees_it() {
+        assert_eq!(gaps_among(&["0-4"]), []);
+        assert_eq!(gaps_among(&["0-1,3-3,7-9"]), [(2, 2), (4, 6)]);
+        assert_eq!(gaps_among(&["0-1", "0-2", "0-1,4-4"]), [], "there's a snapshot of what was rolled back");
+        assert_eq!(gaps_among(&["0-1,3-3", "0-1,5-5"]), [(2, 2)], "nobody sees both sides of the other one");
+        assert_eq!(gaps_among(&["0-1,5-5", "0-1,5-6,9-9"]), [(2, 4), (7, 8)]);
+    }
+
+    #[test]
+    fn a_closed_gap_is_seen_by_whoever_sees_what_follows() {
+        let closed = |text: &str, gaps: &[Span]| lineage(text).closing(gaps).to_string();
+        assert_eq!(closed("0-1,3-3,7-9", &[(2, 2), (4, 6)]), "0-9");
+        assert_eq!(closed("0-1,3-3,7-9", &[(4, 6)]), "0-1,3-9");
+        assert_eq!(closed("0-1,5-5", &[(2, 2)]), "0-1,5-5", "it's a part of what others see");
+        assert_eq!(closed("0-1", &[(2, 4)]), "0-1");
+    }
+
+    #[test]
+    fn epochs_are_counted_and_are_views_while_drives_are_away() {
+        assert_eq!(next_epochs(4, 90, false), Some((5, 5)));
+        assert_eq!(next_epochs(4, 90, true), Some((5, 90)));
+        assert_eq!(next_epochs(90, 90, true), Some((91, 91)));
+        assert_eq!(next_epochs(4, 1 << 40, true), Some((5, 5)), "views go on without end");
+        assert_eq!(next_epochs(Epoch::MAX, 90, true), None);
+        assert_eq!([90, 1 << 31, 1 << 40].map(last_of_views), [90, 1 << 31, 1 << 31]);
+        assert_eq!(lineage("0-4").with_run(5, 90), Some(lineage("0-90")));
+        assert_eq!(lineage("0-2").with_run(5, 90), Some(lineage("0-2,5-90")));
+    }
+
     #[test]
     fn lineages_read_back_as_they_print_and_nothing_else_does() {
         for text in ["0-1", "0-4,7-9", "3-3"] {
@@ -395,6 +487,15 @@ mod tests {
                     assert_eq!(seen_by(epoch), seen_by(other), "seed {seed}: {epoch} and {other}");
                 }
             }
+            let gaps = gaps(&readers);
+            let closed: Vec<Lineage> = readers.iter().map(|reader| reader.closing(&gaps)).collect();
+            for (before, after) in readers.iter().zip(&closed) {
+                let seen = (0..14).filter(|epoch| seen_by(*epoch).contains(&true));
+                seen.for_each(|epoch| assert_eq!(before.sees(epoch), after.sees(epoch), "seed {seed}: {epoch}"));
+            }
+            assert_eq!(super::gaps(&closed), [], "seed {seed}");
+            let ends = |history: &History| history.lines().iter().map(Lineage::newest).collect::<Vec<_>>();
+            assert_eq!(ends(&History::new(closed, 14)), ends(&history), "seed {seed}: the lines are the same");
             for reader in &readers {
                 let line = history.reader(reader.newest()).expect("each reader has a line");
                 assert_eq!(line.spans(), reader.spans());

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use tepal_engine::{Agreed, ClusterView, CopyStatus, DriveStatus, Epochs, Head, Laid, Migration, View};
 use tepal_metadata::{ColumnCopies, DriveState, MapRecord, MigrationRecord, ServerState, State, VolumeRecord};
 use tepal_model::history::FIRST_EPOCH;
-use tepal_model::{DriveId, MapId};
+use tepal_model::{DriveId, Lineage, MapId};
 use tokio::sync::watch;
 
 /// The state that the engine has followed last; of view 0 before the first. Clones are the same.
@@ -158,9 +158,18 @@ fn epochs_among(
     let heads: BTreeMap<_, _> = volumes.iter().map(head).collect();
     let kept = volumes.iter().flat_map(|record| state.snapshots_of(record.id));
     let snapshots: BTreeMap<_, _> = kept.map(|snapshot| (snapshot.epoch, snapshot.volume)).collect();
-    // An epoch's lineage never changes.
+    // An epoch's lineage changes only when gaps in it are closed.
+    let lineages = || {
+        let kept = volumes.iter().flat_map(|record| state.snapshots_of(record.id)).map(|snapshot| &snapshot.lineage);
+        kept.chain(volumes.iter().map(|record| &record.lineage))
+    };
     let is_same = |before: &&Arc<Epochs>| {
-        (&before.heads, &before.snapshots) == (&heads, &snapshots) && !before.history.is_unknown(map.newest_epoch)
+        let is_known = |lineage: &Lineage| {
+            before.history.reader(lineage.newest()).is_some_and(|known| known.spans() == lineage.spans())
+        };
+        (&before.heads, &before.snapshots) == (&heads, &snapshots)
+            && !before.history.is_unknown(map.newest_epoch)
+            && lineages().all(is_known)
     };
     match before.filter(is_same) {
         Some(same) => Some(same.clone()),

@@ -19,6 +19,7 @@ pub mod data_threads;
 pub mod descriptors;
 pub mod device;
 mod drives;
+mod gaps;
 pub mod gateway;
 #[cfg(test)]
 mod idle;

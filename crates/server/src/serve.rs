@@ -10,6 +10,7 @@ use crate::data_links::{EngineAnswers, Links, Reception};
 use crate::data_threads::{self, DataThreads};
 use crate::descriptors;
 use crate::drives::{self, Drives, Generations, GenerationsError, Parts};
+use crate::gaps;
 use crate::keeping::{self, Keeper};
 use crate::log::{self, LogError};
 use crate::membership::{self, Membership};
@@ -239,6 +240,7 @@ impl Running {
         let answers = EngineAnswers { engine: engine.clone(), metadata: metadata.clone() };
         let reception = Reception::new(host, Arc::new(answers), &threads);
         membership.hand_data_to(reception.clone());
+        tokio::spawn(gaps::keep_closing(parts.clone(), membership.relay.clone(), followed.clone()));
         tokio::spawn(agreed::follow(parts.clone(), links.clone(), followed));
         let migrations = Migrations::default();
         tokio::spawn(migrating::keep_going(parts.clone(), membership.relay.reports().clone(), migrations.clone()));

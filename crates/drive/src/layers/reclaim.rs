@@ -14,6 +14,7 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
+use tepal_model::history::Span;
 use tepal_model::{BLOCK, Epoch, History, MapId};
 
 /// Changes that one batch brings about, or a few more.
@@ -49,6 +50,26 @@ impl<W: World> Drive<W> {
                 Pass { .. } => return Ok(Reclaimed::All),
             }
         }
+    }
+}
+
+impl<W: World> Drive<W> {
+    /// Gives back what is there of epochs that nobody sees. Whether nothing is of these any more, also after a loss of power; one that is
+    /// being written to is.
+    pub async fn has_nothing_of(&self, map: MapId, history: &History, gaps: &[Span]) -> Result<bool, Arc<Loss>> {
+        self.shared.lock().alive()?;
+        let history = Arc::new(history.clone());
+        Reclaim { drive: self, map, history, damaged: BTreeMap::new() }.clear_unseen().await?;
+        let has_any = {
+            let state = self.shared.lock();
+            let noted = state.hidden.epochs_within(map, 0..u64::MAX);
+            let mut epochs = state.map.epochs_of(map).map(|(epoch, _)| epoch).chain(noted);
+            epochs.any(|epoch| gaps.iter().any(|&(first, last)| (first..=last).contains(&epoch)))
+        };
+        if !has_any {
+            self.flush().await?;
+        }
+        Ok(!has_any)
     }
 }
 

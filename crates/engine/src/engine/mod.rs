@@ -1,5 +1,6 @@
 //! All drives and volumes of one server, and what happens when a drive leaves or returns.
 
+mod gaps;
 mod leading;
 mod leaving;
 mod migrating;

@@ -97,7 +97,9 @@ fn kind_of_refusal(refusal: &Refusal) -> ErrorKind {
         | Refusal::SnapshotExists { .. }
         | Refusal::TooManySnapshots { .. }
         | Refusal::VolumeHasSnapshots { .. }
-        | Refusal::LineageFull(_)
+        | Refusal::ClonesTooDeep { .. }
+        | Refusal::GapsStay { .. }
+        | Refusal::GapsWaitForMigration(_)
         | Refusal::NoEpochsLeft(_)
         | Refusal::NoDrives(_)
         | Refusal::MigratesAlready { .. }

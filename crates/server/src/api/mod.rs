@@ -51,13 +51,15 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tepal_gateway::nbd::Surplus;
-use tepal_metadata::{Command, ProposeError, Reply, State};
+use tepal_metadata::{Command, ProposeError, Refusal, Reply, State};
 use tepal_model::ServerId;
 use tokio::sync::{Notify, Semaphore};
 use types::{Done, ErrorKind, route};
 
 /// Requests of `data` under way at a time: each may hold 32 MiB.
 const DATA_REQUESTS: usize = 8;
+/// What was left out is given back by then, if no drive is in the way.
+const GIVEN_BACK_WITHIN: Duration = Duration::from_secs(10);
 /// Less than another server waits that has passed the request on.
 const ACTED_BY_WITHIN: Duration = Duration::from_secs(40);
 
@@ -134,7 +136,14 @@ impl Context {
     /// Has the cluster carry out a command, for a client that doesn't wait for ever: what it was told isn't done is never done later.
     async fn propose(&self, command: Command) -> Result<Reply, Failure> {
         let shown_by = shown_by(&command, &self.parts.metadata.state());
-        self.parts.metadata.propose(command).await.map_err(|error| match error {
+        let (began, mut proposed) = (Instant::now(), self.parts.metadata.propose(command.clone()).await);
+        while let Err(ProposeError::Refused(Refusal::GapsStay { .. })) = proposed
+            && began.elapsed() < GIVEN_BACK_WITHIN
+        {
+            tokio::time::sleep(GIVEN_BACK_WITHIN / 100).await;
+            proposed = self.parts.metadata.propose(command.clone()).await;
+        }
+        proposed.map_err(|error| match error {
             ProposeError::Unknown | ProposeError::Stopped => {
                 let text = format!("{error}; `{shown_by}` shows it");
                 Failure::new(ErrorKind::Unavailable, text)

@@ -7,6 +7,7 @@ use super::extract::{LONGEST as LONGEST_JSON, body};
 use super::failure::Failure;
 use super::types::{ApiError, ErrorKind};
 use super::{Context, Shared};
+use crate::gaps::{self, Answering, Question};
 use crate::migrating::{Reports, TakenOver};
 use crate::peers::{LONGEST, PeerLinks, Subject};
 use axum::Router;
@@ -90,15 +91,19 @@ pub struct Relay {
     /// Once this server serves.
     router: Arc<OnceLock<Router>>,
     reports: Reports,
+    /// Once this server serves.
+    gaps: Arc<OnceLock<Answering>>,
 }
 
 /// Not of the API for clients: what primaries have taken over, for the server that leads the metadata.
 const TAKEN_OVER: &str = "taken-over";
+/// The same of what that server asks about gaps in histories.
+const GAPS: &str = "gaps";
 
 impl Relay {
     /// Answers others that the server has only begun, until its API is served.
     pub fn new(links: Arc<PeerLinks>) -> Relay {
-        Relay { links, router: Arc::default(), reports: Reports::default() }
+        Relay { links, router: Arc::default(), reports: Reports::default(), gaps: Arc::default() }
     }
 
     /// What primaries have said to this server.
@@ -118,6 +123,25 @@ impl Relay {
         let reports: Vec<TakenOver> = serde_json::from_str(body).map_err(RelayError::Unreadable)?;
         self.reports.hear(&reports);
         Ok(Said { status: 200, body: String::new() })
+    }
+
+    /// Asks another server; `None` if it doesn't say.
+    pub async fn ask_about_gaps(&self, server: &ServerRecord, question: &Question, within: Duration) -> Option<gaps::Said> {
+        let (method, path, authorization) = (String::new(), GAPS.to_owned(), String::new());
+        let body = serde_json::to_string(question).ok()?;
+        let said = self.ask(server, &Asked { method, path, authorization, body }, within).await.ok()?;
+        (said.status == 200).then(|| serde_json::from_str(&said.body).ok())?
+    }
+
+    /// Who answers that here, from now on.
+    pub fn answer_about_gaps(&self, answering: Answering) {
+        let _ = self.gaps.set(answering);
+    }
+
+    async fn say_about_gaps(&self, body: &str) -> Result<Said, RelayError> {
+        let question: Question = serde_json::from_str(body).map_err(RelayError::Unreadable)?;
+        let said = self.gaps.get().ok_or(RelayError::Begun)?.answer(question).await;
+        Ok(Said { status: 200, body: serde_json::to_string(&said).map_err(RelayError::Answer)? })
     }
 
     /// From now on others are answered.
@@ -143,6 +167,7 @@ impl Relay {
         let asked: Asked = serde_json::from_slice(call).map_err(RelayError::Unreadable)?;
         match self.router.get() {
             _ if asked.path == TAKEN_OVER => self.hear(&asked.body),
+            _ if asked.path == GAPS => self.say_about_gaps(&asked.body).await,
             None => Err(RelayError::Begun),
             Some(router) => said_by(router, asked).await,
         }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use tepal_engine::{Epochs, Head, View};
-use tepal_model::history::FIRST_EPOCH;
+use tepal_model::history::{FIRST_EPOCH, Span, gaps, next_epochs};
 use tepal_model::{Epoch, History, Lineage, VolumeId};
 
 /// A volume, its clones, and the snapshots of all of them.
@@ -12,6 +12,8 @@ pub struct Readers {
     heads: BTreeMap<VolumeId, (Lineage, View)>,
     /// Epochs are never used again.
     newest: Epoch,
+    /// Drives may lack what is written from now on.
+    drives_are_away: bool,
     /// No volume has had a higher id.
     last: VolumeId,
     kept: BTreeMap<Epoch, Kept>,
@@ -27,7 +29,25 @@ impl Readers {
     /// Of a volume that has never had a snapshot.
     pub fn of(volume: VolumeId) -> Self {
         let heads = [(volume, (Lineage::default(), 0))].into();
-        Readers { heads, newest: FIRST_EPOCH, last: volume, kept: BTreeMap::new() }
+        Readers { heads, newest: FIRST_EPOCH, drives_are_away: false, last: volume, kept: BTreeMap::new() }
+    }
+
+    /// Which epochs were handed out from now on is to be known by their numbers, or needn't be.
+    pub fn note_drives_away(&mut self, drives_are_away: bool) {
+        self.drives_are_away = drives_are_away;
+    }
+
+    /// What these of the volumes and their snapshots leave out, and nobody of them sees.
+    pub fn gaps_of(&self, is_one: impl Fn(VolumeId) -> bool) -> Vec<Span> {
+        let kept = self.kept.values().filter(|kept| is_one(kept.of)).map(|kept| &kept.lineage);
+        gaps(kept.chain(self.heads.iter().filter(|(id, _)| is_one(**id)).map(|(_, (lineage, _))| lineage)))
+    }
+
+    /// No drive has anything of these.
+    pub fn close(&mut self, closed: &[Span], is_one: impl Fn(VolumeId) -> bool) {
+        let kept = self.kept.values_mut().filter(|kept| is_one(kept.of)).map(|kept| &mut kept.lineage);
+        let heads = self.heads.iter_mut().filter(|(id, _)| is_one(**id)).map(|(_, (lineage, _))| lineage);
+        kept.chain(heads).for_each(|lineage| *lineage = lineage.closing(closed));
     }
 
     /// The epochs that are kept.
@@ -65,8 +85,9 @@ impl Readers {
     }
 
     fn go_on_from(&mut self, volume: VolumeId, from: &Lineage, view: View) {
-        self.newest += 1;
-        let head = from.with(self.newest).expect("few spans");
+        let (first, newest) = next_epochs(self.newest, view, self.drives_are_away).expect("few epochs");
+        self.newest = newest;
+        let head = from.with_run(first, newest).expect("few spans");
         self.heads.insert(volume, (head, view));
     }
 

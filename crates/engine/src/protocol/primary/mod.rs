@@ -38,9 +38,11 @@ use crate::holder::Holder;
 use crate::map::Column;
 use crate::places::Placed;
 use crate::rate::Rate;
+use crate::servers::follow::DriveStatus;
 use crate::volume::MapMigration;
 use flush::LostUnflushed;
 use futures_channel::oneshot;
+use futures_util::future::join_all;
 use members::{BusyRegions, Member, Members, Presence};
 use migrating::takeover::TakeOver;
 use order::{Turn, WriteOrder};
@@ -364,6 +366,31 @@ impl<W: World> Group<W> {
     /// Whether clients of that volume are served.
     pub fn serves(&self, volume: VolumeId) -> bool {
         self.lock().serves_volume(volume).is_ok()
+    }
+
+    /// Returns when all has ended that changes anything now: what begins from here on goes by what is known here. `false` if that isn't
+    /// all, as some drive may still do what an earlier primary asked for.
+    pub async fn until_all_have_ended(&self) -> bool {
+        let Some(engine) = self.engine() else { return false };
+        let is_led = || {
+            let agreed = engine.followed_state().map(|(_, now)| now); // before the lock: the engine's is the outer one
+            let takes_writes = |id: &DriveId| {
+                let status = agreed.as_ref().and_then(|now| now.drives.get(id)).map(|drive| drive.status);
+                matches!(status, Some(DriveStatus::Up(_) | DriveStatus::Behind(..)))
+            };
+            let is_heard = |member: &Member<W>| match member.presence {
+                Presence::Here(_) | Presence::Failed => true,
+                Presence::Missing => !takes_writes(&member.id),
+                Presence::Unheard | Presence::Leaving => false,
+            };
+            let state = self.lock();
+            !state.removed && state.members.list.iter().all(is_heard)
+        };
+        if !is_led() {
+            return false;
+        }
+        join_all(self.shared.order.under_way(0, u64::MAX / 2)).await;
+        is_led()
     }
 
     /// Comes when all writes that were in line have ended, and keeps others from beginning.

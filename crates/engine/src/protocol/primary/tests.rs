@@ -10,6 +10,7 @@ mod cuts;
 mod doubts;
 mod flattened;
 mod for_others;
+mod gaps;
 mod hazards;
 mod late;
 mod leading;

@@ -4,8 +4,8 @@
 //! 1. Deterministic: no clock, no randomness, no hash order. Every server that applies the same entries holds the
 //!    same state and gave the same answers.
 //! 2. A refused command changes nothing, not even a counter or an event.
-//! 3. Every change of a drive's or server's state, every one that joins or leaves, and every new epoch of a volume gives the
-//!    next view. A server that goes down takes its drives with it in that same view.
+//! 3. Every change of a drive's or server's state, every one that joins or leaves, every new epoch of a volume, and all gaps in what it
+//!    sees that are closed give the next view. A server that goes down takes its drives with it in that same view.
 //! 4. Every change of a volume's record gives its next revision, but for those of its epoch.
 //! 5. Each drive named by a map's columns has a record; each volume's map and pool exist, and each map has a volume or is one that volumes
 //!    go to. Only active volumes have snapshots.
@@ -14,7 +14,8 @@
 //!    A column has a complete copy at any time.
 //! 7. A map is the source or target of one migration at most, and the two are never the same. The volumes that go have the source until the
 //!    end.
-//! 8. No epoch of a map is handed out twice. Each volume and snapshot has one of its own, the newest of its lineage.
+//! 8. No epoch of a map is handed out twice. Each volume and snapshot has one of its own, the newest of its lineage. What it sees never
+//!    changes; how that is said does when gaps are closed.
 
 #[cfg(test)]
 mod clone_tests;
@@ -23,6 +24,9 @@ mod copies;
 #[cfg(test)]
 mod copy_tests;
 mod drives;
+#[cfg(test)]
+mod fold_tests;
+mod folds;
 mod ids;
 #[cfg(test)]
 mod import_tests;
@@ -161,6 +165,7 @@ impl Draft {
             Command::RenameSnapshot { volume, name, new_name } => self.rename_snapshot(volume, name, new_name),
             Command::RollBack { volume, name } => self.roll_back(volume, name),
             Command::CloneVolume { volume, snapshot, name } => self.clone_volume(volume, snapshot, name),
+            Command::CloseGaps { map, gaps, view } => self.close_gaps(*map, gaps, *view),
             Command::BeginMigration { volume, layout, alone, pool, seed, rate } => {
                 self.begin_migration(volume, (layout.as_deref(), pool.as_deref()), *alone, (*seed, *rate))
             }

@@ -4,10 +4,11 @@
 //! by [`State::history_of`](crate::State::history_of).
 
 use super::{Draft, check_name};
-use crate::command::Reply;
+use crate::command::{GAPS_CLOSED, Reply};
 use crate::record::{SnapshotId, SnapshotRecord, VolumeRecord};
 use crate::refusal::{Refusal, Thing};
 use std::sync::Arc;
+use tepal_model::history::{MAX_SPANS, next_epochs};
 use tepal_model::size::Size;
 use tepal_model::text::shown;
 use tepal_model::{Epoch, Lineage, VolumeId};
@@ -119,15 +120,29 @@ impl Draft {
     /// The volume, which sees what `from` does and writes in an epoch that none has written in, in a new view.
     fn go_on_from(&mut self, from: &Lineage, mut volume: VolumeRecord) -> Result<VolumeRecord, Refusal> {
         let map = self.state.maps.get(&volume.map).expect("each volume's map exists");
-        let newest = map.newest_epoch.checked_add(1).ok_or_else(|| Refusal::NoEpochsLeft(volume.name.clone()))?;
-        let lineage = from.with(newest).ok_or_else(|| Refusal::LineageFull(volume.name.clone()))?;
-        volume.epoch = newest;
-        volume.lineage = as_read(&lineage);
         let migration = self.state.migration_about(volume.map);
         let maps = migration.map_or(vec![volume.map], |migration| vec![migration.source, migration.target]);
+        let tells_views = self.version >= GAPS_CLOSED && maps.iter().any(|&map| self.state.has_drives_away(map));
+        let run = next_epochs(map.newest_epoch, self.state.view() + 1, tells_views);
+        let (first, newest) = run.ok_or_else(|| Refusal::NoEpochsLeft(volume.name.clone()))?;
+        let lineage = from.with_run(first, newest).ok_or_else(|| self.no_more_spans(&volume))?;
+        volume.epoch = newest;
+        volume.lineage = as_read(&lineage);
         maps.into_iter().for_each(|map| self.raise_newest_epoch(map, newest));
         volume.epoch_since = self.next_view();
         Ok(volume)
+    }
+
+    /// Why the volume can't be kept apart from what it leaves out.
+    fn no_more_spans(&self, volume: &VolumeRecord) -> Refusal {
+        let name = volume.name.clone();
+        if self.state.migration_about(volume.map).is_some() {
+            return Refusal::GapsWaitForMigration(name);
+        }
+        match self.state.gaps_wait(volume.map) {
+            (false, _) => Refusal::ClonesTooDeep { name, limit: MAX_SPANS - 1 },
+            (true, drives) => Refusal::GapsStay { name, drives },
+        }
     }
 
     /// Whether the volume's map may have one more.

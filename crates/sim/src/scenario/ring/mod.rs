@@ -10,6 +10,7 @@ mod clones;
 mod convergence;
 mod council;
 mod dark;
+mod gaps;
 mod network;
 mod node;
 mod plan;
@@ -25,6 +26,7 @@ use crate::workload::Workload;
 use crate::world::SimWorld;
 use clones::{Clients, Tested, Volumes};
 use council::Council;
+use gaps::{Closing, Running};
 use network::Network;
 use node::{Machine, Node};
 use plan::Plan;
@@ -100,6 +102,7 @@ enum Event {
     MigrationGoesFasterOrSlower,
     VolumeIsResized,
     VolumeIsRolledBack,
+    VolumeIsRolledBackAgainAndAgain,
     AllStart,
 }
 
@@ -152,6 +155,8 @@ const EVENTS: &[Event] = &[
     Event::VolumeIsRolledBack,
     Event::VolumeIsRolledBack,
     Event::VolumeIsRolledBack,
+    Event::VolumeIsRolledBackAgainAndAgain,
+    Event::VolumeIsRolledBackAgainAndAgain,
     Event::AllStart,
 ];
 /// So many of them, from the first on, where all happens within a moment.
@@ -167,6 +172,7 @@ struct Ring {
     nodes: Vec<Option<(Node, Workload)>>,
     council: Council,
     network: Network,
+    running: Running,
     checker: Rc<RefCell<Checker>>,
     /// One drive's data isn't all what was written to it.
     has_decayed: bool,
@@ -210,6 +216,7 @@ impl Ring {
             nodes,
             council,
             network,
+            running: Running::default(),
             checker,
             has_decayed: false,
             taken: Taken::default(),
@@ -227,6 +234,9 @@ impl Ring {
         self.core.spawn(SCENARIO, "council", Box::pin(self.council.clone().serve(self.core.clone())));
         let carried = self.network.clone().carry(self.core.clone(), self.council.clone());
         self.core.spawn(SCENARIO, "network", Box::pin(carried));
+        let (core, council, running) = (self.core.clone(), self.council.clone(), self.running.clone());
+        let closing = Closing { core, council, running, random: self.core.fork() };
+        self.core.spawn(SCENARIO, "gaps", Box::pin(closing.keep_closing()));
         self.start_all();
         for _ in 0..self.plan.events {
             self.wait().await;
@@ -269,6 +279,7 @@ impl Ring {
         let world = SimWorld::boot(&self.core, machine.name);
         let node = Node::start(world, machine, &self.council, &self.network);
         let workload = self.begin_work(&node);
+        self.running.started(&node);
         self.nodes[at] = Some((node, workload));
     }
 
@@ -314,6 +325,7 @@ impl Ring {
             self.council.join_again(node.id()); // it was cut off by that alone
         }
         node.world.kill();
+        self.running.stopped(node.id());
         self.network.died(node.id());
         self.council.died(node.id(), self.core.now());
         match (self.machines[at].disk(), power) {
@@ -397,6 +409,7 @@ impl Ring {
             }
             Event::VolumeIsResized => self.volume_is_resized(at),
             Event::VolumeIsRolledBack => self.volume_is_rolled_back(at),
+            Event::VolumeIsRolledBackAgainAndAgain => self.volume_is_rolled_back_again_and_again().await,
             Event::AllStart => self.start_all(),
         }
     }

@@ -145,6 +145,26 @@ impl Ring {
         self.comes("the volume has grown", || nodes.iter().all(|node| node.volume.size() == most)).await;
     }
 
+    /// To snapshots that nobody keeps, while machines come and go: gaps come and are closed.
+    pub(super) async fn volume_is_rolled_back_again_and_again(&mut self) {
+        for _ in 0..self.random.between(2..7) {
+            let at = self.random.index(self.plan.servers);
+            self.snapshot_is_taken(at);
+            self.wait().await;
+            self.keep_busy();
+            self.volume_is_rolled_back(at);
+            self.wait().await;
+            self.snapshot_is_removed();
+            match self.random.below(6) {
+                0 => self.stop(at),
+                1 => self.start_all(),
+                2 => self.clone_is_removed(),
+                _ => {}
+            }
+            self.wait().await;
+        }
+    }
+
     /// To a snapshot, while clients go on.
     pub(super) fn volume_is_rolled_back(&mut self, at: usize) {
         let Some((node, _)) = self.nodes[at].clone().filter(|_| at < self.plan.servers) else { return };

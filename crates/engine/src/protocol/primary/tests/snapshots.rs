@@ -15,7 +15,7 @@ use tepal_model::{EXTENT, Epoch, History, Lineage, ServerId, Taking};
 
 impl Rig {
     /// What is agreed about the readers of the volume's map: of snapshots, and at last of the volume itself.
-    fn agree(&mut self, readers: &[&str]) {
+    pub fn agree(&mut self, readers: &[&str]) {
         let readers: Vec<Lineage> = readers.iter().map(|text| text.parse().unwrap()).collect();
         let (head, snapshots) = readers.split_last().unwrap();
         let view = self.epochs.view + 1;

@@ -1,5 +1,6 @@
 //! What is agreed in a ring of simulated servers, and who may take part in agreeing: a small fake of the metadata.
 
+pub mod gaps;
 mod migrations;
 mod moves;
 mod voice;
@@ -39,6 +40,8 @@ struct State {
     sizes_then: BTreeMap<Epoch, u64>,
     /// Of the columns that a drive joins, whose place it's to take.
     moving: BTreeMap<(MapId, usize), DriveId>,
+    /// Of the drives that are away, since which view they are.
+    away: BTreeMap<DriveId, View>,
     /// No map has had a higher id.
     newest_map: MapId,
     /// Of the map that volumes go to, the columns that have taken over all of the window.
@@ -102,6 +105,7 @@ impl Council {
             sizes,
             sizes_then: BTreeMap::new(),
             moving: BTreeMap::new(),
+            away: BTreeMap::new(),
             newest_map,
             taken_over: BTreeSet::new(),
             cut_off,
@@ -285,6 +289,7 @@ impl State {
             };
             if is_change {
                 agreed.status = if may_return { DriveStatus::Away(left) } else { DriveStatus::Retired(left) };
+                self.away.insert(drive, next);
                 self.now.view = next;
             }
             left
@@ -329,6 +334,7 @@ impl State {
                 let view = self.now.view;
                 let agreed = self.now.drives.get_mut(drive)?;
                 agreed.status = DriveStatus::Behind(left, view);
+                self.away.remove(drive);
                 Some(left)
             }
             Change::Joined(_, _, view) if *view != self.now.view => None,
@@ -351,6 +357,7 @@ impl State {
                 Some(self.now.view)
             }
             Change::Snapshot(volume) => {
+                self.readers.note_drives_away(!self.away.is_empty());
                 let epoch = self.readers.take_snapshot(*volume, self.now.view + 1)?;
                 self.sizes_then.insert(epoch, self.sizes[volume]);
                 self.now.view += 1;
@@ -362,6 +369,7 @@ impl State {
                 if self.now.migrations.values().any(|agreed| agreed.leaves == Some(of)) {
                     return None; // it would have to leave the others too
                 }
+                self.readers.note_drives_away(!self.away.is_empty());
                 let id = self.readers.clone_snapshot(*epoch, self.now.view + 1)?;
                 self.now.view += 1;
                 self.now.volumes.insert(id, self.now.volumes[&of]);

@@ -147,6 +147,7 @@ impl State {
     /// What a volume that leaves others shares with them stays shared: whether it's agreed.
     pub(super) fn change_readers(&mut self, change: impl Fn(&mut Readers, View)) -> bool {
         let mut readers = self.readers.clone();
+        readers.note_drives_away(!self.away.is_empty());
         change(&mut readers, self.now.view + 1);
         let leaver = self.now.migrations.values().next().and_then(|agreed| Some((agreed.leaves?, agreed)));
         if let Some((leaver, agreed)) = leaver {
