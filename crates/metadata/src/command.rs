@@ -11,8 +11,8 @@ use tepal_model::{ClusterId, DriveId, Epoch, MapId, ServerId, VolumeId};
 /// 4 volumes that go alone, 5 volumes that go to another pool, and others believed where a drive is removed that a rebuild didn't find,
 /// 6 volumes that grow only as they were cleared, 7 which copies of a column are complete, commands about a volume or snapshot by its
 /// id, and
-/// imports.
-pub const VERSION: u32 = 7;
+/// imports, 8 drives that grow.
+pub const VERSION: u32 = 8;
 
 /// From this version on, [`Command::CreateVolume`] makes columns for drives to come; before, one for each drive.
 pub(crate) const MOVABLE: u32 = 3;
@@ -38,6 +38,9 @@ pub(crate) const IDS: u32 = 7;
 
 /// From this version on, volumes are known to be incomplete.
 const IMPORTS: u32 = 7;
+
+/// From this version on, a drive may have another capacity than it was added with.
+const GROWTHS: u32 = 8;
 
 /// Begins what stands for the name of a volume that is there, as `id:7`, or for that of one of its snapshots, as `id:3` with its epoch. It
 /// means the same whatever that is called by now. No name has a colon.
@@ -151,6 +154,12 @@ pub enum Command {
         /// Of its label, which was raised for this use. Commands of before don't say it.
         #[serde(default)]
         generation: u64,
+    },
+    /// The drive has taken more of its device, and has this capacity now. One that is no larger changes nothing.
+    DriveGrew {
+        id: DriveId,
+        /// Bytes.
+        capacity: u64,
     },
     /// The drive went away, came back, or was judged ([`DriveState::may_become`]).
     SetDriveState {
@@ -360,6 +369,7 @@ impl Command {
     /// that they don't know.
     pub(crate) fn version(&self) -> u32 {
         match self {
+            Command::DriveGrew { .. } => GROWTHS,
             Command::NoteImport { .. } | Command::FinishImport { .. } => IMPORTS,
             _ if self.clone().subject().is_some_and(Subject::says_an_id) => IDS,
             Command::CreateSnapshot { .. }
