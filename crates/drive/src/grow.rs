@@ -16,14 +16,18 @@ use tepal_model::{BLOCK, DriveId};
 pub enum GrowError {
     /// Enlarge the device first.
     #[error(
-        "its device has no more room than the drive, which has {}: enlarge that first, as by `truncate -s`, `lvextend` or `losetup -c`", Size(*size)
+        "its device has no more room than the drive, which has {}: enlarge that first, as by `truncate -s`, `lvextend` or `losetup -c`",
+        Size(*size)
     )]
     NoRoom {
         /// The drive's.
         size: u64,
     },
     /// Enlarge the device further.
-    #[error("its device has {} more than the drive, which gains nothing by it: enlarge it by {} more, at least", Size(*beyond), Size(*needed))]
+    #[error(
+        "its device has {} more than the drive, which gains nothing by it: enlarge it by {} more, at least",
+        Size(*beyond), Size(*needed)
+    )]
     TooLittle {
         /// What the device has beyond the drive's end, in bytes.
         beyond: u64,
@@ -32,8 +36,8 @@ pub enum GrowError {
     },
     /// Its label has no room for another size.
     #[error(
-        "it has grown {MOST_GROWTHS} times, which is as often as a drive can: empty it (`tepal drive drain`), remove it (`tepal drive rm`), \
-         and add its device anew"
+        "it has grown {MOST_GROWTHS} times, which is as often as a drive can: empty it (`tepal drive drain`), remove it \
+         (`tepal drive rm`), and add its device anew"
     )]
     TooOften,
     /// It has as much as a drive can have.

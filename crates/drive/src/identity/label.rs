@@ -12,7 +12,7 @@ use tepal_model::{BLOCK, Buffer, ClusterId, DriveId};
 
 /// Begins every label, and so every drive.
 pub const MAGIC: [u8; 8] = *b"TEPALdrv";
-/// The version of everything on the drive. Any other is refused before anything is written, but the one before and the one after.
+/// The version of everything on a drive that hasn't grown. Any but these three is refused before anything is written.
 pub const FORMAT: u32 = 5;
 /// The same, of a drive that has grown.
 pub const GROWN: u32 = 6;

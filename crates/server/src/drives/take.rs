@@ -170,8 +170,8 @@ impl Drives {
         Ok(self.parts.threads.run_on(self.some_thread(), work).await?)
     }
 
-    /// Where the drive is, in which generation, and what it has grown to: any other image of it is an older one from here on, also for other
-    /// servers.
+    /// Where the drive is, in which generation, and what it has grown to: any other image of it is an older one from here on, also for
+    /// other servers.
     async fn record_place(&self, id: DriveId, open: &OpenDrive) -> Result<(), DriveOperationError> {
         let (server, path, generation) = (self.server, open.path.display().to_string(), open.drive.label().generation);
         let found = Command::DriveMoved { id, server, path, generation };
