@@ -5,6 +5,7 @@ mod dark;
 mod emulated;
 mod failing;
 mod given_up;
+mod growing;
 mod health;
 mod kinds;
 mod members;

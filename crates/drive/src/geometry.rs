@@ -3,8 +3,14 @@
 //! ```text
 //! label | header 0 | header 1 | log | state 0 | state 1 | map A | sums A | map B | sums B | slots ... | label
 //! ```
+//!
+//! What a drive has grown by is a section of its own behind the label that was its last. Slots and pages go on being counted there:
+//!
+//! ```text
+//! | map A | sums A | map B | sums B | slots ... | label
+//! ```
 
-use crate::table::{Table, TableKind};
+use crate::table::{PageRun, Table, TableKind};
 use std::ops::RangeInclusive;
 use tepal_model::{BLOCK, EXTENT};
 
@@ -37,10 +43,21 @@ pub struct Geometry {
     pub map: Table,
     /// The checksums of each slot's blocks.
     pub sums: Table,
-    /// Where slot 0 starts. The others follow, one extent each.
+    /// Where slot 0 starts. The others of the first section follow, one extent each.
     pub slots_start: u64,
     /// How many extents fit.
     pub slots: u32,
+    /// Where the slots of each section are; one section, and one more for each time that the drive has grown.
+    slot_runs: Vec<SlotRun>,
+}
+
+/// Slots that lie side by side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct SlotRun {
+    /// The number of the first one.
+    first: u32,
+    /// Where that starts, in bytes.
+    start: u64,
 }
 
 /// Why a device can't be a drive. Choose a larger device, or another length of the log.
@@ -71,7 +88,20 @@ pub enum GeometryError {
         /// Of each.
         length: u64,
     },
+    /// The label says that the drive has grown to a size that no drive grows to.
+    #[error(
+        "the label says that the drive has grown from {from} to {to} bytes, which gains it nothing. It is damaged, or of a later version"
+    )]
+    Growth {
+        /// Its size before.
+        from: u64,
+        /// Its size afterwards.
+        to: u64,
+    },
 }
+
+/// As many as can be counted, less one.
+const MOST_SLOTS: u32 = u32::MAX - 1;
 
 /// Where the first copy of the label is.
 pub const LABEL_FIRST: u64 = 0;
@@ -108,27 +138,71 @@ impl Geometry {
         if state_length > size / 16 || state_length > *STATE.end() {
             return Err(GeometryError::State { size, length: state_length });
         }
-        let tables_start = state_start + 2 * state_length;
-        let room = size - BLOCK - tables_start;
-        let mut slots = u32::try_from(room / EXTENT).unwrap_or(u32::MAX - 1);
-        loop {
-            let (map, sums, end) = tables(tables_start, slots);
-            let slots_start = end.next_multiple_of(EXTENT);
-            if slots_start + u64::from(slots) * EXTENT <= size - BLOCK {
-                let log_start = LOG_START;
-                return Ok(Geometry {
-                    size,
-                    log_start,
-                    log_length: own_log,
-                    state_start,
-                    state_length,
-                    map,
-                    sums,
-                    slots_start,
-                    slots,
-                });
+        let mut new = Geometry {
+            size,
+            log_start: LOG_START,
+            log_length: own_log,
+            state_start,
+            state_length,
+            map: Table::empty(MAP_RECORD),
+            sums: Table::empty(SUM_RECORD),
+            slots_start: 0,
+            slots: 0,
+            slot_runs: Vec::new(),
+        };
+        if !new.add_section(state_start + 2 * state_length, Self::label_last(size)) {
+            return Err(GeometryError::TooSmall { size });
+        }
+        new.slots_start = new.slot_runs[0].start;
+        Ok(new)
+    }
+
+    /// The same drive on a device that was enlarged to `size` bytes.
+    pub fn grown(mut self, size: u64) -> Result<Self, GeometryError> {
+        let (from, to) = (self.size, size / BLOCK * BLOCK);
+        if to <= from || !self.add_section(from, Self::label_last(to)) {
+            return Err(GeometryError::Growth { from, to });
+        }
+        self.size = to;
+        Ok(self)
+    }
+
+    /// The smallest size that gains the drive a slot; none if it has as many as there may be.
+    pub fn least_growth(&self) -> Option<u64> {
+        (self.slots < MOST_SLOTS).then(|| self.section(self.size, 1).slots_start + EXTENT + BLOCK)
+    }
+
+    /// As many more slots as there's room for from here to there, with the pages of their records. Whether that's any.
+    fn add_section(&mut self, from: u64, end: u64) -> bool {
+        let mut slots = u32::try_from(end.saturating_sub(from) / EXTENT).unwrap_or(u32::MAX);
+        slots = slots.min(MOST_SLOTS - self.slots);
+        while slots > 0 {
+            let Section { map, sums, slots_start } = self.section(from, slots);
+            if slots_start + u64::from(slots) * EXTENT <= end {
+                self.map.runs.extend((self.map.pages < map.pages).then_some(map.run));
+                self.sums.runs.extend((self.sums.pages < sums.pages).then_some(sums.run));
+                (self.map.pages, self.sums.pages) = (map.pages, sums.pages);
+                self.slot_runs.push(SlotRun { first: self.slots, start: slots_start });
+                self.slots += slots;
+                return true;
             }
             slots -= 1 + slots / 4096;
+        }
+        false
+    }
+
+    /// Where so many more slots would be, and the pages of their records that aren't there yet.
+    fn section(&self, from: u64, slots: u32) -> Section {
+        let pages = [&self.map, &self.sums].map(|table| table.pages_for(self.slots + slots));
+        let [map_bytes, sum_bytes] =
+            [pages[0] - self.map.pages, pages[1] - self.sums.pages].map(|added| u64::from(added) * BLOCK);
+        let second = from + map_bytes + sum_bytes;
+        let map = PageRun { first: self.map.pages, copies: [from, second] };
+        let sums = PageRun { first: self.sums.pages, copies: [from + map_bytes, second + map_bytes] };
+        Section {
+            map: Pages { pages: pages[0], run: map },
+            sums: Pages { pages: pages[1], run: sums },
+            slots_start: (second + map_bytes + sum_bytes).next_multiple_of(EXTENT),
         }
     }
 
@@ -164,53 +238,127 @@ impl Geometry {
     /// Where a block of a slot lies.
     pub fn block_offset(&self, slot: u32, block: u32) -> u64 {
         assert!(slot < self.slots, "slot {slot} of {}", self.slots);
-        self.slots_start + u64::from(slot) * EXTENT + u64::from(block) * BLOCK
+        let run = self.slot_runs[self.slot_runs.partition_point(|run| run.first <= slot) - 1];
+        run.start + u64::from(slot - run.first) * EXTENT + u64::from(block) * BLOCK
     }
 }
 
-fn tables(start: u64, slots: u32) -> (Table, Table, u64) {
-    let mut map = Table::new(MAP_RECORD, slots);
-    let mut sums = Table::new(SUM_RECORD, slots);
-    let (map_bytes, sum_bytes) = (map.bytes(), sums.bytes());
-    map.copies = [start, start + map_bytes + sum_bytes];
-    sums.copies = [start + map_bytes, start + 2 * map_bytes + sum_bytes];
-    (map, sums, start + 2 * (map_bytes + sum_bytes))
+/// What a section would add.
+struct Section {
+    map: Pages,
+    sums: Pages,
+    slots_start: u64,
+}
+
+/// Of one table: how many pages there would be, and where the new ones.
+struct Pages {
+    pages: u32,
+    run: PageRun,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// All that is anywhere on the drive, as start and length. `ends` are its sizes, the last one included.
+    fn parts(g: &Geometry, ends: &[u64]) -> Vec<(u64, u64)> {
+        let mut parts = vec![
+            (g.state_start, g.state_length),
+            (g.state_start + g.state_length, g.state_length),
+            (0, BLOCK),
+            (HEADERS[0], BLOCK),
+            (HEADERS[1], BLOCK),
+            (g.log_start, g.log_length),
+        ];
+        for table in [&g.map, &g.sums] {
+            let pages = (0..table.pages).flat_map(|page| [0, 1].map(|copy| (table.offset(copy, page), BLOCK)));
+            parts.extend(pages);
+        }
+        parts.extend((0..g.slots).map(|slot| (g.block_offset(slot, 0), EXTENT)));
+        parts.extend(ends.iter().map(|&size| (Geometry::label_last(size), BLOCK)));
+        parts.sort_unstable();
+        parts
+    }
+
+    fn check_apart(g: &Geometry, ends: &[u64]) {
+        let parts = parts(g, ends);
+        let overlap = parts.windows(2).find(|w| w[0].0 + w[0].1 > w[1].0);
+        assert_eq!(overlap, None, "{ends:?}");
+        let (start, length) = parts[parts.len() - 1];
+        assert!(start + length <= g.size);
+        let records = |table: &Table| u64::from(table.pages) * u64::from(table.records_per_page());
+        assert!([&g.map, &g.sums].map(records).iter().all(|&records| records >= u64::from(g.slots)));
+    }
+
     #[test]
     fn nothing_overlaps_and_everything_fits() {
-        for size in [MIN_DRIVE, MIN_DRIVE + 4097, 64 << 20, (1 << 30) + 513, 1 << 40, 100 << 40] {
+        for size in [MIN_DRIVE, MIN_DRIVE + 4097, 64 << 20, (1 << 30) + 513, 64 << 30] {
             for (log, state) in
                 [(None, 0), (Some(MIN_LOG), 0), (None, default_state(size)), (Some(MIN_LOG), default_state(size))]
             {
                 let g = Geometry::new(size, log, state).unwrap();
-                let mut parts = vec![
-                    (g.state_start, g.state_length),
-                    (g.state_start + g.state_length, g.state_length),
-                    (0, BLOCK),
-                    (HEADERS[0], BLOCK),
-                    (HEADERS[1], BLOCK),
-                    (g.log_start, g.log_length),
-                    (g.map.copies[0], g.map.bytes()),
-                    (g.map.copies[1], g.map.bytes()),
-                    (g.sums.copies[0], g.sums.bytes()),
-                    (g.sums.copies[1], g.sums.bytes()),
-                    (g.slots_start, u64::from(g.slots) * EXTENT),
-                    (Geometry::label_last(size), BLOCK),
-                ];
-                parts.sort_unstable();
-                assert!(parts.windows(2).all(|w| w[0].0 + w[0].1 <= w[1].0), "{size}: {parts:?}");
-                let (start, length) = parts[parts.len() - 1];
-                assert!(start + length <= size);
-                let lost = size - u64::from(g.slots) * EXTENT;
-                let known = log.unwrap_or(0) + 2 * state;
-                assert!(lost < size / 200 + known + (1 << 20), "{size}: {lost} bytes hold no data");
+                check_apart(&g, &[size]);
+                check_what_is_lost(&g, log.unwrap_or(0) + 2 * state);
             }
         }
+        for size in [1 << 40, 100 << 40] {
+            check_what_is_lost(&Geometry::new(size, Some(MIN_LOG), 0).unwrap(), MIN_LOG);
+        }
+    }
+
+    fn check_what_is_lost(g: &Geometry, known: u64) {
+        let lost = g.size - u64::from(g.slots) * EXTENT;
+        assert!(lost < g.size / 200 + known + (1 << 20), "{}: {lost} bytes hold no data", g.size);
+    }
+
+    #[test]
+    fn what_several_growths_add_overlaps_nothing_and_moves_nothing() {
+        for steps in
+            [&[64 << 10, 4096, 513, 5 << 20][..], &[1 << 20; 40], &[1 << 30, 3 << 20, 7 << 30], &[0, 100 << 20]]
+        {
+            let mut g = Geometry::new(MIN_DRIVE, Some(MIN_LOG), default_state(MIN_DRIVE)).unwrap();
+            let (mut ends, mut size) = (vec![MIN_DRIVE], MIN_DRIVE);
+            for step in steps {
+                size += step;
+                let least = g.least_growth().unwrap();
+                if size / BLOCK * BLOCK < least {
+                    assert_eq!(
+                        g.clone().grown(size),
+                        Err(GeometryError::Growth { from: g.size, to: size / BLOCK * BLOCK })
+                    );
+                    continue;
+                }
+                let before = g.clone();
+                g = g.grown(size).unwrap();
+                ends.push(size);
+                check_apart(&g, &ends);
+                assert!((0..before.slots).all(|slot| g.block_offset(slot, 3) == before.block_offset(slot, 3)));
+                for (now, before) in [(&g.map, &before.map), (&g.sums, &before.sums)] {
+                    assert!((0..before.pages).all(|page| now.offset(1, page) == before.offset(1, page)));
+                }
+            }
+            assert!(ends.len() > 1, "{steps:?}");
+            check_what_is_lost(&g, MIN_LOG + 2 * default_state(MIN_DRIVE) + ends.len() as u64 * (EXTENT + 5 * BLOCK));
+        }
+    }
+
+    #[test]
+    fn the_least_growth_gains_one_slot_and_a_block_less_none() {
+        let mut g = Geometry::new(MIN_DRIVE, Some(MIN_LOG), 0).unwrap();
+        for _ in 0..300 {
+            let least = g.least_growth().unwrap();
+            assert!(g.clone().grown(least - 1).is_err());
+            let slots = g.slots;
+            g = g.grown(least).unwrap();
+            assert_eq!(g.slots, slots + 1);
+        }
+    }
+
+    #[test]
+    fn a_drive_with_as_many_slots_as_can_be_counted_grows_no_more() {
+        let g = Geometry::new(300 << 40, Some(MIN_LOG), 0).unwrap();
+        assert_eq!((g.slots, g.least_growth()), (MOST_SLOTS, None));
+        assert!(g.grown(400 << 40).is_err());
     }
 
     #[test]

@@ -16,6 +16,7 @@
 mod drive;
 pub mod error;
 pub mod geometry;
+mod grow;
 mod identity;
 mod layers;
 pub mod log;
@@ -33,6 +34,7 @@ mod write;
 
 pub use drive::{Drive, Options, Usage};
 pub use error::{DriveError, Loss, OpenError};
+pub use grow::{GrowError, grow, prepare_growth};
 pub use identity::label::{self, Label};
 pub use identity::state_copy::{KeepError, ReadCopiesError, StateCopies, StateCopy, StateOrder, read_state_copies};
 pub use layers::reclaim::Reclaimed;

@@ -66,7 +66,8 @@ pub async fn format<D: Device>(device: &D, log_device: Option<&D>, new: NewDrive
     let role =
         own_log.map_or(Role::DataWithLogOn { log: log_device_id(new.drive) }, |log_length| Role::Data { log_length });
     let (cluster, drive, pool, size) = (new.cluster, new.drive, new.pool, geometry.size);
-    let label = Label { cluster, drive, pool, generation: 1, size, role, doubtful: false, state_length };
+    let label =
+        Label { cluster, drive, pool, generation: 1, size, role, doubtful: false, state_length, outgrown: Vec::new() };
     if let Some(log) = log_device {
         let role = Role::LogOf { drive: new.drive };
         let size = log.size() / BLOCK * BLOCK;
@@ -88,9 +89,10 @@ pub async fn wipe<D: Device>(device: &D) -> Result<(), DeviceError> {
         zero(device, header..header + BLOCK).await?;
     }
     device.flush().await?;
-    // The device may have been lengthened since it was labelled.
-    let labelled = Label::read(device).await.map_or(device.size(), |label| label.size);
-    let labels = BTreeSet::from([LABEL_FIRST, Geometry::label_last(labelled), Geometry::label_last(device.size())]);
+    // The device may have been lengthened since it was labelled, and the drive may have grown before.
+    let sizes = Label::read(device).await.map_or_else(|_| Vec::new(), |label| label.all_sizes().collect());
+    let lasts = sizes.into_iter().chain([device.size()]).map(Geometry::label_last);
+    let labels: BTreeSet<u64> = lasts.chain([LABEL_FIRST]).collect();
     let size = device.size() / BLOCK * BLOCK;
     for end in [0..WIPED.min(size), size.saturating_sub(WIPED)..size] {
         let mut from = end.start;
@@ -107,7 +109,7 @@ pub async fn wipe<D: Device>(device: &D) -> Result<(), DeviceError> {
     device.flush().await
 }
 
-async fn zero<D: Device>(device: &D, bytes: Range<u64>) -> Result<(), DeviceError> {
+pub(crate) async fn zero<D: Device>(device: &D, bytes: Range<u64>) -> Result<(), DeviceError> {
     let zeros = Buffer::zeroed(WIPED_TOGETHER as usize).freeze();
     let mut at = bytes.start;
     while at < bytes.end {
@@ -145,6 +147,7 @@ pub async fn raise<D: Device>(
     }
     let doubtful = label.doubtful || label.end_is_missing(device).await?;
     Label { doubtful, ..label.clone() }.write(device).await?;
+    label.clear_left(device).await?;
     Ok(doubtful)
 }
 
@@ -212,7 +215,9 @@ impl<W: World> Drive<W> {
                 let log = log_device.ok_or(OpenError::LogMissing { wanted })?;
                 let found = read_log_label(&log, wanted, label.drive, label.generation).await?;
                 let (start, length) = Geometry::log_device(found.size)?;
-                (Geometry { log_length: length, ..label.geometry()? }, Some((log, start)))
+                let mut geometry = label.geometry()?;
+                geometry.log_length = length;
+                (geometry, Some((log, start)))
             }
             Role::LogOf { .. } => return Err(OpenError::Role { found: label.role.to_string() }),
         };
@@ -351,8 +356,11 @@ async fn read_copy<D: Device>(
 ) -> Result<Vec<Option<MapPage>>, OpenError> {
     const TOGETHER: u32 = 256;
     let mut pages = Vec::with_capacity(header.map_pages as usize);
-    for start in (0..header.map_pages).step_by(TOGETHER as usize) {
-        let count = TOGETHER.min(header.map_pages - start);
+    let mut next = 0;
+    while next < header.map_pages {
+        let start = next;
+        let count = TOGETHER.min(header.map_pages.min(geometry.map.run_end(start)) - start);
+        next += count;
         let length = count as usize * table::PAGE;
         let bytes = match device.read(geometry.map.offset(copy, start), Buffer::take(length)).await {
             Ok(bytes) => Some(bytes.freeze()),

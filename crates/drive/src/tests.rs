@@ -2,6 +2,7 @@
 //! stories.
 
 mod device;
+mod growth;
 mod joins;
 mod kept_image;
 mod labels;

@@ -10,7 +10,8 @@ use tepal_model::{ClusterId, DriveId, Epoch, MapId, ServerId, VolumeId};
 /// misread. 2 has the snapshots of volumes, 3 their clones, copies that move between drives, and volumes that go from one map to another,
 /// 4 volumes that go alone, 5 volumes that go to another pool, and others believed where a drive is removed that a rebuild didn't find,
 /// 6 volumes that grow only as they were cleared, 7 which copies of a column are complete, commands about a volume or snapshot by its
-/// id, and imports, 8 epochs that tell which were handed out while drives were away, and gaps in a map's history that are closed.
+/// id, and imports, 8 epochs that tell which were handed out while drives were away, gaps in a map's history that are closed, and drives
+/// that grow.
 pub const VERSION: u32 = 8;
 
 /// From this version on, [`Command::CreateVolume`] makes columns for drives to come; before, one for each drive.
@@ -40,6 +41,9 @@ const IMPORTS: u32 = 7;
 
 /// From this version on, an epoch that is handed out while drives of the map are away has the number of its view.
 pub(crate) const GAPS_CLOSED: u32 = 8;
+
+/// From this version on, a drive may have another capacity than it was added with.
+const GROWTHS: u32 = 8;
 
 /// Begins what stands for the name of a volume that is there, as `id:7`, or for that of one of its snapshots, as `id:3` with its epoch. It
 /// means the same whatever that is called by now. No name has a colon.
@@ -153,6 +157,12 @@ pub enum Command {
         /// Of its label, which was raised for this use. Commands of before don't say it.
         #[serde(default)]
         generation: u64,
+    },
+    /// The drive has taken more of its device, and has this capacity now. One that is no larger changes nothing.
+    DriveGrew {
+        id: DriveId,
+        /// Bytes.
+        capacity: u64,
     },
     /// The drive went away, came back, or was judged ([`DriveState::may_become`]).
     SetDriveState {
@@ -372,6 +382,7 @@ impl Command {
     /// that they don't know.
     pub(crate) fn version(&self) -> u32 {
         match self {
+            Command::DriveGrew { .. } => GROWTHS,
             Command::NoteImport { .. } | Command::FinishImport { .. } => IMPORTS,
             Command::CreateSnapshot { .. }
             | Command::RollBack { .. }

@@ -12,14 +12,19 @@ use tepal_model::{BLOCK, Buffer, ClusterId, DriveId};
 
 /// Begins every label, and so every drive.
 pub const MAGIC: [u8; 8] = *b"TEPALdrv";
-/// The version of everything on the drive. Any other is refused before anything is written, but the one before.
+/// The version of everything on a drive that hasn't grown. Any but these three is refused before anything is written.
 pub const FORMAT: u32 = 5;
+/// The same, of a drive that has grown.
+pub const GROWN: u32 = 6;
 /// The same but for the places in which the cluster's state is kept.
 pub const WITHOUT_STATE: u32 = 4;
 const POOL_MAX: usize = 64;
 const SIZE_AT: usize = 48;
 const DOUBTFUL_AT: usize = 65 + POOL_MAX;
 const STATE_AT: usize = 136;
+const OUTGROWN_AT: usize = 144;
+/// How often a drive can grow: as many sizes have room in the label.
+pub const MOST_GROWTHS: usize = 480;
 const CRC_AT: usize = BLOCK as usize - 4;
 
 /// What a drive says it is; byte table in `docs/formats.md`.
@@ -33,7 +38,7 @@ pub struct Label {
     pub pool: String,
     /// Raised whenever the label is written; the newer of two copies wins.
     pub generation: u64,
-    /// Size that the drive had when it was labelled, in bytes.
+    /// Size that the drive had when it was labelled, or has grown to since, in bytes.
     pub size: u64,
     /// What is between the labels.
     pub role: Role,
@@ -42,6 +47,8 @@ pub struct Label {
     /// Bytes of each of the two places in which the cluster's state is kept; 0 if there are none, as on log devices and drives that
     /// were labelled by earlier versions.
     pub state_length: u64,
+    /// Sizes that the drive had before it grew, ascending. Where things lie follows from them.
+    pub outgrown: Vec<u64>,
 }
 
 /// What the rest of the drive holds.
@@ -71,7 +78,7 @@ pub enum LabelError {
     #[error("it has no Tepal label")]
     Missing,
     /// Use a version of Tepal that knows it. Nothing was written.
-    #[error("it has a Tepal label of format {found}, and this version knows {WITHOUT_STATE} and {FORMAT}")]
+    #[error("it has a Tepal label of format {found}, and this version knows {WITHOUT_STATE} to {GROWN}")]
     Format {
         /// Which format the label says.
         found: u32,
@@ -97,7 +104,11 @@ impl Label {
     pub fn encode(&self) -> Buffer {
         let mut page = Buffer::zeroed(BLOCK as usize);
         page[0..8].copy_from_slice(&MAGIC);
-        let format = if self.state_length > 0 { FORMAT } else { WITHOUT_STATE };
+        let format = match (self.state_length, &self.outgrown[..]) {
+            (0, []) => WITHOUT_STATE,
+            (_, []) => FORMAT,
+            _ => GROWN,
+        };
         page[8..12].copy_from_slice(&format.to_le_bytes());
         let (role, detail) = match self.role {
             Role::Data { log_length } => (1u32, log_length),
@@ -115,6 +126,10 @@ impl Label {
         page[65..65 + pool.len()].copy_from_slice(pool);
         page[DOUBTFUL_AT] = self.doubtful.into();
         page[STATE_AT..STATE_AT + 8].copy_from_slice(&self.state_length.to_le_bytes());
+        let outgrown = &self.outgrown[..self.outgrown.len().min(MOST_GROWTHS)];
+        for (nth, number) in std::iter::once(outgrown.len() as u64).chain(outgrown.iter().copied()).enumerate() {
+            page[OUTGROWN_AT + 8 * nth..][..8].copy_from_slice(&number.to_le_bytes());
+        }
         let sum = crc(&page[..CRC_AT]);
         page[CRC_AT..].copy_from_slice(&sum.to_le_bytes());
         page
@@ -131,7 +146,7 @@ impl Label {
             return Err(LabelError::Damaged);
         }
         let state_length = match u32_at(8) {
-            FORMAT => u64_at(STATE_AT),
+            FORMAT | GROWN => u64_at(STATE_AT),
             WITHOUT_STATE => 0,
             found => return Err(LabelError::Format { found }),
         };
@@ -145,6 +160,14 @@ impl Label {
         if u64_at(SIZE_AT) < 2 * BLOCK || state_length % BLOCK != 0 || state_length == BLOCK {
             return Err(LabelError::Damaged);
         }
+        let growths = if u32_at(8) == GROWN { u64_at(OUTGROWN_AT) } else { 0 };
+        if growths > MOST_GROWTHS as u64 {
+            return Err(LabelError::Damaged);
+        }
+        let outgrown: Vec<u64> = (1..=growths as usize).map(|nth| u64_at(OUTGROWN_AT + 8 * nth)).collect();
+        if outgrown.iter().any(|size| *size < 2 * BLOCK) {
+            return Err(LabelError::Damaged);
+        }
         let pool_length = usize::from(page[64]);
         let pool = page.get(65..65 + pool_length.min(POOL_MAX)).and_then(|bytes| std::str::from_utf8(bytes).ok());
         Ok(Label {
@@ -156,6 +179,7 @@ impl Label {
             role,
             doubtful: page[DOUBTFUL_AT] != 0,
             state_length,
+            outgrown,
         })
     }
 
@@ -165,7 +189,14 @@ impl Label {
             Role::Data { log_length } => Some(log_length),
             Role::DataWithLogOn { .. } | Role::LogOf { .. } => None,
         };
-        Geometry::new(self.size, log_length, self.state_length)
+        let mut sizes = self.all_sizes();
+        let first = Geometry::new(sizes.next().unwrap_or(self.size), log_length, self.state_length)?;
+        sizes.try_fold(first, Geometry::grown)
+    }
+
+    /// All that the drive has had, the last one is what it has.
+    pub(crate) fn all_sizes(&self) -> impl Iterator<Item = u64> + use<'_> {
+        self.outgrown.iter().copied().chain([self.size])
     }
 
     /// What a device of this size has beyond the drive's end, in bytes: it may have grown since it was labelled.
@@ -237,6 +268,21 @@ impl Label {
         Ok(matches!(last, Err(LabelError::Missing)))
     }
 
+    /// Zeroes copies that aren't where one belongs: the last one from before the drive grew, and that of a growth which was cut off. One
+    /// would count on a device that is cut to end there, or whose first copy can't be read.
+    pub(crate) async fn clear_left<D: Device>(&self, device: &D) -> Result<(), DeviceError> {
+        let unused = (self.beyond(device.size()) > 0).then_some(device.size());
+        for size in self.outgrown.last().copied().into_iter().chain(unused) {
+            let place = Geometry::label_last(size);
+            let left = Self::read_copy(device, place).await?;
+            if left.is_ok_and(|label| (label.cluster, label.drive) == (self.cluster, self.drive)) {
+                device.write(place, Gather::from_iter([Buffer::zeroed(BLOCK as usize).freeze()])).await?;
+                device.flush().await?;
+            }
+        }
+        Ok(())
+    }
+
     /// Writes both copies, one after the other, so that a crash leaves at least one.
     pub async fn write<D: Device>(&self, device: &D) -> Result<(), DeviceError> {
         let page = self.encode().freeze();
@@ -272,6 +318,7 @@ mod tests {
             role: Role::Data { log_length: 1 << 20 },
             doubtful: false,
             state_length: 1 << 20,
+            outgrown: Vec::new(),
         }
     }
 
@@ -283,8 +330,13 @@ mod tests {
             Role::LogOf { drive: DriveId(9) },
         ] {
             for state_length in [0, 2 * BLOCK] {
-                let label = Label { role, doubtful: role != label().role, state_length, ..label() };
-                assert_eq!(Label::decode(&label.encode()), Ok(label));
+                for outgrown in
+                    [vec![], vec![8 << 20, 16 << 20], (1..=MOST_GROWTHS as u64).map(|nth| nth << 20).collect()]
+                {
+                    let doubtful = role != label().role;
+                    let label = Label { role, doubtful, state_length, outgrown, ..label() };
+                    assert_eq!(Label::decode(&label.encode()), Ok(label));
+                }
             }
         }
     }
@@ -309,7 +361,7 @@ mod tests {
 
     #[test]
     fn another_format_is_refused_by_its_number() {
-        for other in [WITHOUT_STATE - 1, FORMAT + 1] {
+        for other in [WITHOUT_STATE - 1, GROWN + 1] {
             let mut page = label().encode();
             page[8] = other as u8;
             let sum = crc(&page[..CRC_AT]);

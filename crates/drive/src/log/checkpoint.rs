@@ -263,7 +263,8 @@ impl<W: World> Drive<W> {
             let mut run: Vec<u32> = Vec::new();
             {
                 let mut state = self.shared.lock();
-                let follows = |run: &[u32], slot| run.last().is_none_or(|&last| slot == last + 1);
+                let offset = |slot| self.shared.geometry.block_offset(slot, 0);
+                let follows = |run: &[u32], slot| run.last().is_none_or(|&last| offset(slot) == offset(last) + EXTENT);
                 while let Some(slot) = trimmed.next_if(|&slot| run.len() < MOST_DISCARDED && follows(&run, slot)) {
                     if !state.space.take(slot) {
                         break;

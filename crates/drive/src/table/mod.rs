@@ -23,7 +23,16 @@ pub struct Table {
     pub record: usize,
     /// Pages of one copy.
     pub pages: u32,
-    /// Where the two copies start, in bytes.
+    /// Where they are, in their order; on a drive that has grown not all side by side.
+    pub runs: Vec<PageRun>,
+}
+
+/// Pages of a table that lie side by side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageRun {
+    /// The number of the first one.
+    pub first: u32,
+    /// Where the two copies of it start, in bytes.
     pub copies: [u64; 2],
 }
 
@@ -46,19 +55,18 @@ impl TableKind {
 }
 
 impl Table {
-    /// For records of `record` bytes, one for each of so many slots. Where the copies lie is filled in afterwards.
-    pub fn new(record: usize, slots: u32) -> Self {
-        let pages = slots.div_ceil(Self::per_page(record));
-        Table { record, pages, copies: [0; 2] }
+    /// Of records of `record` bytes, for no slot yet.
+    pub fn empty(record: usize) -> Self {
+        Table { record, pages: 0, runs: Vec::new() }
+    }
+
+    /// How many pages the records of so many slots take.
+    pub fn pages_for(&self, slots: u32) -> u32 {
+        slots.div_ceil(self.records_per_page())
     }
 
     fn per_page(record: usize) -> u32 {
         ((PAGE - HEADER) / record) as u32
-    }
-
-    /// Bytes of one copy.
-    pub fn bytes(&self) -> u64 {
-        u64::from(self.pages) * BLOCK
     }
 
     /// What doesn't fit in whole stays unused at the page's end.
@@ -84,7 +92,18 @@ impl Table {
 
     /// Where a page of copy 0 or 1 is on the drive, in bytes.
     pub fn offset(&self, copy: usize, page: u32) -> u64 {
-        self.copies[copy] + u64::from(page) * BLOCK
+        let run = self.runs[self.run_of(page)];
+        run.copies[copy] + u64::from(page - run.first) * BLOCK
+    }
+
+    /// The first page after this one that doesn't lie beside the page before it; the number of pages, if there is none.
+    pub fn run_end(&self, page: u32) -> u32 {
+        self.runs.get(self.run_of(page) + 1).map_or(self.pages, |run| run.first)
+    }
+
+    fn run_of(&self, page: u32) -> usize {
+        assert!(page < self.pages, "page {page} of {}", self.pages);
+        self.runs.partition_point(|run| run.first <= page) - 1
     }
 }
 
@@ -153,7 +172,7 @@ mod tests {
 
     #[test]
     fn records_do_not_overlap() {
-        let table = Table::new(64, 1000);
+        let table = Table::empty(64);
         assert_eq!(table.records_per_page(), 63);
         assert_eq!((table.page_of(62), table.page_of(63)), (0, 1));
         assert!(table.at(62) + 64 <= PAGE && table.at(63) == HEADER);

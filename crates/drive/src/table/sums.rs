@@ -161,7 +161,7 @@ mod tests {
     use crate::table::blank;
 
     fn cache() -> SumCache {
-        SumCache::new(Table::new(64, 63 * 1000), 16 * PAGE as u64)
+        SumCache::new(Table::empty(64), 16 * PAGE as u64)
     }
 
     fn offer_all(cache: &mut SumCache, pages: std::ops::Range<u32>) {

@@ -24,6 +24,8 @@ pub struct Platter {
     pub pace: Pace,
     /// How often a discard is asked until it's done.
     pub discard_takes: u32,
+    /// The power goes at the write after so many, of which the first sector may be there.
+    pub power_for: Option<(u32, Torn)>,
     /// The second header was written while other things weren't flushed.
     pub second_header_early: bool,
 }
@@ -39,11 +41,14 @@ impl TestDevice {
             unreadable: Vec::new(),
             pace: Pace::Prompt,
             discard_takes: 0,
+            power_for: None,
             second_header_early: false,
         })))
     }
+    /// The power is there again.
     pub fn lose_power(&self) {
         let mut platter = self.0.borrow_mut();
+        platter.power_for = None;
         platter.now = platter.stable.clone();
     }
 
@@ -65,6 +70,25 @@ impl TestDevice {
         platter.now[range.clone()].fill(0xdd);
         platter.unflushed.push(range);
         platter.discard_takes
+    }
+
+    fn use_power(&self, at: usize, data: &Gather) -> Result<(), DeviceError> {
+        let mut platter = self.0.borrow_mut();
+        match &mut platter.power_for {
+            None => return Ok(()),
+            Some((writes, _)) if *writes > 1 => {
+                *writes -= 1;
+                return Ok(());
+            }
+            Some((writes, torn)) => {
+                let is_torn = *writes == 1 && *torn == Torn::Yes;
+                *writes = 0;
+                if let Some(piece) = data.first().filter(|_| is_torn) {
+                    platter.stable[at..at + 512].copy_from_slice(&piece[..512]);
+                }
+            }
+        }
+        Err(DeviceError::Gone("no power".to_owned()))
     }
 
     async fn take_time(&self) {
@@ -93,6 +117,7 @@ impl TestDevice {
             unreadable: Vec::new(),
             pace: Pace::Prompt,
             discard_takes: 0,
+            power_for: None,
             second_header_early: false,
         };
         TestDevice(Rc::new(RefCell::new(copy)))
@@ -116,6 +141,7 @@ impl Device for TestDevice {
     }
     async fn write(&self, offset: u64, data: Gather) -> Result<(), DeviceError> {
         self.take_time().await;
+        self.use_power(offset as usize, &data)?;
         self.put(offset, data);
         self.take_time().await;
         Ok(())
@@ -123,6 +149,9 @@ impl Device for TestDevice {
     async fn flush(&self) -> Result<(), DeviceError> {
         self.take_time().await;
         let mut platter = self.0.borrow_mut();
+        if platter.power_for.is_some_and(|(writes, _)| writes == 0) {
+            return Err(DeviceError::Gone("no power".to_owned()));
+        }
         if platter.flush_fails {
             let reason = "no".to_owned();
             return Err(DeviceError::Failed { operation: "flush", offset: 0, reason });
@@ -136,6 +165,13 @@ impl Device for TestDevice {
         let_others(turns).await;
         Ok(())
     }
+}
+
+/// Whether the first sector of the write at which the power goes is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Torn {
+    Yes,
+    No,
 }
 
 /// Lets others have so many turns.

@@ -8,6 +8,9 @@ use tepal_model::{BLOCK, DriveId, History, Lineage, Origin, Taken};
 
 const FORMAT_4: &[u8] = include_bytes!("../../images/format-4.image");
 const FORMAT_5: &[u8] = include_bytes!("../../images/format-5.image");
+const FORMAT_6: &[u8] = include_bytes!("../../images/format-6.image");
+/// What the drive of format 6 has grown to.
+const GROWN: u64 = MIN_DRIVE + (3 << 20);
 const BLOCK_BYTES: usize = BLOCK as usize;
 /// What a device holds that was never written.
 const BLANK: u8 = 0xa5;
@@ -88,8 +91,12 @@ fn pack(drive: &[u8]) -> Vec<u8> {
     image
 }
 
-fn unpack(mut image: &[u8]) -> TestDevice {
-    let device = TestDevice::new(MIN_DRIVE);
+fn unpack(image: &[u8]) -> TestDevice {
+    unpack_to(MIN_DRIVE, image)
+}
+
+fn unpack_to(size: u64, mut image: &[u8]) -> TestDevice {
+    let device = TestDevice::new(size);
     let mut platter = device.0.borrow_mut();
     while let Some((head, rest)) = image.split_first_chunk::<6>() {
         let number = u32::from_le_bytes(head[..4].try_into().unwrap()) as usize;
@@ -117,6 +124,31 @@ fn check(rig: &mut Rig) {
 fn check_requests(rig: &Rig) {
     let taken = [(REQUEST, 1), (OTHER, 22)].map(|(origin, first)| Taken { origin, first, count: 1 });
     assert_eq!(rig.drive.requests(MAP, 0, 100), taken);
+}
+
+/// The drive of format 5, grown while it's nearly full, and with something in what it has grown by.
+fn grown_story() -> Rig {
+    let mut rig = story();
+    rig.lineage = lineage("0-3");
+    let mut at = 10_000;
+    while rig.write(at, &[8; 16], true).is_ok() {
+        at += 16;
+    }
+    rig.grow(GROWN).unwrap();
+    rig.lineage = lineage("0-3");
+    rig.write(at, &[9; 64], true).unwrap();
+    rig.pool.run_until(rig.drive.checkpoint()).unwrap();
+    rig.write(at + 4, &[10], true).unwrap();
+    rig.write(at + 64, &[11; 16], true).unwrap();
+    rig
+}
+
+fn check_grown(rig: &mut Rig) {
+    check(rig);
+    rig.lineage = lineage("0-3");
+    let full = (0..).map(|extent| 10_000 + 16 * extent).find(|&at| rig.read(at, 1).unwrap() != [8]).unwrap();
+    assert_eq!(rig.read(full - 1, 6).unwrap(), [8, 9, 9, 9, 9, 10]);
+    assert_eq!(rig.read(full + 60, 21).unwrap(), [vec![9; 4], vec![11; 16], vec![0]].concat());
 }
 
 fn check_older_drive(image: &[u8], keeps: Result<(), KeepError>) {
@@ -154,14 +186,54 @@ fn the_state_that_a_drive_of_format_5_kept_is_read() {
 }
 
 #[test]
-#[expect(clippy::disallowed_methods, reason = "a file for whoever looks into the failure, not a drive")]
+fn a_drive_that_had_grown_is_read_as_it_was_written_and_grows_on() {
+    let device = unpack_to(GROWN, FORMAT_6);
+    let mut pool = futures_executor::LocalPool::new();
+    let drive = Rig::open(&mut pool, &device, &None).unwrap();
+    let mut rig = Rig { pool, device, log: None, drive, lineage: Lineage::default() };
+    check_grown(&mut rig);
+    rig.grow(GROWN + (1 << 20)).unwrap();
+    check_grown(&mut rig);
+}
+
+/// Both have the places of what they were labelled with.
+#[test]
+fn drives_of_earlier_formats_grow_and_hold_what_they_held() {
+    for (image, keeps) in [(FORMAT_4, Err(KeepError::NoPlace)), (FORMAT_5, Ok(()))] {
+        let device = unpack(image);
+        let mut pool = futures_executor::LocalPool::new();
+        let drive = Rig::open(&mut pool, &device, &None).unwrap();
+        let mut rig = Rig { pool, device, log: None, drive, lineage: Lineage::default() };
+        let (before, slots) = (rig.drive.usage(), rig.drive.geometry().slots);
+        rig.grow(GROWN).unwrap();
+        check(&mut rig);
+        check_requests(&rig);
+        assert!(rig.drive.geometry().slots >= slots + 45, "{:?}", rig.drive.geometry());
+        assert_eq!(rig.drive.usage().log_length, before.log_length);
+        assert_eq!(rig.pool.run_until(rig.drive.keep_state(&state(4))), keeps);
+    }
+}
+
+#[test]
 fn format_5_is_written_byte_for_byte_as_it_was() {
     let mut rig = story();
     check(&mut rig);
     check_requests(&rig);
+    compare(&rig, FORMAT_5, "tepal-format-5.image");
+}
+
+#[test]
+fn format_6_is_written_byte_for_byte_as_it_was() {
+    let mut rig = grown_story();
+    check_grown(&mut rig);
+    compare(&rig, FORMAT_6, "tepal-format-6.image");
+}
+
+#[expect(clippy::disallowed_methods, reason = "a file for whoever looks into the failure, not a drive")]
+fn compare(rig: &Rig, image: &[u8], name: &str) {
     let written = pack(&rig.device.0.borrow().stable);
-    if written != FORMAT_5 {
-        let now = std::env::temp_dir().join("tepal-format.image");
+    if written != image {
+        let now = std::env::temp_dir().join(name);
         std::fs::write(&now, written).unwrap();
         let now = now.display();
         panic!(

@@ -9,13 +9,13 @@ use tepal_model::BLOCK;
 const BLOCK_BYTES: usize = BLOCK as usize;
 
 impl TestDevice {
-    fn resize(&self, size: u64) {
+    pub fn resize(&self, size: u64) {
         let mut platter = self.0.borrow_mut();
         platter.now.resize(size as usize, 0);
         platter.stable.resize(size as usize, 0);
     }
 
-    fn fill(&self, offset: u64, length: u64, byte: u8) {
+    pub fn fill(&self, offset: u64, length: u64, byte: u8) {
         let range = offset as usize..(offset + length) as usize;
         let mut platter = self.0.borrow_mut();
         platter.now[range.clone()].fill(byte);
@@ -25,7 +25,7 @@ impl TestDevice {
 
 impl Rig {
     /// Takes the drive into use once more, as a server does when it starts. Whether it's doubtful.
-    fn restart(&mut self) -> Result<bool, OpenError> {
+    pub fn restart(&mut self) -> Result<bool, OpenError> {
         let label = self.pool.run_until(Label::read(&self.device))?;
         let label = Label { generation: label.generation + 1, ..label };
         let doubtful = self.pool.run_until(raise(&label, &self.device, None, 0))?;

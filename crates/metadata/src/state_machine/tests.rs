@@ -65,6 +65,8 @@ fn command() -> impl Strategy<Value = Command> {
         (drive.clone(), server, 0u64..4).prop_map(|(id, server, generation)| {
             Command::DriveMoved { id, server, path: "/e".to_owned(), generation }
         }),
+        (drive.clone(), prop_oneof![Just(1u64 << 39), Just(1 << 41), Just(u64::MAX)])
+            .prop_map(|(id, capacity)| Command::DriveGrew { id, capacity }),
         (drive.clone(), state, prop::option::of(0u64..20)).prop_map(|(id, to, expected_view)| {
             Command::SetDriveState { id, to, reason: "r".to_owned(), expected_view }
         }),

@@ -165,6 +165,12 @@ pub async fn online(State(context): State<Shared>, id: Named) -> Result<Json<Dri
     one(&context, id)
 }
 
+pub async fn grow(State(context): State<Shared>, id: Named) -> Result<Json<DriveInfo>, Failure> {
+    let id = id.parse()?;
+    context.drives.grow(id).await?;
+    one(&context, id)
+}
+
 /// Also of a drive that is away.
 pub async fn set_use(
     State(context): State<Shared>,

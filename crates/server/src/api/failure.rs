@@ -7,6 +7,7 @@ use crate::drives::DriveOperationError;
 use axum::Json;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use tepal_drive::GrowError;
 use tepal_metadata::{ProposeError, QueryError, Refusal};
 use tepal_model::IoError;
 
@@ -209,7 +210,10 @@ impl From<DriveOperationError> for Failure {
             | E::NotThere { .. }
             | E::OnOtherServer { .. }
             | E::OfAbsent { .. }
+            | E::NotInUse { .. }
             | E::NotOffline { .. } => ErrorKind::Conflict,
+            E::Grow { why: GrowError::Device(_), .. } => ErrorKind::Internal,
+            E::Grow { .. } => ErrorKind::Conflict,
             E::Stopped(_) => ErrorKind::Unavailable,
             E::Io { .. } | E::Generations(_) => ErrorKind::Internal,
         };

@@ -176,6 +176,7 @@ fn router(context: Shared) -> Router {
         .route(route::DRIVE, delete(drives::remove))
         .route(route::DRIVE_OFFLINE, post(drives::offline))
         .route(route::DRIVE_ONLINE, post(drives::online))
+        .route(route::DRIVE_GROW, post(drives::grow))
         .route(route::DRIVE_USE, post(drives::set_use))
         .route(route::SERVER_DRAINING, post(cluster::set_draining))
         .route(route::POOLS, get(pools::list).post(pools::create))

@@ -119,6 +119,19 @@ impl DriveDevice {
         }
     }
 
+    /// The same with all that it has by now, if it was enlarged since it was opened.
+    pub fn enlarged(&self) -> Result<Self, DeviceError> {
+        let size = match &*self.store {
+            Store::File(store) => store.file.current_size().map_err(|errno| DeviceError::Failed {
+                operation: "look at the size",
+                offset: 0,
+                reason: errno.to_string(),
+            })?,
+            Store::Memory(_) => self.size,
+        };
+        Ok(DriveDevice { size: size - size % BLOCK, ..self.clone() })
+    }
+
     /// Refuses what reaches past the end: a damaged map asks for that.
     fn check(&self, operation: &'static str, offset: u64, length: u64) -> Result<(), DeviceError> {
         assert!(offset.is_multiple_of(BLOCK) && length.is_multiple_of(BLOCK), "{operation} of {offset}+{length}");

@@ -6,9 +6,9 @@ use crate::config::PathError;
 use crate::data_threads::Stopped;
 use crate::device;
 use std::path::PathBuf;
-use tepal_drive::StateOrder;
 use tepal_drive::geometry::MIN_DRIVE;
 use tepal_drive::world::DeviceError;
+use tepal_drive::{GrowError, StateOrder};
 use tepal_metadata::{DriveState, ProposeError};
 use tepal_model::size::Size;
 use tepal_model::{DriveId, ServerId};
@@ -68,6 +68,10 @@ pub enum DriveOperationError {
     OfAbsent { drive: DriveId, server: ServerId },
     #[error("drive {drive} is {state}, not offline")]
     NotOffline { drive: DriveId, state: DriveState },
+    #[error("drive {drive} is {state}: it grows while it's in use")]
+    NotInUse { drive: DriveId, state: DriveState },
+    #[error("drive {drive} doesn't grow: {why}")]
+    Grow { drive: DriveId, why: GrowError },
     #[error("there is no pool '{0}': `tepal pool ls` lists them, `tepal pool create` makes one")]
     NoPool(String),
     #[error(transparent)]

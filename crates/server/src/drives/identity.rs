@@ -162,6 +162,7 @@ mod tests {
             role,
             doubtful: false,
             state_length: 0,
+            outgrown: Vec::new(),
         }
     }
 

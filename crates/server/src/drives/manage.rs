@@ -203,7 +203,7 @@ impl Drives {
         self.bring_back(&mut generations, id).await
     }
 
-    fn own(&self, id: DriveId) -> Result<std::sync::Arc<tepal_metadata::DriveRecord>, DriveOperationError> {
+    pub(super) fn own(&self, id: DriveId) -> Result<std::sync::Arc<tepal_metadata::DriveRecord>, DriveOperationError> {
         let record = self.record(id)?;
         if record.server != self.server {
             return Err(DriveOperationError::OnOtherServer { drive: id, server: record.server });

@@ -14,6 +14,7 @@ mod doubt;
 mod error;
 mod fullness;
 mod generations;
+mod growing;
 mod identity;
 mod kept;
 mod look;

@@ -148,8 +148,12 @@ impl Drives {
         tracing::info!(drive = %id, path = %open.path.display(), ?standing, %backend, %why, "drive in service");
         let beyond = drive.label().beyond(open.device.size());
         if beyond > 0 {
-            let beyond = Size(beyond);
-            tracing::warn!(drive = %id, path = %open.path.display(), %beyond, "the device has grown since it was labelled: the drive doesn't use that");
+            let (beyond, path) = (Size(beyond), open.path.display());
+            let unused = match drive.label().grown(open.device.size()) {
+                Ok(_) => format!("the drive doesn't use that until `tepal drive grow {id}`"),
+                Err(why) => why.to_string(),
+            };
+            tracing::warn!(drive = %id, %path, %beyond, unused, "the device has grown since it was labelled");
         }
         let (engine, metadata) = (self.parts.engine.clone(), self.parts.metadata.clone());
         let (adding, added) = (engine.clone(), drive.clone());
@@ -166,13 +170,19 @@ impl Drives {
         Ok(self.parts.threads.run_on(self.some_thread(), work).await?)
     }
 
-    /// Where the drive is, and in which generation: any other image of it is an older one from here on, also for other servers.
+    /// Where the drive is, in which generation, and what it has grown to: any other image of it is an older one from here on, also for
+    /// other servers.
     async fn record_place(&self, id: DriveId, open: &OpenDrive) -> Result<(), DriveOperationError> {
         let (server, path, generation) = (self.server, open.path.display().to_string(), open.drive.label().generation);
         let found = Command::DriveMoved { id, server, path, generation };
-        if let Err(error) = self.parts.authority.propose(found).await {
-            open.drive.pull("it couldn't be agreed that it's here");
-            return Err(error.into());
+        let capacity = open.drive.usage().capacity;
+        let has_grown = !open.drive.label().outgrown.is_empty() && capacity > self.record(id)?.capacity;
+        let grew = has_grown.then_some(Command::DriveGrew { id, capacity });
+        for command in [Some(found), grew].into_iter().flatten() {
+            if let Err(error) = self.parts.authority.propose(command).await {
+                open.drive.pull("it couldn't be agreed that it's here");
+                return Err(error.into());
+            }
         }
         Ok(())
     }

@@ -137,6 +137,13 @@ impl SimDisk {
         self.disk.borrow().size
     }
 
+    /// Gives it more room, of zeros. Who has it open doesn't notice.
+    pub fn enlarge(&self, size: u64) {
+        let mut disk = self.disk.borrow_mut();
+        assert!(size >= disk.size, "{size} of {}", disk.size);
+        disk.size = size / BLOCK * BLOCK;
+    }
+
     /// The process that had it open was killed: what it had under way ends, each sector old or new.
     pub fn process_killed(&self) {
         self.disk.borrow_mut().end_flights();

@@ -1,5 +1,5 @@
 //! One drive under a workload of one map: killed, cut from power and pulled at any step, with its log on itself or on
-//! another device, full, and with every fault that a drive has.
+//! another device, full, enlarged between its lives, and with every fault that a drive has.
 //!
 //! What must hold: everything acknowledged is there after every crash; no read returns wrong bytes, whatever the drive
 //! did; an error only where the fault log has its cause; and space is accounted for to the extent.
@@ -7,7 +7,7 @@
 use super::drive_volume::DriveVolume;
 use super::life::{End, NEVER, on_machine, until};
 use crate::checker::{Checker, Loss, Rules};
-use crate::device::{FaultKind, Faults, Rate, SimDisk};
+use crate::device::{FaultKind, Faults, Rate, SimDevice, SimDisk};
 use crate::executor::{Core, Executor, Failure, Sleep};
 use crate::random::Stream;
 use crate::workload::{MayFail, Mix, Workload};
@@ -19,7 +19,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use tepal_drive::error::OpenError;
 use tepal_drive::geometry::{MIN_LOG, SUM_RECORD};
-use tepal_drive::{Drive, DriveError, NewDrive, Options, Usage, format};
+use tepal_drive::world::Device;
+use tepal_drive::{Drive, DriveError, GrowError, Label, NewDrive, Options, Usage, format, grow, prepare_growth};
 use tepal_model::layout::Durability;
 use tepal_model::{BLOCK, ClusterId, DriveId, EXTENT, IoError, Lineage, MapId};
 
@@ -50,6 +51,8 @@ struct Plan {
     log_device: Option<u64>,
     options: Options,
     lives: u64,
+    /// Its device is enlarged before some lives, which begin with taking the room.
+    grows: bool,
     mix: Mix,
 }
 
@@ -77,6 +80,8 @@ impl Plan {
                 ..Options::default()
             },
             lives: random.between(1..6),
+            // What is to be damaged lies side by side in drives that haven't grown.
+            grows: random.one_in(3) && hazard != Corruption,
             mix,
         }
     }
@@ -154,8 +159,11 @@ impl Rig {
         let world = SimWorld::boot(&self.core, "server");
         let (device, log) = (self.disk.open(), self.log.as_ref().map(SimDisk::open));
         let (options, volume, durability) = (self.plan.options.clone(), self.plan.volume, self.plan.durability);
-        let (life, own) = (life.clone(), world.clone());
+        let (life, own, grows, core) = (life.clone(), world.clone(), self.plan.grows, self.core.clone());
         world.spawn_named("open", async move {
+            if grows && let Err(error) = take_room(&device).await {
+                core.fail(format!("growing failed: {error}"));
+            }
             match Drive::open(own.clone(), device, log, options).await {
                 Ok(drive) => {
                     let opened = DriveVolume::new(own, drive, MAP, volume, durability);
@@ -172,6 +180,9 @@ impl Rig {
         // One copy can't tell data that the drive lost from data that a power cut prevented, so that only mirrors survive both.
         let end = if self.plan.hazard == Hazard::Corruption { End::Close } else { drawn };
         let life = Rc::new(Life::default());
+        if self.plan.grows && self.random.one_in(2) {
+            self.disk.enlarge(self.disk.size() + self.random.skewed(8 << 20));
+        }
         let world = self.boot(&life);
         // A crash comes at some step: while it opens, while it works, or when all is done.
         let requests = self.random.between(20..1_000);
@@ -251,7 +262,7 @@ impl Rig {
                 let faults = Faults { lost_write, misdirected_write, misdirected_read, within, ..Faults::default() };
                 self.disk.set_faults(faults);
                 for _ in 0..self.random.below(3) {
-                    let sums = volume.drive().geometry().sums.copies[0];
+                    let sums = volume.drive().geometry().sums.offset(0, 0);
                     let everywhere = if self.random.one_in(3) { sums..self.slots.end } else { self.slots.clone() };
                     self.disk.rot_somewhere(everywhere);
                 }
@@ -315,6 +326,17 @@ impl Rig {
         }
         Ok(())
     }
+}
+
+/// Has the drive take all of its device, if that gains it anything.
+async fn take_room(device: &SimDevice) -> Result<(), GrowError> {
+    let label = Label::read(device).await?;
+    let grown = match label.grown(device.size()) {
+        Err(GrowError::NoRoom { .. } | GrowError::TooLittle { .. }) => return Ok(()),
+        grown => grown?,
+    };
+    prepare_growth(device, &grown).await?;
+    grow(device, label.drive, grown.size).await.map(drop)
 }
 
 /// What the books of a drive have wrong.

@@ -146,6 +146,12 @@ pub enum DriveCommand {
         #[arg(value_parser = value::drive)]
         id: String,
     },
+    /// Use what a drive's device has been enlarged by, as by `truncate`, `lvextend` or `losetup -c`; it goes on serving
+    Grow {
+        /// The drive's id, or a beginning of it that no other has
+        #[arg(value_parser = value::drive)]
+        id: String,
+    },
     /// Show what is on a drive, without a server: label, usage, log, map
     Inspect {
         /// A block device or file

@@ -74,6 +74,14 @@ pub fn run(global: &Global, output: Output, command: DriveCommand) -> Result<Out
         }
         DriveCommand::Offline { id } => change(&client, output, &id, route::DRIVE_OFFLINE)?,
         DriveCommand::Online { id } => change(&client, output, &id, route::DRIVE_ONLINE)?,
+        DriveCommand::Grow { id } => {
+            let id = find(&client, &id)?;
+            let drive: DriveInfo = client.post(&path(route::DRIVE_GROW, &id.to_string()), &serde_json::json!({}))?;
+            output.show(&drive, |drive| {
+                let (used, capacity) = (output::size(drive.used), output::size(drive.capacity));
+                format!("drive {} has grown: {used} of {capacity} used", drive.id)
+            })?;
+        }
     }
     Ok(Outcome::Done)
 }

@@ -45,6 +45,9 @@ struct LabelReport {
     state_length: u64,
     /// Bytes that the device has beyond the drive's end, which isn't used.
     beyond: u64,
+    /// What is said of that.
+    #[serde(skip)]
+    unused: Option<String>,
     /// A server has it open, so only the label could be read.
     in_use: bool,
     content: Option<Content>,
@@ -81,6 +84,9 @@ struct CheckReport {
     slots_unaccounted: i64,
     /// Bytes that the device has beyond the drive's end, which isn't used. That is no damage.
     beyond: u64,
+    /// What is said of that.
+    #[serde(skip)]
+    unused: Option<String>,
     problems: Vec<String>,
 }
 
@@ -115,7 +121,7 @@ pub fn check(output: Output, path: &Path, log: Option<&Path>) -> Result<Outcome,
 
 /// `size` is the device's.
 fn label_report(path: &Path, label: Label, size: u64, content: Option<Content>, in_use: bool) -> LabelReport {
-    let beyond = label.beyond(size);
+    let (beyond, unused) = (label.beyond(size), unused(&label, size));
     LabelReport {
         path: path.display().to_string(),
         drive: label.drive,
@@ -126,6 +132,7 @@ fn label_report(path: &Path, label: Label, size: u64, content: Option<Content>, 
         role: label.role.to_string(),
         state_length: label.state_length,
         beyond,
+        unused,
         in_use,
         content,
     }
@@ -193,6 +200,7 @@ async fn check_free(path: &Path, device: DriveDevice, log: Option<&Path>) -> Res
                 damaged: Vec::new(),
                 slots_unaccounted: 0,
                 beyond: 0,
+                unused: None,
                 problems,
             });
         }
@@ -218,6 +226,7 @@ async fn check_free(path: &Path, device: DriveDevice, log: Option<&Path>) -> Res
         damaged,
         slots_unaccounted: unaccounted,
         beyond: drive.label().beyond(size),
+        unused: unused(drive.label(), size),
         problems,
     })
 }
@@ -290,7 +299,7 @@ fn inspect_page(report: &LabelReport) -> String {
         ("size", output::size(report.size)),
         ("role", report.role.clone()),
     ];
-    facts.extend(unused(report.beyond).map(|text| ("beyond", text)));
+    facts.extend(report.unused.clone().map(|text| ("beyond", text)));
     match &report.content {
         None if report.in_use => facts.push(("content", "not read: a server has it open".to_owned())),
         None => facts.push(("content", "not read: the other device is needed (--log)".to_owned())),
@@ -311,9 +320,14 @@ fn inspect_page(report: &LabelReport) -> String {
 }
 
 /// What is said of a device that has been enlarged since it was labelled.
-fn unused(beyond: u64) -> Option<String> {
+fn unused(label: &Label, size: u64) -> Option<String> {
+    let beyond = label.beyond(size);
     let room = output::size(beyond);
-    (beyond > 0).then(|| format!("the device has grown by {room} since it was labelled: the drive doesn't use that"))
+    let what = match label.grown(size) {
+        Ok(_) => format!("`tepal drive grow {}` has it used", label.drive),
+        Err(why) => why.to_string(),
+    };
+    (beyond > 0).then(|| format!("the device has grown by {room} since the drive took its size: {what}"))
 }
 
 fn check_page(report: &CheckReport) -> String {
@@ -322,7 +336,7 @@ fn check_page(report: &CheckReport) -> String {
     let mut lines = vec![format!("{}: {verdict}, {checked} checked", report.path)];
     lines.extend(report.problems.iter().map(|problem| format!("  {}", output::one_line(problem))));
     lines.extend(report.damaged.iter().map(damaged_line));
-    lines.extend(unused(report.beyond).map(|text| format!("  {text}")));
+    lines.extend(report.unused.iter().map(|text| format!("  {text}")));
     lines.join("\n")
 }
 
@@ -390,7 +404,11 @@ mod tests {
         File::options().write(true).open(&path).expect("ours").set_len(96 << 20).expect("space");
         let report = block_on(check_free(&path, unserved::open(&path, false).expect("free"), None)).expect("checked");
         assert_eq!((report.right, report.beyond), (true, 32 << 20), "{:?}", report.problems);
-        assert!(check_page(&report).contains("has grown by 32M"), "{}", check_page(&report));
+        let page = check_page(&report);
+        assert!(
+            page.contains("has grown by 32M") && page.contains(&format!("`tepal drive grow {}`", report.drive)),
+            "{page}"
+        );
         let report = block_on(inspect_free(&path, unserved::open(&path, false).expect("free"), None)).expect("read");
         assert_eq!((report.size, report.beyond), (64 << 20, 32 << 20));
     }

@@ -8,6 +8,7 @@ use crate::record::{
 use crate::refusal::{Refusal, Thing};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use tepal_model::size::Size;
 use tepal_model::{DriveId, Layout, MapId, ServerId};
 
 const MAX_PATH: usize = 4096;
@@ -89,6 +90,20 @@ impl Draft {
         drive.server = server;
         drive.path = path.to_owned();
         self.put_drive(drive);
+        Ok(Reply::Done)
+    }
+
+    pub(super) fn drive_grew(&mut self, id: DriveId, capacity: u64) -> Result<Reply, Refusal> {
+        let mut drive = self.drive(id)?;
+        if capacity > i64::MAX as u64 {
+            return Err(Refusal::Capacity { capacity });
+        }
+        if capacity > drive.capacity {
+            let (before, now) = (Size(drive.capacity), Size(capacity));
+            drive.capacity = capacity;
+            self.put_drive(drive);
+            self.event("drive", &id.to_string(), format!("has grown from {before} to {now}"));
+        }
         Ok(Reply::Done)
     }
 

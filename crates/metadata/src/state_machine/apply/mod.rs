@@ -136,6 +136,7 @@ impl Draft {
             }
             Command::SetDriveUse { id, to } => self.set_drive_use(*id, *to),
             Command::DriveMoved { id, server, path, generation } => self.drive_moved(*id, *server, path, *generation),
+            Command::DriveGrew { id, capacity } => self.drive_grew(*id, *capacity),
             Command::SetDriveState { id, to, reason, expected_view } => {
                 self.set_drive_state(*id, *to, reason, *expected_view)
             }

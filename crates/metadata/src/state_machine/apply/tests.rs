@@ -98,6 +98,7 @@ fn every_change_of_drives_servers_holders_and_of_what_is_seen_of_epochs_gives_th
         (add_drive(2, 1), 1),
         (create("v", "stripe;domain=drive"), 0),
         (add_drive(3, 1), 1),
+        (Command::DriveGrew { id: DriveId(3), capacity: 1 << 50 }, 0),
         (Command::SetDriveUse { id: DriveId(3), to: DriveUse::Spare }, 0),
         (Command::SetServerDraining { id: ServerId(1), draining: true }, 0),
         (Command::SetServerDraining { id: ServerId(1), draining: false }, 0),
@@ -118,6 +119,21 @@ fn every_change_of_drives_servers_holders_and_of_what_is_seen_of_epochs_gives_th
         done(&mut state, command);
         assert_eq!(state.view(), before + steps, "{shown}");
     }
+}
+
+#[test]
+fn a_drive_that_grew_has_the_largest_capacity_that_was_told() {
+    let mut state = cluster(&[(1, 1)]);
+    let grew = |capacity| Command::DriveGrew { id: DriveId(1), capacity };
+    let first = state.drives[&DriveId(1)].capacity;
+    for (told, has) in
+        [(first + 4096, first + 4096), (first + 9000, first + 9000), (first + 4096, first + 9000), (0, first + 9000)]
+    {
+        done(&mut state, grew(told));
+        assert_eq!(state.drives[&DriveId(1)].capacity, has);
+    }
+    assert_eq!(refused(&state, grew(u64::MAX)), Refusal::Capacity { capacity: u64::MAX });
+    assert_eq!(refused(&state, Command::DriveGrew { id: DriveId(7), capacity: 1 }), Refusal::NoDrive(DriveId(7)));
 }
 
 #[test]

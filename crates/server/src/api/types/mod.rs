@@ -21,6 +21,7 @@
 //! | GET `/v1/drives/scan` | | list of [`FoundDrive`] |
 //! | DELETE `/v1/drives/{id}?force=BOOL` | | [`DriveRemoved`] |
 //! | POST `/v1/drives/{id}/offline`, `/online` | | [`DriveInfo`] |
+//! | POST `/v1/drives/{id}/grow` | | [`DriveInfo`] |
 //! | POST `/v1/drives/{id}/use` | [`SetDriveUse`] | [`DriveInfo`] |
 //! | GET `/v1/pools`, `/v1/pools/{name}` | | [`PoolInfo`] (a list of) |
 //! | POST `/v1/pools` | [`CreatePool`] | [`PoolInfo`] |
@@ -124,6 +125,8 @@ pub mod route {
     pub const DRIVE_OFFLINE: &str = "/v1/drives/{id}/offline";
     /// POST: the drive is to be used again, and catches up.
     pub const DRIVE_ONLINE: &str = "/v1/drives/{id}/online";
+    /// POST: the drive takes what its device has been enlarged by. It's away for a moment meanwhile.
+    pub const DRIVE_GROW: &str = "/v1/drives/{id}/grow";
     /// POST of [`SetDriveUse`](super::SetDriveUse): what the drive is for.
     pub const DRIVE_USE: &str = "/v1/drives/{id}/use";
     /// What this server says of a drive that is to go: not for the `tepal` command.

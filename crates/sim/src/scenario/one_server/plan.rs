@@ -154,7 +154,7 @@ impl Plan {
         let slots = slots_of(geometry);
         let (disk, within) = match self.struck {
             Struck::Slots | Struck::SlotsAstray => (&bay.disk, slots.clone()),
-            Struck::Tables => (&bay.disk, geometry.map.copies[0]..geometry.slots_start),
+            Struck::Tables => (&bay.disk, geometry.map.offset(0, 0)..geometry.slots_start),
             Struck::Log => bay.log_place(geometry),
             Struck::Labels => (&bay.disk, HEADERS[0]..HEADERS[1] + BLOCK),
         };
