@@ -126,6 +126,27 @@ fn the_newest_copies_left_are_complete_once_their_loss_is_accepted() {
     assert_eq!(refused(&state, Command::AcceptLoss { volume: VolumeId(9) }), Refusal::NoVolumeId(VolumeId(9)));
 }
 
+/// Story: two older copies were both taken for complete once the loss of the newest was accepted. One of them had taken all writes since it
+/// was back and the other hadn't, and reads gave the one or the other.
+#[test]
+fn of_older_copies_the_one_that_takes_writes_is_complete() {
+    let mut state = three();
+    let volume = state.volume_named("v").unwrap().id;
+    for drive in [2, 3] {
+        done(&mut state, set(drive, DriveState::Missing, None));
+    }
+    pass_over(&mut state, &[2, 3]);
+    done(&mut state, set(2, DriveState::Behind, None)); // and stays so: something else of it is waited for
+    up_again(&mut state, 3);
+    done(&mut state, set(3, DriveState::Missing, None));
+    pass_over(&mut state, &[3]);
+    let later = statuses(&state)[2];
+    assert_ne!(later, statuses(&state)[1]);
+    done(&mut state, set(1, DriveState::Failed, None));
+    done(&mut state, Command::AcceptLoss { volume });
+    assert_eq!(statuses(&state)[1..], [CopyStatus::Complete, later]);
+}
+
 /// Servers of an earlier build go on without a drive as soon as they know that it's away, and ask for nothing before.
 #[test]
 fn what_an_earlier_build_proposes_passes_over_whoever_leaves_while_others_are_up() {

@@ -85,12 +85,13 @@ impl<W: World> Group<W> {
             return std::future::pending().await; // the server has stopped: nothing is agreed or acknowledged any more
         };
         let (map, number) = (self.shared.column.map, self.shared.column.number);
+        let since = self.lock().copies_since;
         let agreed = engine.shared.authority.count_copies(map, number, change.clone(), engine.followed()).await;
         match agreed {
             Some(view) => {
                 let mut state = self.lock();
-                // A later state that is followed already says what has become of it since.
-                if state.copies_since <= view {
+                // A state of a later view, followed meanwhile, says what has become of it since.
+                if state.copies_since == since {
                     state.members.count(&change, view);
                 }
             }
