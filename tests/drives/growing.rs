@@ -41,7 +41,7 @@ fn a_full_pool_takes_writes_again_once_its_drives_have_grown() {
             match volume.write(at, &written(at)) {
                 Ok(()) => at += PIECE as u64,
                 Err(RequestError::Refused(error)) if error.0 == NO_SPACE => return at,
-                Err(error) => panic!("{at}: {error}"),
+                Err(error) => panic!("{at}: {error:?}"),
             }
         };
         let before = fill(&mut volume, 0);
@@ -212,7 +212,7 @@ fn block_devices_and_drives_with_a_log_elsewhere_grow_too() {
     for round in 1..=2 {
         writer.go_on_for(300);
         resize(&paths[0], (64 + 32 * round) << 20);
-        run(command("losetup", ["-c", device.as_str()])).succeeded();
+        run(&mut command("losetup", ["-c", device.as_str()])).succeeded();
         grow(&cluster, Path::new(&device));
         cluster.wait_until_healthy("v0");
     }
@@ -223,5 +223,5 @@ fn block_devices_and_drives_with_a_log_elsewhere_grow_too() {
     cluster.scrub_finds_nothing("v0");
     cluster.stop();
     run(Command::new(tepal()).args(["drive", "check", &device, "--log"]).arg(&paths[1])).succeeded();
-    run(command("losetup", ["--detach", device.as_str()])).succeeded();
+    run(&mut command("losetup", ["--detach", device.as_str()])).succeeded();
 }
