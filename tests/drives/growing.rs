@@ -124,7 +124,7 @@ fn a_server_killed_while_its_drive_grows_loses_nothing() {
         let mut command = cluster.command();
         command.args(["drive", "grow", &id]).stdout(Stdio::null()).stderr(Stdio::null());
         let mut growing = program::spawn(&mut command);
-        std::thread::sleep(Duration::from_millis(3 * round));
+        std::thread::sleep(Duration::from_millis(50 * round));
         cluster.kill();
         program::kill_group(&mut growing);
         cluster.start();
