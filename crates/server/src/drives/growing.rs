@@ -1,5 +1,5 @@
-//! A drive takes the room that its device has been given. That is prepared while the drive is in use; then it's away for a moment, as if it
-//! had been pulled: requests wait for it, and it catches up on what it missed.
+//! A drive takes the room that its device has been given. That is prepared while the drive is in use; then it's away for a moment, as if
+//! it had been pulled: requests wait for it, and it catches up on what it missed.
 
 use super::look::Looked;
 use super::{DriveOperationError, Drives, OpenDrive};
@@ -47,7 +47,13 @@ impl Drives {
         let device = open.device.enlarged().map_err(|error| refuse(error.into()))?;
         let grown = label.grown(device.size()).map_err(refuse)?;
         let size = grown.size;
-        let work = move || async move { tepal_drive::prepare_growth(&device, &grown).await };
+        let in_use = open.drive.clone();
+        let work = move || async move {
+            let prepared = tepal_drive::prepare_growth(&device, &grown).await;
+            // So that little is left to be flushed and replayed while it's away. If it's lost by that, it doesn't grow.
+            let _ = in_use.checkpoint().await;
+            prepared
+        };
         self.parts.threads.run_on(self.some_thread(), work).await?.map_err(refuse)?;
         Ok(size)
     }
