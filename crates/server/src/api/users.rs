@@ -93,7 +93,7 @@ mod tests {
         for (users, said) in [
             (users(1, 0, 0), "a client is connected"),
             (users(2, 1, 0), "2 clients are connected and an import writes to it"),
-            (users(0, 0, 3), "3 exports read it"),
+            (users(0, 0, 3), "3 exports or comparisons read it"),
         ] {
             assert_eq!(users.said().join(" and "), said);
             assert!(users.refuse("volume 'v'", GET_ERRORS).is_err());
