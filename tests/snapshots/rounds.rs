@@ -80,7 +80,7 @@ fn clones_follow_clones_for_hundreds_of_generations_and_each_has_all() {
         }
     }
     let last = format!("g{ROUNDS}");
-    let is_one = || (lineages(&cluster.ask(&["sql", SEEN])) .iter().all(|seen| !seen.contains(','))).then_some(());
+    let is_one = || (lineages(&cluster.ask(&["sql", SEEN])).iter().all(|seen| !seen.contains(','))).then_some(());
     program::until("the last one to be as one that was never cloned", program::LIMIT, is_one);
     cluster.kill();
     cluster.start();

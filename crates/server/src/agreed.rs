@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tepal_engine::{Agreed, ClusterView, DriveStatus, Epochs, Head, Laid, Migration, View};
 use tepal_metadata::{DriveState, MapRecord, MigrationRecord, ServerState, State, VolumeRecord};
-use tepal_model::{Lineage, MapId};
 use tepal_model::history::FIRST_EPOCH;
+use tepal_model::{Lineage, MapId};
 use tokio::sync::watch;
 
 /// The state that the engine has followed last; of view 0 before the first. Clones are the same.

@@ -151,7 +151,8 @@ struct Asking<'a> {
 impl Asking<'_> {
     /// What is to be agreed of these maps.
     async fn close(&self, gaps: BTreeMap<MapId, Vec<Span>>) -> Vec<Command> {
-        let by_number = |gaps: &BTreeMap<MapId, Vec<Span>>| gaps.iter().map(|(map, gaps)| (map.0, gaps.clone())).collect();
+        let by_number =
+            |gaps: &BTreeMap<MapId, Vec<Span>>| gaps.iter().map(|(map, gaps)| (map.0, gaps.clone())).collect();
         let view = self.state.view();
         let quiet = self.ask(&gaps, Question { about: About::Columns, view, gaps: by_number(&gaps) }).await;
         let is_quiet = |map: &MapId| {

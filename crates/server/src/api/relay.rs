@@ -126,7 +126,12 @@ impl Relay {
     }
 
     /// Asks another server; `None` if it doesn't say.
-    pub async fn ask_about_gaps(&self, server: &ServerRecord, question: &Question, within: Duration) -> Option<gaps::Said> {
+    pub async fn ask_about_gaps(
+        &self,
+        server: &ServerRecord,
+        question: &Question,
+        within: Duration,
+    ) -> Option<gaps::Said> {
         let (method, path, authorization) = (String::new(), GAPS.to_owned(), String::new());
         let body = serde_json::to_string(question).ok()?;
         let said = self.ask(server, &Asked { method, path, authorization, body }, within).await.ok()?;

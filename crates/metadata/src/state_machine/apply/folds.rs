@@ -47,9 +47,8 @@ impl State {
     }
 
     fn lineages_of(&self, map: MapId) -> impl Iterator<Item = &Lineage> {
-        self.readers_of(map).flat_map(|volume| {
-            self.snapshots_of(volume.id).map(|snapshot| &snapshot.lineage).chain([&volume.lineage])
-        })
+        self.readers_of(map)
+            .flat_map(|volume| self.snapshots_of(volume.id).map(|snapshot| &snapshot.lineage).chain([&volume.lineage]))
     }
 
     /// The view in which a drive left; `None` if it takes writes. Nothing that was agreed later was written to it.
@@ -70,9 +69,9 @@ impl State {
 
 /// Those that have a copy of a column, or get one; some more than once.
 fn drives_of(map: &MapRecord) -> impl Iterator<Item = DriveId> {
-    map.columns.iter().flat_map(|column| {
-        column.holders.iter().map(|holder| holder.drive).chain(column.joining.map(|join| join.to))
-    })
+    map.columns
+        .iter()
+        .flat_map(|column| column.holders.iter().map(|holder| holder.drive).chain(column.joining.map(|join| join.to)))
 }
 
 impl Draft {
