@@ -220,7 +220,7 @@ impl State {
     /// known it's as if there had never been a snapshot, so nothing of it is thought to be free. Of two maps between which volumes
     /// go it's the same.
     ///
-    /// It's the same one as long as the map's newest epoch and which volumes and snapshots there are: with many
+    /// It's the same one as long as the map's newest epoch, which volumes and snapshots there are, and what each sees: with many
     /// snapshots, it's worth comparing these first.
     pub fn history_of(&self, map: MapId) -> History {
         let Some(map) = self.maps.get(&map) else { return History::default() };

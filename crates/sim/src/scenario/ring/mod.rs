@@ -245,6 +245,9 @@ impl Ring {
             if self.plan.clones_leave && self.random.one_in(2) {
                 self.a_clone_leaves().await;
             }
+            if self.plan.volumes_go_back && self.random.one_in(2) {
+                self.volume_is_rolled_back_again_and_again().await;
+            }
         }
         if self.plan.servers > 2 && self.random.one_in(2) {
             self.two_lose_each_other().await;

@@ -29,6 +29,8 @@ pub struct Plan {
     pub has_faults: bool,
     /// Again and again a clone goes to a map of its own.
     pub clones_leave: bool,
+    /// Again and again a volume is rolled back.
+    pub volumes_go_back: bool,
 }
 
 impl Plan {
@@ -56,6 +58,7 @@ impl Plan {
             pauses: &PAUSES,
             has_faults: false,
             clones_leave: false,
+            volumes_go_back: false,
         }
     }
 
@@ -92,6 +95,7 @@ impl Plan {
             pauses: &PAUSES,
             has_faults: true,
             clones_leave: false,
+            volumes_go_back: random.one_in(4),
         }
     }
 

@@ -61,7 +61,7 @@ fn what_a_write_that_goes_on_leaves_behind_is_waited_for() {
         let mut rig = Rig::new(world, "mirror:2;min_copies=2", 2).await;
         rig.write(0, 1, 16).await.unwrap();
         rig.follow(&["0-1", "0-2"]);
-        rig.disks[1].set_faults(Faults { slowdown: 1000, ..Faults::default() });
+        rig.disks[1].set_faults(Faults { slowdown: 10_000, ..Faults::default() });
         let volume = rig.volume.clone();
         rig.world.spawn_named("write", async move { drop(volume.write(0, vec![2; 4096].into(), false).await) });
         rig.world.sleep(Duration::from_millis(1)).await;
