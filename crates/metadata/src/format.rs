@@ -223,7 +223,7 @@ mod tests {
         assert_eq!(
             [command(Command::CreateSnapshot { volume, name }), command(with_snapshots)],
             [
-                r#"{"version":2 "command":{"create_snapshot":{"volume":"v","name":"s"}}}"#,
+                r#"{"version":8 "command":{"create_snapshot":{"volume":"v","name":"s"}}}"#,
                 r#"{"version":2 "command":{"remove_volume":{"name":"v","snapshots":true}}}"#,
             ]
         );

@@ -2,7 +2,7 @@
 
 use super::tests::{cluster, create, done, refused, server_state, set};
 use super::*;
-use crate::command::{ColumnCopies, VERSION};
+use crate::command::{COPIES_COUNTED, ColumnCopies};
 use crate::record::{CopyStatus, DriveState, RebuildRecord, ServerState};
 
 /// A cluster of three servers with one drive each, and a volume with a copy on each.
@@ -151,7 +151,7 @@ fn of_older_copies_the_one_that_takes_writes_is_complete() {
 #[test]
 fn what_an_earlier_build_proposes_passes_over_whoever_leaves_while_others_are_up() {
     let by_earlier = |state: &mut State, command: Command| {
-        let proposal = Proposal { version: VERSION - 1, ..Proposal::new(5, None, command) };
+        let proposal = Proposal { version: COPIES_COUNTED - 1, ..Proposal::new(5, None, command) };
         *state = apply(state, &proposal).unwrap().state;
     };
     let mut state = three();

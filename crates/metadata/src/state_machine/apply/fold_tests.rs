@@ -6,7 +6,7 @@ use tepal_model::history::{MAX_SPANS, Span};
 
 /// Volume `v`, on two drives.
 fn with_volume() -> State {
-    let mut state = cluster(&[(1, 2)]);
+    let mut state = cluster(&[(1, 1), (2, 2)]);
     done(&mut state, create("v", "mirror:2"));
     state
 }
@@ -103,7 +103,7 @@ fn a_hundred_thousand_rollbacks_leave_a_state_of_the_same_size() {
 
 #[test]
 fn clones_of_clones_go_on_for_ever_while_the_older_ones_go() {
-    let mut state = cluster(&[(1, 2)]);
+    let mut state = cluster(&[(1, 1), (2, 2)]);
     done(&mut state, create("g0", "mirror:2"));
     for nth in 0..5_000 {
         let (old, new) = (format!("g{nth}"), format!("g{}", nth + 1));
@@ -172,7 +172,7 @@ fn what_is_in_the_way_of_another_rollback_is_said() {
     done(&mut state, roll_back("v", "t"));
 
     // Of clones of clones that are all there nothing can be closed.
-    let mut state = cluster(&[(1, 2)]);
+    let mut state = cluster(&[(1, 1), (2, 2)]);
     done(&mut state, create("g0", "mirror:2"));
     for nth in 0..MAX_SPANS - 1 {
         let (old, new) = (format!("g{nth}"), format!("g{}", nth + 1));
