@@ -15,6 +15,7 @@ use crate::command::Reply;
 use crate::record::{MapRecord, SnapshotRecord, VolumeRecord};
 use crate::refusal::Refusal;
 use crate::state::State;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use tepal_model::history::{Span, gaps};
 use tepal_model::{DriveId, Lineage, MapId};
@@ -38,7 +39,8 @@ impl State {
             let left = self.left(*drive).unwrap_or(0);
             gaps.iter().any(|gap| u64::from(gap.0) <= left)
         };
-        (!gaps.is_empty(), drives_of(record).filter(holds_up).collect())
+        let drives: BTreeSet<DriveId> = drives_of(record).filter(holds_up).collect();
+        (!gaps.is_empty(), drives.into_iter().collect())
     }
 
     fn gaps_of(&self, map: MapId) -> Vec<Span> {
