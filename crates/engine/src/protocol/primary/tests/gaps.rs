@@ -63,7 +63,7 @@ fn what_a_write_that_goes_on_leaves_behind_is_waited_for() {
         rig.follow(&["0-1", "0-2"]);
         rig.disks[1].set_faults(Faults { slowdown: 10_000, ..Faults::default() });
         let volume = rig.volume.clone();
-        rig.world.spawn_named("write", async move { drop(volume.write(0, vec![2; 4096].into(), false).await) });
+        rig.world.spawn_named("write", async move { drop(volume.write(0, vec![2; 4096].into(), true).await) });
         rig.world.sleep(Duration::from_millis(1)).await;
         rig.follow(&["0-1", "0-1,3-3"]);
         {
