@@ -80,7 +80,7 @@ fn a_full_pool_takes_writes_again_once_its_drives_have_grown() {
         cluster.scrub_finds_nothing("v0");
         cluster.stop_and_check_drives();
         // It knows the sizes before.
-        resize(&cluster.drive(0).to_owned(), (64 + 96 + 32) << 20);
+        resize(cluster.drive(0), (64 + 96 + 32) << 20);
         let checked = run(Command::new(tepal()).args(["drive", "check"]).arg(cluster.drive(0))).succeeded();
         assert!(checked.contains(&format!("`tepal drive grow {}`", ids[0])), "{checked}");
     }
@@ -205,7 +205,7 @@ fn block_devices_and_drives_with_a_log_elsewhere_grow_too() {
     for (path, size) in paths.iter().zip([64 << 20, 16 << 20, 64 << 20]) {
         make_drive(path, size);
     }
-    let device = run(&mut command("losetup", ["--find", "--show"]).arg(&paths[0])).succeeded().trim().to_owned();
+    let device = run(command("losetup", ["--find", "--show"]).arg(&paths[0])).succeeded().trim().to_owned();
     let config = scratch.path().join("tepal.toml");
     let drives = format!(r#"drives = [{{ path = "{device}", log = "log" }}, "drive1"]"#);
     std::fs::write(&config, format!("{drives}\n")).expect("space");

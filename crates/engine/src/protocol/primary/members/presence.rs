@@ -63,7 +63,8 @@ impl<W: World> Group<W> {
                     return;
                 }
                 let member = &state.members.list[at];
-                let is_marked = !member.joins && !(may_return && member.status == CopyStatus::Complete);
+                let is_believed = may_return && member.status == CopyStatus::Complete;
+                let is_marked = !member.joins && !is_believed;
                 let unsure: Vec<u64> = state.busy.keys().copied().filter(|_| is_marked).collect();
                 self.mark_stale(&mut state, at, unsure)
             };
