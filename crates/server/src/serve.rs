@@ -242,10 +242,9 @@ impl Running {
         membership.hand_data_to(reception.clone());
         tokio::spawn(gaps::keep_closing(parts.clone(), membership.relay.clone(), followed.clone()));
         tokio::spawn(agreed::follow(parts.clone(), links.clone(), followed));
-        let migrations = Migrations::default();
+        let (migrations, observations) = (Migrations::default(), Observations::default());
         tokio::spawn(migrating::keep_going(parts.clone(), membership.relay.reports().clone(), migrations.clone()));
         warn_if_open(&config);
-        let observations = Observations::default();
         let damage = Arc::new(open_damage(&config, &metadata, &observations));
         let events = DamageEvents::new(engine.clone(), metadata.clone(), authority, observations.clone());
         let exports =

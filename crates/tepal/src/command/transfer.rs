@@ -58,7 +58,7 @@ pub enum TransferError {
         "volume '{name}' has {done} of standard input, and the rest is not written: {error}; `tepal volume show {name}` says whether it's \
          incomplete"
     )]
-    Overtaken { name: String, done: String, error: ClientError },
+    Overtaken { name: String, done: String, error: Box<ClientError> },
     #[error(
         "{what} can't be read from {offset} on: {error}; `tepal volume export --keep-going`, of all of it, writes all else, with zeros in \
          place of what is damaged"

@@ -273,7 +273,7 @@ impl<'a> Target<'a> {
         match error {
             error if error.is_not_found() => TransferError::TargetGone { name, done },
             // By a rollback, a resize or another import.
-            error if error.is_conflict() => TransferError::Overtaken { name, done, error },
+            error if error.is_conflict() => TransferError::Overtaken { name, done, error: error.into() },
             error => TransferError::Unwritten { name, done, error },
         }
     }
