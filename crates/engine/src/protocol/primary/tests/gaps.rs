@@ -64,7 +64,10 @@ fn what_a_write_that_goes_on_leaves_behind_is_waited_for() {
         rig.disks[1].set_faults(Faults { slowdown: 10_000, ..Faults::default() });
         let volume = rig.volume.clone();
         rig.world.spawn_named("write", async move { drop(volume.write(0, vec![2; 4096].into(), true).await) });
-        rig.world.sleep(Duration::from_millis(1)).await;
+        let is_idle = || rig.volume.map().groups()[0].shared.order.under_way(0, u64::MAX / 2).is_empty();
+        while is_idle() {
+            rig.world.sleep(Duration::from_micros(20)).await;
+        }
         rig.follow(&["0-1", "0-1,3-3"]);
         {
             let soon = Box::pin(rig.world.sleep(Duration::from_millis(2)));
