@@ -127,6 +127,7 @@ fn differences_that_are_damaged_or_do_not_fit_change_nothing() {
     let error = refused(&cluster, &["w"], &differences);
     assert!(error.contains("changed since its snapshot 'w@a'") && error.contains("rollback w@a"), "{error}");
     cluster.tepal(&["snapshot", "rollback", "w@a"]).succeeded();
+    cluster.tepal(&["volume", "resize", "w", "16M"]).succeeded();
     let shrunk = remarked(&cluster, &["w", "--shrink"], &differences);
     assert!(shrunk.contains("made smaller"), "{shrunk}");
     assert!(bytes(&cluster, "w") == bytes(&cluster, "v@b"));
