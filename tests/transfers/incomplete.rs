@@ -110,7 +110,7 @@ fn what_is_rolled_back_is_whole_again() {
 /// Story: an import was gone on with by an image of another day, and the volume, half of each, was whole by what the command said.
 #[test]
 fn an_import_resumed_with_another_image_holds_that_image() {
-    const LARGE: usize = 1200 * MIB;
+    const LARGE: usize = 1400 * MIB;
     let cluster = Plan { drive_size: 2 << 30, ..Plan::default() }.up();
     let piece = |seed: u64| noise(seed, MIB);
     // Of a GiB and more, so that a part of it is noted; mostly holes, but for a MiB in each 100.
@@ -121,8 +121,8 @@ fn an_import_resumed_with_another_image_holds_that_image() {
         }
         Ok::<(), std::io::Error>(())
     };
-    let mut import = Piped::start(&cluster, &["volume", "import", "z", "--size", "1200M", "--layout", "mirror:2"]);
-    feed(&mut import, 1, 1100 * MIB).expect("it reads on");
+    let mut import = Piped::start(&cluster, &["volume", "import", "z", "--size", "1400M", "--layout", "mirror:2"]);
+    feed(&mut import, 1, 1300 * MIB).expect("it reads on");
     crate::program::until("a part to be noted", crate::program::LIMIT, || {
         (cluster.volume("z")["incomplete"]["done"].as_u64()? > 0).then_some(())
     });
