@@ -281,17 +281,12 @@ fn layout_of(state: &State, map: MapId) -> Option<String> {
 
 /// Adds what keeps columns that this server leads, or that nobody does, from being taken over.
 fn add_obstacles(migration: &mut Migration, (context, state): (&Context, &State), record: &VolumeRecord) {
-    let troubles = match context.volumes.served(record.id).map(|volume| volume.health()) {
-        None | Some(VolumeHealth::Healthy) => Vec::new(),
-        Some(
-            VolumeHealth::Degraded(troubles) | VolumeHealth::Recovering(troubles) | VolumeHealth::Unavailable(troubles),
-        ) => troubles,
-    };
-    for trouble in troubles {
+    let health = context.volumes.served(record.id).map(|volume| volume.health());
+    for trouble in health.as_ref().map(VolumeHealth::troubles).unwrap_or_default() {
         match trouble {
             Trouble::Stays { error: IoError::OutOfSpace } => migration.lacks_room = true,
             Trouble::Stays { error: IoError::Damaged { .. } } => {
-                let why = health_text::reason(&trouble, state, &record.name);
+                let why = health_text::reason(trouble, state, &record.name);
                 let way_out = match state.migration_of(record).filter(|agreed| state.has_outgrown(agreed)) {
                     None => {
                         format!("{}, write these bytes, and have it go once more", way_back(record, migration, state))
@@ -312,7 +307,7 @@ fn add_obstacles(migration: &mut Migration, (context, state): (&Context, &State)
             | Trouble::Obstacle(_)
             | Trouble::Stays { .. }
             | Trouble::NotHandedOver { .. } => {
-                migration.reason.push(health_text::reason(&trouble, state, &record.name));
+                migration.reason.push(health_text::reason(trouble, state, &record.name));
             }
             Trouble::Away { .. }
             | Trouble::Failed { .. }
