@@ -2,6 +2,7 @@
 
 pub mod attached;
 mod detached;
+mod discarded;
 mod exerciser;
 mod guest;
 pub mod through_nbdfuse;

@@ -1,19 +1,22 @@
 //! The physical map: which slot holds which layer of which extent, and which of its blocks hold anything.
 //!
 //! Kept whole in memory in at most 32 bytes for each mapped extent: 16 for the slot's entry, a bit that tells whether there are
-//! older layers, and a slot number in a hash index whose keys are the entries themselves. Invariants: a layer has at most one
+//! older layers, and a slot number in a hash index whose keys are the entries themselves; besides a count for each GiB of a map
+//! that has any. Invariants: a layer has at most one
 //! slot and a slot at most one layer; the index holds the slot of the newest layer of each extent that has any; `older` holds
 //! those of all others, and speaks of no extent that has only one.
 
 use crate::log::change::{BLOCKS, ExtentKey};
 use hashbrown::HashTable;
 use smallvec::SmallVec;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, btree_map};
 use std::ops::Range;
 use tepal_model::{Epoch, MapId};
 
 /// Entries are kept in leaves of so many, so that growing copies nothing.
 const LEAF: usize = 4096;
+/// Layers are counted in stretches of so many extents, so that a search passes what holds nothing.
+const STRETCH: u64 = 1 << 14;
 /// The index is split, so that growing it needs little room beside it.
 const SHARDS: usize = 64;
 
@@ -70,6 +73,8 @@ pub struct PhysicalMap {
     /// The newest first.
     older: BTreeMap<(MapId, u64), SmallVec<[u32; 4]>>,
     layers_of: BTreeMap<(MapId, Epoch), u64>,
+    /// How many layers each stretch of a map has, if it has any.
+    stretches: BTreeMap<(MapId, u64), u64>,
     /// Of how many extents a layer of the first epoch lies next below one of the second.
     neighbours: BTreeMap<(MapId, Epoch, Epoch), u64>,
 }
@@ -81,6 +86,7 @@ impl Default for PhysicalMap {
             index: (0..SHARDS).map(|_| HashTable::new()).collect(),
             older: BTreeMap::new(),
             layers_of: BTreeMap::new(),
+            stretches: BTreeMap::new(),
             neighbours: BTreeMap::new(),
         }
     }
@@ -94,6 +100,15 @@ fn hash(map: MapId, index: u64) -> u64 {
 
 fn shard(hash: u64) -> usize {
     (hash >> 40) as usize % SHARDS
+}
+
+fn count_one_less<K: Ord>(counts: &mut BTreeMap<K, u64>, key: K) {
+    if let btree_map::Entry::Occupied(mut count) = counts.entry(key) {
+        *count.get_mut() -= 1;
+        if *count.get() == 0 {
+            count.remove();
+        }
+    }
 }
 
 fn entry(leaves: &[Box<Leaf>], slot: u32) -> Entry {
@@ -181,6 +196,7 @@ impl PhysicalMap {
             }
         }
         *self.layers_of.entry((key.map, key.epoch)).or_default() += 1;
+        *self.stretches.entry((key.map, key.index / STRETCH)).or_default() += 1;
     }
 
     /// Puts a layer among the others of its extent.
@@ -245,12 +261,8 @@ impl PhysicalMap {
             found.expect("the index holds the newest layer").remove();
         }
         self.leaves[slot as usize / LEAF].entries[slot as usize % LEAF] = Entry::default();
-        if let Some(layers) = self.layers_of.get_mut(&(key.map, key.epoch)) {
-            *layers -= 1;
-            if *layers == 0 {
-                self.layers_of.remove(&(key.map, key.epoch));
-            }
-        }
+        count_one_less(&mut self.layers_of, (key.map, key.epoch));
+        count_one_less(&mut self.stretches, (key.map, key.index / STRETCH));
         Some(slot)
     }
 
@@ -297,12 +309,23 @@ impl PhysicalMap {
         self.older.range((map, first)..=(map, u64::MAX)).map(|(&(_, index), _)| index)
     }
 
-    /// All layers of these extents of the map, in no order. Looks at each extent asked for or each slot, whichever
+    /// Those of these extents of a map outside of which there are no layers: runs of them, in order.
+    pub fn inhabited(&self, map: MapId, extents: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+        let stretches = extents.start / STRETCH..extents.end.max(extents.start).div_ceil(STRETCH);
+        let found = self.stretches.range((map, stretches.start)..(map, stretches.end));
+        found.map(move |(&(_, stretch), _)| {
+            extents.start.max(stretch * STRETCH)..extents.end.min((stretch + 1) * STRETCH)
+        })
+    }
+
+    /// All layers of these extents of the map, in no order. Looks at each extent that may have one or each slot, whichever
     /// are fewer.
     pub fn layers_within(&self, map: MapId, extents: Range<u64>) -> impl Iterator<Item = (ExtentKey, Layer)> {
         let slots = (self.leaves.len() * LEAF) as u32;
-        let is_narrow = extents.end.saturating_sub(extents.start) <= u64::from(slots);
+        let inhabited: u64 = self.inhabited(map, extents.clone()).map(|extents| extents.end - extents.start).sum();
+        let is_narrow = inhabited <= u64::from(slots);
         let (by_index, by_slot) = if is_narrow { (extents.clone(), 0..0) } else { (0..0, 0..slots) };
+        let by_index = self.inhabited(map, by_index).flatten();
         let owned = by_slot.filter_map(|slot| self.owner(slot).map(|owner| (slot, owner)));
         let within = owned.filter(move |(_, Owner { key, .. })| key.map == map && extents.contains(&key.index));
         let layer = |(slot, Owner { key, present })| (key, Layer { epoch: key.epoch, slot, present });
@@ -356,7 +379,8 @@ impl PhysicalMap {
         // A tree's nodes are half full at least.
         let older = self.older.len() * 2 * size_of::<((MapId, u64), SmallVec<[u32; 4]>)>();
         let neighbours = self.neighbours.len() * 2 * size_of::<((MapId, Epoch, Epoch), u64)>();
-        (leaves + index + older + neighbours) as u64
+        let stretches = self.stretches.len() * 2 * size_of::<((MapId, u64), u64)>();
+        (leaves + index + older + neighbours + stretches) as u64
     }
 }
 
@@ -421,6 +445,22 @@ mod tests {
         assert_eq!(within(0, 5), [3]);
         assert_eq!(within(4, u64::MAX), [5, 1 << 40]);
         assert_eq!(map.layers_within(MapId(2), 0..u64::MAX).count(), 0);
+    }
+
+    #[test]
+    fn stretches_without_layers_are_passed() {
+        let (mut map, far) = (PhysicalMap::default(), 1 << 40);
+        [3, 5, far].into_iter().for_each(|index| map.insert(key(index), index as u32 % 7, 1));
+        let inhabited = |map: &PhysicalMap, extents| map.inhabited(MapId(1), extents).collect::<Vec<_>>();
+        assert_eq!(inhabited(&map, 0..u64::MAX), [0..STRETCH, far..far + STRETCH]);
+        assert_eq!(inhabited(&map, 4..far + 1), [4..STRETCH, far..far + 1]);
+        assert_eq!(inhabited(&map, STRETCH..far), []);
+        for index in [3, far] {
+            map.remove(key(index));
+        }
+        assert_eq!(inhabited(&map, 0..u64::MAX), [0..STRETCH]);
+        map.remove(key(5));
+        assert_eq!(map.inhabited(MapId(1), 0..u64::MAX).count(), 0);
     }
 
     proptest! {

@@ -12,10 +12,12 @@ pub mod surplus;
 use crate::drive::Drive;
 use crate::layers::map::Layer;
 use crate::log::ExtentKey;
+use crate::log::change::{BLOCKS, BlockSpan};
 use crate::state::{State, bits_within, extents_of};
 use crate::world::World;
 use smallvec::SmallVec;
 use std::collections::BTreeSet;
+use std::ops::Range;
 use tepal_model::{Epoch, Lineage, MapId};
 
 /// The blocks of one layer that a reader sees.
@@ -56,6 +58,13 @@ impl State {
         seen
     }
 
+    /// Those of these blocks of a map outside of which nothing is held: runs of them, in order.
+    fn inhabited(&self, map: MapId, blocks: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+        let within = u64::from(BLOCKS);
+        let extents = self.map.inhabited(map, blocks.start / within..blocks.end.div_ceil(within));
+        extents.map(move |extents| blocks.start.max(extents.start * within)..blocks.end.min(extents.end * within))
+    }
+
     /// Which of these blocks hold something for this reader.
     pub fn present(&self, map: MapId, index: u64, blocks: u16, lineage: &Lineage) -> u16 {
         self.seen(map, index, blocks, lineage).iter().fold(0, |all, seen| all | seen.blocks)
@@ -90,24 +99,41 @@ impl<W: World> Drive<W> {
     /// Whether none of the blocks hold anything.
     pub fn is_empty(&self, map: MapId, first: u64, count: u64, lineage: &Lineage) -> bool {
         let state = self.shared.lock();
-        extents_of(first, count).all(|(index, span, _)| state.present(map, index, span.bits(), lineage) == 0)
+        let mut spans = state.inhabited(map, first..first + count).flat_map(spans_of);
+        spans.all(|(index, span, _)| state.present(map, index, span.bits(), lineage) == 0)
     }
 
-    /// Which of the blocks hold something, as runs in order: how many blocks, and whether they do. A hole that goes on
-    /// for more than `look` extents is cut there.
+    /// Which of the blocks hold something, as runs in order: how many blocks, and whether they do. Ends early once it has looked at
+    /// `look` extents.
     pub fn present(&self, map: MapId, first: u64, count: u64, look: u64, lineage: &Lineage) -> Vec<(u64, bool)> {
-        let state = self.shared.lock();
+        let (state, end) = (self.shared.lock(), first + count);
         let mut runs: Vec<(u64, bool)> = Vec::new();
         let mut add = |length: u64, present: bool| match runs.last_mut() {
+            _ if length == 0 => {}
             Some(last) if last.1 == present => last.0 += length,
             _ => runs.push((length, present)),
         };
-        for (index, span, _) in extents_of(first, count).take(look as usize) {
-            match state.present(map, index, span.bits(), lineage) {
-                0 => add(span.count.into(), false),
-                bits => span.range().for_each(|block| add(1, bits >> block & 1 == 1)),
+        let (mut at, mut looked) = (first, 0);
+        for blocks in state.inhabited(map, first..end) {
+            add(blocks.start - at, false);
+            at = blocks.start;
+            for (index, span, _) in spans_of(blocks) {
+                if looked == look {
+                    return runs;
+                }
+                match state.present(map, index, span.bits(), lineage) {
+                    0 => add(span.count.into(), false),
+                    bits => span.range().for_each(|block| add(1, bits >> block & 1 == 1)),
+                }
+                at += u64::from(span.count);
+                looked += 1;
             }
         }
+        add(end - at, false);
         runs
     }
+}
+
+fn spans_of(blocks: Range<u64>) -> impl Iterator<Item = (u64, BlockSpan, u64)> {
+    extents_of(blocks.start, blocks.end - blocks.start)
 }

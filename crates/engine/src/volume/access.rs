@@ -1,6 +1,6 @@
 //! Bytes of a volume, read, written, zeroed: dealt out to its columns, and put together again.
 
-use super::operation::{Clear, Read, Write, Zero};
+use super::operation::{Clear, Read, Status, Write, Zero};
 use super::{Map, Volume};
 use crate::map::Part;
 use crate::protocol::primary::Group;
@@ -9,6 +9,7 @@ use crate::protocol::primary::zero::{STEP, ZEROS_STEP};
 use crate::servers::reach::{Again, Undone};
 use bytes::Bytes;
 use futures_util::future::join_all;
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::Duration;
 use tepal_drive::world::{Gather, World};
@@ -20,6 +21,8 @@ const MOMENT: Duration = Duration::from_millis(1);
 
 /// Of a volume that goes from one map to another, so many chunks become zeros at once.
 const CHUNKS_AT_ONCE: u64 = 16;
+/// So many bytes of each column are to be cleared at once: as many as the longest request of a client has.
+const ASKED_AT_ONCE: u64 = 4 << 30;
 
 impl<W: World> Volume<W> {
     pub(super) fn check_range(&self, offset: u64, length: u64) -> Result<(), IoError> {
@@ -187,9 +190,8 @@ impl<W: World> Volume<W> {
         let mut at = offset;
         while at < offset + length {
             let map = self.map();
-            // One step of each column at a time.
             let step = match self.migration() {
-                None => (if allocate { ZEROS_STEP } else { STEP }) * map.seats().len() as u64,
+                None => (if allocate { ZEROS_STEP } else { ASKED_AT_ONCE }) * map.seats().len() as u64,
                 Some(_) => CHUNKS_AT_ONCE * CHUNK,
             };
             let next = ((at / step + 1) * step).min(offset + length);
@@ -213,24 +215,62 @@ impl<W: World> Volume<W> {
         allocate: bool,
         again: Option<&Again>,
     ) -> Result<Vec<(Range<u64>, Option<Again>)>, IoError> {
-        let step = if allocate { ZEROS_STEP } else { STEP };
-        let within = (0..map.seats().len()).map(|column| (column, map.striping().within(column, bytes.clone())));
-        // A discard of a whole disk comes as thousands of ranges, each in all columns: most hold nothing.
-        let is_own = !allocate && again.is_none() && !map.is_among() && map.migration().is_none();
-        let has_nothing = |column: usize, range: &Range<u64>| {
-            is_own && map.seats()[column].group().is_some_and(|group| group.has_nothing_of(self.id(), range))
-        };
-        let within = within.filter(|(column, range)| !has_nothing(*column, range));
-        let parts = within.flat_map(|(column, range)| in_steps(range, step).map(move |range| (column, range)));
-        let parts: Vec<(usize, Range<u64>)> = parts.collect();
+        let columns = map.seats().len();
+        let within = (0..columns).map(|column| (column, map.striping().within(column, bytes.clone())));
+        let within = within.filter(|(_, range)| !range.is_empty());
+        let steps = within.map(async |(column, range)| match (allocate, again) {
+            (true, _) => Ok(in_steps(range, ZEROS_STEP).map(|range| (column, range)).collect()),
+            (false, Some(_)) => Ok(in_steps(range, STEP).map(|range| (column, range)).collect()),
+            (false, None) => self.steps_to_clear(map, column, range).await,
+        });
+        let parts: Vec<Vec<(usize, Range<u64>)>> = join_all(steps).await.into_iter().collect::<Result<_, IoError>>()?;
+        let mut parts = parts.concat();
+        parts.sort_by_key(|(_, range)| range.start);
         let zero = async |(column, range): &(usize, Range<u64>)| {
             self.at_primary(map, *column, &Zero { range: range.clone(), allocate }, again).await
         };
-        let migrated = migrated(parts.iter().zip(join_all(parts.iter().map(zero)).await))?;
-        let of = |((column, range), again): (&(usize, Range<u64>), Again)| {
-            in_volume(map, *column, range.clone()).map(move |bytes| (bytes, Some(again.clone()))).collect::<Vec<_>>()
-        };
-        Ok(migrated.into_iter().flat_map(of).collect())
+        let mut left = Vec::new();
+        // One step of each column at a time.
+        for parts in parts.chunks(columns) {
+            for ((column, range), again) in migrated(parts.iter().zip(join_all(parts.iter().map(zero)).await))? {
+                left.extend(in_volume(map, *column, range.clone()).map(|bytes| (bytes, Some(again.clone()))));
+            }
+        }
+        Ok(left)
+    }
+
+    /// In which steps a range of a column is cleared. A discard of a whole disk comes as thousands of ranges, each in all columns: most
+    /// hold nothing, which the primary tells of a long range at once. To clear what reads as a hole is as good as done.
+    async fn steps_to_clear(
+        &self,
+        map: &Map<W>,
+        column: usize,
+        range: Range<u64>,
+    ) -> Result<Vec<(usize, Range<u64>)>, IoError> {
+        let is_own = !map.is_among() && map.migration().is_none();
+        let group = is_own.then(|| map.seats()[column].group()).flatten();
+        if group.is_some_and(|group| group.has_nothing_of(self.id(), &range)) {
+            return Ok(Vec::new());
+        }
+        let mut may_hold: BTreeSet<u64> = BTreeSet::new();
+        let mut steps_of = |bytes: Range<u64>| may_hold.extend(bytes.start / STEP..bytes.end.div_ceil(STEP));
+        let (mut at, length) = (range.start, range.end - range.start);
+        if length > STEP {
+            match self.at_primary(map, column, &Status { offset: at, length, at: None, since: None }, None).await {
+                Ok(runs) => {
+                    for (length, holds) in runs {
+                        let run = at..at + length;
+                        at = run.end;
+                        holds.then(|| steps_of(run));
+                    }
+                }
+                Err(Undone::Io(error)) => return Err(error),
+                Err(Undone::Migrated(_)) => {} // by the time that it's cleared, too
+            }
+        }
+        steps_of(at..range.end); // there were more runs than an answer holds
+        let within = |step: u64| (step * STEP).max(range.start)..((step + 1) * STEP).min(range.end);
+        Ok(may_hold.into_iter().map(|step| (column, within(step))).collect())
     }
 
     async fn zero_migrating(

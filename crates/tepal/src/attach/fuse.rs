@@ -8,7 +8,7 @@
 //! 3. The threads that answer FUSE never touch the file or the device themselves, or they'd wait for each other.
 
 use super::nbd::client::{Client, Done};
-use super::nbd::range;
+use super::nbd::range::{self, Longest};
 use super::nbd::wire::{Flags, Operation};
 use bytes::Bytes;
 use fuser::{
@@ -267,6 +267,7 @@ impl Filesystem for Folder {
             return reply.error(Errno::EINVAL);
         }
         let piece = move |offset, length| Operation::WriteZeroes { offset, length, no_hole, fua: false };
-        range::submit(&self.client, offset, length, piece, empty_answer(reply));
+        let longest = if no_hole { Longest::Maximum } else { Longest::Request };
+        range::submit(&self.client, (offset, length), longest, piece, empty_answer(reply));
     }
 }

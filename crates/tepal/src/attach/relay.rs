@@ -2,7 +2,7 @@
 //! this process lives, so it never notices that a server went away; our client resends what that one didn't answer.
 
 use super::nbd::client::{Client, Done};
-use super::nbd::range;
+use super::nbd::range::{self, Longest};
 use super::nbd::wire::{self, Flags, Operation, REQUEST_SIZE, RequestHeader};
 use bytes::Bytes;
 use nix::errno::Errno;
@@ -61,12 +61,13 @@ fn take_requests(client: &Client, mut requests: UnixStream, answers: &Arc<Mutex<
             wire::command::FLUSH => client.submit(Operation::Flush, done),
             wire::command::TRIM => {
                 let piece = move |offset, length| Operation::Trim { offset, length, fua };
-                range::submit(client, offset, u64::from(length), piece, done);
+                range::submit(client, (offset, length.into()), Longest::Request, piece, done);
             }
             wire::command::WRITE_ZEROES => {
                 let no_hole = header.flags & wire::command_flag::NO_HOLE != 0;
                 let piece = move |offset, length| Operation::WriteZeroes { offset, length, no_hole, fua };
-                range::submit(client, offset, u64::from(length), piece, done);
+                let longest = if no_hole { Longest::Maximum } else { Longest::Request };
+                range::submit(client, (offset, length.into()), longest, piece, done);
             }
             wire::command::DISC => return Ok(()),
             _ => done(Err(Errno::EINVAL)),

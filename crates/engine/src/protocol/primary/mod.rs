@@ -198,6 +198,16 @@ impl Blocks {
     pub fn each(&self) -> impl Iterator<Item = Blocks> + use<> {
         (self.first..self.end()).map(|first| Blocks { first, count: 1 })
     }
+
+    /// The same blocks in pieces of so many at most, each within a multiple of that.
+    pub fn pieces(&self, most: u64) -> impl Iterator<Item = Blocks> + use<> {
+        let (first, end) = (self.first, self.end());
+        let pieces = first / most..end.div_ceil(most);
+        pieces.map(move |piece| {
+            let first = first.max(piece * most);
+            Blocks { first, count: end.min((piece + 1) * most) - first }
+        })
+    }
 }
 
 impl<W: World> Group<W> {

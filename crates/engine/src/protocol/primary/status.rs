@@ -9,7 +9,10 @@ use crate::holder::Holder;
 use std::collections::BTreeSet;
 use tepal_drive::DriveError;
 use tepal_drive::world::World;
-use tepal_model::{BLOCK, Epoch, IoError, Lineage};
+use tepal_model::{BLOCK, Epoch, IoError, Lineage, REGION};
+
+/// Blocks of which drives are asked at once where they keep any. Drives answer in runs: few, where little is kept.
+const LOOKED_UP_AT_ONCE: u64 = (1 << 30) / BLOCK;
 
 impl<W: World> Group<W> {
     /// Runs of bytes that hold something, and that don't; or that may differ from what an older snapshot has, and that don't. Of all
@@ -27,8 +30,9 @@ impl<W: World> Group<W> {
             outcome => outcome?,
         }
         let (mut runs, mut done): (Vec<(u64, bool)>, _) = (Vec::new(), offset);
-        for (first, count) in self.cut(Blocks::touched(offset, end)) {
-            for (blocks, mapped) in self.looked_up(Blocks { first, count }, subject, since).await? {
+        let longest = if since.is_none() { LOOKED_UP_AT_ONCE } else { REGION / BLOCK };
+        for blocks in Blocks::touched(offset, end).pieces(longest) {
+            for (blocks, mapped) in self.looked_up(blocks, subject, since).await? {
                 let next = ((done / BLOCK + blocks) * BLOCK).min(end);
                 match runs.last_mut() {
                     Some(last) if last.1 == mapped => last.0 += next - done,
@@ -40,7 +44,7 @@ impl<W: World> Group<W> {
         Ok(runs)
     }
 
-    /// Which of these blocks, of one region, hold something, or may differ from what an older snapshot has, as runs. A hole is as good as
+    /// Which of these blocks hold something, or may differ from what an older snapshot has, as runs. A hole is as good as
     /// zeros that were read, and what is the same as good as two reads, so the same is waited for.
     async fn looked_up(
         &self,

@@ -15,9 +15,29 @@ struct Gathering {
     done: Option<Done>,
 }
 
+/// How long the pieces may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Longest {
+    /// As long as a request has room for: a server's maximum is of what is sent or kept (NBD protocol, "Block size constraints"). For what
+    /// takes space away: a disk of terabytes is discarded in few requests.
+    Request,
+    /// The server's maximum: for what takes space.
+    Maximum,
+}
+
 /// Asks for `piece(offset, length)` of every part of the range, all at once, and is done when all are.
-pub fn submit(client: &Client, offset: u64, length: u64, piece: impl Fn(u64, u32) -> Operation, done: Done) {
-    let pieces = split(offset, length, u64::from(client.export().maximum));
+pub fn submit(
+    client: &Client,
+    (offset, length): (u64, u64),
+    longest: Longest,
+    piece: impl Fn(u64, u32) -> Operation,
+    done: Done,
+) {
+    let longest = match longest {
+        Longest::Request => u32::MAX,
+        Longest::Maximum => client.export().maximum,
+    };
+    let pieces = split(offset, length, u64::from(longest));
     if pieces.is_empty() {
         return done(Ok(&[]));
     }
