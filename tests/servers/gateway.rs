@@ -195,7 +195,7 @@ fn a_gateway_that_finds_no_server_or_may_not_listen_says_so_and_ends() {
     refused(&["--listen", "unix:/nowhere/at/all"], "/nowhere/at/all");
     refused(&["--cluster", "127.0.0.1:1", "--listen", "127.0.0.1:0"], "no server answers");
     ring.kill(1);
-    refused(&["--listen", "127.0.0.1:0"], "error");
+    refused(&["--listen", "127.0.0.1:0"], "no server answers");
 }
 
 /// Story: a client was told of an error for what was under way when all servers were killed: nobody knew whether it had been carried

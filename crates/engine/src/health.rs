@@ -1,7 +1,7 @@
 //! What a volume says of itself: whether all of it can be read and written, and what keeps it from being whole. Drives are
 //! named by id only; who knows more of them finds the words.
 
-use crate::protocol::primary::members::health::Wanting;
+use crate::column::members::health::Wanting;
 use crate::servers::follow::{Agreed, DriveStatus};
 use crate::servers::seat::Seated;
 use crate::volume::{Map, Volume};

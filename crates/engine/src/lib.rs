@@ -3,7 +3,9 @@
 //! ```text
 //! Volume (volume/, map.rs): its bytes go round the columns of its map, which its clones have too
 //!    |
-//! protocol/primary: Group, one for each column: order, marks, copies (Petal 2.4), recovery
+//! column/: Group, one for each column, leads it: order, marks, who is here, background work
+//!    |  column/redundancy.rs: the seam
+//! protocol/: keeps its data. primary/ has whole copies (Petal 2.4)
 //!    |
 //! Holder (holder.rs): tepal_drive::Drive, or one of another server: servers/
 //! ```
@@ -12,6 +14,7 @@
 
 mod authority;
 mod bell;
+mod column;
 mod engine;
 mod epochs;
 mod health;

@@ -1,8 +1,8 @@
 //! Scrub of a volume: every copy of every block is read and checked, compared with the others, and repaired.
 
+use crate::column::members::{Member, Presence};
+use crate::column::{Blocks, Group, State};
 use crate::holder::Holder;
-use crate::protocol::primary::members::{Member, Presence};
-use crate::protocol::primary::{Blocks, Group, State};
 use crate::seen_through::SeenThrough;
 use crate::servers::reach::Undone;
 use crate::servers::seat::Seat;
@@ -173,7 +173,7 @@ impl<W: World> Group<W> {
         let before = self.copies_that_count(block);
         // Once it writes, it's not given up with whoever wanted it.
         let group = self.clone();
-        let repair = |_| async move { group.repair(block, copy).await };
+        let repair = |_| async move { group.shared.kept.rebuild(&group, block, copy).await };
         match SeenThrough::new(self.shared.world.clone(), repair).await {
             Ok(()) => Ok(RepairOutcome::Done),
             Err(error @ (IoError::Fenced | IoError::NotNow | IoError::Stopping)) => Err(error),
@@ -218,7 +218,7 @@ impl<W: World> Group<W> {
             self.behind_here(&state, block)
         };
         for other in behind.into_iter().filter(|&other| other != damaged) {
-            if self.may_have(block, damaged, other).await {
+            if self.shared.kept.may_help(self, block, damaged, other).await {
                 return true;
             }
         }
@@ -236,7 +236,7 @@ impl<W: World> Group<W> {
             let (first, count) = column.blocks_of(region);
             for first in (first..first + count).step_by(STEP as usize) {
                 let blocks = Blocks { first, count: STEP };
-                if self.holds_any(blocks).await && !self.compare(blocks).await? {
+                if self.holds_any(blocks).await && !self.shared.kept.compare(self, blocks).await? {
                     unequal += 1;
                 }
             }

@@ -1,7 +1,7 @@
 //! This server becomes the primary of a column.
 
 use super::{Engine, Entry, Standing, State, Status};
-use crate::protocol::primary::Group;
+use crate::column::Group;
 use crate::servers::answer::CopyId;
 use crate::servers::follow::{ClusterView, DriveStatus};
 use tepal_drive::world::World;

@@ -2,7 +2,7 @@
 
 use super::{AGREE_SOON, Engine, Entry, Standing, Status};
 use crate::authority::View;
-use crate::protocol::primary::Group;
+use crate::column::Group;
 use crate::servers::follow::DriveStatus;
 use crate::volume::Map;
 use futures_channel::oneshot;

@@ -12,12 +12,12 @@ mod sharing;
 mod tests;
 
 use crate::authority::{Authority, View};
+use crate::column::Group;
+use crate::column::members::Presence;
 use crate::epochs::Epochs;
 use crate::holder::Holder;
 use crate::map::VolumeSpec;
 use crate::places::Places;
-use crate::protocol::primary::Group;
-use crate::protocol::primary::members::Presence;
 use crate::servers::answer::Askers;
 use crate::servers::follow::ClusterView;
 use crate::servers::peers::{Alone, Peers};

@@ -1,7 +1,7 @@
 //! A volume that this server had for itself is shared with servers that have joined, or with gateways elsewhere.
 
 use super::Engine;
-use crate::protocol::primary::flush::flush_all;
+use crate::column::flush::flush_all;
 use crate::volume::{Map, Use};
 use futures_util::future::join_all;
 use std::collections::BTreeMap;

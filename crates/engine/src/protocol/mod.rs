@@ -1,3 +1,168 @@
-//! The consistency protocols, one folder each, with the same files.
+//! The protocols that keep a column's data, one folder each: implementations of [`Redundancy`]. This file alone chooses among them.
 
-pub mod primary;
+#[cfg(test)]
+mod checked;
+mod primary;
+
+use crate::column::background::Stuck;
+use crate::column::epochs::Writing;
+use crate::column::members::RegionState;
+use crate::column::order::Turn;
+use crate::column::read::{Failed, Part, Reader};
+use crate::column::redundancy::{Data, Redundancy, Why, Written};
+use crate::column::{Blocks, Group, State};
+use primary::Copies;
+use smallvec::SmallVec;
+use std::collections::BTreeSet;
+use tepal_drive::world::World;
+use tepal_model::{IoError, Layout, Lineage, Origin, Segments, Taken};
+
+/// Which protocol keeps a column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kept {
+    Copies,
+    #[cfg(test)]
+    Checked,
+}
+
+/// Forwards to the protocol's implementation of [`Redundancy`], without a table of functions.
+macro_rules! by_protocol {
+    ($kept:expr, $Protocol:ident => $call:expr) => {
+        match $kept {
+            Kept::Copies => {
+                type $Protocol = Copies;
+                $call
+            }
+            #[cfg(test)]
+            Kept::Checked => {
+                type $Protocol = checked::Checked;
+                $call
+            }
+        }
+    };
+}
+
+#[cfg(test)]
+thread_local! {
+    /// Columns that are opened from now on are kept by [`checked::Checked`].
+    pub(crate) static IS_CHECKED: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
+/// As the functions of [`Redundancy`] of the same names.
+impl Kept {
+    pub fn by(_: &Layout) -> Self {
+        #[cfg(test)]
+        if IS_CHECKED.get() {
+            return Kept::Checked;
+        }
+        Kept::Copies
+    }
+
+    pub async fn put<W: World>(
+        self,
+        group: &Group<W>,
+        turn: &Turn,
+        (data, fua): (&Data, bool),
+        writing: &mut Writing,
+    ) -> Result<Written, IoError> {
+        by_protocol!(self, Protocol => Protocol::put(group, turn, data, fua, writing).await)
+    }
+
+    pub async fn clear<W: World>(
+        self,
+        group: &Group<W>,
+        turn: &Turn,
+        cleared: (Blocks, Option<Origin>),
+        writing: &mut Writing,
+    ) -> Result<Written, IoError> {
+        by_protocol!(self, Protocol => Protocol::clear(group, turn, cleared, writing).await)
+    }
+
+    pub async fn note<W: World>(
+        self,
+        group: &Group<W>,
+        turn: &Turn,
+        noted: (Blocks, &[Taken]),
+        writing: &mut Writing,
+    ) -> Result<Written, IoError> {
+        by_protocol!(self, Protocol => Protocol::note(group, turn, noted, writing).await)
+    }
+
+    pub async fn uncover<W: World>(
+        self,
+        group: &Group<W>,
+        turn: &Turn,
+        blocks: Blocks,
+        writing: &mut Writing,
+    ) -> Result<Written, IoError> {
+        by_protocol!(self, Protocol => Protocol::uncover(group, turn, blocks, writing).await)
+    }
+
+    pub fn choose<W: World>(
+        self,
+        group: &Group<W>,
+        state: &State<W>,
+        seen: (Blocks, &Lineage),
+        reader: Reader<'_>,
+    ) -> Result<SmallVec<[Part<W>; 1]>, RegionState> {
+        by_protocol!(self, Protocol => Protocol::choose(group, state, seen, reader))
+    }
+
+    pub async fn get<W: World>(self, group: &Group<W>, parts: SmallVec<[Part<W>; 1]>) -> Result<Segments, Failed> {
+        by_protocol!(self, Protocol => Protocol::get(group, parts).await)
+    }
+
+    pub async fn held<W: World>(self, group: &Group<W>, parts: &[Part<W>]) -> Result<Vec<(u64, bool)>, Failed> {
+        by_protocol!(self, Protocol => Protocol::held(group, parts).await)
+    }
+
+    pub async fn differing<W: World>(
+        self,
+        group: &Group<W>,
+        parts: &[Part<W>],
+        before: &Lineage,
+    ) -> Result<Vec<(u64, bool)>, Failed> {
+        by_protocol!(self, Protocol => Protocol::differing(group, parts, before).await)
+    }
+
+    pub async fn is_empty<W: World>(self, group: &Group<W>, blocks: Blocks, seen: &Lineage) -> bool {
+        by_protocol!(self, Protocol => Protocol::is_empty(group, blocks, seen).await)
+    }
+
+    pub async fn holds_nothing<W: World>(self, group: &Group<W>) -> bool {
+        by_protocol!(self, Protocol => Protocol::holds_nothing(group).await)
+    }
+
+    pub fn is_bare<W: World>(self, group: &Group<W>, state: &State<W>, blocks: Blocks) -> bool {
+        by_protocol!(self, Protocol => Protocol::is_bare(group, state, blocks))
+    }
+
+    pub async fn extents<W: World>(self, group: &Group<W>, noted: bool) -> Result<BTreeSet<u64>, IoError> {
+        by_protocol!(self, Protocol => Protocol::extents(group, noted).await)
+    }
+
+    pub async fn fate<W: World>(
+        self,
+        group: &Group<W>,
+        origin: Origin,
+        blocks: Blocks,
+    ) -> Result<Option<Vec<Blocks>>, IoError> {
+        by_protocol!(self, Protocol => Protocol::fate(group, origin, blocks).await)
+    }
+
+    pub async fn make_whole<W: World>(self, group: &Group<W>, region: u64, why: Why) -> Result<(), Stuck> {
+        by_protocol!(self, Protocol => Protocol::make_whole(group, region, why).await)
+    }
+
+    pub async fn compare<W: World>(self, group: &Group<W>, blocks: Blocks) -> Result<bool, IoError> {
+        by_protocol!(self, Protocol => Protocol::compare(group, blocks).await)
+    }
+
+    pub async fn rebuild<W: World>(self, group: &Group<W>, block: u64, fragment: usize) -> Result<(), IoError> {
+        by_protocol!(self, Protocol => Protocol::rebuild(group, block, fragment).await)
+    }
+
+    pub async fn may_help<W: World>(self, group: &Group<W>, block: u64, damaged: usize, other: usize) -> bool {
+        by_protocol!(self, Protocol => Protocol::may_help(group, block, damaged, other).await)
+    }
+}

@@ -2,11 +2,11 @@
 //! which drives of others are asked, and which aren't any more.
 
 use crate::authority::View;
+use crate::column::Group;
 use crate::engine::{Engine, Standing};
 use crate::epochs::Epochs;
 use crate::migration::{Laid, Migration};
 use crate::places::{Placed, Places, Placing};
-use crate::protocol::primary::Group;
 use crate::servers::seat::Seated;
 use crate::volume::Map;
 use std::collections::BTreeMap;

@@ -2,7 +2,7 @@
 
 use crate::authority::View;
 use crate::bell::Bell;
-use crate::protocol::primary::Group;
+use crate::column::Group;
 use futures_channel::oneshot;
 use std::sync::{Arc, Mutex, MutexGuard};
 use tepal_drive::world::World;

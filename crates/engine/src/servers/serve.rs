@@ -2,11 +2,11 @@
 
 use super::peers::Reply;
 use crate::authority::View;
+use crate::column::Group;
+use crate::column::migrating::handing::Handing;
 use crate::engine::Engine;
 use crate::epochs::Subject;
-use crate::protocol::primary::Group;
-use crate::protocol::primary::migrating::handing::Handing;
-use tepal_drive::world::{Gather, World};
+use tepal_drive::world::World;
 use tepal_model::{BLOCK, IoError, VolumeId};
 use tepal_wire::Payload;
 use tepal_wire::message::{Answer, Run, VolumeAnswer, VolumeFailure, VolumeOperation, VolumeRequest};
@@ -123,8 +123,7 @@ async fn serve<W: World>(
             return Ok(Reply { payload, ..Answer::Volume(VolumeAnswer::Read).into() });
         }
         VolumeOperation::Write { offset, fua, tag } => {
-            let (data, _) = payload.into_parts();
-            group.write(volume, offset, data.into_iter().collect::<Gather>(), fua, Some(tag)).await?;
+            group.write(volume, offset, payload.into(), fua, Some(tag)).await?;
             VolumeAnswer::Written
         }
         VolumeOperation::Zero { offset, length, allocate, tag, .. } => {

@@ -2,10 +2,10 @@
 
 use super::operation::{Clear, Read, Status, Write, Zero};
 use super::{Map, Volume};
+use crate::column::Group;
+use crate::column::bytes::Rest;
+use crate::column::zero::{STEP, ZEROS_STEP};
 use crate::map::Part;
-use crate::protocol::primary::Group;
-use crate::protocol::primary::bytes::Rest;
-use crate::protocol::primary::zero::{STEP, ZEROS_STEP};
 use crate::servers::reach::{Again, Undone};
 use bytes::Bytes;
 use futures_util::future::join_all;
@@ -21,6 +21,8 @@ const MOMENT: Duration = Duration::from_millis(1);
 
 /// Of a volume that goes from one map to another, so many chunks become zeros at once.
 const CHUNKS_AT_ONCE: u64 = 16;
+/// Of what has begun to go there meanwhile, so many parts.
+const PARTS_AT_ONCE: usize = 256;
 /// So many bytes of each column are to be cleared at once: as many as the longest request of a client has.
 const ASKED_AT_ONCE: u64 = 4 << 30;
 
@@ -200,7 +202,8 @@ impl<W: World> Volume<W> {
                 Some(_) => vec![(at..next, None)],
             };
             while !left.is_empty() {
-                left = Box::pin(self.zero_migrating(left, allocate)).await?;
+                let some = left.split_off(left.len().saturating_sub(PARTS_AT_ONCE));
+                left.extend(Box::pin(self.zero_migrating(some, allocate)).await?);
             }
             at = next;
         }
@@ -254,9 +257,10 @@ impl<W: World> Volume<W> {
         }
         let mut may_hold: BTreeSet<u64> = BTreeSet::new();
         let mut steps_of = |bytes: Range<u64>| may_hold.extend(bytes.start / STEP..bytes.end.div_ceil(STEP));
-        let (mut at, length) = (range.start, range.end - range.start);
-        if length > STEP {
-            match self.at_primary(map, column, &Status { offset: at, length, at: None, since: None }, None).await {
+        let mut at = range.start;
+        while range.end - at > STEP {
+            let status = Status { offset: at, length: range.end - at, at: None, since: None };
+            match self.at_primary(map, column, &status, None).await {
                 Ok(runs) => {
                     for (length, holds) in runs {
                         let run = at..at + length;
@@ -265,10 +269,10 @@ impl<W: World> Volume<W> {
                     }
                 }
                 Err(Undone::Io(error)) => return Err(error),
-                Err(Undone::Migrated(_)) => {} // by the time that it's cleared, too
+                Err(Undone::Migrated(_)) => break, // by the time that it's cleared, too
             }
         }
-        steps_of(at..range.end); // there were more runs than an answer holds
+        steps_of(at..range.end);
         let within = |step: u64| (step * STEP).max(range.start)..((step + 1) * STEP).min(range.end);
         Ok(may_hold.into_iter().map(|step| (column, within(step))).collect())
     }

@@ -2,8 +2,8 @@
 
 use super::map::Map;
 use super::{Run, Volume, Within};
+use crate::column::Group;
 use crate::epochs::Epochs;
-use crate::protocol::primary::Group;
 use std::sync::Arc;
 use std::time::Duration;
 use tepal_drive::world::World;

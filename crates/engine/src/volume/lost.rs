@@ -2,7 +2,7 @@
 
 use super::Volume;
 use super::access::in_volume;
-use crate::protocol::primary::members::health::Lost;
+use crate::column::members::health::Lost;
 use crate::servers::seat::Seated;
 use std::ops::Range;
 use tepal_drive::world::World;

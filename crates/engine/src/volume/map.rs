@@ -4,14 +4,14 @@ use super::migrating::Migrating;
 use super::reclaiming::Reclaiming;
 use super::{OpenVolumeError, Recovery};
 use crate::authority::View;
+use crate::column::Group;
+use crate::column::members::{Member, Members, Missed, Presence};
 use crate::engine::{self, Engine, Standing};
 use crate::epochs::Epochs;
 use crate::holder::Holder;
 use crate::map::{Column, Striping, VolumeSpec};
 use crate::migration::Laid;
 use crate::places::{Placed, Places};
-use crate::protocol::primary::Group;
-use crate::protocol::primary::members::{Member, Members, Missed, Presence};
 use crate::servers::seat::{Seat, Seated};
 use futures_util::future::join_all;
 use std::collections::BTreeSet;
@@ -244,10 +244,10 @@ impl<W: World> Map<W> {
         let mut recovery = Recovery::default();
         for group in self.groups() {
             let state = group.lock();
-            recovery.unresolved_regions += state.unresolved.len() as u64;
+            recovery.unresolved_regions += state.unsure.regions.len() as u64;
             recovery.stale_regions += state.members.list.iter().map(|member| member.missed.len()).sum::<u64>();
-            recovery.copied += state.copied;
-            recovery.rate += state.copying.at(group.shared.world.now());
+            recovery.copied += state.jobs.copied;
+            recovery.rate += state.jobs.copying.at(group.shared.world.now());
         }
         recovery
     }

@@ -2,10 +2,10 @@
 
 use super::{Map, Volume};
 use crate::authority::View;
+use crate::column::Blocks;
 use crate::epochs::Epochs;
 use crate::map::{Column, Striping};
 use crate::migration::{Migration, Phase, cut_at_chunks};
-use crate::protocol::primary::Blocks;
 use crate::servers::seat::Seat;
 use futures_util::future::join_all;
 use std::collections::BTreeSet;

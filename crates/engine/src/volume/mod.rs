@@ -14,9 +14,9 @@ pub(crate) use map::{Map, Use};
 pub(crate) use migrating::MapMigration;
 pub use status::{Run, Within};
 
+use crate::column::Group;
 use crate::engine::Engine;
 use crate::map::VolumeSpec;
-use crate::protocol::primary::Group;
 use crate::servers::seat::Seat;
 use migrating::Maps;
 use std::collections::BTreeMap;

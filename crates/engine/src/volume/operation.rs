@@ -1,8 +1,8 @@
 //! What is asked of a column's primary: done here, or sent as a message to the server that is it, whose answer is understood.
 
+use crate::column::Group;
+use crate::column::bytes::length;
 use crate::epochs::Subject;
-use crate::protocol::primary::Group;
-use crate::protocol::primary::bytes::length;
 use crate::servers::peers::Reply;
 use std::ops::Range;
 use tepal_drive::world::{Gather, World};
@@ -85,7 +85,7 @@ impl<W: World> Operation<W> for Write {
     const IS_NUMBERED: bool = true;
 
     fn at(&self, group: &Group<W>, volume: VolumeId, tag: Option<Tag>) -> impl Future<Output = Result<(), IoError>> {
-        group.write(volume, self.offset, self.data.clone(), self.fua, tag)
+        group.write(volume, self.offset, self.data.clone().into(), self.fua, tag)
     }
 
     fn message(&self, tag: Option<Tag>) -> (VolumeOperation, Payload) {

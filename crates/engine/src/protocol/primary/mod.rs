@@ -1,450 +1,124 @@
-//! The primary protocol (Petal 2.4): `stripe`, `mirror:N` and what else keeps whole copies.
+//! The primary protocol (Petal 2.4): whole copies, as `stripe`, `mirror:N` and `chained` keep them.
 //!
-//! Each column of a volume's map is a [`Group`] of its own: a linear disk of blocks with its copies on the same drives
-//! throughout. One server is its primary, wherever the copies are (`servers/`). Invariants:
-//! 1. Writes that overlap go to all copies in one order (`order.rs`).
+//! Invariants, beside those of the column that is led ([`crate::column`]):
+//! 1. Writes that overlap go to all copies in one order: that of their turns.
 //! 2. A region's busy mark is in a copy's log no later than the first data that the mark is about. After a crash the union
 //!    of all marks names every region whose copies may differ.
 //! 3. A write is acknowledged when every copy that is here has it, at least `min_copies` of them clean; and for each copy
 //!    that isn't here, those that took the write say on stable storage that it's stale. That a copy isn't here, and is passed
 //!    over, was agreed before.
-//! 4. A read is answered from a clean copy, and only when no write that it met is still under way, and no drive has come or
-//!    gone meanwhile, or it's done again: what it returns, every copy has.
-//! 5. In a region whose copies may differ, the first clean copy decides, before anything is read from there.
+//! 4. Any clean copy is read.
+//! 5. In a region whose copies may differ, the first clean copy decides.
 
-pub mod bytes;
 mod clear;
-pub mod doubt;
-pub mod epochs;
-pub mod flush;
-pub mod members;
-pub mod migrating;
-pub mod order;
-mod pace;
-mod patience;
-pub mod read;
-pub mod recover;
+mod fate;
+mod read;
+mod recover;
 mod status;
-#[cfg(test)]
-mod tests;
-pub mod write;
-pub mod zero;
+mod write;
 
-use crate::authority::View;
-use crate::bell::Bell;
-use crate::engine::{self, Engine};
-use crate::epochs::Epochs;
-use crate::holder::Holder;
-use crate::map::Column;
-use crate::places::Placed;
-use crate::rate::Rate;
-use crate::servers::follow::DriveStatus;
-use crate::volume::MapMigration;
-use flush::LostUnflushed;
-use futures_channel::oneshot;
-use futures_util::future::join_all;
-use members::{BusyRegions, Member, Members, Presence};
-use migrating::takeover::TakeOver;
-use order::{Turn, WriteOrder};
-use patience::Patience;
-use recover::Resolving;
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
-use tepal_drive::Loss;
-use tepal_drive::world::{Tick, World};
-use tepal_model::layout::Durability;
-use tepal_model::{BLOCK, DriveId, IoError, Layout, VolumeId};
+use crate::column::background::Stuck;
+use crate::column::epochs::Writing;
+use crate::column::members::RegionState;
+use crate::column::order::Turn;
+use crate::column::read::{Failed, Part, Reader};
+use crate::column::redundancy::{Data, Redundancy, Why, Written};
+use crate::column::{Blocks, Group, State};
+use smallvec::SmallVec;
+use std::collections::BTreeSet;
+use tepal_drive::world::World;
+use tepal_model::{IoError, Lineage, Origin, Segments, Taken};
 
-/// One column of a map, with all its copies. Cheap to clone.
-pub(crate) struct Group<W: World> {
-    pub shared: Arc<Shared<W>>,
-    /// Of whoever asks by this handle.
-    patience: Patience,
-}
+/// Each drive of a column has all of it.
+pub(crate) struct Copies;
 
-impl<W: World> Clone for Group<W> {
-    fn clone(&self) -> Self {
-        Group { shared: self.shared.clone(), patience: self.patience }
-    }
-}
-
-pub(crate) struct Shared<W: World> {
-    pub world: W,
-    /// The engine has its volumes and their groups, not they it.
-    engine: Weak<engine::Shared<W>>,
-    pub column: Column,
-    /// On which drives.
-    pub placed: Placed,
-    pub copies: usize,
-    pub durability: Durability,
-    /// Since which this server is the primary; 0 if it's alone.
-    pub view: View,
-    /// Since when, by this server's clock.
-    pub led_since: Tick,
-    /// Another server says that it isn't any more: it'll be told so by its own state.
-    pub deposed: Arc<AtomicBool>,
-    /// Copies without which no write is acknowledged.
-    pub min_copies: usize,
-    pub order: WriteOrder,
-    /// Requests of clients: recovery makes room for them.
-    pub served: AtomicU64,
-    /// Whether it has ever been of a map that volumes go to, or come from.
-    pub has_migrated: AtomicBool,
-    /// The volume's count of blocks that were damaged on one copy and written again from another.
-    pub repaired: Arc<AtomicU64>,
-    state: Mutex<State<W>>,
-}
-
-pub(crate) struct State<W: World> {
-    pub members: Members<W>,
-    pub busy: BusyRegions,
-    /// Regions whose copies may differ since a crash.
-    pub unresolved: BTreeSet<u64>,
-    /// Those of them that somebody resolves, and who waits for that.
-    pub resolving: Resolving,
-    /// Who waits for a drive to come or go.
-    pub bell: Bell,
-    pub recovering: bool,
-    pub settling: bool,
-    /// It's being agreed which copies are complete.
-    pub counting: bool,
-    /// The newest view of which a state was followed that says which copies are.
-    pub copies_since: View,
-    /// It's being agreed that a drive that joins has everything.
-    pub telling_joined: bool,
-    /// The map is being removed, or another server leads: nobody is served any more.
-    pub removed: bool,
-    /// Volumes that are being removed while others have the same map.
-    pub cut_off: BTreeSet<VolumeId>,
-    pub copied: u64,
-    pub copying: Rate,
-    /// What keeps a returned drive from catching up.
-    pub obstacle: Option<IoError>,
-    /// How often a drive has come or gone.
-    pub changes: u64,
-    pub refusals: Refusals,
-    /// What the map's volumes and their snapshots see.
-    pub epochs: Arc<Epochs>,
-    /// All primaries act in this view or a later one.
-    pub everywhere: View,
-    /// Where the map's data goes, or comes from, as agreed.
-    pub migration: Option<Arc<MapMigration>>,
-    pub takeover: TakeOver,
-    /// Members that are leaving with unflushed data: up to which batch.
-    pub leaving_unflushed: BTreeMap<usize, u64>,
-    /// Those of them that alone held some of it.
-    pub unflushed: BTreeMap<usize, u64>,
-    /// Those that returned without it: flushes must say so.
-    pub lost_unflushed: LostUnflushed,
-}
-
-/// When something was planned: it may have to be begun again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Moment {
-    changes: u64,
-    refusals: u64,
-}
-
-/// Writes that reached some copies and were refused by others.
-#[derive(Debug, Default)]
-pub(crate) struct Refusals {
-    count: u64,
-    /// The last one of each region, of those that are remembered.
-    last: BTreeMap<u64, u64>,
-    /// What is forgotten was no later.
-    forgotten: u64,
-}
-
-/// Regions of which the last refusal is remembered.
-const REMEMBERED: usize = 4096;
-
-impl Refusals {
-    pub fn add(&mut self, regions: impl Iterator<Item = u64>) {
-        if self.last.len() > REMEMBERED {
-            self.forgotten = self.count;
-            self.last.clear();
-        }
-        self.count += 1;
-        self.last.extend(regions.map(|region| (region, self.count)));
+impl<W: World> Redundancy<W> for Copies {
+    async fn put(
+        group: &Group<W>,
+        _: &Turn,
+        data: &Data,
+        fua: bool,
+        writing: &mut Writing,
+    ) -> Result<Written, IoError> {
+        group.write_copies(data, fua, writing).await
     }
 
-    fn last_in(&self, region: u64) -> u64 {
-        self.last.get(&region).copied().unwrap_or(self.forgotten)
-    }
-}
-
-/// A range of blocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Blocks {
-    pub first: u64,
-    pub count: u64,
-}
-
-impl Blocks {
-    pub fn new(first: u64, count: u64) -> Self {
-        Blocks { first, count }
+    async fn clear(
+        group: &Group<W>,
+        _: &Turn,
+        (blocks, origin): (Blocks, Option<Origin>),
+        writing: &mut Writing,
+    ) -> Result<Written, IoError> {
+        group.clear_copies(blocks, origin, writing).await
     }
 
-    /// Those that a range of bytes touches.
-    pub fn touched(from: u64, end: u64) -> Self {
-        Blocks { first: from / BLOCK, count: end.div_ceil(BLOCK) - from / BLOCK }
+    async fn note(
+        group: &Group<W>,
+        _: &Turn,
+        (blocks, requests): (Blocks, &[Taken]),
+        writing: &mut Writing,
+    ) -> Result<Written, IoError> {
+        group.note_on_copies(blocks, requests, writing).await
     }
 
-    pub fn end(&self) -> u64 {
-        self.first + self.count
+    async fn uncover(group: &Group<W>, _: &Turn, blocks: Blocks, writing: &mut Writing) -> Result<Written, IoError> {
+        group.uncover_copies(blocks, writing).await
     }
 
-    pub fn each(&self) -> impl Iterator<Item = Blocks> + use<> {
-        (self.first..self.end()).map(|first| Blocks { first, count: 1 })
+    fn choose(
+        group: &Group<W>,
+        state: &State<W>,
+        seen: (Blocks, &Lineage),
+        reader: Reader<'_>,
+    ) -> Result<SmallVec<[Part<W>; 1]>, RegionState> {
+        group.choose_copies(state, seen, reader)
     }
 
-    /// The same blocks in pieces of so many at most, each within a multiple of that.
-    pub fn pieces(&self, most: u64) -> impl Iterator<Item = Blocks> + use<> {
-        let (first, end) = (self.first, self.end());
-        let pieces = first / most..end.div_ceil(most);
-        pieces.map(move |piece| {
-            let first = first.max(piece * most);
-            Blocks { first, count: end.min((piece + 1) * most) - first }
-        })
-    }
-}
-
-impl<W: World> Group<W> {
-    pub fn open(
-        engine: &Engine<W>,
-        column: Column,
-        layout: &Layout,
-        (members, placed): (Members<W>, Placed),
-        (view, epochs, migration): (View, Arc<Epochs>, Option<Arc<MapMigration>>),
-        repaired: Arc<AtomicU64>,
-    ) -> Self {
-        let copies = members.list.len();
-        let state = State {
-            members,
-            busy: BusyRegions::new(),
-            unresolved: BTreeSet::new(),
-            resolving: Resolving::default(),
-            bell: Bell::default(),
-            recovering: false,
-            settling: false,
-            counting: false,
-            copies_since: 0,
-            telling_joined: false,
-            removed: false,
-            cut_off: BTreeSet::new(),
-            copied: 0,
-            copying: Rate::default(),
-            obstacle: None,
-            changes: 0,
-            refusals: Refusals::default(),
-            epochs,
-            migration,
-            takeover: TakeOver::default(),
-            // When it was opened nobody acted in an earlier view any more; and who is alone acts for all.
-            everywhere: if view == 0 { View::MAX } else { view },
-            leaving_unflushed: BTreeMap::new(),
-            unflushed: BTreeMap::new(),
-            lost_unflushed: LostUnflushed::default(),
-        };
-        let has_migrated = AtomicBool::new(state.migration.is_some());
-        let shared = Shared {
-            world: engine.world().clone(),
-            engine: Arc::downgrade(&engine.shared),
-            column,
-            placed,
-            copies,
-            // Nobody remembers what isn't stable when the primary changes.
-            durability: if view == 0 { layout.durability } else { Durability::Strict },
-            view,
-            led_since: engine.world().now(),
-            deposed: Arc::default(),
-            min_copies: usize::from(layout.min_copies).max(1),
-            order: WriteOrder::default(),
-            served: AtomicU64::new(0),
-            has_migrated,
-            repaired,
-            state: Mutex::new(state),
-        };
-        let group = Group { shared: Arc::new(shared), patience: Patience::Endless };
-        group.learn_that_all_act();
-        {
-            let mut state = group.lock();
-            for at in 0..state.members.list.len() {
-                if let Some(drive) = state.members.list[at].drive().cloned() {
-                    group.hear(&mut state, at, &drive);
-                }
-            }
-        }
-        group
+    async fn get(group: &Group<W>, parts: SmallVec<[Part<W>; 1]>) -> Result<Segments, Failed> {
+        group.read_parts(parts).await
     }
 
-    /// Whoever has the engine's lock may take this one; so whoever has this one asks the engine for nothing that it locks.
-    pub fn lock(&self) -> MutexGuard<'_, State<W>> {
-        self.shared.state.lock().expect("nothing panics while it holds the group's state")
+    async fn held(group: &Group<W>, parts: &[Part<W>]) -> Result<Vec<(u64, bool)>, Failed> {
+        group.held_by_copies(parts).await
     }
 
-    /// `None` once the server has stopped.
-    pub fn engine(&self) -> Option<Engine<W>> {
-        self.shared.engine.upgrade().map(|shared| Engine { shared })
+    async fn differing(group: &Group<W>, parts: &[Part<W>], before: &Lineage) -> Result<Vec<(u64, bool)>, Failed> {
+        group.differing_on_copies(parts, before).await
     }
 
-    /// The column's first byte past a volume's end, as far as is known here; `None` once the volume is gone.
-    pub fn volume_end(&self, volume: VolumeId) -> Option<u64> {
-        let volume = self.engine()?.volume(volume)?;
-        let map = self.engine()?.map(self.shared.column.map)?;
-        Some(volume.end_in(&map, self.shared.column.number))
+    async fn is_empty(group: &Group<W>, blocks: Blocks, seen: &Lineage) -> bool {
+        group.copies_are_empty(blocks, seen).await
     }
 
-    pub fn is_mirrored(&self) -> bool {
-        self.shared.copies > 1
+    async fn holds_nothing(group: &Group<W>) -> bool {
+        group.copies_hold_nothing().await
     }
 
-    /// Resolves when a drive has come or gone, or what is agreed of the map has changed.
-    pub fn next_change(state: &mut State<W>) -> oneshot::Receiver<()> {
-        state.bell.listen()
+    fn is_bare(group: &Group<W>, state: &State<W>, blocks: Blocks) -> bool {
+        group.copies_are_bare(state, blocks)
     }
 
-    pub fn wake(&self) {
-        let bell = std::mem::take(&mut self.lock().bell);
-        bell.ring();
+    async fn extents(group: &Group<W>, noted: bool) -> Result<BTreeSet<u64>, IoError> {
+        group.extents_of_copies(noted).await
     }
 
-    /// Has drives that were found lost leave.
-    pub async fn lose(&self, drives: Vec<(DriveId, Arc<Loss>)>) {
-        let Some(engine) = self.engine() else {
-            return std::future::pending().await; // the server has stopped: nothing is agreed or acknowledged any more
-        };
-        for (id, loss) in drives {
-            if self.shared.deposed.load(Ordering::Relaxed) {
-                return self.until_deposed().await;
-            }
-            if self.is_no_loss(id) {
-                continue;
-            }
-            if self.is_cut_off(id) && !self.complain(id, || self.is_cut_off(id)).await {
-                continue;
-            }
-            engine.lose_met(id, (*loss).clone()).await;
-        }
+    async fn fate(group: &Group<W>, origin: Origin, blocks: Blocks) -> Result<Option<Vec<Blocks>>, IoError> {
+        group.fate_on_copies(origin, blocks).await
     }
 
-    /// Whether it's a drive of another server that has been heard again since, or that another primary hears now.
-    fn is_no_loss(&self, id: DriveId) -> bool {
-        let state = self.lock();
-        let member = state.members.list.iter().find(|member| member.id == id);
-        match member.and_then(Member::drive) {
-            Some(Holder::There(remote)) => state.removed || !remote.is_lost(),
-            Some(Holder::Here(_)) => false,
-            None => state.removed, // it has let go of all
-        }
+    async fn make_whole(group: &Group<W>, region: u64, why: Why) -> Result<(), Stuck> {
+        group.equalise_region(region, why).await
     }
 
-    /// Nobody is served from now on.
-    pub fn cut_off(&self) {
-        {
-            let mut state = self.lock();
-            state.removed = true;
-            state.changes += 1; // what is read from here on may be gone already
-        }
-        self.wake();
+    async fn compare(group: &Group<W>, blocks: Blocks) -> Result<bool, IoError> {
+        group.compare_copies_of(blocks).await
     }
 
-    /// The same for one of the map's volumes.
-    pub fn cut_off_volume(&self, volume: VolumeId) {
-        {
-            let mut state = self.lock();
-            state.cut_off.insert(volume);
-            state.changes += 1;
-        }
-        self.wake();
+    async fn rebuild(group: &Group<W>, block: u64, copy: usize) -> Result<(), IoError> {
+        group.repair(block, copy).await
     }
 
-    /// As [`Group::cut_off`]. Returns when all writes have ended. From then on it holds no drive, whoever still has it: one that is
-    /// pulled must be free to be opened again.
-    pub async fn remove(&self) {
-        self.cut_off();
-        drop(self.every_turn().await); // none will begin
-        {
-            let mut state = self.lock();
-            state.members.list.iter_mut().for_each(|member| member.presence = Presence::Missing);
-            state.changes += 1;
-        }
-        self.wake();
-    }
-
-    /// Whether clients of that volume are served.
-    pub fn serves(&self, volume: VolumeId) -> bool {
-        self.lock().serves_volume(volume).is_ok()
-    }
-
-    /// Returns when all has ended that changes anything now: what begins from here on goes by what is known here. `false` if that isn't
-    /// all, as some drive may still do what an earlier primary asked for.
-    pub async fn until_all_have_ended(&self) -> bool {
-        let Some(engine) = self.engine() else { return false };
-        let is_led = || {
-            let agreed = engine.followed_state().map(|(_, now)| now); // before the lock: the engine's is the outer one
-            let takes_writes = |id: &DriveId| {
-                let status = agreed.as_ref().and_then(|now| now.drives.get(id)).map(|drive| drive.status);
-                matches!(status, Some(DriveStatus::Up(_) | DriveStatus::Behind(..)))
-            };
-            let is_heard = |member: &Member<W>| match member.presence {
-                Presence::Here(_) | Presence::Failed => true,
-                Presence::Missing => !takes_writes(&member.id),
-                Presence::Unheard | Presence::Leaving => false,
-            };
-            let state = self.lock();
-            !state.removed && state.members.list.iter().all(is_heard)
-        };
-        if !is_led() {
-            return false;
-        }
-        join_all(self.shared.order.under_way(0, u64::MAX / 2)).await;
-        is_led()
-    }
-
-    /// Comes when all writes that were in line have ended, and keeps others from beginning.
-    pub async fn every_turn(&self) -> Turn {
-        self.line_up_unasked(Blocks::new(0, u64::MAX / 2)).turn().await
-    }
-}
-
-impl<W: World> State<W> {
-    /// Whether anybody may still be served.
-    pub fn serves(&self) -> Result<(), IoError> {
-        if self.removed { Err(IoError::Fenced) } else { Ok(()) }
-    }
-
-    /// Whether clients of this volume may.
-    pub fn serves_volume(&self, volume: VolumeId) -> Result<(), IoError> {
-        match self.removed || self.cut_off.contains(&volume) || self.epochs.head_of(volume).is_none() {
-            true => Err(IoError::Fenced),
-            false => Ok(()),
-        }
-    }
-
-    pub fn moment(&self) -> Moment {
-        Moment { changes: self.changes, refusals: self.refusals.count }
-    }
-
-    /// Whether no drive has come or gone since, and no write of these regions was refused by some copies when others had it.
-    pub fn is_as_at(&self, then: Moment, mut regions: impl Iterator<Item = u64>) -> bool {
-        self.changes == then.changes && !regions.any(|region| self.refusals.last_in(region) > then.refusals)
-    }
-
-    pub fn begin_busy(&mut self, column: &Column, blocks: Blocks) {
-        for region in column.regions(blocks.first, blocks.count) {
-            let busy = self.busy.entry(region).or_default();
-            busy.under_way += 1;
-            busy.writes += 1;
-        }
-    }
-
-    pub fn end_busy(&mut self, column: &Column, blocks: Blocks) {
-        for region in column.regions(blocks.first, blocks.count) {
-            if let Some(busy) = self.busy.get_mut(&region) {
-                busy.under_way -= 1;
-            }
-        }
+    async fn may_help(group: &Group<W>, block: u64, damaged: usize, other: usize) -> bool {
+        group.may_have(block, damaged, other).await
     }
 }

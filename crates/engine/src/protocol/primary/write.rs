@@ -1,68 +1,23 @@
 //! Writing all copies.
 
-use super::bytes::Rest;
-use super::epochs::Writing;
-use super::members::join::NO_ROOM;
-use super::members::{Copies, Member, Presence};
-use super::order::Turn;
-use super::read::lost;
-use super::{Blocks, Group, State};
+use crate::column::epochs::Writing;
+use crate::column::members::join::NO_ROOM;
+use crate::column::members::{Member, Presence, RegionState};
+use crate::column::read::lost;
+use crate::column::redundancy::{Data, Written};
+use crate::column::{Blocks, Group, State};
 use crate::holder::{Holder, Place};
 use futures_channel::oneshot;
 use futures_util::future::join_all;
 use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;
-use tepal_codec::checksum::block_crcs;
-use tepal_drive::world::{Gather, World};
+use tepal_drive::world::World;
 use tepal_drive::{Change, DriveError, Loss, Mark, MarkKind, Refused, Write};
 use tepal_model::layout::Durability;
-use tepal_model::{BLOCK, DriveId, IoError, Lineage, Origin, Taking};
+use tepal_model::{DriveId, IoError, Lineage, Origin, Taking};
 
 /// How often a write looks for space that is being given back on full drives: a few times for each copy.
 const MOST_ATTEMPTS: usize = 16;
-
-/// Whole blocks to write.
-#[derive(Debug)]
-pub(crate) struct Data {
-    first: u64,
-    data: Gather,
-    crcs: Vec<u32>,
-    /// Whose it is.
-    origin: Option<Origin>,
-}
-
-impl Data {
-    /// Each piece of the data must be whole blocks.
-    pub fn new(first: u64, data: Gather, origin: Option<Origin>) -> Self {
-        let crcs = data.iter().flat_map(|piece| block_crcs(piece)).collect();
-        Data { first, data, crcs, origin }
-    }
-
-    fn blocks(&self) -> Blocks {
-        Blocks { first: self.first, count: self.crcs.len() as u64 }
-    }
-
-    /// Some of it.
-    fn part(&self, blocks: Blocks) -> Self {
-        let from = (blocks.first - self.first) as usize;
-        let crcs = self.crcs[from..from + blocks.count as usize].to_vec();
-        let mut rest = Rest::of(self.data.iter().cloned().collect());
-        rest.next(from * BLOCK as usize);
-        let data = rest.next(blocks.count as usize * BLOCK as usize).into_iter().collect();
-        Data { first: blocks.first, data, crcs, origin: self.origin }
-    }
-}
-
-/// What became of a write.
-pub(crate) enum Written {
-    Done,
-    /// Not enough copies are here, and those that return need the turn to catch up: whoever has it gives it up, or lends
-    /// it if some copies have been written.
-    Waits {
-        change: oneshot::Receiver<()>,
-        begun: bool,
-    },
-}
 
 /// One copy, and the marks that must be there with the data.
 pub(super) struct Target<W: World> {
@@ -95,35 +50,11 @@ pub(super) enum NotOnAll {
 }
 
 impl<W: World> Group<W> {
-    /// The caller has the turn of these blocks, and gives it up before it waits for what is the answer otherwise.
-    pub async fn write_blocks(
-        &self,
-        _: &Turn,
-        data: Data,
-        fua: bool,
-        writing: &mut Writing,
-    ) -> Result<Written, IoError> {
+    /// Writes whole blocks to every copy.
+    pub(super) async fn write_copies(&self, data: &Data, fua: bool, writing: &mut Writing) -> Result<Written, IoError> {
         let write =
-            async |targets: &[Target<W>], lineage: &Lineage| self.write_targets(targets, &data, fua, lineage).await;
+            async |targets: &[Target<W>], lineage: &Lineage| self.write_targets(targets, data, fua, lineage).await;
         self.until_all_took(data.blocks(), writing, write).await
-    }
-
-    /// The same for some of the blocks, where others have taken the data before.
-    pub async fn write_parts(
-        &self,
-        turn: &Turn,
-        data: &Data,
-        parts: &[Blocks],
-        fua: bool,
-        writing: &mut Writing,
-    ) -> Result<Written, IoError> {
-        for (nth, part) in parts.iter().enumerate() {
-            let written = self.write_blocks(turn, data.part(*part), fua, writing).await?;
-            if let Written::Waits { change, begun } = written {
-                return Ok(Written::Waits { change, begun: begun || nth > 0 });
-            }
-        }
-        Ok(Written::Done)
     }
 
     /// Changes blocks until one pass reaches every copy that is here: to do again what a copy has already changes nothing. The caller
@@ -228,9 +159,9 @@ impl<W: World> Group<W> {
     fn check_copies(&self, state: &mut State<W>, region: u64) -> Option<Plan<W>> {
         let leaving = state.members.list.iter().any(|m| matches!(m.presence, Presence::Leaving | Presence::Unheard));
         let enough = match state.members.clean(region) {
-            Copies::Clean(copies) => state.members.sure(&copies) >= self.shared.min_copies,
-            Copies::Waiting => false,
-            Copies::Lost => {
+            RegionState::Clean(copies) => state.members.sure(&copies) >= self.shared.min_copies,
+            RegionState::Waiting => false,
+            RegionState::Lost => {
                 return Some(Plan::Refuse(lost()));
             }
         };
@@ -249,7 +180,7 @@ impl<W: World> Group<W> {
             map: self.shared.column.map,
             first: self.shared.column.place(data.first),
             data: data.data.clone(),
-            crcs: (&data.crcs).into(),
+            crcs: data.crcs.as_slice().into(),
             marks: target.marks.clone(),
             durable: durable || !target.stale.is_empty(),
             repair: false,
@@ -320,17 +251,6 @@ impl<W: World> Group<W> {
             self.differ(blocks);
         }
         error
-    }
-
-    /// A write reached some copies and won't reach the others: they are made equal, before anything is read there.
-    pub fn differ(&self, blocks: Blocks) {
-        {
-            let mut state = self.lock();
-            let regions = || self.shared.column.regions(blocks.first, blocks.count);
-            state.refusals.add(regions());
-            state.unresolved.extend(regions());
-        }
-        self.start_recovery();
     }
 
     /// All targets have the write: whether it may be relied on. A drive that has left since it was planned may have lost it

@@ -1,11 +1,11 @@
 //! One copy of some blocks, as lines of the map's history show it: what it has there, and what it has taken.
 
-use super::failed;
+use crate::column::background::failed;
+use crate::column::members::RegionState;
+use crate::column::read::Failed;
+use crate::column::{Group, State};
 use crate::epochs::Epochs;
 use crate::holder::Holder;
-use crate::protocol::primary::members::Copies;
-use crate::protocol::primary::read::Failed;
-use crate::protocol::primary::{Group, State};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::{Arc, LazyLock};
@@ -43,14 +43,14 @@ impl<W: World> Group<W> {
     /// A copy of blocks from this one on, if its drive is here.
     pub(super) fn copy(&self, state: &State<W>, at: usize, first: u64) -> Option<Copy<W>> {
         let drive = state.members.list[at].drive()?.clone();
-        let line = Line::newest(&state.epochs);
+        let line = Line::newest(&state.seen.epochs);
         Some(Copy { drive, place: self.shared.column.place(first), line })
     }
 
     /// The lines on which some of these copies have anything, or one on which they have nothing, in the order in which they are made
     /// equal: what is older is seen by later ones too.
     pub(super) async fn lines(&self, count: u64, copies: impl Iterator<Item = &Copy<W>>) -> Result<Vec<Line>, Failed> {
-        let epochs = self.lock().epochs.clone();
+        let epochs = self.lock().seen.epochs.clone();
         let line = |seen: &Lineage| Line { seen: seen.clone(), epochs: epochs.clone() };
         let lines = epochs.history.lines();
         if lines.len() == 1 {
@@ -69,7 +69,7 @@ impl<W: World> Group<W> {
 
     /// Once a snapshot is gone, drives may have joined what it parted: what was read by the lines of before isn't copied by them.
     pub(super) fn check_line(&self, target: &Copy<W>) -> Result<(), Failed> {
-        match Arc::ptr_eq(&self.lock().epochs, &target.line.epochs) {
+        match Arc::ptr_eq(&self.lock().seen.epochs, &target.line.epochs) {
             true => Ok(()),
             false => Err(Failed::Away),
         }
@@ -87,9 +87,9 @@ impl<W: World> Group<W> {
     pub(super) fn clean_copies_but(&self, id: DriveId, block: u64) -> Result<Vec<Copy<W>>, Failed> {
         let state = self.lock();
         let clean = match state.members.clean(self.shared.column.region_of(block)) {
-            Copies::Clean(clean) => clean,
-            Copies::Waiting => return Err(Failed::Away),
-            Copies::Lost => return Ok(Vec::new()),
+            RegionState::Clean(clean) => clean,
+            RegionState::Waiting => return Err(Failed::Away),
+            RegionState::Lost => return Ok(Vec::new()),
         };
         let copies = clean.into_iter().filter_map(|at| self.copy(&state, at, block));
         Ok(copies.filter(|copy| copy.drive.id() != id).collect())

@@ -1,10 +1,11 @@
 //! Making copies of a region equal, after a crash or an absence.
 
 use super::copy::{Copy, Saying, ZEROS, taken_by_both};
-use super::{Stuck, failed};
-use crate::protocol::primary::members::Copies;
-use crate::protocol::primary::read::{Failed, lost};
-use crate::protocol::primary::{Blocks, Group};
+use crate::column::background::{Stuck, failed};
+use crate::column::members::RegionState;
+use crate::column::read::{Failed, damaged, lost};
+use crate::column::redundancy::Why;
+use crate::column::{Blocks, Group};
 use futures_util::future::join_all;
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -17,17 +18,6 @@ use tepal_model::{BLOCK, Buffer, Epoch, IoError, MapId, Taking};
 /// A region is compared and copied in steps of so many blocks, so many of them at a time.
 const STEP: u64 = 16;
 const STEPS_AT_ONCE: usize = 16;
-
-/// Why copies may not be equal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Why {
-    /// Something was under way at a crash, or was refused by some copies: nobody was told that it's done, and nobody has read it.
-    Unresolved,
-    /// They were equal once.
-    Doubted,
-    /// The drive of this member has missed writes.
-    Missed(usize),
-}
 
 /// Some blocks of two copies, of which one becomes like the other.
 pub(super) struct Step<'a, W: World> {
@@ -61,7 +51,7 @@ enum Plan<W: World> {
 
 impl<W: World> Group<W> {
     /// Some steps at a time, and each to its end.
-    pub(super) async fn equalise_region(&self, region: u64, why: Why) -> Result<(), Stuck> {
+    pub(in crate::protocol::primary) async fn equalise_region(&self, region: u64, why: Why) -> Result<(), Stuck> {
         let (first, count) = self.shared.column.blocks_of(region);
         let steps: Vec<u64> = (first..first + count).step_by(STEP as usize).collect();
         for some in steps.chunks(STEPS_AT_ONCE) {
@@ -101,9 +91,9 @@ impl<W: World> Group<W> {
         let mut state = self.lock();
         state.serves().map_err(Stuck::Failed)?;
         let clean = match state.members.clean(self.shared.column.region_of(blocks.first)) {
-            Copies::Clean(clean) => clean,
-            Copies::Waiting => return Err(Stuck::Waits(Group::next_change(&mut state))),
-            Copies::Lost => return Err(Stuck::Failed(lost())),
+            RegionState::Clean(clean) => clean,
+            RegionState::Waiting => return Err(Stuck::Waits(Group::next_change(&mut state))),
+            RegionState::Lost => return Err(Stuck::Failed(lost())),
         };
         let copy = |at: usize| Some((at, self.copy(&state, at, blocks.first)?));
         let mut sources = clean.iter().filter_map(|&at| copy(at)).filter(|(at, _)| Some(*at) != only);
@@ -345,8 +335,8 @@ impl<W: World> Group<W> {
         };
         let (bytes, now) = (count * BLOCK, self.shared.world.now());
         let mut state = self.lock();
-        state.copied += bytes;
-        state.copying.add(bytes, now);
+        state.jobs.copied += bytes;
+        state.jobs.copying.add(bytes, now);
         drop(state);
         outcome.map_err(|error| failed(&target.drive, error))
     }
@@ -371,20 +361,13 @@ impl<W: World> Group<W> {
     }
 
     /// Whether all clean copies of these blocks of a region hold the same, by their checksums. Makes them equal if not.
-    pub async fn compare(&self, blocks: Blocks) -> Result<bool, IoError> {
-        let before = self.lock().copied;
+    pub(in crate::protocol::primary) async fn compare_copies_of(&self, blocks: Blocks) -> Result<bool, IoError> {
+        let before = self.lock().jobs.copied;
         match self.equalise(blocks, Why::Doubted).await {
-            Ok(()) => Ok(self.lock().copied == before),
+            Ok(()) => Ok(self.lock().jobs.copied == before),
             Err(Stuck::Waits(_)) => Ok(true), // there's nothing to compare with
             Err(Stuck::Failed(error)) => Err(error),
         }
-    }
-}
-
-impl Why {
-    /// What a drive missed may be the same in some block by chance.
-    fn compares_data(self) -> bool {
-        matches!(self, Why::Missed(_))
     }
 }
 
@@ -404,8 +387,4 @@ async fn is_otherwise<W: World>(source: &Copy<W>, target: &Copy<W>, map: MapId, 
 fn differ(wanted: Option<u32>, found: Option<u32>, hides: bool) -> bool {
     let shown = |crc: Option<u32>| crc.filter(|crc| !(hides && *crc == *ZEROS));
     shown(wanted) != shown(found)
-}
-
-pub(super) fn damaged(block: u64) -> Failed {
-    Failed::Io(IoError::Damaged { offset: block * BLOCK, length: BLOCK })
 }

@@ -1,10 +1,9 @@
 //! A copy of a block that can't be read becomes one that can.
 
-use super::Stuck;
 use super::copy::{Copy, Line, Saying, taken_by_both};
-use super::equalise::damaged;
-use crate::protocol::primary::Group;
-use crate::protocol::primary::read::Failed;
+use crate::column::Group;
+use crate::column::background::Stuck;
+use crate::column::read::{Failed, damaged};
 use std::sync::atomic::Ordering;
 use tepal_drive::world::World;
 use tepal_model::{IoError, Taken};
@@ -12,14 +11,14 @@ use tepal_model::{IoError, Taken};
 impl<W: World> Group<W> {
     /// Has a damaged copy of a block right again: written from one that is right, if it wasn't written since. `Damaged` if no clean
     /// copy here is right, `Unavailable` if the copy isn't here, or the others aren't.
-    pub async fn repair(&self, block: u64, at: usize) -> Result<(), IoError> {
+    pub(in crate::protocol::primary) async fn repair(&self, block: u64, at: usize) -> Result<(), IoError> {
         let region = self.shared.column.region_of(block);
         loop {
             let turn = self.shared.order.line_up_repair(block, 1).turn().await;
             let (target, unresolved) = {
                 let state = self.lock();
                 state.serves()?;
-                (self.copy(&state, at, block), state.unresolved.contains(&region))
+                (self.copy(&state, at, block), state.unsure.regions.contains(&region))
             };
             let away = |what: &str| IoError::Unavailable { reason: format!("{what} isn't here") };
             let Some(target) = target else { return Err(away("its drive")) };
@@ -42,7 +41,7 @@ impl<W: World> Group<W> {
             let now = {
                 let state = self.lock();
                 state.serves()?;
-                Line::newest(&state.epochs)
+                Line::newest(&state.seen.epochs)
             };
             return Box::pin(self.repair_under_turn(&target.on(&now), block)).await;
         }
@@ -80,7 +79,7 @@ impl<W: World> Group<W> {
 
     /// Whether one copy of a block, which isn't clean, may have what can't be read of another: by the checksums, or they couldn't be
     /// compared.
-    pub async fn may_have(&self, block: u64, damaged: usize, other: usize) -> bool {
+    pub(in crate::protocol::primary) async fn may_have(&self, block: u64, damaged: usize, other: usize) -> bool {
         let (damaged, other) = {
             let state = self.lock();
             (self.copy(&state, damaged, block), self.copy(&state, other, block))

@@ -16,11 +16,12 @@
 //! out meanwhile. One that joins is given up.
 
 use super::copy::{Copy, Saying, ZEROS};
-use super::equalise::{Decided, Step, Why};
-use crate::protocol::primary::members::Copies;
-use crate::protocol::primary::members::join::NO_ROOM;
-use crate::protocol::primary::read::Failed;
-use crate::protocol::primary::{Group, State};
+use super::equalise::{Decided, Step};
+use crate::column::members::RegionState;
+use crate::column::members::join::NO_ROOM;
+use crate::column::read::Failed;
+use crate::column::redundancy::Why;
+use crate::column::{Group, State};
 use std::ops::Range;
 use tepal_drive::world::World;
 use tepal_model::{DriveId, IoError};
@@ -113,9 +114,9 @@ impl<W: World> State<W> {
         };
         match self.members.clean(region) {
             _ if self.members.list[at].joins => Full::Joins(at),
-            Copies::Clean(clean) if clean.contains(&at) => Full::Clean,
-            Copies::Clean(_) => Full::Behind(at),
-            Copies::Waiting | Copies::Lost => Full::Away,
+            RegionState::Clean(clean) if clean.contains(&at) => Full::Clean,
+            RegionState::Clean(_) => Full::Behind(at),
+            RegionState::Waiting | RegionState::Lost => Full::Away,
         }
     }
 }

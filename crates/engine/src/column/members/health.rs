@@ -1,0 +1,133 @@
+//! What a group wants for being whole.
+
+use super::{Member, NOT_MISSED, Presence, RegionState};
+use crate::column::{Group, State};
+use crate::volume::Map;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+use tepal_drive::world::World;
+use tepal_model::{DriveId, IoError, MapId};
+
+/// For who leads a column anew to hear from the drives that are up.
+const HEARD_SOON: Duration = Duration::from_secs(1);
+
+/// What groups of a volume want, taken together.
+#[derive(Default)]
+pub(crate) struct Wanting {
+    /// What only these held is gone.
+    pub lost: BTreeSet<DriveId>,
+    /// Requests can't do without these.
+    pub all: BTreeSet<DriveId>,
+    /// Columns whose requests can't do without some either; but this server leads them only now, and may have to hear from those
+    /// that are up first.
+    pub heard_soon: BTreeSet<(MapId, usize)>,
+    /// Writes can't.
+    pub writes: BTreeSet<DriveId>,
+    /// How many copies are here where they are fewest, of those that can be read and not written.
+    pub fewest: Option<usize>,
+    pub away: BTreeSet<DriveId>,
+    pub failed: BTreeSet<DriveId>,
+    /// Here, with so many regions that are not up to date.
+    pub behind: BTreeMap<DriveId, u64>,
+    /// Regions whose copies may differ.
+    pub comparing: u64,
+    /// Why recovery waits.
+    pub obstacle: Option<IoError>,
+    /// Why something on its way to another map stays where it is.
+    pub stays: Option<IoError>,
+    /// Who is waited for to hand something over.
+    pub not_handed_over: Option<String>,
+}
+
+/// What is lost of a column.
+pub(crate) enum Lost {
+    All,
+    Regions(BTreeSet<u64>),
+}
+
+impl<W: World> Group<W> {
+    pub fn add_wanting(&self, wanting: &mut Wanting) {
+        let is_just_led = self.is_just_led();
+        let (obstacle, stays, waits) = {
+            let state = self.lock();
+            let mut look = |region| self.look(wanting, &state, region, is_just_led);
+            look(NOT_MISSED);
+            let list = &state.members.list;
+            // Where all are here, somebody has it.
+            if list.iter().any(|member| member.drive().is_none()) {
+                let here = list.iter().filter(|member| member.drive().is_some());
+                here.flat_map(|member| member.missed.regions()).for_each(look);
+            }
+            list.iter().for_each(|member| wanting.add(member));
+            let is_lost = |&&region: &&u64| state.members.clean(region) == RegionState::Lost;
+            wanting.comparing += state.unsure.regions.iter().filter(|region| !is_lost(region)).count() as u64;
+            (state.jobs.obstacle.clone(), state.takeover.obstacle(), self.waits(&state))
+        };
+        let in_volume = |error| match self.map() {
+            Some(map) => map.in_volume(self.shared.column.number, error),
+            None => error,
+        };
+        wanting.obstacle = wanting.obstacle.take().or_else(|| obstacle.map(in_volume));
+        wanting.stays = wanting.stays.take().or_else(|| stays.map(in_volume));
+        wanting.not_handed_over = wanting.not_handed_over.take().or_else(|| self.waits_for(&waits?));
+    }
+
+    /// What only drives had that have failed: all of the column, or some of its regions.
+    pub fn lost(&self) -> Lost {
+        let state = self.lock();
+        if state.members.is_beyond_knowing() {
+            return Lost::All;
+        }
+        let members = || state.members.list.iter();
+        if !members().any(|member| matches!(member.presence, Presence::Failed)) {
+            return Lost::Regions(BTreeSet::new());
+        }
+        let here = members().filter(|member| member.drive().is_some());
+        let is_lost = |region: &u64| state.members.clean(*region) == RegionState::Lost;
+        Lost::Regions(here.flat_map(|member| member.missed.regions()).filter(is_lost).collect())
+    }
+
+    fn map(&self) -> Option<Map<W>> {
+        self.engine()?.map(self.shared.column.map)
+    }
+
+    /// Whether a copy that is up may not have been heard from yet.
+    fn is_just_led(&self) -> bool {
+        let since = self.shared.world.now().0.saturating_sub(self.shared.led_since.0);
+        since < HEARD_SOON && self.map().is_some_and(|map| map.can_be_led(self.shared.column.number))
+    }
+
+    fn look(&self, wanting: &mut Wanting, state: &State<W>, region: u64, is_just_led: bool) {
+        let members = &state.members;
+        let is_failed = |member: &&Member<W>| matches!(member.presence, Presence::Failed);
+        match members.clean(region) {
+            RegionState::Clean(copies) => {
+                let sure = members.sure(&copies);
+                if sure < self.shared.min_copies {
+                    wanting.fewest = Some(wanting.fewest.map_or(sure, |fewest| fewest.min(sure)));
+                    let is_up = |member: &&Member<W>| member.drive().is_some() && member.is_current();
+                    wanting.writes.extend(members.list.iter().filter(|member| !is_up(member)).map(|member| member.id));
+                }
+            }
+            RegionState::Waiting => {
+                let wanted = members.wanted(region).filter(|member| !is_failed(member));
+                match is_just_led {
+                    true => drop(wanting.heard_soon.insert((self.shared.column.map, self.shared.column.number))),
+                    false => wanting.all.extend(wanted.map(|member| member.id)),
+                }
+            }
+            RegionState::Lost => wanting.lost.extend(members.wanted(region).map(|member| member.id)),
+        }
+    }
+}
+
+impl Wanting {
+    fn add<W: World>(&mut self, member: &Member<W>) {
+        match &member.presence {
+            Presence::Here(_) if member.is_current() && member.missed.is_empty() => {}
+            Presence::Here(_) => *self.behind.entry(member.id).or_default() += member.missed.len(),
+            Presence::Unheard | Presence::Leaving | Presence::Missing => drop(self.away.insert(member.id)),
+            Presence::Failed => drop(self.failed.insert(member.id)),
+        }
+    }
+}

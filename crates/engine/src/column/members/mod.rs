@@ -1,0 +1,423 @@
+//! The drives that hold a group's copies, and which of them knows what.
+//!
+//! A drive that leaves misses writes; the others keep stale marks for it, by region. When it returns it notes on itself
+//! what it misses; from then on it's up, though some regions are still to be copied.
+//!
+//! It's agreed which copies of a column are *complete*: each has all that was ever acknowledged or read, but for what its own marks
+//! call stale. A copy stays complete while its drive is away, until it's *passed over*: before the others write anything, or settle a
+//! difference, without it, that is agreed (`counted.rs`). After any sequence of leaving and returning, three rules say whose data
+//! counts (decision 0004):
+//! 1. A drive's word about itself counts, and its word about another if that was passed over while its own copy was complete.
+//! 2. Drives with complete copies have authority. Those that say of themselves that they can't know don't count.
+//! 3. A copy is clean in a region if a drive with authority is here, and no word that counts says it's stale.
+//!
+//! A drive that joins, to take another's place, gets all that is written and is brought up to date; nothing is noted of what it misses.
+//! Its word doesn't count, nor its copy for an acknowledgement: whoever serves next begins it anew (`join.rs`).
+
+pub mod complaint;
+pub mod counted;
+pub mod health;
+pub mod hearing;
+pub mod join;
+pub mod presence;
+
+use crate::authority::View;
+use crate::holder::Holder;
+use crate::map::Column;
+use crate::places::CopyStatus;
+use smallvec::{SmallVec, smallvec};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use tepal_drive::world::World;
+use tepal_drive::{Mark, MarkKind};
+use tepal_model::DriveId;
+
+/// One drive of the group. Its number among the members is that of its copy.
+pub struct Member<W: World> {
+    pub id: DriveId,
+    pub presence: Presence<W>,
+    /// `None` while it's up. Else the view in which it left.
+    pub left: Option<View>,
+    /// Whether its copy has everything, as agreed.
+    pub status: CopyStatus,
+    pub missed: Missed,
+    /// How often it was opened: tells whether it left in between.
+    pub opening: u64,
+    /// How often it had no room for what was decided where it's behind: tells whether it must be brought up to date again.
+    pub left_out: u64,
+    /// Whether its log says all that it and others miss, as far as is known here.
+    pub noted: bool,
+    /// Whether it knew what it misses when the last with a complete copy left. It has been here since.
+    pub knew: bool,
+    /// It knew, and the last complete copy has failed: what it has is all there is, and is believed. But nothing is
+    /// acknowledged on its word before it's agreed that it's complete: after a restart it would not be believed.
+    pub stands_in: bool,
+    /// It's to take another's place, and doesn't have it yet.
+    pub joins: bool,
+}
+
+/// Regions in which a drive's copy missed writes, each with the members whose logs say so. A mark must be on every drive
+/// that has taken a write that this one missed.
+#[derive(Debug, Default)]
+pub struct Missed {
+    regions: BTreeMap<u64, Witnesses>,
+    /// It says itself that it can't know what it has: those that knew have failed.
+    all: bool,
+    /// It joins, and it isn't known yet what there is.
+    unlisted: bool,
+}
+
+/// Members by number.
+type Witnesses = SmallVec<[u8; 8]>;
+
+impl Missed {
+    /// Of a drive that joins: everything, until it's known what there is.
+    pub fn unlisted() -> Self {
+        Missed { unlisted: true, ..Missed::default() }
+    }
+
+    pub fn is_unlisted(&self) -> bool {
+        self.unlisted
+    }
+
+    /// There's something in these regions, and in no others.
+    pub fn list(&mut self, regions: impl IntoIterator<Item = u64>) {
+        regions.into_iter().for_each(|region| self.begin(region));
+        self.unlisted = false;
+    }
+
+    pub fn contains(&self, region: u64) -> bool {
+        self.all || self.unlisted || self.regions.contains_key(&region)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        !self.all && !self.unlisted && self.regions.is_empty()
+    }
+
+    pub fn len(&self) -> u64 {
+        self.regions.len() as u64
+    }
+
+    /// Those that it can be brought up to date in.
+    pub fn regions(&self) -> impl Iterator<Item = u64> {
+        self.regions.keys().copied()
+    }
+
+    pub fn is_all(&self) -> bool {
+        self.all
+    }
+
+    pub fn begin_all(&mut self) {
+        self.all = true;
+    }
+
+    /// From now on it counts as missed; no log says so yet.
+    pub fn begin(&mut self, region: u64) {
+        self.regions.entry(region).or_default();
+    }
+
+    /// A drive's log says so, of a region that was begun.
+    pub fn said(&mut self, region: u64, by: usize) {
+        let by = by as u8;
+        if let Some(witnesses) = self.regions.get_mut(&region).filter(|witnesses| !witnesses.contains(&by)) {
+            witnesses.push(by);
+        }
+    }
+
+    pub fn is_said(&self, region: u64, by: usize) -> bool {
+        self.regions.get(&region).is_some_and(|witnesses| witnesses.contains(&(by as u8)))
+    }
+
+    /// A drive's log won't say so any more. Whether it did.
+    pub fn unsay_one(&mut self, region: u64, by: usize) -> bool {
+        let Some(witnesses) = self.regions.get_mut(&region) else { return false };
+        let before = witnesses.len();
+        witnesses.retain(|witness| usize::from(*witness) != by);
+        witnesses.len() < before
+    }
+
+    /// The region is up to date. The drives whose logs say otherwise.
+    pub fn end(&mut self, region: u64) -> Option<impl Iterator<Item = usize> + use<>> {
+        let witnesses = self.regions.remove(&region)?;
+        Some(witnesses.into_iter().map(usize::from))
+    }
+
+    /// What a drive's log doesn't say, of the regions from `first` on.
+    pub fn unsaid(&self, by: usize, first: u64) -> impl Iterator<Item = u64> {
+        let unsaid = move |(_, witnesses): &(&u64, &Witnesses)| !witnesses.contains(&(by as u8));
+        self.regions.range(first..).filter(unsaid).map(|(&region, _)| region)
+    }
+
+    /// What a drive said is heard anew.
+    fn unsay(&mut self, by: usize) {
+        self.regions.values_mut().for_each(|witnesses| witnesses.retain(|witness| usize::from(*witness) != by));
+    }
+}
+
+pub enum Presence<W: World> {
+    Here(Holder<W>),
+    /// It's up, on another server, and hasn't been asked yet what it knows: until then everybody waits.
+    Unheard,
+    /// It's being declared down; until that is agreed, writes to its copies wait.
+    Leaving,
+    /// It may return.
+    Missing,
+    /// It's retired for good.
+    Failed,
+}
+
+impl<W: World> Member<W> {
+    pub fn drive(&self) -> Option<&Holder<W>> {
+        match &self.presence {
+            Presence::Here(drive) => Some(drive),
+            Presence::Unheard | Presence::Leaving | Presence::Missing | Presence::Failed => None,
+        }
+    }
+
+    pub fn is_current(&self) -> bool {
+        self.left.is_none()
+    }
+
+    /// It has its place, and was away.
+    pub fn is_behind(&self) -> bool {
+        !self.is_current() && !self.joins
+    }
+
+    fn dropped_tail(&self) -> bool {
+        self.drive().is_some_and(Holder::dropped_tail)
+    }
+
+    /// One who says that it can't know what it has itself knows nothing of others either.
+    fn may_know(&self) -> bool {
+        !self.missed.is_all() && !self.joins
+    }
+
+    /// It's up, or left in that view.
+    pub fn set_left(&mut self, left: Option<View>) {
+        // One that joins has never been up here.
+        self.left = if self.joins { Some(0) } else { left };
+    }
+
+    /// It isn't here any more. If it joins, it begins anew when it's back.
+    pub fn begin_anew(&mut self) {
+        if self.joins {
+            self.missed = Missed::unlisted();
+        }
+    }
+
+    /// Whose word counts about whom: later is greater; of a complete copy it's greatest.
+    fn order(&self) -> View {
+        if self.stands_in { View::MAX } else { self.status.order() }
+    }
+
+    /// It won't return, and others may be served as they are in its place.
+    fn is_given_up(&self) -> bool {
+        matches!((&self.presence, self.status), (Presence::Failed, CopyStatus::GivenUp(_)))
+    }
+
+    /// It has come or gone, or is up.
+    pub fn stand_for_itself(&mut self) {
+        (self.knew, self.stands_in) = (false, false);
+    }
+}
+
+/// Stands for all regions in which no copy is behind.
+pub const NOT_MISSED: u64 = u64::MAX;
+
+/// What can be done with the fragments of a region.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RegionState {
+    /// Members with clean data. Where they may differ, the first decides: one with authority, for it may have been read
+    /// meanwhile; a drive that dropped the end of its log comes after those that didn't; and one of this server, which knows the
+    /// requests that it has taken, before others.
+    Clean(SmallVec<[usize; 4]>),
+    /// None now, but a drive may return.
+    Waiting,
+    /// None, and the drive that had it is retired.
+    Lost,
+}
+
+pub struct Members<W: World> {
+    pub list: SmallVec<[Member<W>; 2]>,
+}
+
+impl<W: World> Members<W> {
+    pub fn of(list: impl Iterator<Item = Member<W>>) -> Self {
+        Members { list: list.collect() }
+    }
+
+    pub fn position(&self, id: DriveId) -> Option<usize> {
+        self.list.iter().position(|member| member.id == id)
+    }
+
+    pub fn here(&self) -> impl Iterator<Item = &Holder<W>> {
+        self.list.iter().filter_map(Member::drive)
+    }
+
+    /// Of those that have authority.
+    fn newest(&self) -> View {
+        self.list.iter().filter(|member| member.may_know()).map(Member::order).max().unwrap_or(0)
+    }
+
+    fn with_authority(&self) -> impl Iterator<Item = &Member<W>> {
+        let newest = self.newest();
+        self.list.iter().filter(move |member| member.may_know() && member.order() == newest)
+    }
+
+    /// Whether a drive is here that knows what the others miss.
+    pub fn is_known(&self) -> bool {
+        self.with_authority().any(|member| member.drive().is_some())
+    }
+
+    /// Whether those that knew what the others miss won't return.
+    pub fn is_beyond_knowing(&self) -> bool {
+        self.with_authority().all(|member| matches!(member.presence, Presence::Failed))
+    }
+
+    /// Which copies of a region are clean.
+    pub fn clean(&self, region: u64) -> RegionState {
+        if self.has_unheard() {
+            return RegionState::Waiting;
+        }
+        let may_return = |member: &&Member<W>| !matches!(member.presence, Presence::Failed);
+        let waits = if self.is_known() {
+            let is_clean = |member: &&Member<W>| !member.missed.contains(region);
+            let here = |&(_, member): &(usize, &Member<W>)| member.drive().is_some() && is_clean(&member);
+            let here = self.list.iter().enumerate().filter(here);
+            let mut copies: SmallVec<[usize; 4]> = here.map(|(at, _)| at).collect();
+            if !copies.is_empty() {
+                self.sort_by_belief(&mut copies);
+                return RegionState::Clean(copies);
+            }
+            let mut clean = self.list.iter().filter(is_clean).peekable();
+            if clean.peek().is_some()
+                && clean.clone().all(Member::is_given_up)
+                && let Some(at) = self.newest_remaining()
+            {
+                return RegionState::Clean(smallvec![at]);
+            }
+            clean.any(|member| may_return(&member))
+        } else {
+            self.with_authority().any(|member| may_return(&member))
+        };
+        if waits { RegionState::Waiting } else { RegionState::Lost }
+    }
+
+    /// The first decides, where they differ.
+    fn sort_by_belief(&self, copies: &mut [usize]) {
+        if copies.len() > 1 {
+            let newest = self.newest();
+            let is_far = |member: &Member<W>| member.drive().is_some_and(|holder| holder.local().is_none());
+            // Of complete copies that were away, one that left later may have been read later.
+            let left = |member: &Member<W>| Reverse(member.left.unwrap_or(View::MAX));
+            let order =
+                |member: &Member<W>| (member.order() != newest, member.dropped_tail(), left(member), is_far(member));
+            copies.sort_by_cached_key(|&at| order(&self.list[at]));
+        }
+    }
+
+    /// Where no copy that counts is left: the one that is served as it is.
+    fn newest_remaining(&self) -> Option<usize> {
+        let here = self.list.iter().enumerate().filter(|(_, member)| member.drive().is_some() && !member.joins);
+        let mut here: SmallVec<[usize; 4]> = here.map(|(at, _)| at).collect();
+        self.sort_by_belief(&mut here);
+        here.first().copied()
+    }
+
+    pub fn has_unheard(&self) -> bool {
+        self.list.iter().any(|member| matches!(member.presence, Presence::Unheard))
+    }
+
+    /// Whether each copy of a region is here, or said to be stale by all who are. Of another it's to be found out when it
+    /// returns whether it differs.
+    pub fn is_decided(&self, region: u64) -> bool {
+        let here = || self.list.iter().enumerate().filter(|(_, member)| member.drive().is_some());
+        let is_decided = |member: &Member<W>| match member.presence {
+            _ if member.joins => true,
+            Presence::Here(_) | Presence::Failed => true,
+            Presence::Unheard => false,
+            Presence::Leaving | Presence::Missing => {
+                here().next().is_some() && here().all(|(by, _)| member.missed.is_said(region, by))
+            }
+        };
+        self.list.iter().all(is_decided)
+    }
+
+    /// How many of these copies will be believed whichever of the others is lost.
+    pub fn sure(&self, copies: &[usize]) -> usize {
+        let newest = self.newest();
+        let is_sure = |member: &Member<W>| member.order() == newest && !member.stands_in;
+        copies.iter().filter(|&&at| is_sure(&self.list[at])).count()
+    }
+
+    /// Without which members a region that has no clean copy here can't be read: those that have it.
+    pub fn wanted(&self, region: u64) -> impl Iterator<Item = &Member<W>> {
+        let (known, newest) = (self.is_known(), self.newest());
+        let has = move |member: &&Member<W>| match known {
+            true => !member.missed.contains(region),
+            false => member.may_know() && member.order() == newest,
+        };
+        self.list.iter().filter(has)
+    }
+
+    /// Whether who knows more says something else of that drive than one of that order, and both have their places.
+    fn is_overruled(&self, drive: DriveId, order: View, joins: bool) -> bool {
+        let about = self.list.iter().find(|member| member.id == drive && !member.joins);
+        !joins && about.is_some_and(|about| about.order() > order)
+    }
+
+    /// Takes in what a drive that is here says, in place of what it said before. What doesn't count is outdated.
+    pub fn hear(&mut self, speaker: usize, column: &Column, marks: &[Mark]) -> Heard {
+        let (id, order) = (self.list[speaker].id, self.list[speaker].order());
+        let joins = self.list[speaker].joins;
+        let mut heard = Heard::default();
+        for member in &mut self.list {
+            member.missed.unsay(speaker);
+            member.noted = false; // it may learn something
+        }
+        let of_column = |mark: &&Mark| mark.map == column.map && column.has(mark.region);
+        for mark in marks.iter().filter(of_column) {
+            match mark.kind {
+                MarkKind::Busy => {
+                    heard.busy.insert(mark.region);
+                }
+                MarkKind::Stale(drive) => {
+                    let is_overruled = self.is_overruled(drive, order, joins) && mark.region != column.every_region();
+                    let about = self.list.iter_mut().find(|member| member.id == drive && !member.joins);
+                    let about = about.filter(|_| !joins); // what it says is of a time when it had another's place
+                    match about.filter(|about| about.id == id || about.order() < order) {
+                        Some(about) if mark.region == column.every_region() => about.missed.begin_all(),
+                        Some(about) => {
+                            about.missed.begin(mark.region);
+                            about.missed.said(mark.region, speaker);
+                        }
+                        None if is_overruled => drop(heard.overruled.insert(mark.region)),
+                        None => heard.outdated.push(*mark),
+                    }
+                }
+            }
+        }
+        heard
+    }
+}
+
+/// What a drive's marks come to.
+#[derive(Debug, Default)]
+pub struct Heard {
+    pub busy: BTreeSet<u64>,
+    /// Regions of which a copy that isn't complete says that a complete one is stale: they may differ.
+    pub overruled: BTreeSet<u64>,
+    pub outdated: Vec<Mark>,
+}
+
+/// A region with writes under way, or whose copies aren't all known to be stable.
+#[derive(Debug, Default)]
+pub struct BusyRegion {
+    pub under_way: usize,
+    /// Writes so far: tells whether there was one in between.
+    pub writes: u64,
+    /// Members on which its busy mark is committed.
+    pub marked: BTreeSet<usize>,
+}
+
+pub type BusyRegions = BTreeMap<u64, BusyRegion>;

@@ -1,0 +1,245 @@
+//! A group's drives coming and going, and what it takes from each: see [`super`] for who is believed.
+
+use super::{Member, Presence, RegionState};
+use crate::authority::View;
+use crate::column::{Group, State};
+use crate::engine::Standing;
+use crate::holder::Holder;
+use crate::places::CopyStatus;
+use tepal_drive::Change;
+use tepal_drive::world::World;
+use tepal_model::DriveId;
+use tepal_model::layout::Durability;
+
+impl<W: World> Group<W> {
+    pub fn member_leaving(&self, id: DriveId) {
+        let mut state = self.lock();
+        let Some(at) = state.members.position(id) else { return };
+        let unflushed = state.members.list[at].drive().and_then(Holder::unflushed);
+        state.note_who_knows();
+        state.members.list[at].stand_for_itself();
+        state.members.list[at].presence = Presence::Leaving;
+        state.members.list[at].begin_anew();
+        state.members.list[at].opening += 1; // who is still asking it what it knows needn't come back
+        state.changes += 1;
+        if self.shared.durability == Durability::Flush {
+            state.unflushed.leaving.extend(unflushed.map(|newest| (at, newest)));
+            // Of drives that leave together, each may have relied on the others.
+            let alone = state.unflushed.leaving.iter().filter(|&(&at, _)| has_alone(&state, at));
+            let alone: Vec<(usize, u64)> = alone.map(|(&at, &newest)| (at, newest)).collect();
+            state.unflushed.alone.extend(alone);
+        }
+    }
+
+    pub fn is_leaving(&self, id: DriveId) -> bool {
+        let state = self.lock();
+        let at = state.members.position(id);
+        at.is_some_and(|at| matches!(state.members.list[at].presence, Presence::Leaving))
+    }
+
+    /// It's agreed that the drive is down: what was under way or not surely stable is marked stale for it, then writes
+    /// go on without it. One that is back by then has been heard anew.
+    pub async fn member_left(&self, id: DriveId, left: View, may_return: bool) {
+        let leaving = |state: &State<W>| {
+            let at = state.members.position(id)?;
+            let member = &state.members.list[at];
+            matches!(member.presence, Presence::Leaving).then_some((at, member.opening))
+        };
+        let Some((at, opening)) = leaving(&self.lock()) else { return };
+        if self.is_mirrored() {
+            self.lock().members.list[at].set_left(Some(left));
+            let is_unsure = || {
+                let state = self.lock();
+                !state.busy.is_empty() && !state.members.list[at].joins
+            };
+            // One that is up again by then can't be passed over, and is heard anew with all that was under way.
+            let is_away = || !self.engine().is_some_and(|engine| engine.is_agreed_up_elsewhere(id));
+            if may_return && is_unsure() {
+                self.pass_over_absent_while(is_away).await;
+            }
+            let marking = {
+                let mut state = self.lock();
+                if leaving(&state) != Some((at, opening)) {
+                    return;
+                }
+                let member = &state.members.list[at];
+                let is_believed = may_return && member.status == CopyStatus::Complete;
+                let is_marked = !member.joins && !is_believed;
+                let unsure: Vec<u64> = state.busy.keys().copied().filter(|_| is_marked).collect();
+                self.mark_stale(&mut state, at, unsure)
+            };
+            marking.await;
+        }
+        {
+            let mut state = self.lock();
+            if leaving(&state) != Some((at, opening)) {
+                return;
+            }
+            state.unflushed.leaving.remove(&at);
+            if may_return {
+                state.members.list[at].presence = Presence::Missing;
+            } else {
+                state.fail(at);
+            }
+        }
+        self.wake();
+        self.start_recovery();
+    }
+
+    /// It had left, and was up again before it left in that view.
+    pub fn member_left_later(&self, id: DriveId, left: Option<View>) {
+        {
+            let mut state = self.lock();
+            let Some(at) = state.members.position(id) else { return };
+            let member = &mut state.members.list[at];
+            if matches!(member.presence, Presence::Missing) && member.left < left {
+                member.set_left(left);
+            }
+        }
+        self.wake();
+    }
+
+    /// It had left, in that view or a later one, and won't return.
+    pub fn member_retired(&self, id: DriveId, left: View) {
+        {
+            let mut state = self.lock();
+            let Some(at) = state.members.position(id) else { return };
+            let member = &mut state.members.list[at];
+            member.set_left(member.left.map(|known| known.min(left)));
+            state.fail(at);
+        }
+        self.wake();
+        self.start_recovery(); // others may have waited to hear from it what they miss
+    }
+
+    pub fn member_returned(&self, drive: &Holder<W>, standing: Standing) {
+        let opening = {
+            let mut state = self.lock();
+            let Some(at) = state.members.position(drive.id()).filter(|_| !state.served.removed) else { return };
+            state.forget_what_others_have();
+            state.members.list[at].stand_for_itself();
+            state.members.list[at].set_left(standing.left());
+            state.members.list[at].begin_anew();
+            state.members.list[at].presence = Presence::Here(drive.clone());
+            state.members.list[at].opening += 1;
+            // What it had marked is heard again below.
+            for busy in state.busy.values_mut() {
+                busy.marked.remove(&at);
+            }
+            if let Some(newest) = state.unflushed.alone.remove(&at)
+                && drive.newest_found() < newest
+            {
+                let id = drive.id();
+                state.unflushed.lost.add(format!("drive {id} has returned without data that had not been flushed"));
+            }
+            state.changes += 1;
+            self.hear(&mut state, at, drive);
+            // Where nobody could go on without it, and it may not have all that was under way.
+            let missed = &state.members.list[at].missed;
+            let unsure: Vec<u64> = state.busy.keys().copied().filter(|&region| !missed.contains(region)).collect();
+            if self.is_mirrored() {
+                state.unsure.regions.extend(unsure);
+            }
+            let member = &state.members.list[at];
+            (member.is_behind() && member.status != CopyStatus::Complete).then_some(member.opening)
+        };
+        if let Some(opening) = opening {
+            let counted = self.clone().count_returned(drive.id(), opening);
+            self.shared.world.spawn(Box::pin(counted));
+        }
+        self.wake();
+        self.start_recovery();
+    }
+
+    pub fn may_be_alone(&self, id: DriveId) -> bool {
+        let state = self.lock();
+        state.members.position(id).is_some_and(|at| has_alone(&state, at))
+    }
+
+    pub fn member_is_current(&self, drive: &Holder<W>) {
+        let mut state = self.lock();
+        let is_it = |at: &usize| state.members.list[*at].drive().is_some_and(|now| now.is_same(drive));
+        if let Some(at) = state.members.position(drive.id()).filter(is_it) {
+            state.members.list[at].set_left(None);
+            state.members.list[at].stand_for_itself();
+            state.members.is_up_again(at);
+        }
+        drop(state);
+        self.wake();
+    }
+
+    /// Whether the drive's word is enough for what it holds of this group, as it's about itself and about others.
+    pub fn knows_what_it_misses(&self, id: DriveId) -> bool {
+        let state = self.lock();
+        state.members.position(id).is_none_or(|at| !state.members.has_unheard() && state.knows_what_it_misses(at))
+    }
+
+    /// Takes in the marks that a drive has. From the moment at which it's here.
+    pub fn hear(&self, state: &mut State<W>, at: usize, drive: &Holder<W>) {
+        let heard = state.members.hear(at, &self.shared.column, &drive.marks());
+        if self.is_mirrored() {
+            for region in heard.busy {
+                state.unsure.regions.insert(region);
+                state.busy.entry(region).or_default().marked.insert(at);
+            }
+            // What a copy of before took and a complete one didn't: the complete one is right.
+            state.unsure.regions.extend(heard.overruled);
+        }
+        let outdated = heard.outdated;
+        if !outdated.is_empty() {
+            let gone = drive.record(outdated.into_iter().map(Change::Unmarked).collect(), false);
+            self.shared.world.spawn(Box::pin(async move {
+                let _ = gone.await; // if the drive is lost, that is noticed where it matters
+            }));
+        }
+    }
+}
+
+/// Whether a member may hold data of which no other that is here and up has a copy.
+fn has_alone<W: World>(state: &State<W>, at: usize) -> bool {
+    let others = state.members.list.iter().enumerate().filter(|&(other, _)| other != at);
+    let has_all = |member: &Member<W>| member.status == CopyStatus::Complete && member.missed.is_empty();
+    !others.into_iter().any(|(_, member)| member.drive().is_some() && member.is_current() && has_all(member))
+}
+
+impl<W: World> State<W> {
+    fn knows_what_it_misses(&self, at: usize) -> bool {
+        // While a region is unsettled, those that were up decide: it isn't one of them yet. In what is lost nobody does.
+        // And one who knows must have been heard, if any can be.
+        let member = &self.members.list[at];
+        let is_lost = |&region: &u64| self.members.clean(region) == RegionState::Lost;
+        let settled = || self.members.is_known() && self.unsure.regions.iter().all(is_lost);
+        member.noted && (member.missed.is_all() || self.members.is_beyond_knowing() || settled())
+    }
+
+    /// Before a member leaves: it may have been the last that was up.
+    fn note_who_knows(&mut self) {
+        if self.members.is_known() {
+            for at in 0..self.members.list.len() {
+                let knows = self.members.list[at].drive().is_some() && self.knows_what_it_misses(at);
+                self.members.list[at].knew = knows && !self.members.list[at].missed.is_all();
+            }
+        }
+    }
+
+    /// What is unflushed on a drive that is away, and another that is up has too, isn't waited for, nor lost.
+    pub fn forget_what_others_have(&mut self) {
+        let had = self.unflushed.alone.keys().copied().filter(|&at| !has_alone(self, at));
+        for at in had.collect::<Vec<_>>() {
+            self.unflushed.alone.remove(&at);
+        }
+    }
+
+    /// It won't return, nor what it alone had unflushed.
+    fn fail(&mut self, at: usize) {
+        self.forget_what_others_have();
+        self.members.list[at].presence = Presence::Failed;
+        if self.members.is_beyond_knowing() {
+            self.members.list.iter_mut().for_each(|member| member.stands_in = member.knew);
+        }
+        if self.unflushed.alone.remove(&at).is_some() {
+            let id = self.members.list[at].id;
+            self.unflushed.lost.add(format!("drive {id} has failed, and data that was not flushed is lost with it"));
+        }
+    }
+}

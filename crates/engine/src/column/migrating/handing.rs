@@ -1,0 +1,356 @@
+//! What a map that volumes leave hands over to the one that they go to: all that it has of some blocks, and then nothing is left of
+//! them. Only of blocks that are fenced, as this server knows: so no client is served any more that isn't answered yet.
+//!
+//! Where a volume leaves others that have the map, only what it sees is handed over, and only what nobody else sees is released: it's as
+//! if the volume had never written it. The others go on meanwhile, and see that no more than before.
+//!
+//! A line of the map's history is released after those that it sees: if this stops in between, what is left is newer than
+//! what is gone. Each of them is taken out of all copies before the next one is, so copies differ in one of them at most.
+
+use super::handed::Handed;
+use super::lines::HeldBy;
+use crate::authority::View;
+use crate::column::epochs::Writing;
+use crate::column::members::{Member, Presence, RegionState};
+use crate::column::order::Turn;
+use crate::column::patience::DRIVES_WAIT;
+use crate::column::read::Reader;
+use crate::column::redundancy::Written;
+use crate::column::{Blocks, Group};
+use crate::epochs::Epochs;
+use crate::holder::Holder;
+use crate::migration::Migration;
+use crate::seen_through::{Asker, SeenThrough};
+use crate::servers::peers::Reply;
+use crate::volume::MapMigration;
+use futures_util::future::join_all;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::Arc;
+use tepal_drive::Drive;
+use tepal_drive::world::World;
+use tepal_model::{DriveId, IoError, Lineage, MapId};
+use tepal_wire::Payload;
+use tepal_wire::message::volume::HandedLine;
+use tepal_wire::message::{Answer, VolumeAnswer, VolumeOperation};
+
+/// What is asked of the map that they leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Handing {
+    pub what: What,
+    pub blocks: Blocks,
+    /// The map that asks.
+    pub target: MapId,
+    /// By which window: [`Migration::since`](crate::Migration::since).
+    pub since: View,
+    /// By which lines: [`Epochs::lines_digest`].
+    pub lines: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    /// Of which chunks of the window there's anything; of no blocks.
+    Holding,
+    HandOver,
+    Release,
+}
+
+impl Handing {
+    /// `None` if it's anything else.
+    pub fn of(operation: &VolumeOperation) -> Option<Self> {
+        let handing = |what, first, count: u32, (target, since, lines)| {
+            Some(Handing { what, blocks: Blocks::new(first, count.into()), target, since, lines })
+        };
+        match *operation {
+            VolumeOperation::Holding { target, since, lines } => handing(What::Holding, 0, 0, (target, since, lines)),
+            VolumeOperation::HandOver { first, count, target, since, lines } => {
+                handing(What::HandOver, first, count, (target, since, lines))
+            }
+            VolumeOperation::Release { first, count, target, since, lines } => {
+                handing(What::Release, first, count, (target, since, lines))
+            }
+            _ => None,
+        }
+    }
+
+    pub fn message(&self) -> VolumeOperation {
+        let Handing { blocks: Blocks { first, count }, target, since, lines, .. } = *self;
+        let count = count as u32;
+        match self.what {
+            What::Holding => VolumeOperation::Holding { target, since, lines },
+            What::HandOver => VolumeOperation::HandOver { first, count, target, since, lines },
+            What::Release => VolumeOperation::Release { first, count, target, since, lines },
+        }
+    }
+
+    /// [`IoError::NotNow`] if it's to be asked again: then nothing is lost that wasn't to be.
+    pub async fn at<W: World>(&self, group: &Group<W>) -> Result<Reply, IoError> {
+        match self.what {
+            What::Holding => group.holding(self).await,
+            What::HandOver => group.hand_over(self).await,
+            What::Release => {
+                let (group, handing) = (group.clone(), *self);
+                let world = group.shared.world.clone();
+                SeenThrough::new(world, |asker| async move { group.release(&handing, asker).await }).await?;
+                Ok(Answer::Volume(VolumeAnswer::Released).into())
+            }
+        }
+    }
+}
+
+/// How it goes, and what its readers see.
+type Giving = (Arc<MapMigration>, Arc<Epochs>);
+
+/// Blocks of a drive that are asked about at once.
+const SPAN: u64 = 1 << 16;
+
+/// Runs of places on a drive, each with the chunk that it's in.
+type OfDrive<W> = (Drive<W>, Vec<(u64, Range<u64>)>);
+
+impl<W: World> Group<W> {
+    /// Whether these blocks are to be handed over, on which way, and by which epochs: those of both maps say the same.
+    fn gives(&self, Handing { blocks, target, since, lines, .. }: &Handing) -> Result<Giving, IoError> {
+        let state = self.lock();
+        state.serves()?;
+        let asks = |agreed: &Migration| (agreed.target, agreed.since) == (*target, *since);
+        let migration = state.migration.as_ref().filter(|migration| !migration.takes() && asks(&migration.agreed));
+        let is_fenced = migration.is_some_and(|migration| migration.are_fenced(self.shared.column.number, *blocks));
+        // Of a volume that is gone nothing is known any more.
+        let leaves = migration.and_then(|migration| migration.agreed.leaves);
+        let is_known = leaves.is_none_or(|volume| state.seen.epochs.heads.contains_key(&volume));
+        let is_same = || is_known && state.seen.epochs.lines_digest(leaves) == *lines;
+        match migration.filter(|_| is_fenced && is_same() && self.shared.view > 0) {
+            Some(migration) => Ok((migration.clone(), state.seen.epochs.clone())),
+            None => Err(IoError::NotNow),
+        }
+    }
+
+    /// As [`Group::turn`], but for a moment only: whoever asks asks again.
+    pub(super) async fn turn_soon(&self, blocks: Blocks) -> Result<Turn, IoError> {
+        self.for_others().wait_for(Box::pin(self.line_up_unasked(blocks).turn()), DRIVES_WAIT).await
+    }
+
+    /// The chunks of the window of which this column may have anything: all but those that a copy here, which is like the others,
+    /// has nothing of.
+    async fn holding(&self, handing: &Handing) -> Result<Reply, IoError> {
+        let (migration, _) = self.gives(handing)?;
+        let changes = self.lock().changes;
+        let window: Vec<(u64, Blocks)> = migration.window(self.shared.column.number).collect();
+        // What had begun before. What begins from here on is refused.
+        let ends = window.iter().flat_map(|(_, blocks)| self.shared.order.under_way(blocks.first, blocks.count));
+        self.wait_for(join_all(ends.collect::<Vec<_>>()), DRIVES_WAIT).await?;
+        let column = &self.shared.column;
+        let mut chunks: Vec<u64> = Vec::new();
+        let mut runs: BTreeMap<DriveId, OfDrive<W>> = BTreeMap::new();
+        for (chunk, blocks) in window {
+            match self.equal_copy_here(blocks)? {
+                None => chunks.push(chunk),
+                Some(drive) => {
+                    let places = column.cut(blocks.first, blocks.count).map(|(first, count)| {
+                        let place = column.place(first);
+                        (chunk, place..place + count)
+                    });
+                    runs.entry(drive.id()).or_insert_with(|| (drive, Vec::new())).1.extend(places);
+                }
+            }
+        }
+        for (drive, runs) in runs.into_values() {
+            let places: Vec<Range<u64>> = runs.iter().map(|(_, places)| places.clone()).collect();
+            let hold = drive.hold_anything(column.map, &places);
+            let (holding, empty): (Vec<_>, Vec<_>) = runs.into_iter().zip(hold).partition(|(_, holds)| *holds);
+            chunks.extend(holding.into_iter().map(|((chunk, _), _)| chunk));
+            let empty: Vec<(u64, Range<u64>)> = empty.into_iter().map(|(run, _)| run).collect();
+            chunks.extend(self.held_elsewhere(drive.id(), empty).await?);
+        }
+        if self.lock().changes != changes {
+            return Err(IoError::NotNow);
+        }
+        self.gives(handing)?;
+        chunks.sort_unstable();
+        chunks.dedup();
+        Ok(Answer::Volume(VolumeAnswer::Holding { chunks }).into())
+    }
+
+    /// The chunks of these runs of places of which another copy that is here has anything: what it shows is the same, and may yet be in a
+    /// line of its own, or zeros.
+    async fn held_elsewhere(&self, but: DriveId, mut runs: Vec<(u64, Range<u64>)>) -> Result<Vec<u64>, IoError> {
+        runs.sort_unstable_by_key(|(_, places)| places.start);
+        let others: Vec<Holder<W>> = self.lock().members.here().filter(|other| other.id() != but).cloned().collect();
+        let asked = join_all(others.iter().map(|other| self.held_at(other, &runs))).await;
+        Ok(asked.into_iter().collect::<Result<Vec<_>, IoError>>()?.concat())
+    }
+
+    /// The same of one copy, of runs that ascend.
+    async fn held_at(&self, holder: &Holder<W>, runs: &[(u64, Range<u64>)]) -> Result<Vec<u64>, IoError> {
+        let (mut chunks, mut left) = (Vec::new(), vec![runs]);
+        while let Some(some) = left.pop() {
+            let [(_, from), .., (_, to)] = some else {
+                let [(chunk, places)] = some else { continue };
+                if !self.is_empty_at(holder, places.clone()).await? {
+                    chunks.push(*chunk);
+                }
+                continue;
+            };
+            let span = from.start..to.end;
+            if span.end - span.start > SPAN || !self.is_empty_at(holder, span).await? {
+                left.extend(<[_; 2]>::from(some.split_at(some.len() / 2)));
+            }
+        }
+        Ok(chunks)
+    }
+
+    async fn is_empty_at(&self, holder: &Holder<W>, places: Range<u64>) -> Result<bool, IoError> {
+        let found = holder.epochs_of(self.shared.column.map, places.start, places.end - places.start).await;
+        match found {
+            Ok(epochs) => Ok(epochs.is_empty()),
+            Err(error) => Err(self.gone(holder, error).await),
+        }
+    }
+
+    /// The drive of this server that has a copy of these blocks which is like all others; `None` if there's none.
+    fn equal_copy_here(&self, blocks: Blocks) -> Result<Option<Drive<W>>, IoError> {
+        if !self.is_settled(blocks)? {
+            return Ok(None);
+        }
+        let state = self.lock();
+        let mut regions = self.shared.column.regions(blocks.first, blocks.count);
+        let is_clean = |at: usize, region| match state.members.clean(region) {
+            RegionState::Clean(clean) => clean.contains(&at),
+            RegionState::Waiting | RegionState::Lost => false,
+        };
+        let here =
+            state.members.list.iter().enumerate().filter_map(|(at, member)| Some((at, member.drive()?.local()?)));
+        let regions: Vec<u64> = regions.by_ref().collect();
+        let mut clean = here.filter(|(at, _)| regions.iter().all(|&region| is_clean(*at, region)));
+        Ok(clean.next().map(|(_, drive)| drive.clone()))
+    }
+
+    async fn hand_over(&self, handing: &Handing) -> Result<Reply, IoError> {
+        self.gives(handing)?;
+        let turn = self.turn_soon(handing.blocks).await?;
+        let (_, epochs) = self.gives(handing)?;
+        let newest = epochs.newest_line();
+        let _turn = self.settled_for(turn, &Asker::present(), (Reader::Copies(&newest), handing.blocks)).await?;
+        let (migration, epochs) = self.gives(handing)?;
+        let (count, mut handed) =
+            self.all_of(handing.blocks, (&migration.handed(&epochs), &epochs), HeldBy::AllCopies).await?;
+        let held = Blocks::new(handing.blocks.first, count);
+        let left = self.left_of(held, (&migration, &epochs)).await?;
+        if self.is_any_away() {
+            self.leave_out_bare_zeros(&mut handed, count, &epochs).await?;
+        }
+        self.gives(handing)?;
+        let Handed { mut lines, requests, blocks: data, .. } = handed;
+        // What only other copies have of a line shows no difference. But it's to be released, or else it would be handed over later.
+        let is_named = |lines: &[HandedLine], newest| lines.iter().any(|line| line.newest == newest);
+        for newest in left.iter().map(|line| line.newest()) {
+            if !is_named(&lines, newest) {
+                lines.push(HandedLine { newest, held: Vec::new(), hidden: Vec::new(), damaged: Vec::new() });
+            }
+        }
+        let answer = VolumeAnswer::HandedOver { count: count as u32, lines, requests };
+        let data = data.into_iter().collect();
+        Ok(Reply { payload: Payload::seal(0, data), ..Answer::Volume(answer).into() })
+    }
+
+    async fn release(&self, handing: &Handing, asker: Asker) -> Result<(), IoError> {
+        self.gives(handing)?;
+        let blocks = handing.blocks;
+        let mut turn = self.turn_soon(blocks).await?;
+        let (migration, epochs) = self.gives(handing)?;
+        let mut begun = false; // once one is, copies may show other things until the last is done
+        for line in self.left_of(blocks, (&migration, &epochs)).await? {
+            let mut writing = Writing::line(epochs.clone(), line);
+            loop {
+                // Those that are away miss it as any other change.
+                let gone = match migration.agreed.leaves.is_some() {
+                    true => self.shared.kept.uncover(self, &turn, blocks, &mut writing).await,
+                    false => self.shared.kept.clear(self, &turn, (blocks, None), &mut writing).await,
+                };
+                match gone {
+                    Ok(Written::Done) => {
+                        begun = true;
+                        break;
+                    }
+                    Ok(Written::Waits { change, begun: now }) => {
+                        begun |= now;
+                        if !begun {
+                            return Err(IoError::NotNow);
+                        }
+                        turn = self.wait_for_copies(turn, &asker, change, true, blocks).await?;
+                    }
+                    Err(error) => {
+                        if begun {
+                            self.differ(blocks);
+                        }
+                        return Err(error);
+                    }
+                }
+            }
+        }
+        match migration.others_stay() {
+            true => Ok(()), // they may be of others
+            false => self.forget_requests((turn, blocks), &asker, &epochs).await,
+        }
+    }
+
+    /// Who has taken the blocks over has noted them.
+    async fn forget_requests(
+        &self,
+        (turn, blocks): (Turn, Blocks),
+        asker: &Asker,
+        epochs: &Arc<Epochs>,
+    ) -> Result<(), IoError> {
+        let line = epochs.newest_line();
+        let here: Vec<Holder<W>> = self.lock().members.here().cloned().collect();
+        let mut has_any = false;
+        for holder in here {
+            has_any |= !self.requests_of(&holder, blocks, &line).await?.is_empty();
+        }
+        if !has_any {
+            return Ok(());
+        }
+        let mut writing = Writing::line(epochs.clone(), &line);
+        let forget = async |turn: &Turn| self.shared.kept.note(self, turn, (blocks, &[]), &mut writing).await;
+        self.on_all_copies((turn, blocks), asker, forget).await.map(drop)
+    }
+
+    /// The lines to be released of which any copy may have something of these blocks, older ones first.
+    async fn left_of<'a>(
+        &self,
+        blocks: Blocks,
+        (migration, epochs): (&MapMigration, &'a Epochs),
+    ) -> Result<Vec<&'a Lineage>, IoError> {
+        let (is_one_away, changes) = {
+            let state = self.lock();
+            let is_away = |member: &Member<W>| member.drive().is_none() && !member.joins;
+            let may_return = |member: &&Member<W>| !matches!(member.presence, Presence::Failed);
+            (state.members.list.iter().filter(may_return).any(is_away), state.changes)
+        };
+        let found = self.epochs_anywhere(blocks).await?;
+        if self.lock().changes != changes {
+            return Err(IoError::NotNow);
+        }
+        let released = migration.released(epochs);
+        // Where nothing is here, one that is away isn't asked to miss anything: there's too much of that in a thin volume.
+        let is_away_there = is_one_away && !found.is_empty();
+        let may_be_there = |line: &&Lineage| is_away_there || found.iter().any(|&epoch| line.owns(epoch));
+        let lines = epochs.history.lines().iter().filter(|line| released.contains(&line.newest()));
+        Ok(lines.filter(may_be_there).collect())
+    }
+
+    /// Whether some copy isn't here, or lags behind.
+    fn is_any_away(&self) -> bool {
+        self.lock().members.list.iter().any(|member| member.drive().is_none() || !member.missed.is_empty())
+    }
+
+    /// Of all copies that are here.
+    async fn epochs_anywhere(&self, blocks: Blocks) -> Result<BTreeSet<u32>, IoError> {
+        let here: Vec<Holder<W>> = self.lock().members.here().cloned().collect();
+        let mut found = BTreeSet::new();
+        for holder in here {
+            found.extend(self.epochs_of(&holder, blocks).await?);
+        }
+        Ok(found)
+    }
+}

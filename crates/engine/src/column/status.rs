@@ -1,0 +1,81 @@
+//! What is known of blocks without reading them: which hold something, and which may differ from what an older snapshot has.
+
+use super::migrating::is_read_there;
+use super::read::{Failed, Reader};
+use super::{Blocks, Group};
+use crate::epochs::Subject;
+use tepal_drive::world::World;
+use tepal_model::{BLOCK, Epoch, IoError, REGION};
+
+/// Blocks of which drives are asked at once where they keep any. Drives answer in runs: few, where little is kept.
+const LOOKED_UP_AT_ONCE: u64 = (1 << 30) / BLOCK;
+
+impl<W: World> Group<W> {
+    /// Runs of bytes that hold something, and that don't; or that may differ from what an older snapshot has, and that don't. Of all
+    /// these, of whose blocks the first and the last count whole.
+    pub async fn status(
+        &self,
+        subject: Subject,
+        since: Option<Epoch>,
+        offset: u64,
+        length: u64,
+    ) -> Result<Vec<(u64, bool)>, IoError> {
+        let end = offset + length;
+        match self.enter((subject.volume, Blocks::touched(offset, end))).await {
+            Err(error) if is_read_there(&error) => return Ok(vec![(length, true)]), // it may
+            outcome => outcome?,
+        }
+        let (mut runs, mut done): (Vec<(u64, bool)>, _) = (Vec::new(), offset);
+        let longest = if since.is_none() { LOOKED_UP_AT_ONCE } else { REGION / BLOCK };
+        for blocks in Blocks::touched(offset, end).pieces(longest) {
+            for (blocks, mapped) in self.looked_up(blocks, subject, since).await? {
+                let next = ((done / BLOCK + blocks) * BLOCK).min(end);
+                match runs.last_mut() {
+                    Some(last) if last.1 == mapped => last.0 += next - done,
+                    _ => runs.push((next - done, mapped)),
+                }
+                done = next;
+            }
+        }
+        Ok(runs)
+    }
+
+    /// Which of these blocks hold something, or may differ from what an older snapshot has, as runs. A hole is as good as
+    /// zeros that were read, and what is the same as good as two reads, so the same is waited for.
+    async fn looked_up(
+        &self,
+        blocks: Blocks,
+        subject: Subject,
+        since: Option<Epoch>,
+    ) -> Result<Vec<(u64, bool)>, IoError> {
+        let older = since.map(|since| Subject { volume: subject.volume, at: Some(since) });
+        loop {
+            for snapshot in subject.at.into_iter().chain(since) {
+                self.until_unchanging((subject.volume, snapshot), blocks).await?;
+            }
+            self.until_readable(blocks).await?;
+            let before = older.map(|older| self.lock().seen_at(older)).transpose()?;
+            let (parts, then) = self.planned(blocks, Reader::Client(subject)).await?;
+            let found = match &before {
+                None => self.shared.kept.held(self, &parts).await,
+                Some(before) => self.shared.kept.differing(self, &parts, before).await,
+            };
+            match found {
+                Ok(runs) => {
+                    self.until_ended(blocks).await?;
+                    let state = self.lock();
+                    state.serves_volume(subject.volume)?;
+                    state.seen_at(subject)?;
+                    older.map(|older| state.seen_at(older)).transpose()?;
+                    state.serves_blocks(&self.shared.column, (subject.volume, blocks))?;
+                    if state.is_as_at(then, self.shared.column.regions(blocks.first, blocks.count)) {
+                        return Ok(runs);
+                    }
+                }
+                Err(Failed::Lost(id, loss)) => self.lose(vec![(id, loss)]).await,
+                Err(Failed::Away) => {} // drives have left since this was planned
+                Err(Failed::Io(error)) => return Err(error),
+            }
+        }
+    }
+}
