@@ -171,3 +171,25 @@ fn a_server_that_returns_with_a_wiped_drive_gets_all_copies_anew() {
         layouts.iter().for_each(|(volume, _)| ring.wait_until_healthy(1, volume));
     }
 }
+
+/// Story: the server was back for long, and its drive was missing for the reason that the server is down.
+#[test]
+fn a_drive_that_its_server_no_longer_finds_is_said_to_be_gone() {
+    let ring = Ring::up(3);
+    ring.wait_until_drives_are_up(1);
+    let id = id_of(&ring, "s3");
+    ring.kill(3);
+    ring.wait_for_state(1, 3, "down");
+    std::fs::remove_file(ring.data(3).join("drive0")).expect("ours");
+    ring.start(&[3]);
+    ring.wait_for_state(1, 3, "up");
+    let reason = || {
+        let drives = ring.json(1, &["drive", "ls"]);
+        let drive = drives.as_array().expect("a list").iter().find(|drive| drive["id"] == id.as_str()).cloned();
+        drive.expect("it's known")["reason"].to_string()
+    };
+    ring.wait_until("the drive to be said to be gone", || {
+        let reason = reason();
+        !reason.contains("is down") && reason.contains("drive0")
+    });
+}

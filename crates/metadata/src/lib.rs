@@ -44,7 +44,8 @@ pub use rebuild::{FoundDrive, Rebuild, RebuildError};
 pub use record::{
     Cleared, ClusterRecord, ColumnRecord, CopyStatus, DEFAULT_POOL, DriveRecord, DriveState, DriveUse, EVENTS_KEPT,
     EventRecord, HolderRecord, ImportRecord, JoinRecord, LONGEST_WINDOW, MapRecord, MigrationRecord, PoolRecord,
-    RebuildRecord, ServerRecord, ServerState, SnapshotId, SnapshotRecord, StateNameError, VolumeRecord, VolumeState,
+    RebuildRecord, SERVER_IS_DOWN, ServerRecord, ServerState, SnapshotId, SnapshotRecord, StateNameError, VolumeRecord,
+    VolumeState,
 };
 pub use refusal::{Refusal, Thing};
 pub use state::State;

@@ -13,6 +13,8 @@ use tepal_placement::{Geometry, Scatter, Table};
 
 /// The pool that every cluster begins with.
 pub const DEFAULT_POOL: &str = "default";
+/// Why drives are missing whose server was declared down.
+pub const SERVER_IS_DOWN: &str = "its server is down";
 
 /// The cluster itself: one row.
 #[derive(Clone, Debug, PartialEq, Eq)]

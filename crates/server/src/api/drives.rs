@@ -18,6 +18,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use tepal_metadata::{
     self as metadata, ColumnRecord, Command, DEFAULT_POOL, DriveRecord, DriveState, DriveUse, ProposeError, Refusal,
+    SERVER_IS_DOWN, ServerState,
 };
 use tepal_model::DriveId;
 use tepal_model::text::shown;
@@ -205,9 +206,19 @@ pub fn of_server(context: &Context) -> Vec<DriveInfo> {
 pub fn reason(context: &Context, record: &DriveRecord) -> String {
     let found = context.drives.refused().remove(Path::new(&record.path));
     let is_news = |found: &String| found != NOTHING_THERE && !record.reason.contains(found.as_str());
+    let stated = stated(&context.parts.metadata.state(), record);
     match found.filter(is_news) {
-        Some(found) if record.state != DriveState::Up => format!("{}; what is there now: {found}", record.reason),
-        _ => record.reason.clone(),
+        Some(found) if record.state != DriveState::Up => format!("{stated}; what is there now: {found}"),
+        _ => stated,
+    }
+}
+
+/// Why the drive is in its state, as it's agreed. Once its server is back, that is no reason any more.
+fn stated(state: &metadata::State, record: &DriveRecord) -> String {
+    let is_back = state.servers.get(&record.server).is_some_and(|server| server.state == ServerState::Up);
+    match record.state == DriveState::Missing && record.reason == SERVER_IS_DOWN && is_back {
+        true => format!("its server is back, and hasn't found it at {}", record.path),
+        false => record.reason.clone(),
     }
 }
 
@@ -223,7 +234,7 @@ pub fn info(state: &metadata::State, record: &DriveRecord, open: Option<&OpenDri
         pool: record.pool.clone(),
         path: record.path.clone(),
         state: record.state,
-        reason: record.reason.clone(),
+        reason: stated(state, record),
         purpose: match record.purpose {
             DriveUse::Active if state.servers.get(&record.server).is_some_and(|server| server.draining) => {
                 DriveUse::Draining

@@ -75,11 +75,11 @@ fn what_was_acknowledged_is_there_after_a_power_loss() {
 fn a_snapshot_shows_what_was_and_its_volume_what_is() {
     told_by_each(|mut rig| async move {
         rig.write(0, 1, 32).await.unwrap();
-        rig.follow(&["0-0", "0-1"]);
+        rig.follow(&["0-1", "0-2"]);
         rig.write(7, 2, 1).await.unwrap();
         rig.volume.trim(8 * BLOCK, BLOCK).await.unwrap();
         assert_eq!((rig.read(7).await, rig.read(8).await), (Ok(2), Ok(0)));
-        assert_eq!((rig.shown(0, 7).await, rig.shown(0, 8).await), (Ok(1), Ok(1)));
+        assert_eq!((rig.shown(1, 7).await, rig.shown(1, 8).await), (Ok(1), Ok(1)));
     });
 }
 

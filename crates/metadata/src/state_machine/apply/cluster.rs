@@ -2,7 +2,7 @@
 
 use super::{Draft, check_name, clipped};
 use crate::command::Reply;
-use crate::record::{ClusterRecord, DEFAULT_POOL, PoolRecord, ServerRecord, ServerState};
+use crate::record::{ClusterRecord, DEFAULT_POOL, PoolRecord, SERVER_IS_DOWN, ServerRecord, ServerState};
 use crate::refusal::{Refusal, Thing};
 use crate::timing::DEFAULT_LEASE_MS;
 use std::cmp::Ordering;
@@ -204,7 +204,7 @@ impl Draft {
         let view = self.next_view();
         self.event("server", &id.to_string(), format!("{} -> {to}: {}", server.state, clipped(reason, 800)));
         if to == ServerState::Down {
-            self.lose_drives_of(id, "its server is down", view);
+            self.lose_drives_of(id, SERVER_IS_DOWN, view);
         }
         server.state = to;
         server.state_view = view;
