@@ -29,7 +29,7 @@ pub async fn read(
     let volume = volumes::served(&context, &name.0).await?;
     let id = volume.id();
     let read = read_of(&context, Reader::Volume(volume), range).await?;
-    still_sees(&context, id, range.epoch)?;
+    goes_on_from(&context, id, range.epoch)?;
     Ok(read)
 }
 
@@ -137,10 +137,10 @@ async fn written(
 }
 
 /// Fails if what the caller has read of it before isn't in it any more.
-pub fn still_sees(context: &Context, id: VolumeId, epoch: Option<Epoch>) -> Result<(), Failure> {
+pub fn goes_on_from(context: &Context, id: VolumeId, epoch: Option<Epoch>) -> Result<(), Failure> {
     let state = context.parts.metadata.state();
     let record = state.volumes.get(&id).ok_or_else(|| Failure::from(IoError::Fenced))?;
-    match epoch.is_none_or(|epoch| record.lineage.sees(epoch)) {
+    match epoch.is_none_or(|epoch| record.goes_on_from(epoch)) {
         true => Ok(()),
         false => Err(Failure::new(ErrorKind::Conflict, format!("volume '{}' was rolled back meanwhile", record.name))),
     }
@@ -152,7 +152,10 @@ pub async fn map(
     Options(range): Options<RangeQuery>,
 ) -> Result<Json<Vec<MapRun>>, Failure> {
     let volume = volumes::served(&context, &name.0).await?;
-    map_of(&context, Reader::Volume(volume), range).await
+    let id = volume.id();
+    let map = map_of(&context, Reader::Volume(volume), range).await?;
+    goes_on_from(&context, id, range.epoch)?;
+    Ok(map)
 }
 
 pub async fn map_snapshot(
