@@ -64,7 +64,7 @@ fn a_pipe_that_ends_before_the_size_is_an_error() {
 /// Story: what wrote to the pipe failed, and the volume, which there was already, was whole: with a part of the image, and the rest of
 /// what it had held before.
 #[test]
-fn a_pipe_that_ends_before_its_volume_does_is_an_error_unless_that_is_said() {
+fn a_pipe_shorter_than_volume_and_size_is_an_error() {
     let cluster = Plan::default().up();
     cluster.create("z", "48M", "mirror:2");
     let image = noise(7, 20 * MIB);
@@ -88,7 +88,7 @@ fn a_pipe_that_ends_before_its_volume_does_is_an_error_unless_that_is_said() {
 /// Story: an import was begun while another one wrote to the same volume, by mistake; both wrote, and a write of the first that had been
 /// waiting landed on what the second had written.
 #[test]
-fn a_second_import_into_a_volume_is_refused_or_takes_it_over_by_force() {
+fn a_second_import_is_refused_or_takes_over_by_force() {
     let image = noise(3, SIZE);
     let cluster = with_a_half(&image);
     let other = noise(4, SIZE);

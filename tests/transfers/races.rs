@@ -137,7 +137,7 @@ fn an_exported_volume_is_of_one_moment_or_the_export_fails() {
 /// Story: after a rollback the gap in the volume's history was closed while an export went on, which read the rest of what the volume held
 /// then; and where drives held nothing any more, it wrote zeros.
 #[test]
-fn an_export_ends_with_an_error_long_after_a_rollback_too() {
+fn an_export_fails_long_after_a_rollback_too() {
     let cluster = Plan::default().up();
     let round = Round::new(cluster);
     for moment in [1, 9 * MIB] {

@@ -111,7 +111,7 @@ fn a_broken_stream_is_told_and_gone_on_with_wherever_it_broke() {
 /// Story: `receive` was killed when it had written a part and not yet made its snapshot. What it had made wasn't taken for its own then,
 /// and nothing was left but to begin anew.
 #[test]
-fn a_part_that_lacks_only_its_snapshot_is_gone_on_with() {
+fn a_part_without_its_snapshot_is_gone_on_with() {
     let (here, there) = (with_history(), Plan::default().up());
     let stream = sent(&here, &["z"]);
     for last in ["a", "b", "d"] {

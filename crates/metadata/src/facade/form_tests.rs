@@ -261,7 +261,7 @@ fn a_folder_of_form_6_opens_with_all_that_is_in_it_and_its_volumes_are_whole_unt
 }
 
 #[test]
-fn a_folder_of_form_7_opens_and_notes_rollbacks_from_then_on() {
+fn form_7_opens_and_notes_rollbacks_from_then_on() {
     let scratch = folder_of_form_7();
     let open = |commands: Vec<Command>| {
         on_runtime(async {
@@ -293,7 +293,7 @@ fn a_folder_of_form_7_opens_and_notes_rollbacks_from_then_on() {
 }
 
 #[test]
-fn a_record_of_form_7_that_rotted_is_noticed_and_left_as_it_is() {
+fn a_rotten_record_of_form_7_is_noticed_and_left() {
     for harm in
         ["UPDATE volumes SET imported = 1024 WHERE name = 'w'", "UPDATE volumes SET epoch = 4 WHERE name = 'v0'"]
     {

@@ -72,7 +72,7 @@ fn what_nobody_sees_any_more_is_no_gap_once_it_is_closed() {
 /// Story: a volume was rolled back while it was exported; once the gap was closed, it saw the epoch again in which the export had begun,
 /// and what was read before and after was put together.
 #[test]
-fn an_epoch_of_before_a_rollback_is_refused_once_its_gap_is_closed() {
+fn no_epoch_before_a_rollback_counts_once_its_gap_closed() {
     let mut state = with_volume();
     let goes_on_from = |state: &State, name: &str, epoch| state.volume_named(name).unwrap().goes_on_from(epoch);
     assert!(goes_on_from(&state, "v", 0) && goes_on_from(&state, "v", 1) && !goes_on_from(&state, "v", 2));

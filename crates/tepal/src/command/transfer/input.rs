@@ -152,7 +152,7 @@ mod tests {
 
     /// Story: a file was cut off while it was imported, and what it had had there was zeros in the volume, which was whole.
     #[test]
-    fn what_a_file_has_no_more_is_not_told_as_zeros() {
+    fn what_was_cut_off_a_file_is_no_zeros() {
         let file = tempfile::NamedTempFile::new().expect("space");
         file.as_file().write_all_at(&image(), 0).expect("space");
         let mut input = Input::new(file.reopen().expect("there"), &[], Some((0, (20 << 20) + 77)));

@@ -28,7 +28,7 @@ fn what_is_in_line_when_its_client_goes_is_not_done() {
 /// Story: a write of an import waited for a drive while another import took its place, was asked for again by what was known then, and
 /// landed on what the other one had written.
 #[test]
-fn what_is_of_an_earlier_revision_does_not_land_behind_later_writes() {
+fn nothing_of_an_earlier_revision_lands_behind_later_writes() {
     told(|world| async move {
         let rig = Rig::new(world, "stripe", 1).await;
         rig.write(3, 1, 1).await.unwrap();
