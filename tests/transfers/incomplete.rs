@@ -61,14 +61,42 @@ fn a_pipe_that_ends_before_the_size_is_an_error() {
     assert!(is_incomplete(&cluster));
 }
 
+/// Story: what wrote to the pipe failed, and the volume, which there was already, was whole: with a part of the image, and the rest of
+/// what it had held before.
 #[test]
-fn of_two_imports_into_one_volume_the_second_is_the_volume() {
+fn a_pipe_shorter_than_volume_and_size_is_an_error() {
+    let cluster = Plan::default().up();
+    cluster.create("z", "48M", "mirror:2");
+    let image = noise(7, 20 * MIB);
+    let import = |arguments: &[&str]| Piped::start(&cluster, &[&["volume", "import", "z"], arguments].concat());
+    let error = feed_and_fail(import(&[]), &image);
+    assert!(error.contains("ended after 20971520 of 50331648 bytes") && error.contains("--size"), "{error}");
+    assert!(is_incomplete(&cluster));
+    for (size, said) in [("24M", "ended after 20971520 of 25165824 bytes"), ("16M", "goes on after the 16777216 bytes")]
+    {
+        let error = feed_and_fail(import(&["--size", size]), &image);
+        assert!(error.contains(said), "{error}");
+        assert!(is_incomplete(&cluster));
+    }
+    let mut whole = import(&["--size", "20M"]);
+    whole.feed(&image).expect("it reads on");
+    whole.end().succeeded();
+    assert!(!is_incomplete(&cluster) && bytes(&cluster, "z")[..20 * MIB] == image);
+    assert_eq!(cluster.volume("z")["size"], SIZE);
+}
+
+/// Story: an import was begun while another one wrote to the same volume, by mistake; both wrote, and a write of the first that had been
+/// waiting landed on what the second had written.
+#[test]
+fn a_second_import_is_refused_or_takes_over_by_force() {
     let image = noise(3, SIZE);
     let cluster = with_a_half(&image);
     let other = noise(4, SIZE);
     let mut first = Piped::start(&cluster, &["volume", "import", "z"]);
     first.feed(&image[..SIZE / 2]).expect("it reads on");
-    let mut second = Piped::start(&cluster, &["volume", "import", "z"]);
+    let error = feed_and_fail(Piped::start(&cluster, &["volume", "import", "z"]), &other);
+    assert!(error.contains("is in use, an import writes to it") && error.contains("--force"), "{error}");
+    let mut second = Piped::start(&cluster, &["volume", "import", "z", "--force"]);
     second.feed(&other[..SIZE / 2]).expect("it reads on");
     let error = feed_and_fail(first, &image[SIZE / 2..]);
     assert!(error.contains("another import has begun since"), "{error}");

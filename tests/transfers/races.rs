@@ -134,6 +134,28 @@ fn an_exported_volume_is_of_one_moment_or_the_export_fails() {
     }
 }
 
+/// Story: after a rollback the gap in the volume's history was closed while an export went on, which read the rest of what the volume held
+/// then; and where drives held nothing any more, it wrote zeros.
+#[test]
+fn an_export_fails_long_after_a_rollback_too() {
+    let cluster = Plan::default().up();
+    let round = Round::new(cluster);
+    for moment in [1, 9 * MIB] {
+        fill(&mut round.cluster.connect("z"), &round.now);
+        let mut export = Piped::start(&round.cluster, &["volume", "export", "z"]);
+        export.take(moment);
+        round.change(ROLL_BACK);
+        let is_closed = || {
+            let sql = "SELECT lineage FROM volumes WHERE name = 'z'";
+            let rows = round.cluster.ask(&["sql", sql]);
+            (!rows["rows"][0][0].as_str()?.contains(',')).then_some(())
+        };
+        crate::program::until("the gap to be closed", crate::program::LIMIT, is_closed);
+        let error = export.end().failed();
+        assert!(error.contains("was rolled back meanwhile"), "{error}");
+    }
+}
+
 #[test]
 fn an_exported_snapshot_is_that_snapshot_or_the_export_fails() {
     let mut cluster = Plan::default().up();

@@ -108,6 +108,50 @@ fn a_broken_stream_is_told_and_gone_on_with_wherever_it_broke() {
     assert!(longer.contains("goes on after its end"), "{longer}");
 }
 
+/// Story: `receive` was killed when it had written a part and not yet made its snapshot. What it had made wasn't taken for its own then,
+/// and nothing was left but to begin anew.
+#[test]
+fn a_part_without_its_snapshot_is_gone_on_with() {
+    let (here, there) = (with_history(), Plan::default().up());
+    let stream = sent(&here, &["z"]);
+    for last in ["a", "b", "d"] {
+        receive(&there, &["w"], &sent(&here, &[&format!("z@{last}")])).succeeded();
+        there.tepal(&["snapshot", "rm", &format!("w@{last}")]).succeeded();
+        receive(&there, &["w", "--resume"], &stream).succeeded();
+        are_equal(&here, (&there, "w"), &SNAPSHOTS);
+        there.tepal(&["volume", "rm", "w", "--snapshots"]).succeeded();
+    }
+    // What was written to since isn't what was received.
+    for (last, said) in [("a", "isn't what an earlier"), ("b", "changed since its snapshot 'w@a'")] {
+        receive(&there, &["w"], &sent(&here, &[&format!("z@{last}")])).succeeded();
+        there.tepal(&["snapshot", "rm", &format!("w@{last}")]).succeeded();
+        there.connect("w").write(5 << 20, &noise(9, 4096)).expect("written");
+        let error = receive(&there, &["w", "--resume"], &stream).failed();
+        assert!(error.contains(said), "{last}: {error}");
+        assert!(there.connect("w").read(5 << 20, 4096).expect("there") == noise(9, 4096));
+        there.tepal(&["volume", "rm", "w", "--snapshots"]).succeeded();
+    }
+}
+
+/// Story: a stream that goes on from a snapshot was applied to a volume without that snapshot, with a remark that nothing was checked.
+#[test]
+fn what_goes_on_from_another_snapshot_is_not_received() {
+    let (here, there) = (with_history(), Plan::default().up());
+    receive(&there, &["w"], &sent(&here, &["z@a"])).succeeded();
+    let before = bytes(&there, "w");
+    let rest = sent(&here, &["z", "--since", "b"]);
+    let error = receive(&there, &["w"], &rest).failed();
+    assert!(error.contains("goes on from snapshot 'w@b', and there is none"), "{error}");
+    there.tepal(&["snapshot", "create", "w@b"]).succeeded();
+    for arguments in [&["w"][..], &["w", "--resume"]] {
+        let error = receive(&there, arguments, &rest).failed();
+        assert!(error.contains("snapshot 'w@b' has 25165824 bytes, and the one"), "{error}");
+    }
+    let error = receive(&there, &["w", "--resume"], &sent(&here, &["z"])).failed();
+    assert!(error.contains("it's another one"), "{error}");
+    assert!(bytes(&there, "w") == before && snapshots_of(&there, "w") == ["a", "b"]);
+}
+
 #[test]
 fn what_cannot_be_sent_or_received_is_refused_and_changes_nothing() {
     let (here, there) = (with_history(), Plan::default().up());

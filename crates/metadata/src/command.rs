@@ -11,8 +11,8 @@ use tepal_model::{ClusterId, DriveId, Epoch, MapId, ServerId, VolumeId};
 /// 4 volumes that go alone, 5 volumes that go to another pool, and others believed where a drive is removed that a rebuild didn't find,
 /// 6 volumes that grow only as they were cleared, 7 which copies of a column are complete, commands about a volume or snapshot by its
 /// id, and imports, 8 epochs that tell which were handed out while drives were away, gaps in a map's history that are closed, and drives
-/// that grow.
-pub const VERSION: u32 = 8;
+/// that grow, 9 in which epoch a volume went on that was rolled back.
+pub const VERSION: u32 = 9;
 
 /// From this version on, [`Command::CreateVolume`] makes columns for drives to come; before, one for each drive.
 pub(crate) const MOVABLE: u32 = 3;
@@ -44,6 +44,9 @@ pub(crate) const GAPS_CLOSED: u32 = 8;
 
 /// From this version on, a drive may have another capacity than it was added with.
 const GROWTHS: u32 = 8;
+
+/// From this version on, a volume's record says in which epoch it went on when it was rolled back.
+pub(crate) const ROLLBACKS_NOTED: u32 = 9;
 
 /// Begins what stands for the name of a volume that is there, as `id:7`, or for that of one of its snapshots, as `id:3` with its epoch. It
 /// means the same whatever that is called by now. No name has a colon.
@@ -384,10 +387,8 @@ impl Command {
         match self {
             Command::DriveGrew { .. } => GROWTHS,
             Command::NoteImport { .. } | Command::FinishImport { .. } => IMPORTS,
-            Command::CreateSnapshot { .. }
-            | Command::RollBack { .. }
-            | Command::CloneVolume { .. }
-            | Command::CloseGaps { .. } => GAPS_CLOSED,
+            Command::RollBack { .. } => ROLLBACKS_NOTED,
+            Command::CreateSnapshot { .. } | Command::CloneVolume { .. } | Command::CloseGaps { .. } => GAPS_CLOSED,
             _ if self.clone().subject().is_some_and(Subject::says_an_id) => IDS,
             Command::RemoveSnapshot { .. }
             | Command::RenameSnapshot { .. }

@@ -196,6 +196,8 @@ pub struct VolumeRecord {
     pub lineage: Lineage,
     /// The view in which it began to write in its epoch; 0 if that isn't on record.
     pub epoch_since: u64,
+    /// The epoch in which it went on when it was rolled back last; 0 if it never was, or that isn't on record.
+    pub begun_in: Epoch,
     /// Counts the changes of this record, from 1, but for those of its epoch: requests don't depend on them. So a snapshot doesn't
     /// raise it, and a rollback does only if it changes the size.
     pub revision: u64,
@@ -222,6 +224,12 @@ impl VolumeRecord {
     /// Stands for its name in requests and commands, as long as it's there: see [`BY_ID`].
     pub fn by_id(&self) -> String {
         format!("{BY_ID}{}", self.id.0)
+    }
+
+    /// Whether it wasn't rolled back since it wrote in that epoch: so what was read of it then goes together with what is read now. That
+    /// it sees the epoch doesn't say so: where a gap was closed, it sees what it had left out.
+    pub fn goes_on_from(&self, epoch: Epoch) -> bool {
+        epoch >= self.begun_in && self.lineage.sees(epoch)
     }
 }
 

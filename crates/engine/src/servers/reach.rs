@@ -63,7 +63,7 @@ impl<W: World> Volume<W> {
         let outcome = match map.is_among() || map.migration().is_some() {
             true => Box::pin(self.at_some_primary(map, column, operation, again)).await,
             false => match map.seats()[column].group() {
-                Some(group) => operation.at(&group, self.id(), None).await.map_err(Undone::Io),
+                Some(group) => self.at_group(&group, operation, |_| None, false).await.map_err(Undone::Io),
                 None => Err(Undone::Io(IoError::Fenced)),
             },
         };
@@ -121,6 +121,7 @@ impl<W: World> Volume<W> {
             if self.is_cut_off() {
                 return Err(IoError::Fenced.into());
             }
+            self.may_begin().await?;
             if map.has_migrated() && !self.is_asked_there(map, column, operation) {
                 return Err(Stopped::Migrated { is_in_doubt });
             }
@@ -131,7 +132,7 @@ impl<W: World> Volume<W> {
             let change = match seat.now() {
                 Seated::Here(group) => {
                     let change = map.has_migrated().then(|| seat.change());
-                    let outcome = operation.at(&group, self.id(), tag(is_in_doubt)).await;
+                    let outcome = self.at_group(&group, operation, &tag, is_in_doubt).await;
                     let is_fenced = matches!(outcome, Err(IoError::Fenced));
                     // It may have begun to go while this was under way.
                     let change = change.or_else(|| (is_fenced && map.has_migrated()).then(|| seat.change()));
@@ -189,7 +190,9 @@ impl<W: World> Volume<W> {
         let Some(engine) = self.engine() else { return Err(IoError::Stopping) };
         let (asked, payload) = operation.message(tag);
         let request = VolumeRequest { volume: self.id(), map: map.id(), column: column as u32, operation: asked };
-        let question = Question { view, revision: self.revision(), request: Request::Volume(request), payload };
+        // It may be a later one by now, by which others do what this mustn't be behind.
+        let revision = self.asked_as_of();
+        let question = Question { view, revision, request: Request::Volume(request), payload };
         let reply = match engine.shared.peers.ask(server, question).await {
             Ok(reply) => reply,
             Err(unreachable) if unreachable.was_sent => return Ok(Asked::Unknown),

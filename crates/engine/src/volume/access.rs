@@ -96,7 +96,7 @@ impl<W: World> Volume<W> {
     }
 
     /// Before something is asked for elsewhere: what is known here may have to settle.
-    pub(super) async fn in_a_moment(&self) -> Result<(), IoError> {
+    pub(crate) async fn in_a_moment(&self) -> Result<(), IoError> {
         let Some(engine) = self.engine() else { return Err(IoError::Stopping) };
         engine.world().sleep(MOMENT).await;
         Ok(())

@@ -19,21 +19,25 @@ use crate::engine::Engine;
 use crate::map::VolumeSpec;
 use crate::servers::seat::Seat;
 use migrating::Maps;
+use operation::Operation;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use tepal_drive::Drive;
 use tepal_drive::world::World;
-use tepal_model::{BLOCK, DriveId, VolumeId};
+use tepal_model::{BLOCK, DriveId, IoError, VolumeId};
+use tepal_wire::message::Tag;
 
 /// Cheap to clone.
 pub struct Volume<W: World> {
     shared: Arc<Shared<W>>,
+    /// As [`Volume::as_of`].
+    as_of: Option<u64>,
 }
 
 impl<W: World> Clone for Volume<W> {
     fn clone(&self) -> Self {
-        Volume { shared: self.shared.clone() }
+        Volume { shared: self.shared.clone(), as_of: self.as_of }
     }
 }
 
@@ -76,7 +80,57 @@ impl<W: World> Volume<W> {
     /// One that has this map.
     pub(crate) fn of(spec: VolumeSpec, map: Map<W>) -> Self {
         let (id, maps) = (spec.id, Maps::of(map));
-        Volume { shared: Arc::new(Shared { id, maps, spec: Mutex::new(spec), is_cut_off: AtomicBool::new(false) }) }
+        let shared = Shared { id, maps, spec: Mutex::new(spec), is_cut_off: AtomicBool::new(false) };
+        Volume { shared: Arc::new(shared), as_of: None }
+    }
+
+    /// The same volume as long as its record has this revision: nothing begins by this handle before that is known here, nor once a later
+    /// one is, also what has to be asked for again. Then it's an error, [`IoError::Fenced`] of what wasn't begun; what was may be done, and
+    /// comes before all that is begun by the later one.
+    #[must_use]
+    pub fn as_of(&self, revision: u64) -> Self {
+        Volume { shared: self.shared.clone(), as_of: Some(revision) }
+    }
+
+    /// Whether its record has no later revision, as far as is known here, than the one that this handle is of, if it's of one.
+    pub fn is_current(&self) -> bool {
+        self.as_of.is_none_or(|revision| self.revision() <= revision)
+    }
+
+    /// By which revision a primary on another server is asked.
+    pub(crate) fn asked_as_of(&self) -> u64 {
+        self.as_of.unwrap_or_else(|| self.revision())
+    }
+
+    /// Waits until the revision is known here that this handle is of. An error if a later one is.
+    pub(crate) async fn may_begin(&self) -> Result<(), IoError> {
+        let Some(revision) = self.as_of else { return Ok(()) };
+        while self.revision() < revision && !self.is_cut_off() {
+            self.in_a_moment().await?;
+        }
+        if self.is_current() { Ok(()) } else { Err(IoError::Fenced) }
+    }
+
+    /// By this server, which is the primary. What is of a revision isn't put in line again by the primary, but here, if it's still of that.
+    pub(crate) async fn at_group<O: Operation<W>>(
+        &self,
+        group: &Group<W>,
+        operation: &O,
+        tag: impl Fn(bool) -> Option<Tag>,
+        mut is_in_doubt: bool,
+    ) -> Result<O::Outcome, IoError> {
+        if self.as_of.is_none() {
+            return operation.at(group, self.id(), tag(is_in_doubt)).await;
+        }
+        loop {
+            self.may_begin().await?;
+            match operation.at(&group.for_others(), self.id(), tag(is_in_doubt)).await {
+                Err(IoError::NotNow) => {}
+                Err(IoError::Unsure) => is_in_doubt = true,
+                outcome => return outcome,
+            }
+            self.in_a_moment().await?;
+        }
     }
 
     /// While it goes from one map to another, that of the two by which it's known.

@@ -1,8 +1,7 @@
 //! Folders that earlier versions made. `form_1/` is what the first version left behind when it was killed: two drives, a
 //! volume, and another one that had been removed; `form_2/` to `form_4/` the same by later ones, and in `form_5/` there are
 //! another drive and volume, and a snapshot. In `form_6/` there are two drives, a volume, a clone of it, and another one; in
-//! `form_6_away/` one
-//! of two drives was pulled.
+//! `form_6_away/` one of two drives was pulled. In `form_7/` a volume was rolled back, it has a clone, and another one is incomplete.
 
 use super::tests::on_runtime;
 use super::*;
@@ -38,6 +37,10 @@ fn folder_of_form_6() -> Scratch {
 
 fn folder_of_form_6_with_a_drive_away() -> Scratch {
     folder(include_str!("form_6_away/raft.sql"), include_str!("form_6_away/cluster.sql"))
+}
+
+fn folder_of_form_7() -> Scratch {
+    folder(include_str!("form_7/raft.sql"), include_str!("form_7/cluster.sql"))
 }
 
 fn folder(log: &str, state: &str) -> Scratch {
@@ -82,7 +85,7 @@ fn a_folder_of_form_1_opens_with_all_that_is_in_it_and_is_of_the_newest_form_the
     for _ in 0..2 {
         open_whole(scratch.path());
     }
-    assert_eq!((form(scratch.path(), log_store::FILE), form(scratch.path(), state_machine::FILE)), (2, 7));
+    assert_eq!((form(scratch.path(), log_store::FILE), form(scratch.path(), state_machine::FILE)), (2, 8));
     on_runtime(async {
         let metadata = Metadata::open(scratch.path()).await.unwrap();
         let join = Command::JoinServer { folder: 7, address: "h:2".to_owned(), claim: None };
@@ -96,7 +99,7 @@ fn a_folder_of_form_1_opens_with_all_that_is_in_it_and_is_of_the_newest_form_the
 fn a_folder_of_form_2_opens_with_all_that_is_in_it_and_says_from_then_on_which_image_of_a_drive_is_the_newest() {
     let scratch = folder_of_form_2();
     open_whole(scratch.path());
-    assert_eq!((form(scratch.path(), log_store::FILE), form(scratch.path(), state_machine::FILE)), (2, 7));
+    assert_eq!((form(scratch.path(), log_store::FILE), form(scratch.path(), state_machine::FILE)), (2, 8));
     let found = |generation| {
         on_runtime(async {
             let metadata = Metadata::open(scratch.path()).await.unwrap();
@@ -115,7 +118,7 @@ fn a_folder_of_form_2_opens_with_all_that_is_in_it_and_says_from_then_on_which_i
 fn a_folder_of_form_3_opens_with_all_that_is_in_it_and_can_be_told_another_lease() {
     let scratch = folder_of_form_3();
     open_whole(scratch.path());
-    assert_eq!(form(scratch.path(), state_machine::FILE), 7);
+    assert_eq!(form(scratch.path(), state_machine::FILE), 8);
     let by_default = crate::Timing::default().lease.length;
     let set = |ms: Option<u64>| {
         on_runtime(async {
@@ -141,7 +144,7 @@ fn a_folder_of_form_4_opens_with_all_that_is_in_it_and_its_volume_takes_snapshot
     for _ in 0..2 {
         open_whole(scratch.path());
     }
-    assert_eq!(form(scratch.path(), state_machine::FILE), 7);
+    assert_eq!(form(scratch.path(), state_machine::FILE), 8);
     let propose = |command: Option<Command>| {
         on_runtime(async {
             let metadata = Metadata::open(scratch.path()).await.unwrap();
@@ -195,7 +198,7 @@ fn a_folder_of_form_5_opens_with_all_that_is_in_it_and_copies_move_to_another_dr
         assert_eq!(columns(&state, 3), [[d0, d1], [d1, d2], [d2, d0]]);
         assert_eq!((state.snapshots_of(VolumeId(1)).count(), rows), (1, vec![vec![Value::Integer(2)]]));
     }
-    assert_eq!(form(scratch.path(), state_machine::FILE), 7);
+    assert_eq!(form(scratch.path(), state_machine::FILE), 8);
     let (map, column, view) = (MapId(1), 0, open(vec![]).0.view());
     let (state, _) = open(vec![Command::BeginMove { map, column, from: d0, to: d2 }]);
     assert_eq!(columns(&state, 1), [vec![d0, d1, d2], vec![d1, d0]]);
@@ -247,7 +250,7 @@ fn a_folder_of_form_6_opens_with_all_that_is_in_it_and_its_volumes_are_whole_unt
         assert!(state.active_volumes().all(|volume| volume.import.is_none()));
         assert_eq!(state.volume_named("c").unwrap().origin, Some(SnapshotId { volume: VolumeId(1), epoch: 1 }));
     }
-    assert_eq!(form(scratch.path(), state_machine::FILE), 7);
+    assert_eq!(form(scratch.path(), state_machine::FILE), 8);
     let (name, import) = ("v0".to_owned(), 7);
     let state = open(vec![Command::NoteImport { name: name.clone(), import, done: 512 }]);
     assert_eq!(state.volume_named("v0").unwrap().import, Some(ImportRecord { id: 7, done: 512 }));
@@ -255,6 +258,52 @@ fn a_folder_of_form_6_opens_with_all_that_is_in_it_and_its_volumes_are_whole_unt
     let state = open(vec![Command::FinishImport { name, import }]);
     assert_eq!(state.volume_named("v0").unwrap().import, None);
     assert_eq!(open(vec![]), state);
+}
+
+#[test]
+fn form_7_opens_and_notes_rollbacks_from_then_on() {
+    let scratch = folder_of_form_7();
+    let open = |commands: Vec<Command>| {
+        on_runtime(async {
+            let metadata = Metadata::open(scratch.path()).await.unwrap();
+            for command in commands {
+                metadata.propose(command).await.unwrap();
+            }
+            let state = metadata.state();
+            metadata.shutdown().await;
+            state
+        })
+    };
+    for _ in 0..2 {
+        let state = open(vec![]);
+        let volumes = state.active_volumes();
+        let volumes: Vec<_> =
+            volumes.map(|volume| (&*volume.name, volume.lineage.to_string(), volume.begun_in)).collect();
+        let lineages = ["0-1,3-3", "0-1", "0-1,4-4"].map(str::to_owned);
+        let expected: Vec<_> = ["v0", "w", "c"].into_iter().zip(lineages).map(|(name, seen)| (name, seen, 0)).collect();
+        assert_eq!(volumes, expected);
+        assert_eq!(state.volume_named("w").unwrap().import, Some(ImportRecord { id: 7, done: 512 }));
+        assert!(state.maps[&MapId(1)].columns.iter().flat_map(|it| &it.holders).all(|it| it.status.is_complete()));
+    }
+    assert_eq!(form(scratch.path(), state_machine::FILE), 8);
+    let state = open(vec![Command::RollBack { volume: "v0".to_owned(), name: "s".to_owned() }]);
+    let volume = state.volume_named("v0").unwrap();
+    assert!(volume.begun_in == volume.epoch && volume.epoch > 4 && !volume.goes_on_from(3));
+    assert_eq!(open(vec![]), state);
+}
+
+#[test]
+fn a_rotten_record_of_form_7_is_noticed_and_left() {
+    for harm in
+        ["UPDATE volumes SET imported = 1024 WHERE name = 'w'", "UPDATE volumes SET epoch = 4 WHERE name = 'v0'"]
+    {
+        let scratch = folder_of_form_7();
+        let file = scratch.path().join(state_machine::FILE);
+        Connection::open(&file).and_then(|opened| opened.execute_batch(harm)).unwrap();
+        let refused = on_runtime(async { Metadata::open(scratch.path()).await.err() });
+        assert!(matches!(refused, Some(OpenError::Damaged { .. })), "{harm}: {refused:?}");
+        assert_eq!(form(scratch.path(), state_machine::FILE), 7);
+    }
 }
 
 #[test]
@@ -368,5 +417,5 @@ fn a_drive_that_was_away_in_form_6_counts_as_passed_over() {
         }
         assert_eq!(holders().filter(|holder| holder.drive == here).count(), 64);
     }
-    assert_eq!(form(scratch.path(), state_machine::FILE), 7);
+    assert_eq!(form(scratch.path(), state_machine::FILE), 8);
 }

@@ -194,6 +194,7 @@ impl Record for VolumeRecord {
         "origin_epoch",
         "import",
         "imported",
+        "begun_in",
     ];
 
     fn values(&self) -> Vec<Value> {
@@ -214,6 +215,7 @@ impl Record for VolumeRecord {
             optional(self.origin, |origin| integer(origin.epoch.into())),
             optional(self.import, |import| integer(import.id)),
             optional(self.import, |import| VolumeSize(import.done).value()),
+            integer(self.begun_in.into()),
         ]
     }
 
@@ -233,6 +235,7 @@ impl Record for VolumeRecord {
             epoch_since: row.get(11)?,
             origin: origin(row, 12)?,
             import: import(row, 14)?,
+            begun_in: row.get(16)?,
         })
     }
 }

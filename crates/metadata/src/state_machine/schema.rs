@@ -58,7 +58,8 @@ pub const KIND: Kind = Kind {
             origin_volume INTEGER,          -- of a clone, the snapshot that it was made of, which may be gone: snapshots.volume
             origin_epoch INTEGER,           -- and snapshots.epoch; null if it's no clone
             import INTEGER,                 -- the number of the import that has begun to write to it; null if it's whole
-            imported ANY                    -- bytes of that which are there, as size; null if it's whole
+            imported ANY,                   -- bytes of that which are there, as size; null if it's whole
+            begun_in INTEGER NOT NULL       -- the epoch in which it went on when it was rolled back last; 0 if it wasn't
         ) STRICT;
         CREATE UNIQUE INDEX volumes_by_name ON volumes (name) WHERE state = 'active';
         CREATE TABLE snapshots (
@@ -134,5 +135,6 @@ pub const KIND: Kind = Kind {
         super::upgrade::from_form_4,
         super::upgrade::from_form_5,
         super::upgrade::from_form_6,
+        super::upgrade::from_form_7,
     ],
 };

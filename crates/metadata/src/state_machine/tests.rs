@@ -399,6 +399,7 @@ fn a_snapshot_or_lineage_that_rotted_is_noticed() {
         "UPDATE volumes SET lineage = '1-2'",
         "UPDATE volumes SET epoch = 1, lineage = '0-1'",
         "UPDATE volumes SET epoch_since = 1",
+        "UPDATE volumes SET begun_in = 1",
         "UPDATE maps SET newest_epoch = 1",
     ];
     for harm in harms {

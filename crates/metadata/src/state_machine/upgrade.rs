@@ -85,12 +85,26 @@ pub fn from_form_6(connection: &Connection, file: &Path) -> Result<(), StoreErro
     let status = "ALTER TABLE map_columns ADD COLUMN status TEXT NOT NULL DEFAULT 'complete'";
     connection.execute_batch(status).map_err(StoreError::sqlite(file))?;
     connection.execute_batch(IMPORTS).map_err(StoreError::sqlite(file))?;
+    connection.execute_batch(ROLLBACKS).map_err(StoreError::sqlite(file))?;
     let state = checked(connection, file, Digest::of_form_6)?;
     put_with_copies(connection, file, state)
 }
 
+/// Form 7 doesn't say in which epoch a volume went on that was rolled back. One that was of an earlier form has become the newest at once.
+pub fn from_form_7(connection: &Connection, file: &Path) -> Result<(), StoreError> {
+    if has_column(connection, file, "volumes", "begun_in")? {
+        return Ok(());
+    }
+    connection.execute_batch(ROLLBACKS).map_err(StoreError::sqlite(file))?;
+    let state = checked(connection, file, Digest::of_form_7)?;
+    put_meta(connection, DIGEST, &Digest::of(&state).0).map_err(StoreError::sqlite(file))
+}
+
 const IMPORTS: &str = "ALTER TABLE volumes ADD COLUMN import INTEGER;
     ALTER TABLE volumes ADD COLUMN imported ANY;";
+
+/// What earlier commands would make of it in this form, so that servers which carry those out hold the same.
+const ROLLBACKS: &str = "ALTER TABLE volumes ADD COLUMN begun_in INTEGER NOT NULL DEFAULT 0;";
 
 const LEASES: &str = "ALTER TABLE cluster ADD COLUMN lease_ms INTEGER;
     ALTER TABLE cluster ADD COLUMN longest_lease_ms INTEGER;";
@@ -131,6 +145,7 @@ const COLUMNS: &str = "ALTER TABLE volumes ADD COLUMN origin_volume INTEGER;
 fn add_columns(connection: &Connection, file: &Path) -> Result<(), StoreError> {
     connection.execute_batch(COLUMNS).map_err(StoreError::sqlite(file))?;
     connection.execute_batch(IMPORTS).map_err(StoreError::sqlite(file))?;
+    connection.execute_batch(ROLLBACKS).map_err(StoreError::sqlite(file))?;
     let mut statement = connection.prepare("SELECT id, layout, made_in FROM maps").map_err(StoreError::sqlite(file))?;
     let maps = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)));
     let maps: Result<Vec<(u32, String, u64)>, _> = maps.and_then(Iterator::collect);

@@ -29,7 +29,7 @@ pub async fn read(
     let volume = volumes::served(&context, &name.0).await?;
     let id = volume.id();
     let read = read_of(&context, Reader::Volume(volume), range).await?;
-    still_sees(&context, id, range.epoch)?;
+    goes_on_from(&context, id, range.epoch)?;
     Ok(read)
 }
 
@@ -76,14 +76,17 @@ pub async fn write(
     let data = body(request, MAX_DATA as usize).await?;
     let volume = volumes::served(&context, &name.0).await?;
     is_awaited(caller.as_ref())?;
-    let (id, observed) = (volume.id(), context.observations.of(volume.id()));
-    let write = move |volume: Volume<ServerWorld>| async move {
-        let length = data.len() as u64;
-        let written = volume.write(offset, data, false).await;
-        observed.damaged(None).learn(offset, length, &written);
-        written
+    let observed = context.observations.of(volume.id());
+    let write = || {
+        let (data, observed) = (data.clone(), observed.clone());
+        move |volume: Volume<ServerWorld>| async move {
+            let length = data.len() as u64;
+            let written = volume.write(offset, data, false).await;
+            observed.damaged(None).learn(offset, length, &written);
+            written
+        }
     };
-    written(&context, id, import, on_data_thread(&context, volume, write)).await
+    written(&context, &volume, import, write).await
 }
 
 pub async fn zero(
@@ -94,13 +97,16 @@ pub async fn zero(
 ) -> Result<Json<Done>, Failure> {
     let volume = volumes::served(&context, &name.0).await?;
     is_awaited(caller.as_deref())?;
-    let (id, observed) = (volume.id(), context.observations.of(volume.id()));
-    let trim = move |volume: Volume<ServerWorld>| async move {
-        let trimmed = volume.trim(offset, length).await;
-        observed.damaged(None).learn(offset, length, &trimmed);
-        trimmed
+    let observed = context.observations.of(volume.id());
+    let trim = || {
+        let observed = observed.clone();
+        move |volume: Volume<ServerWorld>| async move {
+            let trimmed = volume.trim(offset, length).await;
+            observed.damaged(None).learn(offset, length, &trimmed);
+            trimmed
+        }
     };
-    written(&context, id, import, on_data_thread(&context, volume, trim)).await
+    written(&context, &volume, import, trim).await
 }
 
 pub async fn flush(
@@ -109,9 +115,8 @@ pub async fn flush(
     Options(ImportQuery { import }): Options<ImportQuery>,
 ) -> Result<Json<Done>, Failure> {
     let volume = volumes::served(&context, &name.0).await?;
-    let id = volume.id();
-    let flush = |volume: Volume<ServerWorld>| async move { volume.flush().await };
-    written(&context, id, import, on_data_thread(&context, volume, flush)).await
+    let flush = || |volume: Volume<ServerWorld>| async move { volume.flush().await };
+    written(&context, &volume, import, flush).await
 }
 
 /// Whether somebody still waits for it. While this server stood still, what was asked of it may have been done by another one, and written
@@ -123,24 +128,38 @@ fn is_awaited(caller: Option<&Caller>) -> Result<(), Failure> {
     }
 }
 
-/// Of an import, only as long as it's that of the volume. What decides is whether it may say that it's finished: this ends it sooner.
-async fn written(
+/// Of an import, only as long as it's that of the volume: what is written by a revision of the volume's record in which it's that comes
+/// before what another import writes by a later one, or not at all. Whatever else has changed of the record, it's written again: an import
+/// writes one thing at a time.
+async fn written<W, F>(
     context: &Context,
-    id: VolumeId,
+    volume: &Volume<ServerWorld>,
     import: Option<u64>,
-    work: impl Future<Output = Result<(), Failure>>,
-) -> Result<Json<Done>, Failure> {
-    imports::check(context, id, import).await?;
-    work.await?;
-    imports::check(context, id, import).await?;
-    Ok(Json(Done {}))
+    work: impl Fn() -> W,
+) -> Result<Json<Done>, Failure>
+where
+    W: FnOnce(Volume<ServerWorld>) -> F + Send + 'static,
+    F: Future<Output = Result<(), IoError>> + 'static,
+{
+    loop {
+        let revision = imports::check(context, volume.id(), import).await?;
+        let volume = revision.map_or_else(|| volume.clone(), |revision| volume.as_of(revision));
+        match on_data_thread(context, volume.clone(), work()).await {
+            Err(_) if !volume.is_current() => {}
+            outcome => {
+                outcome?;
+                imports::check(context, volume.id(), import).await?;
+                return Ok(Json(Done {}));
+            }
+        }
+    }
 }
 
 /// Fails if what the caller has read of it before isn't in it any more.
-pub fn still_sees(context: &Context, id: VolumeId, epoch: Option<Epoch>) -> Result<(), Failure> {
+pub fn goes_on_from(context: &Context, id: VolumeId, epoch: Option<Epoch>) -> Result<(), Failure> {
     let state = context.parts.metadata.state();
     let record = state.volumes.get(&id).ok_or_else(|| Failure::from(IoError::Fenced))?;
-    match epoch.is_none_or(|epoch| record.lineage.sees(epoch)) {
+    match epoch.is_none_or(|epoch| record.goes_on_from(epoch)) {
         true => Ok(()),
         false => Err(Failure::new(ErrorKind::Conflict, format!("volume '{}' was rolled back meanwhile", record.name))),
     }
@@ -152,7 +171,10 @@ pub async fn map(
     Options(range): Options<RangeQuery>,
 ) -> Result<Json<Vec<MapRun>>, Failure> {
     let volume = volumes::served(&context, &name.0).await?;
-    map_of(&context, Reader::Volume(volume), range).await
+    let id = volume.id();
+    let map = map_of(&context, Reader::Volume(volume), range).await?;
+    goes_on_from(&context, id, range.epoch)?;
+    Ok(map)
 }
 
 pub async fn map_snapshot(

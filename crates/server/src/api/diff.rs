@@ -4,7 +4,7 @@
 //! It's exact whatever drives keep, and reads what one of the two has had written, taken out or moved since the other. So much as takes
 //! a moment is compared for one request, and the asker goes on from there; no more than a piece of each is in memory.
 
-use super::data::{on_data_thread, place, still_sees};
+use super::data::{goes_on_from, on_data_thread, place};
 use super::extract::{Named, Options};
 use super::failure::Failure;
 use super::types::{BY_ID, DiffQuery, Difference, DifferenceKind, SnapshotDiff, SnapshotName};
@@ -46,7 +46,7 @@ pub async fn show(
     let id = one.volume().id();
     let compare = move |(one, other)| compare(one, other, offset);
     match on_data_thread(&context, (one, other), compare).await {
-        Ok(found) => still_sees(&context, id, epoch).map(|()| Json(found)),
+        Ok(found) => goes_on_from(&context, id, epoch).map(|()| Json(found)),
         // That it's gone says more than that it can't be read.
         Err(failure) => Err(snapshots::gone(&context, &from).unwrap_or(failure)),
     }

@@ -31,15 +31,15 @@ pub async fn finish(
     volumes::one(&context, &volume).await
 }
 
-/// Fails if what is written into the volume by this import isn't what it's to become any more.
-pub async fn check(context: &Context, volume: VolumeId, import: Option<u64>) -> Result<(), Failure> {
-    let Some(import) = import else { return Ok(()) };
+/// The revision of the volume's record by which this import writes. Fails if what it writes isn't what the volume is to become any more.
+pub async fn check(context: &Context, volume: VolumeId, import: Option<u64>) -> Result<Option<u64>, Failure> {
+    let Some(import) = import else { return Ok(None) };
     let own = |state: &State| state.volumes.get(&volume)?.import.map(|own| own.id);
     let is_known = |state: &Arc<State>| own(state) == Some(import) || !state.volumes.contains_key(&volume);
     // Another server may have been told that it begins.
     let state = in_a_moment(&mut context.parts.metadata.watch(), is_known).await;
     match state.volumes.get(&volume) {
-        Some(_) if own(&state) == Some(import) => Ok(()),
+        Some(record) if own(&state) == Some(import) => Ok(Some(record.revision)),
         Some(record) => Err(Refusal::ImportChanged(record.name.clone()).into()),
         None => Err(Refusal::NoVolumeId(volume).into()),
     }

@@ -494,7 +494,7 @@ pub struct ImportArguments {
     /// The volume's name
     #[arg(value_parser = value::name)]
     pub name: String,
-    /// The size of the volume to create, if there is none of this name
+    /// The size of the volume to create, if there is none of this name; and of an image in a pipe, how long that is to be
     #[arg(long, value_parser = value::size, allow_negative_numbers = true)]
     pub size: Option<u64>,
     /// The layout of the volume to create, if there is none of this name
@@ -503,17 +503,18 @@ pub struct ImportArguments {
     /// The pool of the volume to create, if there is none of this name
     #[arg(long, value_parser = value::name)]
     pub pool: Option<String>,
-    /// Apply differences even if the volume has changed since the snapshot on which they are based
+    /// Take the place of another import that goes on, which ends with an error; apply differences even if the volume has changed since
+    /// the snapshot on which they are based
     #[arg(long)]
     pub force: bool,
     /// Go on with an import that was cut short: what is there already is compared with standard input, and written where it differs
-    #[arg(long, conflicts_with_all = ["force", "size", "layout", "pool"])]
+    #[arg(long, conflicts_with_all = ["layout", "pool"])]
     pub resume: bool,
     /// If the volume is larger than the one that the input came from, make it as small: what is past the new end is lost
     #[arg(long)]
     pub shrink: bool,
     /// Take the input for an image, whatever it begins with
-    #[arg(long, conflicts_with = "force")]
+    #[arg(long)]
     pub raw: bool,
 }
 

@@ -24,7 +24,7 @@ pub struct Source<'a> {
 }
 
 pub enum Kind {
-    /// As it is now. It's to see this epoch to the end: a rollback would mix what it was with what it is.
+    /// As it is now. It's to go on from this epoch to the end: a rollback would mix what it was with what it is.
     Volume {
         epoch: u64,
     },
@@ -82,8 +82,7 @@ impl<'a> Source<'a> {
 
     /// Which parts of so many bytes drives hold, maybe not to the end.
     pub fn map(&self, offset: u64, length: u64) -> Result<Vec<MapRun>, ClientError> {
-        let route = self.route(route::VOLUME_MAP, route::SNAPSHOT_MAP);
-        self.client.get(&format!("{}?offset={offset}&length={length}", path(route, &self.id)))
+        self.client.get(&self.question((route::VOLUME_MAP, route::SNAPSHOT_MAP), offset, length))
     }
 
     /// Bytes that only drives had that have failed, in order. A server that can't tell is asked for them as for others.
@@ -93,9 +92,7 @@ impl<'a> Source<'a> {
     }
 
     pub fn read(&self, offset: u64, length: u64) -> Result<Vec<u8>, ClientError> {
-        let route = self.route(route::VOLUME_DATA, route::SNAPSHOT_DATA);
-        let epoch = self.epoch().map_or_else(String::new, |epoch| format!("&epoch={epoch}"));
-        self.client.get_bytes(&format!("{}?offset={offset}&length={length}{epoch}", path(route, &self.id)))
+        self.client.get_bytes(&self.question((route::VOLUME_DATA, route::SNAPSHOT_DATA), offset, length))
     }
 
     pub fn as_snapshot(&self) -> Option<&SnapshotInfo> {
@@ -105,18 +102,12 @@ impl<'a> Source<'a> {
         }
     }
 
-    fn route(&self, of_volume: &'static str, of_snapshot: &'static str) -> &'static str {
-        match self.kind {
-            Kind::Volume { .. } => of_volume,
-            Kind::Snapshot(_) => of_snapshot,
-        }
-    }
-
-    /// That it's to see, if it's a volume.
-    pub fn epoch(&self) -> Option<u64> {
-        match self.kind {
-            Kind::Volume { epoch } => Some(epoch),
-            Kind::Snapshot(_) => None,
-        }
+    /// Of a range. Of a volume it's refused once that was rolled back since it was found.
+    fn question(&self, (of_volume, of_snapshot): (&'static str, &'static str), offset: u64, length: u64) -> String {
+        let (route, epoch) = match self.kind {
+            Kind::Volume { epoch } => (of_volume, format!("&epoch={epoch}")),
+            Kind::Snapshot(_) => (of_snapshot, String::new()),
+        };
+        format!("{}?offset={offset}&length={length}{epoch}", path(route, &self.id))
     }
 }

@@ -96,9 +96,20 @@ pub enum TransferError {
     Shorter { name: String, done: String },
     #[error(
         "standard input ended after {done} of {size} bytes: volume '{name}' is incomplete until an import of it ends; \
-         see whether what writes to this pipe has failed, and import it once more, or go on with --resume"
+         see whether what writes to this pipe has failed, and import it once more, or go on with --resume; one that is to be shorter has \
+         its length in --size"
     )]
     EndsEarly { name: String, done: u64, size: u64 },
+    #[error(
+        "standard input is a file that became shorter while it was read, {done} instead of {size} bytes: volume '{name}' is incomplete \
+         until an import of it ends; import the file once more when nobody changes it"
+    )]
+    BecameShorter { name: String, done: u64, size: u64 },
+    #[error(
+        "standard input goes on after the {size} bytes that --size says: those are written, the rest is not, and volume '{name}' is \
+         incomplete until an import of it ends"
+    )]
+    LongerThanSaid { name: String, size: u64 },
     #[error(
         "volume '{0}' is incomplete, an import of it hasn't come to its end: end it by `tepal volume import {0} --resume`, or use --force"
     )]
@@ -149,6 +160,15 @@ pub enum TransferError {
     #[error("volume '{0}' exists, and isn't what an earlier `tepal volume receive` has begun: name another volume")]
     NotOfThis(String),
     #[error(
+        "standard input goes on from snapshot '{0}', and there is none: send the volume from the beginning, or from a snapshot that was \
+         received"
+    )]
+    NoBase(SnapshotName),
+    #[error(
+        "snapshot '{name}' has {found} bytes, and the one of that name that was sent has {wanted}: it's another one; name another volume"
+    )]
+    OtherSnapshot { name: SnapshotName, found: u64, wanted: u64 },
+    #[error(
         "there is a snapshot '{0}' already, and nothing more is received: name another volume, or go on with what was begun by --resume"
     )]
     HasSnapshot(SnapshotName),
@@ -156,10 +176,15 @@ pub enum TransferError {
         "standard input is what `tepal volume send` has written: `tepal volume receive {0}` takes it, or use --raw"
     )]
     IsSent(String),
-    #[error("standard input has an image for volume '{0}', and no differences: leave out --force")]
-    NothingToForce(String),
+    #[error(
+        "volume '{0}' is in use, an import writes to it: have that end first, or use --force, and that one ends with an error and isn't \
+         written any further"
+    )]
+    Imported(String),
     #[error("standard input has differences that aren't applied to volume '{name}', which is as before: {error}")]
     Differences { name: String, error: DifferenceError },
+    #[error("standard input has differences of which nothing is applied to volume '{name}', which is {is}: {error}")]
+    NotBegun { name: String, is: String, error: DifferenceError },
     #[error(
         "volume '{name}' has only a part of the differences on standard input: {error}; bring it back to what '{since}' was, and import \
          a whole file"
@@ -229,9 +254,6 @@ pub fn import(client: &Client, output: Output, arguments: ImportArguments) -> Re
         return Err(TransferError::DamagedBeginning(arguments.name).into());
     } else if beginning.is_empty() {
         return Err(TransferError::Empty(arguments.name).into());
-    }
-    if arguments.force {
-        return Err(TransferError::NothingToForce(arguments.name).into());
     }
     let length = place.map(|(from, end)| end.saturating_sub(from));
     let place = place.map(|(from, end)| (from + begun as u64, end));

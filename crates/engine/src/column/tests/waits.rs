@@ -25,6 +25,33 @@ fn what_is_in_line_when_its_client_goes_is_not_done() {
     });
 }
 
+/// Story: a write of an import waited for a drive while another import took its place, was asked for again by what was known then, and
+/// landed on what the other one had written.
+#[test]
+fn nothing_of_an_earlier_revision_lands_behind_later_writes() {
+    told(|world| async move {
+        let rig = Rig::new(world, "stripe", 1).await;
+        rig.write(3, 1, 1).await.unwrap();
+        rig.lose(0).await;
+        let (first, second) = (rig.volume.as_of(1), rig.volume.as_of(2));
+        let data = |byte: u8| Bytes::from(vec![byte; BLOCK as usize]);
+        let overtaken = first.write(3 * BLOCK, data(2), false);
+        let later = second.write(3 * BLOCK, data(3), false);
+        let change = async {
+            rig.secs(1).await;
+            rig.volume.changed("v1", 8 << 20, 2);
+            rig.secs(1).await;
+            rig.bring_back(0).await;
+        };
+        let (overtaken, later, ()) = join3(overtaken, later, change).await;
+        assert_eq!((overtaken, later), (Err(IoError::Fenced), Ok(())));
+        assert_eq!(rig.read(3).await, Ok(3));
+        assert!(!first.is_current() && second.is_current() && rig.volume.is_current());
+        assert_eq!(first.trim(3 * BLOCK, BLOCK).await, Err(IoError::Fenced));
+        assert_eq!(rig.read(3).await, Ok(3));
+    });
+}
+
 /// Story: a client gave up a write that was in line, went on by another gateway after seconds, and read what was before. Then the write was
 /// done: reads waited for what they met, and answered what they had read before it ended.
 #[test]

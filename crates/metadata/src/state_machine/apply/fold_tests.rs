@@ -69,6 +69,28 @@ fn what_nobody_sees_any_more_is_no_gap_once_it_is_closed() {
     assert_eq!(lineage(&state, "v"), "0-4");
 }
 
+/// Story: a volume was rolled back while it was exported; once the gap was closed, it saw the epoch again in which the export had begun,
+/// and what was read before and after was put together.
+#[test]
+fn no_epoch_before_a_rollback_counts_once_its_gap_closed() {
+    let mut state = with_volume();
+    let goes_on_from = |state: &State, name: &str, epoch| state.volume_named(name).unwrap().goes_on_from(epoch);
+    assert!(goes_on_from(&state, "v", 0) && goes_on_from(&state, "v", 1) && !goes_on_from(&state, "v", 2));
+    done(&mut state, take("v", "a"));
+    assert!(goes_on_from(&state, "v", 1), "a snapshot changes nothing of what the volume holds");
+    done(&mut state, roll_back("v", "a"));
+    assert!(!goes_on_from(&state, "v", 1) && !goes_on_from(&state, "v", 2) && goes_on_from(&state, "v", 3));
+    close_all(&mut state);
+    assert_eq!(lineage(&state, "v"), "0-3");
+    assert!(!goes_on_from(&state, "v", 1) && !goes_on_from(&state, "v", 2) && goes_on_from(&state, "v", 3));
+    done(&mut state, take("v", "b"));
+    assert!(!goes_on_from(&state, "v", 2) && goes_on_from(&state, "v", 3) && goes_on_from(&state, "v", 4));
+    done(&mut state, clone("v", "b", "c"));
+    let made_in = state.volume_named("c").unwrap().epoch;
+    done(&mut state, take("c", "d"));
+    assert!(goes_on_from(&state, "c", made_in), "a clone is another volume, and wasn't rolled back");
+}
+
 #[test]
 fn what_others_see_stays_a_gap() {
     let mut state = with_volume();
@@ -198,6 +220,12 @@ fn earlier_builds_count_epochs_also_while_drives_are_away() {
     assert_eq!((lineage(&before, "v").as_str(), before.volume_named("v").unwrap().epoch), ("0-2", 2));
     done(&mut state, take("v", "t"));
     assert_eq!(lineage(&state, "v"), format!("0-{}", view + 1), "what is told apart is who sees it, as before");
+    of_before = Proposal::new(5, None, roll_back("v", "t"));
+    of_before.version = 8;
+    let before = apply(&state, &of_before).unwrap().state;
     done(&mut state, roll_back("v", "t"));
     assert_eq!(lineage(&state, "v"), format!("0-1,{0}-{0}", view + 2));
+    assert_eq!(lineage(&before, "v"), lineage(&state, "v"));
+    let begun_in = |state: &State| u64::from(state.volume_named("v").unwrap().begun_in);
+    assert_eq!((begun_in(&before), begun_in(&state)), (0, view + 2), "builds of before noted nothing");
 }

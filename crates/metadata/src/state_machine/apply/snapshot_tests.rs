@@ -219,6 +219,9 @@ fn step() -> impl Strategy<Value = (usize, Step)> {
 struct Model {
     held: u64,
     snapshots: BTreeMap<String, u64>,
+    /// Epochs in which it wrote, each with the rollbacks that there had been by then.
+    epochs: BTreeMap<Epoch, usize>,
+    rollbacks: usize,
 }
 
 /// Drives, which keep what was written in each epoch of each map.
@@ -248,6 +251,9 @@ impl Model {
         let kept = state.snapshots_of(volume.id).map(|kept| (kept.name.clone(), read(&kept.lineage)));
         assert_eq!(kept.collect::<BTreeMap<_, _>>(), self.snapshots);
         assert_eq!(read(&volume.lineage), self.held, "{name}");
+        for (epoch, rollbacks) in &self.epochs {
+            assert_eq!(volume.goes_on_from(*epoch), *rollbacks == self.rollbacks, "{name} from {epoch} on");
+        }
     }
 }
 
@@ -295,6 +301,7 @@ proptest! {
             let model = models.get_mut(&name).unwrap();
             let chosen = |nth: usize| model.snapshots.keys().nth(nth % model.snapshots.len().max(1)).cloned();
             let volume = state.volume_named(&name).unwrap().clone();
+            model.epochs.insert(volume.epoch, model.rollbacks);
             let new_name = format!("s{nth}");
             let commands = match step {
                 Step::Write => {
@@ -320,6 +327,7 @@ proptest! {
                 }),
                 Step::RollBack(nth) => chosen(nth).map_or(vec![], |to| {
                     model.held = model.snapshots[&to];
+                    model.rollbacks += 1;
                     vec![roll_back(&name, &to)]
                 }),
                 Step::Rename(nth) => chosen(nth).map_or(vec![], |from| {

@@ -4,7 +4,7 @@
 //! by [`State::history_of`](crate::State::history_of).
 
 use super::{Draft, check_name};
-use crate::command::{GAPS_CLOSED, Reply};
+use crate::command::{GAPS_CLOSED, ROLLBACKS_NOTED, Reply};
 use crate::record::{SnapshotId, SnapshotRecord, VolumeRecord};
 use crate::refusal::{Refusal, Thing};
 use std::sync::Arc;
@@ -49,6 +49,9 @@ impl Draft {
         let mut record = self.go_on_from(&snapshot.lineage, record)?;
         let (epoch, view) = (record.epoch, record.epoch_since);
         record.size = snapshot.size;
+        if self.version >= ROLLBACKS_NOTED {
+            record.begun_in = epoch;
+        }
         // What an import had begun is gone; no snapshot is of a part of one.
         let had_import = record.import.take().is_some();
         match resized.is_some() || had_import {
@@ -84,6 +87,7 @@ impl Draft {
             created_unix_ms: self.unix_ms,
             origin: Some(origin),
             import: None,
+            begun_in: 0,
             ..clone
         };
         let (view, size) = (clone.epoch_since, Size(clone.size));

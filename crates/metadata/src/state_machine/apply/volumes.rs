@@ -46,6 +46,7 @@ impl Draft {
             epoch: FIRST_EPOCH,
             lineage: as_read(&Lineage::default()),
             epoch_since: made_in,
+            begun_in: 0,
             revision: 1,
             state: VolumeState::Active,
             created_unix_ms: self.unix_ms,

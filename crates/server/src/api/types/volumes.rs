@@ -350,8 +350,8 @@ pub struct RangeQuery {
     pub offset: u64,
     /// Bytes; for `data`, at most [`MAX_DATA`](super::MAX_DATA).
     pub length: u64,
-    /// Of `data` of a volume: an epoch of it in which the caller has read something of it before. Refused as
-    /// [`Conflict`](super::ErrorKind::Conflict) if the volume doesn't see that epoch any more: it was rolled back.
+    /// Of a volume: an epoch of it in which the caller has read something of it before, or its map. Refused as
+    /// [`Conflict`](super::ErrorKind::Conflict) if the volume was rolled back since.
     #[serde(default)]
     pub epoch: Option<Epoch>,
 }

@@ -5,7 +5,7 @@
 //! pipe, each piece is before it is.
 
 use super::reader::Reader;
-use super::target::{Target, Wanted, resized};
+use super::target::{Target, Wanted, once_alone, resized};
 use super::{PIECE, TransferError, stream};
 use crate::cli::ImportArguments;
 use crate::client::Client;
@@ -14,6 +14,7 @@ use crate::command::snapshot::Differences;
 use crate::command::source::Source;
 use crate::difference_file::{DifferenceReader, DifferenceWriter, Header, Piece};
 use crate::output::{self, Output, Progress};
+use std::cmp::Ordering;
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use tepal_server::api::types::{ClusterInfo, DifferenceKind, SnapshotName, SourceName, VolumeInfo, path, route};
@@ -132,8 +133,9 @@ pub fn apply<'a>(
     let header = reader.header().clone();
     let since = header.since.clone().expect("differences are based on a snapshot");
     let volume = found(client, name, (&header, &since), force)?;
+    let size_before = volume.size;
     let volume = resized(client, volume, Wanted::Exactly(header.size), shrink)?;
-    let name = volume.name.clone();
+    let (name, sizes) = (volume.name.clone(), (size_before, volume.size));
     let mut target = Target::of(client, volume)?;
     let mut progress = Progress::new(format!("applying differences to {name}"));
     let (mut data, mut done) = (Vec::new(), 0);
@@ -143,8 +145,8 @@ pub fn apply<'a>(
             Ok(None) => break,
             Err(error) if done == 0 => {
                 // Nothing was written. If it can't be said now that it's whole, it's said to be incomplete.
-                let _ = if target.was_incomplete { None } else { target.finish().ok() };
-                return Err(TransferError::Differences { name, error }.into());
+                let is_incomplete = !target.was_incomplete && target.finish().is_err();
+                return Err(TransferError::NotBegun { name, is: left(sizes, is_incomplete), error }.into());
             }
             Err(error) => return Err(TransferError::HalfApplied { name, since, error }.into()),
         };
@@ -163,6 +165,19 @@ pub fn apply<'a>(
     Ok((target, done))
 }
 
+/// What a volume is after nothing was written to it: its sizes before and after it was made as large as what was to come, and whether it
+/// couldn't be said that it's whole.
+fn left((before, after): (u64, u64), is_incomplete: bool) -> String {
+    let sizes = [before, after].map(output::size);
+    let [before_said, after_said] = &sizes;
+    let is = match after.cmp(&before) {
+        Ordering::Equal => "as before".to_owned(),
+        Ordering::Less => format!("cut off at {after_said} instead of {before_said}, and else as before"),
+        Ordering::Greater => format!("enlarged to {after_said} instead of {before_said}, and else as before"),
+    };
+    if is_incomplete { format!("{is}, but counts as incomplete until an import of it ends") } else { is }
+}
+
 pub fn as_it_was(header: &Header) -> String {
     match &header.to {
         Some(to) => format!("what {}@{to} did", header.volume),
@@ -177,7 +192,7 @@ fn found(
     (header, since): (&Header, &str),
     force: bool,
 ) -> Result<VolumeInfo, CommandError> {
-    let volume: VolumeInfo = client.get(&path(route::VOLUME, name))?;
+    let volume = once_alone(client, client.get(&path(route::VOLUME, name))?, force)?;
     if force {
         return Ok(volume);
     }
@@ -201,10 +216,27 @@ fn found(
     let mut progress = Progress::new(format!("comparing {} with {base}", volume.name));
     let mut pages = Differences::new(client, &found, &now)?;
     while let Some(page) = pages.next()? {
-        if !page.runs.is_empty() {
+        if !page.runs.is_empty() || page.to_size < page.from_size {
             return Err(TransferError::BaseChanged { name: volume.name, base }.into());
         }
         progress.set(page.next.unwrap_or(page.to_size), page.to_size);
     }
     Ok(volume)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_failed_import_left_is_told_as_it_is() {
+        const MIB: u64 = 1 << 20;
+        assert_eq!(left((8 * MIB, 8 * MIB), false), "as before");
+        assert_eq!(left((8 * MIB, 4 * MIB), false), "cut off at 4M instead of 8M, and else as before");
+        let is = left((4 * MIB, 8 * MIB), true);
+        assert_eq!(
+            is,
+            "enlarged to 8M instead of 4M, and else as before, but counts as incomplete until an import of it ends"
+        );
+    }
 }

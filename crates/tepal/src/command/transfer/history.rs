@@ -6,15 +6,19 @@
 use super::difference::{self, as_it_was, header};
 use super::input::widen;
 use super::reader::Reader;
-use super::{TransferError, fill, stream};
+use super::target::once_alone;
+use super::{PIECE, TransferError, fill, is_zero, stream};
 use crate::cli::{ImportArguments, ReceiveArguments, SendArguments};
-use crate::client::Client;
+use crate::client::{Client, ClientError};
 use crate::command::CommandError;
+use crate::command::snapshot::Differences;
 use crate::command::source::Source;
-use crate::difference_file::{DifferenceError, DifferenceReader, Header};
-use crate::output::Output;
+use crate::difference_file::{DifferenceError, DifferenceReader, Header, Piece};
+use crate::output::{Output, Progress};
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, IsTerminal, Read, Write};
+use std::ops::Range;
 use std::os::fd::AsFd;
 use tepal_codec::checksum::crc;
 use tepal_server::api::types::{
@@ -121,7 +125,7 @@ pub fn receive(client: &Client, output: Output, arguments: ReceiveArguments) -> 
     let refused = |error| TransferError::NotReceived { name: arguments.name.clone(), error };
     let parts = read_beginning(&mut input).map_err(refused)?;
     let mut receiver = Receiver { client, arguments: &arguments, id: None, made: 0 };
-    let mut then = None;
+    let mut then: Option<Header> = None;
     for number in 0..parts {
         let reader = match number + 1 == parts {
             true => DifferenceReader::open(&mut input),
@@ -130,9 +134,13 @@ pub fn receive(client: &Client, output: Output, arguments: ReceiveArguments) -> 
         let broken = |error| TransferError::Received { name: arguments.name.clone(), made: number, parts, error };
         let reader = reader.map_err(broken)?;
         let header = reader.header().clone();
+        if then.as_ref().is_some_and(|before| !goes_on(before, &header)) {
+            return Err(broken(DifferenceError::Damaged("a part of it doesn't go on from the one before")).into());
+        }
         receiver.take(reader, &header).map_err(|error| match error {
             CommandError::Transfer(TransferError::HalfImported { error, .. })
             | CommandError::Transfer(TransferError::HalfApplied { error, .. })
+            | CommandError::Transfer(TransferError::NotBegun { error, .. })
             | CommandError::Transfer(TransferError::Differences { error, .. }) => broken(error).into(),
             error => error,
         })?;
@@ -148,6 +156,13 @@ pub fn receive(client: &Client, output: Output, arguments: ReceiveArguments) -> 
         format!("volume {} holds {}; {made}", volume.name, as_it_was(&then))
     })?;
     Ok(())
+}
+
+/// Whether a part leads on from what the one before it leads to.
+fn goes_on(before: &Header, next: &Header) -> bool {
+    let of = |header: &Header| (header.cluster, header.volume_id);
+    let begins = (next.since.as_ref(), next.since_epoch, next.since_size);
+    of(before) == of(next) && before.to.is_some() && begins == (before.to.as_ref(), before.to_epoch, before.size)
 }
 
 struct Receiver<'a> {
@@ -169,37 +184,158 @@ impl Receiver<'_> {
             let error = DifferenceError::Damaged("a part of it isn't of a snapshot");
             return Err(TransferError::NotReceived { name: self.arguments.name.clone(), error }.into());
         };
-        if self.has(to)? {
+        if self.has(to, header.size)? {
             let mut data = Vec::new();
-            let broken = |error| TransferError::Differences { name: self.arguments.name.clone(), error };
-            while reader.next(&mut data).map_err(broken)?.is_some() {}
+            while reader.next(&mut data).map_err(|error| self.broken(error))?.is_some() {}
             return Ok(());
         }
+        // Who was killed holds it for some seconds more.
+        let volume = self.volume()?.map(|volume| once_alone(self.client, volume, false)).transpose()?;
         let mut target = match &header.since {
             None => {
                 let ReceiveArguments { name, layout, pool, resume } = self.arguments;
                 let arguments = ImportArguments::of(self.called().to_owned());
-                let arguments = match self.volume()? {
+                let arguments = match volume {
                     None => ImportArguments { layout: layout.clone(), pool: pool.clone(), ..arguments },
                     Some(volume) if *resume && volume.incomplete.is_some() => {
                         ImportArguments { resume: true, shrink: true, ..arguments }
+                    }
+                    // It may have been made, and nothing more.
+                    Some(volume) if *resume && self.is_blank(&volume)? => ImportArguments { shrink: true, ..arguments },
+                    // All of it may have been written, and only the snapshot be missing.
+                    Some(volume) if *resume && self.holds(&volume, None, &mut reader)? => {
+                        return self.keep(&volume, to);
                     }
                     Some(_) => return Err(TransferError::NotOfThis(name.clone()).into()),
                 };
                 stream::fill(self.client, arguments, &mut reader)?
             }
             Some(since) => {
-                self.bring_back(since)?;
+                let (volume, base) = self.base(volume, since, header.since_size)?;
+                if self.arguments.resume && self.is_there(&volume, &base, &mut reader)? {
+                    return self.keep(&volume, to);
+                }
                 difference::apply(self.client, self.called(), &mut reader, None, (false, true))?.0
             }
         };
         let volume = target.finish()?;
         drop(target);
+        self.keep(&volume, to)
+    }
+
+    fn keep(&mut self, volume: &VolumeInfo, as_snapshot: &str) -> Result<(), CommandError> {
         self.id = Some(volume.by_id());
-        let request = CreateSnapshot { volume: volume.by_id(), name: to.clone() };
+        let request = CreateSnapshot { volume: volume.by_id(), name: as_snapshot.to_owned() };
         let _: SnapshotInfo = self.client.post(route::SNAPSHOTS, &request)?;
         self.made += 1;
         Ok(())
+    }
+
+    fn broken(&self, error: DifferenceError) -> TransferError {
+        TransferError::Differences { name: self.arguments.name.clone(), error }
+    }
+
+    /// Whether all of a part that goes on from the base is there, and only its snapshot is missing. Else what an earlier try had begun is
+    /// undone; an error if the volume holds something else.
+    fn is_there(
+        &self,
+        volume: &VolumeInfo,
+        base: &SnapshotInfo,
+        reader: &mut DifferenceReader<impl Read>,
+    ) -> Result<bool, CommandError> {
+        if volume.incomplete.is_none() {
+            let changed = self.changed(volume, base)?;
+            if changed.runs.is_empty() && !changed.is_cut_off {
+                return Ok(false);
+            } else if !changed.runs.is_empty() {
+                return match self.holds(volume, Some(changed), reader)? {
+                    true => Ok(true),
+                    false => {
+                        let (name, base) = (volume.name.clone(), base.full_name());
+                        Err(TransferError::BaseChanged { name, base }.into())
+                    }
+                };
+            }
+        }
+        let _: VolumeInfo = self.client.post(&path(route::SNAPSHOT_ROLLBACK, &base.by_id()), &Done {})?;
+        Ok(false)
+    }
+
+    /// Whether nothing was ever kept in it.
+    fn is_blank(&self, volume: &VolumeInfo) -> Result<bool, CommandError> {
+        let source = Source::of_volume(self.client, volume);
+        Ok(volume.snapshots.is_empty() && reads_as_zeros(&source, 0, source.size)?)
+    }
+
+    /// Whether the volume holds just what the part leads to. `changed`: in what it differs from the part's base; of a part that is based on
+    /// nothing, all else is to be zeros.
+    fn holds(
+        &self,
+        volume: &VolumeInfo,
+        changed: Option<Changed>,
+        reader: &mut DifferenceReader<impl Read>,
+    ) -> Result<bool, CommandError> {
+        let (source, size) = (Source::of_volume(self.client, volume), reader.header().size);
+        if source.size != size {
+            return Ok(false);
+        }
+        let mut progress = Progress::new(format!("comparing {}", volume.name));
+        let (mut data, mut end, mut changed) = (Vec::new(), 0, changed);
+        // Whether nothing but what is in pieces was changed.
+        let mut is_as_before = |from: u64, to: u64| match &mut changed {
+            Some(changed) => Ok(changed.pass(from, to)),
+            None => reads_as_zeros(&source, from, to),
+        };
+        while let Some(piece) = reader.next(&mut data).map_err(|error| self.broken(error))? {
+            let (offset, length) = match piece {
+                Piece::Data { offset } => (offset, data.len() as u64),
+                Piece::Zeros { offset, length } => (offset, length),
+            };
+            let is_there = match piece {
+                Piece::Data { .. } => source.read(offset, length)? == data,
+                Piece::Zeros { .. } => reads_as_zeros(&source, offset, offset + length)?,
+            };
+            if !is_there || !is_as_before(end, offset)? {
+                return Ok(false);
+            }
+            end = offset + length;
+            progress.set(end, size);
+        }
+        Ok(is_as_before(end, size)?)
+    }
+
+    /// In what the volume differs from its snapshot.
+    fn changed(&self, volume: &VolumeInfo, base: &SnapshotInfo) -> Result<Changed, CommandError> {
+        let base = Source::of_snapshot(self.client, base.clone());
+        let now = Source::of_volume(self.client, volume);
+        let mut progress = Progress::new(format!("comparing {} with {}", now.name, base.name));
+        let (mut pages, mut runs) = (Differences::new(self.client, &base, &now)?, VecDeque::new());
+        while let Some(page) = pages.next()? {
+            runs.extend(page.runs.iter().map(|run| run.offset..run.offset + run.length));
+            progress.set(page.next.unwrap_or(page.to_size), page.to_size);
+        }
+        Ok(Changed { runs, is_cut_off: now.size < base.size })
+    }
+
+    /// The volume and its snapshot on which a part is based.
+    fn base(
+        &self,
+        volume: Option<VolumeInfo>,
+        since: &str,
+        size: u64,
+    ) -> Result<(VolumeInfo, SnapshotInfo), CommandError> {
+        let volume = match volume {
+            Some(volume) => volume,
+            None => self.client.get(&path(route::VOLUME, self.called()))?, // which says that there is none
+        };
+        match self.snapshot(&volume, since)? {
+            Some(found) if found.size == size => Ok((volume, found)),
+            Some(found) => Err(other(&found, size).into()),
+            None => {
+                let base = SnapshotName { volume: volume.name, snapshot: since.to_owned() };
+                Err(TransferError::NoBase(base).into())
+            }
+        }
     }
 
     fn volume(&self) -> Result<Option<VolumeInfo>, CommandError> {
@@ -210,12 +346,13 @@ impl Receiver<'_> {
         }
     }
 
-    /// Whether an earlier try has made the snapshot of that name.
-    fn has(&mut self, snapshot: &str) -> Result<bool, CommandError> {
+    /// Whether an earlier try has made the snapshot of that name, as far as its size tells.
+    fn has(&mut self, snapshot: &str, size: u64) -> Result<bool, CommandError> {
         let Some(volume) = self.volume()? else { return Ok(false) };
         self.id = Some(volume.by_id());
         match self.snapshot(&volume, snapshot)? {
             Some(found) if !self.arguments.resume => Err(TransferError::HasSnapshot(found.full_name()).into()),
+            Some(found) if found.size != size => Err(other(&found, size).into()),
             found => Ok(found.is_some()),
         }
     }
@@ -224,14 +361,96 @@ impl Receiver<'_> {
         let all: Vec<SnapshotInfo> = self.client.get(&format!("{}?volume={}", route::SNAPSHOTS, of.by_id()))?;
         Ok(all.into_iter().find(|snapshot| snapshot.name == called))
     }
+}
 
-    /// What an earlier try had written of this part is undone.
-    fn bring_back(&self, since: &str) -> Result<(), CommandError> {
-        let volume = self.volume()?.filter(|volume| volume.incomplete.is_some() && self.arguments.resume);
-        let base = volume.map(|volume| self.snapshot(&volume, since)).transpose()?.flatten();
-        if let Some(base) = base {
-            let _: VolumeInfo = self.client.post(&path(route::SNAPSHOT_ROLLBACK, &base.by_id()), &Done {})?;
+fn other(found: &SnapshotInfo, wanted: u64) -> TransferError {
+    TransferError::OtherSnapshot { name: found.full_name(), found: found.size, wanted }
+}
+
+fn reads_as_zeros(source: &Source<'_>, from: u64, end: u64) -> Result<bool, ClientError> {
+    let mut at = from;
+    while at < end {
+        for run in source.map(at, end - at)? {
+            let run_end = end.min(at + run.length);
+            while at < run_end {
+                let length = if run.mapped { (run_end - at).min(PIECE) } else { run_end - at };
+                if run.mapped && !is_zero(&source.read(at, length)?) {
+                    return Ok(false);
+                }
+                at += length;
+            }
         }
-        Ok(())
+    }
+    Ok(true)
+}
+
+/// In what a volume differs from a snapshot: ranges of bytes, ascending and apart.
+struct Changed {
+    runs: VecDeque<Range<u64>>,
+    /// It ends before the snapshot does.
+    is_cut_off: bool,
+}
+
+impl Changed {
+    /// Whether nothing between these bytes differs. What lies before them isn't asked about any more, and they only rise.
+    fn pass(&mut self, from: u64, end: u64) -> bool {
+        while self.runs.front().is_some_and(|run| run.end <= from) {
+            self.runs.pop_front();
+        }
+        from >= end || self.runs.front().is_none_or(|run| run.start >= end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tepal_model::ClusterId;
+
+    #[test]
+    fn what_differs_outside_of_all_pieces_is_found() {
+        let passes = |runs: &[Range<u64>], pieces: &[Range<u64>]| {
+            let mut changed = Changed { runs: runs.iter().cloned().collect(), is_cut_off: false };
+            let ends = [0].into_iter().chain(pieces.iter().map(|piece| piece.end));
+            let begins = pieces.iter().map(|piece| piece.start).chain([100]);
+            ends.zip(begins).all(|(from, end)| changed.pass(from, end))
+        };
+        assert!(passes(&[], &[]) && passes(&[], &[10..20]) && passes(&[10..20], &[10..20]));
+        assert!(passes(&[10..40], &[10..20, 20..40]) && passes(&[10..12, 14..20, 50..60], &[10..20, 50..60]));
+        for (runs, pieces) in [
+            (&[10..20][..], &[][..]),
+            (&[9..20], &[10..20]),
+            (&[10..21], &[10..20]),
+            (&[10..20, 99..100], &[10..20]),
+            (&[10..40], &[10..20, 30..40]),
+            (&[0..1, 10..20], &[10..20]),
+        ] {
+            assert!(!passes(runs, pieces), "{runs:?} {pieces:?}");
+        }
+    }
+
+    #[test]
+    fn a_part_goes_on_only_from_the_one_before() {
+        let part = |since: Option<&str>, to: &str, epochs: (u32, u32)| Header {
+            cluster: ClusterId(9),
+            volume_id: 7,
+            since_epoch: epochs.0,
+            to_epoch: epochs.1,
+            since_size: if since.is_some() { 4096 } else { 0 },
+            size: 4096,
+            volume: "v".to_owned(),
+            since: since.map(str::to_owned),
+            to: Some(to.to_owned()),
+        };
+        let (first, next) = (part(None, "a", (0, 1)), part(Some("a"), "b", (1, 2)));
+        assert!(goes_on(&first, &next) && !goes_on(&next, &first) && !goes_on(&first, &first));
+        for other in [
+            part(Some("c"), "b", (1, 2)),
+            part(Some("a"), "b", (3, 4)),
+            Header { volume_id: 8, ..next.clone() },
+            Header { cluster: ClusterId(8), ..next.clone() },
+            Header { since_size: 8192, ..next },
+        ] {
+            assert!(!goes_on(&first, &other), "{other:?}");
+        }
     }
 }

@@ -45,6 +45,8 @@ pub fn import(
     if total.is_some_and(|total| total < resumed_at) {
         return Err(shorter(&target.name).into());
     }
+    // A file may be shorter than the volume. Of a pipe nobody knows but by that whether what writes to it has failed.
+    let end = said.filter(|_| total.is_none()).map_or(target.size, |said| said.min(target.size));
     loop {
         let found = input.next(&mut data).map_err(TransferError::Input)?;
         let length = match found {
@@ -52,7 +54,7 @@ pub fn import(
             Found::Zeros(length) => length,
             Found::End => break,
         };
-        let fitting = length.min(target.size - offset);
+        let fitting = length.min(end - offset);
         match found {
             Found::Zeros(_) => target.zero(offset, fitting)?,
             _ if offset < resumed_at => target.write_unless_there(offset, &data[..fitting as usize])?,
@@ -60,15 +62,22 @@ pub fn import(
         }
         offset += fitting;
         target.reached(offset)?;
-        progress.set(offset, total.unwrap_or(target.size));
-        if fitting < length {
-            return Err(TransferError::TooLong { name: target.name, written: offset }.into());
+        progress.set(offset, total.unwrap_or(end));
+        match fitting < length {
+            true if end < target.size => {
+                return Err(TransferError::LongerThanSaid { name: target.name, size: end }.into());
+            }
+            true => return Err(TransferError::TooLong { name: target.name, written: offset }.into()),
+            false => {}
         }
     }
-    // What an earlier import had begun isn't whole by less than all of it.
-    let wanted = said.or(target.was_incomplete.then_some(target.size));
-    if let Some(size) = wanted.filter(|size| total.is_none() && offset < *size) {
-        return Err(TransferError::EndsEarly { name: target.name, done: offset, size }.into());
+    let name = || target.name.clone();
+    match total {
+        None if offset < end => return Err(TransferError::EndsEarly { name: name(), done: offset, size: end }.into()),
+        Some(size) if offset < size => {
+            return Err(TransferError::BecameShorter { name: name(), done: offset, size }.into());
+        }
+        _ => {}
     }
     let volume = target.finish()?;
     drop(progress);

@@ -84,8 +84,8 @@ impl<'a> Input<'a> {
         let Ok(from) = i64::try_from(at) else { return Ok(0) };
         let to = match lseek(&self.file, from, Whence::SeekData) {
             Ok(to) => u64::try_from(to).unwrap_or(at),
-            // There is none, up to its end.
-            Err(Errno::ENXIO) => end.max(at),
+            // There is none, up to its end: that of now, if it has become shorter.
+            Err(Errno::ENXIO) => self.file.metadata()?.len().min(end).max(at),
             // Not every filesystem knows its holes.
             Err(_) => at,
         };
@@ -148,6 +148,19 @@ mod tests {
         let (bytes, zeros) = told(Input::new(File::from(std::os::fd::OwnedFd::from(reader)), &image()[..5], None));
         writing.join().expect("no panic");
         assert!(bytes == image() && zeros > 9 << 20, "{zeros} zeros");
+    }
+
+    /// Story: a file was cut off while it was imported, and what it had had there was zeros in the volume, which was whole.
+    #[test]
+    fn what_was_cut_off_a_file_is_no_zeros() {
+        let file = tempfile::NamedTempFile::new().expect("space");
+        file.as_file().write_all_at(&image(), 0).expect("space");
+        let mut input = Input::new(file.reopen().expect("there"), &[], Some((0, (20 << 20) + 77)));
+        let mut data = Vec::new();
+        assert_eq!(input.next(&mut data).expect("readable"), Found::Data);
+        file.as_file().set_len(9 << 20).expect("shorter");
+        let (rest, _) = told(input);
+        assert_eq!(data.len() + rest.len(), 9 << 20);
     }
 
     #[test]

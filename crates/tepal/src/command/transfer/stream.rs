@@ -50,8 +50,6 @@ pub fn import(
     let (name, header) = (arguments.name.clone(), reader.header().clone());
     if arguments.size.is_some() {
         return Err(TransferError::SizeSaid(name).into());
-    } else if arguments.force {
-        return Err(TransferError::NothingToForce(name).into());
     }
     let mut target = fill(client, arguments, &mut reader)?;
     let volume = target.finish()?;

@@ -7,6 +7,7 @@ use crate::command::CommandError;
 use crate::command::hold::{Hold, HoldUse, random};
 use crate::output;
 use std::io::Write;
+use std::time::{Duration, Instant};
 use tepal_server::api::types::{
     CreateVolume, Done, FinishImport, MapRun, NoteImport, Range, ResizeVolume, VolumeInfo, ZeroRange, path, route,
 };
@@ -16,6 +17,10 @@ const ZEROS: u64 = 256 << 20;
 
 /// So much is written before it's made known that it needn't be written again.
 const BETWEEN_NOTES: u64 = 1 << 30;
+
+/// An import that was killed is known to have gone by then: servers take it to go on for five seconds.
+const GONE_BY: Duration = Duration::from_secs(7);
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
 /// So often it's said that an import is finished, while the answers get lost.
 const MOST_TRIES: u32 = 8;
@@ -83,6 +88,31 @@ pub fn resized(client: &Client, volume: VolumeInfo, wanted: Wanted, shrink: bool
     Ok(volume)
 }
 
+/// The volume once no other import writes to it. One that goes on is an error, unless `force` has this one take its place: that one ends
+/// with an error then, and nothing of it is written any more once this one has begun.
+pub fn once_alone(client: &Client, volume: VolumeInfo, force: bool) -> Result<VolumeInfo, CommandError> {
+    if force || volume.imports == 0 {
+        return Ok(volume);
+    }
+    // Standard output is for the answer alone.
+    let _ = writeln!(
+        std::io::stderr(),
+        "volume {} is in use, an import writes to it: this waits for {} s, by which one that was killed has gone",
+        volume.name,
+        GONE_BY.as_secs()
+    );
+    let end = Instant::now() + GONE_BY;
+    loop {
+        std::thread::sleep(LOOK_AGAIN);
+        let volume: VolumeInfo = client.get(&path(route::VOLUME, &volume.by_id()))?;
+        match volume.imports {
+            0 => return Ok(volume),
+            _ if Instant::now() > end => return Err(TransferError::Imported(volume.name).into()),
+            _ => {}
+        }
+    }
+}
+
 /// What an import finds.
 enum Found {
     New(VolumeInfo),
@@ -98,19 +128,24 @@ impl<'a> Target<'a> {
 
     /// The volume that there is, or a new one, which is incomplete from now on.
     pub fn find_or_make(client: &'a Client, arguments: ImportArguments, wanted: Wanted) -> Result<Self, CommandError> {
-        let ImportArguments { name, size, layout, pool, resume, shrink, .. } = arguments;
+        let ImportArguments { name, size, layout, pool, resume, shrink, force, .. } = arguments;
         let found = match client.get::<VolumeInfo>(&path(route::VOLUME, &name)) {
-            Ok(volume) if resume => match volume.incomplete {
-                Some(begun) => Found::Old(resized(client, volume, wanted, shrink)?, begun.done),
-                None => return Err(TransferError::Whole(name).into()),
-            },
             Ok(volume) => {
-                let options = [(size.is_some(), "--size"), (layout.is_some(), "--layout"), (pool.is_some(), "--pool")];
+                // Of a pipe it says how long that is to be.
+                let is_said = size.is_some() && !matches!(wanted, Wanted::Unknown);
+                let options = [(is_said, "--size"), (layout.is_some(), "--layout"), (pool.is_some(), "--pool")];
                 if let Some((_, option)) = options.into_iter().find(|(given, _)| *given) {
                     let size = output::size(volume.size);
                     return Err(TransferError::Exists { name, size, option }.into());
                 }
-                Found::Old(resized(client, volume, wanted, shrink)?, 0)
+                let volume = once_alone(client, volume, force)?;
+                let done = match volume.incomplete {
+                    Some(begun) if resume => begun.done,
+                    None if resume => return Err(TransferError::Whole(name).into()),
+                    _ => 0,
+                };
+                let wanted = size.map_or(wanted, Wanted::AtLeast);
+                Found::Old(resized(client, volume, wanted, shrink)?, done)
             }
             Err(error) if error.is_not_found() && !resume => {
                 let Some(size) = size.or(wanted.size()) else { return Err(TransferError::SizeUnknown(name).into()) };
