@@ -4,6 +4,7 @@ use super::{MIB, Piped, fill};
 use crate::cluster::{Cluster, Plan};
 use crate::nbd::noise;
 use crate::program::until;
+use crate::servers::ring::Ring;
 use std::time::Duration;
 
 const SIZE: usize = 48 * MIB;
@@ -85,4 +86,36 @@ fn an_import_into_a_volume_that_is_cut_off_by_force_fails() {
     let _ = import.feed(&noise(2, SIZE / 2)); // it may have ended
     let error = import.end().failed();
     assert!(error.contains("the rest is not written"), "{error}");
+}
+
+/// Story: right after a server was started it knew of no import, and removed the volume that one was writing to.
+#[test]
+fn what_is_imported_stays_in_use_when_its_server_is_started_anew() {
+    let mut cluster = with_volume();
+    let mut import = importing(&cluster);
+    cluster.kill();
+    cluster.start();
+    for refused in [ROLL_BACK, SHRINK, REMOVE] {
+        let error = cluster.tepal(refused).refused(1);
+        assert!(error.contains("volume 'z' is in use, an import writes to it"), "{error}");
+    }
+    import.feed(&noise(2, SIZE / 2)).expect("it reads on");
+    import.end().succeeded();
+}
+
+/// Story: the server was killed that knew of an export, and another one removed the snapshot at once.
+#[test]
+fn what_is_exported_stays_in_use_when_the_server_that_was_asked_is_killed() {
+    let ring = Ring::up(3);
+    ring.ask(1, &["volume", "create", "z", "--size", "24M", "--layout", "mirror:2"]).succeeded();
+    fill(&mut ring.connect(1, "z"), &noise(7, SIZE / 2));
+    ring.ask(1, &["snapshot", "create", "z@a"]).succeeded();
+    let mut export = Piped::of(ring.command(&["volume", "export", "z@a"]));
+    let mut exported = export.take(MIB);
+    ring.kill(1);
+    let refused = ring.ask(2, REMOVE_SNAPSHOT).refused(1);
+    assert!(refused.contains("is in use, an export or comparison reads it"), "{refused}");
+    let (rest, _) = export.end().succeeded();
+    exported.extend(rest);
+    assert!(exported == noise(7, SIZE / 2));
 }

@@ -156,6 +156,20 @@ fn an_export_fails_long_after_a_rollback_too() {
     }
 }
 
+/// Story: the volume was made smaller and as large again, and the export had zeros where something had been, and status 0.
+#[test]
+fn an_export_fails_when_its_volume_was_made_smaller_and_has_grown_again() {
+    let cluster = Plan::default().up();
+    let round = Round::new(cluster);
+    let mut export = Piped::start(&round.cluster, &["volume", "export", "z"]);
+    export.take(MIB);
+    let size = round.cluster.volume("z")["size"].to_string();
+    round.cluster.tepal(&["volume", "resize", "z", "1M", "--shrink", "--force"]).succeeded();
+    round.cluster.tepal(&["volume", "resize", "z", &size]).succeeded();
+    let error = export.end().failed();
+    assert!(error.contains("was made smaller meanwhile"), "{error}");
+}
+
 #[test]
 fn an_exported_snapshot_is_that_snapshot_or_the_export_fails() {
     let mut cluster = Plan::default().up();

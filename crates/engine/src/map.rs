@@ -69,7 +69,7 @@ impl Striping {
 
     /// Whether the columns may be there.
     pub fn fits(laid: &Laid, places: &Places) -> bool {
-        places.columns.len() == laid.geometry.columns() && places.is_one(laid.layout.copies())
+        places.columns.len() == laid.geometry.columns() && places.is_one(laid.layout.fragments().count())
     }
 
     /// The parts of a range, each column once.

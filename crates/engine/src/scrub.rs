@@ -122,7 +122,13 @@ impl<W: World> Volume<W> {
             return Ok(());
         }
         match self.repaired_by_primary(map, column, &Repair { offset: block * BLOCK, copy: copy as u8 }).await {
-            Ok(Some(Repaired::Migrated)) => {} // what is right there now was read to be taken over
+            // What another map has taken over was read for that. What can't be read stays where it was, and is as damaged there.
+            Ok(Some(Repaired::Migrated)) => {
+                if let Err(IoError::Damaged { .. }) = self.read(offset, BLOCK).await {
+                    tracing::error!(%drive, offset, "a damaged block has no right copy");
+                    summary.lost.push(offset);
+                }
+            }
             Ok(Some(Repaired::Told(RepairOutcome::Done))) => summary.repaired += 1,
             Ok(Some(Repaired::Told(RepairOutcome::Impossible))) => {
                 tracing::error!(%drive, offset, "a damaged block has no right copy");

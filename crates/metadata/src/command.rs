@@ -45,7 +45,7 @@ pub(crate) const GAPS_CLOSED: u32 = 8;
 /// From this version on, a drive may have another capacity than it was added with.
 const GROWTHS: u32 = 8;
 
-/// From this version on, a volume's record says in which epoch it went on when it was rolled back.
+/// From this version on, a volume's record says in which epoch it went on when it was rolled back, and in which revision it was made smaller.
 pub(crate) const ROLLBACKS_NOTED: u32 = 9;
 
 /// Begins what stands for the name of a volume that is there, as `id:7`, or for that of one of its snapshots, as `id:3` with its epoch. It
@@ -387,7 +387,7 @@ impl Command {
         match self {
             Command::DriveGrew { .. } => GROWTHS,
             Command::NoteImport { .. } | Command::FinishImport { .. } => IMPORTS,
-            Command::RollBack { .. } => ROLLBACKS_NOTED,
+            Command::RollBack { .. } | Command::ResizeVolume { shrink: true, .. } => ROLLBACKS_NOTED,
             Command::CreateSnapshot { .. } | Command::CloneVolume { .. } | Command::CloseGaps { .. } => GAPS_CLOSED,
             _ if self.clone().subject().is_some_and(Subject::says_an_id) => IDS,
             Command::RemoveSnapshot { .. }

@@ -198,6 +198,8 @@ pub struct VolumeRecord {
     pub epoch_since: u64,
     /// The epoch in which it went on when it was rolled back last; 0 if it never was, or that isn't on record.
     pub begun_in: Epoch,
+    /// The revision that it had when it was made smaller last; 0 if it never was, or that isn't on record.
+    pub cut_in: u64,
     /// Counts the changes of this record, from 1, but for those of its epoch: requests don't depend on them. So a snapshot doesn't
     /// raise it, and a rollback does only if it changes the size.
     pub revision: u64,
@@ -230,6 +232,11 @@ impl VolumeRecord {
     /// it sees the epoch doesn't say so: where a gap was closed, it sees what it had left out.
     pub fn goes_on_from(&self, epoch: Epoch) -> bool {
         epoch >= self.begun_in && self.lineage.sees(epoch)
+    }
+
+    /// Whether it wasn't made smaller since it had that revision: as large as it was then again, it has zeros where something was.
+    pub fn is_whole_since(&self, revision: u64) -> bool {
+        revision >= self.cut_in
     }
 }
 

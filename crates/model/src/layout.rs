@@ -36,6 +36,43 @@ pub enum Protection {
     Chained,
 }
 
+/// What the drives of one column have together: of `data + code` fragments, each in a failure domain of its own, any `data` give back all
+/// of the column. Whole copies are one fragment of data, of which the others are the code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Fragments {
+    /// How many hold the data itself; so many suffice.
+    pub data: u8,
+    /// How many more there are: so many may be lost.
+    pub code: u8,
+}
+
+impl Fragments {
+    /// So many whole copies, at least one.
+    pub const fn copies(count: u8) -> Self {
+        Fragments { data: 1, code: count.saturating_sub(1) }
+    }
+
+    /// All of them.
+    pub const fn count(self) -> u8 {
+        self.data + self.code
+    }
+
+    /// Whether one that is lost is nowhere else.
+    pub const fn is_single(self) -> bool {
+        self.code == 0
+    }
+
+    /// How many bytes drives keep for so many of a volume.
+    pub const fn kept(self, bytes: u64) -> u64 {
+        (bytes / self.data as u64).saturating_mul(self.count() as u64)
+    }
+
+    /// Of how many bytes of a volume drives keep so many.
+    pub const fn held(self, kept: u64) -> u64 {
+        kept / self.count() as u64 * self.data as u64
+    }
+}
+
 /// What an acknowledged write outlives. A flush, or a write with FUA, is always on stable media.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Durability {
@@ -95,12 +132,12 @@ impl Layout {
         Layout { protection, extent: EXTENT as u32, durability: Durability::Strict, domain: None, min_copies: 1 }
     }
 
-    /// How many copies of each block there are when all is well.
-    pub fn copies(&self) -> u8 {
+    /// What the drives of one column have together, when all is well.
+    pub fn fragments(&self) -> Fragments {
         match self.protection {
-            Protection::Stripe => 1,
-            Protection::Mirror { copies } => copies,
-            Protection::Chained => 2,
+            Protection::Stripe => Fragments::copies(1),
+            Protection::Mirror { copies } => Fragments::copies(copies),
+            Protection::Chained => Fragments::copies(2),
         }
     }
 }
@@ -170,7 +207,7 @@ impl Layout {
                 })
             }
             "min_copies" => {
-                let copies = self.copies();
+                let copies = self.fragments().count();
                 self.min_copies = match value.parse() {
                     Ok(min) if (1..=copies).contains(&min) => min,
                     _ => return Err(LayoutError::MinCopies { value: shown(value), copies }),

@@ -16,7 +16,7 @@ pub use buffer::{Buffer, Segments};
 pub use error::IoError;
 pub use history::{Epoch, History, Lineage};
 pub use id::{ClusterId, DriveId, MapId, ServerId, VolumeId};
-pub use layout::Layout;
+pub use layout::{Fragments, Layout};
 pub use migration::MigrationStage;
 pub use origin::{Fate, Origin, Taken, Taking};
 pub use size::{BLOCK, CHUNK, EXTENT, MAX_REQUEST, MAX_VOLUME, REGION};

@@ -65,10 +65,10 @@ pub fn choose(candidates: &[Candidate<'_>], layout: &Layout) -> Result<Chosen, C
         return Err(ChooseError::NoDrives);
     }
     let domain = settled(candidates, layout)?;
-    let copies = usize::from(layout.copies());
+    let copies = usize::from(layout.fragments().count());
     let found = count(candidates, domain);
     if found < copies {
-        let (layout, copies) = (layout.to_string(), layout.copies());
+        let (layout, copies) = (layout.to_string(), layout.fragments().count());
         return Err(ChooseError::TooFew(LayoutError::TooFewDomains { layout, copies, domain, found }));
     }
     let mut servers = servers_of(candidates);
@@ -80,7 +80,7 @@ pub fn choose(candidates: &[Candidate<'_>], layout: &Layout) -> Result<Chosen, C
 pub fn settled(candidates: &[Candidate<'_>], layout: &Layout) -> Result<FailureDomain, ChooseError> {
     let is_chained = layout.protection == Protection::Chained;
     let without_site = candidates.iter().filter(|drive| drive.site.is_none()).map(|drive| drive.server).min();
-    let enough = |domain: FailureDomain| count(candidates, domain) >= usize::from(layout.copies());
+    let enough = |domain: FailureDomain| count(candidates, domain) >= usize::from(layout.fragments().count());
     match (layout.domain, without_site) {
         (Some(FailureDomain::Site), Some(server)) => Err(ChooseError::NoSite(server)),
         (Some(FailureDomain::Drive), _) if is_chained => Err(ChooseError::ChainedDomain),

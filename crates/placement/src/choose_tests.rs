@@ -31,7 +31,7 @@ pub fn ring(chosen: &Chosen) -> Vec<u64> {
 }
 
 fn rotation(chosen: &Chosen, layout: &Layout) -> Rotation {
-    Rotation::new(chosen.drives.len(), layout.copies()).unwrap()
+    Rotation::new(chosen.drives.len(), layout.fragments().count()).unwrap()
 }
 
 /// For each two servers, how many copies the second has of columns that the first has copies of.

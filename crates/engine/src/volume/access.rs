@@ -23,6 +23,8 @@ const MOMENT: Duration = Duration::from_millis(1);
 const CHUNKS_AT_ONCE: u64 = 16;
 /// Of what has begun to go there meanwhile, so many parts.
 const PARTS_AT_ONCE: usize = 256;
+/// What holds nothing is asked for where more than so many bytes of a column are to be cleared.
+const WORTH_ASKING: u64 = 1 << 20;
 /// So many bytes of each column are to be cleared at once: as many as the longest request of a client has.
 const ASKED_AT_ONCE: u64 = 4 << 30;
 
@@ -258,7 +260,7 @@ impl<W: World> Volume<W> {
         let mut may_hold: BTreeSet<u64> = BTreeSet::new();
         let mut steps_of = |bytes: Range<u64>| may_hold.extend(bytes.start / STEP..bytes.end.div_ceil(STEP));
         let mut at = range.start;
-        while range.end - at > STEP {
+        while range.end - at > WORTH_ASKING {
             let status = Status { offset: at, length: range.end - at, at: None, since: None };
             match self.at_primary(map, column, &status, None).await {
                 Ok(runs) => {

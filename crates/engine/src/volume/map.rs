@@ -75,7 +75,7 @@ impl<W: World> Map<W> {
         Map::open(engine, (spec.map, spec.laid()), used, places).ok_or_else(|| OpenVolumeError::Map {
             name: spec.name.clone(),
             drives: spec.places.drives().len(),
-            copies: spec.layout.copies(),
+            copies: spec.layout.fragments().count(),
         })
     }
 

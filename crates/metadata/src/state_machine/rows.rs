@@ -195,6 +195,7 @@ impl Record for VolumeRecord {
         "import",
         "imported",
         "begun_in",
+        "cut_in",
     ];
 
     fn values(&self) -> Vec<Value> {
@@ -216,6 +217,7 @@ impl Record for VolumeRecord {
             optional(self.import, |import| integer(import.id)),
             optional(self.import, |import| VolumeSize(import.done).value()),
             integer(self.begun_in.into()),
+            integer(self.cut_in),
         ]
     }
 
@@ -236,6 +238,7 @@ impl Record for VolumeRecord {
             origin: origin(row, 12)?,
             import: import(row, 14)?,
             begun_in: row.get(16)?,
+            cut_in: row.get(17)?,
         })
     }
 }

@@ -59,7 +59,8 @@ pub const KIND: Kind = Kind {
             origin_epoch INTEGER,           -- and snapshots.epoch; null if it's no clone
             import INTEGER,                 -- the number of the import that has begun to write to it; null if it's whole
             imported ANY,                   -- bytes of that which are there, as size; null if it's whole
-            begun_in INTEGER NOT NULL       -- the epoch in which it went on when it was rolled back last; 0 if it wasn't
+            begun_in INTEGER NOT NULL,      -- the epoch in which it went on when it was rolled back last; 0 if it wasn't
+            cut_in INTEGER NOT NULL         -- the revision that it had when it was made smaller last; 0 if it wasn't
         ) STRICT;
         CREATE UNIQUE INDEX volumes_by_name ON volumes (name) WHERE state = 'active';
         CREATE TABLE snapshots (

@@ -168,7 +168,7 @@ pub fn check_references(state: &State) {
         for column in &map.columns {
             assert!(column.users().all(|drive| state.drives.contains_key(&drive)), "{map:?}");
             let holders: BTreeSet<DriveId> = column.holders.iter().map(|holder| holder.drive).collect();
-            assert_eq!(holders.len(), usize::from(map.layout.copies()), "{column:?}");
+            assert_eq!(holders.len(), usize::from(map.layout.fragments().count()), "{column:?}");
             if let Some(join) = column.joining {
                 assert!(holders.contains(&join.from) && !holders.contains(&join.to), "{column:?}");
                 assert!(state.drives[&join.to].state != DriveState::Failed && join.since <= state.view(), "{column:?}");

@@ -104,7 +104,8 @@ const IMPORTS: &str = "ALTER TABLE volumes ADD COLUMN import INTEGER;
     ALTER TABLE volumes ADD COLUMN imported ANY;";
 
 /// What earlier commands would make of it in this form, so that servers which carry those out hold the same.
-const ROLLBACKS: &str = "ALTER TABLE volumes ADD COLUMN begun_in INTEGER NOT NULL DEFAULT 0;";
+const ROLLBACKS: &str = "ALTER TABLE volumes ADD COLUMN begun_in INTEGER NOT NULL DEFAULT 0;
+     ALTER TABLE volumes ADD COLUMN cut_in INTEGER NOT NULL DEFAULT 0;";
 
 const LEASES: &str = "ALTER TABLE cluster ADD COLUMN lease_ms INTEGER;
     ALTER TABLE cluster ADD COLUMN longest_lease_ms INTEGER;";
@@ -160,7 +161,7 @@ fn add_columns(connection: &Connection, file: &Path) -> Result<(), StoreError> {
 fn rotate(connection: &Connection, map: u32, layout: &Layout, made_in: u64) -> rusqlite::Result<()> {
     let mut statement = connection.prepare("SELECT drive FROM map_drives WHERE map = ?1 ORDER BY position")?;
     let drives: Vec<String> = statement.query_map([map], |row| row.get(0))?.collect::<Result<_, _>>()?;
-    let rotation = Rotation::new(drives.len(), layout.copies());
+    let rotation = Rotation::new(drives.len(), layout.fragments().count());
     let (Some(rotation), Some(geometry)) = (rotation, Geometry::round(drives.len(), layout.extent)) else {
         return Ok(());
     };

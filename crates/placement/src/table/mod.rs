@@ -77,7 +77,7 @@ pub fn allot(candidates: &[Candidate<'_>], layout: &Layout, number: u64) -> Resu
     let candidates: Vec<Candidate<'_>> = candidates.iter().filter(|drive| drive.capacity > 0).copied().collect();
     let candidates = &candidates[..];
     let domain = settled(candidates, layout)?;
-    let copies = layout.copies();
+    let copies = layout.fragments().count();
     let too_few =
         |found| ChooseError::TooFew(LayoutError::TooFewDomains { layout: layout.to_string(), copies, domain, found });
     let scale = Scale::of(candidates.iter().map(|drive| drive.capacity)).ok_or(ChooseError::NoDrives)?;
@@ -103,7 +103,8 @@ pub fn allot(candidates: &[Candidate<'_>], layout: &Layout, number: u64) -> Resu
 /// The table of a map with one column for each drive and copies on neighbours ([`Rotation`]): what every map had at first.
 pub fn rotate(candidates: &[Candidate<'_>], layout: &Layout) -> Result<Table, ChooseError> {
     let chosen = choose(candidates, layout)?;
-    let rotation = Rotation::new(chosen.drives.len(), layout.copies()).expect("there are as many drives as copies");
+    let rotation =
+        Rotation::new(chosen.drives.len(), layout.fragments().count()).expect("there are as many drives as copies");
     let geometry = Geometry::round(rotation.columns(), layout.extent).expect("a map has fewer than 2^32 drives");
     let holders = |column| rotation.holders(column).map(|at| chosen.drives[at]).collect();
     Ok(Table { geometry, domain: chosen.domain, columns: (0..rotation.columns()).map(holders).collect() })

@@ -29,8 +29,11 @@ pub async fn status(State(context): State<Shared>, scope: Scope) -> Json<Status>
             }
         }
         status.servers.sort_by_key(|server| server.id);
-        let mut single: Vec<&str> =
-            state.active_volumes().filter(|volume| volume.layout.copies() == 1).map(|volume| &*volume.name).collect();
+        let mut single: Vec<&str> = state
+            .active_volumes()
+            .filter(|volume| volume.layout.fragments().is_single())
+            .map(|volume| &*volume.name)
+            .collect();
         single.sort_unstable();
         status.reason.extend(health_text::one_copy(&single));
         if state.drives.values().any(|record| moving::is_emptied(&state, record)) {

@@ -29,7 +29,7 @@ pub async fn read(
     let volume = volumes::served(&context, &name.0).await?;
     let id = volume.id();
     let read = read_of(&context, Reader::Volume(volume), range).await?;
-    goes_on_from(&context, id, range.epoch)?;
+    goes_on_from(&context, id, (range.epoch, range.revision))?;
     Ok(read)
 }
 
@@ -156,13 +156,21 @@ where
 }
 
 /// Fails if what the caller has read of it before isn't in it any more.
-pub fn goes_on_from(context: &Context, id: VolumeId, epoch: Option<Epoch>) -> Result<(), Failure> {
+pub fn goes_on_from(
+    context: &Context,
+    id: VolumeId,
+    (epoch, revision): (Option<Epoch>, Option<u64>),
+) -> Result<(), Failure> {
     let state = context.parts.metadata.state();
     let record = state.volumes.get(&id).ok_or_else(|| Failure::from(IoError::Fenced))?;
-    match epoch.is_none_or(|epoch| record.goes_on_from(epoch)) {
-        true => Ok(()),
-        false => Err(Failure::new(ErrorKind::Conflict, format!("volume '{}' was rolled back meanwhile", record.name))),
-    }
+    let what = if !epoch.is_none_or(|epoch| record.goes_on_from(epoch)) {
+        "rolled back"
+    } else if !revision.is_none_or(|revision| record.is_whole_since(revision)) {
+        "made smaller"
+    } else {
+        return Ok(());
+    };
+    Err(Failure::new(ErrorKind::Conflict, format!("volume '{}' was {what} meanwhile", record.name)))
 }
 
 pub async fn map(
@@ -173,7 +181,7 @@ pub async fn map(
     let volume = volumes::served(&context, &name.0).await?;
     let id = volume.id();
     let map = map_of(&context, Reader::Volume(volume), range).await?;
-    goes_on_from(&context, id, range.epoch)?;
+    goes_on_from(&context, id, (range.epoch, range.revision))?;
     Ok(map)
 }
 

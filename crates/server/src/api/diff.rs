@@ -31,7 +31,7 @@ const WITHIN: Duration = Duration::from_secs(2);
 pub async fn show(
     State(context): State<Shared>,
     name: Named,
-    Options(DiffQuery { to, offset, epoch }): Options<DiffQuery>,
+    Options(DiffQuery { to, offset, epoch, revision }): Options<DiffQuery>,
 ) -> Result<Json<SnapshotDiff>, Failure> {
     let from = name.snapshot()?;
     let one = snapshots::served(&context, &from).await?;
@@ -46,7 +46,7 @@ pub async fn show(
     let id = one.volume().id();
     let compare = move |(one, other)| compare(one, other, offset);
     match on_data_thread(&context, (one, other), compare).await {
-        Ok(found) => goes_on_from(&context, id, epoch).map(|()| Json(found)),
+        Ok(found) => goes_on_from(&context, id, (epoch, revision)).map(|()| Json(found)),
         // That it's gone says more than that it can't be read.
         Err(failure) => Err(snapshots::gone(&context, &from).unwrap_or(failure)),
     }

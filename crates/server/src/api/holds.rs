@@ -6,7 +6,7 @@
 
 use super::extract::{Input, Named};
 use super::failure::Failure;
-use super::types::{Done, Hold, HoldUse, SourceName};
+use super::types::{Done, Hold, HoldUse, HoldsKnown, SourceName};
 use super::{Shared, snapshots, volumes};
 use crate::nbd::exports::Wanted;
 use axum::Json;
@@ -21,8 +21,19 @@ const GONE_AFTER: Duration = Duration::from_secs(5);
 /// Commands that are known at a time; of more, those that were silent for the longest aren't.
 const MOST: usize = 4096;
 
-#[derive(Default)]
-pub struct Holds(Mutex<BTreeMap<u64, Held>>);
+/// Within that time a command that goes on has said so to a server that was started, or to another one if its server is gone.
+const HEARD_WITHIN: Duration = Duration::from_millis(2500);
+
+pub struct Holds {
+    all: Mutex<BTreeMap<u64, Held>>,
+    since: Instant,
+}
+
+impl Default for Holds {
+    fn default() -> Self {
+        Holds { all: Mutex::default(), since: Instant::now() }
+    }
+}
 
 struct Held {
     at: Instant,
@@ -32,7 +43,7 @@ struct Held {
 
 impl Holds {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Held>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn hear(&self, id: u64, what: (VolumeId, Option<Epoch>), by: HoldUse) {
@@ -47,6 +58,11 @@ impl Holds {
             let silent = all.iter().min_by_key(|(_, held)| held.at).map(|(&id, _)| id);
             silent.and_then(|id| all.remove(&id));
         }
+    }
+
+    /// Whether each command that goes on has had the time to say so.
+    pub fn are_known(&self) -> bool {
+        self.since.elapsed() >= HEARD_WITHIN
     }
 
     /// How many commands hold the volume itself, or its snapshot of that epoch, for this.
@@ -76,6 +92,11 @@ pub async fn hold(
     };
     context.holds.hear(id, what, by);
     Ok(Json(Done {}))
+}
+
+/// Whether this server knows of all that is held here.
+pub async fn known(State(context): State<Shared>) -> Json<HoldsKnown> {
+    Json(HoldsKnown { known: context.holds.are_known() })
 }
 
 #[cfg(test)]

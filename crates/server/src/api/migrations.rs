@@ -17,7 +17,7 @@ use tepal_drive::world::Random;
 use tepal_engine::{Trouble, VolumeHealth};
 use tepal_metadata::{Command, DriveState, DriveUse, MigrationRecord, State, VolumeRecord};
 use tepal_model::size::Size;
-use tepal_model::{CHUNK, DriveId, IoError, Layout, MapId, MigrationStage, VolumeId};
+use tepal_model::{CHUNK, DriveId, Fragments, IoError, Layout, MapId, MigrationStage, VolumeId};
 
 /// Of what is to be taken over, this part must fit besides: a window of it is in both places.
 const BESIDES: u64 = 20;
@@ -87,11 +87,10 @@ async fn check_room(
 ) -> Result<(), Failure> {
     let Some(map) = state.map_of(record) else { return Ok(()) };
     let allocated = volumes::everywhere(context, &record.by_id()).await?.allocated;
-    let copies = u64::from(map.layout.copies());
-    let held = allocated / copies;
+    let held = map.layout.fragments().held(allocated);
     // Of what several volumes have together nobody knows how much one of them sees: at most all of itself.
     let goes = if alone { held.min(record.size) } else { held };
-    let wanted_bytes = goes.saturating_mul(u64::from(wanted.copies()));
+    let wanted_bytes = wanted.fragments().kept(goes);
     let left_free = if alone || *pool != *record.pool { 0 } else { allocated };
     let needed = wanted_bytes.saturating_sub(left_free).saturating_add(wanted_bytes / BESIDES);
     let free = free_in(context, pool).await;
@@ -138,10 +137,10 @@ async fn promised_in(context: &Context, state: &State, pool: &str) -> u64 {
         let leaves_room = state.pool_of(volume, source) == pool;
         // Unless it has gone meanwhile.
         let Ok(VolumeInfo { allocated, .. }) = volumes::everywhere(context, &volume.by_id()).await else { continue };
-        let copies = (source.layout.copies(), target.layout.copies());
+        let fragments = (source.layout.fragments(), target.layout.fragments());
         // What a volume that parts from others has by itself in the end isn't known before.
         let takes = match migration.leaves {
-            None => still_takes(allocated, copies, (migration.done, migration.chunks), leaves_room),
+            None => still_takes(allocated, fragments, (migration.done, migration.chunks), leaves_room),
             Some(_) => 0,
         };
         promised = promised.saturating_add(takes);
@@ -151,12 +150,19 @@ async fn promised_in(context: &Context, state: &State, pool: &str) -> u64 {
 
 /// What a volume that has `allocated` bytes on drives will take besides, if so many of its chunks have gone from the one number of
 /// copies to the other, and whether what it leaves is room for it too.
-fn still_takes(allocated: u64, (from, to): (u8, u8), (done, chunks): (u64, u64), leaves_room: bool) -> u64 {
-    let (from, to, done, chunks) = (u128::from(from), u128::from(to), u128::from(done), u128::from(chunks));
+fn still_takes(
+    allocated: u64,
+    (from, to): (Fragments, Fragments),
+    (done, chunks): (u64, u64),
+    leaves_room: bool,
+) -> u64 {
+    // What is kept of as many bytes of either layout as both have whole fragments of.
+    let kept = |of: Fragments, other: Fragments| u128::from(of.count()) * u128::from(other.data);
+    let (from, to, done, chunks) = (kept(from, to), kept(to, from), u128::from(done), u128::from(chunks));
     let left = chunks - done;
-    let copies_of_chunks = from * left + to * done;
+    let kept_now = from * left + to * done;
     let besides = if leaves_room { to.saturating_sub(from) } else { to };
-    let more = u128::from(allocated) * left * besides / copies_of_chunks.max(1);
+    let more = u128::from(allocated) * left * besides / kept_now.max(1);
     u64::try_from(more).unwrap_or(u64::MAX)
 }
 
@@ -430,9 +436,10 @@ mod tests {
             (60, (2, 1), (2, 4), 0),
             (0, (1, 3), (0, 1), 0),
         ] {
+            let copies = (Fragments::copies(copies.0), Fragments::copies(copies.1));
             let takes = still_takes(allocated * mib, copies, gone, true);
             assert_eq!(takes, more * mib, "{allocated} MiB, {copies:?}, {gone:?}");
         }
-        assert_eq!(still_takes(60 * mib, (2, 2), (1, 3), false), 40 * mib);
+        assert_eq!(still_takes(60 * mib, (Fragments::copies(2), Fragments::copies(2)), (1, 3), false), 40 * mib);
     }
 }

@@ -217,7 +217,7 @@ fn router(context: Shared) -> Router {
         .route(route::SNAPSHOT_DIFF, get(diff::show))
         .route(route::SNAPSHOT_DATA, get(data::read_snapshot))
         .route(route::SNAPSHOT_MAP, get(data::map_snapshot))
-        .route(route::HOLDS, post(holds::hold))
+        .route(route::HOLDS, get(holds::known).post(holds::hold))
         .route(route::REMOVALS, get(volumes::removals))
         .route(route::MIGRATIONS, get(migrations::list))
         .route(route::SQL, post(sql::query))

@@ -41,7 +41,7 @@ pub async fn resize(
     let name = found.by_id();
     if shrink && size < found.size && !force {
         let users = || users::of_volume(&context, &found);
-        users::that_stay(users)
+        users::that_stay(&context, users)
             .await?
             .refuse(&format!("volume '{}'", found.name), "what they have past its new end is gone under them")?;
     }

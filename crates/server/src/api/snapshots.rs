@@ -295,7 +295,7 @@ pub async fn remove(
     let name = lasting(&volume, snapshot.epoch);
     if !force {
         let users = || async { Ok(Users::of_snapshot(&everywhere(&context, &name, IN_SHORT).await?)) };
-        let users = users::that_stay(users).await?;
+        let users = users::that_stay(&context, users).await?;
         users.refuse(&format!("snapshot '{}@{}'", volume.name, snapshot.name), users::GET_ERRORS)?;
     }
     let SnapshotName { volume, snapshot: name } = name;
@@ -323,7 +323,7 @@ pub async fn roll_back(
 ) -> Result<Json<VolumeInfo>, Failure> {
     let (record, snapshot) = record(&context, &name.snapshot()?).await?;
     if !force {
-        let users = users::that_stay(|| users::of_volume(&context, &record)).await?;
+        let users = users::that_stay(&context, || users::of_volume(&context, &record)).await?;
         users.refuse(&format!("volume '{}'", record.name), "they find other bytes than they have read")?;
     }
     let began = Instant::now();

@@ -1,14 +1,17 @@
 //! Who uses a volume or a snapshot: what would hurt them is done by force only.
 
 use super::failure::Failure;
-use super::types::{ErrorKind, SnapshotInfo, VolumeInfo};
+use super::types::{ErrorKind, HoldsKnown, SnapshotInfo, VolumeInfo, route};
 use super::{Context, volumes};
 use std::time::{Duration, Instant};
-use tepal_metadata::VolumeRecord;
+use tepal_metadata::{ServerState, VolumeRecord};
+use tepal_model::ServerId;
 
 /// How long a client that hung up may take to be noticed, at a gateway too.
 const HANG_UP: Duration = Duration::from_millis(2500);
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
+/// How long a server that neither answers nor is declared down is waited for, and one that was just started.
+const BE_HEARD: Duration = Duration::from_secs(6);
 
 /// What becomes of them if what they use is removed.
 pub const GET_ERRORS: &str = "they get errors";
@@ -70,16 +73,35 @@ pub async fn of_volume(context: &Context, volume: &VolumeRecord) -> Result<Users
     Ok(Users::of_volume(&volumes::everywhere(context, &volume.by_id()).await?))
 }
 
-/// Who there is, once those are gone that have just hung up.
-pub async fn that_stay<F: Future<Output = Result<Users, Failure>>>(users: impl Fn() -> F) -> Result<Users, Failure> {
-    let end = Instant::now() + HANG_UP;
+/// Who there is, once those are gone that have just hung up, and those are heard that a server has just begun to serve.
+pub async fn that_stay<F: Future<Output = Result<Users, Failure>>>(
+    context: &Context,
+    users: impl Fn() -> F,
+) -> Result<Users, Failure> {
+    let begun = Instant::now();
     loop {
+        let are_known = are_known(context).await; // before they are asked for
         let users = users().await?;
-        if users == Users::default() || Instant::now() > end {
+        let patience = match users == Users::default() {
+            true if are_known => Duration::ZERO,
+            true => BE_HEARD,
+            false => HANG_UP,
+        };
+        if begun.elapsed() >= patience {
             return Ok(users);
         }
         tokio::time::sleep(LOOK_AGAIN).await;
     }
+}
+
+/// Whether every server that is up, as it's agreed, has said that it knows who uses what. What a server knew that was killed is said to
+/// another one by the time that the server is declared down.
+async fn are_known(context: &Context) -> bool {
+    let others = context.ask_others::<HoldsKnown>(route::HOLDS).await;
+    let state = context.parts.metadata.state();
+    let is_down = |id| state.servers.get(&id).is_none_or(|record| record.state == ServerState::Down);
+    let is_known = |(id, said): (ServerId, Option<HoldsKnown>)| said.map_or_else(|| is_down(id), |said| said.known);
+    context.holds.are_known() && others.into_iter().all(is_known)
 }
 
 #[cfg(test)]

@@ -138,7 +138,7 @@ pub async fn remove(
             let volume = everywhere(&context, &record.by_id()).await?;
             Ok(volume.snapshots.iter().map(Users::of_snapshot).fold(Users::of_volume(&volume), Users::and))
         };
-        users::that_stay(users).await?.refuse(&format!("volume '{}'", record.name), users::GET_ERRORS)?;
+        users::that_stay(&context, users).await?.refuse(&format!("volume '{}'", record.name), users::GET_ERRORS)?;
     }
     let mut removal = removal(&context, &record);
     let others = context.ask_others::<VolumeInfo>(&path(route::VOLUME, &record.by_id())).await;

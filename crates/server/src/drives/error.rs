@@ -64,8 +64,10 @@ pub enum DriveOperationError {
     Unknown(DriveId),
     #[error("drive {drive} is on server {server}: ask that one")]
     OnOtherServer { drive: DriveId, server: ServerId },
-    #[error("drive {drive} is on server {server}, which is down: start it, or say --force if it won't come back")]
-    OfAbsent { drive: DriveId, server: ServerId },
+    #[error(
+        "drive {drive} is on server {server}, which is down: start it, or say --force if it won't come back. {}", cost(.volumes)
+    )]
+    OfAbsent { drive: DriveId, server: ServerId, volumes: Vec<String> },
     #[error("drive {drive} is {state}, not offline")]
     NotOffline { drive: DriveId, state: DriveState },
     #[error("drive {drive} is {state}: it grows while it's in use")]
@@ -80,6 +82,18 @@ pub enum DriveOperationError {
     Metadata(#[from] ProposeError),
     #[error(transparent)]
     Stopped(#[from] Stopped),
+}
+
+/// What is lost with a drive that may hold the last good copy of these volumes' data.
+fn cost(volumes: &[String]) -> String {
+    if volumes.is_empty() {
+        return "Other drives have all that it holds".to_owned();
+    }
+    let named = volumes.iter().map(|name| format!("'{name}'")).collect::<Vec<_>>().join(", ");
+    format!(
+        "It may hold the last good copy of data of {named}: with --force, requests for what no other drive has in full fail, until \
+         `tepal volume accept-loss`"
+    )
 }
 
 impl DriveOperationError {

@@ -122,7 +122,7 @@ impl Drives {
         let mut generations = self.turn.lock().await;
         let record = self.record(id)?;
         if record.server != self.server {
-            return self.remove_of_absent(id, record.server, force).await;
+            return self.remove_of_absent(id, record.server, force, kept_elsewhere).await;
         }
         // A drive that is up may still miss what only this one has; the metadata doesn't know.
         let volumes = self.endangered_without(id, kept_elsewhere);
@@ -162,13 +162,15 @@ impl Drives {
         drive: DriveId,
         server: ServerId,
         force: bool,
+        kept_elsewhere: &Kept,
     ) -> Result<Vec<String>, DriveOperationError> {
         let record = self.parts.metadata.state().servers.get(&server).cloned();
         if record.is_some_and(|record| record.state == ServerState::Up) {
             return Err(DriveOperationError::OnOtherServer { drive, server });
         }
         if !force {
-            return Err(DriveOperationError::OfAbsent { drive, server });
+            let volumes = self.endangered_without(drive, kept_elsewhere);
+            return Err(DriveOperationError::OfAbsent { drive, server, volumes });
         }
         match self.parts.metadata.propose(Command::RemoveDrive { id: drive, force }).await? {
             Reply::DriveRetired { volumes } => Ok(volumes),

@@ -106,7 +106,7 @@ impl<'a> Differences<'a> {
             return Err(SnapshotError::Gone { gone: from.described(), done: output::size(0) });
         };
         let named = match &to.kind {
-            Kind::Volume { epoch } => format!("epoch={epoch}"),
+            Kind::Volume { epoch, revision } => format!("epoch={epoch}&revision={revision}"),
             Kind::Snapshot(to) => format!("to={BY_ID}{}", to.epoch),
         };
         let question = format!("{}?{named}", path(route::SNAPSHOT_DIFF, &snapshot.by_id()));

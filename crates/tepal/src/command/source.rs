@@ -24,9 +24,11 @@ pub struct Source<'a> {
 }
 
 pub enum Kind {
-    /// As it is now. It's to go on from this epoch to the end: a rollback would mix what it was with what it is.
+    /// As it is now. It's to go on from this epoch and this revision to the end: if it were rolled back or made smaller, what it was would be
+    /// mixed with what it is.
     Volume {
         epoch: u64,
+        revision: u64,
     },
     Snapshot(SnapshotInfo),
 }
@@ -50,7 +52,7 @@ impl<'a> Source<'a> {
     pub fn of_volume(client: &'a Client, volume: &VolumeInfo) -> Self {
         let (name, id) = (SourceName::Volume(volume.name.clone()), volume.by_id());
         let _hold = Hold::begin(client, id.clone(), HoldUse::Export);
-        let kind = Kind::Volume { epoch: volume.epoch };
+        let kind = Kind::Volume { epoch: volume.epoch, revision: volume.revision };
         Source {
             client,
             name,
@@ -105,7 +107,7 @@ impl<'a> Source<'a> {
     /// Of a range. Of a volume it's refused once that was rolled back since it was found.
     fn question(&self, (of_volume, of_snapshot): (&'static str, &'static str), offset: u64, length: u64) -> String {
         let (route, epoch) = match self.kind {
-            Kind::Volume { epoch } => (of_volume, format!("&epoch={epoch}")),
+            Kind::Volume { epoch, revision } => (of_volume, format!("&epoch={epoch}&revision={revision}")),
             Kind::Snapshot(_) => (of_snapshot, String::new()),
         };
         format!("{}?offset={offset}&length={length}{epoch}", path(route, &self.id))

@@ -158,14 +158,16 @@ fn accept_loss(client: &Client, output: Output, name: &str, force: bool) -> Resu
         return Err(VolumeError::LossNotAccepted { volume: name.to_owned(), bytes }.into());
     }
     let accepted: Loss = client.post(&route, &serde_json::json!({}))?;
-    output.show(&accepted, |loss| {
-        let lost = ranges(&loss.ranges);
-        let bytes = output::size(loss.bytes);
-        format!("volume {name} is served as it is: {bytes} of it may miss writes that were acknowledged: {lost}")
-    })?;
-    match client.get::<Loss>(&route)? {
-        Loss { bytes: 0, .. } => Ok(()),
-        still => Err(VolumeError::NoCopyLeft { volume: name.to_owned(), bytes: output::size(still.bytes) }.into()),
+    let still: Loss = client.get(&route)?;
+    if still.bytes < accepted.bytes {
+        output.show(&accepted, |loss| {
+            let (lost, bytes) = (ranges(&loss.ranges), output::size(loss.bytes - still.bytes));
+            format!("volume {name} is served as it is: {bytes} of it may miss writes that were acknowledged: {lost}")
+        })?;
+    }
+    match still.bytes {
+        0 => Ok(()),
+        bytes => Err(VolumeError::NoCopyLeft { volume: name.to_owned(), bytes: output::size(bytes) }.into()),
     }
 }
 
@@ -193,6 +195,7 @@ fn scrub(client: &Client, output: Output, name: &str, wait: bool) -> Result<(), 
         let checked = output::size(scrub.checked_bytes);
         let verdict = match scrub {
             Scrub { error: Some(_), .. } => "it ended before all was",
+            Scrub { state, .. } if *state != ScrubState::Done => "it ended before all was",
             _ if lost > 0 => "some of it is lost with drives that failed",
             Scrub { damaged, .. } if !damaged.is_empty() => "some of it is damaged on every copy",
             Scrub { damaged_snapshots, .. } if !damaged_snapshots.is_empty() => {

@@ -136,7 +136,7 @@ impl Authority for Agrees {
 /// Copies on neighbours.
 pub fn places(drives: impl IntoIterator<Item = u64>, layout: &str) -> Arc<Places> {
     let drives: Vec<DriveId> = drives.into_iter().map(DriveId).collect();
-    let copies = layout.parse::<Layout>().unwrap().copies();
+    let copies = layout.parse::<Layout>().unwrap().fragments().count();
     Arc::new(Places::rotated(&drives, copies, 0).unwrap())
 }
 

@@ -105,7 +105,7 @@ fn a_volume_has_its_new_layout_when_the_last_window_has_gone_and_the_map_that_it
     assert_eq!((record.chunks, record.done, record.fence), (100, 0, 2), "the first window is a fiftieth");
     assert_eq!((record.stage, record.cancelled, record.rate), (MigrationStage::Running, false, None));
     let target = &state.maps[&MapId(2)];
-    assert_eq!((target.layout.copies(), target.extent(), target.newest_epoch), (2, 4096, 2));
+    assert_eq!((target.layout.fragments().count(), target.extent(), target.newest_epoch), (2, 4096, 2));
     assert_eq!(
         (map_of(&state, "v"), state.volume_named("v").unwrap().layout.to_string()),
         (MapId(1), "stripe".to_owned())

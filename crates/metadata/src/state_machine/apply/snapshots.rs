@@ -88,6 +88,7 @@ impl Draft {
             origin: Some(origin),
             import: None,
             begun_in: 0,
+            cut_in: 0,
             ..clone
         };
         let (view, size) = (clone.epoch_since, Size(clone.size));

@@ -417,6 +417,22 @@ fn a_volume_shrinks_only_if_that_is_said() {
     assert_eq!(state.volume_named("v").map(|volume| (volume.size, volume.revision)), Some((4096, 3)));
 }
 
+/// Story: a volume was made smaller and as large again while it was exported, and the export said that it had all of it.
+#[test]
+fn a_volume_that_was_made_smaller_is_not_whole_since_then() {
+    let mut state = cluster(&[(1, 1)]);
+    done(&mut state, create("v", "stripe"));
+    let revision = |state: &State| state.volume_named("v").unwrap().revision;
+    let (size, before) = (state.volume_named("v").unwrap().size, revision(&state));
+    resized(&mut state, "v", size * 2);
+    assert!(state.volume_named("v").unwrap().is_whole_since(before), "it has only grown");
+    resized(&mut state, "v", size);
+    let cut = revision(&state);
+    resized(&mut state, "v", size * 2);
+    let is_whole_since = |revision| state.volume_named("v").unwrap().is_whole_since(revision);
+    assert!(!is_whole_since(before) && !is_whole_since(cut - 1) && is_whole_since(cut) && is_whole_since(cut + 1));
+}
+
 /// Story: two servers resized a volume at once. One cleared what lay past its end; the other shortened it, and what it cut off was
 /// there again when the first one let it grow.
 #[test]

@@ -2,7 +2,7 @@
 
 use super::snapshots::as_read;
 use super::{Draft, check_name, clipped, place};
-use crate::command::{GROWS_CLEARED, Reply};
+use crate::command::{GROWS_CLEARED, ROLLBACKS_NOTED, Reply};
 use crate::record::{Cleared, ColumnRecord, HolderRecord, ImportRecord, MapRecord, VolumeRecord, VolumeState};
 use crate::refusal::{Refusal, Thing};
 use tepal_model::history::FIRST_EPOCH;
@@ -47,6 +47,7 @@ impl Draft {
             lineage: as_read(&Lineage::default()),
             epoch_since: made_in,
             begun_in: 0,
+            cut_in: 0,
             revision: 1,
             state: VolumeState::Active,
             created_unix_ms: self.unix_ms,
@@ -98,6 +99,9 @@ impl Draft {
             return Err(Refusal::NotCleared(name.to_owned()));
         }
         volume.size = size;
+        if size < from && self.version >= ROLLBACKS_NOTED {
+            volume.cut_in = volume.revision + 1;
+        }
         if let Some(import) = volume.import.as_mut().filter(|_| size < from) {
             // What was cut off is missing, also if the volume grows again.
             *import = ImportRecord { id: 0, done: import.done.min(size) };

@@ -82,10 +82,10 @@ pub use snapshots::{
     SnapshotDiff, SnapshotInfo, SnapshotName, SnapshotNameError, SnapshotQuery, SnapshotRemoval, SourceName,
 };
 pub use volumes::{
-    CreateVolume, DamagedSnapshot, FinishImport, Flatten, Hold, HoldUse, ImportQuery, Incomplete, Loss, MapRun,
-    Migration, MigrationInfo, MigrationState, NoteImport, OffsetQuery, Range, RangeQuery, RecoveryInfo, Relayout,
-    Removal, RemoveVolumeQuery, RenameVolume, ResizeVolume, Scrub, ScrubState, SetRate, VolumeInfo, VolumeState,
-    ZeroRange,
+    CreateVolume, DamagedSnapshot, FinishImport, Flatten, Hold, HoldUse, HoldsKnown, ImportQuery, Incomplete, Loss,
+    MapRun, Migration, MigrationInfo, MigrationState, NoteImport, OffsetQuery, Range, RangeQuery, RecoveryInfo,
+    Relayout, Removal, RemoveVolumeQuery, RenameVolume, ResizeVolume, Scrub, ScrubState, SetRate, VolumeInfo,
+    VolumeState, ZeroRange,
 };
 
 use serde::{Deserialize, Serialize};
@@ -174,7 +174,7 @@ pub mod route {
     pub const VOLUME_FLUSH: &str = "/v1/volumes/{name}/flush";
     /// GET with [`RangeQuery`](super::RangeQuery): list of [`MapRun`](super::MapRun).
     pub const VOLUME_MAP: &str = "/v1/volumes/{name}/map";
-    /// POST of [`Hold`](super::Hold): a command goes on to read or write something.
+    /// POST of [`Hold`](super::Hold): a command goes on to read or write something. GET: [`HoldsKnown`](super::HoldsKnown).
     pub const HOLDS: &str = "/v1/holds";
     /// GET: list of [`Removal`](super::Removal) that go on.
     pub const REMOVALS: &str = "/v1/removals";

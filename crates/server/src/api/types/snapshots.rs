@@ -203,6 +203,9 @@ pub struct DiffQuery {
     /// Of the volume as it is now: as of [`RangeQuery::epoch`](super::RangeQuery::epoch).
     #[serde(default)]
     pub epoch: Option<Epoch>,
+    /// As of [`RangeQuery::revision`](super::RangeQuery::revision).
+    #[serde(default)]
+    pub revision: Option<u64>,
 }
 
 /// Where what was asked for first has other bytes than what it was compared with. A part of it: so much as can be

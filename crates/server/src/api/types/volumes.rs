@@ -354,6 +354,9 @@ pub struct RangeQuery {
     /// [`Conflict`](super::ErrorKind::Conflict) if the volume was rolled back since.
     #[serde(default)]
     pub epoch: Option<Epoch>,
+    /// The same with a revision that it had then, of one that was made smaller since.
+    #[serde(default)]
+    pub revision: Option<u64>,
 }
 
 /// The query of PUT `data`.
@@ -420,6 +423,13 @@ pub struct Hold {
     pub of: String,
     /// What it does.
     pub by: HoldUse,
+}
+
+/// What a server knows of commands that hold something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HoldsKnown {
+    /// Whether each command that goes on has had the time to say so: not right after the server's start.
+    pub known: bool,
 }
 
 /// What a command does with what it holds.

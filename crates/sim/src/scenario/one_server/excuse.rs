@@ -65,8 +65,8 @@ pub fn returned(
 ) -> Rc<dyn Fn(usize)> {
     let (core, checker, agreement) = (core.clone(), checker.clone(), agreement.clone());
     let complete = complete.clone();
-    let rotation =
-        Rotation::new(spec.places.columns.len(), spec.layout.copies()).expect("there is a drive for each copy");
+    let rotation = Rotation::new(spec.places.columns.len(), spec.layout.fragments().count())
+        .expect("there is a drive for each copy");
     let extent = u64::from(spec.layout.extent) / BLOCK;
     Rc::new(move |at| {
         let alone = |block: u64| {

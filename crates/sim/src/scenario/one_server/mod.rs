@@ -73,7 +73,8 @@ impl Rig {
         let bay = |at| Bay::new(core, at, plan.drive_size, plan.logs[at]);
         let bays: Vec<Bay> = (0..plan.drives).map(bay).collect();
         let drives: Vec<DriveId> = (0..plan.drives).map(drive_id).collect();
-        let places = Places::rotated(&drives, plan.layout.copies(), 0).expect("there is a drive for each copy");
+        let places =
+            Places::rotated(&drives, plan.layout.fragments().count(), 0).expect("there is a drive for each copy");
         let agreement = Agreement::new(drives, [(MAP, places.clone())].into());
         core.spawn(SCENARIO, "agreement", Box::pin(agreement.clone().serve(core.clone())));
         let spec = VolumeSpec {

@@ -140,7 +140,7 @@ impl Plan {
     }
 
     pub fn mirrored(&self) -> bool {
-        self.layout.copies() > 1
+        self.layout.fragments().count() > 1
     }
 
     /// Whether the victim may lose writes that it said were done. One copy can't tell those from what a power cut prevented;

@@ -183,7 +183,7 @@ impl Ring {
 
     /// Whether there's only one copy of anything.
     fn is_any_striped(&self) -> bool {
-        self.council.now().laid.values().any(|laid| laid.layout.copies() == 1)
+        self.council.now().laid.values().any(|laid| laid.layout.fragments().is_single())
     }
 
     /// All copies are equal now: whatever becomes of one drive's, others have what is read. Its reads go wrong anywhere.

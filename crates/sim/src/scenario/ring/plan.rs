@@ -110,7 +110,7 @@ impl Plan {
         if self.has_faults {
             return self.spec.size.div_ceil(1 << 20); // a copy of each column may come to be on one
         }
-        let copies = self.spec.layout.copies() as u64;
+        let copies = self.spec.layout.fragments().count() as u64;
         (self.spec.size * copies).div_ceil(self.servers as u64).div_ceil(1 << 20)
     }
 }
@@ -129,7 +129,7 @@ fn spec(random: &mut Stream, servers: usize, protection: Protection) -> VolumeSp
     let mut layout = Layout::new(protection);
     layout.extent = *random.pick(&[4 << 10, 64 << 10, 1 << 20, MAX_EXTENT]);
     let drives: Vec<DriveId> = (1..=servers as u64).map(DriveId).collect();
-    let once = Places::rotated(&drives, layout.copies(), 1).expect("there is a drive for each copy");
+    let once = Places::rotated(&drives, layout.fragments().count(), 1).expect("there is a drive for each copy");
     // Of more columns than drives, a drive has several.
     let sets = if protection == Protection::Chained { 1 } else { random.between(1..4) as usize };
     let places = Places::complete(once.columns.iter().cycle().take(servers * sets).cloned().collect());
