@@ -246,7 +246,7 @@ impl<W: World> Volume<W> {
 
     /// In which steps a range of a column is cleared. A discard of a whole disk comes as thousands of ranges, each in all columns: most
     /// hold nothing, which the primary tells of a long range at once. To clear what reads as a hole is as good as done.
-    async fn steps_to_clear(
+    pub(crate) async fn steps_to_clear(
         &self,
         map: &Map<W>,
         column: usize,
@@ -274,7 +274,9 @@ impl<W: World> Volume<W> {
                 Err(Undone::Migrated(_)) => break, // by the time that it's cleared, too
             }
         }
-        steps_of(at..range.end);
+        if at < range.end {
+            steps_of(at..range.end);
+        }
         let within = |step: u64| (step * STEP).max(range.start)..((step + 1) * STEP).min(range.end);
         Ok(may_hold.into_iter().map(|step| (column, within(step))).collect())
     }
