@@ -43,19 +43,6 @@ use tepal_sim::device::Faults;
 use tepal_sim::{SimDisk, SimWorld};
 
 #[test]
-fn only_steps_that_hold_something_are_cleared() {
-    told(|world| async move {
-        let rig = Rig::new(world, "stripe", 1).await;
-        rig.write(300, 1, 1).await.unwrap();
-        let (volume, end) = (&rig.volume, (8 << 20) - 512);
-        let steps = async |from| volume.steps_to_clear(volume.map(), 0, from..end).await.unwrap();
-        assert_eq!(steps(0).await, [(0, 0..end)]);
-        assert_eq!(steps(2 << 20).await, []);
-        assert_eq!(steps(end - 4096).await, [(0, end - 4096..end)], "nobody asks for so little");
-    });
-}
-
-#[test]
 fn bytes_of_any_alignment_are_written_and_read_back() {
     told(|world| async move {
         for (layout, drives) in [("stripe", 3), ("mirror:2", 3), ("mirror:3;extent=4K;durability=flush", 4)] {

@@ -246,7 +246,7 @@ impl<W: World> Volume<W> {
 
     /// In which steps a range of a column is cleared. A discard of a whole disk comes as thousands of ranges, each in all columns: most
     /// hold nothing, which the primary tells of a long range at once. To clear what reads as a hole is as good as done.
-    pub(crate) async fn steps_to_clear(
+    async fn steps_to_clear(
         &self,
         map: &Map<W>,
         column: usize,
@@ -257,28 +257,22 @@ impl<W: World> Volume<W> {
         if group.is_some_and(|group| group.has_nothing_of(self.id(), &range)) {
             return Ok(Vec::new());
         }
-        let mut may_hold: BTreeSet<u64> = BTreeSet::new();
-        let mut steps_of = |bytes: Range<u64>| may_hold.extend(bytes.start / STEP..bytes.end.div_ceil(STEP));
-        let mut at = range.start;
+        let (mut at, mut held) = (range.start, Vec::new());
         while range.end - at > WORTH_ASKING {
             let status = Status { offset: at, length: range.end - at, at: None, since: None };
             match self.at_primary(map, column, &status, None).await {
                 Ok(runs) => {
                     for (length, holds) in runs {
-                        let run = at..at + length;
-                        at = run.end;
-                        holds.then(|| steps_of(run));
+                        held.extend(holds.then_some(at..at + length));
+                        at += length;
                     }
                 }
                 Err(Undone::Io(error)) => return Err(error),
                 Err(Undone::Migrated(_)) => break, // by the time that it's cleared, too
             }
         }
-        if at < range.end {
-            steps_of(at..range.end);
-        }
-        let within = |step: u64| (step * STEP).max(range.start)..((step + 1) * STEP).min(range.end);
-        Ok(may_hold.into_iter().map(|step| (column, within(step))).collect())
+        held.push(at..range.end); // it may
+        Ok(steps_with(&range, held).map(|step| (column, step)).collect())
     }
 
     async fn zero_migrating(
@@ -378,6 +372,14 @@ pub(super) fn in_volume<W: World>(
     })
 }
 
+/// The steps of a range that have any of these bytes.
+fn steps_with(range: &Range<u64>, bytes: Vec<Range<u64>>) -> impl Iterator<Item = Range<u64>> {
+    let bytes = bytes.into_iter().filter(|bytes| !bytes.is_empty());
+    let steps: BTreeSet<u64> = bytes.flat_map(|bytes| bytes.start / STEP..bytes.end.div_ceil(STEP)).collect();
+    let Range { start, end } = *range;
+    steps.into_iter().map(move |step| (step * STEP).max(start)..((step + 1) * STEP).min(end))
+}
+
 /// Cut so that none is done in part when it's refused: what has been done must not be done again, over what others wrote since.
 fn in_steps(range: Range<u64>, step: u64) -> impl Iterator<Item = Range<u64>> {
     let Range { start, end } = range;
@@ -418,6 +420,13 @@ mod tests {
     /// first one over what had been written since.
     #[test]
     fn zeros_are_asked_for_step_by_step() {
+        let with = |bytes| steps_with(&(5..3 * STEP - 1), bytes).collect::<Vec<_>>();
+        assert_eq!(with(vec![7..7, STEP + 3..STEP + 3]), [], "there's nothing to clear");
+        assert_eq!(with(vec![6..7, STEP - 1..STEP]), [5..STEP]);
+        assert_eq!(
+            with(vec![STEP - 1..STEP + 1, 3 * STEP - 2..3 * STEP - 1]),
+            [5..STEP, STEP..2 * STEP, 2 * STEP..3 * STEP - 1]
+        );
         let steps = |range| in_steps(range, 10).collect::<Vec<_>>();
         assert_eq!(steps(3..25), [3..10, 10..20, 20..25]);
         assert_eq!([steps(10..20), steps(12..13), steps(7..7)].concat(), [10..20, 12..13]);
