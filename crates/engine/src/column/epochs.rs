@@ -11,9 +11,9 @@
 //!    server acted by the view that began the epoch. So this server led the column in that view, and any later primary,
 //!    which is agreed later, knows of the epoch.
 //! 2. A snapshot's data doesn't change: a snapshot is read when all writes of its epochs have ended.
-//! 3. A read that is sent after a read of a snapshot was answered doesn't miss the snapshot's data. By then all
-//!    primaries know of the snapshot, and the later read waits for the writes that were under way when its primary came
-//!    to know of the snapshot.
+//! 3. A read that is sent after a snapshot was answered doesn't miss the snapshot's data. By then all primaries know of
+//!    the snapshot, and the read waits for the writes that were under way when its primary came to know of the
+//!    snapshot.
 //! 4. A request for a volume is served what that volume sees. Requests for a volume that is gone are refused.
 
 use super::flush::flush_all;
