@@ -167,11 +167,11 @@ impl<W: World> Redundancy<W> for Checked {
     }
 
     async fn holds_nothing(_: &Group<W>) -> bool {
-        false // the drive may hold something
+        false // it may
     }
 
     fn is_bare(_: &Group<W>, _: &State<W>, _: Blocks) -> bool {
-        false // not known
+        false // it isn't known
     }
 
     async fn extents(group: &Group<W>, noted: bool) -> Result<BTreeSet<u64>, IoError> {
