@@ -447,7 +447,7 @@ mod tests {
     /// Story: requests that were retried, and given up each time before their turn, stayed queued. In the end so many
     /// waited that giving a turn back took a server's thread for minutes.
     #[test]
-    fn a_request_that_gives_up_leaves_the_queue_and_unblocks_others() {
+    fn a_request_that_gives_up_leaves_the_queue() {
         let order = WriteOrder::default();
         let first = ask(&order, 0, 4).now_or_never().unwrap();
         let second = ask(&order, 0, 8);
@@ -476,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_waits_for_long_queued_writes_of_its_blocks() {
+    fn a_read_waits_for_long_queued_overlapping_writes() {
         let order = WriteOrder::default();
         let at = |second| Tick(Duration::from_secs(second));
         let line_up = |first, second| order.line_up(first, 10, Some(at(second))).turn().boxed_local();
@@ -541,7 +541,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lent_turn_lets_repairs_pass_but_no_later_write() {
+    fn a_lent_turn_lets_repairs_but_no_writes_pass() {
         let order = WriteOrder::default();
         let write = ask(&order, 10, 10).now_or_never().unwrap();
         let mut later = ask(&order, 15, 1);

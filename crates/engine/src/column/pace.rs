@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slow_rounds_shrink_while_clients_are_served_but_never_stop() {
+    fn slow_rounds_shrink_but_never_stop_beside_clients() {
         let mut pace = Pace::of(Served(0), 8);
         assert!(!pace.learn(Served(0), SHORT * 40));
         assert_eq!(pace.at_once(), 8, "nobody waits");

@@ -103,7 +103,7 @@ fn a_returned_drive_misses_nothing_after_catching_up() {
 }
 
 #[test]
-fn a_drive_restarted_alone_serves_no_region_that_it_misses() {
+fn a_drive_alone_after_restart_serves_no_missed_region() {
     told(|world| async move {
         let mut rig = Rig::new(world, "mirror:2", 2).await;
         rig.write(0, 1, 1).await.unwrap();
@@ -130,7 +130,7 @@ fn a_drive_restarted_alone_serves_no_region_that_it_misses() {
 }
 
 #[test]
-fn after_all_were_away_the_last_to_leave_is_believed() {
+fn the_last_drive_to_leave_is_believed_afterwards() {
     told(|world| async move {
         let mut rig = Rig::new(world, "mirror:2", 2).await;
         rig.write(0, 1, 1).await.unwrap();
@@ -146,7 +146,7 @@ fn after_all_were_away_the_last_to_leave_is_believed() {
 }
 
 #[test]
-fn copies_that_differ_after_a_crash_are_resolved_before_reads() {
+fn copies_that_differ_after_crashes_are_resolved_before_reads() {
     told(|world| async move {
         let mut rig = Rig::new(world, "mirror:2", 2).await;
         rig.write(0, 1, 1).await.unwrap();
@@ -196,7 +196,7 @@ fn a_flush_reports_once_that_unflushed_data_was_lost() {
 }
 
 #[test]
-fn a_rotten_block_is_served_and_repaired_from_another_copy() {
+fn a_rotten_block_is_served_and_repaired_from_elsewhere() {
     told(|world| async move {
         let rig = Rig::new(world, "mirror:2", 2).await;
         rig.write(0, 9, 16).await.unwrap();
@@ -282,7 +282,7 @@ fn a_removed_volume_frees_its_space_and_refuses_requests() {
 }
 
 #[test]
-fn a_drive_away_during_a_volumes_removal_frees_its_space() {
+fn a_drive_absent_during_volume_removal_frees_its_space() {
     // Story: the drive was behind only in the removed volume, and stayed behind for ever; marks about the drive stayed
     // too.
     told(|world| async move {

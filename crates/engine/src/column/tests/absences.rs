@@ -176,7 +176,7 @@ fn catching_up_waits_only_for_drives_with_the_region() {
 }
 
 #[test]
-fn copies_are_equal_after_the_source_leaves_during_catch_up() {
+fn copies_become_equal_though_the_source_left_during_copying() {
     told(|world| async move {
         for _ in 0..10 {
             let rig = Rig::new(SimWorld::boot(world.core(), "s"), "mirror:2;durability=flush", 2).await;
@@ -208,7 +208,7 @@ fn copies_are_equal_after_the_source_leaves_during_catch_up() {
 }
 
 #[test]
-fn removing_the_volume_that_a_drive_misses_ends_its_absence() {
+fn removing_a_volume_ends_a_drives_absence_from_it() {
     told(|world| async move {
         let rig = Rig::new(world, "mirror:2", 2).await;
         let spec = VolumeSpec { id: VolumeId(2), name: "w".into(), map: MapId(2), ..rig.volume.spec() };
@@ -224,7 +224,7 @@ fn removing_the_volume_that_a_drive_misses_ends_its_absence() {
 }
 
 #[test]
-fn a_huge_sparse_volume_is_trimmed_with_a_copy_away() {
+fn a_huge_sparse_volume_is_trimmed_without_one_copy() {
     let executor = Executor::new(1, Limits { steps: 100_000_000, time: Duration::from_secs(360_000) }, false);
     let world = SimWorld::boot(executor.core(), "server");
     let outcome = executor.run(async move {
@@ -250,7 +250,7 @@ fn a_huge_sparse_volume_is_trimmed_with_a_copy_away() {
 }
 
 #[test]
-fn a_flush_reports_data_lost_with_drives_that_left_together() {
+fn a_flush_reports_data_lost_when_drives_left_together() {
     told(|world| async move {
         let rig = Rig::new(world, "mirror:2;durability=flush", 2).await;
         rig.write(3, 1, 1).await.unwrap();
@@ -280,7 +280,7 @@ fn a_flush_reports_data_lost_with_drives_that_left_together() {
 }
 
 #[test]
-fn every_drive_here_names_the_absentees_misses_after_a_crash() {
+fn every_present_drive_names_an_absent_drives_misses() {
     told(|world| async move {
         for _ in 0..30 {
             let mut rig = Rig::new(SimWorld::boot(world.core(), "s"), "mirror:3;durability=flush", 3).await;
@@ -383,7 +383,7 @@ fn marks_of_a_removed_volume_are_taken_back() {
 }
 
 #[test]
-fn removing_an_unsettled_volume_lets_a_drive_be_up_again() {
+fn removing_an_unresolved_volume_lets_a_drive_return() {
     told(|world| async move {
         let mut rig = Rig::new(SimWorld::boot(world.core(), "s"), "mirror:2", 2).await;
         let spec =

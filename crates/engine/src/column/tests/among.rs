@@ -68,7 +68,7 @@ impl Among {
 }
 
 #[test]
-fn a_drive_is_asked_at_its_new_server_after_an_unseen_move() {
+fn a_drive_is_asked_at_its_new_server() {
     told(|world| async move {
         let rig = Among::new(world, 1).await;
         rig.engine.open_volume_among(rig.spec(1, &[1, 9])).unwrap();
@@ -86,7 +86,7 @@ fn a_drive_is_asked_at_its_new_server_after_an_unseen_move() {
 /// Story: a server was started during a migration. Only the source map was open, in which a drive could miss nothing:
 /// the drive was said to be up, and served blocks of the target that it had missed.
 #[test]
-fn no_drive_is_up_again_before_target_maps_are_known() {
+fn a_drive_stays_behind_until_target_maps_are_known() {
     told(|world| async move {
         let rig = Among::new(world, 2).await;
         rig.engine.lose_drive(DriveId(2), Loss::Gone { drive: DriveId(2), reason: "pulled".into() }).await;
@@ -107,7 +107,7 @@ fn no_drive_is_up_again_before_target_maps_are_known() {
 /// Story: a volume was made while a drive was behind. The drive's server followed the state that says so, and hadn't
 /// opened the volume yet: nobody was asked what the drive may have missed there, and it was said to be up.
 #[test]
-fn no_drive_is_up_again_before_a_new_volume_is_open() {
+fn a_drive_stays_behind_until_new_volumes_are_open() {
     told(|world| async move {
         let rig = Among::new(world, 2).await;
         rig.engine.lose_drive(DriveId(2), Loss::Gone { drive: DriveId(2), reason: "pulled".into() }).await;
@@ -131,7 +131,7 @@ fn no_drive_is_up_again_before_a_new_volume_is_open() {
 }
 
 #[test]
-fn a_drive_whose_column_another_server_leads_is_not_retired() {
+fn a_drive_with_a_column_led_elsewhere_stays_unretired() {
     told(|world| async move {
         let rig = Among::new(world, 2).await;
         // Only the other server, which leads the column, knows whether the copy there has everything.
@@ -182,7 +182,7 @@ fn a_primary_answers_only_requests_of_its_own_revision() {
 
 /// Story: requests for data that only a failed drive had waited for a server to lead the column.
 #[test]
-fn data_lost_with_its_only_drive_is_an_error_without_primary() {
+fn data_lost_with_its_drive_fails_without_any_primary() {
     told(|world| async move {
         let rig = Among::new(world, 1).await;
         let (geometry, places) = (round(&places([9, 1], "stripe")), places([9, 1], "stripe"));
@@ -206,7 +206,7 @@ fn data_lost_with_its_only_drive_is_an_error_without_primary() {
 
 /// Story: a server's answer to a write that only a read can have ended the server that had asked.
 #[test]
-fn an_impossible_answer_to_a_write_only_loses_the_drive() {
+fn an_impossible_answer_to_writes_only_loses_the_drive() {
     told(|world| async move {
         let two = Two::new(world, Standing::Current, Arc::default()).await;
         two.follow(3, DriveStatus::Up(2), |_| {});

@@ -9,7 +9,7 @@ use tepal_sim::device::Faults;
 const BLOCKS: u64 = 256;
 
 #[test]
-fn reads_stay_local_until_the_other_drive_is_less_busy() {
+fn reads_stay_local_until_another_drive_is_idler() {
     told(|world| async move {
         let two = Two::new(world, Standing::Current, Arc::default()).await;
         two.follow(3, DriveStatus::Up(2), |_| {});

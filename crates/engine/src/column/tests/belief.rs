@@ -33,7 +33,7 @@ async fn the_second_loses_what_both_had(rig: Rig, is_told_before: bool) {
 }
 
 #[test]
-fn copies_are_compared_though_the_knowing_drive_was_long_away() {
+fn copies_are_compared_after_a_knowing_drives_long_absence() {
     told(|world| async move {
         let rig = Rig::new(world, "mirror:2;durability=flush", 2).await;
         the_second_loses_what_both_had(rig, false).await;
@@ -80,7 +80,7 @@ fn data_read_of_an_abandoned_write_is_not_lost() {
 }
 
 #[test]
-fn a_drive_that_leaves_as_it_is_agreed_up_is_believed() {
+fn a_drive_that_leaves_while_agreed_up_is_believed() {
     told(|world| async move {
         let mut rig = Rig::new(SimWorld::boot(world.core(), "s"), "mirror:2", 2).await;
         rig.write(0, 1, 1).await.unwrap();
@@ -126,7 +126,7 @@ fn a_drive_that_knows_nothing_vouches_for_no_other() {
 }
 
 #[test]
-fn a_drive_just_agreed_up_survives_the_last_others_failure() {
+fn a_drive_just_agreed_up_survives_the_others_failure() {
     told(|world| async move {
         let rig = Rig::new(world, "mirror:2", 2).await;
         let told_up = rig.first_returns_untold().await;
@@ -139,7 +139,7 @@ fn a_drive_just_agreed_up_survives_the_last_others_failure() {
 }
 
 #[test]
-fn a_waiting_drive_is_up_when_the_awaited_drive_fails() {
+fn a_waiting_drive_is_up_when_the_awaited_fails() {
     told(|world| async move {
         for while_here in [false, true] {
             let rig = Rig::new(SimWorld::boot(world.core(), "s"), "mirror:2;min_copies=2", 3).await;
@@ -169,7 +169,7 @@ fn a_waiting_drive_is_up_when_the_awaited_drive_fails() {
 }
 
 #[test]
-fn space_that_a_flush_frees_is_found_on_every_copy() {
+fn space_freed_by_flushes_is_found_on_every_copy() {
     told(|world| async move {
         let rig = Rig::new(world, "mirror:2;durability=flush", 2).await;
         rig.volume.resize(1 << 30);
@@ -222,7 +222,7 @@ fn a_failing_drive_with_an_only_copy_is_kept() {
 /// the drive had left, which it knew already, and took its own drive, which had left in between, for the one that knew
 /// most: new data read as zeros.
 #[test]
-fn a_drive_that_was_unseen_up_meanwhile_is_waited_for() {
+fn an_absent_drive_that_was_up_meanwhile_is_awaited() {
     told(|world| async move {
         let rig = Rig::new(world, "mirror:2", 2).await;
         rig.write(0, 1, 1).await.unwrap();
@@ -257,7 +257,7 @@ impl Rig {
 /// Story: a drive that wasn't found when a cluster was rebuilt counted as having been up last, as it might have gone on
 /// alone. When it was removed by hand, data that others had too was an error everywhere.
 #[test]
-fn removing_a_drive_that_might_have_been_last_loses_nothing() {
+fn removing_a_drive_that_was_maybe_last_loses_nothing() {
     for is_believed in [true, false] {
         told(move |world| async move {
             let mut rig = Rig::new(SimWorld::boot(world.core(), "s"), "mirror:2", 2).await;

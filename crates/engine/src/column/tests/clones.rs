@@ -63,7 +63,7 @@ pub async fn read(volume: &Volume<SimWorld>, block: u64) -> Result<u8, IoError> 
 }
 
 #[test]
-fn a_clone_begins_as_its_snapshot_and_shares_no_writes() {
+fn a_clone_begins_as_its_snapshot_without_sharing_writes() {
     told(|world| async move {
         for layout in ["mirror:2", "stripe", "mirror:2;durability=flush"] {
             let mut rig = Rig::new(world.clone(), layout, 3).await;
@@ -139,7 +139,7 @@ fn a_returned_drive_catches_up_with_a_clone_too() {
 }
 
 #[test]
-fn a_removed_volumes_requests_end_and_its_map_goes_on() {
+fn a_removed_volumes_requests_end_while_its_map_stays() {
     told(|world| async move {
         let mut rig = Rig::new(world, "stripe", 1).await;
         rig.write(3, 1, 1).await.unwrap();
@@ -177,7 +177,7 @@ async fn killed_with_requests_on_one_copy(rig: &Rig, nth: usize, seen: &str, oth
 
 /// Notes of requests are of blocks, whichever volume the requests were for.
 #[test]
-fn a_request_in_doubt_runs_once_despite_another_volumes_request() {
+fn a_request_in_doubt_runs_once_beside_other_volumes() {
     told(|world| async move {
         for (id, seen, other) in [(ORIGIN, "0-2", "0-1,3-3"), (CLONE, "0-1,3-3", "0-2")] {
             for nth in 0..2 {

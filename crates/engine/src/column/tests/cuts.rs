@@ -58,7 +58,7 @@ impl Two {
 /// new epoch at once. By that state another server led: the other knew of earlier states only, and didn't see the
 /// write.
 #[test]
-fn no_write_uses_an_epoch_before_its_view_is_followed() {
+fn no_write_uses_an_epoch_before_following_its_view() {
     told(|world| async move {
         let two = Two::led(world).await;
         two.home.map(MapId(1)).unwrap().go_on_with(epochs(5));
@@ -103,7 +103,7 @@ fn a_primary_without_a_lease_reads_nothing() {
 
 /// Story: a retried request that had been done was answered while another primary still wrote in the epoch before.
 #[test]
-fn a_done_retry_is_answered_when_all_act_by_its_epoch() {
+fn a_retry_is_answered_when_all_know_its_epoch() {
     told(|world| async move {
         let two = Two::led(world).await;
         let origin = Origin { gateway: 9, slot: 1, number: 1, view: 3 };

@@ -127,7 +127,7 @@ impl Leaving {
 }
 
 #[test]
-fn a_leaving_clone_takes_its_view_and_others_keep_theirs() {
+fn a_leaving_clone_takes_its_data_without_the_others() {
     told(|world| async move {
         for (layout, to) in [("mirror:2", "mirror:3;extent=4K"), ("stripe;extent=4K", "mirror:2;extent=1M")] {
             let leaving = Leaving::begin(world.clone(), layout, to).await;
@@ -278,7 +278,7 @@ fn the_clones_data_on_one_copy_overwrites_nothing_newer() {
 /// Story: a shared block rotted when the clone had it already. The block had to be handed over again, like all shared
 /// blocks, couldn't be, and writes around it failed until the clone was called back.
 #[test]
-fn rot_in_an_already_taken_shared_block_blocks_no_write() {
+fn rot_in_a_taken_shared_block_stops_no_write() {
     told(|world| async move {
         let (leaving, begins) = Leaving::before_of_one_copy(world).await;
         leaving.leave_at_once(begins);
@@ -301,7 +301,7 @@ fn rot_in_an_already_taken_shared_block_blocks_no_write() {
 }
 
 #[test]
-fn an_unreadable_shared_block_leaves_once_the_clone_overwrites_it() {
+fn an_unreadable_shared_block_goes_once_the_clone_overwrites() {
     told(|world| async move {
         let (leaving, begins) = Leaving::before_of_one_copy(world).await;
         let (going, clone) = (&leaving.going, &leaving.clone);

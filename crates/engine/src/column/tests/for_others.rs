@@ -63,7 +63,7 @@ fn a_primary_keeps_the_checksums_that_come_with_data() {
 /// so did all requests that waited for its turn. No other volume of that server could be asked for anything, nor was a
 /// server heard any more that was started anew.
 #[test]
-fn a_begun_write_outlives_its_asker_and_requests_behind_retry() {
+fn a_begun_write_outlives_its_asker_unlike_queued_requests() {
     told(|world| async move {
         let rig = Rig::new(world, "mirror:2;min_copies=2", 2).await;
         rig.write(3, 1, 1).await.unwrap();
@@ -120,10 +120,10 @@ async fn fill(group: &Group<SimWorld>, (offset, length): (u64, u64), byte: u8) -
 }
 
 /// Story: a client's write of a part of a block waited until copies were equal, and was queued anew then. The client
-/// had gone meanwhile, and come back, and its later write was overwritten. After a first repair the write was told to
-/// ask again: where copies might differ again each time, it never had its turn.
+/// had gone meanwhile, and come back, and its later write was overwritten. For a while after that was
+/// mended, such a write was told to ask again: where copies might differ again each time, it never had its turn.
 #[test]
-fn a_write_that_waits_for_equal_copies_keeps_its_place() {
+fn a_write_waiting_for_equal_copies_keeps_its_place() {
     told(|world| async move {
         let mut rig = Rig::new(world, "mirror:2", 2).await;
         rig.write(0, 1, 8).await.unwrap();
@@ -205,7 +205,7 @@ fn another_servers_request_leaves_soon_behind_held_up_writes() {
 /// Story: a write that had begun, and then had no copy to merge with, kept its turn for itself until a drive returned.
 /// Others' requests waited behind it for seconds, as behind a slow drive.
 #[test]
-fn a_begun_write_without_a_copy_to_merge_lends_its_turn() {
+fn a_begun_write_that_cannot_merge_lends_its_turn() {
     told(|world| async move {
         let rig = Rig::new(world, "mirror:2;min_copies=2", 2).await;
         rig.write(3, 1, 1).await.unwrap();

@@ -33,7 +33,7 @@ impl Rig {
 }
 
 #[test]
-fn rolled_back_data_is_gone_once_drives_have_said_so() {
+fn rolled_back_data_is_gone_once_drives_say_so() {
     for layout in ["mirror:2", "mirror:2;durability=flush"] {
         told(move |world| async move {
             let mut rig = Rig::new(world, layout, 2).await;
@@ -57,7 +57,7 @@ fn rolled_back_data_is_gone_once_drives_have_said_so() {
 }
 
 #[test]
-fn a_gap_waits_for_writes_that_go_on_in_it() {
+fn a_gap_waits_for_writes_still_in_its_epochs() {
     told(|world| async move {
         let mut rig = Rig::new(world, "mirror:2;min_copies=2", 2).await;
         rig.write(0, 1, 16).await.unwrap();

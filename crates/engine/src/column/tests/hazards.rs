@@ -39,7 +39,7 @@ fn destaged_data_never_overwrites_newer_data() {
 }
 
 #[test]
-fn a_region_resolved_without_a_drive_stays_after_its_return() {
+fn a_region_resolved_without_a_drive_stays_so_afterwards() {
     told(|world| async move {
         for round in 0..6usize {
             let mut rig = Rig::new(SimWorld::boot(world.core(), "server"), "mirror:2", 2).await;
@@ -96,7 +96,7 @@ fn a_flush_never_claims_writes_lost_with_a_drive() {
 }
 
 #[test]
-fn an_uncopyable_block_keeps_no_other_region_from_catching_up() {
+fn an_uncopyable_block_stops_no_other_region_catching_up() {
     told(|world| async move {
         let rig = Rig::new(world.clone(), "mirror:2", 2).await;
         rig.lose(1).await;
@@ -115,7 +115,7 @@ fn an_uncopyable_block_keeps_no_other_region_from_catching_up() {
 }
 
 #[test]
-fn a_drive_that_catches_up_serves_alone_what_it_has() {
+fn a_drive_catching_up_serves_alone_what_it_has() {
     told(|world| async move {
         let mut rig = Rig::new(SimWorld::boot(world.core(), "server"), "mirror:2", 2).await;
         for group in 0..4 {
@@ -194,7 +194,7 @@ fn a_missed_block_is_copied_despite_an_equal_checksum() {
 }
 
 #[test]
-fn a_write_goes_on_once_its_region_has_caught_up() {
+fn a_write_goes_on_after_its_region_caught_up() {
     told(|world| async move {
         let rig = Rig::new(world.clone(), "mirror:2;min_copies=2;durability=flush", 2).await;
         for region in 0..8 {
@@ -315,7 +315,7 @@ fn reads_that_are_given_up_leave_the_queues() {
 }
 
 #[test]
-fn a_write_lost_again_on_one_drive_is_not_acknowledged() {
+fn a_write_lost_on_one_drive_is_never_acknowledged() {
     told(|world| async move {
         let rig = Rig::new(world, "stripe;durability=flush", 2).await;
         rig.write(0, 1, 32).await.unwrap();
@@ -336,7 +336,7 @@ fn a_write_lost_again_on_one_drive_is_not_acknowledged() {
 }
 
 #[test]
-fn a_write_lost_again_on_one_copy_is_written_again() {
+fn a_write_lost_on_one_copy_is_written_again() {
     told(|world| async move {
         let rig = Rig::new(world, "mirror:2;durability=flush", 2).await;
         rig.write(0, 1, 16).await.unwrap();

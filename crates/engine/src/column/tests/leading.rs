@@ -25,7 +25,7 @@ fn gone_on_without(drive: DriveId) -> Loss {
 /// its drive had left since then, as the server knew by now. It led, and had the other drive, which had gone on alone,
 /// marked as stale; its own drive was stale, too.
 #[test]
-fn no_server_leads_by_a_state_before_its_drive_left() {
+fn a_state_before_its_drive_left_elects_no_server() {
     told(|world| async move {
         let two = Two::standing(world, [Standing::Behind(5), Standing::Current], Arc::default()).await;
         two.follow(3, DriveStatus::Up(2), |_| {});
@@ -44,7 +44,7 @@ fn no_server_leads_by_a_state_before_its_drive_left() {
 /// in which the drive left the server didn't lead, as if the view were from before, and as nothing changed it never
 /// did.
 #[test]
-fn a_server_leads_in_the_view_its_drive_left_in() {
+fn a_server_leads_even_when_its_drive_just_left() {
     told(|world| async move {
         let two = Two::new(world, Standing::Current, Arc::default()).await;
         two.home.add_absent_drive(DriveId(2), 3, true);
@@ -57,7 +57,7 @@ fn a_server_leads_in_the_view_its_drive_left_in() {
 /// Story: servers that couldn't reach a drive went on without it, and its own server, which still had it, was to lead.
 /// Until that server let go of the drive, the drive was taken for a complete one.
 #[test]
-fn a_server_leads_after_letting_go_of_a_disowned_drive() {
+fn a_passed_over_drives_server_leads_after_letting_go() {
     told(|world| async move {
         let two = Two::new(world, Standing::Current, Arc::default()).await;
         two.home.add_absent_drive(DriveId(2), 2, true);
@@ -73,7 +73,7 @@ fn a_server_leads_after_letting_go_of_a_disowned_drive() {
 /// Story: the same while the server let go of the drive: that takes as long as all maps take to mark what the drive
 /// misses. What others had said of the drive was forgotten.
 #[test]
-fn no_server_leads_while_letting_go_of_a_disowned_drive() {
+fn no_server_leads_while_letting_go_of_its_drive() {
     told(|world| async move {
         let two = Two::new(world, Standing::Current, Arc::default()).await;
         two.home.add_absent_drive(DriveId(2), 2, true);

@@ -160,7 +160,7 @@ impl Going {
 }
 
 #[test]
-fn a_volume_is_intact_whatever_part_of_it_has_migrated() {
+fn a_volume_is_intact_at_every_migration_step() {
     told(|world| async move {
         for (layout, to) in [("mirror:2", "mirror:3;extent=4K"), ("mirror:3;extent=4K", "stripe;extent=1M")] {
             let going = Going::new(world.clone(), layout, to).await;
@@ -215,7 +215,7 @@ fn writes_during_a_migration_survive_its_return() {
 /// Story: a server knew that a map was left before it followed that, didn't end the map then, and never looked again.
 /// No returned drive of the map was ever found to know what it misses.
 #[test]
-fn a_left_map_is_given_back_and_holds_no_drive_down() {
+fn a_left_map_is_given_back_holding_nothing_down() {
     told(|world| async move {
         let going = Going::new(world, "mirror:2", "mirror:3;extent=4K").await;
         let rig = &going.rig;
@@ -263,7 +263,7 @@ fn a_server_that_missed_a_migration_joins_the_next() {
 /// from then on, and nobody led it, nor the target of its other volume, until something else was agreed: that volume,
 /// opened later, was taken for one whose map is led.
 #[test]
-fn a_clones_left_map_is_led_for_its_other_volume() {
+fn the_map_a_clone_left_is_led_for_others() {
     told(|world| async move {
         const OF_CLONE: MapId = MapId(9);
         let (Going { mut rig, .. }, mut now) = Going::before(world, "mirror:2", "mirror:3").await;
@@ -429,7 +429,7 @@ fn source_columns_say_which_chunks_hold_anything() {
 /// Story: blocks that had been trimmed after a snapshot took room in the new layout, though nobody had asked whether
 /// there was any.
 #[test]
-fn trimmed_blocks_of_a_snapshot_take_no_room_at_target() {
+fn trimmed_snapshot_blocks_take_no_room_at_the_target() {
     told(|world| async move {
         let (going, migrations) = Going::with_snapshot(world, (1, 64)).await;
         let rig = &going.rig;
@@ -450,7 +450,7 @@ fn trimmed_blocks_of_a_snapshot_take_no_room_at_target() {
 /// copy's block was rotten. Of the other copy only the written line was asked for, where it has nothing: zeros went to
 /// the new layout.
 #[test]
-fn a_block_shown_by_an_older_line_migrates_despite_rot() {
+fn an_older_lines_block_migrates_despite_rot_in_newer() {
     told(|world| async move {
         let (going, migrations) = Going::with_snapshot(world, (7, 16)).await;
         let rig = &going.rig;
@@ -550,7 +550,7 @@ fn byte_of(block: u64) -> u8 {
 }
 
 #[test]
-fn pieces_without_room_at_target_are_read_at_the_source() {
+fn pieces_without_room_are_read_at_the_source() {
     told(|world| async move {
         let (going, begins) = Going::before(world, "stripe", "mirror:3").await;
         let (rig, blocks) = (&going.rig, || (0..2048).step_by(5));

@@ -96,7 +96,7 @@ async fn put(drive: &Drive<SimWorld>, map: MapId, first: u64) -> Result<(), Driv
 }
 
 #[test]
-fn a_column_moves_under_writes_and_frees_its_old_drive() {
+fn a_column_moves_under_writes_freeing_its_old_drive() {
     told(|world| async move {
         for layout in ["mirror:2", "stripe", "mirror:2;durability=flush"] {
             let mut moving = Moving::new(world.clone(), layout).await;
@@ -188,7 +188,7 @@ fn a_joining_drive_that_left_begins_anew() {
 /// Story: a write went on without the drive at once, while an agreement that it had its place was under way. Then the
 /// drive led, without the last writes.
 #[test]
-fn a_joining_drive_without_room_is_given_up_by_agreement() {
+fn a_joining_drive_without_room_leaves_only_by_agreement() {
     told(|world| async move {
         let mut moving = Moving::new(world, "mirror:2").await;
         let full = moving.rig.engine.drive(DriveId(3)).unwrap();
@@ -225,7 +225,7 @@ fn a_joining_drive_without_room_is_given_up_by_agreement() {
 /// Story: the server was killed when it was agreed that the column had moved, and before the column's space was given
 /// back.
 #[test]
-fn a_moved_columns_space_is_given_back_after_a_restart() {
+fn a_moved_columns_space_is_freed_after_a_restart() {
     told(|world| async move {
         // Of trimmed blocks only the requests are remembered.
         for is_trimmed in [false, true] {
@@ -253,7 +253,7 @@ fn a_moved_columns_space_is_given_back_after_a_restart() {
 /// Story: only drives that came, and all of them at a start, were looked through. Their data of a volume that was
 /// opened later stayed.
 #[test]
-fn a_late_opened_volumes_moved_columns_are_given_back_too() {
+fn a_late_opened_volumes_moved_columns_are_freed_too() {
     told(|world| async move {
         let mut moving = Moving::new(world.clone(), "mirror:2").await;
         moving.rig.write(1, 1, 2).await.unwrap();
@@ -273,7 +273,7 @@ fn a_late_opened_volumes_moved_columns_are_given_back_too() {
 
 /// A map's columns are in one place for all its volumes: one move brings each volume's data, and is given back once.
 #[test]
-fn a_column_moves_with_its_snapshot_and_clone_under_writes() {
+fn a_column_moves_with_snapshot_and_clone_under_writes() {
     told(|world| async move {
         for layout in ["mirror:2", "mirror:2;durability=flush"] {
             let mut moving = Moving::new(world.clone(), layout).await;

@@ -30,7 +30,7 @@ async fn until_taken(going: &Going) -> Duration {
 }
 
 #[test]
-fn a_migration_keeps_to_its_rate_and_to_changes_of_it() {
+fn a_migration_keeps_to_its_rate_when_that_changes() {
     told(|world| async move {
         let bytes = WRITTEN as u64 * BLOCK;
         for seconds in [2, 20] {

@@ -40,7 +40,7 @@ fn an_unsure_region_is_resolved_once_for_all_readers() {
 
 /// The attempt's obstacle may be over.
 #[test]
-fn a_failed_attempt_fails_no_read_that_came_during_it() {
+fn a_failed_attempt_fails_no_read_that_joined() {
     told(|world| async move {
         let two = left_on(world, 0).await;
         two.post.carry_on(Carries::ButComparisons);
@@ -58,7 +58,7 @@ fn a_failed_attempt_fails_no_read_that_came_during_it() {
 }
 
 #[test]
-fn a_failing_attempt_is_made_twice_and_all_readers_hear() {
+fn all_readers_hear_of_an_attempt_that_failed_twice() {
     told(|world| async move {
         let (one, many) = (left_on(world.clone(), 0).await, left_on(world, 0).await);
         [&one, &many].into_iter().for_each(|two| two.post.carry_on(Carries::ButComparisons));

@@ -91,7 +91,7 @@ fn a_crashed_write_without_room_elsewhere_is_taken_back() {
 
 /// Story: the same with blocks that a snapshot keeps: the write is placed beside them.
 #[test]
-fn a_write_beside_a_snapshot_is_taken_back_without_room() {
+fn a_write_beside_snapshots_is_taken_back_without_room() {
     for (layout, drives) in [("mirror:2", 2), ("mirror:3", 3)] {
         for (full, got) in [(0, 1), (1, 0)] {
             told(move |world| async move {

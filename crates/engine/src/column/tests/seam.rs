@@ -43,7 +43,7 @@ fn written_bytes_are_read_and_cleared_bytes_are_zeros() {
 }
 
 #[test]
-fn requests_wait_for_a_drive_and_resume_on_its_return() {
+fn requests_wait_until_an_absent_drive_returns() {
     told_by_each(|rig| async move {
         rig.write(0, 1, 32).await.unwrap();
         rig.lose(0).await;

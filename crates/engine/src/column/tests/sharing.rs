@@ -25,7 +25,7 @@ impl Rig {
 }
 
 #[test]
-fn sharing_a_volume_only_delays_requests_and_repeats_no_write() {
+fn sharing_a_volume_delays_requests_and_repeats_none() {
     told(|world| async move {
         for layout in ["mirror:2", "stripe", "mirror:2;durability=flush"] {
             let rig = Rig::new(world.clone(), layout, 3).await;
@@ -83,7 +83,7 @@ fn a_shared_volumes_cut_off_data_stays_gone() {
 /// Story: a write of a part of a block kept its turn while the only drive that had the rest was away. The volume was
 /// shared only when that drive was back, and no later write of the column was begun until then.
 #[test]
-fn a_waiting_write_that_has_not_begun_delays_no_sharing() {
+fn a_waiting_write_that_never_began_delays_no_sharing() {
     told(|world| async move {
         let rig = Rig::new(world, "stripe", 1).await;
         rig.write(3, 1, 1).await.unwrap();

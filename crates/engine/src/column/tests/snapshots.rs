@@ -61,7 +61,7 @@ impl Rig {
 /// Story: a snapshot's blocks were made equal without naming their requests. The copy that decided, and couldn't be
 /// read, took a request's data from the other copy, which then forgot the request.
 #[test]
-fn a_done_request_in_doubt_survives_a_rotten_deciding_copy() {
+fn a_request_in_doubt_stays_done_despite_rot() {
     for rots in [false, true] {
         told(move |world| async move {
             let mut rig = Rig::new(world, "mirror:2", 2).await;
@@ -86,7 +86,7 @@ fn a_done_request_in_doubt_survives_a_rotten_deciding_copy() {
 
 /// Story: a server that was alone began again in the volume's first epoch, and wrote into its snapshots.
 #[test]
-fn a_server_that_starts_alone_writes_in_the_agreed_epoch() {
+fn a_server_starting_alone_writes_in_the_agreed_epoch() {
     told(|world| async move {
         let mut rig = Rig::new(world, "mirror:2", 2).await;
         rig.write(0, 1, 1).await.unwrap();
@@ -115,7 +115,7 @@ fn a_copy_keeps_no_zeros_where_another_holds_nothing() {
 /// Story: a write that hadn't begun when it came to wait for a drive began two snapshots later in the epoch of the
 /// first snapshot, which had been read meanwhile.
 #[test]
-fn a_write_that_waits_across_two_snapshots_is_in_neither() {
+fn a_write_waiting_across_two_snapshots_is_in_neither() {
     for (offset, length) in [(0, BLOCK), (100, 100), (BLOCK - 100, 200)] {
         for is_trim in [false, true] {
             told(move |world| async move {
@@ -150,7 +150,7 @@ fn a_write_that_waits_across_two_snapshots_is_in_neither() {
 }
 
 #[test]
-fn a_snapshot_is_read_when_its_epochs_writes_have_ended() {
+fn a_snapshot_read_waits_for_its_epochs_writes() {
     told(|world| async move {
         for round in 0..4u64 {
             let mut rig = Rig::new(SimWorld::boot(world.core(), "server"), "mirror:2", 2).await;
@@ -182,7 +182,7 @@ fn a_snapshot_is_read_when_its_epochs_writes_have_ended() {
 /// Story: a snapshot held a write that was under way when it was taken, and a read that was sent after the snapshot
 /// still found older data.
 #[test]
-fn a_read_after_a_snapshot_misses_none_of_its_data() {
+fn a_read_after_a_snapshot_misses_no_data() {
     told(|world| async move {
         let mut were_under_way = 0;
         for _ in 0..30 {
@@ -236,7 +236,7 @@ fn a_write_merges_with_the_epoch_it_writes_in() {
 /// Story: data past a shortened volume's end was still being cleared when the volume was rolled back to a longer size.
 /// The data that the rollback had brought back was cleared as well, in the newer epoch.
 #[test]
-fn a_rollbacks_data_is_not_cleared_by_an_earlier_cut() {
+fn an_earlier_cut_never_clears_a_rollbacks_data() {
     told(|world| async move {
         for round in 0..30u64 {
             let mut rig = Rig::new(SimWorld::boot(world.core(), "server"), "mirror:2", 2).await;
@@ -345,7 +345,7 @@ async fn full_of_notes(world: SimWorld, layout: &'static str, drives: usize) -> 
 }
 
 #[test]
-fn a_trim_without_room_for_notes_keeps_the_snapshot_intact() {
+fn a_trim_without_room_for_notes_spares_the_snapshot() {
     for (layout, drives) in [("stripe", 1), ("mirror:2", 2)] {
         told(move |world| async move {
             let rig = full_of_notes(world, layout, drives).await;
@@ -427,7 +427,7 @@ async fn all_can_be_read(rig: &Rig, trimmed: u64) {
 /// Story: where one of two copies had no room left to hide blocks that a snapshot keeps, no block around there could be
 /// read any more.
 #[test]
-fn a_trim_without_room_on_one_copy_leaves_blocks_readable() {
+fn a_trim_without_room_on_one_copy_stays_readable() {
     for full in [0, 1] {
         told(move |world| async move {
             let mut rig = Rig::new(world, "mirror:2", 2).await;
@@ -442,7 +442,7 @@ fn a_trim_without_room_on_one_copy_leaves_blocks_readable() {
 
 /// Story: the same after a crash, where the copy that decides had been trimmed.
 #[test]
-fn copies_become_equal_after_a_crashed_trim_despite_full_drive() {
+fn copies_become_equal_after_a_crashed_trim_despite_fullness() {
     for full in [0, 1] {
         told(move |world| async move {
             let mut rig = Rig::new(world, "mirror:2", 2).await;
@@ -466,7 +466,7 @@ fn copies_become_equal_after_a_crashed_trim_despite_full_drive() {
 /// Story: an unreadable block was written again with the same bytes while a drive was away. By the checksum that drive
 /// had the block already, so the block wasn't copied, and was lost with the other drive.
 #[test]
-fn a_rotten_block_rewritten_with_equal_bytes_is_caught_up() {
+fn a_rotten_block_rewritten_with_equal_bytes_is_copied() {
     told(|world| async move {
         let mut rig = Rig::new(world, "mirror:2", 2).await;
         rig.write(0, 9, 16).await.unwrap();
@@ -526,7 +526,7 @@ fn rot_past_the_volumes_end_is_repaired_or_reported() {
 /// was back a snapshot had been taken and read: then the write was made in the earlier epoch, and the snapshot showed
 /// it.
 #[test]
-fn a_write_chooses_its_epoch_anew_after_giving_up_its_turn() {
+fn giving_up_a_turn_gives_up_the_writes_epoch() {
     let gave_up = Arc::new(AtomicUsize::new(0));
     let counted = gave_up.clone();
     told(move |world| {

@@ -10,7 +10,7 @@ use tepal_model::EXTENT;
 /// Story: a write was queued behind others when its client gave up, and was done all the same when its turn came, for
 /// nobody.
 #[test]
-fn a_queued_write_is_not_done_once_its_client_leaves() {
+fn a_queued_write_is_dropped_with_its_client() {
     told(|world| async move {
         let rig = Rig::new(world, "mirror:2", 2).await;
         rig.write(0, 1, 3).await.unwrap();
@@ -29,7 +29,7 @@ fn a_queued_write_is_not_done_once_its_client_leaves() {
 /// Story: a write of an import waited for a drive while another import took its place. The write was retried by the
 /// state of then, and overwrote the other import's data.
 #[test]
-fn no_write_of_an_earlier_revision_lands_after_later_writes() {
+fn an_earlier_revisions_write_never_lands_on_newer_data() {
     told(|world| async move {
         let rig = Rig::new(world, "stripe", 1).await;
         rig.write(3, 1, 1).await.unwrap();
@@ -96,7 +96,7 @@ async fn one_of_two_is_back_with_all(rig: &Rig) {
 }
 
 #[test]
-fn a_flush_waits_for_no_drive_whose_data_another_has() {
+fn a_flush_never_waits_for_data_another_drive_has() {
     told(|world| async move {
         let rig = Rig::new(world, "mirror:2;durability=flush", 2).await;
         one_of_two_is_back_with_all(&rig).await;
@@ -105,7 +105,7 @@ fn a_flush_waits_for_no_drive_whose_data_another_has() {
 }
 
 #[test]
-fn a_flush_reports_no_loss_when_a_redundant_drive_fails() {
+fn a_flush_reports_nothing_lost_when_redundant_drives_fail() {
     told(|world| async move {
         let rig = Rig::new(world, "mirror:2;durability=flush", 2).await;
         one_of_two_is_back_with_all(&rig).await;
@@ -115,7 +115,7 @@ fn a_flush_reports_no_loss_when_a_redundant_drive_fails() {
 }
 
 #[test]
-fn a_flush_reports_no_loss_when_a_redundant_drive_returns_empty() {
+fn a_flush_reports_nothing_lost_when_redundant_drives_forget() {
     told(|world| async move {
         let rig = Rig::new(world, "mirror:2;durability=flush", 2).await;
         one_of_two_is_back_with_all(&rig).await;
@@ -148,7 +148,7 @@ fn reads_continue_on_a_drive_just_agreed_up() {
 }
 
 #[test]
-fn a_drive_waiting_in_one_column_is_kept_in_another() {
+fn a_drive_waiting_in_one_column_serves_another() {
     told(|world| async move {
         let rig = Rig::new(world, "mirror:2", 3).await;
         for extent in 0..3 {
@@ -203,7 +203,7 @@ fn lost_data_keeps_no_drive_from_being_up() {
 }
 
 #[test]
-fn a_failed_drive_is_never_taken_for_a_returning_one() {
+fn a_failed_drive_never_counts_as_returning() {
     told(|world| async move {
         let rig = Rig::new(world, "mirror:2", 2).await;
         rig.engine.drive(DriveId(1)).unwrap().retire("a flush failed");
@@ -215,7 +215,7 @@ fn a_failed_drive_is_never_taken_for_a_returning_one() {
 /// Story: a returned drive that had not caught up was asked which blocks are mapped. A copy of the volume so left out
 /// blocks that the drive had missed.
 #[test]
-fn a_drive_is_not_asked_for_mappings_that_it_misses() {
+fn a_drive_is_never_asked_for_missed_mappings() {
     told(|world| async move {
         let rig = Rig::new(world, "mirror:2", 2).await;
         rig.lose(0).await;
@@ -301,7 +301,7 @@ fn copies_become_equal_despite_a_briefly_unreadable_deciding_copy() {
 }
 
 #[test]
-fn a_scrub_reports_no_loss_of_an_absent_drives_data() {
+fn a_scrub_never_calls_an_absent_drives_data_lost() {
     told(|world| async move {
         let rig = Rig::new(world, "mirror:2", 2).await;
         rig.write(0, 9, 16).await.unwrap();
@@ -353,7 +353,7 @@ fn a_read_during_its_volumes_removal_returns_no_zeros() {
 /// Story: a drive was back, and had just caught up with a region, of which it missed only another block. Rot on the
 /// other drive there was called lost.
 #[test]
-fn a_scrub_reports_no_loss_on_a_catching_up_drive() {
+fn a_scrub_never_calls_an_uncopied_block_lost() {
     told(|world| async move {
         let rig = Rig::new(world, "mirror:2", 2).await;
         rig.write(0, 9, 16).await.unwrap();
@@ -376,7 +376,7 @@ fn a_scrub_reports_no_loss_on_a_catching_up_drive() {
 }
 
 #[test]
-fn a_scrub_reports_blocks_lost_that_a_returned_drive_missed() {
+fn a_scrub_calls_blocks_a_returned_drive_missed_lost() {
     told(|world| async move {
         let rig = Rig::new(world, "mirror:2", 2).await;
         rig.write(0, 9, 16).await.unwrap();
