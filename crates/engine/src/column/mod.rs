@@ -393,7 +393,7 @@ impl<W: World> Group<W> {
     }
 
     /// Cuts off as [`Group::cut_off`] does. Returns when all writes have ended. From then on the group holds no drive,
-    /// whoever still has a handle: a drive that is pulled must be free to be opened again.
+    /// even while it has handles: a drive that is pulled must be free to be opened again.
     pub async fn remove(&self) {
         self.cut_off();
         drop(self.every_turn().await); // no other turn will begin

@@ -26,7 +26,7 @@ pub struct WriteOrder {
     queues: Arc<Mutex<Queues>>,
 }
 
-/// Held ranges of one purpose don't overlap; those of two only where a write has lent its own.
+/// Held ranges of one purpose don't overlap. Ranges of both purposes overlap only where a write has lent its turn.
 #[derive(Debug, Default)]
 struct Queues {
     writes: BTreeMap<u64, Held>,

@@ -12,8 +12,8 @@ use tepal_model::BLOCK;
 const EVERYTHING: Range<u64> = 0..u64::MAX;
 
 impl<W: World> Volume<W> {
-    /// The lost bytes of the volume, extent by extent: of the columns that this server leads, and of those that no
-    /// server can lead any more. The other columns' primaries report their own losses.
+    /// The lost bytes of the volume, extent by extent: of the columns that this server leads, and of the columns that
+    /// no server can lead any more. The other columns' primaries report their own losses.
     pub fn lost(&self) -> Vec<Range<u64>> {
         let maps = self.maps();
         let mut lost = Vec::new();

@@ -233,7 +233,8 @@ pub const NOT_MISSED: u64 = u64::MAX;
 pub enum RegionState {
     /// Members with clean data. Where their copies may differ, the first decides. Members with authority come first,
     /// for their data may have been read meanwhile. A drive that dropped the end of its log comes after drives that
-    /// didn't. This server's drives, which know the requests that they have taken, come before others.
+    /// didn't. A drive that is up, or left later, comes before a drive that left earlier. This server's drives, which
+    /// know the requests that they have taken, come before others.
     Clean(SmallVec<[usize; 4]>),
     /// No clean copy is here now, but a drive may return.
     Waiting,

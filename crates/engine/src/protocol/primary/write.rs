@@ -247,7 +247,7 @@ impl<W: World> Group<W> {
         joins
     }
 
-    /// Refuses a change. One that has begun may be on some copies and not on others.
+    /// Refuses a change. A change that has begun may be on some copies and not on others.
     fn refused(&self, blocks: Blocks, begun: bool, error: IoError) -> IoError {
         if begun {
             self.differ(blocks);

@@ -306,7 +306,7 @@ impl<W: World> Group<W> {
         Ok(())
     }
 
-    /// Makes some blocks of one copy those of another.
+    /// Copies a run of blocks from one copy to another.
     pub(super) async fn copy_run(
         &self,
         source: &Copy<W>,
